@@ -1,0 +1,35 @@
+"""hybridlab: learn and do hybrid-parallel training. Explained, predicted, run for real, measured, proved equal.
+
+Everything a course needs is a name of this package; each is loaded when it is first used, so that importing
+hybridlab costs milliseconds and needs neither torch nor a notebook.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Mesh": "core.mesh",
+    "Action": "core.action",
+    "Schedule": "core.schedule",
+    "Timeline": "core.timeline",
+    "schedule": "schedules.registry",
+    "schedules": "schedules.registry",
+    "validate": "schedules.validate",
+    "lower": "schedules.lower",
+    "Costs": "predict.costs",
+    "simulate": "predict.simulate",
+}
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"hybridlab has no {name!r}: it has {', '.join(sorted(_HOME))}")
+    value = getattr(importlib.import_module(f"hybridlab.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(__all__)

@@ -1,0 +1,293 @@
+"""The law: what each kind of action takes, and what it makes. Everything else about order follows from it.
+
+An action may run when every value that it takes has been made. That one sentence decides whether a schedule is
+valid, when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn.
+Nothing else in this project may say it a second time.
+
+Read a row of `LAW` aloud: *F takes the activations that come in and the weights; it makes the activations that go
+out, what the input half will need, and what the weight half will need.*
+
+Values
+    activation        what a stage hands on; it lives on an edge of the stage graph
+    gradient          the loss's derivative by that activation; on the same edge, going back. On the last edge,
+                      behind the model, the gradient *is* the activation: the loss turns one into the other
+    saved             what F keeps for the input half; I (or B) frees it
+    input             what F keeps for the weight half; W (or B) frees it. `peak_live` counts these
+    kept              what I keeps for W
+    weight_gradient   the one of a single microbatch
+    summed            their sum over the update window
+    weights           the weights, one value per version
+
+Marks
+    <  on every edge into the stage     >  on every edge out of it     ~  on the edge of this message
+    ^  on the wire                      *  of the whole window         +  of the next version
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hybridlab.core.action import CODE
+from hybridlab.core.schedule import Schedule
+
+LAW = {
+    "F": "activation< weights | activation> saved input",
+    "C": "activation< weights | activation>",
+    "R": "activation< weights | saved input",
+    "B": "activation< saved input gradient> weights | gradient< weight_gradient",
+    "I": "saved input gradient> weights | gradient< kept",
+    "W": "activation< input kept | weight_gradient",
+    "SEND_F": "activation~ | ^activation~",
+    "RECV_F": "^activation~ | activation~",
+    "SEND_B": "gradient~ | ^gradient~",
+    "RECV_B": "^gradient~ | gradient~",
+    "UNSHARD": " | weights",
+    "RESHARD": "weights | ",
+    "REDUCE_GRAD": "weight_gradient* | summed",
+    "OPT": "summed weights | weights+",
+}
+MADE_ON_ARRIVAL = {"activation": 2, "gradient": 0}  # which end of its edge a travelling value arrives at
+VERSIONED = ("saved", "input", "kept")
+
+
+class Flow:
+    """The law applied to one schedule: which values every action takes and makes, as numbered values.
+
+    takes, makes    `Lists` of value numbers, one list per action (a fused pair is one action)
+    rank            the rank of each action;  program: each rank's first action (ranks + 1)
+    given           flags: values that need no maker (the first weights)
+    meeting         the meeting that each action must attend, or -1 (see `meetings`)
+
+    >>> from hybridlab.core.schedule import actions
+    >>> toy = Schedule.of("toy", [np.concatenate([actions("F", 0, [0]), actions("B", 0, [0])])], {(0, 0): 0}, 1)
+    >>> flow = Flow(toy)
+    >>> [flow.describe(value) for value in flow.makes[0]]
+    ['activation of stage 0 for microbatch 0', 'saved of 0F0', 'input of 0F0']
+    """
+
+    def __init__(self, schedule: Schedule, law: dict[str, str] = LAW):
+        self.schedule, self.law = schedule, law
+        kind, self.stage, self.microbatch, self.replica, self.version, self.peer = schedule.rows.T
+        self.parts_of_kind = {name: np.flatnonzero(kind == code) for name, code in CODE.items() if (kind == code).any()}
+        joins_previous = np.zeros(len(kind), dtype=np.int64)
+        joins_previous[np.array(schedule.fused, dtype=np.int64) + 1] = 1
+        self.action_of = np.arange(len(kind)) - np.cumsum(joins_previous)
+        self.first_row = np.flatnonzero(joins_previous == 0)
+        self.rank = schedule.rank_of[self.first_row]
+        self.program = np.searchsorted(self.first_row, schedule.starts)
+        self.actions = len(self.first_row)
+        self._lay_out_values()
+        self.takes, self.makes = self._side(0), self._side(1)
+        self.given = np.zeros(self.size, dtype=bool)
+        self._give_first_weights()
+        self.meeting = self._meetings()
+
+    def _lay_out_values(self):
+        """Give every possible value a number: one block of numbers per name, addressed by mixed radix."""
+        s = self.schedule
+        self.edges = np.array([(i, i + 1) for i in range(s.stages)] + list(s.skips))
+        versions = 2 + max(self.version.max(initial=0), self._count_before("OPT").max(initial=0))
+        copies = 2 + max(versions, 2 * self._count_before("UNSHARD").max(initial=0))
+        edge = (len(self.edges), 3, len(s.replica_of))
+        saved = (s.stages, len(s.replica_of), versions)
+        self.shape = {
+            "activation": edge, "gradient": edge, **dict.fromkeys(VERSIONED, saved),
+            "weight_gradient": (s.stages, len(s.replica_of)),
+            "summed": (s.stages, s.replicas, versions), "weights": (s.stages, s.replicas, copies),
+        }  # fmt: skip
+        sizes = [int(np.prod(shape)) for shape in self.shape.values()]
+        ends = np.cumsum(sizes)
+        self.block = dict(zip(self.shape, (ends - sizes).tolist()))
+        self.size = int(ends[-1])
+        self.home = np.full((s.stages + 1, s.replicas), -1)
+        for (stage, replica), rank in s.place.items():
+            self.home[stage, replica] = rank
+        self.home[-1] = self.home[-2]  # the edge behind the model ends where it starts
+        self.owner = np.array(s.replica_of)
+
+    def _number(self, name, *where):
+        return self.block[name] + np.ravel_multi_index(np.broadcast_arrays(*where), self.shape[name], mode="clip")
+
+    def _side(self, side: int) -> "Lists":
+        owners, values = [], []
+        for kind, parts in self.parts_of_kind.items():
+            for term in self.law[kind].split("|")[side].split():
+                for part, value in self._values(term, kind, parts):
+                    owners.append(self.action_of[part])
+                    values.append(value)
+        return Lists.gathered(owners, values, self.actions)
+
+    def _values(self, term: str, kind: str, parts: np.ndarray):
+        """Yield (parts, values) for one term of the law over all parts of one kind."""
+        on_wire, name, mark = term[0] == "^", term.strip("^<>~*+"), term[-1]
+        stage, microbatch = self.stage[parts], self.microbatch[parts]
+        if mark in "<>":
+            into = mark == "<"
+            has_edge = stage > 0 if into else stage >= 0
+            yield parts[has_edge], self._on_edge(name, stage[has_edge] - into, into, microbatch[has_edge])
+            for number, skip in enumerate(self.schedule.skips, start=self.schedule.stages):
+                on_it = stage == skip[into]
+                yield parts[on_it], self._on_edge(name, np.full(on_it.sum(), number), into, microbatch[on_it])
+        elif mark == "~":
+            upstream = kind in ("SEND_F", "RECV_B")  # this stage is where the edge begins
+            yield parts, self._on_edge(name, self._message_edge(parts, upstream), not upstream, microbatch, on_wire)
+        elif mark == "*":
+            for part in parts:
+                yield from self._window(part)
+        elif name in VERSIONED:
+            yield parts, self._number(name, stage, microbatch, np.maximum(self.version[parts], 0))
+        elif name == "weight_gradient":
+            yield parts, self._number(name, stage, microbatch)
+        else:
+            version = self._version(parts, name) + (mark == "+")
+            yield parts, self._number(name, stage, self.replica[parts], version)
+
+    def _on_edge(self, name, edge, at_its_end, microbatch, on_wire=False):
+        """Where a travelling value is: 0 at the edge's beginning, 1 on the wire, 2 at its end; one place if unsent."""
+        ends = self.edges[edge]
+        replica = self.owner[np.clip(microbatch, 0, len(self.owner) - 1)]
+        travels = (self.home[ends[:, 0], replica] != self.home[ends[:, 1], replica]) & self.schedule.lowered
+        where = np.where(travels, 1 if on_wire else 2 * at_its_end, 0)
+        if name == "gradient":  # behind the model the gradient is the activation
+            block = np.where(edge == self.schedule.stages - 1, self.block["activation"], self.block["gradient"])
+            return block + self._number(name, edge, where, microbatch) - self.block["gradient"]
+        return self._number(name, edge, where, microbatch)
+
+    def _message_edge(self, parts, upstream):
+        stage, peer = self.stage[parts], self.peer[parts]
+        edge = np.where(upstream, stage, stage - 1)
+        for number, (begin, end) in enumerate(self.edges[self.schedule.stages :], start=self.schedule.stages):
+            edge[(peer == (end if upstream else begin)) & (stage == (begin if upstream else end))] = number
+        return np.clip(edge, 0, None)
+
+    def _window(self, part):
+        """The weight gradients that one REDUCE_GRAD takes: of every copy of its stage on its own rank, in its window."""
+        s, version = self.schedule, self.version[part]
+        for stage, replica in self.copies(self.stage[part]):
+            if s.place[stage, replica] == s.rank_of[part]:
+                mine = np.flatnonzero(self.owner == replica)
+                if version >= 0:
+                    mine = mine[mine // s.window == version - 1]
+                yield np.full(len(mine), part), self._number("weight_gradient", np.full(len(mine), stage), mine)
+
+    def copies(self, stage: int) -> list[tuple[int, int]]:
+        """The (stage, replica) places whose weight gradients are one sum: replicas, and tied stages."""
+        group = next((group for group in self.schedule.tied if stage in group), (stage,))
+        return sorted(place for place in self.schedule.place if place[0] in group)
+
+    def _count_before(self, kind: str) -> np.ndarray:
+        """For every row, how many actions of this kind on its stage and replica stand before it in its program."""
+        rows, count = self.schedule.rows, np.zeros(len(self.schedule.rows), dtype=np.int64)
+        for at in np.flatnonzero(rows[:, 0] == CODE[kind]):
+            after = slice(at + 1, self.schedule.starts[self.schedule.rank_of[at] + 1])
+            count[after] += (rows[after, 1] == rows[at, 1]) & (rows[after, 3] == rows[at, 3])
+        return count
+
+    @cached_property
+    def _weights_in_use(self):
+        """Which copy of the weights each row finds: its stated version, else the latest in its own program.
+
+        Gathered weights are new copies: odd while one is open, even (never made) when it has been let go.
+        """
+        stated = np.where(self.version >= 0, self.version, self._count_before("OPT"))
+        if "UNSHARD" not in self.parts_of_kind:
+            return stated
+        gathered = np.isin(self.stage, self.stage[self.parts_of_kind["UNSHARD"]])
+        is_gather = self.schedule.rows[:, 0] == CODE["UNSHARD"]
+        return np.where(gathered, self._count_before("UNSHARD") + self._count_before("RESHARD") + is_gather, stated)
+
+    def _version(self, parts, name):
+        if name == "weights":
+            return self._weights_in_use[parts]
+        return np.maximum(self.version[parts], 0)
+
+    def _give_first_weights(self):
+        gathered = set(self.stage[self.parts_of_kind.get("UNSHARD", [])].tolist())
+        for stage, replica in self.schedule.place:
+            if stage not in gathered:
+                self.given[self._number("weights", stage, replica, 0)] = True
+
+    def _meetings(self):
+        """Which actions end together: every rank that holds a copy of a stage joins its REDUCE_GRAD."""
+        meeting = np.full(self.actions, -1)
+        keys = {}
+        for part in self.parts_of_kind.get("REDUCE_GRAD", []):
+            copies = self.copies(self.stage[part])
+            if len({self.schedule.place[copy] for copy in copies}) > 1:
+                key = (copies[0], int(self.version[part]))
+                meeting[self.action_of[part]] = keys.setdefault(key, len(keys))
+        return meeting
+
+    def attendance(self, meeting: int) -> int:
+        """How many ranks a meeting waits for."""
+        part = self.first_row[np.flatnonzero(self.meeting == meeting)[0]]
+        return len({self.schedule.place[copy] for copy in self.copies(self.stage[part])})
+
+    @cached_property
+    def maker(self) -> np.ndarray:
+        """The action that makes each value; -1 where none does."""
+        maker = np.full(self.size, -1)
+        maker[self.makes.values] = self.makes.owners
+        return maker
+
+    def action(self, number: int):
+        """Action `number` as an `Action`, fused pairs whole."""
+        rank = self.rank[number]
+        return self.schedule.program[rank][number - self.program[rank]]
+
+    def named(self, name: str) -> slice:
+        """The value numbers of one name."""
+        return slice(self.block[name], self.block[name] + int(np.prod(self.shape[name])))
+
+    def edge_of(self, value):
+        """The edge on which a travelling value (an activation or a gradient) lives; also for arrays of values."""
+        edges, sides, microbatches = self.shape["activation"]
+        return value // (sides * microbatches) % edges
+
+    def describe(self, value: int) -> str:
+        """One value in words."""
+        name = next(name for name in reversed(self.block) if self.block[name] <= value)
+        where = [int(i) for i in np.unravel_index(value - self.block[name], self.shape[name])]
+        if name in ("activation", "gradient"):
+            edge, side, microbatch = where
+            begin, end = self.edges[edge]
+            on = " (on the wire)" if side == 1 else " (arrived)" if side == MADE_ON_ARRIVAL[name] and side else ""
+            source = begin if name == "activation" else end
+            return f"{name} of stage {source} for microbatch {microbatch}{on}"
+        if name in VERSIONED:
+            stage, microbatch, version = where
+            return f"{name} of {stage}F{microbatch}" + (f"#{version}" if version else "")
+        if name == "weight_gradient":
+            return f"weight gradient of stage {where[0]} for microbatch {where[1]}"
+        stage, replica, version = where
+        copy = f" (replica {replica})" if replica else ""
+        return f"{name} of stage {stage}{copy}" + (f", version {version}" if version else "")
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Many lists of whole numbers in two columns: list i is values[starts[i] : starts[i + 1]]."""
+
+    starts: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def gathered(cls, owners: list[np.ndarray], values: list[np.ndarray], count: int) -> "Lists":
+        """Lists out of (owner, value) runs; the values of one owner keep the order of the runs."""
+        owner = np.concatenate([*owners, np.zeros(0, dtype=np.int64)])
+        value = np.concatenate([*values, np.zeros(0, dtype=np.int64)])
+        order = np.argsort(owner, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
+        return cls(starts, value[order])
+
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """The list that each value stands in."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    def __len__(self):
+        return len(self.starts) - 1
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        return self.values[self.starts[i] : self.starts[i + 1]]

@@ -1,0 +1,79 @@
+"""A mesh: ranks arranged along named axes, and the groups that talk to each other along one of them.
+
+Read next: `hybridlab.core.schedule` (what happens when). The mesh is the one place that turns an axis into ranks.
+"""
+
+import itertools
+import math
+
+
+class Mesh:
+    """Ranks 0 … size-1 laid out on named axes; keyword order is rank order, the first axis varies slowest.
+
+    The course's axes are dp (data), pp (pipeline), tp (tensor), cp (context) and ep (expert), but any name will do.
+
+    raises  ValueError when an axis has fewer than one coordinate
+
+    >>> mesh = Mesh(dp=3, pp=2)
+    >>> mesh.size, mesh.coordinates(4), mesh.rank(dp=2, pp=0)
+    (6, {'dp': 2, 'pp': 0}, 4)
+    >>> mesh.groups("dp")
+    [(0, 2, 4), (1, 3, 5)]
+    """
+
+    def __init__(self, **axes: int):
+        for axis, length in axes.items():
+            if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+                raise ValueError(f"axis {axis} has length {length!r}: give a whole number of ranks, 1 or more")
+        self.axes = dict(axes)
+        self.size = math.prod(axes.values())
+
+    def __getitem__(self, axis: str) -> int:
+        """The number of coordinates along `axis`; an axis that the mesh does not name has one."""
+        return self.axes.get(axis, 1)
+
+    def __eq__(self, other):
+        return isinstance(other, Mesh) and list(self.axes.items()) == list(other.axes.items())
+
+    def __hash__(self):
+        return hash(tuple(self.axes.items()))
+
+    def __repr__(self):
+        return f"Mesh({', '.join(f'{axis}={length}' for axis, length in self.axes.items())})"
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Where `rank` stands on each axis."""
+        if not 0 <= rank < self.size:
+            raise ValueError(f"{self} has no rank {rank}: its ranks are 0 to {self.size - 1}")
+        place = {}
+        for axis, length in reversed(self.axes.items()):
+            rank, place[axis] = divmod(rank, length)
+        return {axis: place[axis] for axis in self.axes}
+
+    def rank(self, **coordinates: int) -> int:
+        """The rank at these coordinates; an axis left out stands at 0."""
+        unknown = set(coordinates) - set(self.axes)
+        if unknown:
+            raise ValueError(f"{self} has no axis {', '.join(sorted(unknown))}: its axes are {', '.join(self.axes)}")
+        rank = 0
+        for axis, length in self.axes.items():
+            place = coordinates.get(axis, 0)
+            if not 0 <= place < length:
+                raise ValueError(f"{self} has no coordinate {axis}={place}: it runs from 0 to {length - 1}")
+            rank = rank * length + place
+        return rank
+
+    def group(self, rank: int, axes: str | tuple[str, ...]) -> tuple[int, ...]:
+        """The ranks that differ from `rank` only along `axes`, itself included, in rank order.
+
+        >>> Mesh(dp=2, pp=2, tp=2).group(3, ("dp", "tp"))
+        (2, 3, 6, 7)
+        """
+        axes = (axes,) if isinstance(axes, str) else tuple(axes)
+        here = self.coordinates(rank)
+        spans = [range(length) if axis in axes else (here[axis],) for axis, length in self.axes.items()]
+        return tuple(sorted(self.rank(**dict(zip(self.axes, place))) for place in itertools.product(*spans)))
+
+    def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
+        """Every group along `axes`, each rank in exactly one, in the order in which all ranks open them."""
+        return sorted({self.group(rank, axes) for rank in range(self.size)})

@@ -1,0 +1,257 @@
+"""A schedule: what happens when. For every rank, the list of actions it does, in order.
+
+The same object is drawn, simulated and executed. Which action may follow which is not said here: see
+`hybridlab.core.law`. Inside, the actions are columns of whole numbers, so that a quarter of a million of them
+cost milliseconds; `program` shows them as `Action`s.
+"""
+
+import csv
+import io
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from hybridlab.core.action import CODE, COMPUTE, KINDS, MESSAGES, Action
+
+COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")
+Place = dict[tuple[int, int], int]
+
+
+def actions(kind: str, stage: int, microbatches=(-1,), replica: int = 0) -> np.ndarray:
+    """A run of actions of one kind on one stage, one row per microbatch, columns as in `COLUMNS`.
+
+    >>> actions("F", 2, range(3))[:, :3].tolist()
+    [[0, 2, 0], [0, 2, 1], [0, 2, 2]]
+    """
+    microbatches = np.asarray(microbatches, dtype=np.int64)
+    rows = np.full((len(microbatches), len(COLUMNS)), -1, dtype=np.int64)
+    rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = CODE[kind], stage, microbatches, replica
+    return rows
+
+
+def alternate(*runs: np.ndarray) -> np.ndarray:
+    """Runs of equal length woven together: first of each, second of each, …
+
+    >>> alternate(actions("F", 0, [1, 2]), actions("B", 0, [0, 1]))[:, 2].tolist()
+    [1, 0, 2, 1]
+    """
+    return np.stack(runs, axis=1).reshape(-1, len(COLUMNS))
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """For every rank the list of actions it does, in order.
+
+    name          how it is asked for, as in "1f1b"
+    rows          (actions, 6) whole numbers, columns as in `COLUMNS`, rank after rank
+    starts        (ranks + 1): rank r does rows starts[r] … starts[r + 1] - 1
+    place         place[stage, replica] -> rank
+    microbatches  m, of one pipeline; `replica_of[microbatch]` names the model replica that each one runs through,
+                  so its length is the number of microbatches in the global batch
+    chunks        v, stages per rank
+    skips         extra edges (from stage, to stage) beside the chain
+    window        microbatches per optimizer step; 0: all of them
+    tied          groups of stages whose weight gradient is one sum
+    fused         rows that run as one with the row after them
+    """
+
+    name: str
+    rows: np.ndarray
+    starts: np.ndarray
+    place: Place
+    microbatches: int
+    replica_of: tuple[int, ...]
+    chunks: int = 1
+    skips: tuple[tuple[int, int], ...] = ()
+    window: int = 0
+    tied: tuple[tuple[int, ...], ...] = ()
+    fused: tuple[int, ...] = ()
+    about: dict = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, programs: list, place: Place, microbatches: int, **more) -> "Schedule":
+        """A schedule from one list of actions per rank: rows (see `actions`) or `Action`s."""
+        arrays, fused, at = [], [], 0
+        for program in programs:
+            if not isinstance(program, np.ndarray):
+                parts = [
+                    (part, i < len(a.parts or (a,)) - 1) for a in program for i, part in enumerate(a.parts or (a,))
+                ]
+                fused += [at + i for i, (_, joined) in enumerate(parts) if joined]
+                program = np.array([_row(part) for part, _ in parts], dtype=np.int64).reshape(-1, len(COLUMNS))
+            arrays.append(program)
+            at += len(program)
+        more.setdefault("replica_of", (0,) * microbatches)
+        starts = np.cumsum([0] + [len(a) for a in arrays])
+        return cls(name, np.concatenate(arrays), starts, dict(place), microbatches, fused=tuple(fused), **more)
+
+    def with_programs(self, programs: list, **changes) -> "Schedule":
+        """The same schedule with other lists of actions."""
+        keep = {k: getattr(self, k) for k in ("replica_of", "chunks", "skips", "window", "tied", "about")}
+        name, place = changes.pop("name", self.name), changes.pop("place", self.place)
+        return Schedule.of(name, programs, place, self.microbatches, **keep | changes)
+
+    def renamed(self, name: str) -> "Schedule":
+        """The same schedule under another name."""
+        return replace(self, name=name)
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks, idle ones included."""
+        return len(self.starts) - 1
+
+    @cached_property
+    def stages(self) -> int:
+        """The number of model slices; copies of a stage count once."""
+        return 1 + max(stage for stage, _ in self.place)
+
+    @cached_property
+    def replicas(self) -> int:
+        """The number of model copies."""
+        return 1 + max(replica for _, replica in self.place)
+
+    @cached_property
+    def lowered(self) -> bool:
+        """Whether the messages are written out as SEND and RECV actions."""
+        return bool(np.isin(self.rows[:, 0], [CODE[kind] for kind in MESSAGES]).any())
+
+    @cached_property
+    def is_compute(self) -> np.ndarray:
+        """One flag per row: does it keep the rank busy?"""
+        return self.rows[:, 0] < len(COMPUTE)
+
+    @cached_property
+    def rank_of(self) -> np.ndarray:
+        """The rank that does each row."""
+        return np.repeat(np.arange(self.ranks), np.diff(self.starts))
+
+    @cached_property
+    def program(self) -> tuple[tuple[Action, ...], ...]:
+        """program[rank]: its actions in order."""
+        joined = set(self.fused)
+        lists = []
+        for start, end in zip(self.starts.tolist(), self.starts[1:].tolist()):
+            single, program, row = [self.action(i) for i in range(start, end)], [], 0
+            while row < len(single):
+                if start + row in joined:
+                    pair = (single[row], single[row + 1])
+                    program.append(Action("OVERLAP_F_B", *single[row][1:4], parts=pair))
+                else:
+                    program.append(single[row])
+                row += 2 if start + row in joined else 1
+            lists.append(tuple(program))
+        return tuple(lists)
+
+    def action(self, row: int) -> Action:
+        """The action in one row (one half of it, where two are fused)."""
+        kind, *numbers = self.rows[row].tolist()
+        return Action(KINDS[kind], *numbers)
+
+    def __repr__(self):
+        m = f"{self.microbatches} microbatch{'es' if self.microbatches != 1 else ''}"
+        return f"<schedule {self.name}: {self.ranks} ranks, {self.stages} stages, {m}, {len(self.rows)} actions>"
+
+    def __str__(self):
+        return "\n".join(f"rank {r}: {' '.join(map(str, actions))}" for r, actions in enumerate(self.program))
+
+    def grid(self, mark: int = -1, around: int = 6) -> str:
+        """The programs as text, one line per rank; with `mark`, only what stands around that row, which is marked.
+
+        >>> print(Schedule.of("toy", [actions("F", 0, range(3))], {(0, 0): 0}, 3).grid(mark=1))
+        rank 0: 0F0 →0F1← 0F2
+        """
+        lines = []
+        centre = None if mark < 0 else int(mark - self.starts[self.rank_of[mark]])
+        for r, (start, end) in enumerate(zip(self.starts.tolist(), self.starts[1:].tolist())):
+            first = start if centre is None else min(max(start, start + centre - around), end)
+            last = end if centre is None else min(end, start + centre + around + 1)
+            cells = [f"→{self.action(i)}←" if i == mark else str(self.action(i)) for i in range(first, last)]
+            lines.append(" ".join([f"rank {r}:"] + ["…"] * (first > start) + cells + ["…"] * (last < end)))
+        return "\n".join(lines)
+
+    def to_csv(self, path=None) -> str:
+        """PyTorch's text form: one line per rank, one cell per action. Written to `path` if one is given."""
+        text = "\n".join(",".join(map(str, program)) for program in self.program) + "\n"
+        if path is not None:
+            Path(path).write_text(text)
+        return text
+
+    @classmethod
+    def from_csv(cls, source, name: str = "mine") -> "Schedule":
+        """The schedule written in PyTorch's text form, from a path (ending in .csv) or from the text itself.
+
+        raises  ValueError that names the cell, when one is no action or a stage lives on two ranks
+
+        >>> Schedule.from_csv("0F0,0B0\\n1F0,1B0").place
+        {(0, 0): 0, (1, 0): 1}
+        """
+        text = Path(source).read_text() if str(source).endswith(".csv") else str(source)
+        programs, place = [], {}
+        for rank, line in enumerate(csv.reader(io.StringIO(text))):
+            programs.append([])
+            for column, cell in enumerate(line):
+                if not cell.strip():  # an idle slot, as PyTorch writes it
+                    continue
+                try:
+                    action = Action.parse(cell)
+                except ValueError as error:
+                    raise ValueError(f"line {rank + 1}, cell {column + 1}: {error}") from None
+                programs[-1].append(action)
+                for part in action.parts or (action,):
+                    home = place.setdefault((part.stage, part.replica), rank)
+                    if home != rank:
+                        raise ValueError(
+                            f"line {rank + 1}, cell {column + 1}: {action} is on rank {rank}, "
+                            f"but stage {part.stage} lives on rank {home}: move it there"
+                        )
+        return cls._from_actions(name, programs, place)
+
+    @classmethod
+    def _from_actions(cls, name, programs, place):
+        owner = {
+            p.microbatch: p.replica for prog in programs for a in prog for p in a.parts or (a,) if p.microbatch >= 0
+        }
+        if not owner:
+            raise ValueError("this schedule has no forward or backward action: give at least 0F0 and 0B0")
+        replica_of = tuple(owner.get(m, 0) for m in range(1 + max(owner)))
+        per_rank = max(
+            sum(home == rank for (_, rep), home in place.items() if rep == 0) for rank in range(len(programs))
+        )
+        return cls.of(name, programs, place, len(replica_of), replica_of=replica_of, chunks=per_rank)
+
+    def to_dict(self) -> dict:
+        """Plain lists and numbers, for JSON."""
+        return {
+            "name": self.name,
+            "rows": self.rows.T.tolist(),
+            "starts": self.starts.tolist(),
+            "place": [[stage, replica, rank] for (stage, replica), rank in self.place.items()],
+            "microbatches": self.microbatches,
+            "replica_of": list(self.replica_of),
+            "chunks": self.chunks,
+            "skips": [list(edge) for edge in self.skips],
+            "window": self.window,
+            "tied": [list(group) for group in self.tied],
+            "fused": list(self.fused),
+            "about": self.about,
+        }
+
+    @classmethod
+    def from_dict(cls, saved: dict) -> "Schedule":
+        """The schedule that `to_dict` saved."""
+        return cls(
+            **saved
+            | {
+                "rows": np.array(saved["rows"], dtype=np.int64).reshape(len(COLUMNS), -1).T.copy(),
+                "starts": np.array(saved["starts"], dtype=np.int64),
+                "place": {(stage, replica): rank for stage, replica, rank in saved["place"]},
+                **{key: tuple(saved[key]) for key in ("replica_of", "fused")},
+                **{key: tuple(map(tuple, saved[key])) for key in ("skips", "tied")},
+            }
+        )
+
+
+def _row(action: Action) -> tuple[int, ...]:
+    return (CODE[action.kind], *action[1:6])

@@ -1,0 +1,312 @@
+"""A timeline: when everything happened, predicted by the simulator or measured on real ranks; one type for both.
+
+A span is keyed by (step, rank, index in program), so that a predicted and a measured timeline of one schedule lie
+on each other. Inside are columns of whole ticks; `tick` says how long one is.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.core.action import Action
+from hybridlab.core.law import Flow
+from hybridlab.core.schedule import Schedule
+
+LANES = ("compute", "send", "receive", "reduce")
+FORMAT, VERSION = "hybridlab.timeline", 1
+
+
+class Span(NamedTuple):
+    """One action with the time when it could start (`ready`), when it began and when it ended, in `unit`s."""
+
+    step: int
+    rank: int
+    index: int
+    action: Action
+    lane: str
+    ready: float
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When every action of a schedule was ready, began and ended.
+
+    ready, begin, end  (steps, actions) whole ticks from the start of each step, actions rank after rank
+    lane               (actions,) numbers into `LANES`
+    tick               length of one tick in `unit`s ("units" of the cost table, or "s")
+    origin             where it comes from: {"kind": "simulated" | "measured", …}
+    loss, ledger       of a measured run: the loss of each step; what was sent, as rows of plain values
+
+    Every number (length, busy, bubbles, peaks) is that of the *typical* step: the one of median length.
+    """
+
+    schedule: Schedule
+    ready: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    lane: np.ndarray
+    tick: float = 1.0
+    unit: str = "units"
+    costs: dict = field(default_factory=dict)
+    origin: dict = field(default_factory=dict)
+    loss: tuple[float, ...] = ()
+    ledger: tuple = ()
+
+    @cached_property
+    def flow(self) -> Flow:
+        """The law applied to the schedule: what each action takes and makes."""
+        return Flow(self.schedule)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that it covers."""
+        return len(self.begin)
+
+    @cached_property
+    def typical(self) -> int:
+        """The step whose length is the (lower) median."""
+        lengths = self.end.max(axis=1, initial=0)
+        return int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
+
+    def step(self, number: int) -> "Timeline":
+        """One step alone."""
+        pick = slice(number, number + 1)
+        return replace(self, ready=self.ready[pick], begin=self.begin[pick], end=self.end[pick])
+
+    @cached_property
+    def _durations(self) -> np.ndarray:
+        return (self.end - self.begin)[self.typical]
+
+    @property
+    def length(self) -> float:
+        """From the first begin to the last end of the typical step, in `unit`s."""
+        return float(self.end[self.typical].max(initial=0) * self.tick)
+
+    @cached_property
+    def busy(self) -> list[float]:
+        """busy[rank]: time in compute actions, in `unit`s."""
+        return [float(ticks * self.tick) for ticks in self._busy_ticks]
+
+    @cached_property
+    def _busy_ticks(self) -> np.ndarray:
+        weights = np.where(self.lane == 0, self._durations, 0)
+        return np.array([weights[a:b].sum() for a, b in zip(self.flow.program, self.flow.program[1:])])
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Idle over total: of all rank-time from start to end, the share in no compute action. (p-1)/(m+p-1)."""
+        total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
+        return 1 - int(self._busy_ticks.sum()) / total if total else 0.0
+
+    @property
+    def bubble_overhead(self) -> float:
+        """Idle over ideal: idle rank-time as a share of the compute time. (p-1)/m, printed in lectures as *the* bubble."""
+        total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
+        busy = int(self._busy_ticks.sum())
+        return (total - busy) / busy if busy else 0.0
+
+    @property
+    def bubble_span(self) -> float:
+        """The zero-bubble papers': idle within the longest rank's own span, from its first to its last compute action."""
+        worst = (0, 0)
+        for rank, (a, b) in enumerate(zip(self.flow.program, self.flow.program[1:])):
+            own = np.flatnonzero(self.lane[a:b] == 0) + a
+            if len(own):
+                begin, end = self.begin[self.typical, own].min(), self.end[self.typical, own].max()
+                worst = max(worst, (int(end - begin), rank))
+        length, rank = worst
+        return (length - int(self._busy_ticks[rank])) / length if length else 0.0
+
+    @cached_property
+    def peak_live(self) -> list[int]:
+        """peak_live[rank]: the most activations held at once, each counted from its F until its W (or B).
+
+        It follows from the order alone: what F keeps as "input" is freed by the last action that takes it.
+        """
+        flow = self.flow
+        inputs = flow.named("input")
+        made = np.flatnonzero((flow.makes.values >= inputs.start) & (flow.makes.values < inputs.stop))
+        taken = np.flatnonzero((flow.takes.values >= inputs.start) & (flow.takes.values < inputs.stop))
+        last = np.zeros(flow.size, dtype=np.int64)
+        np.maximum.at(last, flow.takes.values[taken], flow.takes.owners[taken])
+        grows = np.bincount(flow.makes.owners[made], minlength=flow.actions)
+        shrinks = np.bincount(last[np.unique(flow.takes.values[taken])], minlength=flow.actions)
+        peaks = []
+        for a, b in zip(flow.program, flow.program[1:]):
+            before = np.cumsum(grows[a:b]) - np.cumsum(shrinks[a:b]) + shrinks[a:b]  # an action frees when it ends
+            peaks.append(int(before.max(initial=0)))
+        return peaks
+
+    @cached_property
+    def causes(self) -> np.ndarray:
+        """For every action of the typical step, the one whose end it waited for last: a maker, or the one before it."""
+        flow, end = self.flow, self.end[self.typical]
+        cause = np.full(flow.actions, -1)
+        maker = flow.maker[flow.takes.values]
+        for action in range(flow.actions):
+            known = maker[flow.takes.starts[action] : flow.takes.starts[action + 1]]
+            candidates = [int(m) for m in known if m >= 0 and m != action]
+            before = self._before_on_lane[action]
+            if before >= 0:
+                candidates.append(int(before))
+            if candidates:
+                cause[action] = max(candidates, key=lambda c: (end[c], c))
+        return cause
+
+    @cached_property
+    def _before_on_lane(self) -> np.ndarray:
+        before = np.full(self.flow.actions, -1)
+        for a, b in zip(self.flow.program, self.flow.program[1:]):
+            for lane in range(len(LANES)):
+                own = np.flatnonzero(self.lane[a:b] == lane) + a
+                before[own[1:]] = own[:-1]
+        return before
+
+    @cached_property
+    def critical_path(self) -> list[Span]:
+        """The chain of actions that decides the length: from the last end back, always to what was waited for."""
+        if not self.flow.actions:
+            return []
+        action, path = int(np.argmax(self.end[self.typical])), []
+        while action >= 0:
+            path.append(self.span(self.typical, action))
+            action = int(self.causes[action])
+        return path[::-1]
+
+    def span(self, step: int, action: int) -> Span:
+        """Action number `action` of one step, as a `Span`."""
+        rank = int(self.flow.rank[action])
+        times = (float(column[step, action] * self.tick) for column in (self.ready, self.begin, self.end))
+        index = int(action - self.flow.program[rank])
+        return Span(step, rank, index, self.flow.action(action), LANES[self.lane[action]], *times)
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """Every span, step after step, rank after rank, in program order."""
+        return (self.span(step, action) for step in range(self.steps) for action in range(self.flow.actions))
+
+    def gap(self, real: "Timeline") -> dict[str, float]:
+        """How a measured run of the same schedule differs from this prediction (measured minus predicted).
+
+        length         in seconds;  length_ratio  measured over predicted
+        compute        mean busy time of a rank, in seconds
+        waiting        mean time of a rank outside its compute actions, in seconds
+        bubble_fraction, bubble_overhead, bubble_span  differences of the three bubbles
+        """
+        if list(map(str, real.schedule.program)) != list(map(str, self.schedule.program)):
+            raise ValueError(
+                f"{real.schedule.name} and {self.schedule.name} are different programs: compare runs of one"
+            )
+        busy = (sum(real.busy) - sum(self.busy)) / self.schedule.ranks
+        length = real.length - self.length
+        ratio = {"length_ratio": real.length / self.length} if self.length else {}
+        bubbles = {name: getattr(real, name) - getattr(self, name) for name in BUBBLES}
+        return {"length": length, **ratio, "compute": busy, "waiting": length - busy, **bubbles}
+
+    @property
+    def summary(self) -> str:
+        """One line of words for the whole picture: caption, alternative text, and what tests compare."""
+        s = self.schedule
+        peaks = self.peak_live
+        held = f"{peaks[0]} on every rank" if len(set(peaks)) == 1 else " ".join(map(str, peaks)) + " by rank"
+        kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
+        return (
+            f"{s.name}, {s.ranks} ranks, {len(s.replica_of)} microbatches, {kind}: length {_number(self.length)} {self.unit}, "
+            f"idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}, "
+            f"activations held at most {held}"
+        )
+
+    def metrics(self) -> dict:
+        """The numbers that the command line prints, under stable keys."""
+        bubbles = {name: getattr(self, name) for name in BUBBLES}
+        return {"length": self.length, "unit": self.unit, **bubbles, "peak_live": self.peak_live, "busy": self.busy}
+
+    def to_dict(self) -> dict:
+        """Plain values, for JSON."""
+        columns = {name: getattr(self, name).tolist() for name in ("ready", "begin", "end", "lane")}
+        plain = {name: getattr(self, name) for name in ("tick", "unit", "costs", "origin")}
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "schedule": self.schedule.to_dict(),
+            **columns,
+            **plain,
+            "loss": list(self.loss),
+            "ledger": list(self.ledger),
+        }
+
+    @classmethod
+    def from_dict(cls, saved: dict) -> "Timeline":
+        """The timeline that `to_dict` saved.
+
+        raises  ValueError when it is something else, or of a later version
+        """
+        if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+            raise ValueError("this is no saved hybridlab timeline: save one with timeline.save(path)")
+        if saved["version"] > VERSION:
+            raise ValueError(
+                f"this timeline has format version {saved['version']}, newer than {VERSION}: update hybridlab"
+            )
+        steps = len(saved["begin"])
+        columns = {k: np.array(saved[k], dtype=np.int64).reshape(steps, -1) for k in ("ready", "begin", "end")}
+        plain = {name: saved[name] for name in ("tick", "unit", "costs", "origin")}
+        return cls(
+            Schedule.from_dict(saved["schedule"]),
+            lane=np.array(saved["lane"], dtype=np.int64),
+            loss=tuple(saved["loss"]),
+            ledger=tuple(saved["ledger"]),
+            **columns,
+            **plain,
+        )
+
+    def save(self, path) -> None:
+        """Write it as JSON; `Timeline.load` reads it, also where torch is not installed."""
+        Path(path).write_text(json.dumps(self.to_dict()))
+
+    @classmethod
+    def load(cls, path) -> "Timeline":
+        """The timeline saved at `path`."""
+        try:
+            saved = json.loads(Path(path).read_text())
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise ValueError(f"{path} is no saved hybridlab timeline: save one with timeline.save(path)") from None
+        return cls.from_dict(saved)
+
+    def to_chrome(self, path) -> None:
+        """Write a Chrome trace (chrome://tracing, Perfetto): a process per rank, a thread per lane."""
+        to_us = 1e6 if self.unit == "s" else 1e3  # one unit is drawn as a millisecond
+        events = [
+            {
+                "name": str(span.action),
+                "cat": span.action.kind,
+                "ph": "X",
+                "pid": span.rank,
+                "tid": LANES.index(span.lane),
+                "ts": span.begin * to_us,
+                "dur": (span.end - span.begin) * to_us,
+                "args": {"step": span.step, "index": span.index, "ready": span.ready},
+            }
+            for span in self.spans
+        ]
+        names = [
+            {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}}
+            for rank in range(self.schedule.ranks)
+        ]
+        Path(path).write_text(json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"}))
+
+    def __repr__(self):
+        return f"<timeline {self.summary}>"
+
+
+BUBBLES = ("bubble_fraction", "bubble_overhead", "bubble_span")
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"

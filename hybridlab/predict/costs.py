@@ -1,0 +1,124 @@
+"""Costs: how long each kind of action takes, and each message."""
+
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+
+from hybridlab.core.action import CODE, KINDS
+from hybridlab.core.schedule import Schedule
+from hybridlab.core.timeline import Timeline
+
+FINEST = 9  # no cost is told apart below 1e-9 units (a nanosecond, where units are seconds)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Durations of actions in units of your choice; each a number, or one number per stage.
+
+    F, I, W      forward, input half, weight half of the backward
+    B            whole backward; I + W unless given
+    fused        a fused forward and backward pair; F + B unless given
+    recompute    R, the repeated forward; F unless given
+    optimizer    OPT;  reduce  REDUCE_GRAD
+    latency      of a message between ranks, beside bytes / bandwidth (bandwidth in bytes per unit)
+    bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
+
+    raises  ValueError when a cost is negative, or bytes are given without a bandwidth
+
+    >>> Costs(F=1, I=1, W=1).of("B", stage=0)
+    2
+    """
+
+    F: float | tuple = 1
+    I: float | tuple = 1  # noqa: E741  the field's own letter
+    W: float | tuple = 1
+    B: float | tuple | None = None
+    fused: float | tuple | None = None
+    recompute: float | tuple | None = None
+    optimizer: float | tuple = 0
+    reduce: float | tuple = 0
+    latency: float = 0
+    bandwidth: float | None = None
+    bytes: float | tuple = 0
+
+    def __post_init__(self):
+        for one in fields(self):
+            for number in np.atleast_1d(0 if getattr(self, one.name) is None else getattr(self, one.name)):
+                if not number >= 0:
+                    raise ValueError(f"{one.name}={number} is no duration: give a number, 0 or more")
+        if self.bandwidth is None and np.any(np.atleast_1d(self.bytes)):
+            raise ValueError("bytes cost nothing without a bandwidth: give bandwidth= too (bytes per unit of time)")
+        if self.bandwidth == 0:
+            raise ValueError("bandwidth=0 lets no message through: give more, or None for one that costs nothing")
+
+    def of(self, kind: str, stage: int) -> float:
+        """The duration of one action of this kind on this stage; of a message, its latency alone."""
+        match kind:
+            case "F" | "C":
+                return _at(self.F, stage)
+            case "I":
+                return _at(self.I, stage)
+            case "W":
+                return _at(self.W, stage)
+            case "B":
+                return _at(self.B, stage) if self.B is not None else self.of("I", stage) + self.of("W", stage)
+            case "R":
+                return _at(self.recompute, stage) if self.recompute is not None else self.of("F", stage)
+            case "OPT":
+                return _at(self.optimizer, stage)
+            case "REDUCE_GRAD":
+                return _at(self.reduce, stage)
+        return 0
+
+    def of_pair(self, forward_stage: int, backward_stage: int) -> float:
+        """The duration of a fused pair."""
+        if self.fused is not None:
+            return _at(self.fused, forward_stage)
+        return self.of("F", forward_stage) + self.of("B", backward_stage)
+
+    def of_message(self, edge: int) -> float:
+        """The time of one message over an edge: latency + bytes / bandwidth."""
+        return self.latency + (_at(self.bytes, edge) / self.bandwidth if self.bandwidth else 0)
+
+    def tick(self) -> Fraction:
+        """The longest tick, a power of ten, in which every cost is a whole number (at most 1e-9 fine)."""
+        numbers = [n for one in fields(self) for n in np.atleast_1d(getattr(self, one.name) or 0).tolist()]
+        numbers += [self.of_message(e) for e in range(np.atleast_1d(self.bytes).size)]
+        digits = max(-Decimal(str(n)).as_tuple().exponent if n % 1 else 0 for n in numbers)
+        return Fraction(1, 10 ** min(digits, FINEST))
+
+    def table(self, schedule: Schedule) -> np.ndarray:
+        """The duration of every row of a schedule, in its order; messages 0."""
+        by_kind = np.zeros((len(KINDS), schedule.stages))
+        for kind in KINDS:
+            by_kind[CODE[kind]] = [self.of(kind, stage) for stage in range(schedule.stages)]
+        return by_kind[schedule.rows[:, 0], schedule.rows[:, 1]]
+
+    @classmethod
+    def measured(cls, real: Timeline) -> "Costs":
+        """The costs seen in a measured timeline: the median duration per kind and stage, and its calibrated latency.
+
+        raises  ValueError when the timeline is not a measured one
+        """
+        if real.origin.get("kind") != "measured":
+            raise ValueError("these costs were not measured: give the timeline of a real run, as hl.run returns it")
+        seconds = (real.end - real.begin) * real.tick
+        rows, costs = real.schedule.rows[real.flow.first_row], {}
+        names = {"F": "F", "B": "B", "I": "I", "W": "W", "R": "recompute", "OPT": "optimizer", "REDUCE_GRAD": "reduce"}
+        for kind, name in names.items():
+            if (rows[:, 0] == CODE[kind]).any():
+                costs[name] = tuple(
+                    float(np.median(seconds[:, (rows[:, 0] == CODE[kind]) & (rows[:, 1] == stage)]))
+                    for stage in range(real.schedule.stages)
+                )
+        return cls(**costs, latency=real.origin.get("latency", 0.0))
+
+    def __repr__(self):
+        given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
+        return f"Costs({', '.join(f'{name}={value}' for name, value in given.items())})"
+
+
+def _at(cost, stage):
+    return cost[stage] if isinstance(cost, tuple | list | np.ndarray) else cost

@@ -1,0 +1,46 @@
+"""The registry: every schedule by name, with what its docstring says of it."""
+
+import inspect
+import re
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.schedule import Schedule
+from hybridlab.schedules.gpipe import gpipe
+from hybridlab.schedules.naive import naive
+from hybridlab.schedules.one_f_one_b import one_f_one_b
+from hybridlab.schedules.replicate import replicate
+from hybridlab.schedules.validate import validate
+
+GENERATORS = {"naive": naive, "gpipe": gpipe, "1f1b": one_f_one_b}
+_FACT = re.compile(r"^ +([A-Z][a-z]+): +(.+)$", re.MULTILINE)
+
+
+def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options) -> Schedule:
+    """The schedule of this name for a pipeline of `ranks`, `microbatches` each; with dp > 1, that many copies of it.
+
+    raises  ValueError in one sentence for an unknown name or option, or a number that the schedule cannot have
+
+    >>> schedule("1f1b", ranks=4, microbatches=8)
+    <schedule 1f1b: 4 ranks, 4 stages, 8 microbatches, 64 actions>
+    """
+    if name not in GENERATORS:
+        raise ValueError(f"there is no schedule {name!r}: choose one of {', '.join(GENERATORS)}")
+    for what, number in (("ranks", ranks), ("microbatches", microbatches), ("dp", dp)):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"{what}={number!r} is not possible: give a whole number, 1 or more")
+    allowed = list(inspect.signature(GENERATORS[name]).parameters)[2:]
+    for option in options:
+        if option not in allowed:
+            takes = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
+            raise ValueError(f"schedule {name!r} has no option {option!r}: {takes}")
+    one = GENERATORS[name](ranks, microbatches, **options)
+    return validate(one if dp == 1 else replicate(one, Mesh(dp=dp, pp=ranks)))
+
+
+def schedules() -> dict[str, dict[str, str]]:
+    """Every schedule's name with its placement, order, constraints, bubble, peak and source, as its docstring says.
+
+    >>> schedules()["1f1b"]["Peak"]
+    'min(p-r, m) activations on rank r'
+    """
+    return {name: dict(_FACT.findall(inspect.getdoc(make) and make.__doc__)) for name, make in GENERATORS.items()}
