@@ -19,6 +19,14 @@ _HOME = {
     "lower": "schedules.lower",
     "Costs": "predict.costs",
     "simulate": "predict.simulate",
+    "ranks": "world.launch",
+    "RankError": "world.launch",
+    "placement": "world.placement",
+    "Shape": "core.catalog",
+    "run": "train.run",
+    "check": "train.check",
+    "draw": "show.draw",
+    "explore": "show.explorer",
 }
 __all__ = ["__version__", *_HOME]
 

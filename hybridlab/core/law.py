@@ -4,7 +4,7 @@ An action may run when every value that it takes has been made. That one sentenc
 valid, when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn.
 Nothing else in this project may say it a second time.
 
-Read a row of `LAW` aloud: *F takes the activations that come in and the weights; it makes the activations that go
+Read a row of `LAW` aloud: *F takes the activations that come in and the whole weights; it makes the activations that go
 out, what the input half will need, and what the weight half will need.*
 
 Values
@@ -16,7 +16,8 @@ Values
     kept              what I keeps for W
     weight_gradient   the one of a single microbatch
     summed            their sum over the update window
-    weights           the weights, one value per version
+    weights           the weights at rest, one value per version
+    whole             the weights as computing needs them: gathered where a stage is sharded, else `weights` itself
 
 Marks
     <  on every edge into the stage     >  on every edge out of it     ~  on the edge of this message
@@ -32,18 +33,18 @@ from hybridlab.core.action import CODE
 from hybridlab.core.schedule import Schedule
 
 LAW = {
-    "F": "activation< weights | activation> saved input",
-    "C": "activation< weights | activation>",
-    "R": "activation< weights | saved input",
-    "B": "activation< saved input gradient> weights | gradient< weight_gradient",
-    "I": "saved input gradient> weights | gradient< kept",
+    "F": "activation< whole | activation> saved input",
+    "C": "activation< whole | activation>",
+    "R": "activation< whole | saved input",
+    "B": "activation< saved input gradient> whole | gradient< weight_gradient",
+    "I": "saved gradient> whole | gradient< kept",
     "W": "activation< input kept | weight_gradient",
     "SEND_F": "activation~ | ^activation~",
     "RECV_F": "^activation~ | activation~",
     "SEND_B": "gradient~ | ^gradient~",
     "RECV_B": "^gradient~ | gradient~",
-    "UNSHARD": " | weights",
-    "RESHARD": "weights | ",
+    "UNSHARD": "weights | whole",
+    "RESHARD": "whole | ",
     "REDUCE_GRAD": "weight_gradient* | summed",
     "OPT": "summed weights | weights+",
 }
@@ -88,13 +89,14 @@ class Flow:
         s = self.schedule
         self.edges = np.array([(i, i + 1) for i in range(s.stages)] + list(s.skips))
         versions = 2 + max(self.version.max(initial=0), self._count_before("OPT").max(initial=0))
-        copies = 2 + max(versions, 2 * self._count_before("UNSHARD").max(initial=0))
+        copies = 2 + 2 * len(self.parts_of_kind.get("UNSHARD", ()))
         edge = (len(self.edges), 3, len(s.replica_of))
         saved = (s.stages, len(s.replica_of), versions)
         self.shape = {
             "activation": edge, "gradient": edge, **dict.fromkeys(VERSIONED, saved),
             "weight_gradient": (s.stages, len(s.replica_of)),
-            "summed": (s.stages, s.replicas, versions), "weights": (s.stages, s.replicas, copies),
+            **dict.fromkeys(("summed", "weights"), (s.stages, s.replicas, versions)),
+            "whole": (s.stages, s.replicas, copies),
         }  # fmt: skip
         sizes = [int(np.prod(shape)) for shape in self.shape.values()]
         ends = np.cumsum(sizes)
@@ -139,9 +141,18 @@ class Flow:
             yield parts, self._number(name, stage, microbatch, np.maximum(self.version[parts], 0))
         elif name == "weight_gradient":
             yield parts, self._number(name, stage, microbatch)
+        elif name == "whole":
+            sharded = self._sharded[stage]
+            yield parts[~sharded], self._weights(parts[~sharded], self._latest)
+            at = parts[sharded]
+            yield at, self._number("whole", self.stage[at], self.replica[at], self._gathered[at])
+        elif name == "weights":
+            yield parts, self._weights(parts, self._latest + (mark == "+"))
         else:
-            version = self._version(parts, name) + (mark == "+")
-            yield parts, self._number(name, stage, self.replica[parts], version)
+            yield parts, self._number(name, stage, self.replica[parts], np.maximum(self.version[parts], 0))
+
+    def _weights(self, parts, version):
+        return self._number("weights", self.stage[parts], self.replica[parts], version[parts])
 
     def _on_edge(self, name, edge, at_its_end, microbatch, on_wire=False):
         """Where a travelling value is: 0 at the edge's beginning, 1 on the wire, 2 at its end; one place if unsent."""
@@ -185,28 +196,24 @@ class Flow:
         return count
 
     @cached_property
-    def _weights_in_use(self):
-        """Which copy of the weights each row finds: its stated version, else the latest in its own program.
+    def _latest(self):
+        """The version of the weights that each row finds: the one it states, else the latest in its own program."""
+        return np.where(self.version >= 0, self.version, self._count_before("OPT"))
 
-        Gathered weights are new copies: odd while one is open, even (never made) when it has been let go.
-        """
-        stated = np.where(self.version >= 0, self.version, self._count_before("OPT"))
-        if "UNSHARD" not in self.parts_of_kind:
-            return stated
-        gathered = np.isin(self.stage, self.stage[self.parts_of_kind["UNSHARD"]])
-        is_gather = self.schedule.rows[:, 0] == CODE["UNSHARD"]
-        return np.where(gathered, self._count_before("UNSHARD") + self._count_before("RESHARD") + is_gather, stated)
+    @cached_property
+    def _sharded(self):
+        """One flag per stage: are its weights gathered before use?"""
+        return np.isin(np.arange(self.schedule.stages), self.stage[self.parts_of_kind.get("UNSHARD", [])])
 
-    def _version(self, parts, name):
-        if name == "weights":
-            return self._weights_in_use[parts]
-        return np.maximum(self.version[parts], 0)
+    @cached_property
+    def _gathered(self):
+        """Which gathered copy each row finds: odd while one is open, even (never made) when it has been let go."""
+        opens = self.schedule.rows[:, 0] == CODE["UNSHARD"]
+        return self._count_before("UNSHARD") + self._count_before("RESHARD") + opens
 
     def _give_first_weights(self):
-        gathered = set(self.stage[self.parts_of_kind.get("UNSHARD", [])].tolist())
         for stage, replica in self.schedule.place:
-            if stage not in gathered:
-                self.given[self._number("weights", stage, replica, 0)] = True
+            self.given[self._number("weights", stage, replica, 0)] = True
 
     def _meetings(self):
         """Which actions end together: every rank that holds a copy of a stage joins its REDUCE_GRAD."""

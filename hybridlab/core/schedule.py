@@ -7,7 +7,7 @@ cost milliseconds; `program` shows them as `Action`s.
 
 import csv
 import io
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -55,6 +55,7 @@ class Schedule:
     window        microbatches per optimizer step; 0: all of them
     tied          groups of stages whose weight gradient is one sum
     fused         rows that run as one with the row after them
+    dp            data-parallel copies of the whole pipeline
     """
 
     name: str
@@ -68,7 +69,7 @@ class Schedule:
     window: int = 0
     tied: tuple[tuple[int, ...], ...] = ()
     fused: tuple[int, ...] = ()
-    about: dict = field(default_factory=dict)
+    dp: int = 1
 
     @classmethod
     def of(cls, name: str, programs: list, place: Place, microbatches: int, **more) -> "Schedule":
@@ -89,7 +90,7 @@ class Schedule:
 
     def with_programs(self, programs: list, **changes) -> "Schedule":
         """The same schedule with other lists of actions."""
-        keep = {k: getattr(self, k) for k in ("replica_of", "chunks", "skips", "window", "tied", "about")}
+        keep = {k: getattr(self, k) for k in ("replica_of", "chunks", "skips", "window", "tied", "dp")}
         name, place = changes.pop("name", self.name), changes.pop("place", self.place)
         return Schedule.of(name, programs, place, self.microbatches, **keep | changes)
 
@@ -143,6 +144,11 @@ class Schedule:
                 row += 2 if start + row in joined else 1
             lists.append(tuple(program))
         return tuple(lists)
+
+    @cached_property
+    def computing(self) -> tuple[tuple[Action, ...], ...]:
+        """The programs without their messages: the same for a schedule and its lowered form."""
+        return tuple(tuple(a for a in program if a.kind not in MESSAGES) for program in self.program)
 
     def action(self, row: int) -> Action:
         """The action in one row (one half of it, where two are fused)."""
@@ -235,7 +241,7 @@ class Schedule:
             "window": self.window,
             "tied": [list(group) for group in self.tied],
             "fused": list(self.fused),
-            "about": self.about,
+            "dp": self.dp,
         }
 
     @classmethod

@@ -13,12 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.action import Action
+from hybridlab.core.action import COLLECTIVES, KINDS, Action
 from hybridlab.core.law import Flow
 from hybridlab.core.schedule import Schedule
 
 LANES = ("compute", "send", "receive", "reduce")
 FORMAT, VERSION = "hybridlab.timeline", 1
+
+
+def lanes(flow: Flow) -> np.ndarray:
+    """The lane of every action, as numbers into `LANES`: messages and joint sums run beside the compute actions."""
+    names = ["send" if "SEND" in k else "receive" if "RECV" in k else "compute" for k in KINDS]
+    names = ["reduce" if kind in COLLECTIVES else name for kind, name in zip(KINDS, names)]
+    return np.array([LANES.index(name) for name in names])[flow.schedule.rows[flow.first_row, 0]]
 
 
 class Span(NamedTuple):
@@ -200,7 +207,7 @@ class Timeline:
         waiting        mean time of a rank outside its compute actions, in seconds
         bubble_fraction, bubble_overhead, bubble_span  differences of the three bubbles
         """
-        if list(map(str, real.schedule.program)) != list(map(str, self.schedule.program)):
+        if real.schedule.computing != self.schedule.computing:
             raise ValueError(
                 f"{real.schedule.name} and {self.schedule.name} are different programs: compare runs of one"
             )

@@ -23,6 +23,7 @@ class Costs:
     recompute    R, the repeated forward; F unless given
     optimizer    OPT;  reduce  REDUCE_GRAD
     latency      of a message between ranks, beside bytes / bandwidth (bandwidth in bytes per unit)
+    post         time that a rank spends on posting one SEND or RECV of a lowered schedule (the o of LogP)
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
 
     raises  ValueError when a cost is negative, or bytes are given without a bandwidth
@@ -40,6 +41,7 @@ class Costs:
     optimizer: float | tuple = 0
     reduce: float | tuple = 0
     latency: float = 0
+    post: float = 0
     bandwidth: float | None = None
     bytes: float | tuple = 0
 
@@ -54,7 +56,7 @@ class Costs:
             raise ValueError("bandwidth=0 lets no message through: give more, or None for one that costs nothing")
 
     def of(self, kind: str, stage: int) -> float:
-        """The duration of one action of this kind on this stage; of a message, its latency alone."""
+        """The duration of one action of this kind on this stage; of a SEND or RECV, what posting it takes."""
         match kind:
             case "F" | "C":
                 return _at(self.F, stage)
@@ -70,6 +72,8 @@ class Costs:
                 return _at(self.optimizer, stage)
             case "REDUCE_GRAD":
                 return _at(self.reduce, stage)
+            case "SEND_F" | "RECV_F" | "SEND_B" | "RECV_B":
+                return self.post
         return 0
 
     def of_pair(self, forward_stage: int, backward_stage: int) -> float:
@@ -90,7 +94,7 @@ class Costs:
         return Fraction(1, 10 ** min(digits, FINEST))
 
     def table(self, schedule: Schedule) -> np.ndarray:
-        """The duration of every row of a schedule, in its order; messages 0."""
+        """The time that every row of a schedule takes on its rank, in its order."""
         by_kind = np.zeros((len(KINDS), schedule.stages))
         for kind in KINDS:
             by_kind[CODE[kind]] = [self.of(kind, stage) for stage in range(schedule.stages)]
@@ -98,7 +102,7 @@ class Costs:
 
     @classmethod
     def measured(cls, real: Timeline) -> "Costs":
-        """The costs seen in a measured timeline: the median duration per kind and stage, and its calibrated latency.
+        """The costs seen in a measured timeline: the median per kind and stage, and its latency and posting time.
 
         raises  ValueError when the timeline is not a measured one
         """
@@ -113,7 +117,7 @@ class Costs:
                     float(np.median(seconds[:, (rows[:, 0] == CODE[kind]) & (rows[:, 1] == stage)]))
                     for stage in range(real.schedule.stages)
                 )
-        return cls(**costs, latency=real.origin.get("latency", 0.0))
+        return cls(**costs, latency=real.origin.get("latency", 0.0), post=real.origin.get("post", 0.0))
 
     def __repr__(self):
         given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}

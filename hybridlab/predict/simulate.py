@@ -7,11 +7,10 @@ message only when it needs it. Where the schedule has no SEND and RECV, each cro
 
 import numpy as np
 
-from hybridlab.core.action import CODE
 from hybridlab.core.law import Flow
 from hybridlab.core.play import play
 from hybridlab.core.schedule import Schedule
-from hybridlab.core.timeline import LANES, Timeline
+from hybridlab.core.timeline import LANES, Timeline, lanes
 from hybridlab.predict.costs import Costs
 
 COMPUTE, SEND, RECEIVE, REDUCE = range(len(LANES))
@@ -49,7 +48,7 @@ class _Simulation:
         self.makes_at, self.makes = flow.makes.starts.tolist(), flow.makes.values.tolist()
         self.born = [0] * flow.size
         self.ready, self.begin, self.end = ([0] * flow.actions for _ in range(3))
-        self.lane = _lanes(flow)
+        self.lane = lanes(flow).tolist()
         self.clock = [0] * schedule.ranks
         self.lane_free, self.present = {}, {}
 
@@ -77,8 +76,10 @@ class _Simulation:
             if meeting[action] >= 0 or self.lane[action] == REDUCE:
                 self._reduce(action, max(ready, self.clock[rank]))
             elif self.lane[action] == SEND:
+                self.clock[rank] += self.duration[action]
                 self._set(action, max(ready, self.clock[rank]), 0)
             elif self.lane[action] == RECEIVE:
+                self.clock[rank] += self.duration[action]
                 self._receive(action, rank)
             else:
                 self._set(action, max(ready, self.clock[rank]), self.duration[action])
@@ -130,11 +131,3 @@ class _Simulation:
         for (one, _), lane in zip(there, lanes):
             self._set(one, begin, duration)
             self.lane_free[lane] = begin + duration
-
-
-def _lanes(flow: Flow) -> list[int]:
-    by_code = np.zeros(len(CODE), dtype=np.int64)
-    for kind, code in CODE.items():
-        by_code[code] = SEND if "SEND" in kind else RECEIVE if "RECV" in kind else COMPUTE
-    by_code[[CODE[kind] for kind in ("REDUCE_GRAD", "UNSHARD", "RESHARD")]] = REDUCE
-    return by_code[flow.schedule.rows[flow.first_row, 0]].tolist()

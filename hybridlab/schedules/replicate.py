@@ -35,4 +35,4 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
             programs[rank] = np.concatenate([rows + shift * (rows >= 0), *(reduce if copies > 1 else [])])
             place |= {(stage, d * replicas + replica): rank for stage, replica in stages}
     replica_of = tuple(d * replicas + replica for d in range(copies) for replica in schedule.replica_of)
-    return schedule.with_programs(programs, place=place, replica_of=replica_of)
+    return schedule.with_programs(programs, place=place, replica_of=replica_of, dp=copies)

@@ -1,0 +1,89 @@
+# hybridlab. `make` alone lists the targets. Written for GNU make 3.81 (macOS) and later.
+
+PYTHON ?= python3
+TORCH  ?= $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
+ARGS   ?=
+
+VENV   := .venv
+PY     := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+EXTRAS := torch,lab,test
+FAST   := not ranks and not notebooks
+INDEX  := https://download.pytorch.org/whl/cpu
+TORCH_PIN ?= $(shell grep '^torch==' requirements.lock)
+NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+
+PIP    = $(1) -m pip --disable-pip-version-check
+PYTEST = $(PY) -m pytest
+NBVAL  = $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=tests/nbval.cfg
+
+# Does the index of CPU builds answer? Never waits longer than eight seconds, name look-up included.
+ASK = $(1) -c "import signal, urllib.request as web; signal.alarm(8); web.urlopen('$(INDEX)/torch/', timeout=5)" 2>/dev/null
+# torch's CPU build: from that index where it answers, else whatever build pip finds.
+CPU_TORCH = extra=; \
+	if $(ASK); then extra="--extra-index-url $(INDEX)"; \
+	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
+	$(PIP) install --no-deps $$extra $(TORCH_PIN)
+
+.PHONY: help setup lab demo test test-fast lint notebooks lock wheel clean
+
+help:  ## list the targets
+	@echo "hybridlab: make TARGET"; echo
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@echo; echo "  PYTHON=python3.12 and TORCH=cpu or TORCH=cuda count when .venv is made; to choose again: rm -rf $(VENV)"
+
+setup: $(READY)  ## make .venv with everything in it (TORCH=cpu or cuda; default: cuda where nvidia-smi answers)
+	@$(PY) -c "import sys; from importlib.metadata import version as v; print(f'Ready: Python {sys.version.split()[0]}, torch {v(\"torch\")}, JupyterLab {v(\"jupyterlab\")} in $(VENV). Next: make lab')"
+
+$(READY): requirements.lock pyproject.toml
+	$(if $(filter cpu cuda,$(TORCH)),,$(error TORCH is cpu or cuda, not '$(TORCH)'))
+	@$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and 'hybridlab needs Python 3.11 or newer and this is %d.%d: name another one, make setup PYTHON=python3.12' % v)"
+	@echo "Making $(VENV) with the $(TORCH) build of torch. The first time this downloads about 0.3 GB for cpu, about 3 GB for cuda."
+	$(PYTHON) -m venv $(VENV)
+	@if [ $(TORCH) = cpu ] && [ "`uname`" = Linux ]; then $(call CPU_TORCH,$(PY)); fi
+	$(call PIP,$(PY)) install -r requirements.lock
+	$(call PIP,$(PY)) install --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+lab: $(READY)  ## open the notebooks in JupyterLab (ARGS=--no-browser prints the address)
+	$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+
+demo: $(READY)  ## one pipeline predicted, run on real processes, and compared
+	$(PY) -m hybridlab demo $(ARGS)
+
+test: $(READY)  ## every test: style, fast, processes, notebooks
+	@echo "== 1 of 4: style"
+	$(PY) -m ruff check .
+	@echo "== 2 of 4: fast tests and doctests"
+	$(PYTEST) -m "$(FAST)"
+	@echo "== 3 of 4: tests that start processes"
+	$(PYTEST) -m "not ($(FAST))" tests
+	@echo "== 4 of 4: every cell of every notebook, against its stored output"
+	$(if $(NOTEBOOKS),$(NBVAL) $(NOTEBOOKS),@echo "notebooks/ holds no notebook yet; parts 1 to 3 passed")
+
+test-fast: $(READY)  ## only the tests that start no process and run no notebook
+	$(PYTEST) -m "$(FAST)" $(ARGS)
+
+lint: $(READY)  ## style only
+	$(PY) -m ruff check .
+
+notebooks: $(READY)  ## run the notebooks again and store their outputs (ARGS="notebooks/10_naive.ipynb" for one)
+	$(PY) tools/notebooks.py $(ARGS)
+
+lock:  ## resolve the packages again and rewrite requirements.lock (TORCH_PIN=torch==2.14.0 moves torch)
+	@set -e; fresh=`mktemp -d`; trap 'rm -rf "$$fresh"' EXIT; \
+	$(PYTHON) -m venv "$$fresh"; \
+	$(call CPU_TORCH,"$$fresh/bin/python"); \
+	$(call PIP,"$$fresh/bin/python") install -e ".[$(EXTRAS)]"; \
+	$(call PIP,"$$fresh/bin/python") freeze --all --exclude-editable > "$$fresh/found"; \
+	grep '^#' requirements.lock > "$$fresh/lock"; \
+	grep -vE '^(pip|wheel|triton|nvidia-.*|cuda-.*)==' "$$fresh/found" | sed 's/+[a-z0-9.]*$$//' | LC_ALL=C sort -f >> "$$fresh/lock"; \
+	cp "$$fresh/lock" requirements.lock
+
+wheel: $(READY)  ## build dist/hybridlab-*.whl
+	rm -rf build
+	$(call PIP,$(PY)) wheel --no-deps --no-build-isolation -w dist .
+
+clean:  ## remove what building and testing left behind (not .venv)
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find hybridlab tests tools notebooks \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +

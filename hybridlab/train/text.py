@@ -1,0 +1,71 @@
+"""The text: real bytes, on every machine, without a network.
+
+By default the source files of the running Python's standard library; any other file with `Text.of(path)`.
+"""
+
+import functools
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Text:
+    """Bytes to learn from, and others to be tested on.
+
+    train, validation  uint8 arrays;  source  where they come from, in words
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+    source: str
+
+    @classmethod
+    def of(cls, path=None) -> "Text":
+        """The text of one file, its last tenth for validation; without a path, of Python's standard library.
+
+        raises  ValueError when the file cannot be read or is too short
+        """
+        return cls._standard_library() if path is None else cls._file(path)
+
+    @classmethod
+    def _file(cls, path):
+        try:
+            content = np.frombuffer(Path(path).read_bytes(), dtype=np.uint8)
+        except OSError as error:
+            raise ValueError(f"cannot read the data file {path}: {error.strerror}; give --data a readable file") from None
+        if len(content) < 1000:
+            raise ValueError(f"the data file {path} has {len(content)} bytes: give one of at least 1000")
+        cut = len(content) - len(content) // 10
+        return cls(content[:cut], content[cut:], str(path))
+
+    @classmethod
+    @functools.cache
+    def _standard_library(cls):
+        files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+        if not files:
+            raise ValueError("this Python carries no source files of its library: give --data a text file")
+        contents = [np.frombuffer(file.read_bytes(), dtype=np.uint8) for file in files]
+        validation = contents[9::10]  # every tenth file, in alphabetical order
+        train = [content for i, content in enumerate(contents) if i % 10 != 9]
+        return cls(np.concatenate(train), np.concatenate(validation), f"Python's standard library, {len(files)} files")
+
+    def batch(self, step: int, sequences: int, context: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """The global batch of one step: (tokens, targets), both (sequences, context) int64, targets one byte later.
+
+        It depends on seed and step only, never on how many ranks share it.
+
+        raises  ValueError when the text is shorter than one sequence
+
+        >>> text = Text(np.arange(100, dtype=np.uint8), np.zeros(0, np.uint8), "0 to 99")
+        >>> tokens, targets = text.batch(step=0, sequences=2, context=3)
+        >>> bool((targets == tokens + 1).all())
+        True
+        """
+        if len(self.train) <= context:
+            raise ValueError(f"the text has {len(self.train)} bytes, one sequence needs {context + 1}: shorten --context")
+        starts = np.random.default_rng((seed, step)).integers(0, len(self.train) - context, sequences)
+        windows = self.train[starts[:, None] + np.arange(context + 1)].astype(np.int64)
+        return windows[:, :-1], windows[:, 1:]
