@@ -6,6 +6,9 @@ hybridlab costs milliseconds and needs neither torch nor a notebook.
 
 import importlib
 
+# A package and a function share the name `schedules`: bound here, it means the function for good.
+from hybridlab.schedules.registry import schedule, schedules
+
 __version__ = "0.1.0"
 
 _HOME = {
@@ -13,8 +16,6 @@ _HOME = {
     "Action": "core.action",
     "Schedule": "core.schedule",
     "Timeline": "core.timeline",
-    "schedule": "schedules.registry",
-    "schedules": "schedules.registry",
     "validate": "schedules.validate",
     "lower": "schedules.lower",
     "Costs": "predict.costs",
@@ -28,7 +29,7 @@ _HOME = {
     "draw": "show.draw",
     "explore": "show.explorer",
 }
-__all__ = ["__version__", *_HOME]
+__all__ = ["__version__", "schedule", "schedules", *_HOME]
 
 
 def __getattr__(name):

@@ -149,7 +149,11 @@ def schedule(chosen) -> dict:
     print(made)
     predicted = simulate(made)
     print(predicted.summary)
-    return {"name": made.name, "program": [[str(a) for a in program] for program in made.program], **predicted.metrics()}
+    return {
+        "name": made.name,
+        "program": [[str(a) for a in program] for program in made.program],
+        **predicted.metrics(),
+    }
 
 
 def simulate(chosen) -> dict:
@@ -210,7 +214,9 @@ def train(chosen) -> dict:
 
     def tell(rank, event):
         if "loss" in event:
-            print(json.dumps(event) if chosen.json else f"step {event['step']:4d}  loss {event['loss']:.4f}", flush=True)
+            print(
+                json.dumps(event) if chosen.json else f"step {event['step']:4d}  loss {event['loss']:.4f}", flush=True
+            )
 
     more = {"steps": chosen.steps, "optimizer": chosen.optimizer, "rate": chosen.rate, **_training(chosen)}
     result = learn(_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, on_event=tell, **more)

@@ -79,6 +79,7 @@ FACTS = {
     "what F saved is held until the backward": lambda: needs(PAIR, "0B0", "saved of 0F0"),
     "or until the input half": lambda: needs(SPLIT, "0I0", "saved of 0F0"),
     "an activation counts until W": lambda: simulate(Schedule.from_csv("0F0,0I0,0F1,0I1,0W0,0W1")).peak_live == [2],
+    "and a weight half frees it": lambda: simulate(Schedule.from_csv("0F0,0I0,0W0,0F1,0I1,0W1")).peak_live == [1],
     "an activation counts until B": lambda: simulate(Schedule.from_csv("0F0,0B0,0F1,0B1")).peak_live == [1],
     "a checkpointed forward holds nothing": lambda: simulate(Schedule.from_csv("0C0,0C1,0R0,0B0,0R1,0B1")).peak_live == [1],
     "a receive needs a send": lambda: is_refused(SENT.replace("0SEND_F0,", "")) and is_refused(SENT.replace(",1SEND_B0", "")),
@@ -115,7 +116,11 @@ def mutants():
             for term in terms:
                 left = [t for t in terms if t != term]
                 sides = (left, makes) if side == 0 else (takes, left)
-                yield kind, f"{'does not take' if side == 0 else 'does not make'} {term}", " | ".join(map(" ".join, sides))
+                yield (
+                    kind,
+                    f"{'does not take' if side == 0 else 'does not make'} {term}",
+                    " | ".join(map(" ".join, sides)),
+                )
 
 
 @pytest.mark.parametrize("kind, what, row", list(mutants()), ids=lambda x: x.replace(" ", "_") if "|" not in x else "")

@@ -13,19 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.action import COLLECTIVES, KINDS, Action
+from hybridlab.core.action import Action
+from hybridlab.core.critical_path import critical_path
+from hybridlab.core.lanes import LANES
 from hybridlab.core.law import Flow
 from hybridlab.core.schedule import Schedule
 
-LANES = ("compute", "send", "receive", "reduce")
 FORMAT, VERSION = "hybridlab.timeline", 1
-
-
-def lanes(flow: Flow) -> np.ndarray:
-    """The lane of every action, as numbers into `LANES`: messages and joint sums run beside the compute actions."""
-    names = ["send" if "SEND" in k else "receive" if "RECV" in k else "compute" for k in KINDS]
-    names = ["reduce" if kind in COLLECTIVES else name for kind, name in zip(KINDS, names)]
-    return np.array([LANES.index(name) for name in names])[flow.schedule.rows[flow.first_row, 0]]
 
 
 class Span(NamedTuple):
@@ -152,40 +146,13 @@ class Timeline:
         return peaks
 
     @cached_property
-    def causes(self) -> np.ndarray:
-        """For every action of the typical step, the one whose end it waited for last: a maker, or the one before it."""
-        flow, end = self.flow, self.end[self.typical]
-        cause = np.full(flow.actions, -1)
-        maker = flow.maker[flow.takes.values]
-        for action in range(flow.actions):
-            known = maker[flow.takes.starts[action] : flow.takes.starts[action + 1]]
-            candidates = [int(m) for m in known if m >= 0 and m != action]
-            before = self._before_on_lane[action]
-            if before >= 0:
-                candidates.append(int(before))
-            if candidates:
-                cause[action] = max(candidates, key=lambda c: (end[c], c))
-        return cause
-
-    @cached_property
-    def _before_on_lane(self) -> np.ndarray:
-        before = np.full(self.flow.actions, -1)
-        for a, b in zip(self.flow.program, self.flow.program[1:]):
-            for lane in range(len(LANES)):
-                own = np.flatnonzero(self.lane[a:b] == lane) + a
-                before[own[1:]] = own[:-1]
-        return before
-
-    @cached_property
     def critical_path(self) -> list[Span]:
-        """The chain of actions that decides the length: from the last end back, always to what was waited for."""
-        if not self.flow.actions:
-            return []
-        action, path = int(np.argmax(self.end[self.typical])), []
-        while action >= 0:
-            path.append(self.span(self.typical, action))
-            action = int(self.causes[action])
-        return path[::-1]
+        """The chain of actions that decides the length: from the last end back, always to what was waited for last.
+
+        A message stands in it once, as its SEND.
+        """
+        step = self.typical
+        return [self.span(step, a) for a in critical_path(self.flow, self.lane, self.begin[step], self.end[step])]
 
     def span(self, step: int, action: int) -> Span:
         """Action number `action` of one step, as a `Span`."""

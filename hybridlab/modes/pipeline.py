@@ -18,9 +18,10 @@ import numpy as np
 import torch
 
 from hybridlab.core.action import MESSAGES
+from hybridlab.core.lanes import COMPUTE, lanes, messages
 from hybridlab.core.law import Flow
 from hybridlab.core.schedule import Schedule
-from hybridlab.core.timeline import LANES, Timeline, lanes
+from hybridlab.core.timeline import Timeline
 from hybridlab.modes.data_parallel import reduce_gradients
 
 PLAYABLE = ("F", "B", *MESSAGES, "REDUCE_GRAD")
@@ -235,19 +236,19 @@ def link_latency(comm, laps: int = 20, elements: int = 256, hold: float = 0.002)
 def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, **more) -> Timeline:
     """The timeline of a run, from `times[rank][step]` as `Player.step` returns them.
 
-    Each step starts with its first compute action. A message begins when both sides have posted it and ends when its
-    receiver knows that it is there: what happens on the wire between cannot be seen.
+    Each step starts with its first compute action. A message begins when both sides have come to post it and ends when
+    its receiver knows that it is there: what happens on the wire between cannot be seen.
     """
-    ready, begin, end = np.concatenate([np.stack([t.numpy() for t in rank], axis=1) for rank in times]).transpose(2, 1, 0)
+    ready, begin, end = np.concatenate([np.stack([t.numpy() for t in rank], axis=1) for rank in times]).transpose(
+        2, 1, 0
+    )
     flow = Flow(schedule)
     lane = lanes(flow)
-    messages = (lane == LANES.index("send")) | (lane == LANES.index("receive"))
-    posting = np.median((begin - ready)[:, messages]) * 1e-9 if messages.any() else 0.0
-    receives = np.flatnonzero(lane == LANES.index("receive"))
-    sends = flow.maker[flow.takes.values[flow.takes.starts[receives]]]
-    begin[:, receives] = begin[:, sends] = np.maximum(begin[:, receives], begin[:, sends])
+    sends, receives = messages(flow, lane)
+    posting = np.median((begin - ready)[:, [*sends, *receives]]) * 1e-9 if len(sends) else 0.0
+    begin[:, receives] = begin[:, sends] = np.maximum(ready[:, receives], ready[:, sends])
     end[:, sends] = end[:, receives]
-    start = np.where(lane == 0, begin, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
+    start = np.where(lane == COMPUTE, begin, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
     columns = (np.maximum(column - start, 0) for column in (ready, begin, end))
     origin = {"kind": "measured", "post": float(posting)} | origin
     return Timeline(schedule, *columns, lane, tick=1e-9, unit="s", origin=origin, **more)

@@ -7,13 +7,12 @@ message only when it needs it. Where the schedule has no SEND and RECV, each cro
 
 import numpy as np
 
+from hybridlab.core.lanes import RECEIVE, REDUCE, SEND, lanes
 from hybridlab.core.law import Flow
 from hybridlab.core.play import play
 from hybridlab.core.schedule import Schedule
-from hybridlab.core.timeline import LANES, Timeline, lanes
+from hybridlab.core.timeline import Timeline
 from hybridlab.predict.costs import Costs
-
-COMPUTE, SEND, RECEIVE, REDUCE = range(len(LANES))
 
 
 def simulate(

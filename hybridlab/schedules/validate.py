@@ -34,8 +34,8 @@ def validate(schedule: Schedule) -> Schedule:
     _check_places(schedule)
     flow = Flow(schedule)
     _check_made_once(flow)
-    _check_taken_made(flow)
     _check_goals(flow)
+    _check_taken_made(flow)
     play(flow)
     return schedule
 

@@ -41,7 +41,9 @@ class Report:
     @property
     def ok(self) -> bool:
         """Equal within tolerance, and every byte accounted for."""
-        return self.largest_gap <= self.tolerance and all(counted == formula for counted, formula in self.bytes.values())
+        return self.largest_gap <= self.tolerance and all(
+            counted == formula for counted, formula in self.bytes.values()
+        )
 
     def __str__(self):
         worst = max(self.gaps, key=lambda name: (self.gaps[name] != self.gaps[name], self.gaps[name]))
@@ -145,7 +147,9 @@ def _bytes(job, parts):
     boundary = job.sequences * job.shape.context * job.shape.width
     width = getattr(torch, job.dtype).itemsize
     crossings = 2 * job.microbatches * (job.schedule.stages - 1)  # an activation and a gradient per cut
-    table = {"messages 2·M·(p-1)·b·s·h": (sum(part["sent"] for part in parts), job.steps * crossings * boundary * width)}
+    table = {
+        "messages 2·M·(p-1)·b·s·h": (sum(part["sent"] for part in parts), job.steps * crossings * boundary * width)
+    }
     if job.schedule.dp > 1:
         reduced = job.steps * job.schedule.dp * job.shape.parameters * width
         table["all-reduces d·Ψ"] = (sum(part["reduced"] for part in parts), reduced)

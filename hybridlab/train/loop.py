@@ -15,6 +15,7 @@ from hybridlab.core.schedule import Schedule
 from hybridlab.modes.pipeline import ModelWork, Player
 from hybridlab.schedules.lower import lower
 from hybridlab.schedules.registry import schedule as named
+from hybridlab.schedules.replicate import replicate
 from hybridlab.train.model import GPT, token_loss
 from hybridlab.train.stages import cut, stages_of
 from hybridlab.train.text import Text
@@ -51,7 +52,9 @@ class Task:
         return self.microbatches * self.sequences * self.shape.context
 
 
-def task(mesh: Mesh, schedule: str | Schedule = "1f1b", microbatches: int = 4, batch: int | None = None, **more) -> Task:
+def task(
+    mesh: Mesh, schedule: str | Schedule = "1f1b", microbatches: int = 4, batch: int | None = None, **more
+) -> Task:
     """The task for a mesh of dp × pp; `batch` is the number of sequences in the global batch, dp × m × 1 at least.
 
     raises  ValueError in one sentence when a number does not fit another
@@ -60,10 +63,15 @@ def task(mesh: Mesh, schedule: str | Schedule = "1f1b", microbatches: int = 4, b
     if unknown:
         raise ValueError(f"{mesh} has an axis {unknown[0]}, which cannot be trained yet: use dp and pp")
     if isinstance(schedule, str):
-        schedule = named(schedule, ranks=mesh["pp"], microbatches=microbatches, dp=mesh["dp"])
-    if schedule.ranks != mesh.size:
-        raise ValueError(f"{schedule.name} has {schedule.ranks} ranks, {mesh} has {mesh.size}: make them equal")
+        one = named(schedule, ranks=mesh["pp"], microbatches=microbatches)
+        schedule = replicate(one, mesh) if mesh["dp"] > 1 else one
+    if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.size):
+        has = f"{schedule.ranks} ranks in {schedule.dp} copies"
+        raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.size} in {mesh['dp']}: make them equal")
     one = Task(lower(schedule), **more)
+    if one.steps < 1:
+        raise ValueError(f"steps={one.steps} trains nothing: give 1 or more")
+    Text.of(one.data)
     if one.optimizer not in OPTIMIZERS:
         raise ValueError(f"there is no optimizer {one.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
     if one.dtype not in DTYPES:
@@ -73,7 +81,9 @@ def task(mesh: Mesh, schedule: str | Schedule = "1f1b", microbatches: int = 4, b
         return one
     if batch < 1 or batch % one.microbatches:
         m, d = schedule.microbatches, mesh["dp"]
-        raise ValueError(f"batch {batch} is not divisible by dp × microbatches = {d} × {m}: choose a multiple of {d * m}")
+        raise ValueError(
+            f"batch {batch} is not divisible by dp × microbatches = {d} × {m}: choose a multiple of {d * m}"
+        )
     return replace(one, sequences=batch // one.microbatches)
 
 
@@ -125,7 +135,9 @@ def microbatches(text: Text, task: Task, step: int) -> tuple[list, list]:
     """The global batch of one step, cut into microbatches: (inputs, targets), lists of (sequences, context) tensors."""
     sequences = task.microbatches * task.sequences
     both = text.batch(step, sequences, task.shape.context, task.seed)
-    return tuple([torch.from_numpy(np.ascontiguousarray(part)) for part in np.split(a, task.microbatches)] for a in both)
+    return tuple(
+        [torch.from_numpy(np.ascontiguousarray(part)) for part in np.split(a, task.microbatches)] for a in both
+    )
 
 
 def train_on_rank(comm, task: Task) -> dict:

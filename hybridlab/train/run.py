@@ -98,7 +98,9 @@ def provenance() -> dict:
     }
 
 
-def train(mesh: Mesh, schedule: str = "1f1b", microbatches: int = 4, batch: int | None = None, on_event=None, **more) -> dict:
+def train(
+    mesh: Mesh, schedule: str = "1f1b", microbatches: int = 4, batch: int | None = None, on_event=None, **more
+) -> dict:
     """Train a GPT on real text over a mesh of dp × pp; one rank trains alone, in the plainest loop.
 
     returns {"losses": one per step, "timeline": measured, or None for one rank}; more as in `train.loop.Task`

@@ -35,7 +35,9 @@ class Text:
         try:
             content = np.frombuffer(Path(path).read_bytes(), dtype=np.uint8)
         except OSError as error:
-            raise ValueError(f"cannot read the data file {path}: {error.strerror}; give --data a readable file") from None
+            raise ValueError(
+                f"cannot read the data file {path}: {error.strerror}; give --data a readable file"
+            ) from None
         if len(content) < 1000:
             raise ValueError(f"the data file {path} has {len(content)} bytes: give one of at least 1000")
         cut = len(content) - len(content) // 10
@@ -65,7 +67,9 @@ class Text:
         True
         """
         if len(self.train) <= context:
-            raise ValueError(f"the text has {len(self.train)} bytes, one sequence needs {context + 1}: shorten --context")
+            raise ValueError(
+                f"the text has {len(self.train)} bytes, one sequence needs {context + 1}: shorten --context"
+            )
         starts = np.random.default_rng((seed, step)).integers(0, len(self.train) - context, sequences)
         windows = self.train[starts[:, None] + np.arange(context + 1)].astype(np.int64)
         return windows[:, :-1], windows[:, 1:]

@@ -1,0 +1,22 @@
+"""The lanes of a rank: messages and joint sums run beside its compute actions."""
+
+import numpy as np
+
+from hybridlab.core.action import COLLECTIVES, KINDS
+from hybridlab.core.law import Flow
+
+LANES = ("compute", "send", "receive", "reduce")
+COMPUTE, SEND, RECEIVE, REDUCE = range(len(LANES))
+
+
+def lanes(flow: Flow) -> np.ndarray:
+    """The lane of every action of a schedule, as numbers into `LANES`."""
+    of_kind = [SEND if "SEND" in kind else RECEIVE if "RECV" in kind else COMPUTE for kind in KINDS]
+    of_kind = [REDUCE if kind in COLLECTIVES else lane for kind, lane in zip(KINDS, of_kind)]
+    return np.array(of_kind)[flow.schedule.rows[flow.first_row, 0]]
+
+
+def messages(flow: Flow, lane: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every message of a lowered schedule: (its SENDs, its RECVs), two equally long columns of action numbers."""
+    receives = np.flatnonzero(lane == RECEIVE)
+    return flow.maker[flow.takes.values[flow.takes.starts[receives]]], receives

@@ -1,0 +1,163 @@
+"""Draw: a timeline, or several on one time axis, as a plotly figure.
+
+Bars with a base; a heat-map past `MANY` boxes; never shapes, which take seconds where bars take milliseconds.
+"""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from hybridlab.core.timeline import Timeline
+from hybridlab.show.boxes import Boxes, boxes
+from hybridlab.show.figure import Figure
+from hybridlab.show.grid import MANY, grid
+from hybridlab.show.style import STYLE
+from hybridlab.show.svg import LEFT, RIGHT, TALLEST, svg, wrap
+
+USUAL_WIDTH = 960  # of a notebook's output, for which labels are chosen
+BELOW, CAPTION_LINE = 66, 21  # pixels under the plot, and for each line of the captions there
+NARROW = 760  # captions are broken for a notebook beside an open file browser: plotly does not break them again
+COLUMNS = 2000  # of the heat-map
+PX = STYLE["pixels"]
+
+
+def draw(*timelines: Timeline, title: str | None = None) -> Figure:
+    """The picture of one timeline; of a prediction over its measurement; or of several, below each other.
+
+    Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. What has
+    several steps is drawn by its step of median length. Measured times are in milliseconds.
+
+    raises  ValueError when there is nothing to draw
+
+    >>> from hybridlab.predict.simulate import simulate
+    >>> from hybridlab.schedules.registry import schedule
+    >>> draw(simulate(schedule("gpipe", ranks=4, microbatches=8)))
+    <figure gpipe, 4 ranks, 8 microbatches, predicted: length 33 units, ...>
+    """
+    picture = boxes(*timelines)
+    traces = _heatmap(picture) if len(picture) > MANY else _bars(picture)
+    return Figure.of(traces, _layout(picture, title), svg(*timelines, title=title), picture.summary)
+
+
+def register(shell=None):
+    """Make a notebook draw a timeline that stands last in a cell. `shell` is IPython's; by default the running one."""
+    if shell is None:
+        from IPython import get_ipython
+
+        shell = get_ipython()
+    if shell is not None:
+        formatter = shell.display_formatter.mimebundle_formatter
+        formatter.for_type_by_name("hybridlab.core.timeline", "Timeline", lambda t: draw(t)._repr_mimebundle_())
+
+
+def without_caption(figure: Figure) -> Figure:
+    """The same figure for a page that writes its summary itself."""
+    bare = Figure(figure)
+    kept = [note for note in figure.layout.annotations if note.name != "caption"]
+    if len(kept) < len(figure.layout.annotations):
+        saved = figure.layout.margin.b - BELOW
+        bare.update_layout(annotations=kept, height=figure.layout.height - saved, margin={"b": BELOW})
+    return bare
+
+
+def lane_pixels(picture: Boxes) -> float:
+    """The height of one lane, so that the whole picture fits on a screen."""
+    return min(PX["lane"], TALLEST / picture.height)
+
+
+def _bars(picture):
+    """One trace per look; the first of each name speaks for all of that name in the legend."""
+    _, labels = picture.labels((USUAL_WIDTH - LEFT - RIGHT) / picture.length, lane_pixels(picture))
+    named = {one: rank for rank, one in enumerate(picture.legend)}
+    return [
+        _bar(picture, np.flatnonzero(picture.look == number).tolist(), look, labels, named.get(look))
+        for number, look in enumerate(picture.looks)
+    ]
+
+
+def _bar(picture, mine, look, labels, legend_rank):
+    marker = {"color": look.fill, "line": {"color": look.edge, "width": 2 if look.dotted else 1}}
+    if look.hatch or look.dotted:
+        shape, colour = ("/", look.hatch) if look.hatch else (".", look.edge)
+        marker["pattern"] = {"shape": shape, "fgcolor": colour, "bgcolor": look.fill, "size": 8, "solidity": 0.3}
+    return go.Bar(
+        orientation="h",
+        base=picture.x0[mine],
+        x=picture.x1[mine] - picture.x0[mine],
+        y=(picture.y0[mine] + picture.y1[mine]) / 2,
+        width=picture.y1[mine] - picture.y0[mine],
+        marker=marker,
+        text=[labels[i] for i in mine],
+        textposition="inside",
+        insidetextanchor="middle",
+        insidetextfont={"color": look.text, "size": PX["box"]},
+        textangle=0,
+        hovertext=[picture.hover(i) for i in mine],
+        hoverinfo="text",
+        name=look.name,
+        legendgroup=look.name,
+        legendrank=1 + (legend_rank or 0),
+        showlegend=legend_rank is not None,
+    )
+
+
+def _heatmap(picture):
+    """Cells instead of boxes: what it costs to show depends on the screen alone. The legend has traces of its own."""
+    cells, last = grid(picture, COLUMNS), len(picture.looks) - 1
+    colours = [[edge / (last + 1), look.fill] for i, look in enumerate(picture.looks) for edge in (i, i + 1)]
+    heat = go.Heatmap(
+        z=np.where(cells.look >= 0, cells.look, np.nan).astype(np.float32),
+        x=cells.x.astype(np.float32),
+        y=cells.y,
+        zmin=-0.5,
+        zmax=last + 0.5,
+        colorscale=colours,
+        showscale=False,
+        hovertemplate=f"%{{x:.4g}} {picture.unit}<extra></extra>",
+    )
+    keys = [
+        go.Bar(x=[None], y=[None], marker={"color": one.fill, "line": {"color": one.edge}}, name=one.name)
+        for one in picture.legend
+    ]
+    return [heat, *keys]
+
+
+def _layout(picture, title):
+    """Axes that count ranks from the top, a legend above the plot, the captions below it."""
+    tall = picture.height * lane_pixels(picture)
+    lines = [line for caption in picture.captions for line in wrap(caption, NARROW, PX["caption"])]
+    top, bottom = 44 + (34 if title else 0), BELOW + CAPTION_LINE * len(lines)
+    font = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
+    caption = {
+        "name": "caption", "text": "<br>".join(lines), "showarrow": False, "align": "left",
+        "font": font | {"color": STYLE["muted"]},
+        "xref": "paper", "yref": "paper", "x": 0, "xanchor": "left", "xshift": 12 - LEFT,
+        "y": 0, "yanchor": "top", "yshift": -56,
+    }  # fmt: skip
+    headings = [
+        {"text": f"<b>{h.text}</b>", "x": 0, "xref": "paper", "xanchor": "left", "y": h.y, "yanchor": "middle",
+         "showarrow": False, "font": font | {"size": PX["heading"]}}
+        for h in picture.headings
+    ]  # fmt: skip
+    return {
+        "template": "none",
+        "barmode": "overlay",
+        "font": font,
+        "height": round(top + tall + bottom),
+        "margin": {"l": LEFT, "r": RIGHT, "t": top, "b": bottom},
+        "paper_bgcolor": STYLE["paper"],
+        "plot_bgcolor": STYLE["paper"],
+        "hoverlabel": {"font": {"size": PX["box"]}},
+        "dragmode": "zoom",
+        "uniformtext": {"minsize": PX["smallest"], "mode": "hide"},
+        "title": {"text": title, "x": 0.02, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 12},
+                  "font": {"size": PX["heading"]}} if title else None,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom", "itemclick": False,
+                   "itemdoubleclick": False},
+        "xaxis": {"range": [0, picture.length], "gridcolor": STYLE["grid"], "zeroline": False,
+                  "ticks": "", "title": {"text": f"time, {picture.unit}", "standoff": 2}},
+        "yaxis": {"range": [picture.height, 0], "fixedrange": True, "showgrid": False, "zeroline": False,
+                  "ticks": "outside", "ticklen": 8, "tickcolor": STYLE["paper"],
+                  "tickvals": [lane.top + 0.5 for lane in picture.lanes],
+                  "ticktext": [lane.label for lane in picture.lanes]},
+        "annotations": [caption, *headings],
+    }  # fmt: skip

@@ -1,0 +1,40 @@
+"""A figure: a plotly chart that carries its static twin and its words wherever it is shown."""
+
+import json
+
+import plotly.graph_objects as go
+
+
+class Figure(go.Figure):
+    """A plotly figure with a static twin (SVG) and a summary (text), all three in every notebook that stores it.
+
+    JupyterLab shows the chart; GitHub, nbconvert and a page without scripts show the twin. The twin shows what the
+    figure was when it was made: it does not follow later calls of update_layout and the like.
+    """
+
+    _twin, _summary = "", ""
+    _ipython_display_ = None  # plotly's own would send its chart alone, past the bundle below
+
+    @classmethod
+    def of(cls, traces: list, layout: dict, twin: str, summary: str) -> "Figure":
+        """A figure from traces and a layout, with its twin and its words."""
+        figure = cls(data=traces, layout=layout)
+        figure._twin, figure._summary = twin, summary
+        return figure
+
+    @property
+    def twin(self) -> str:
+        """The static twin, as SVG text."""
+        return self._twin
+
+    @property
+    def summary(self) -> str:
+        """The picture in words: caption and alternative text."""
+        return self._summary
+
+    def _repr_mimebundle_(self, include=None, exclude=None, **more) -> dict:
+        bundle = {"application/vnd.plotly.v1+json": json.loads(self.to_json()), "text/plain": self.summary}
+        return bundle | ({"image/svg+xml": self.twin} if self.twin else {})
+
+    def __repr__(self):
+        return f"<figure {self.summary}>"

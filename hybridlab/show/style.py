@@ -1,0 +1,106 @@
+"""Style: every colour, hatch, font and height of every picture, said once. JavaScript is handed this as data.
+
+The colours of F, B and W stay apart for colour-blind readers and in grey (a test computes it). A microbatch is
+told by its number, never by a colour. The facts behind the choice: Okabe and Ito's set, and Paul Tol's wine for W,
+because blue, orange and green come too close under tritanopia.
+"""
+
+from typing import NamedTuple
+
+STYLE = {
+    "font": "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif",
+    "paper": "#FFFFFF",
+    "ink": "#1A1A1A",
+    "muted": "#555555",
+    "grid": "#D9D9D9",
+    "error": "#D55E00",  # an outline, never a fill
+    "light": {"ink": "#1A1A1A", "muted": "#555555", "grid": "#D9D9D9", "bubble": "#E5E5E5", "edge": "#FFFFFF"},
+    "dark": {"ink": "#F0F0F0", "muted": "#B8B8B8", "grid": "#4A4A4A", "bubble": "#484848", "edge": "#1A1A1A"},
+    "pixels": {"box": 14, "smallest": 12, "axis": 15, "caption": 15, "heading": 18, "lane": 34},
+    "kinds": {
+        "F": {"name": "forward", "fill": "#0072B2"},
+        "C": {"name": "forward, keeps nothing", "fill": "#0072B2"},
+        "R": {"name": "forward, recomputed", "fill": "#0072B2", "outline": True},
+        "B": {"name": "backward", "fill": "#E69F00"},
+        "I": {"name": "input half", "fill": "#E69F00"},
+        "W": {"name": "weight half", "fill": "#882255", "hatch": True},
+        "OPT": {"name": "optimizer", "fill": "#333333"},
+        "message": {"name": "communication", "fill": "#009E73"},
+        "bubble": {"name": "bubble (idle)", "fill": "#E5E5E5"},
+    },
+    # Curves are told apart by width, dash and marker as well; the first of each list is drawn first, widest.
+    "curves": ["#56B4E9", "#882255", "#E69F00", "#1A1A1A", "#009E73", "#0072B2"],
+    "dashes": ["solid", "dash", "dot", "dashdot"],
+    "markers": ["circle", "square", "diamond", "cross"],
+}
+BUBBLE_EDGE = "#CFCFCF"
+LATER_CHUNK, MEASURED, HATCH, HATCH_ON_LIGHT = 0.4, 0.45, 0.2, 0.3  # how far a fill moves towards white
+
+
+class Look(NamedTuple):
+    """How one kind of box looks: colours, and the letter and name that it goes by.
+
+    letter  before the microbatch in a wide box;  chunk, measured  what made this look differ from its kind's first
+    hatch   colour of diagonal stripes, or "";  dotted  a broken outline instead of a filled box
+    """
+
+    kind: str
+    name: str
+    letter: str
+    chunk: int
+    measured: bool
+    fill: str
+    text: str
+    edge: str
+    hatch: str
+    dotted: bool
+
+
+def look(kind: str, chunk: int = 0, measured: bool = False) -> Look:
+    """The look of a kind of action (or "message", "bubble"), of the k-th chunk of its rank, predicted or measured.
+
+    Later chunks are lighter; what was measured is lighter still, and has an edge.
+
+    >>> look("F").fill, look("F").text, look("F", chunk=1).fill, look("F", chunk=1).text
+    ('#0072B2', '#FFFFFF', '#66AAD1', '#000000')
+    """
+    own = STYLE["kinds"][kind]
+    letter = "" if kind in ("message", "bubble") else kind
+    if kind == "bubble":
+        return Look(kind, own["name"], letter, 0, measured, own["fill"], "#000000", BUBBLE_EDGE, "", False)
+    full, paper = own["fill"], STYLE["paper"]
+    if own.get("outline"):
+        return Look(kind, own["name"], letter, chunk, measured, paper, full, full, "", True)
+    fill = mix(full, paper, 1 - (1 - LATER_CHUNK) ** chunk)
+    fill = mix(fill, paper, MEASURED) if measured else fill
+    text = max(("#FFFFFF", "#000000"), key=lambda ink: contrast(ink, fill))
+    stripe = mix(fill, paper, HATCH if text == "#FFFFFF" else HATCH_ON_LIGHT) if own.get("hatch") else ""
+    return Look(kind, own["name"], letter, chunk, measured, fill, text, full if measured else paper, stripe, False)
+
+
+def mix(one: str, other: str, share: float) -> str:
+    """A colour on the way from one to another.
+
+    >>> mix("#000000", "#FFFFFF", 0.2)
+    '#333333'
+    """
+    return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in zip(_rgb(one), _rgb(other)))
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours, from 1 to 21, as WCAG 2 defines it; text needs 4.5.
+
+    >>> contrast("#FFFFFF", "#000000")
+    21.0
+    """
+    dark, light = sorted(_luminance(colour) for colour in (one, other))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _rgb(colour):
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+def _luminance(colour):
+    shares = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in _rgb(colour)]
+    return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), shares))

@@ -1,0 +1,89 @@
+"""The floors: nothing imports upward, and importing the package loads neither torch nor a notebook."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hybridlab
+
+PACKAGE = Path(hybridlab.__file__).parent
+MAY_IMPORT = {  # each floor, and the floors below it
+    "core": set(),
+    "schedules": {"core"},
+    "predict": {"core", "schedules"},
+    "world": {"core"},
+    "modes": {"core", "schedules", "world"},
+    "train": {"core", "schedules", "predict", "world", "modes"},
+    "show": {"core", "schedules", "predict"},
+    "labs": {"core", "schedules", "predict", "world", "modes", "train", "show"},
+}
+PURE = ("core", "schedules", "predict")
+
+
+def imports(file: Path, root: Path = PACKAGE):
+    """Every module that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            here = ["hybridlab", *file.relative_to(root).parts[: -node.level]] if node.level else []
+            yield ".".join([*here, node.module or ""]).strip(".")
+
+
+def upward(file: Path, root: Path = PACKAGE) -> list[str]:
+    floor = file.relative_to(root).parts[0]
+    reached = {name.split(".")[1] for name in imports(file, root) if name.startswith("hybridlab.")}
+    return sorted(reached - MAY_IMPORT[floor] - {floor})
+
+
+def files(floor):
+    return sorted((PACKAGE / floor).rglob("*.py"))
+
+
+@pytest.mark.parametrize("floor", MAY_IMPORT)
+def test_nothing_imports_upward(floor):
+    assert files(floor)
+    assert {file.name: upward(file) for file in files(floor) if upward(file)} == {}
+
+
+def test_an_upward_import_would_be_seen(tmp_path):
+    (tmp_path / "core").mkdir()
+    file = tmp_path / "core" / "mesh.py"
+    file.write_text("def f():\n    from hybridlab.predict.simulate import simulate\n")
+    assert upward(file, tmp_path) == ["predict"]
+
+
+def test_every_folder_is_a_floor():
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("floor", PURE)
+def test_pure_floors_need_numpy_only(floor):
+    standard = sys.stdlib_module_names
+    for file in files(floor):
+        foreign = {name.split(".")[0] for name in imports(file)} - standard - {"numpy", "hybridlab"}
+        assert not foreign, (file.name, foreign)
+
+
+def loaded_after(code: str) -> set[str]:
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"], capture_output=True, text=True, check=True
+    ).stdout
+    return set(out.split())
+
+
+def test_importing_and_predicting_load_no_torch():
+    heavy = {"torch", "plotly", "anywidget", "ipywidgets", "IPython", "cloudpickle"}
+    predict = "import hybridlab as hl\nhl.simulate(hl.schedule('1f1b', ranks=2, microbatches=2)).summary"
+    assert not heavy & loaded_after(predict)
+    assert "torch" in loaded_after("import hybridlab.train.model")  # the test can fail
+
+
+def test_every_public_name_can_be_had():
+    assert all(getattr(hybridlab, name) is not None for name in hybridlab.__all__)
+    with pytest.raises(AttributeError, match="hybridlab has no 'shedule'"):
+        hybridlab.shedule

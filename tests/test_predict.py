@@ -1,0 +1,153 @@
+"""The simulator, its costs, and the timeline."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hybridlab as hl
+
+S = dict(ranks=4, microbatches=8)
+
+
+def spans(t):
+    return {(span.rank, str(span.action)): (span.begin, span.end) for span in t.spans}
+
+
+def test_the_lecture_example():
+    t = hl.simulate(hl.schedule("gpipe", **S), hl.Costs(F=1, B=2))
+    assert (t.length, round(t.bubble_fraction, 3), t.bubble_overhead) == (33, 0.273, 0.375)
+    assert spans(t)[3, "3F0"] == (3, 4) and spans(t)[0, "0B7"] == (31, 33)
+    assert t.summary == (
+        "gpipe, 4 ranks, 8 microbatches, predicted: length 33 units, idle/total 27.3%, idle/ideal 37.5%, "
+        "activations held at most 8 on every rank"
+    )
+
+
+def test_a_message_costs_its_latency_and_its_bytes():
+    s = hl.schedule("gpipe", ranks=2, microbatches=1)
+    assert hl.simulate(s, hl.Costs(F=1, B=2, latency=0.25)).length == 6.5
+    assert hl.simulate(s, hl.Costs(F=1, B=2, bytes=8, bandwidth=4)).length == 10
+    lowered = hl.simulate(hl.lower(s), hl.Costs(F=1, B=2, latency=0.25))
+    assert lowered.length == 6.5 and spans(lowered)[1, "1RECV_F0"] == (1, 1.25) == spans(lowered)[0, "0SEND_F0"]
+
+
+def test_one_lane_carries_one_message_at_a_time():
+    s = hl.lower(hl.schedule("gpipe", ranks=2, microbatches=2))
+    t = spans(hl.simulate(s, hl.Costs(F=1, B=2, latency=5)))
+    assert t[0, "0SEND_F0"] == (1, 6) and t[0, "0SEND_F1"] == (6, 11)
+
+
+def test_rendezvous_waits_for_the_receive_to_be_posted():
+    s = hl.Schedule.from_csv("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                             "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1")  # fmt: skip
+    costs = hl.Costs(F=1, B=2, latency=1)
+    buffered, waiting, early = (
+        spans(hl.simulate(s, costs, **how)) for how in ({}, {"rendezvous": True}, {"rendezvous": True, "post": "early"})
+    )
+    assert buffered[1, "1RECV_F1"] == (2, 3) and waiting[1, "1RECV_F1"] == (5, 6) and early == buffered
+
+
+def test_posting_takes_time_on_the_rank():
+    s = hl.lower(hl.schedule("gpipe", ranks=2, microbatches=1))
+    assert hl.simulate(s, hl.Costs(F=1, B=2, post=0.5)).length == 6 + 2 * 0.5  # the two sends on the path
+    assert hl.simulate(hl.schedule("gpipe", ranks=2, microbatches=1), hl.Costs(F=1, B=2, post=0.5)).length == 6
+
+
+def test_costs_per_stage_and_the_slowest_stage_rules():
+    t = hl.simulate(hl.schedule("1f1b", **S), hl.Costs(F=(1, 1, 3, 1), B=(2, 2, 6, 2)))
+    assert t.busy == [24, 24, 72, 24]
+    assert t.length >= 72 and {span.rank for span in t.critical_path} == {0, 1, 2, 3}
+
+
+@given(st.lists(st.decimals(0, 50, places=3), min_size=3, max_size=3), st.integers(1, 4), st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_the_critical_path_has_no_holes_and_its_length_is_the_length(costs, p, m):
+    f, i, w = map(float, costs)
+    t = hl.simulate(hl.lower(hl.schedule("1f1b", ranks=p, microbatches=m)), hl.Costs(F=f, I=i, W=w, latency=0.125))
+    path = t.critical_path
+    assert path[0].begin == 0 and path[-1].end == pytest.approx(t.length)
+    assert all(before.end == pytest.approx(after.begin) for before, after in zip(path, path[1:]))
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 7),
+    st.sampled_from(["naive", "gpipe", "1f1b"]),
+    st.integers(1, 5),
+    st.integers(1, 5),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_two_actions_of_a_rank_overlap_and_idle_adds_up(p, m, name, f, b):
+    t = hl.simulate(hl.schedule(name, ranks=p, microbatches=m), hl.Costs(F=f, B=b))
+    for r in range(p):
+        own = [span for span in t.spans if span.rank == r]
+        assert all(before.end <= after.begin for before, after in zip(own, own[1:]))
+        assert all(span.ready <= span.begin for span in own)
+    assert sum(t.busy) + t.bubble_fraction * p * t.length == pytest.approx(p * t.length)
+
+
+def test_decimal_costs_stay_exact():
+    t = hl.simulate(hl.schedule("1f1b", ranks=8, microbatches=24), hl.Costs(F=18.522, I=18.086, W=9.337, latency=0.601))
+    assert t.tick == 0.001 and t.busy[0] == pytest.approx(24 * (18.522 + 18.086 + 9.337), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "costs, says",
+    [(dict(F=-1), "F=-1 is no duration"), (dict(bytes=8), "without a bandwidth"), (dict(bandwidth=0), "lets no message through"), (dict(B=float("nan")), "B=nan")],
+)  # fmt: skip
+def test_impossible_costs_are_refused(costs, says):
+    with pytest.raises(ValueError, match=says):
+        hl.Costs(**costs)
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(ValueError, match="late"):
+        hl.simulate(hl.schedule("1f1b", **S), post="late")
+    with pytest.raises(ValueError, match="not measured"):
+        hl.Costs.measured(hl.simulate(hl.schedule("1f1b", **S)))
+
+
+def test_saved_and_loaded_a_timeline_is_the_same(tmp_path):
+    t = hl.simulate(hl.lower(hl.schedule("1f1b", ranks=2, microbatches=3, dp=2)), hl.Costs(F=1, B=2, reduce=1))
+    t.save(tmp_path / "t.json")
+    again = hl.Timeline.load(tmp_path / "t.json")
+    assert list(again.spans) == list(t.spans) and again.metrics() == t.metrics() and again.summary == t.summary
+
+
+@pytest.mark.parametrize("content", ["{", '{"format": "other"}', "[]", "\xff\xfe"])
+def test_loading_something_else_says_so(tmp_path, content):
+    (tmp_path / "t.json").write_bytes(content.encode("latin1"))
+    with pytest.raises(ValueError, match="no saved hybridlab timeline"):
+        hl.Timeline.load(tmp_path / "t.json")
+
+
+def test_a_later_format_is_refused(tmp_path):
+    saved = hl.simulate(hl.schedule("1f1b", **S)).to_dict() | {"version": 99}
+    with pytest.raises(ValueError, match="update hybridlab"):
+        hl.Timeline.from_dict(saved)
+
+
+def test_chrome_trace_has_one_event_per_action(tmp_path):
+    t = hl.simulate(hl.schedule("1f1b", **S))
+    t.to_chrome(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum(event["ph"] == "X" for event in events) == 64
+    assert {event["pid"] for event in events} == {0, 1, 2, 3}
+
+
+def test_gap_compares_runs_of_one_program_only():
+    one, other = (hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=m)) for m in (2, 3))
+    with pytest.raises(ValueError, match="different programs"):
+        one.gap(other)
+    slower = hl.simulate(hl.lower(hl.schedule("1f1b", ranks=2, microbatches=2)), hl.Costs(F=2, B=4))
+    assert one.gap(slower)["length_ratio"] == 2 and one.gap(slower)["bubble_fraction"] == 0
+
+
+def test_a_typical_step_is_the_one_of_median_length():
+    import numpy as np
+
+    t = hl.simulate(hl.schedule("gpipe", ranks=1, microbatches=1), hl.Costs(F=1, B=2))
+    three = hl.Timeline(t.schedule, *(np.concatenate([c * 5, c, c * 2]) for c in (t.ready, t.begin, t.end)), t.lane)
+    assert (three.steps, three.typical, three.length, three.step(0).length) == (3, 2, 6, 15)

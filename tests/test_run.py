@@ -1,0 +1,50 @@
+"""Schedules played by real processes."""
+
+import pytest
+
+import hybridlab as hl
+
+pytestmark = pytest.mark.ranks
+QUICK = hl.Costs(F=0.004, B=0.008)
+
+
+@pytest.mark.parametrize("name, dp", [("naive", 1), ("gpipe", 1), ("1f1b", 1), ("1f1b", 2)])
+def test_ranks_play_the_schedule_that_was_drawn(name, dp):
+    s = hl.schedule(name, ranks=3, microbatches=4, dp=dp)
+    real = hl.run(s, costs=QUICK, steps=2)
+    assert real.schedule.computing == s.computing and (real.steps, real.unit) == (2, "s")
+    ideal = hl.simulate(s, QUICK)
+    assert real.peak_live == ideal.peak_live
+    assert ideal.length <= real.length < 3 * ideal.length
+    for step in range(2):
+        began = {(span.rank, span.index): span for span in real.step(step).spans}
+        for span in began.values():
+            assert span.begin <= span.end
+            for value in real.flow.takes[real.flow.program[span.rank] + span.index]:
+                maker = real.flow.maker[value]
+                if maker >= 0 and real.lane[maker] == 0 == real.lane[real.flow.program[span.rank] + span.index]:
+                    rank = real.flow.rank[maker]
+                    assert began[rank, maker - real.flow.program[rank]].end <= span.begin
+
+
+def test_a_real_model_runs_and_tells_its_loss_and_messages():
+    s = hl.schedule("1f1b", ranks=2, microbatches=3)
+    real = hl.run(s, work="model", model=hl.Shape(layers=2, width=16, heads=2, context=8), steps=2)
+    assert len(real.loss) == 2 and real.loss[1] < real.loss[0]
+    sent = [row for row in real.ledger if row["op"] == "isend" and row["bytes"] == 2 * 8 * 16 * 4]
+    steps = 3  # two measured, one before
+    assert len([row for row in sent if row["source"].startswith("pipeline")]) >= 2 * 3 * steps
+    assert real.origin["latency"] > 0 and real.origin["kind"] == "measured"
+
+
+def test_a_measured_run_can_be_saved_and_predicted(tmp_path):
+    real = hl.run(hl.schedule("gpipe", ranks=2, microbatches=2), costs=QUICK, steps=1)
+    real.save(tmp_path / "real.json")
+    again = hl.Timeline.load(tmp_path / "real.json")
+    ideal = hl.simulate(again.schedule, hl.Costs.measured(again), rendezvous=True)
+    assert again.metrics() == real.metrics() and set(ideal.gap(again)) >= {"length", "waiting", "bubble_fraction"}
+
+
+def test_what_cannot_be_played_is_refused():
+    with pytest.raises((ValueError, hl.RankError), match="ranks can play"):
+        hl.run(hl.Schedule.from_csv("0F0,0I0,0W0\n1F0,1I0,1W0"), costs=QUICK)

@@ -1,0 +1,122 @@
+"""The reference model, its stages, and the text; on one process."""
+
+import pytest
+import torch
+
+from hybridlab.core.catalog import Shape
+from hybridlab.core.mesh import Mesh
+from hybridlab.train import loop
+from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.stages import cut, stages_of
+from hybridlab.train.text import Text
+
+SMALL = Shape(layers=3, width=12, heads=3, context=8)
+
+
+@pytest.mark.parametrize("shape", [SMALL, Shape(), Shape(layers=1, width=6, heads=1, context=5, vocabulary=11)])
+def test_parameters_are_counted_by_formula(shape):
+    assert sum(p.numel() for p in GPT(shape).parameters()) == shape.parameters
+
+
+def test_the_model_is_the_same_from_the_same_seed():
+    one, two, other = GPT(SMALL, seed=1), GPT(SMALL, seed=1), GPT(SMALL, seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters()))
+    assert not torch.equal(one.embed.token.weight, other.embed.token.weight)
+
+
+def test_attention_looks_back_only():
+    model = GPT(SMALL, dtype=torch.float64)
+    tokens = torch.randint(0, 256, (2, 8), generator=torch.Generator().manual_seed(0))
+    changed = tokens.clone()
+    changed[:, 5:] = 7
+    assert torch.allclose(model(tokens)[:, :5], model(changed)[:, :5], atol=1e-12)
+    assert not torch.allclose(model(tokens)[:, 5:], model(changed)[:, 5:])
+
+
+def test_attention_equals_the_written_out_formula():
+    attention = GPT(SMALL, dtype=torch.float64).blocks[0].attention
+    x_BTD = torch.randn(2, 8, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    heads = [project(x_BTD).view(2, 8, 3, 4).permute(0, 2, 1, 3) for project in (attention.q, attention.k, attention.v)]
+    scores = heads[0] @ heads[1].transpose(2, 3) / 2  # the square root of the head width, 4
+    scores.masked_fill_(torch.ones(8, 8).triu(1).bool(), float("-inf"))
+    y_BTD = (scores.softmax(-1) @ heads[2]).permute(0, 2, 1, 3).reshape(2, 8, 12)
+    assert torch.allclose(attention(x_BTD), attention.out(y_BTD), atol=1e-12)
+
+
+def test_an_untrained_model_guesses_bytes():
+    tokens, targets = (torch.from_numpy(a.copy()) for a in Text.of().batch(0, 4, 8))
+    loss = token_loss(GPT(SMALL)(tokens), targets) / targets.numel()
+    assert abs(loss.item() - torch.log(torch.tensor(256.0)).item()) < 0.1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_stages_in_sequence_are_the_model(count):
+    model = GPT(SMALL, dtype=torch.float64)
+    tokens = torch.randint(0, 256, (2, 8))
+    x, stages = tokens, stages_of(model, SMALL, count)
+    for stage in stages:
+        x = stage(x)
+    assert torch.equal(x, model(tokens))
+    names = [name for stage in stages for name, _ in stage.named_parameters()]
+    assert sorted(names) == sorted(name for name, _ in model.named_parameters())
+
+
+def test_too_many_stages_are_refused():
+    assert cut(4, 4) == [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
+    with pytest.raises(ValueError, match="5 stages need at least 5 layers, this model has 4"):
+        cut(4, 5)
+
+
+def test_text_is_real_fixed_and_split():
+    text = Text.of()
+    assert len(text.train) > 1_000_000 and len(text.validation) > 100_000
+    assert b"import" in text.train.tobytes()[:100_000]
+    a, b = text.batch(3, 4, 16, seed=1), text.batch(3, 4, 16, seed=1)
+    assert (a[0] == b[0]).all() and (a[0][:, 1:] == a[1][:, :-1]).all()
+    assert not (a[0] == text.batch(4, 4, 16, seed=1)[0]).all()
+
+
+def test_a_file_can_be_the_text(tmp_path):
+    (tmp_path / "mine.txt").write_bytes(bytes(range(250)) * 8)
+    text = Text.of(tmp_path / "mine.txt")
+    assert (len(text.train), len(text.validation)) == (1800, 200)
+    (tmp_path / "short.txt").write_text("too short")
+    for path, says in [
+        (tmp_path / "short.txt", "at least 1000"),
+        (tmp_path / "none.txt", "No such file"),
+        (tmp_path, "directory"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            Text.of(path)
+
+
+def test_training_alone_learns():
+    class Alone:
+        def emit(self, **event):
+            pass
+
+    job = loop.task(Mesh(pp=1), "1f1b", microbatches=2, batch=8, steps=30, shape=SMALL, optimizer="adamw", rate=1e-2)
+    losses = loop.train_alone(Alone(), job)
+    assert losses[-1] < losses[0] - 1
+
+
+@pytest.mark.parametrize(
+    "mesh, more, says",
+    [
+        (Mesh(pp=9), {}, "at least 9 layers"),
+        (Mesh(dp=3, pp=2), {"batch": 8}, "choose a multiple of 12"),
+        (Mesh(tp=2), {}, "cannot be trained yet"),
+        (Mesh(pp=2), {"schedule": "2f2b"}, "there is no schedule"),
+        (Mesh(pp=2), {"optimizer": "adam"}, "choose one of sgd, adamw"),
+        (Mesh(pp=2), {"dtype": "int8"}, "there is no dtype"),
+    ],
+)
+def test_tasks_that_do_not_fit_are_refused(mesh, more, says):
+    with pytest.raises(ValueError, match=says):
+        loop.task(mesh, **more)
+
+
+@pytest.mark.parametrize("sizes, says", [(dict(heads=5), "choose heads from"), (dict(layers=0), "layers=0 is no size")])
+def test_impossible_shapes_are_refused(sizes, says):
+    with pytest.raises(ValueError, match=says):
+        Shape(**sizes)
