@@ -80,7 +80,7 @@ def _parser():
     one.add_argument("--optimizer", default="adamw", help="adamw (default) or sgd")
     one.add_argument("--rate", type=float, default=3e-3, help="learning rate (default 0.003)")
     one = command("demo", demo, "The main job: train three ways, run three schedules, write build/report.html.")
-    one.add_argument("--steps", type=int, default=40, help="training steps (default 40)")
+    one.add_argument("--steps", type=int, default=120, help="training steps (default 120)")
     one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
     one.add_argument("--out", default="build/report.html", metavar="FILE", help="where the report goes")
     return parser

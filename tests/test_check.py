@@ -43,7 +43,7 @@ def test_single_precision_has_its_own_tolerance():
 
 
 def lost_microbatch():
-    from hybridlab.modes.pipeline import ModelWork
+    from hybridlab.modes.work import ModelWork
 
     whole = ModelWork.backward
     ModelWork.backward = lambda work, stage, m, g: whole(work, stage, m, torch.zeros_like(g) if m == 1 and g is not None else g)
@@ -51,35 +51,35 @@ def lost_microbatch():
 
 def missing_share():
     """Every replica divides by its own tokens instead of the global batch's: the sum is d times too large."""
-    from hybridlab.modes import pipeline
+    from hybridlab.modes import work
 
-    pipeline.scaled = lambda loss, tokens: 2 * loss / tokens
+    work.scaled = lambda loss, tokens: 2 * loss / tokens
 
 
 def unscaled_loss():
-    from hybridlab.modes import pipeline
+    from hybridlab.modes import work
 
-    pipeline.scaled = lambda loss, tokens: loss
+    work.scaled = lambda loss, tokens: loss
 
 
 def gradients_not_reduced():
-    from hybridlab.modes import pipeline
+    from hybridlab.modes import work
 
-    pipeline.reduce_gradients = lambda comm, parameters: None
+    work.reduce_gradients = lambda comm, parameters: None
 
 
 def mean_for_sum():
-    from hybridlab.modes import pipeline
+    from hybridlab.modes import work
 
     def mean(comm, parameters):
         for parameter in parameters:
             comm.all_reduce(parameter.grad, "dp").div_(2)
 
-    pipeline.reduce_gradients = mean
+    work.reduce_gradients = mean
 
 
 def wrong_microbatch():
-    from hybridlab.modes.pipeline import ModelWork
+    from hybridlab.modes.work import ModelWork
 
     load = ModelWork.load
     ModelWork.load = lambda work, inputs, targets: load(work, inputs[::-1], targets)
@@ -93,7 +93,7 @@ def gradient_not_cleared():
 
 def received_twice():
     """The buffer of the message before is used again."""
-    from hybridlab.modes.pipeline import ModelWork
+    from hybridlab.modes.work import ModelWork
 
     shared = {}
     ModelWork.boundary = lambda work: shared.setdefault(0, torch.zeros_like(work.example))

@@ -25,7 +25,7 @@ SCHEDULES = ("naive", "gpipe", "1f1b")
 RANKS, MICROBATCHES = 4, 8
 
 
-def demo(steps: int = 40, data: str | None = None, out: str = "build/report.html") -> dict:
+def demo(steps: int = 120, data: str | None = None, out: str = "build/report.html") -> dict:
     """Train, run, and write the report; returns the numbers in it.
 
     raises  ValueError in one sentence for unreadable data; RankError when a rank fails

@@ -5,7 +5,7 @@ import os
 import platform
 import time
 
-from hybridlab.modes.pipeline import link_latency
+from hybridlab.modes.clocks import link_latency
 from hybridlab.world.launch import ranks
 from hybridlab.world.placement import placement
 

@@ -12,7 +12,8 @@ import torch
 from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
-from hybridlab.modes.pipeline import ModelWork, Player
+from hybridlab.modes.pipeline import Player
+from hybridlab.modes.work import ModelWork
 from hybridlab.schedules.lower import lower
 from hybridlab.schedules.registry import schedule as named
 from hybridlab.schedules.replicate import replicate

@@ -10,7 +10,9 @@ from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline
-from hybridlab.modes.pipeline import EmulatedWork, Player, link_latency, measured
+from hybridlab.modes.clocks import link_latency, measured
+from hybridlab.modes.pipeline import Player
+from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.costs import Costs
 from hybridlab.predict.simulate import simulate
 from hybridlab.schedules.lower import lower

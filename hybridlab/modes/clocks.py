@@ -1,0 +1,64 @@
+"""From clocks to a timeline: how long a message takes here, and what the ranks' notes say together."""
+
+import statistics
+import time
+
+import numpy as np
+import torch
+
+from hybridlab.core.lanes import COMPUTE, lanes, messages
+from hybridlab.core.law import Flow
+from hybridlab.core.schedule import Schedule
+from hybridlab.core.timeline import Timeline
+
+
+def link_latency(comm, laps: int = 20, elements: int = 256, hold: float = 0.002) -> float:
+    """Seconds from a message having been posted to its receiver being awake with it, the receive posted before.
+
+    A token travels round all ranks; each holds it for a while, asleep, as it will between messages of a pipeline. The
+    median lap, less the time that the token was held, divided by its hops. 0 for one rank.
+    """
+    if comm.size == 1:
+        return 0.0
+    token, ahead, behind = torch.zeros(elements), (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    held, lap = torch.zeros(laps, dtype=torch.float64), []
+    for i in range(laps):
+        arriving = comm.irecv(torch.empty(elements), behind)
+        begin = time.perf_counter()
+        if comm.rank > 0:
+            arriving.wait()
+            begin = time.perf_counter()
+        time.sleep(hold)
+        leaving = comm.isend(token, ahead)
+        held[i] = time.perf_counter() - begin
+        if comm.rank == 0:
+            arriving.wait()
+        lap.append(time.perf_counter() - begin)
+        leaving.wait()
+    comm.all_reduce(held)
+    return statistics.median((torch.tensor(lap) - held).tolist()) / comm.size if comm.rank == 0 else 0.0
+
+
+def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, **more) -> Timeline:
+    """The timeline of a run, from `times[rank][step]` as `Player.step` returns them.
+
+    Each step starts with its first compute action. A message begins when both sides have come to post it, and ends when
+    its receiver, who waits for it, has it. One that is there before its receiver looks came unseen: it is given the
+    calibrated latency.
+    """
+    ready, begin, end, looked = np.concatenate([np.stack([t.numpy() for t in rank], axis=1) for rank in times]).transpose(
+        2, 1, 0
+    )
+    flow = Flow(schedule)
+    lane = lanes(flow)
+    sends, receives = messages(flow, lane)
+    latency = round(origin["latency"] * 1e9)
+    posting = np.median((begin - ready)[:, [*sends, *receives]]) * 1e-9 if len(sends) else 0.0
+    begin[:, receives] = begin[:, sends] = np.maximum(ready[:, receives], ready[:, sends])
+    unseen = end[:, receives] - looked[:, receives] <= latency
+    soonest = np.minimum(end[:, receives], begin[:, receives] + latency)
+    end[:, receives] = end[:, sends] = np.where(unseen, soonest, end[:, receives])
+    start = np.where(lane == COMPUTE, begin, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
+    columns = (np.maximum(column - start, 0) for column in (ready, begin, end))
+    origin = {"kind": "measured", "post": float(posting)} | origin
+    return Timeline(schedule, *columns, lane, tick=1e-9, unit="s", origin=origin, **more)
