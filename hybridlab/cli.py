@@ -171,7 +171,8 @@ def simulate(chosen) -> dict:
 def run(chosen) -> dict:
     """Play a schedule for real, and lay it beside its prediction."""
     from hybridlab.predict.costs import Costs
-    from hybridlab.train.run import predicted_for, run as play
+    from hybridlab.train.run import predicted_for
+    from hybridlab.train.run import run as play
 
     made = _schedule(chosen)
     if chosen.work == "model":

@@ -13,6 +13,7 @@ from hybridlab.predict.simulate import simulate
 from hybridlab.schedules.lower import lower
 from hybridlab.schedules.validate import Invalid, validate
 
+RECOMPUTED = "0C0,0C1,0R0,0B0,0R1,0B1"
 PAIR = "0F0,0B0\n1F0,1B0"
 SPLIT = "0F0,0I0,0W0\n1F0,1I0,1W0"
 CHECKPOINTED = "0C0,0R0,0B0\n1F0,1B0"
@@ -81,16 +82,20 @@ FACTS = {
     "an activation counts until W": lambda: simulate(Schedule.from_csv("0F0,0I0,0F1,0I1,0W0,0W1")).peak_live == [2],
     "and a weight half frees it": lambda: simulate(Schedule.from_csv("0F0,0I0,0W0,0F1,0I1,0W1")).peak_live == [1],
     "an activation counts until B": lambda: simulate(Schedule.from_csv("0F0,0B0,0F1,0B1")).peak_live == [1],
-    "a checkpointed forward holds nothing": lambda: simulate(Schedule.from_csv("0C0,0C1,0R0,0B0,0R1,0B1")).peak_live == [1],
-    "a receive needs a send": lambda: is_refused(SENT.replace("0SEND_F0,", "")) and is_refused(SENT.replace(",1SEND_B0", "")),
+    "a checkpointed forward holds nothing": lambda: simulate(Schedule.from_csv(RECOMPUTED)).peak_live == [1],
+    "a receive needs a send": lambda: is_refused(SENT.replace("0SEND_F0,", ""))
+    and is_refused(SENT.replace(",1SEND_B0", "")),
     "what is used must have been received": lambda: is_refused(SENT.replace("1RECV_F0,", ""))
     and is_refused(SENT.replace("0RECV_B0,", "")),
     "what is sent must have been made": lambda: is_refused(SENT.replace("0F0,0SEND_F0", "0SEND_F0,0F0"))
     and is_refused(SENT.replace("1B0,1SEND_B0", "1SEND_B0,1B0")),
-    "an update needs the summed gradient": lambda: is_refused("0F0,0B0,0OPT") and is_refused("0F0,0B0,0OPT,0REDUCE_GRAD"),
+    "an update needs the summed gradient": lambda: is_refused("0F0,0B0,0OPT")
+    and is_refused("0F0,0B0,0OPT,0REDUCE_GRAD"),
     "a sum needs every microbatch": lambda: is_refused("0F0,0B0,0F1,0REDUCE_GRAD,0B1"),
     "a sum is made once": lambda: is_refused("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD"),
-    "weights that were let go must be gathered again": lambda: is_refused(SHARDED.replace("0RESHARD,0UNSHARD,0B0", "0RESHARD,0B0")),
+    "weights that were let go must be gathered again": lambda: is_refused(
+        SHARDED.replace("0RESHARD,0UNSHARD,0B0", "0RESHARD,0B0")
+    ),
     "weights are gathered before they are used": lambda: is_refused("0F0,0UNSHARD,0B0"),
     "also by a checkpointed forward": lambda: is_refused("0C0,0UNSHARD,0R0,0B0"),
     "also by a recomputation": lambda: is_refused("0UNSHARD,0C0,0RESHARD,0R0,0UNSHARD,0B0"),

@@ -95,7 +95,12 @@ def test_decimal_costs_stay_exact():
 
 @pytest.mark.parametrize(
     "costs, says",
-    [(dict(F=-1), "F=-1 is no duration"), (dict(bytes=8), "without a bandwidth"), (dict(bandwidth=0), "lets no message through"), (dict(B=float("nan")), "B=nan")],
+    [
+        (dict(F=-1), "F=-1 is no duration"),
+        (dict(bytes=8), "without a bandwidth"),
+        (dict(bandwidth=0), "lets no message through"),
+        (dict(B=float("nan")), "B=nan"),
+    ],
 )  # fmt: skip
 def test_impossible_costs_are_refused(costs, says):
     with pytest.raises(ValueError, match=says):

@@ -25,7 +25,7 @@ def critical_path(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarr
 
 
 class _WaitedFor:
-    """Everything whose end could have held an action back: makers, its rank, and for a message its link and its peer."""
+    """Everything whose end could have held an action back: makers, its rank, a message's link and peer."""
 
     def __init__(self, flow, lane):
         self.flow, self.lane = flow, lane

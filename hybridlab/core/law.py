@@ -173,7 +173,7 @@ class Flow:
         return np.clip(edge, 0, None)
 
     def _window(self, part):
-        """The weight gradients that one REDUCE_GRAD takes: of every copy of its stage on its own rank, in its window."""
+        """The weight gradients that one REDUCE_GRAD takes: of all copies of its stage on its rank, in its window."""
         s, version = self.schedule, self.version[part]
         for stage, replica in self.copies(self.stage[part]):
             if s.place[stage, replica] == s.rank_of[part]:

@@ -108,14 +108,14 @@ class Timeline:
 
     @property
     def bubble_overhead(self) -> float:
-        """Idle over ideal: idle rank-time as a share of the compute time. (p-1)/m, printed in lectures as *the* bubble."""
+        """Idle over ideal: idle rank-time as a share of compute time. (p-1)/m, in lectures *the* bubble."""
         total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
         busy = int(self._busy_ticks.sum())
         return (total - busy) / busy if busy else 0.0
 
     @property
     def bubble_span(self) -> float:
-        """The zero-bubble papers': idle within the longest rank's own span, from its first to its last compute action."""
+        """The zero-bubble papers': idle within the longest rank's own span, first to last compute action."""
         worst = (0, 0)
         for rank, (a, b) in enumerate(zip(self.flow.program, self.flow.program[1:])):
             own = np.flatnonzero(self.lane[a:b] == 0) + a
@@ -192,7 +192,8 @@ class Timeline:
         held = f"{peaks[0]} on every rank" if len(set(peaks)) == 1 else " ".join(map(str, peaks)) + " by rank"
         kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
         return (
-            f"{s.name}, {s.ranks} ranks, {len(s.replica_of)} microbatches, {kind}: length {_number(self.length)} {self.unit}, "
+            f"{s.name}, {s.ranks} ranks, {len(s.replica_of)} microbatches, {kind}: "
+            f"length {_number(self.length)} {self.unit}, "
             f"idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}, "
             f"activations held at most {held}"
         )

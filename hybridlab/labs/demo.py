@@ -98,14 +98,14 @@ def _write(out, text, losses, gaps, runs):
     sections = [
         (
             "Three ways to train, one result",
-            f"A GPT of {SHAPE.parameters:,} parameters learns the bytes of {text.source}. Seeds and batches are the same; "
-            "only the layout differs. The curves lie on each other: parallel training changes who computes, not what.",
+            f"A GPT of {SHAPE.parameters:,} parameters learns the bytes of {text.source}. Seeds and batches are the "
+            "same; only the layout differs. The curves lie on each other: parallel training changes who computes, not what.",
             [curves(losses, title="Loss in nats per byte, three layouts"), trained],
         ),
         (
             "Three schedules, predicted and measured",
-            f"Every rank waits in place of computing, 20 ms for a forward and 40 ms for a backward, so that {RANKS} ranks "
-            f"can be watched on any machine. Processes, messages and clocks are real. {where}",
+            f"Every rank waits in place of computing, 20 ms for a forward and 40 ms for a backward, so that {RANKS} "
+            f"ranks can be watched on any machine. Processes, messages and clocks are real. {where}",
             [*(draw(p, m, title=f"{name}: predicted over measured") for name, (p, m) in runs.items()), timed],
         ),
     ]

@@ -46,9 +46,8 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
     its receiver, who waits for it, has it. One that is there before its receiver looks came unseen: it is given the
     calibrated latency.
     """
-    ready, begin, end, looked = np.concatenate([np.stack([t.numpy() for t in rank], axis=1) for rank in times]).transpose(
-        2, 1, 0
-    )
+    noted = np.concatenate([np.stack([step.numpy() for step in rank], axis=1) for rank in times])
+    ready, begin, end, looked = noted.transpose(2, 1, 0)
     flow = Flow(schedule)
     lane = lanes(flow)
     sends, receives = messages(flow, lane)

@@ -1,4 +1,4 @@
-"""Data parallelism: every replica holds the whole model (or the same stage), sees its own data, and gradients are summed.
+"""Data parallelism: every replica holds the same weights, sees its own data, and gradients are summed.
 
 Why a sum and no mean: each rank's loss is already divided by the tokens of the *global* batch (see `train.loop`), so
 the sum over the replicas is the gradient that one device would have computed.

@@ -2,8 +2,8 @@
 
 The list is the one that was drawn and simulated: `Player` binds each action of a lowered schedule to the call that
 does it, once, and then plays the calls, noting when each began and ended. What a stage computes is the business of a
-*work* (see `modes.work`): `ModelWork` runs slices of a real model, `EmulatedWork` waits in place of computing, so that bubbles can be
-watched on a machine with fewer cores than ranks. Messages are real in both.
+*work* (see `modes.work`): `ModelWork` runs slices of a real model, `EmulatedWork` waits in place of computing, so that
+bubbles can be watched on a machine with fewer cores than ranks. Messages are real in both.
 
 An action waits for its message only when it needs it; a send never keeps its rank from computing. That is the
 convention that `predict.simulate` follows with rendezvous=True, which is how gloo hands messages over.
@@ -73,7 +73,7 @@ class Player:
             (self.activations if forward else self.gradients)[there, action.microbatch] = outgoing
 
     def _arrived(self, values, index, key):
-        """Take the value that an action needs, waiting for its message if it is still on its way; None at either end."""
+        """Take the value that an action needs, waiting for its message if that is on its way; None at either end."""
         value = values.pop(key, None)
         if isinstance(value, _Awaited):
             self.times[value.index][3] = time.perf_counter_ns()

@@ -95,7 +95,7 @@ class _Simulation:
             self.born[self.makes[at]] = begin + duration
 
     def _arrivals(self, takes, rank_of):
-        """When the value at a place in `takes` arrives: when it is born, later by one message if it crosses unwritten."""
+        """When the value at a place in `takes` arrives: when it is born, or a message later if it crosses unwritten."""
         born, flow = self.born, self.flow
         if self.schedule.lowered or not any(self.message):
             return lambda at: born[takes[at]]

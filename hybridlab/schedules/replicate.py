@@ -1,4 +1,4 @@
-"""Data parallelism around a pipeline: copies of one schedule, each with its own microbatches, and one sum at the end."""
+"""Data parallelism around a pipeline: copies of one schedule, each with its own microbatches; one sum at the end."""
 
 import numpy as np
 

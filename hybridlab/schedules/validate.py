@@ -117,5 +117,5 @@ def _check_every_place_steps(flow):
         if count < most:
             rank = schedule.place[stage, replica]
             copy = f" (replica {replica})" if replica else ""
-            why = f"stage {stage}{copy} takes {count} optimizer steps where others take {most}: add {stage}OPT on rank {rank}"
+            why = f"stage {stage}{copy} takes {count} optimizer steps, others {most}: add {stage}OPT on rank {rank}"
             raise Invalid(schedule, int(schedule.starts[rank + 1]) - 1, why)

@@ -1,4 +1,4 @@
-"""The proof: a layout trains exactly as one device does. Loss, every gradient, their norm, the weights after some steps.
+"""The proof: a layout trains as one device does. Loss, every gradient, their norm, the weights after some steps.
 
 Gradients and norm are compared before the optimizer runs: Adam hides a constant factor. A *gap* is the largest
 difference of a tensor, divided by the largest entry among all tensors of its kind, so that a gradient that is truly
@@ -49,7 +49,7 @@ class Report:
         worst = max(self.gaps, key=lambda name: (self.gaps[name] != self.gaps[name], self.gaps[name]))
         lines = [
             f"{self.layout}: {'equal to' if self.ok else 'NOT equal to'} one device",
-            f"  largest gap {self.largest_gap:.2g} ({worst}), allowed {self.tolerance:g}, {len(self.gaps)} values compared",
+            f"  largest gap {self.largest_gap:.2g} ({worst}), allowed {self.tolerance:g}; {len(self.gaps)} compared",
         ]
         for what, (counted, formula) in self.bytes.items():
             lines.append(f"  {what}: {counted:,} bytes counted, {formula:,} by the formula")
@@ -133,7 +133,7 @@ def _gap(mine, reference, scale=None):
 
 
 def _gaps(kind, parts, alone):
-    """One gap per parameter: the worst over all ranks that hold it; a parameter that nobody holds has an infinite one."""
+    """One gap per parameter: the worst over all ranks that hold it, infinite where nobody does."""
     scale = max(float(tensor.abs().max()) for tensor in alone[kind].values())
     gaps = {}
     for name, reference in alone[kind].items():

@@ -13,7 +13,7 @@ PACKAGES = ("numpy", "torch", "cloudpickle", "jupyterlab", "ipywidgets", "plotly
 
 
 def doctor(count: int = 4) -> dict:
-    """Facts about this machine, and two measured ones: how soon `count` ranks are ready, and how long a message takes."""
+    """Facts about this machine, two of them measured: how soon ranks are ready, how long a message takes."""
     facts = {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
