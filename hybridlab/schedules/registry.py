@@ -6,12 +6,25 @@ import re
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
 from hybridlab.schedules.gpipe import gpipe
+from hybridlab.schedules.interleaved import interleaved
+from hybridlab.schedules.looped_bfs import looped_bfs
 from hybridlab.schedules.naive import naive
 from hybridlab.schedules.one_f_one_b import one_f_one_b
 from hybridlab.schedules.replicate import replicate
 from hybridlab.schedules.validate import validate
+from hybridlab.schedules.zero_bubble import zb_h1, zb_h2, zb_interleaved, zb_v
 
-GENERATORS = {"naive": naive, "gpipe": gpipe, "1f1b": one_f_one_b}
+GENERATORS = {
+    "naive": naive,
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+    "looped_bfs": looped_bfs,
+    "zb_h1": zb_h1,
+    "zb_h2": zb_h2,
+    "zb_v": zb_v,
+    "zb_interleaved": zb_interleaved,
+}
 _FACT = re.compile(r"^ +([A-Z][a-z]+): +(.+)$", re.MULTILINE)
 
 
