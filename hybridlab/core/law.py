@@ -179,7 +179,7 @@ class Flow:
             if s.place[stage, replica] == s.rank_of[part]:
                 mine = np.flatnonzero(self.owner == replica)
                 if version >= 0:
-                    mine = mine[mine // s.window == version - 1]
+                    mine = mine[mine // s.window == version]
                 yield np.full(len(mine), part), self._number("weight_gradient", np.full(len(mine), stage), mine)
 
     def copies(self, stage: int) -> list[tuple[int, int]]:
@@ -247,6 +247,32 @@ class Flow:
         """The value numbers of one name."""
         return slice(self.block[name], self.block[name] + int(np.prod(self.shape[name])))
 
+    def held(self, name: str) -> list[np.ndarray]:
+        """For every rank, how many values of one name it holds while it does each of its actions.
+
+        A value is there from its maker on (a given one from the start) until the last action that takes it, or, if none
+        does, to the end. An action makes before it frees; only an update writes new weights over those it takes.
+        """
+        block = self.named(name)
+        made = (self.makes.values >= block.start) & (self.makes.values < block.stop)
+        taken = (self.takes.values >= block.start) & (self.takes.values < block.stop)
+        last = np.zeros(self.size, dtype=np.int64)
+        np.maximum.at(last, self.takes.values[taken], self.takes.owners[taken])
+        grows = np.bincount(self.makes.owners[made], minlength=self.actions)
+        shrinks = np.bincount(last[np.unique(self.takes.values[taken])], minlength=self.actions)
+        given = np.zeros(self.schedule.ranks, dtype=np.int64)
+        for value in np.flatnonzero(self.given[block]) + block.start:
+            stage, replica, _ = self._where(name, value)
+            given[self.schedule.place[stage, replica]] += 1
+        during = np.maximum(grows - shrinks, 0) if name == "weights" else grows
+        return [
+            given[rank] + np.cumsum(grows[a:b] - shrinks[a:b]) - (grows - shrinks)[a:b] + during[a:b]
+            for rank, (a, b) in enumerate(zip(self.program, self.program[1:]))
+        ]
+
+    def _where(self, name, value) -> list[int]:
+        return [int(i) for i in np.unravel_index(value - self.block[name], self.shape[name])]
+
     def edge_of(self, value):
         """The edge on which a travelling value (an activation or a gradient) lives; also for arrays of values."""
         edges, sides, microbatches = self.shape["activation"]
@@ -255,7 +281,7 @@ class Flow:
     def describe(self, value: int) -> str:
         """One value in words."""
         name = next(name for name in reversed(self.block) if self.block[name] <= value)
-        where = [int(i) for i in np.unravel_index(value - self.block[name], self.shape[name])]
+        where = self._where(name, value)
         if name in ("activation", "gradient"):
             edge, side, microbatch = where
             begin, end = self.edges[edge]

@@ -73,8 +73,9 @@ class Schedule:
 
     @classmethod
     def of(cls, name: str, programs: list, place: Place, microbatches: int, **more) -> "Schedule":
-        """A schedule from one list of actions per rank: rows (see `actions`) or `Action`s."""
-        arrays, fused, at = [], [], 0
+        """A schedule from one list of actions per rank: rows (see `actions`; `fused` names the first of each pair among
+        all rows) or `Action`s."""
+        arrays, fused, at = [], list(more.pop("fused", ())), 0
         for program in programs:
             if not isinstance(program, np.ndarray):
                 parts = [

@@ -127,23 +127,15 @@ class Timeline:
 
     @cached_property
     def peak_live(self) -> list[int]:
-        """peak_live[rank]: the most activations held at once, each counted from its F until its W (or B).
+        """peak_live[rank]: the most activations held at once, each counted from its F until its W (or B)."""
+        return self.peak("input")
 
-        It follows from the order alone: what F keeps as "input" is freed by the last action that takes it.
+    def peak(self, name: str) -> list[int]:
+        """For every rank the most values of one name of the law that it holds at once; "weights" counts versions.
+
+        It follows from the order alone: a value lives from its maker until the last action that takes it.
         """
-        flow = self.flow
-        inputs = flow.named("input")
-        made = np.flatnonzero((flow.makes.values >= inputs.start) & (flow.makes.values < inputs.stop))
-        taken = np.flatnonzero((flow.takes.values >= inputs.start) & (flow.takes.values < inputs.stop))
-        last = np.zeros(flow.size, dtype=np.int64)
-        np.maximum.at(last, flow.takes.values[taken], flow.takes.owners[taken])
-        grows = np.bincount(flow.makes.owners[made], minlength=flow.actions)
-        shrinks = np.bincount(last[np.unique(flow.takes.values[taken])], minlength=flow.actions)
-        peaks = []
-        for a, b in zip(flow.program, flow.program[1:]):
-            before = np.cumsum(grows[a:b]) - np.cumsum(shrinks[a:b]) + shrinks[a:b]  # an action frees when it ends
-            peaks.append(int(before.max(initial=0)))
-        return peaks
+        return [int(held.max(initial=0)) for held in self.flow.held(name)]
 
     @cached_property
     def critical_path(self) -> list[Span]:

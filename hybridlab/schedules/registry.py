@@ -5,11 +5,16 @@ import re
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
+from hybridlab.schedules.chimera import chimera
+from hybridlab.schedules.controllable import v_half, v_min
+from hybridlab.schedules.dualpipe import dualpipe, dualpipe_v
 from hybridlab.schedules.gpipe import gpipe
+from hybridlab.schedules.hanayo import hanayo
 from hybridlab.schedules.interleaved import interleaved
 from hybridlab.schedules.looped_bfs import looped_bfs
 from hybridlab.schedules.naive import naive
 from hybridlab.schedules.one_f_one_b import one_f_one_b
+from hybridlab.schedules.pipedream import pipedream, pipedream_2bw
 from hybridlab.schedules.replicate import replicate
 from hybridlab.schedules.validate import validate
 from hybridlab.schedules.zero_bubble import zb_h1, zb_h2, zb_interleaved, zb_v
@@ -24,6 +29,14 @@ GENERATORS = {
     "zb_h2": zb_h2,
     "zb_v": zb_v,
     "zb_interleaved": zb_interleaved,
+    "v_half": v_half,
+    "v_min": v_min,
+    "dualpipe": dualpipe,
+    "dualpipe_v": dualpipe_v,
+    "chimera": chimera,
+    "hanayo": hanayo,
+    "pipedream": pipedream,
+    "pipedream_2bw": pipedream_2bw,
 }
 _FACT = re.compile(r"^ +([A-Z][a-z]+): +(.+)$", re.MULTILINE)
 

@@ -24,7 +24,7 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
     copies, pipeline, replicas, m = mesh["dp"], mesh["pp"], schedule.replicas, len(schedule.replica_of)
     if pipeline != schedule.ranks or copies * pipeline != mesh.size:
         raise ValueError(f"{schedule.name} has {schedule.ranks} ranks, but {mesh} is not dp × pp={schedule.ranks}")
-    programs, place = [None] * mesh.size, {}
+    programs, fused, place = [None] * mesh.size, [[] for _ in range(mesh.size)], {}
     for d in range(copies):
         shift = np.array([0, 0, d * m, d * replicas, 0, 0])
         for r in range(pipeline):
@@ -32,7 +32,11 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
             stages = [home for home, rank in schedule.place.items() if rank == r]
             reduce = [actions("REDUCE_GRAD", stage, replica=d * replicas + replica) for stage, replica in stages]
             rank = mesh.rank(**{axis: {"dp": d, "pp": r}[axis] for axis in mesh.axes})
+            pairs = np.array(schedule.fused, dtype=np.int64) - schedule.starts[r]
+            fused[rank] = pairs[(pairs >= 0) & (pairs < len(rows))]
             programs[rank] = np.concatenate([rows + shift * (rows >= 0), *(reduce if copies > 1 else [])])
             place |= {(stage, d * replicas + replica): rank for stage, replica in stages}
     replica_of = tuple(d * replicas + replica for d in range(copies) for replica in schedule.replica_of)
-    return schedule.with_programs(programs, place=place, replica_of=replica_of, dp=copies)
+    starts = np.cumsum([0] + [len(program) for program in programs])
+    joined = tuple(np.concatenate([pairs + start for pairs, start in zip(fused, starts)]).tolist())
+    return schedule.with_programs(programs, place=place, replica_of=replica_of, dp=copies, fused=joined)

@@ -1,0 +1,80 @@
+"""V-Half and V-Min: one pattern of six slots, repeated for every microbatch, that holds a stated share of the memory."""
+
+import itertools
+
+import numpy as np
+
+from hybridlab.core.schedule import Schedule, actions
+from hybridlab.schedules.zero_bubble import in_a_v
+
+PERIOD = 6  # slots of one microbatch on a rank: F, I, W of both chunks
+
+
+def v_half(ranks: int, microbatches: int) -> Schedule:
+    """A V with half the activations of 1F1B: forwards take two slots a rank on the way down, gradients on theirs.
+
+    Placement:   stages r and 2p-1-r on rank r
+    Order:       a pattern that repeats every six slots, with hops of 2, 1, 2, 1 slots (down F, up F, down I, up I)
+    Needs:       nothing
+    Bubble:      idle time 11 (p = 4) and 24 (p = 8) at F = I = W and m = 4p, of 18 and 42 for 1F1B
+    Peak:        p+2 or p+3 chunks on every rank (about p/2+1 of a whole rank's), until W
+    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the turns are our smallest that fit
+
+    >>> v_half(ranks=4, microbatches=8)
+    <schedule v_half: 4 ranks, 8 stages, 8 microbatches, 192 actions>
+    """
+    return _patterned("v_half", ranks, microbatches, hops=(2, 1, 2, 1))
+
+
+def v_min(ranks: int, microbatches: int) -> Schedule:
+    """A V with a third of the activations of 1F1B: every hop takes one slot, the shortest life there is.
+
+    Placement:   stages r and 2p-1-r on rank r
+    Order:       a pattern that repeats every six slots, with hops of 1 slot
+    Needs:       nothing
+    Bubble:      idle time 11 (p = 4) and 27 (p = 8) at F = I = W and m = 4p, of 18 and 42 for 1F1B
+    Peak:        about 2p/3 + 2 chunks on every rank (p/3 + 1 of a whole rank's), until W
+    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the turns are our smallest that fit
+    """
+    return _patterned("v_min", ranks, microbatches, hops=(1, 1, 1, 1))
+
+
+def _patterned(name, ranks, microbatches, hops):
+    """Place one microbatch in slots, repeat it every PERIOD slots, and let every rank follow its slots in order."""
+    slots = next(found for waits in _waits() if (found := _slots(ranks, hops, waits)) is not None)
+    programs = []
+    for rank, own in enumerate(slots):
+        rows = np.concatenate([actions(kind, stage, range(microbatches)) for kind, stage, _ in own])
+        times = np.concatenate([slot + PERIOD * np.arange(microbatches) for _, _, slot in own])
+        programs.append(rows[np.argsort(times, kind="stable")])
+    return in_a_v(name, programs, ranks, microbatches)
+
+
+def _waits():
+    """The slots to wait at the three turns, fewest first."""
+    return sorted(itertools.product(range(PERIOD), repeat=3), key=lambda waits: (sum(waits), waits))
+
+
+def _slots(ranks, hops, waits):
+    """One microbatch's slots, per rank [(kind, stage, slot)]; None if two passes of a rank fall on one slot."""
+    last, (down, up, back_down, back_up) = ranks - 1, hops
+    turn_f = last * down + 1 + waits[0]  # F of the second chunk, on the last rank
+    turn_i = turn_f + last * up + 1 + waits[1]  # its I, on rank 0
+    turn_back = turn_i + last * back_down + 1 + waits[2]  # I of the first chunk, on the last rank
+    slots = []
+    for r in range(ranks):
+        own = [
+            ("F", r, r * down),
+            ("F", 2 * ranks - 1 - r, turn_f + (last - r) * up),
+            ("I", 2 * ranks - 1 - r, turn_i + r * back_down),
+            ("I", r, turn_back + (last - r) * back_up),
+        ]
+        taken = {slot % PERIOD for _, _, slot in own}
+        if len(taken) < len(own):
+            return None
+        for _, stage, slot in own[2:]:  # each W in the first free slot after its I
+            free = next(s for s in range(slot + 1, slot + PERIOD + 1) if s % PERIOD not in taken)
+            taken.add(free % PERIOD)
+            own.append(("W", stage, free))
+        slots.append(own)
+    return slots
