@@ -77,12 +77,17 @@ class Boxes:
         return "\n".join(self.captions)
 
     @property
-    def legend(self) -> list[Look]:
-        """One look for each name in the picture, predicted and first chunks preferred, in the order of the style."""
+    def legend(self) -> list[tuple[str, Look]]:
+        """(name, look) of every kind to be seen, in the order of the style: predicted, first chunks preferred."""
+        order = list(STYLE["kinds"])
+        seen = [self.looks[number] for number in np.unique(self.look[self.x1 > self.x0])]
+        looks = sorted(seen, key=lambda one: (one.measured, one.chunk, order.index(one.kind)))
         first = {}
-        for one in sorted(self.looks, key=lambda one: (one.measured, one.chunk)):
+        for one in looks:
             first.setdefault(one.name, one)
-        return sorted(first.values(), key=lambda one: list(STYLE["kinds"]).index(one.kind))
+        named = sorted(first.items(), key=lambda item: order.index(item[1].kind))
+        lighter = next((one for one in looks if one.chunk and one not in first.values()), None)
+        return named + ([("lighter: later chunk", lighter)] if lighter else [])
 
     def label(self, box: int, wide: bool) -> str:
         """What is written in one box: its microbatch, in a wide box with the kind in front."""
@@ -109,8 +114,8 @@ class Boxes:
 
         A box that its text does not fit in has none: the smallest letters are 12 pixels high.
         """
-        room_x, room_y = (self.x1 - self.x0) * time_px - 3, (self.y1 - self.y0) * lane_px - 2
-        written = [i for i in range(len(self)) if self.label(i, wide=True)]
+        room_x, room_y = (self.x1 - self.x0) * time_px - 6, (self.y1 - self.y0) * lane_px - 2
+        written = [i for i in np.flatnonzero(self.x1 > self.x0).tolist() if self.label(i, wide=True)]
         for size, wide in LABEL_FORMS:
             texts = {i: self.label(i, wide) for i in written}
             fits = {i for i, text in texts.items() if text_width(text, size) <= room_x[i] and size <= room_y[i]}
@@ -161,7 +166,7 @@ def shown(value: float) -> str:
 
 def text_width(text: str, size: float) -> float:
     """About how many pixels wide a text is, in letters `size` pixels high."""
-    return 0.6 * size * len(text)
+    return size * sum(1.0 if letter in "WM" else 0.63 for letter in text)
 
 
 def _is_measured(timeline):

@@ -71,7 +71,13 @@ def _trace(name, values, colour, width, dash, marker):
 
 def _layout(title):
     font = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
-    axis = {"gridcolor": STYLE["grid"], "zeroline": False, "linecolor": STYLE["muted"], "showline": True}
+    axis = {
+        "gridcolor": STYLE["grid"],
+        "zeroline": False,
+        "linecolor": STYLE["muted"],
+        "showline": True,
+        "ticks": "outside",
+    }
     return {
         "template": "none",
         "font": font,
@@ -81,8 +87,8 @@ def _layout(title):
         "plot_bgcolor": STYLE["paper"],
         "title": {"text": title, "x": 0.02, "font": {"size": PX["heading"]}} if title else None,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "itemwidth": 50},
-        "xaxis": axis | {"title": "step, from 0", "dtick": None},
-        "yaxis": axis | {"title": "loss"},
+        "xaxis": axis | {"title": {"text": "step", "font": font}},
+        "yaxis": axis | {"title": {"text": "loss", "font": font}},
         "hoverlabel": {"font": {"size": PX["box"]}},
     }
 

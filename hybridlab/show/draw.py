@@ -55,7 +55,8 @@ def without_caption(figure: Figure) -> Figure:
     kept = [note for note in figure.layout.annotations if note.name != "caption"]
     if len(kept) < len(figure.layout.annotations):
         saved = figure.layout.margin.b - BELOW
-        bare.update_layout(annotations=kept, height=figure.layout.height - saved, margin={"b": BELOW})
+        bare.layout.annotations = kept  # update_layout would merge the lists
+        bare.update_layout(height=figure.layout.height - saved, margin={"b": BELOW})
     return bare
 
 
@@ -67,14 +68,14 @@ def lane_pixels(picture: Boxes) -> float:
 def _bars(picture):
     """One trace per look; the first of each name speaks for all of that name in the legend."""
     _, labels = picture.labels((USUAL_WIDTH - LEFT - RIGHT) / picture.length, lane_pixels(picture))
-    named = {one: rank for rank, one in enumerate(picture.legend)}
+    keys = {look: (place, name) for place, (name, look) in enumerate(picture.legend)}
     return [
-        _bar(picture, np.flatnonzero(picture.look == number).tolist(), look, labels, named.get(look))
+        _bar(picture, np.flatnonzero(picture.look == number).tolist(), look, labels, keys.get(look))
         for number, look in enumerate(picture.looks)
     ]
 
 
-def _bar(picture, mine, look, labels, legend_rank):
+def _bar(picture, mine, look, labels, key):
     marker = {"color": look.fill, "line": {"color": look.edge, "width": 2 if look.dotted else 1}}
     if look.hatch or look.dotted:
         shape, colour = ("/", look.hatch) if look.hatch else (".", look.edge)
@@ -93,30 +94,29 @@ def _bar(picture, mine, look, labels, legend_rank):
         textangle=0,
         hovertext=[picture.hover(i) for i in mine],
         hoverinfo="text",
-        name=look.name,
-        legendgroup=look.name,
-        legendrank=1 + (legend_rank or 0),
-        showlegend=legend_rank is not None,
+        name=key[1] if key else look.name,
+        legendrank=1 + key[0] if key else None,
+        showlegend=key is not None,
     )
 
 
 def _heatmap(picture):
     """Cells instead of boxes: what it costs to show depends on the screen alone. The legend has traces of its own."""
-    cells, last = grid(picture, COLUMNS), len(picture.looks) - 1
-    colours = [[edge / (last + 1), look.fill] for i, look in enumerate(picture.looks) for edge in (i, i + 1)]
+    cells, fills = grid(picture, COLUMNS), [STYLE["paper"], *(look.fill for look in picture.looks)]
+    colours = [[edge / len(fills), fill] for i, fill in enumerate(fills) for edge in (i, i + 1)]
     heat = go.Heatmap(
-        z=np.where(cells.look >= 0, cells.look, np.nan).astype(np.float32),
+        z=cells.look.astype(np.int8),  # -1, nothing, is drawn as paper
         x=cells.x.astype(np.float32),
         y=cells.y,
-        zmin=-0.5,
-        zmax=last + 0.5,
+        zmin=-1.5,
+        zmax=len(fills) - 1.5,
         colorscale=colours,
         showscale=False,
         hovertemplate=f"%{{x:.4g}} {picture.unit}<extra></extra>",
     )
     keys = [
-        go.Bar(x=[None], y=[None], marker={"color": one.fill, "line": {"color": one.edge}}, name=one.name)
-        for one in picture.legend
+        go.Bar(x=[None], y=[None], marker={"color": look.fill, "line": {"color": look.edge}}, name=name)
+        for name, look in picture.legend
     ]
     return [heat, *keys]
 
@@ -154,7 +154,7 @@ def _layout(picture, title):
         "legend": {"orientation": "h", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom", "itemclick": False,
                    "itemdoubleclick": False},
         "xaxis": {"range": [0, picture.length], "gridcolor": STYLE["grid"], "zeroline": False,
-                  "ticks": "", "title": {"text": f"time, {picture.unit}", "standoff": 2}},
+                  "ticks": "", "title": {"text": f"time, {picture.unit}", "standoff": 2, "font": font}},
         "yaxis": {"range": [picture.height, 0], "fixedrange": True, "showgrid": False, "zeroline": False,
                   "ticks": "outside", "ticklen": 8, "tickcolor": STYLE["paper"],
                   "tickvals": [lane.top + 0.5 for lane in picture.lanes],

@@ -106,8 +106,8 @@ def _head(picture, width, title):
     if title:
         out.append(words(LEFT, y + PX["heading"], title, PX["heading"], **{"font-weight": "600"}))
         y += PX["heading"] + 14
-    for look in picture.legend:
-        needs = 24 + _prose_width(look.name, PX["caption"]) + 26
+    for name, look in picture.legend:
+        needs = 24 + _prose_width(name, PX["caption"]) + 26
         if x + needs > width - RIGHT and x > LEFT:
             x, y = float(LEFT), y + 24
         tall = (6, 8) if look.kind == "message" else (0, 15)
@@ -118,7 +118,7 @@ def _head(picture, width, title):
         if look.hatch:
             stripes = f"M{_n(x)} {_n(y + 9)}l9 -9m9 0l-15 15m6 0l9 -9"
             out.append(f'<path d="{stripes}" stroke="{look.hatch}" stroke-width="2"/>')
-        out.append(words(x + 24, y + 13, look.name, PX["caption"]))
+        out.append(words(x + 24, y + 13, name, PX["caption"]))
         x += needs
     return out, y + 30
 

@@ -1,0 +1,466 @@
+"""The pictures: every span is a box at its place, colours are told apart, every picture has its words and its twin."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+import traitlets
+from IPython.core.interactiveshell import InteractiveShell
+
+import hybridlab as hl
+from hybridlab.show import __main__ as gallery
+from hybridlab.show.boxes import BUBBLE, boxes
+from hybridlab.show.curves import curves
+from hybridlab.show.draw import draw, register
+from hybridlab.show.explorer import Explorer, explore
+from hybridlab.show.grid import MANY, grid, runs
+from hybridlab.show.held import held
+from hybridlab.show.report import report
+from hybridlab.show.style import STYLE, contrast, look
+from hybridlab.show.svg import animated, svg
+
+SHOW = pathlib.Path(gallery.__file__).parent
+PLOTLY, SVG, TEXT = "application/vnd.plotly.v1+json", "image/svg+xml", "text/plain"
+
+
+def predicted(name="1f1b", ranks=4, microbatches=8, **more):
+    return hl.simulate(hl.schedule(name, ranks=ranks, microbatches=microbatches, **more), hl.Costs(F=1, B=2))
+
+
+def measured(timeline, unit=0.02, stretch=1.0):
+    """A stand-in for a run: the prediction in seconds, each action a little late."""
+    late = np.arange(timeline.begin.size).reshape(timeline.begin.shape) % 7 * 1000
+    begin, end = (
+        np.round(c * timeline.tick * unit * stretch * 1e9).astype(np.int64) for c in (timeline.begin, timeline.end)
+    )
+    columns = {"ready": begin, "begin": np.minimum(begin + late, end), "end": end}
+    return dataclasses.replace(timeline, **columns, tick=1e-9, unit="s", origin={"kind": "measured"})
+
+
+# --- geometry --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, more", [("1f1b", {}), ("gpipe", {"dp": 3}), ("naive", {})])
+def test_every_span_is_one_box_at_its_place(name, more):
+    timeline = predicted(name, ranks=2 if more else 4, **more)
+    picture = boxes(timeline)
+    work = np.flatnonzero(picture.kind != BUBBLE)
+    spans = list(timeline.spans)
+    assert len(work) == len(spans)
+    for box, span in zip(work, spans):
+        assert (picture.x0[box], picture.x1[box]) == (span.begin, span.end)
+        assert (picture.rank[box], picture.stage[box]) == (span.rank, span.action.stage)
+        assert picture.microbatch[box] == span.action.microbatch
+        top = picture.lanes[span.rank].top
+        assert (picture.y0[box] == top) == (span.lane == "compute")
+    assert [lane.label for lane in picture.lanes] == [f"rank {rank}" for rank in range(timeline.schedule.ranks)]
+    assert [lane.top for lane in picture.lanes] == sorted(lane.top for lane in picture.lanes)
+
+
+def test_the_bubbles_fill_exactly_the_rest():
+    timeline = predicted()
+    picture = boxes(timeline)
+    for rank in range(4):
+        mine = np.flatnonzero(picture.rank == rank)
+        mine = mine[np.argsort(picture.x0[mine], kind="stable")]
+        assert picture.x0[mine[0]] == 0 and picture.x1[mine[-1]] == timeline.length
+        assert (picture.x1[mine[:-1]] == picture.x0[mine[1:]]).all()
+        idle = mine[picture.kind[mine] == BUBBLE]
+        assert (picture.x1[idle] - picture.x0[idle]).sum() == timeline.length - timeline.busy[rank]
+
+
+def test_messages_lie_half_a_lane_high_under_their_own_lane():
+    picture = boxes(hl.simulate(hl.lower(hl.schedule("1f1b", ranks=3, microbatches=4)), hl.Costs(latency=0.5)))
+    messages = [i for i in range(len(picture)) if picture.looks[picture.look[i]].kind == "message"]
+    assert len(messages) == 2 * 2 * 2 * 4  # to and fro over two edges, seen at both ends, four microbatches
+    for i in messages:
+        bottom, following = picture.lanes[picture.rank[i]].top + 1, picture.rank[i] + 1
+        end = picture.lanes[following].top if following < 3 else picture.height
+        assert picture.label(i, wide=True) == ""
+        assert bottom < picture.y0[i] < picture.y1[i] <= end and picture.y1[i] - bottom < 0.6
+
+
+def test_a_fused_pair_shares_its_lane_in_halves():
+    rows = "0F0,(0F1;0B0)OVERLAP_F_B,0B1"
+    picture = boxes(hl.simulate(hl.Schedule.from_csv(rows), hl.Costs(F=1, B=2)))
+    heights = {
+        picture.label(i, True): (picture.y0[i], picture.y1[i]) for i in range(len(picture)) if picture.kind[i] != BUBBLE
+    }
+    assert heights == {"F0": (0, 1), "F1": (0, 0.5), "B0": (0.5, 1), "B1": (0, 1)}
+
+
+def test_a_measurement_lies_under_its_prediction_in_milliseconds():
+    plan = predicted()
+    real = measured(plan)
+    ideal = hl.simulate(plan.schedule, hl.Costs(F=0.02, B=0.04))
+    for order in ((ideal, real), (real, ideal)):
+        picture = boxes(*order)
+        assert picture.unit == "ms" and not picture.headings
+        assert picture.length == pytest.approx(33 * 20)
+        for seen in (False, True):
+            mine = [picture.looks[n].measured == seen for n in picture.look]
+            assert picture.x1[mine].max() == pytest.approx(33 * 20)
+        lanes = [(lane.rank, lane.measured) for lane in picture.lanes]
+        assert lanes == [(rank, seen) for rank in range(4) for seen in (False, True)]
+        half = [lane.label for lane in picture.lanes]
+        assert half[:4] == ["rank 0", "measured", "rank 1", "measured"]
+    assert any(one.measured for one in picture.looks)
+
+
+def test_a_prediction_in_toy_units_is_stretched_and_says_so():
+    plan = predicted()
+    picture = boxes(plan, measured(plan))
+    own = picture.x1[[not picture.looks[n].measured for n in picture.look]]
+    assert own.max() == pytest.approx(33 * 20, rel=0.01)
+    assert re.search(r"1 unit = (19\.9\d|20(\.0\d)?) ms", picture.captions[0])
+    assert "1 unit" not in boxes(hl.simulate(plan.schedule, hl.Costs(F=0.03, B=0.05)), measured(plan)).captions[0]
+
+
+def test_different_programs_stand_below_each_other_on_one_time_axis():
+    picture = boxes(predicted("naive"), predicted("gpipe"))
+    assert [heading.text for heading in picture.headings] == ["naive", "gpipe"]
+    assert picture.length == 96 and len(picture.lanes) == 8
+    assert picture.headings[0].y < picture.lanes[0].top < picture.lanes[3].top < picture.headings[1].y
+
+
+def test_a_later_chunk_is_lighter_and_the_legend_says_so():
+    two_chunks = hl.Schedule.from_csv("0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0")
+    picture = boxes(hl.simulate(two_chunks))
+    chunk = {(picture.label(i, True), int(picture.stage[i])): picture.looks[picture.look[i]].chunk for i in range(8)}
+    assert chunk["F0", 0] == 0 and chunk["F0", 2] == 1 and chunk["B0", 3] == 1
+    assert "lighter: later chunk" in dict(picture.legend)
+    assert "lighter: later chunk" not in dict(boxes(predicted()).legend)
+
+
+def test_labels_are_in_one_form_and_only_where_they_fit():
+    picture = boxes(predicted())
+    wide, narrow, none = (picture.labels(px, 34)[1] for px in (40, 20, 3))
+    assert {"F0", "B7"} <= set(wide) and {"0", "7"} <= set(narrow) and "F0" not in narrow
+    assert set(none) == {""} and set(picture.labels(40, 8)[1]) == {""}
+    assert all(not text for text, kind in zip(wide, picture.kind) if kind == BUBBLE)
+
+
+def test_what_takes_no_time_is_in_no_legend_and_shortens_no_label():
+    rows = "0F0,0B0,0REDUCE_GRAD,0OPT"
+    for cost, named in ((0, ["forward", "backward"]), (1, ["forward", "backward", "optimizer"])):
+        picture = boxes(hl.simulate(hl.Schedule.from_csv(rows), hl.Costs(optimizer=cost)))
+        assert [name for name, _ in picture.legend] == named
+        assert picture.labels(40, 34)[1][:2] == ["F0", "B0"]
+
+
+def test_nothing_to_draw_is_refused_in_a_sentence():
+    for nothing in ((), (hl.schedule("1f1b", ranks=2, microbatches=2),)):
+        with pytest.raises(ValueError, match="there is nothing to draw"):
+            boxes(*nothing)
+
+
+def test_a_grid_shows_what_lies_over_the_middle_of_each_cell():
+    picture = boxes(predicted())
+    cells = grid(picture, columns=66)  # two cells per unit: nothing falls between
+    for at in range(len(picture)):
+        row = np.flatnonzero((cells.y[:-1] >= picture.y0[at]) & (cells.y[1:] <= picture.y1[at]))
+        columns = slice(round(2 * picture.x0[at]), round(2 * picture.x1[at]))
+        assert (cells.look[row, columns] == picture.look[at]).all()
+    covered = sum((x1 - x0) * (y1 - y0) for _, x0, x1, y0, y1 in runs(cells))
+    assert covered == pytest.approx(4 * 33)
+
+
+@pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])
+def test_the_curve_of_held_activations_peaks_where_the_timeline_says(name):
+    timeline = predicted(name)
+    curves_of_ranks = held(timeline)
+    assert [int(counts.max()) for _, counts in curves_of_ranks] == timeline.peak_live
+    for times, counts in curves_of_ranks:
+        assert (np.diff(times) >= 0).all() and counts[-1] == 0 and counts.min() == 0
+
+
+# --- colours ---------------------------------------------------------------------------------------------------
+
+MACHADO = {  # severity 1, Machado, Oliveira and Fernandes 2009, on linear RGB
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "grey": [[0.2126, 0.7152, 0.0722]] * 3,
+}
+TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+
+
+def lab(colour, seen):
+    """CIE L*a*b* of a colour as somebody sees it."""
+    share = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    xyz = TO_XYZ @ np.clip(np.array(MACHADO[seen]) @ linear, 0, 1) / TO_XYZ.sum(axis=1)
+    f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def difference(one, other, seen):
+    return float(np.linalg.norm(lab(one, seen) - lab(other, seen)))
+
+
+@pytest.mark.parametrize("seen, least", [("protan", 20), ("deutan", 20), ("tritan", 20), ("grey", 10)])
+def test_forward_backward_and_weight_half_are_told_apart(seen, least):
+    fills = [look(kind).fill for kind in "FBW"]
+    assert min(difference(a, b, seen) for a in fills for b in fills if a != b) >= least
+
+
+def test_the_colour_measure_itself_can_tell_a_bad_choice():
+    blue, green, orange = "#0072B2", "#009E73", "#E69F00"  # the obvious three fail
+    assert difference(blue, green, "tritan") < 20
+    assert difference("#000000", "#FFFFFF", "grey") == pytest.approx(100, abs=0.1)
+    assert difference(orange, orange, "protan") == 0
+
+
+def test_text_on_every_box_is_readable():
+    for kind in STYLE["kinds"]:
+        for chunk in range(3):
+            for seen in (False, True):
+                one = look(kind, chunk, seen)
+                assert contrast(one.text, one.fill) >= 4.5, one
+                assert not one.hatch or contrast(one.text, one.hatch) >= 4.5, one
+    assert look("F").text == "#FFFFFF" and look("B").text == look("I").text == "#000000"
+    assert look("I").fill == look("B").fill
+
+
+def test_both_themes_have_readable_words():
+    for theme, page in (("light", "#FFFFFF"), ("dark", "#111111")):
+        assert contrast(STYLE[theme]["ink"], page) >= 7 and contrast(STYLE[theme]["muted"], page) >= 4.5
+
+
+# --- the static twin -------------------------------------------------------------------------------------------
+
+
+def parts(text):
+    """The elements of an SVG by tag, and the picture's title and description."""
+    root = ElementTree.fromstring(text)
+    space = "{http://www.w3.org/2000/svg}"
+    return [e for e in root.iter()], root.findtext(f"{space}title"), root.findtext(f"{space}desc")
+
+
+@pytest.mark.parametrize("make", [svg, animated])
+def test_the_twin_is_xml_with_words_and_always_the_same(make):
+    text = make(predicted())
+    elements, title, summary = parts(text)
+    assert summary == predicted().summary and "1f1b" in title
+    assert text == make(predicted())
+    written = [e.text for e in elements if e.tag.endswith("text")]
+    assert {"rank 0", "rank 3", "F0", "B7", "forward"} <= set(written)
+    sizes = [float(e.get("font-size")) for e in elements if e.get("font-size")]
+    assert min(sizes) >= 12
+
+
+def test_the_twin_has_a_rectangle_for_every_box():
+    timeline = predicted()
+    paths = [e.get("d") for e in parts(svg(timeline))[0] if e.tag.endswith("path") and e.get("d").endswith("z")]
+    assert sum(d.count("M") for d in paths) == len(boxes(timeline))
+
+
+def test_a_title_is_escaped_and_several_timelines_have_a_line_each():
+    _, title, summary = parts(svg(predicted("naive"), predicted("gpipe"), title="a < b & c"))
+    assert title == "a < b & c"
+    assert summary.split("\n") == [predicted("naive").summary, predicted("gpipe").summary]
+
+
+def test_a_very_large_picture_stays_small():
+    large = predicted("1f1b", ranks=32, microbatches=256)
+    assert len(boxes(large)) > MANY
+    assert len(svg(large)) < 400_000
+    parts(svg(large))
+
+
+def test_motion_stands_still_where_it_is_unwelcome():
+    text = animated(predicted())
+    assert re.search(r"prefers-reduced-motion:\s*reduce\)\s*\{\.curtain\{animation:none", text)
+    assert "<script" not in text and "curtain" not in svg(predicted())
+
+
+def test_the_pictures_of_the_readme_are_what_the_code_draws():
+    docs = SHOW.parent.parent / "docs"
+    for name, text in gallery.pictures().items():
+        assert (docs / name).read_text(encoding="utf-8") == text, f"run python -m hybridlab.show for {name}"
+
+
+# --- draw ------------------------------------------------------------------------------------------------------
+
+
+def test_draw_carries_chart_twin_and_words():
+    timeline = predicted()
+    figure = draw(timeline, title="four ranks")
+    bundle = figure._repr_mimebundle_()
+    assert set(bundle) == {PLOTLY, SVG, TEXT}
+    assert bundle[TEXT] == figure.summary == timeline.summary
+    assert bundle[SVG] == svg(timeline, title="four ranks")
+    json.dumps(bundle[PLOTLY])
+    assert bundle[PLOTLY]["layout"]["title"]["text"] == "four ranks"
+
+
+def test_draw_has_a_bar_for_every_box_and_no_shape():
+    timeline = predicted()
+    figure, picture = draw(timeline), boxes(timeline)
+    bars = sorted((b, b + x, y - w / 2) for t in figure.data for b, x, y, w in zip(t.base, t.x, t.y, t.width))
+    assert np.allclose(bars, sorted(zip(picture.x0, picture.x1, picture.y0)))
+    assert not figure.layout.shapes
+    assert [t.name for t in figure.data if t.showlegend] == ["forward", "backward", "bubble (idle)"]
+    top, bottom = figure.layout.yaxis.range[::-1]
+    assert top < bottom and figure.layout.yaxis.ticktext[0] == "rank 0" and figure.layout.yaxis.tickvals[0] == 0.5
+
+
+def test_very_many_boxes_become_a_heatmap():
+    assert {t.type for t in draw(predicted(ranks=16, microbatches=64)).data} == {"heatmap", "bar"}
+    assert {t.type for t in draw(predicted()).data} == {"bar"}
+
+
+def test_captions_stand_under_the_plot():
+    plan = predicted()
+    figure = draw(plan, measured(plan))
+    (caption,) = [note for note in figure.layout.annotations if note.name == "caption"]
+    assert "predicted: length 33 units" in caption.text and "measured: length" in caption.text.replace("<br>", " ")
+
+
+def test_a_timeline_that_stands_last_in_a_cell_is_drawn():
+    shell = InteractiveShell.instance()
+    register(shell)
+    data, _ = shell.display_formatter.format(predicted())
+    assert {PLOTLY, SVG, TEXT} <= set(data)
+    data, _ = shell.display_formatter.format(draw(predicted()))
+    assert {PLOTLY, SVG, TEXT} <= set(data)
+
+
+def test_importing_the_package_loads_no_chart_library():
+    program = (
+        "import sys, hybridlab; print([name for name in ('plotly', 'anywidget', 'IPython') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+# --- curves and the report -------------------------------------------------------------------------------------
+
+
+def test_curves_that_coincide_differ_in_width_dash_and_marker():
+    figure = curves({"one device": [3.0, 2.0], "pp=2": [3.0, 2.0], "dp=2": [3.0, 2.5]}, title="losses")
+    assert set(figure._repr_mimebundle_()) == {PLOTLY, SVG, TEXT}
+    pens = [(t.line.width, t.line.dash, t.marker.symbol, t.line.color) for t in figure.data]
+    widths = [pen[0] for pen in pens]
+    assert widths == sorted(widths, reverse=True) and all(len(set(column)) == 3 for column in zip(*pens))
+    assert figure.summary.endswith("largest gap between two curves 0.5")
+    assert parts(figure.twin)[2] == figure.summary
+
+
+@pytest.mark.parametrize("series", [{}, {"a": []}, {"a": [1.0, float("nan")]}])
+def test_no_curve_is_refused_in_a_sentence(series):
+    with pytest.raises(ValueError, match="curve"):
+        curves(series)
+
+
+def test_a_report_holds_all_that_it_shows(tmp_path):
+    table = [{"parameter": "<head>", "gap": 1.5e-16}, {"parameter": "embed", "gap": 0.0, "bytes": 4096}]
+    sections = [("Losses & gaps", "First.\n\nSecond <b>.", [curves({"a": [2, 1]}), table]), ("Time", "", [predicted()])]
+    path = report(tmp_path / "check.html", "a < b", sections)
+    page = path.read_text(encoding="utf-8")
+    body = re.sub(r"<script\b.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", body)
+    assert not re.search(r"<script[^>]*\bsrc\b|<link\b|@import", page)
+    assert page.count("Plotly.newPlot(") >= 2 and len(re.findall(r"plotly\.js v\d", page)) == 1
+    assert body.count("<figcaption>") == 2 and f"<figcaption>{predicted().summary}</figcaption>" in body
+    assert "<h1>a &lt; b</h1>" in body and "Losses &amp; gaps" in body and "<p>Second &lt;b&gt;.</p>" in body
+    assert "<td>&lt;head&gt;</td>" in body and '<td class="number">4096</td>' in body
+    assert body.count('<th scope="col">') == 3 and body.count("<svg ") == 2
+
+
+def test_a_report_without_figures_carries_no_program(tmp_path):
+    path = report(tmp_path / "words.html", "words", [("Only", "words", [])])
+    assert path.stat().st_size < 10_000
+
+
+def test_a_report_says_what_it_cannot_show(tmp_path):
+    with pytest.raises(ValueError, match="cannot show a set"):
+        report(tmp_path / "x.html", "x", [("x", "", [{1, 2}])])
+
+
+# --- the explorer ----------------------------------------------------------------------------------------------
+
+
+def column(widget, name):
+    floats = name in widget.picture["floats"]
+    data = widget.picture["floats" if floats else "whole"][name]
+    return np.frombuffer(data, "<f4" if floats else "<i4")
+
+
+def test_the_explorer_follows_its_traits():
+    widget = explore(ranks=4, microbatches=8)
+    assert widget.summary == predicted().summary
+    assert len(column(widget, "x0")) == len(boxes(predicted()))
+    widget.microbatches = 16
+    widget.ranks = 2
+    other = predicted(ranks=2, microbatches=16)
+    assert widget.summary == other.summary and widget.timeline.length == other.length
+    assert column(widget, "x1").tolist() == boxes(other).x1.tolist()
+    assert [counter[1] for counter in widget.picture["counters"]] == ["5.9%", "6.2%"]
+    widget.schedule = "gpipe"
+    assert widget.summary.startswith("gpipe, 2 ranks, 16 microbatches") and widget.picture["peaks"] == [16, 16]
+
+
+def test_the_backward_slider_moves_both_halves_and_message_time_shows_messages():
+    widget = explore(F=1, I=1, W=1)
+    widget.ratio = 1.0
+    assert (widget.I, widget.W) == (0.5, 0.5) and widget.timeline.length == 22
+    assert "communication" not in [name for name, _ in widget.picture["legend"]]
+    widget.latency = 0.5
+    assert "communication" in [name for name, _ in widget.picture["legend"]]
+    assert widget.timeline.length > 22
+
+
+def test_the_explorer_hands_over_the_curves_of_held_activations():
+    widget = explore("gpipe", ranks=2, microbatches=3)
+    starts, counts = column(widget, "held_starts"), column(widget, "held_counts")
+    assert [counts[a:b].max() for a, b in zip(starts, starts[1:])] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"ranks": 0}, {"microbatches": -3}, {"schedule": "2f2b"}, {"ranks": 99}, {"F": -1}, {"ranks": 2.5}]
+)
+def test_nonsense_is_refused_in_one_sentence(wrong):
+    with pytest.raises((ValueError, traitlets.TraitError)) as caught:
+        explore(**wrong)
+    assert "\n" not in str(caught.value) and 10 < len(str(caught.value)) < 400
+
+
+def test_a_choice_without_a_timeline_leaves_the_last_picture_and_says_why():
+    widget = explore()
+    before = widget.picture
+    widget.ranks = 0
+    assert "ranks=0" in widget.problem and "\n" not in widget.problem
+    assert widget.picture == before and widget.summary == predicted().summary
+    widget.ranks = 2
+    assert widget.problem == "" and widget.summary == predicted(ranks=2).summary
+
+
+def test_a_saved_explorer_shows_without_a_kernel():
+    data, _ = explore()._repr_mimebundle_()
+    assert data[TEXT] == predicted().summary and parts(data[SVG])[2] == predicted().summary
+    assert "application/vnd.jupyter.widget-view+json" in data
+
+
+def test_javascript_is_given_the_style_and_names_no_address():
+    assert explore().style_data == STYLE
+    module = str(Explorer._esm)
+    assert not re.search(r"https?://|import\(|fetch\(|XMLHttpRequest|WebSocket", module)
+    for colour in {kind["fill"].lower() for kind in STYLE["kinds"].values()}:
+        assert colour not in module.lower()
+
+
+def test_the_javascript_is_well_formed(tmp_path):
+    if not (node := shutil.which("node")):
+        pytest.skip("node is not installed: the syntax of explorer.js stays unchecked")
+    (tmp_path / "explorer.mjs").write_text(str(Explorer._esm), encoding="utf-8")
+    done = subprocess.run([node, "--check", tmp_path / "explorer.mjs"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
