@@ -5,6 +5,7 @@ hybridlab costs milliseconds and needs neither torch nor a notebook.
 """
 
 import importlib
+import sys
 
 # A package and a function share the name `schedules`: bound here, it means the function for good.
 from hybridlab.schedules.registry import schedule, schedules
@@ -42,3 +43,9 @@ def __getattr__(name):
 
 def __dir__():
     return sorted(__all__)
+
+
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()):
+    from hybridlab.show.notebook import register
+
+    register(_shell)

@@ -97,4 +97,4 @@ def test_the_demo_writes_one_page_without_a_network(capsys, tmp_path):
     result = last_object(capsys)
     assert result["largest_loss_gap"] < 1e-4 and set(result["runs"]) == {"naive", "gpipe", "1f1b"}
     text = page.read_text()
-    assert "src=" not in text.replace("src=\"data:", "") and "pipeline pp=4" in text
+    assert "src=" not in text.replace('src="data:', "") and "pipeline pp=4" in text

@@ -223,7 +223,9 @@ TORCH = {
 @pytest.mark.parametrize("name", TORCH)
 def test_pytorch_writes_the_same_lists(name):
     """Not for 1F1B: PyTorch 2.13's printed order of it starts with F1 on the last rank (its runtime does not use it)."""
-    viewer = pytest.importorskip("torch.distributed.pipelining._schedule_visualizer", reason="a private module of torch")
+    viewer = pytest.importorskip(
+        "torch.distributed.pipelining._schedule_visualizer", reason="a private module of torch"
+    )
     theirs, chunk_choices = TORCH[name]
     compared = 0
     for p, m, v in itertools.product((2, 4, 8), (2, 4, 8, 10, 16, 20), chunk_choices):

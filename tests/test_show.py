@@ -18,10 +18,11 @@ import hybridlab as hl
 from hybridlab.show import __main__ as gallery
 from hybridlab.show.boxes import BUBBLE, boxes
 from hybridlab.show.curves import curves
-from hybridlab.show.draw import draw, register
+from hybridlab.show.draw import draw
 from hybridlab.show.explorer import Explorer, explore
 from hybridlab.show.grid import MANY, grid, runs
 from hybridlab.show.held import held
+from hybridlab.show.notebook import register
 from hybridlab.show.report import report
 from hybridlab.show.style import STYLE, contrast, look
 from hybridlab.show.svg import animated, svg

@@ -247,26 +247,31 @@ class Flow:
         """The value numbers of one name."""
         return slice(self.block[name], self.block[name] + int(np.prod(self.shape[name])))
 
+    def lives(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """(made, freed): for every action, how many values of one name it makes, and of how many it is the last taker."""
+        block = self.named(name)
+        made = (self.makes.values >= block.start) & (self.makes.values < block.stop)
+        taken = (self.takes.values >= block.start) & (self.takes.values < block.stop)
+        last = np.zeros(self.size, dtype=np.int64)
+        np.maximum.at(last, self.takes.values[taken], self.takes.owners[taken])
+        freed = last[np.unique(self.takes.values[taken])]
+        return tuple(np.bincount(one, minlength=self.actions) for one in (self.makes.owners[made], freed))
+
     def held(self, name: str) -> list[np.ndarray]:
         """For every rank, how many values of one name it holds while it does each of its actions.
 
         A value is there from its maker on (a given one from the start) until the last action that takes it, or, if none
         does, to the end. An action makes before it frees; only an update writes new weights over those it takes.
         """
-        block = self.named(name)
-        made = (self.makes.values >= block.start) & (self.makes.values < block.stop)
-        taken = (self.takes.values >= block.start) & (self.takes.values < block.stop)
-        last = np.zeros(self.size, dtype=np.int64)
-        np.maximum.at(last, self.takes.values[taken], self.takes.owners[taken])
-        grows = np.bincount(self.makes.owners[made], minlength=self.actions)
-        shrinks = np.bincount(last[np.unique(self.takes.values[taken])], minlength=self.actions)
+        made, freed = self.lives(name)
         given = np.zeros(self.schedule.ranks, dtype=np.int64)
+        block = self.named(name)
         for value in np.flatnonzero(self.given[block]) + block.start:
             stage, replica, _ = self._where(name, value)
             given[self.schedule.place[stage, replica]] += 1
-        during = np.maximum(grows - shrinks, 0) if name == "weights" else grows
+        during = np.maximum(made - freed, 0) if name == "weights" else made
         return [
-            given[rank] + np.cumsum(grows[a:b] - shrinks[a:b]) - (grows - shrinks)[a:b] + during[a:b]
+            given[rank] + np.cumsum((made - freed)[a:b]) - (made - freed)[a:b] + during[a:b]
             for rank, (a, b) in enumerate(zip(self.program, self.program[1:]))
         ]
 

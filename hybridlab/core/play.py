@@ -1,10 +1,12 @@
 """Play a schedule: rounds in which every rank does its next action once what that takes has been made.
 
-Playing knows no durations. It yields an order in which all actions can happen, or says who waits for whom.
+Playing knows no durations. It yields an order in which all actions can happen, or says who waits for whom. In the
+blocking form, a SEND and its RECV happen together or not at all.
 """
 
 import numpy as np
 
+from hybridlab.core.lanes import lanes, messages
 from hybridlab.core.law import Flow
 
 
@@ -17,8 +19,10 @@ class Stuck(ValueError):
         super().__init__(f"{name} waits on itself: no rank can go on\n" + "\n".join(lines) + f"\n{grid}")
 
 
-def play(flow: Flow) -> tuple[np.ndarray, np.ndarray]:
+def play(flow: Flow, blocking: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """All actions in an order in which they can happen, and the round of each; ties go to the lower rank.
+
+    blocking  a rank leaves its SEND or RECV only when the other side has come to it too
 
     raises  Stuck when some rank can never go on
 
@@ -33,15 +37,20 @@ def play(flow: Flow) -> tuple[np.ndarray, np.ndarray]:
     position, present = program[:-1], {}
     unfinished = [rank for rank in range(len(position)) if position[rank] < program[rank + 1]]
     order, rounds, now = [], [], 0
+    partner = _partners(flow) if blocking else {}
     while unfinished:
-        moved = []
+        moved, heads = [], {position[rank] for rank in unfinished} if blocking else ()
         for rank in unfinished:
             action = position[rank]
-            if all(made[value] for value in takes[takes_at[action] : takes_at[action + 1]]):
+            if action in partner:
+                can = partner[action] in heads
+            else:
+                can = all(made[value] for value in takes[takes_at[action] : takes_at[action + 1]])
+            if can:
                 moved.append(action)
                 position[rank] += 1
         if not moved:
-            raise _stuck(flow, made, position, unfinished)
+            raise _stuck(flow, made, position, unfinished, partner)
         for action in moved:
             ended = [action]
             if meeting[action] >= 0:  # nobody leaves a meeting before the last one has come
@@ -58,12 +67,23 @@ def play(flow: Flow) -> tuple[np.ndarray, np.ndarray]:
     return np.array(order, dtype=np.int64), np.array(rounds, dtype=np.int64)
 
 
-def _stuck(flow: Flow, made: bytearray, position: list[int], unfinished: list[int]) -> Stuck:
+def _partners(flow: Flow) -> dict[int, int]:
+    sends, receives = (column.tolist() for column in messages(flow, lanes(flow)))
+    return dict(zip([*sends, *receives], [*receives, *sends]))
+
+
+def _stuck(flow: Flow, made: bytearray, position: list[int], unfinished: list[int], partner: dict[int, int]) -> Stuck:
     waiting = {}
     for rank in unfinished:
-        missing = next(value for value in flow.takes[position[rank]] if not made[value])
-        by = flow.maker[missing]
-        whence = f", which {flow.action(by)} on rank {flow.rank[by]} makes" if by >= 0 else ", which nobody makes"
-        waiting[rank] = (str(flow.action(position[rank])), flow.describe(missing) + whence)
+        action = position[rank]
+        if action in partner:
+            there = partner[action]
+            what = f"{flow.action(there)} on rank {flow.rank[there]}, the other side of its message"
+        else:
+            missing = next(value for value in flow.takes[action] if not made[value])
+            by = flow.maker[missing]
+            whence = f", which {flow.action(by)} on rank {flow.rank[by]} makes" if by >= 0 else ", which nobody makes"
+            what = flow.describe(missing) + whence
+        waiting[rank] = (str(flow.action(action)), what)
     first = int(flow.first_row[position[unfinished[0]]])
     return Stuck(flow.schedule.name, waiting, flow.schedule.grid(mark=first))

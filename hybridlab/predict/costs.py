@@ -25,6 +25,7 @@ class Costs:
     latency      of a message between ranks, beside bytes / bandwidth (bandwidth in bytes per unit)
     post         time that a rank spends on posting one SEND or RECV of a lowered schedule (the o of LogP)
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
+    unit         what the durations are in: "units", or "s"
 
     raises  ValueError when a cost is negative, or bytes are given without a bandwidth
 
@@ -44,9 +45,10 @@ class Costs:
     post: float = 0
     bandwidth: float | None = None
     bytes: float | tuple = 0
+    unit: str = "units"
 
     def __post_init__(self):
-        for one in fields(self):
+        for one in self._numeric():
             for number in np.atleast_1d(0 if getattr(self, one.name) is None else getattr(self, one.name)):
                 if not number >= 0:
                     raise ValueError(f"{one.name}={number} is no duration: give a number, 0 or more")
@@ -54,6 +56,9 @@ class Costs:
             raise ValueError("bytes cost nothing without a bandwidth: give bandwidth= too (bytes per unit of time)")
         if self.bandwidth == 0:
             raise ValueError("bandwidth=0 lets no message through: give more, or None for one that costs nothing")
+
+    def _numeric(self):
+        return [one for one in fields(self) if one.name != "unit"]
 
     def of(self, kind: str, stage: int) -> float:
         """The duration of one action of this kind on this stage; of a SEND or RECV, what posting it takes."""
@@ -88,7 +93,7 @@ class Costs:
 
     def tick(self) -> Fraction:
         """The longest tick, a power of ten, in which every cost is a whole number (at most 1e-9 fine)."""
-        numbers = [n for one in fields(self) for n in np.atleast_1d(getattr(self, one.name) or 0).tolist()]
+        numbers = [n for one in self._numeric() for n in np.atleast_1d(getattr(self, one.name) or 0).tolist()]
         numbers += [self.of_message(e) for e in range(np.atleast_1d(self.bytes).size)]
         digits = max(-Decimal(str(n)).as_tuple().exponent if n % 1 else 0 for n in numbers)
         return Fraction(1, 10 ** min(digits, FINEST))
@@ -117,7 +122,7 @@ class Costs:
                     float(np.median(seconds[:, (rows[:, 0] == CODE[kind]) & (rows[:, 1] == stage)]))
                     for stage in range(real.schedule.stages)
                 )
-        return cls(**costs, latency=real.origin.get("latency", 0.0), post=real.origin.get("post", 0.0))
+        return cls(**costs, unit=real.unit, latency=real.origin.get("latency", 0.0), post=real.origin.get("post", 0.0))
 
     def __repr__(self):
         given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}

@@ -1,132 +1,232 @@
-"""The simulator: play a schedule with durations.
+"""The simulator: play a schedule with durations, event by event.
 
-An action begins when its rank is free and everything that it takes has arrived. Messages between two ranks use
-their own lane, one at a time per direction; sending never keeps a rank from computing, and an action waits for its
-message only when it needs it. Where the schedule has no SEND and RECV, each crossing simply costs its message time.
+A rank does its actions in order. A compute action begins when its rank is free and everything that it takes has
+arrived. A message of a lowered schedule travels on a *link*, beside the compute actions; an action waits for it only
+when it needs it. Links differ in how many messages they carry at a time:
+
+    "directed"  one in each direction between two ranks (the default)
+    "pair"      one between two ranks, whichever way
+    "rank"      one in or out of each rank
+    "compute"   none beside computing: both ranks stop for it, as with blocking send and receive
+
+Where the schedule has no SEND and RECV, each crossing simply costs its message time. Ties go to the message that was
+ready first, then to the lower rank.
 """
+
+import heapq
+import itertools
+import math
 
 import numpy as np
 
-from hybridlab.core.lanes import RECEIVE, REDUCE, SEND, lanes
+from hybridlab.core.lanes import COMPUTE, RECEIVE, REDUCE, SEND, lanes, messages
 from hybridlab.core.law import Flow
 from hybridlab.core.play import play
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline
 from hybridlab.predict.costs import Costs
 
+LINKS = {  # what a message from rank a to rank b occupies
+    "directed": lambda a, b: [(a, b)],
+    "pair": lambda a, b: [(min(a, b), max(a, b))],
+    "rank": lambda a, b: [a, b],
+    "compute": lambda a, b: [],
+}
+
 
 def simulate(
-    schedule: Schedule, costs: Costs | None = None, *, rendezvous: bool = False, post: str = "program"
+    schedule: Schedule,
+    costs: Costs | None = None,
+    *,
+    link: str = "directed",
+    rendezvous: bool = False,
+    post: str = "program",
 ) -> Timeline:
     """The predicted timeline of a schedule.
 
+    link        how many messages travel at a time, see above
     rendezvous  a message of a lowered schedule starts only when its receive has been posted too (as in gloo)
     post        when receives are posted: "program", where they stand; "early", at the start
 
-    raises  Stuck when the schedule waits on itself; ValueError for an unknown option
+    raises  Stuck when the ranks wait for each other; ValueError for an unknown option
 
     >>> from hybridlab.schedules.registry import schedule
     >>> t = simulate(schedule("1f1b", ranks=4, microbatches=8), Costs(F=1, B=2))
     >>> t.length, t.peak_live
     (33.0, [4, 3, 2, 1])
     """
+    if link not in LINKS:
+        raise ValueError(f"link={link!r} is no kind of link: choose one of {', '.join(LINKS)}")
     if post not in ("program", "early"):
         raise ValueError(f'post={post!r} is no time to post a receive: choose "program" or "early"')
-    return _Simulation(schedule, costs or Costs(), rendezvous, post == "early").timeline()
+    costs = costs or Costs()
+    run = _Simulation(schedule, costs, link, rendezvous or link == "compute", post == "early" and link != "compute")
+    run.play()
+    columns = (np.array([column], dtype=np.int64) for column in (run.ready, run.begin, run.end))
+    told = {name: value for name, value in vars(costs).items() if value is not None}
+    origin = {"kind": "simulated", "link": link}
+    lane, tick = np.array(run.lane), float(run.tick)
+    return Timeline(schedule, *columns, lane, tick, unit=costs.unit, costs=told, origin=origin)
 
 
 class _Simulation:
-    """The clocks of one simulation, in ticks: when each rank, lane and value is free."""
+    """Clocks in whole ticks: of ranks, links and values; and the events to come."""
 
-    def __init__(self, schedule, costs, rendezvous, early):
-        self.schedule, self.costs, self.rendezvous, self.early = schedule, costs, rendezvous, early
+    def __init__(self, schedule, costs, link, rendezvous, early):
         self.flow = flow = Flow(schedule)
+        self.resources, self.blocking = LINKS[link], link == "compute"
+        self.rendezvous, self.early = rendezvous, early
         self.tick = costs.tick()
-        self.duration = self._durations()
-        self.message = [self._ticks(costs.of_message(edge)) for edge in range(len(flow.edges))]
-        self.makes_at, self.makes = flow.makes.starts.tolist(), flow.makes.values.tolist()
-        self.born = [0] * flow.size
-        self.ready, self.begin, self.end = ([0] * flow.actions for _ in range(3))
+        self.duration = self._durations(costs)
+        self.carried = [self._ticks(costs.of_message(edge)) for edge in range(len(flow.edges))]
+        self.rank, self.meeting, self.program = flow.rank.tolist(), flow.meeting.tolist(), flow.program.tolist()
         self.lane = lanes(flow).tolist()
-        self.clock = [0] * schedule.ranks
-        self.lane_free, self.present = {}, {}
+        self.takes = [flow.takes.values.tolist(), flow.takes.starts.tolist()]
+        self.makes = [flow.makes.values.tolist(), flow.makes.starts.tolist()]
+        self.late = self._late()
+        self.partner = self._partners()
+        self.born = [0 if given else math.inf for given in flow.given.tolist()]
+        self.waiters: dict[int, list[int]] = {}
+        self.ready, self.begin, self.end = ([0] * flow.actions for _ in range(3))
+        self.position, self.free = self.program[:-1], [0] * schedule.ranks
+        self.posted, self.queue, self.occupied, self.present = {}, [], set(), {}
+        self.events, self.order = [], itertools.count()
+        for rank in range(schedule.ranks):
+            self._later(0, rank, self._advance, rank)
 
     def _ticks(self, cost):
         return round(cost / self.tick) if isinstance(cost, int) else round(float(cost) / float(self.tick))
 
-    def _durations(self):
-        flow, rows = self.flow, self.costs.table(self.schedule)
-        duration = [self._ticks(cost) for cost in rows[flow.first_row].tolist()]
-        for row in self.schedule.fused:
-            stages = self.schedule.rows[row : row + 2, 1].tolist()
-            duration[flow.action_of[row]] = self._ticks(self.costs.of_pair(*stages))
+    def _durations(self, costs):
+        flow = self.flow
+        duration = [self._ticks(cost) for cost in costs.table(flow.schedule)[flow.first_row].tolist()]
+        for row in flow.schedule.fused:
+            stages = flow.schedule.rows[row : row + 2, 1].tolist()
+            duration[flow.action_of[row]] = self._ticks(costs.of_pair(*stages))
         return duration
 
-    def timeline(self) -> Timeline:
+    def _late(self):
+        """For every place in `takes`, how much later than it is born a value arrives: a message, where none is written."""
         flow = self.flow
-        order, _ = play(flow)
-        rank_of, meeting = flow.rank.tolist(), flow.meeting.tolist()
-        takes_at, takes = flow.takes.starts.tolist(), flow.takes.values.tolist()
-        arrival = self._arrivals(takes, rank_of)
-        for action in order.tolist():
-            rank = rank_of[action]
-            ready = max(map(arrival, range(takes_at[action], takes_at[action + 1])), default=0)
-            self.ready[action] = ready
-            if meeting[action] >= 0 or self.lane[action] == REDUCE:
-                self._reduce(action, max(ready, self.clock[rank]))
-            elif self.lane[action] == SEND:
-                self.clock[rank] += self.duration[action]
-                self._set(action, max(ready, self.clock[rank]), 0)
-            elif self.lane[action] == RECEIVE:
-                self.clock[rank] += self.duration[action]
-                self._receive(action, rank)
-            else:
-                self._set(action, max(ready, self.clock[rank]), self.duration[action])
-                self.clock[rank] = self.end[action]
-        columns = (np.array([column], dtype=np.int64) for column in (self.ready, self.begin, self.end))
-        told = {name: value for name, value in vars(self.costs).items() if value is not None}
-        return Timeline(
-            self.schedule, *columns, np.array(self.lane), float(self.tick), costs=told, origin={"kind": "simulated"}
-        )
+        late = np.zeros(len(flow.takes.values), dtype=np.int64)
+        if not flow.schedule.lowered and any(self.carried):
+            maker = flow.maker[flow.takes.values]
+            crosses = (maker >= 0) & (flow.rank[maker] != flow.rank[flow.takes.owners])
+            late[crosses] = np.array(self.carried)[flow.edge_of(flow.takes.values[crosses])]
+        return late.tolist()
 
-    def _set(self, action, begin, duration):
-        self.begin[action], self.end[action] = begin, begin + duration
-        for at in range(self.makes_at[action], self.makes_at[action + 1]):
-            self.born[self.makes[at]] = begin + duration
+    def _partners(self):
+        """SEND → its RECV and RECV → its SEND."""
+        sends, receives = (column.tolist() for column in messages(self.flow, np.array(self.lane)))
+        return dict(zip([*sends, *receives], [*receives, *sends]))
 
-    def _arrivals(self, takes, rank_of):
-        """When the value at a place in `takes` arrives: when it is born, or a message later if it crosses unwritten."""
-        born, flow = self.born, self.flow
-        if self.schedule.lowered or not any(self.message):
-            return lambda at: born[takes[at]]
-        taker, maker = flow.rank[flow.takes.owners], flow.maker[flow.takes.values]
-        crosses = (maker >= 0) & (flow.rank[maker] != taker)
-        late = np.zeros(len(takes), dtype=np.int64)
-        late[crosses] = np.array(self.message)[flow.edge_of(flow.takes.values[crosses])]
-        late = late.tolist()
-        return lambda at: born[takes[at]] + late[at]
+    def play(self):
+        """Let everything happen, in the order of time; at one time in the order of ranks."""
+        while self.events:
+            now = self.events[0][0]
+            while self.events and self.events[0][0] == now:
+                *_, happen, what = heapq.heappop(self.events)
+                happen(now, what)
+            self._start_messages(now)
+        if self.position != self.program[1:]:
+            play(self.flow, blocking=self.blocking)  # says who waits for whom
 
-    def _receive(self, action, rank):
-        """One message: it starts when it is sent, when it is awaited (rendezvous), and when its lane is free."""
-        (wire,) = self.flow.takes[action].tolist()
-        send = int(self.flow.maker[wire])
-        lane = (int(self.flow.rank[send]), rank)
-        posted = self.begin[send] if not self.rendezvous or self.early else max(self.begin[send], self.clock[rank])
-        begin = max(posted, self.lane_free.get(lane, 0))
-        self._set(action, begin, self.message[self.flow.edge_of(wire)])
-        self.begin[send], self.end[send] = begin, self.end[action]
-        self.lane_free[lane] = self.end[action]
+    def _later(self, time, rank, happen, what):
+        heapq.heappush(self.events, (time, rank, next(self.order), happen, what))
 
-    def _reduce(self, action, arrived):
-        """A joint sum begins when its last rank has come, on a lane of its own."""
-        meeting = int(self.flow.meeting[action])
+    def _advance(self, now, rank):
+        """Let a rank go on until it is busy or must wait."""
+        while self.position[rank] < self.program[rank + 1] and self.free[rank] <= now:
+            action = self.position[rank]
+            arrival, missing = self._arrival(action)
+            if missing is not None:
+                self.waiters.setdefault(missing, []).append(rank)
+                return
+            if arrival > now:
+                return self._later(arrival, rank, self._advance, rank)
+            self.ready[action] = arrival
+            self.position[rank] += 1
+            if self.lane[action] == REDUCE:
+                self._join(now, action)
+                continue
+            free = now + self.duration[action]
+            if self.lane[action] == COMPUTE:
+                self.begin[action], self.end[action], self.free[rank] = now, free, free
+                self._later(free, rank, self._finish, action)
+            else:  # posting a message takes its time too
+                self.free[rank] = math.inf if self.blocking else free
+                self._later(free, rank, self._posted, action)
+
+    def _arrival(self, action):
+        """(when the last of what an action takes arrives, None), or (0, a value that is not born yet)."""
+        values, starts = self.takes
+        if self.lane[action] == RECEIVE:
+            return 0, None  # posting a receive needs nothing
+        arrival = 0
+        for at in range(starts[action], starts[action + 1]):
+            born = self.born[values[at]]
+            if born == math.inf:
+                return 0, values[at]
+            arrival = max(arrival, born + self.late[at])
+        return arrival, None
+
+    def _finish(self, now, action):
+        """What an action makes is there; whoever waited for it goes on, and so does its own rank."""
+        values, starts = self.makes
+        awake = {self.rank[action]}
+        for at in range(starts[action], starts[action + 1]):
+            self.born[values[at]] = now
+            awake.update(self.waiters.pop(values[at], ()))
+        for rank in sorted(awake):
+            self._later(now, rank, self._advance, rank)
+
+    def _posted(self, now, action):
+        """A message can start when its SEND has been posted, and, by rendezvous, its RECV too."""
+        self.posted[action] = now
+        send = action if self.lane[action] == SEND else self.partner[action]
+        receive = self.partner[send]
+        if send in self.posted and (receive in self.posted or self.early or not self.rendezvous):
+            if action == send or (self.rendezvous and not self.early):
+                heapq.heappush(self.queue, (now, self.rank[send], send))
+        self._later(now, self.rank[action], self._advance, self.rank[action])
+
+    def _start_messages(self, now):
+        """Start every message that is ready and whose link is free, first come first served."""
+        waiting = []
+        while self.queue:
+            ready, rank, send = heapq.heappop(self.queue)
+            receive = self.partner[send]
+            link = self.resources(rank, self.rank[receive])
+            if any(part in self.occupied for part in link):
+                waiting.append((ready, rank, send))
+                continue
+            self.occupied.update(link)
+            edge = int(self.flow.edge_of(self.takes[0][self.takes[1][receive]]))
+            end = now + self.carried[edge]
+            for action in (send, receive):
+                self.ready[action], self.begin[action], self.end[action] = ready, now, end
+            self._later(end, rank, self._arrived, send)
+        self.queue = waiting
+
+    def _arrived(self, now, send):
+        receive = self.partner[send]
+        self.occupied.difference_update(self.resources(self.rank[send], self.rank[receive]))
+        if self.blocking:
+            self.free[self.rank[send]] = self.free[self.rank[receive]] = now
+        self._finish(now, send)
+        self._finish(now, receive)
+
+    def _join(self, now, action):
+        """A joint sum begins when its last rank has come and all are done with the sum before, on a lane of its own."""
+        meeting = self.meeting[action]
         there = self.present.setdefault(meeting if meeting >= 0 else -1 - action, [])
-        there.append((action, arrived))
+        there.append(action)
         if meeting >= 0 and len(there) < self.flow.attendance(meeting):
             return
-        lanes = [(REDUCE, int(self.flow.rank[one])) for one, _ in there]
-        begin = max([came for _, came in there] + [self.lane_free.get(lane, 0) for lane in lanes])
-        duration = max(self.duration[one] for one, _ in there) if meeting >= 0 else 0
-        for (one, _), lane in zip(there, lanes):
-            self._set(one, begin, duration)
-            self.lane_free[lane] = begin + duration
+        lanes_free = [self.present.get(("lane", self.rank[one]), 0) for one in there]
+        begin = max(now, *lanes_free)
+        duration = max(self.duration[one] for one in there) if meeting >= 0 or len(there) > 1 else 0
+        for one in there:
+            self.begin[one], self.end[one] = begin, begin + duration
+            self.present["lane", self.rank[one]] = begin + duration
+            self._later(begin + duration, self.rank[one], self._finish, one)

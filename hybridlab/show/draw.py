@@ -38,17 +38,6 @@ def draw(*timelines: Timeline, title: str | None = None) -> Figure:
     return Figure.of(traces, _layout(picture, title), svg(*timelines, title=title), picture.summary)
 
 
-def register(shell=None):
-    """Make a notebook draw a timeline that stands last in a cell. `shell` is IPython's; by default the running one."""
-    if shell is None:
-        from IPython import get_ipython
-
-        shell = get_ipython()
-    if shell is not None:
-        formatter = shell.display_formatter.mimebundle_formatter
-        formatter.for_type_by_name("hybridlab.core.timeline", "Timeline", lambda t: draw(t)._repr_mimebundle_())
-
-
 def without_caption(figure: Figure) -> Figure:
     """The same figure for a page that writes its summary itself."""
     bare = Figure(figure)

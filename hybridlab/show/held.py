@@ -18,13 +18,7 @@ def held(timeline: Timeline) -> list[tuple[np.ndarray, np.ndarray]]:
     ([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 6.0], [0, 1, 1, 2, 2, 2, 1, 1, 0])
     """
     flow, step = timeline.flow, timeline.typical
-    inputs = flow.named("input")
-    made = (flow.makes.values >= inputs.start) & (flow.makes.values < inputs.stop)
-    taken = np.flatnonzero((flow.takes.values >= inputs.start) & (flow.takes.values < inputs.stop))
-    last = np.zeros(flow.size, dtype=np.int64)
-    np.maximum.at(last, flow.takes.values[taken], flow.takes.owners[taken])
-    grows = np.bincount(flow.makes.owners[made], minlength=flow.actions)
-    shrinks = np.bincount(last[np.unique(flow.takes.values[taken])], minlength=flow.actions)
+    grows, shrinks = flow.lives("input")
     curves = []
     for a, b in zip(flow.program, flow.program[1:]):
         own = np.flatnonzero(timeline.lane[a:b] == 0) + a
