@@ -7,7 +7,7 @@ ARGS   ?=
 VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-EXTRAS := torch,lab,test
+EXTRAS := torch,lab,fast,test
 FAST   := not ranks and not notebooks
 INDEX  := https://download.pytorch.org/whl/cpu
 TORCH_PIN ?= $(shell grep '^torch==' requirements.lock)
@@ -54,8 +54,8 @@ demo: $(READY)  ## one pipeline predicted, run on real processes, and compared
 test: $(READY)  ## every test: style, fast, processes, notebooks
 	@echo "== 1 of 4: style"
 	$(PY) -m ruff check .
-	@echo "== 2 of 4: fast tests and doctests"
-	$(PYTEST) -m "$(FAST)"
+	@echo "== 2 of 4: fast tests, long tests and doctests"
+	$(PYTEST) --long -m "$(FAST)"
 	@echo "== 3 of 4: tests that start processes"
 	$(PYTEST) -m "not ($(FAST))" tests
 	@echo "== 4 of 4: every cell of every notebook, against its stored output"

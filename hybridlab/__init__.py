@@ -21,6 +21,8 @@ _HOME = {
     "lower": "schedules.lower",
     "Costs": "predict.costs",
     "simulate": "predict.simulate",
+    "automatic": "predict.automatic",
+    "check_rendezvous": "schedules.rendezvous",
     "ranks": "world.launch",
     "RankError": "world.launch",
     "placement": "world.placement",

@@ -176,6 +176,7 @@ def test_a_wrong_version_is_refused():
 SYNCHRONOUS = [name for name in hl.schedules() if not name.startswith("pipedream")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", hl.schedules())
 def test_every_schedule_is_valid_wherever_it_is_legal(name):
     tried = 0
@@ -220,9 +221,10 @@ TORCH = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TORCH)
 def test_pytorch_writes_the_same_lists(name):
-    """Not for 1F1B: PyTorch 2.13's printed order of it starts with F1 on the last rank (its runtime does not use it)."""
+    """Not for 1F1B: PyTorch 2.13's printed order of it starts with F1 on the last rank."""
     viewer = pytest.importorskip(
         "torch.distributed.pipelining._schedule_visualizer", reason="a private module of torch"
     )
@@ -247,7 +249,7 @@ def test_our_programs_play_to_the_end_in_pytorchs_simulator():
     for name in ("naive", "gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "zb_h2", "zb_v", "zb_interleaved"):
         s = hl.lower(hl.schedule(name, ranks=4, microbatches=8))
         order = {r: [torch_schedules._Action.from_str(str(a)) for a in program] for r, program in enumerate(s.program)}
-        played = torch_schedules._simulate_comms_compute(order, lambda stage: s.place[stage, 0], s.stages)
+        played = torch_schedules._simulate_comms_compute(order, lambda stage, place=s.place: place[stage, 0], s.stages)
         assert sum(a is not None for rank in played.values() for a in rank) == len(s.rows)
 
 

@@ -99,7 +99,7 @@ def _write(out, text, losses, gaps, runs):
         (
             "Three ways to train, one result",
             f"A GPT of {SHAPE.parameters:,} parameters learns the bytes of {text.source}. Seeds and batches are the "
-            "same; only the layout differs. The curves lie on each other: parallel training changes who computes, not what.",
+            "same; only the layout differs. The curves lie on each other: who computes changes, not what.",
             [curves(losses, title="Loss in nats per byte, three layouts"), trained],
         ),
         (

@@ -2,8 +2,8 @@
 
 Every rank decides when it is free, knowing what has arrived: an input half first, for others wait for it; then a
 forward, while memory lasts; a weight half when nothing else can be done. A few habits of such a rank can be switched;
-all combinations are tried, the best order is kept, and polished by swapping neighbours. (The automatic zero-bubble idea of Qi et al. 2023,
-arXiv:2401.10241, in our own form.)
+all combinations are tried, the best order is kept, and polished by swapping neighbours. (The automatic zero-bubble idea
+of Qi et al. 2023, arXiv:2401.10241, in our own form.)
 """
 
 import heapq

@@ -13,7 +13,7 @@ def chimera(ranks: int, microbatches: int) -> Schedule:
     Needs:       p even, m even
     Bubble:      p-2 slots: bubble_fraction (p-2)/(2m+p-2), F = B, m a multiple of p
     Peak:        between p/2+1 and p activations
-    Source:      Li and Hoefler 2021, arXiv:2107.06925, "direct" concatenation; 2 copies of the weights, reduced in pairs
+    Source:      Li and Hoefler 2021, arXiv:2107.06925, "direct" concatenation; 2 copies of the weights
 
     raises  ValueError when p or m is odd
 

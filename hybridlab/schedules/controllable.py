@@ -1,4 +1,4 @@
-"""V-Half and V-Min: one pattern of six slots, repeated for every microbatch, that holds a stated share of the memory."""
+"""V-Half and V-Min: one pattern of six slots, repeated for every microbatch, for a stated share of the memory."""
 
 import itertools
 
@@ -43,7 +43,7 @@ def _patterned(name, ranks, microbatches, hops):
     """Place one microbatch in slots, repeat it every PERIOD slots, and let every rank follow its slots in order."""
     slots = next(found for waits in _waits() if (found := _slots(ranks, hops, waits)) is not None)
     programs = []
-    for rank, own in enumerate(slots):
+    for own in slots:
         rows = np.concatenate([actions(kind, stage, range(microbatches)) for kind, stage, _ in own])
         times = np.concatenate([slot + PERIOD * np.arange(microbatches) for _, _, slot in own])
         programs.append(rows[np.argsort(times, kind="stable")])

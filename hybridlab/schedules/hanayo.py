@@ -16,7 +16,7 @@ def hanayo(ranks: int, microbatches: int, waves: int = 1) -> Schedule:
     Needs:       nothing
     Bubble:      bubble_fraction (2p-2)/(3pw+2p-2) for w = 1, B = 2F and m = p; at least (p-1)/(2wm+p-1)
     Peak:        about p activations of a whole rank (2wp chunks) for m = p, more for more microbatches
-    Source:      Liu et al. 2023, arXiv:2308.15762; the order is our own list scheduling, no reference generator is known
+    Source:      Liu et al. 2023, arXiv:2308.15762; the order is our own list scheduling (no reference is known)
 
     raises  ValueError when waves is not positive
 

@@ -31,7 +31,7 @@ def zb_h2(ranks: int, microbatches: int) -> Schedule:
     Placement:   stage s on rank s
     Order:       F × (2(p-r)-1); then for each i: I_i, W of microbatch i-2r, and F if one is left; then the other W
     Needs:       nothing; m ≥ 2p-1 for the formula
-    Bubble:      bubble_span: idle time (p-1)(F+I-2W) where W ≤ F; from start to end (p-1)F remains, the skew of the fill
+    Bubble:      bubble_span: idle time (p-1)(F+I-2W) where W ≤ F; from start to end the fill's (p-1)F remains
     Peak:        min(2p-1, m) activations on every rank, until W
     Source:      Qi et al. 2023, arXiv:2401.10241
 
@@ -94,7 +94,7 @@ def _halves(stage, microbatches):
 
 
 def _delayed(forwards, inputs, weights, warm, delay, late=False):
-    """Warm up; then each input half with the weight half of `delay` passes before; `late` puts the next forward last."""
+    """Warm up; then each input half with the weight half of `delay` passes before; `late`: the next forward last."""
     warm = min(warm, len(forwards))
     program, next_weight = [forwards[:warm]], 0
     for i in range(len(inputs)):
