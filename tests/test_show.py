@@ -15,13 +15,13 @@ import traitlets
 from IPython.core.interactiveshell import InteractiveShell
 
 import hybridlab as hl
+from hybridlab.predict.live import live
 from hybridlab.show import __main__ as gallery
 from hybridlab.show.boxes import BUBBLE, boxes
 from hybridlab.show.curves import curves
 from hybridlab.show.draw import draw
 from hybridlab.show.explorer import Explorer, explore
 from hybridlab.show.grid import MANY, grid, runs
-from hybridlab.show.held import held
 from hybridlab.show.notebook import register
 from hybridlab.show.report import report
 from hybridlab.show.style import STYLE, contrast, look
@@ -176,7 +176,7 @@ def test_a_grid_shows_what_lies_over_the_middle_of_each_cell():
 @pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])
 def test_the_curve_of_held_activations_peaks_where_the_timeline_says(name):
     timeline = predicted(name)
-    curves_of_ranks = held(timeline)
+    curves_of_ranks = live(timeline)
     assert [int(counts.max()) for _, counts in curves_of_ranks] == timeline.peak_live
     for times, counts in curves_of_ranks:
         assert (np.diff(times) >= 0).all() and counts[-1] == 0 and counts.min() == 0

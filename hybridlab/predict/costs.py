@@ -21,7 +21,7 @@ class Costs:
     B            whole backward; I + W unless given
     fused        a fused forward and backward pair; F + B unless given
     recompute    R, the repeated forward; F unless given
-    optimizer    OPT;  reduce  REDUCE_GRAD
+    optimizer    OPT;  reduce  REDUCE_GRAD;  gather  UNSHARD
     latency      of a message between ranks, beside bytes / bandwidth (bandwidth in bytes per unit)
     post         time that a rank spends on posting one SEND or RECV of a lowered schedule (the o of LogP)
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
@@ -41,6 +41,7 @@ class Costs:
     recompute: float | tuple | None = None
     optimizer: float | tuple = 0
     reduce: float | tuple = 0
+    gather: float | tuple = 0
     latency: float = 0
     post: float = 0
     bandwidth: float | None = None
@@ -77,6 +78,8 @@ class Costs:
                 return _at(self.optimizer, stage)
             case "REDUCE_GRAD":
                 return _at(self.reduce, stage)
+            case "UNSHARD":
+                return _at(self.gather, stage)
             case "SEND_F" | "RECV_F" | "SEND_B" | "RECV_B":
                 return self.post
         return 0
@@ -115,7 +118,8 @@ class Costs:
             raise ValueError("these costs were not measured: give the timeline of a real run, as hl.run returns it")
         seconds = (real.end - real.begin) * real.tick
         rows, costs = real.schedule.rows[real.flow.first_row], {}
-        names = {"F": "F", "B": "B", "I": "I", "W": "W", "R": "recompute", "OPT": "optimizer", "REDUCE_GRAD": "reduce"}
+        names = {kind: kind for kind in "FBIW"}
+        names |= {"R": "recompute", "OPT": "optimizer", "REDUCE_GRAD": "reduce", "UNSHARD": "gather"}
         for kind, name in names.items():
             if (rows[:, 0] == CODE[kind]).any():
                 costs[name] = tuple(

@@ -217,7 +217,7 @@ class _Simulation:
         self._finish(now, receive)
 
     def _join(self, now, action):
-        """A joint sum begins when its last rank has come and all are done with the sum before, on a lane of its own."""
+        """A collective begins when its last rank has come and all are done with the one before, on a lane of its own."""
         meeting = self.meeting[action]
         there = self.present.setdefault(meeting if meeting >= 0 else -1 - action, [])
         there.append(action)
@@ -225,7 +225,7 @@ class _Simulation:
             return
         lanes_free = [self.present.get(("lane", self.rank[one]), 0) for one in there]
         begin = max(now, *lanes_free)
-        duration = max(self.duration[one] for one in there) if meeting >= 0 or len(there) > 1 else 0
+        duration = max(self.duration[one] for one in there)
         for one in there:
             self.begin[one], self.end[one] = begin, begin + duration
             self.present["lane", self.rank[one]] = begin + duration

@@ -13,12 +13,12 @@ import traitlets
 
 from hybridlab.core.timeline import Timeline
 from hybridlab.predict.costs import Costs
+from hybridlab.predict.live import live
 from hybridlab.predict.simulate import simulate
 from hybridlab.schedules.lower import lower
 from hybridlab.schedules.registry import schedule as make
 from hybridlab.schedules.registry import schedules
 from hybridlab.show.boxes import boxes
-from hybridlab.show.held import held
 from hybridlab.show.style import STYLE
 from hybridlab.show.svg import svg
 
@@ -141,7 +141,7 @@ def _timeline(schedule, ranks, microbatches, F, I, W, latency):  # noqa: E741
 def _picture(timeline: Timeline) -> dict:
     """Everything that JavaScript draws: columns as bytes (little-endian), and a few plain values."""
     shown = boxes(timeline)
-    curves = held(timeline)
+    curves = live(timeline)
     times, counts = (np.concatenate(parts) for parts in zip(*curves))
     starts = np.cumsum([0] + [len(one) for one, _ in curves])
     floats = {name: getattr(shown, name) for name in ("x0", "x1", "y0", "y1")} | {"held_times": times}

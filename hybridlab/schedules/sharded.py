@@ -1,0 +1,67 @@
+"""Sharded weights around a schedule: every stage's weights are gathered before use, let go after, gradients reduced.
+
+Gathers and reductions run beside the compute actions, on a lane of their own, so that their order decides how much of
+them is hidden. Breadth-first schedules gather each chunk once per pass; depth-first ones again for every group.
+"""
+
+from hybridlab.core.action import Action
+from hybridlab.core.schedule import Schedule
+
+
+def sharded(schedule: Schedule, active: int = 2) -> Schedule:
+    """The same schedule with UNSHARD, RESHARD and REDUCE_GRAD actions, as data parallelism with sharded weights needs.
+
+    active  stages whose weights a rank holds at a time: the one in use and those gathered ahead
+
+    raises  ValueError when active is not positive
+
+    >>> print(sharded(Schedule.from_csv("0F0,1F0,1B0,0B0"), active=1))
+    rank 0: 0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0 1B0 1RESHARD 1REDUCE_GRAD 0UNSHARD 0B0 0RESHARD 0REDUCE_GRAD
+    """
+    if active < 1:
+        raise ValueError(f"active={active} leaves no room for the stage in use: give 1 or more")
+    return schedule.with_programs([_with_gathers(program, active) for program in schedule.computing])
+
+
+def _with_gathers(program, active):
+    """One rank's list: before each action, let go of what is not among the next stages, and gather what is."""
+    program = [action for action in program if action.kind != "REDUCE_GRAD"]
+    upcoming = _next_places(program, active)
+    last = {place: i for i, action in enumerate(program) for place in _makes_gradient(action)}
+    done, held = [], []
+    for i, action in enumerate(program):
+        needed = upcoming[i]
+        done += [_on(place, "RESHARD") for place in held if place not in needed]
+        done += [_on(place, "UNSHARD") for place in needed if place not in held]
+        held = [place for place in held if place in needed] + [place for place in needed if place not in held]
+        done.append(action)
+        ends = [place for place in _makes_gradient(action) if last[place] == i]
+        later = {place for one in program[i + 1 :] for place in _places(one)} if ends else set()
+        for place in ends:
+            if place not in later:
+                done.append(_on(place, "RESHARD"))
+                held.remove(place)
+            done.append(_on(place, "REDUCE_GRAD"))
+    return done + [_on(place, "RESHARD") for place in held]
+
+
+def _next_places(program, count):
+    """For every action, the next `count` different (stage, replica) places that will compute, itself first."""
+    upcoming, ahead = [], []
+    for action in reversed(program):
+        own = _places(action)
+        ahead = own + [place for place in ahead if place not in own]
+        upcoming.append(ahead[: max(count, len(own))])
+    return upcoming[::-1]
+
+
+def _places(action):
+    return [(part.stage, part.replica) for part in action.parts or (action,)]
+
+
+def _makes_gradient(action):
+    return [(part.stage, part.replica) for part in action.parts or (action,) if part.kind in ("B", "W")]
+
+
+def _on(place, kind):
+    return Action(kind, place[0], replica=place[1])
