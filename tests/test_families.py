@@ -47,6 +47,18 @@ def test_lengths_of_the_referee_table(name, options):
     assert t.length == length and max(t.busy) + own_idle(t) <= span
 
 
+@pytest.mark.parametrize("backward", ("fifo", "lifo"))
+def test_gpipe_computes_again_and_holds_one(backward):
+    for p, m in itertools.product((1, 2, 4), (1, 2, 8)):
+        plain = timeline("gpipe", p, m, backward=backward)
+        again = timeline("gpipe", p, m, backward=backward, recompute="always")
+        spared = timeline("gpipe", p, m, backward=backward, recompute="except_last")
+        assert again.length == plain.length + m + p - 1  # every slot of the backward sweep is one R longer
+        assert again.peak_live == [1] * p and max(spared.peak_live) <= (1 if backward == "lifo" or m == 1 else 2)
+        assert plain.length <= spared.length <= again.length
+        assert sum(again.busy) == 4 * m * p
+
+
 @pytest.mark.parametrize("p, v, rounds", list(itertools.product((2, 3, 4, 8), (1, 2, 3, 4), (1, 2, 3))))
 def test_interleaved_divides_the_bubble_by_chunks(p, v, rounds):
     m = p * rounds
