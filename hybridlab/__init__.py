@@ -31,6 +31,8 @@ _HOME = {
     "placement": "world.placement",
     "Shape": "core.catalog",
     "run": "train.run",
+    "predicted_for": "predict.overlay",
+    "doctor": "train.doctor",
     "check": "train.check",
     "draw": "show.draw",
     "explore": "show.explorer",

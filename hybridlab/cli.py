@@ -6,10 +6,20 @@ Bad arguments end with one sentence that says what to change, and exit code 2; a
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from hybridlab.core.mesh import Mesh
 
 MODEL_SIZES = ("layers", "width", "heads", "context")
+SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
+EXPORTS = {  # what a file holds, and how a timeline is written to it
+    "csv": ("write the schedule as text", lambda t, path: t.schedule.to_csv(path)),
+    "pytorch": ("write the schedule as PyTorch loads it", lambda t, path: t.schedule.to_pytorch(path)),
+    "save": ("save the timeline as JSON", lambda t, path: t.save(path)),
+    "chrome": ("write a Chrome trace, for Perfetto", lambda t, path: t.to_chrome(path)),
+    "svg": ("write a still picture", lambda t, path: _svg(t, path)),
+    "html": ("write a page that holds the live picture", lambda t, path: _html(t, path)),
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,12 +66,13 @@ def _parser():
 
     command("doctor", doctor, "What this machine has, and what can run on it.")
     one = command("schedule", schedule, "Print a schedule: every rank's list of actions.")
-    _schedule_flags(one)
+    _schedule_or_file_flags(one)
     one.add_argument("--lower", action="store_true", help="write the messages out")
+    _export_flags(one, "csv", "pytorch")
     one = command("simulate", simulate, "Predict the timeline of a schedule.")
-    _schedule_flags(one)
+    _schedule_or_file_flags(one)
     _cost_flags(one, F=1.0, B=2.0)
-    one.add_argument("--save", metavar="FILE", help="save the timeline as JSON")
+    _export_flags(one, "csv", "save", "chrome", "svg", "html")
     one = command("run", run, "Play a schedule on real processes, and compare with its prediction.")
     _schedule_flags(one)
     one.add_argument("--work", default="emulated", choices=("emulated", "model"), help="wait, or compute a real model")
@@ -90,6 +101,17 @@ def _schedule_flags(one):
     one.add_argument("--schedule", default="1f1b", help="its name (default 1f1b)")
     one.add_argument("--ranks", type=int, help="pipeline ranks (default 4)")
     _mesh_flags(one, schedule=False)
+
+
+def _schedule_or_file_flags(one):
+    _schedule_flags(one)
+    one.set_defaults(**dict.fromkeys(SCHEDULE))
+    one.add_argument("--from", dest="file", metavar="FILE", help="a schedule of your own, text or JSON; - reads stdin")
+
+
+def _export_flags(one, *names):
+    for name in names:
+        one.add_argument(f"--{name}", metavar="FILE", help=EXPORTS[name][0])
 
 
 def _mesh_flags(one, schedule=True):
@@ -128,6 +150,41 @@ def _schedule(chosen):
     return make(chosen.schedule, ranks=_pipeline_ranks(chosen), microbatches=chosen.microbatches, dp=chosen.dp)
 
 
+def _schedule_or_file(chosen):
+    given = [f"--{name}" for name in ("ranks", "pp", *SCHEDULE) if getattr(chosen, name) is not None]
+    if chosen.file is None:
+        for name, default in SCHEDULE.items():
+            setattr(chosen, name, getattr(chosen, name) if f"--{name}" in given else default)
+        return _schedule(chosen)
+    if given:
+        raise ValueError(f"--from gives the whole schedule: leave {given[0]} out")
+    from hybridlab.core.schedule import Schedule
+    from hybridlab.schedules.validate import validate
+
+    return validate(Schedule.load(sys.stdin.buffer if chosen.file == "-" else chosen.file))
+
+
+def _export(chosen, timeline):
+    for name, (_, write) in EXPORTS.items():
+        if path := getattr(chosen, name, None):
+            try:
+                write(timeline, path)
+            except OSError as error:
+                raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _svg(timeline, path):
+    from hybridlab.show.svg import svg
+
+    Path(path).write_text(svg(timeline), encoding="utf-8")
+
+
+def _html(timeline, path):
+    from hybridlab.show.report import report
+
+    report(path, timeline.schedule.name, [("Timeline", timeline.summary, [timeline])])
+
+
 def _mesh(chosen):
     return Mesh(dp=chosen.dp, pp=_pipeline_ranks(chosen, default=1 if chosen.dp > 1 else 4))
 
@@ -144,10 +201,11 @@ def schedule(chosen) -> dict:
     from hybridlab.predict.simulate import simulate
     from hybridlab.schedules.lower import lower
 
-    made = _schedule(chosen)
+    made = _schedule_or_file(chosen)
     made = lower(made) if chosen.lower else made
     print(made)
     predicted = simulate(made)
+    _export(chosen, predicted)
     print(predicted.summary)
     return {
         "name": made.name,
@@ -161,17 +219,16 @@ def simulate(chosen) -> dict:
     from hybridlab.predict.costs import Costs
     from hybridlab.predict.simulate import simulate as predict
 
-    timeline = predict(_schedule(chosen), Costs(F=chosen.F, B=chosen.B, latency=chosen.latency))
+    timeline = predict(_schedule_or_file(chosen), Costs(F=chosen.F, B=chosen.B, latency=chosen.latency))
     print(timeline.summary)
-    if chosen.save:
-        timeline.save(chosen.save)
+    _export(chosen, timeline)
     return timeline.metrics()
 
 
 def run(chosen) -> dict:
     """Play a schedule for real, and lay it beside its prediction."""
     from hybridlab.predict.costs import Costs
-    from hybridlab.train.run import predicted_for
+    from hybridlab.predict.overlay import predicted_for
     from hybridlab.train.run import run as play
 
     made = _schedule(chosen)

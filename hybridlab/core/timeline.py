@@ -184,7 +184,7 @@ class Timeline:
         held = f"{peaks[0]} on every rank" if len(set(peaks)) == 1 else " ".join(map(str, peaks)) + " by rank"
         kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
         return (
-            f"{s.name}, {s.ranks} ranks, {len(s.replica_of)} microbatches, {kind}: "
+            f"{s.name}, {_count(s.ranks, 'rank')}, {_count(len(s.replica_of), 'microbatch')}, {kind}: "
             f"length {_number(self.length)} {self.unit}, "
             f"idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}, "
             f"activations held at most {held}"
@@ -273,6 +273,10 @@ class Timeline:
 
 
 BUBBLES = ("bubble_fraction", "bubble_overhead", "bubble_span")
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("ch") else "s")
 
 
 def _number(value: float) -> str:

@@ -7,11 +7,12 @@ from tqdm import tqdm
 
 from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
+from hybridlab.predict.overlay import predicted_for
 from hybridlab.schedules.registry import schedule
 from hybridlab.show.curves import curves
 from hybridlab.show.draw import draw
 from hybridlab.show.report import report
-from hybridlab.train.run import predicted_for, run, train
+from hybridlab.train.run import run, train
 from hybridlab.train.text import Text
 
 SHAPE = Shape(layers=4, width=64, heads=4, context=64)

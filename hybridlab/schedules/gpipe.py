@@ -13,7 +13,7 @@ def gpipe(ranks: int, microbatches: int, backward: str = "fifo", recompute: str 
     Placement:   stage s on rank s
     Order:       F × m, then B × m; backward="fifo" in the order of the forwards, "lifo" the other way round
     Needs:       nothing
-    Bubble:      bubble_fraction (p-1)/(m+p-1); bubble_overhead (p-1)/m; with recomputation m·R longer, the first R of a rank hides in its wait
+    Bubble:      bubble_fraction (p-1)/(m+p-1); bubble_overhead (p-1)/m; recomputation makes the step m·R longer
     Peak:        m activations on every rank; with recompute="always" 1, and only what came in is kept of the others
     Source:      Huang et al. 2019, arXiv:1811.06965 (its memory result recomputes); torchgpipe spares the microbatch
                  whose backward comes first: recompute="except_last", which is the last one with backward="lifo"
@@ -46,4 +46,5 @@ def _forwards(stage, order, again):
 def _backwards(stage, order, again):
     """B of each microbatch, with its R before it where it is computed again."""
     kept = order[: len(order) - len(again)]
-    return np.concatenate([actions("B", stage, kept), alternate(actions("R", stage, again), actions("B", stage, again))])
+    repeated = alternate(actions("R", stage, again), actions("B", stage, again))
+    return np.concatenate([actions("B", stage, kept), repeated])

@@ -14,6 +14,7 @@ class Figure(go.Figure):
 
     _twin, _summary = "", ""
     _ipython_display_ = None  # plotly's own would send its chart alone, past the bundle below
+    _repr_html_ = None  # else IPython adds plotly's HTML, with a random id, beside our bundle
 
     @classmethod
     def of(cls, traces: list, layout: dict, twin: str, summary: str) -> "Figure":

@@ -9,7 +9,7 @@ from hybridlab.modes.clocks import link_latency
 from hybridlab.world.launch import ranks
 from hybridlab.world.placement import placement
 
-PACKAGES = ("numpy", "torch", "cloudpickle", "jupyterlab", "ipywidgets", "plotly", "anywidget", "nbval")
+PACKAGES = ("numpy", "torch", "cloudpickle", "jupyterlab", "ipywidgets", "plotly", "anywidget")
 
 
 def doctor(count: int = 4) -> dict:

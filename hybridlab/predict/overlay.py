@@ -1,0 +1,13 @@
+"""The prediction that a measured run is laid over."""
+
+from hybridlab.core.timeline import Timeline
+from hybridlab.predict.costs import Costs
+from hybridlab.predict.simulate import simulate
+
+
+def predicted_for(real: Timeline) -> Timeline:
+    """The same program at the costs and the latency measured in the run itself, messages handed over as gloo does.
+
+    raises  ValueError when the timeline is not a measured one
+    """
+    return simulate(real.schedule, Costs.measured(real), rendezvous=True)
