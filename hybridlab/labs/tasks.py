@@ -4,46 +4,14 @@ A task's numbers are computed by the package, never typed. Its check returns the
 right, and one sentence. Hints come one at a time, the next with every wrong answer.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import combinations
 
 import hybridlab as hl
+from hybridlab.labs.bubbles import BUBBLE_TASKS
+from hybridlab.labs.pipelines import PIPELINE_TASKS
+from hybridlab.labs.task import Task, Verdict, number
 
-Verdict = tuple[bool, str]
-
-
-@dataclass(frozen=True)
-class Task:
-    """One exercise: the question, the check of an answer, and graded hints."""
-
-    question: str
-    check: Callable[[object], Verdict]
-    hints: tuple[str, ...]
-
-
-def number(
-    expected: Callable[[], float], unit: str = "", within: float = 0.01, slips=()
-) -> Callable[[object], Verdict]:
-    """A check for one number, right within a relative tolerance; `slips` are (wrong value, what was mixed up)."""
-
-    def check(answer):
-        right = expected()
-        try:
-            given = float(answer)
-        except (TypeError, ValueError):
-            return False, f"Answer with one number{f' in {unit}' if unit else ''}."
-        if abs(given - right) <= within * max(abs(right), 1e-12):
-            return True, f"{_shown(right)}{f' {unit}' if unit else ''}."
-        for value, mixed_up in slips:
-            if abs(given - value) <= within * max(abs(value), 1e-12):
-                return False, mixed_up
-        return False, "Too large." if given > right else "Too small."
-
-    return check
-
-
-def _shown(value):
-    return f"{value:.4g}"
+LAYER_TIMES = (10, 10, 10, 10, 20, 20, 20, 20)  # ms of each layer in the balancing exercises
 
 
 def _naive_speedup(ranks):
@@ -63,7 +31,7 @@ def _all_reduced(answer) -> Verdict:
     """The sum of 1, 2, 3, 4 on every rank."""
     try:
         values = [float(value) for value in answer]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False, "Give the list that pool.run returned: one number for each rank."
     if values == [10.0] * 4:
         return True, "Every rank holds the same sum, 1 + 2 + 3 + 4 = 10."
@@ -74,27 +42,80 @@ def _all_reduced(answer) -> Verdict:
     return False, "All four must be equal: the sum over the ranks."
 
 
+def _swapped(answer) -> Verdict:
+    """100 and 101, each on the other rank."""
+    try:
+        values = [float(value) for value in answer]
+    except (TypeError, ValueError, OverflowError):
+        return False, "Give the list that pair.run returned: one number for each rank."
+    if len(values) != 2:
+        return False, f"The list has {len(values)} entries, two ranks give two: use the pool that is called pair."
+    kept = [rank for rank, value in enumerate(values) if value == 100 + rank]
+    if len(kept) == 2:
+        return False, "Both ranks still hold their own number: no message has arrived."
+    if kept:
+        return False, f"Rank {kept[0]} still holds its own number, {values[kept[0]]:g}; the other one has it too."
+    if values != [101.0, 100.0]:
+        return False, "Rank 0 must end with 101 and rank 1 with 100, the numbers that the other one began with."
+    return True, "Each rank holds the number of the other, and nobody waits for ever."
+
+
+def _stage_times(sizes):
+    """The time of each stage when the layers are cut, in order, into stages of these sizes."""
+    starts = [sum(sizes[:stage]) for stage in range(len(sizes))]
+    return [sum(LAYER_TIMES[start : start + size]) for start, size in zip(starts, sizes)]
+
+
+def _bottleneck(stages):
+    """The slowest stage's time of the best contiguous cut: every cut is tried."""
+    last = len(LAYER_TIMES)
+    cuts = ((0, *inner, last) for inner in combinations(range(1, last), stages - 1))
+    return min(max(_stage_times([b - a for a, b in zip(cut, cut[1:])])) for cut in cuts)
+
+
+def _balanced(answer) -> Verdict:
+    """Sizes of three stages whose slowest is as quick as any cut can make it."""
+    try:
+        sizes = [int(size) for size in answer]
+        whole = sizes == [float(size) for size in answer]
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole:
+        return False, "Answer with three whole numbers: how many layers each stage gets, as in [3, 3, 2]."
+    if len(sizes) != 3 or min(sizes) < 1:
+        return False, "Make it three stages, each with at least one layer."
+    if sum(sizes) != len(LAYER_TIMES):
+        return False, f"These stages hold {sum(sizes)} layers; the model has {len(LAYER_TIMES)}."
+    times, target = _stage_times(sizes), _bottleneck(3)
+    told = f"The stages take {' '.join(map(str, times))} ms"
+    if max(times) > target:
+        return False, f"{told}: stage {times.index(max(times))} is the slowest. {target} ms are possible."
+    return True, f"{told}: no cut into three has a quicker slowest stage."
+
+
 def _same_order(answer) -> Verdict:
     """A typed schedule for two ranks and two microbatches that needs no more than 1F1B does."""
+    if not isinstance(answer, str | hl.Schedule):
+        return False, "Answer with text: one line for each rank, its actions with commas between them."
     try:
         mine = hl.validate(hl.Schedule.from_csv(answer) if isinstance(answer, str) else answer)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return False, str(error)
     target = hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=2))
     if (mine.ranks, mine.stages, len(mine.replica_of)) != (2, 2, 2):
         return (
             False,
-            f"This has {mine.ranks} ranks, {mine.stages} stages, {len(mine.replica_of)} microbatches: make it 2, 2, 2.",
+            f"Ranks, stages, microbatches: {mine.ranks}, {mine.stages}, {len(mine.replica_of)} here. Make it 2, 2, 2.",
         )
     t = hl.simulate(mine)
     if t.length > target.length:
         return False, f"Valid. It takes {t.length:g} units; {target.length:g} are possible."
-    if max(t.peak_live) > max(target.peak_live):
-        return (
-            False,
-            f"Fast enough, but rank {t.peak_live.index(max(t.peak_live))} holds {max(t.peak_live)} activations at once.",
-        )
-    return True, f"{t.length:g} units, holding {t.peak_live} activations: nothing can beat it."
+    for rank, (held, enough) in enumerate(zip(t.peak_live, target.peak_live)):
+        if held > enough:
+            return False, f"Quick enough, but rank {rank} holds {held} activations at once; {enough} will do."
+    word = "as good as" if (t.length, t.peak_live) == (target.length, target.peak_live) else "better than"
+    held = " and ".join(map(str, t.peak_live))
+    return True, f"{t.length:g} units, and the ranks hold {held} activations at most: {word} 1F1B."
 
 
 TASKS: dict[str, Task] = {
@@ -102,8 +123,16 @@ TASKS: dict[str, Task] = {
         "Four ranks; rank r starts with r + 1. Return the sum over all ranks, from every rank.",
         _all_reduced,
         (
-            "Make a tensor that holds comm.rank + 1, and hand it to comm.all_reduce.",
+            "comm.all_reduce(x) puts the sum into x. Call it on every rank, after x is made and before it is returned.",
             "x = torch.tensor([comm.rank + 1.0]); comm.all_reduce(x); return x.item()",
+        ),
+    ),
+    "start.swap": Task(
+        "Two ranks; rank r starts with 100 + r. Return from each rank the number that the other one began with.",
+        _swapped,
+        (
+            "Rank 1 needs its own number after the message has come: receive into a new tensor, torch.zeros(1).",
+            "Rank 0 sends, then receives. Rank 1 receives, then sends. In any other order somebody waits for ever.",
         ),
     ),
     "tour.bubble": Task(
@@ -115,7 +144,7 @@ TASKS: dict[str, Task] = {
         ("Idle over total is (p-1)/(m+p-1).", "p = 8 and m = 24: seven idle slots in how many?"),
     ),
     "tour.schedule": Task(
-        "Type a schedule for 2 ranks and 2 microbatches that is as short as 1F1B and holds no more activations.",
+        "Type a schedule for 2 ranks and 2 microbatches. It must be as short as 1F1B, and hold no more on any rank.",
         _same_order,
         (
             "One line per rank. Rank 1 can run a backward right after its forward: 1F0,1B0,1F1,1B1.",
@@ -156,4 +185,27 @@ TASKS: dict[str, Task] = {
         ),
         ("Add up who works when: is any of it done at the same time?", "Nothing overlaps: the time stays what it was."),
     ),
+    "naive.balance": Task(
+        f"Eight layers take {' '.join(map(str, LAYER_TIMES))} ms. Cut them, in order, into three stages so that the "
+        "slowest stage is as quick as possible. Answer with the number of layers of each stage.",
+        _balanced,
+        (
+            "All layers together take 120 ms. What would each of three equal stages take?",
+            "Add up layers from the first one until 40 ms are reached; begin the next stage there.",
+        ),
+    ),
+    "naive.bottleneck": Task(
+        "The same eight layers, now on four stages. How long does the slowest stage take in the best cut?",
+        number(
+            lambda: _bottleneck(4),
+            "ms",
+            slips=[(sum(LAYER_TIMES) / 4, "That is the mean, 120 / 4. Try to find a cut that reaches it.")],
+        ),
+        (
+            "If every stage took 30 ms, the first three layers would be stage 0. Go on from there.",
+            "30 for stage 0, and 10 + 20 for stage 1. Then three layers of 20 ms are left, for two stages.",
+        ),
+    ),
+    **PIPELINE_TASKS,
+    **BUBBLE_TASKS,
 }

@@ -1,0 +1,344 @@
+"""Exercises on thinner stages and split backwards: `interleaved.*` and `zero_bubble.*`."""
+
+import math
+
+import hybridlab as hl
+from hybridlab.labs.task import Task, Verdict, number
+
+RANKS, MICROBATCHES = 4, 8
+LONGEST_TEXT = 5_000  # letters of a typed schedule; far more than these exercises need
+BOTH = ("bubble_fraction", "bubble_overhead")
+CLOSE = 0.01  # relative, as for a single number
+
+# the design of an interleaved step: 96 layers of half a unit forward and one backward, on four ranks
+LAYERS_PER_RANK, FORWARD, BACKWARD = 24, 12, 24
+MESSAGE, LONGEST, MOST_HELD = 1.2, 355, 4.8
+
+
+def _interleaved(chunks, ranks=RANKS, microbatches=MICROBATCHES):
+    """Interleaved 1F1B; with one chunk it is 1F1B."""
+    if chunks == 1:
+        return hl.schedule("1f1b", ranks=ranks, microbatches=microbatches)
+    return hl.schedule("interleaved", ranks=ranks, microbatches=microbatches, chunks=chunks)
+
+
+def _shares(timeline, rank=0):
+    """The peak of a rank in shares of a whole rank's layers: chunks held, over chunks per rank."""
+    return timeline.peak_live[rank] / timeline.schedule.chunks
+
+
+def _two_numbers(answer):
+    """(a, b), or None if it is something else."""
+    try:
+        a, b = (float(value) for value in answer)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return (a, b) if math.isfinite(a) and math.isfinite(b) else None
+
+
+def _same(given, expected):
+    return all(abs(a - b) <= CLOSE * abs(b) for a, b in zip(given, expected))
+
+
+def _typed(answer):
+    """(a valid schedule, "") for a typed one, or (None, what is wrong with it)."""
+    if not isinstance(answer, str | hl.Schedule):
+        return None, "Answer with text: one line for each rank, its actions with commas between them."
+    if len(answer if isinstance(answer, str) else answer.rows) > LONGEST_TEXT:
+        return None, "That is much longer than it needs to be: one line for each rank."
+    try:
+        return hl.validate(hl.Schedule.from_csv(answer) if isinstance(answer, str) else answer), ""
+    except (ValueError, OSError) as error:
+        return None, str(error)
+
+
+def _both_bubbles(answer) -> Verdict:
+    """bubble_fraction and bubble_overhead of interleaved 1F1B with two chunks."""
+    given = _two_numbers(answer)
+    if given is None:
+        return False, "Answer with two numbers: [idle / total, idle / ideal]."
+    thin, whole = (hl.simulate(_interleaved(chunks)) for chunks in (2, 1))
+    right = [getattr(thin, name) for name in BOTH]
+    if _same(given, right):
+        return True, f"Idle / total is {right[0]:.4g}, idle / ideal is {right[1]:.4g}."
+    if _same(given, right[::-1]):
+        return False, "The other way round: idle / total comes first, and it is the smaller one."
+    if _same(given, [getattr(whole, name) for name in BOTH]):
+        return False, "These are the two bubbles of 1F1B, without interleaving."
+    if _same(given, [getattr(whole, BOTH[0]) / 2, right[1]]):
+        return False, "idle / ideal is right. idle / total does not simply halve: its total shrinks too."
+    for place, (mine, wanted) in enumerate(zip(given, right)):
+        if abs(mine - wanted) > CLOSE * wanted:
+            name = ("idle / total", "idle / ideal")[place]
+            return False, f"The number for {name} is too {'large' if mine > wanted else 'small'}."
+    raise AssertionError("one of the two numbers differs")
+
+
+def _shorter_warm_up(answer) -> Verdict:
+    """Interleaved 1F1B on two ranks, where rank 0 warms up with one forward less."""
+    mine, problem = _typed(answer)
+    if problem:
+        return False, problem
+    usual = _interleaved(2, ranks=2, microbatches=4)
+    if (mine.ranks, mine.stages, len(mine.replica_of)) != (usual.ranks, usual.stages, usual.microbatches):
+        return False, "Keep 2 ranks, 4 stages and 4 microbatches."
+    if mine.place != usual.place or mine.program[1] != usual.program[1]:
+        return False, "Leave the line of rank 1 as it was; only rank 0 changes."
+    warm, needed = (_warm_up(one.program[0]) for one in (mine, usual))
+    if warm != needed - 1:
+        return False, f"Rank 0 warms up with {warm} forwards before its first pair; make it {needed - 1}."
+    if not _alternates(mine.program[0], warm):
+        return False, f"After {warm} forwards rank 0 must do one forward, one backward, one forward, … while it can."
+    told = []
+    for words, cost in (("messages free", 0), ("a message of 1 unit", 1)):
+        costs = hl.Costs(F=1, B=2, latency=cost)
+        told.append(f"{words}: {hl.simulate(mine, costs).length:g} units, before {hl.simulate(usual, costs).length:g}")
+    held = [hl.simulate(one).peak_live[0] for one in (mine, usual)]
+    return True, f"{'; '.join(told)}. Rank 0 holds {held[0]} chunks in place of {held[1]}."
+
+
+def _warm_up(program):
+    """Forwards before the first (F, B) pair."""
+    return [action.kind for action in program].index("B") - 1
+
+
+def _alternates(program, warm):
+    forwards = sum(action.kind == "F" for action in program)
+    pairs = forwards - warm
+    return [action.kind for action in program] == ["F"] * warm + ["F", "B"] * pairs + ["B"] * warm
+
+
+def _like_for_like(answer) -> Verdict:
+    """The bubble before and after interleaving, both by one definition."""
+    given = _two_numbers(answer)
+    if given is None:
+        return False, "Answer with two numbers: [before, after]."
+    if max(given) > 1:
+        return False, "Give shares between 0 and 1."
+    before = hl.simulate(hl.schedule("gpipe", ranks=8, microbatches=48))
+    after = hl.simulate(_interleaved(2, ranks=8, microbatches=48))
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in BOTH}
+    for name, pair in pairs.items():
+        if _same(given, pair):
+            return True, f"Both are {name}. They differ by a factor of {pair[0] / pair[1]:.4g}."
+        if _same(given, pair[::-1]):
+            return False, "The other way round: first the number without interleaving."
+    if _same(given, (pairs[BOTH[0]][0], pairs[BOTH[1]][1])):
+        return False, "That is the published pair: the first is idle / total, the second idle / ideal."
+    known = [value for pair in pairs.values() for value in pair]
+    if all(any(abs(one - value) <= CLOSE * value for value in known) for one in given):
+        return False, "Both numbers occur, but they are not of one definition."
+    return False, "p = 8 and m = 48: take one of the two formulas, and use it for both numbers."
+
+
+def _designed(chunks):
+    """(length, peak in rank shares) of the step that is to be designed."""
+    costs = hl.Costs(F=FORWARD / chunks, B=BACKWARD / chunks, latency=MESSAGE)
+    t = hl.simulate(_interleaved(chunks), costs)
+    return t.length, max(_shares(t, rank) for rank in range(RANKS))
+
+
+def _fits(chunks):
+    length, held = _designed(chunks)
+    return length <= LONGEST and held <= MOST_HELD
+
+
+def _design(answer) -> Verdict:
+    """The smallest number of chunks that keeps within the time and the memory."""
+    possible = [v for v in range(1, LAYERS_PER_RANK + 1) if LAYERS_PER_RANK % v == 0]
+    try:
+        chunks = int(answer)
+        whole = chunks == float(answer)
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole:
+        return False, f"Answer with one whole number of chunks per rank, one of {', '.join(map(str, possible))}."
+    if chunks not in possible:
+        return False, f"{LAYERS_PER_RANK} layers make no {chunks} equal chunks: choose from {possible}."
+    length, held = _designed(chunks)
+    told = f"With v = {chunks} a step takes {length:.4g} units and rank 0 holds {held:.4g} rank shares"
+    if length > LONGEST and held > MOST_HELD:
+        return False, f"{told}: too slow, and too much."
+    if length > LONGEST:
+        return False, f"{told}: memory is fine, {LONGEST} units are not kept."
+    if held > MOST_HELD:
+        return False, f"{told}: the time is fine, {MOST_HELD} shares are not kept."
+    smaller = [v for v in possible if v < chunks and _fits(v)]
+    if smaller:
+        return False, f"{told}. That will do, and so will a smaller v."
+    return True, f"{told}. Fewer chunks hold too much, many more send too much."
+
+
+def _zero_bubble_idle(costs):
+    t = hl.simulate(hl.schedule("zb_h1", ranks=RANKS, microbatches=MICROBATCHES), costs)
+    return t.length - max(t.busy)
+
+
+UNEQUAL = hl.Costs(F=1, I=1.2, W=0.8)
+
+
+def _dualpipe_length(fused):
+    plan = hl.schedule("dualpipe", ranks=RANKS, microbatches=MICROBATCHES)
+    return hl.simulate(plan, hl.Costs(fused=fused)).length
+
+
+def _longest_pair():
+    """How long a fused pair may take so that DualPipe is as quick as ZB-V: found by halving."""
+    half = hl.Costs(F=0.5, I=0.5, W=0.5)  # two chunks per rank
+    target = hl.simulate(hl.schedule("zb_v", ranks=RANKS, microbatches=MICROBATCHES), half).length
+    low, high = 0.0, 3.0
+    for _ in range(20):
+        middle = round((low + high) / 2, 9)
+        low, high = (middle, high) if _dualpipe_length(middle) <= target else (low, middle)
+    return low
+
+
+def _moved(answer) -> Verdict:
+    """A typed order of F, I and W on four ranks: under 30 units, four activations at most."""
+    mine, problem = _typed(answer)
+    if problem:
+        return False, problem
+    if (mine.ranks, mine.stages, len(mine.replica_of)) != (RANKS, RANKS, MICROBATCHES):
+        return False, f"Keep {RANKS} ranks, {RANKS} stages and {MICROBATCHES} microbatches."
+    t, target = hl.simulate(mine), _target()
+    held = max(t.peak_live)
+    if held > RANKS:
+        rank = t.peak_live.index(held)
+        return False, f"{t.length:g} units, but rank {rank} holds {held} activations until W; {RANKS} are allowed."
+    start = _beside()
+    if t.length >= start:
+        return False, f"Valid, and it takes {t.length:g} units. Beat {start:g}; {target:g} can be reached."
+    if t.length > target:
+        return True, f"{t.length:g} units, {held} activations at most. Can you reach {target:g}?"
+    return True, f"{t.length:g} units, {held} activations at most: as short as ZB-H1, and no order is shorter."
+
+
+def _target():
+    return hl.simulate(hl.schedule("zb_h1", ranks=RANKS, microbatches=MICROBATCHES)).length
+
+
+def _beside():
+    """The length when every W stands right behind its I: 1F1B, split."""
+    return hl.simulate(beside(hl.schedule("1f1b", ranks=RANKS, microbatches=MICROBATCHES))).length
+
+
+def beside(schedule: hl.Schedule) -> hl.Schedule:
+    """The same schedule with every whole backward cut in two, the weight half right behind the input half.
+
+    >>> print(beside(hl.schedule("1f1b", ranks=1, microbatches=2)))
+    rank 0: 0F0 0I0 0W0 0F1 0I1 0W1
+    """
+    cut = {"F": "F", "B": "IW"}
+    programs = [
+        [action._replace(kind=kind) for action in program for kind in cut[action.kind]] for program in schedule.program
+    ]
+    return schedule.with_programs(programs, name=f"{schedule.name}, cut")
+
+
+BUBBLE_TASKS: dict[str, Task] = {
+    "interleaved.bubbles": Task(
+        "Interleaved 1F1B: 4 ranks, 8 microbatches, 2 chunks. Answer with [idle / total, idle / ideal].",
+        _both_bubbles,
+        (
+            "idle / ideal is (1/v)(p-1)/m, as on the slide. Here v = 2.",
+            "If idle / ideal is x, idle / total is x / (1 + x).",
+        ),
+    ),
+    "interleaved.memory": Task(
+        "Interleaved 1F1B: 4 ranks, 8 microbatches, 2 chunks. How many activations does rank 0 hold at most? "
+        "Answer in rank shares: chunks held / chunks per rank.",
+        number(
+            lambda: _shares(hl.simulate(_interleaved(2))),
+            "rank shares",
+            slips=[
+                (11, "That counts chunks. A chunk is half of what a rank owns."),
+                (4, "That is 1F1B. Interleaving holds more."),
+                (1.375, "That is the factor over 1F1B. How much is it?"),
+            ],
+        ),
+        (
+            "Count the forwards that rank 0 does before its first backward; the first pair adds one to the warm-up.",
+            "p shares times 1 + (p-1)/(p v).",
+        ),
+    ),
+    "interleaved.warmup": Task(
+        "2 ranks, 2 chunks, 4 microbatches. Let rank 0 warm up with 3 forwards in place of 4; then come pairs of "
+        "one forward and one backward, then what is left, all in the old order of each kind. What does it cost?",
+        _shorter_warm_up,
+        (
+            "The fourth forward of rank 0, 2F1, now opens the first pair: the backward 2B0 comes right after it.",
+            "Rank 0: 0F0,0F1,2F0, then the pairs 2F1,2B0 and 0F2,2B1 and so on; three backwards are left for the end.",
+        ),
+    ),
+    "interleaved.published": Task(
+        "8 ranks, 48 microbatches. A text puts the bubble of GPipe at 0.127 and that of interleaving with v = 2 at "
+        "0.073, and finds it 1.74 times smaller. Correct it: answer with [before, after], both by one definition.",
+        _like_for_like,
+        (
+            "7/55 is 0.127 and 7/96 is 0.073. Which is idle / total, which idle / ideal?",
+            "idle / ideal: 7/48 before, 7/96 after.",
+        ),
+    ),
+    "interleaved.design": Task(
+        f"4 ranks with {LAYERS_PER_RANK} layers each, 8 microbatches. A rank's layers take {FORWARD} units forward and "
+        f"{BACKWARD} backward, a message takes {MESSAGE}. Find the smallest number of chunks per rank with which a "
+        f"step takes at most {LONGEST} units and no rank holds more than {MOST_HELD} rank shares.",
+        _design,
+        (
+            "The chunks are equal, so v divides 24. Memory is p(1 + (p-1)/(pv)) shares: from which v on is it enough?",
+            "hl.simulate(hl.schedule('interleaved', ranks=4, microbatches=8, chunks=v), "
+            f"hl.Costs(F={FORWARD}/v, B={BACKWARD}/v, latency={MESSAGE})) tells the length. Try the divisors of 24.",
+        ),
+    ),
+    "zero_bubble.h1": Task(
+        "ZB-H1 on 4 ranks, 8 microbatches, with F = 1, I = 1.2, W = 0.8. How long is a rank idle, from start to end?",
+        number(
+            lambda: _zero_bubble_idle(UNEQUAL),
+            "units",
+            slips=[
+                (3, "That holds for equal costs. Here I is longer and W shorter."),
+                (9, "That is 1F1B: (p-1)(F+I+W)."),
+                (6.6, "That is (p-1)(F+I): W has not been moved into the idle time."),
+            ],
+        ),
+        ("(p-1)(F+I-W): what W fills is no longer idle.", "3 times (1 + 1.2 - 0.8)."),
+    ),
+    "zero_bubble.clipped": Task(
+        "ZB-H2 on 8 ranks with 24 microbatches, F = I = W = 1. Every step ends with clipping by the global gradient "
+        "norm, so nobody goes on before all are done. Which share of all rank-time is idle (idle / total)?",
+        number(
+            lambda: hl.simulate(hl.schedule("zb_h2", ranks=8, microbatches=24)).bubble_fraction,
+            slips=[
+                (7 / 72, "That is idle / ideal. The question is idle / total."),
+                (7 / 31, "That is 1F1B."),
+            ],
+        ),
+        (
+            "bubble_span is 0, but the clipping waits for the last rank, which started (p-1)F late.",
+            "A rank works 24 times 3 units, and waits 7.",
+        ),
+    ),
+    "zero_bubble.pair": Task(
+        "DualPipe on 4 ranks, 8 microbatches, F = I = W = 1: F and B one after another take 3. How long may a fused "
+        "pair take at most, so that a step is no longer than that of ZB-V?",
+        number(
+            _longest_pair,
+            "units",
+            within=0.005,
+            slips=[(3, "That is F + B: fused, but nothing is gained, and ZB-V is shorter.")],
+        ),
+        (
+            "ZB-V has two chunks per rank: simulate it with F = I = W = 0.5. DualPipe with hl.Costs(fused=…).",
+            "Each fused pair in the longest chain saves the same. Compare the lengths at fused=3 and at fused=2.",
+        ),
+    ),
+    "zero_bubble.puzzle": Task(
+        "4 ranks, 8 microbatches, F = I = W = 1. Move weight halves (W) into the idle time: make a step that is "
+        "shorter than 30 units, and in which no rank holds more than 4 activations, each counted from F until W.",
+        _moved,
+        (
+            "Who waits, waits for an input half of the last rank. Do I first there, and W when nothing else is due.",
+            "Rank r does W of microbatch i-r right after I of microbatch i, and the W that are left at the end.",
+        ),
+    ),
+}

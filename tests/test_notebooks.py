@@ -1,0 +1,208 @@
+"""What every notebook has, checked without running one; and the numbers in its prose, held against the package.
+
+That the cells still show what is stored is the business of `make test` (nbval).
+"""
+
+import pathlib
+import re
+
+import nbformat
+import pytest
+
+import hybridlab as hl
+from hybridlab.labs.tasks import LAYER_TIMES, TASKS, _stage_times
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "notebooks"
+BOOKS = {path.stem: nbformat.read(path, as_version=4) for path in sorted(FOLDER.glob("*.ipynb"))}
+IGNORED = "nbval-ignore-output"
+LONGEST_CELL, WIDEST_LINE, MOST_IGNORED = 15, 100, 4
+OPENING = ("Goal", "Objectives", "Minutes", "Prerequisites", "Sources")
+CLOSING = ("Formula", "Fails when", "Remember", "Reference", "Next door")
+TASK = re.compile(r"labs\.(?:answer|question)\(\s*[\"']([^\"']+)[\"']")
+
+every_book = pytest.mark.parametrize("name", BOOKS)
+
+
+def cells(name, kind):
+    return [cell for cell in BOOKS[name].cells if cell.cell_type == kind]
+
+
+def prose(name):
+    """All text of a notebook, with its line breaks as spaces."""
+    return " ".join(" ".join(cell.source.split()) for cell in cells(name, "markdown"))
+
+
+def tags(cell):
+    return set(cell.metadata.get("tags", ()))
+
+
+# --- what every notebook has ------------------------------------------------------------------------------------
+
+
+@every_book
+def test_it_opens_with_a_title_and_what_a_reader_must_know(name):
+    title = BOOKS[name].cells[0].source
+    assert title.startswith(f"# {name[:2]} · ")
+    assert [word for word in OPENING if f"**{word}.**" not in title] == []
+    assert re.search(r"\*\*Minutes\.\*\* \d+", title)
+
+
+@every_book
+def test_it_closes_with_a_card_and_the_next_door(name):
+    card = BOOKS[name].cells[-1].source
+    assert [word for word in CLOSING if not re.search(rf"\*\*{word}\.?\*\*", card)] == []
+
+
+@every_book
+def test_it_asks_before_it_answers(name):
+    """The first code cell is the reader's number, and a later cell comes back to it."""
+    first, *later = cells(name, "code")
+    assert re.fullmatch(r"my_\w+ = [\d.]+  # your numbers?(\nmy_\w+ = [\d.]+)*", first.source)
+    for guess in re.findall(r"^(my_\w+) =", first.source, flags=re.MULTILINE):
+        assert any(f"{{{guess}" in cell.source for cell in later), f"nothing comes back to {guess}"
+
+
+@every_book
+def test_a_cell_is_a_sentence(name):
+    sources = [cell.source.splitlines() for cell in cells(name, "code")]
+    assert max(map(len, sources)) <= LONGEST_CELL
+    assert sorted(map(len, sources))[len(sources) // 2] <= 4
+    assert [line for source in sources for line in source if len(line) > WIDEST_LINE] == []
+
+
+@every_book
+def test_functions_are_the_readers_own(name):
+    """Library code belongs into the package: a notebook defines only what goes to the ranks, and exercises."""
+    defines = re.compile(r"^\s*(async )?(def|class) ", re.MULTILINE)
+    defining = [cell for cell in cells(name, "code") if defines.search(cell.source)]
+    assert [cell.id for cell in defining if not tags(cell) & {"ranks", "exercise"}] == []
+
+
+@every_book
+def test_every_cell_has_a_name_of_its_own(name):
+    assert (BOOKS[name].nbformat, BOOKS[name].nbformat_minor) >= (4, 5)
+    ids = [cell.id for cell in BOOKS[name].cells]
+    assert len(set(ids)) == len(ids)
+    stem = name.partition("_")[2]
+    assert [one for one in ids if not re.fullmatch(rf"{stem}(-[a-z0-9]+)+", one)] == []
+
+
+@every_book
+def test_outputs_are_stored_and_widget_state_is_not(name):
+    assert "widgets" not in BOOKS[name].metadata
+    for cell in cells(name, "code"):
+        assert cell.execution_count is not None, f"{cell.id} has not been run"
+        for output in cell.outputs:
+            assert output.output_type != "error" or "raises-exception" in tags(cell), cell.id
+            assert not any("widget" in mime for mime in output.get("data", {})), cell.id
+
+
+@every_book
+def test_outputs_that_are_not_compared_are_few_and_followed_by_one_that_is(name):
+    code = cells(name, "code")
+    ignored = [i for i, cell in enumerate(code) if IGNORED in tags(cell)]
+    assert len(ignored) <= MOST_IGNORED
+    assert not any("nbval-skip" in tags(cell) for cell in code)
+    for i in ignored:
+        verdict = next(cell for cell in code[i + 1 :] if cell.outputs)
+        assert IGNORED not in tags(verdict), f"nothing compared follows {code[i].id}"
+
+
+@every_book
+def test_links_between_notebooks_lead_somewhere(name):
+    links = re.findall(r"\]\(([^)#:]+\.ipynb)\)", prose(name))
+    assert links
+    assert [link for link in links if not (FOLDER / link).exists()] == []
+
+
+@every_book
+def test_the_text_is_quiet(name):
+    assert "!" not in re.sub(r"`[^`]*`", "", prose(name))
+
+
+# --- exercises --------------------------------------------------------------------------------------------------
+
+
+def asked(name):
+    """The exercises that a notebook's code names."""
+    return set(TASK.findall("\n".join(cell.source for cell in cells(name, "code"))))
+
+
+@every_book
+def test_exercises_exist_and_stand_in_cells_of_their_own(name):
+    assert asked(name) and asked(name) <= TASKS.keys()
+    for cell in cells(name, "code"):
+        assert ("labs.answer(" in cell.source) == ("exercise" in tags(cell)), cell.id
+    assert {task.split(".")[0] for task in asked(name)} == {name.partition("_")[2]}
+
+
+@every_book
+def test_every_exercise_is_asked_and_answered_and_not_solved(name):
+    for task in asked(name):
+        ask, answer = (
+            [cell for cell in cells(name, "code") if re.search(rf"labs\.{verb}\(\s*\"{task}\"", cell.source)]
+            for verb in ("question", "answer")
+        )
+        assert len(ask) == len(answer) == 1, task
+        (reply,) = answer[0].outputs
+        assert reply.data["text/plain"].startswith("Not yet: "), f"{task} is stored solved"
+
+
+def test_every_task_of_these_notebooks_is_one_of_their_exercises():
+    families = {name.partition("_")[2] for name in BOOKS}
+    assert set().union(*map(asked, BOOKS)) == {task for task in TASKS if task.split(".")[0] in families}
+
+
+# --- numbers in the prose ---------------------------------------------------------------------------------------
+
+
+def predicted(name, ranks, microbatches):
+    return hl.simulate(hl.schedule(name, ranks=ranks, microbatches=microbatches), hl.Costs(F=1, B=2))
+
+
+def busy(ranks):
+    return 1 - predicted("naive", ranks, 1).bubble_fraction
+
+
+def slots(name):
+    return predicted(name, 3, 3).length / 3
+
+
+def messages(ranks, microbatches):
+    lowered = hl.lower(hl.schedule("naive", ranks=ranks, microbatches=microbatches))
+    return sum(action.kind.startswith("SEND") for program in lowered.program for action in program)
+
+
+PROSE = [  # (notebook, what its text says, the same from the package)
+    ("01_tour", "25 %", lambda: f"{busy(4):.0%}"),
+    ("01_tour", "27.3 %", lambda: f"{predicted('1f1b', 4, 8).bubble_fraction:.1%}"),
+    ("01_tour", "37.5 %", lambda: f"{predicted('1f1b', 4, 8).bubble_overhead:.1%}"),
+    ("01_tour", "8 8 8 8", lambda: " ".join(map(str, predicted("gpipe", 4, 8).peak_live))),
+    ("01_tour", "4 3 2 1", lambda: " ".join(map(str, predicted("1f1b", 4, 8).peak_live))),
+    ("10_naive", "33 %", lambda: f"{busy(3):.0%}"),
+    ("10_naive", "33.3 %", lambda: f"{busy(3):.1%}"),
+    ("10_naive", "12.5 %", lambda: f"{busy(8):.1%}"),
+    ("10_naive", "9 time slots", lambda: f"{slots('naive'):g} time slots"),
+    ("10_naive", "5 on the right", lambda: f"{slots('gpipe'):g} on the right"),
+    ("10_naive", "9 become 5", lambda: f"{slots('naive'):g} become {slots('gpipe'):g}"),
+    ("10_naive", "9 and 5", lambda: f"{slots('naive'):g} and {slots('gpipe'):g}"),
+    ("10_naive", "27 become 15", lambda: f"{3 * slots('naive'):g} become {3 * slots('gpipe'):g}"),
+    ("10_naive", "27 and 15 units", lambda: f"{3 * slots('naive'):g} and {3 * slots('gpipe'):g} units"),
+    ("10_naive", "12 messages", lambda: f"{messages(3, 3)} messages"),
+    ("10_naive", "10 10 10 10 20 20 20 20 ms", lambda: " ".join(map(str, LAYER_TIMES)) + " ms"),
+    ("10_naive", "30 50 40", lambda: " ".join(map(str, _stage_times([3, 3, 2])))),
+    ("10_naive", "40 40 40", lambda: " ".join(map(str, _stage_times([4, 2, 2])))),
+]
+
+
+@pytest.mark.parametrize("name, text, computed", PROSE, ids=[f"{name}: {text}" for name, text, _ in PROSE])
+def test_a_number_in_the_text_is_what_the_package_computes(name, text, computed):
+    assert re.search(rf"(?<![\d.]){re.escape(text)}", prose(name))
+    assert computed().replace("%", " %").replace("  ", " ") == text
+
+
+@every_book
+def test_no_percentage_in_the_text_is_typed_only(name):
+    """Except how close a measurement must come ("within 5 %")."""
+    said = set(re.findall(r"(?<!within )(?<![\d.])\d+(?:\.\d+)? %", prose(name)))
+    assert said <= {text for book, text, _ in PROSE if book == name}
