@@ -213,6 +213,7 @@ def test_the_chart_of_the_notebook_is_the_one_that_is_checked():
     assert CHART.split("\n")[0] in (NOTEBOOKS / "11_gpipe.ipynb").read_text()
 
 
+@pytest.mark.long
 def test_every_too_early_box_of_the_chart_is_accepted():
     early = [(f"{r}B{m}", f"{r + 1}B{m}") for r in range(3) for m in range(4)]
     assert all(labs.answer("gpipe.chart", pair).right for pair in early)
@@ -225,6 +226,7 @@ def test_the_best_size_is_neither_end_and_is_the_only_one():
     assert [b for b, length in steps.items() if length == min(steps.values())] == [8]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("microbatches", [3, 6, 9, 12])
 def test_nobody_can_be_quicker_with_three_activations_on_rank_0(microbatches):
     """Many ways to decide, on every rank; none beats the bound, and one reaches it."""

@@ -95,9 +95,9 @@ def test_training_alone_learns():
         def emit(self, **event):
             pass
 
-    job = loop.task(Mesh(pp=1), "1f1b", microbatches=2, batch=8, steps=30, shape=SMALL, optimizer="adamw", rate=1e-2)
+    job = loop.task(Mesh(pp=1), "1f1b", microbatches=2, batch=8, steps=15, shape=SMALL, optimizer="adamw", rate=1e-2)
     losses = loop.train_alone(Alone(), job)
-    assert losses[-1] < losses[0] - 1
+    assert losses[-1] < losses[0] - 0.7
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ def link_latency(comm, laps: int = 20, elements: int = 256, hold: float = 0.002)
     """Seconds from a message having been posted to its receiver being awake with it, the receive posted before.
 
     A token travels round all ranks; each holds it for a while, asleep, as it will between messages of a pipeline. The
-    median lap, less the time that the token was held, divided by its hops. 0 for one rank.
+    median lap, less the time that the token was held, divided by its hops. 0 for one rank, and where the machine is so
+    busy that the ranks held the token for longer than it travelled.
     """
     if comm.size == 1:
         return 0.0
@@ -36,7 +37,8 @@ def link_latency(comm, laps: int = 20, elements: int = 256, hold: float = 0.002)
         lap.append(time.perf_counter() - begin)
         leaving.wait()
     comm.all_reduce(held)
-    return statistics.median((torch.tensor(lap) - held).tolist()) / comm.size if comm.rank == 0 else 0.0
+    travelled = statistics.median((torch.tensor(lap, dtype=torch.float64) - held).tolist())
+    return max(travelled / comm.size, 0.0)  # only rank 0 saw whole laps
 
 
 def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, **more) -> Timeline:

@@ -2,7 +2,8 @@
 
 Every rank decides when it is free, knowing what has arrived: an input half first, for others wait for it; then a
 forward, while memory lasts; a weight half when nothing else can be done. A few habits of such a rank can be switched;
-all combinations are tried, the best order is kept, and polished by swapping neighbours. (The automatic zero-bubble idea
+all combinations are tried, and the hand-made ZB-H1 and ZB-H2 where they fit; the best order is polished by swapping
+neighbours. (The automatic zero-bubble idea
 of Qi et al. 2023, arXiv:2401.10241, in our own form.)
 """
 
@@ -16,6 +17,7 @@ from hybridlab.core.action import Action
 from hybridlab.core.law import Flow
 from hybridlab.core.schedule import Schedule
 from hybridlab.predict.costs import Costs
+from hybridlab.schedules.zero_bubble import zb_h1, zb_h2
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,12 @@ def automatic(
     if not 0 <= until_w <= 1:
         raise ValueError(f"until_w={until_w} is no share: give a number from 0 to 1")
     place = {(stage, 0): stage for stage in range(ranks)}
-    minds = (_decide(ranks, microbatches, costs, limit, until_w, habits) for habits in HABITS)
-    best = min(minds, key=lambda ranks: max(one.free - one.began for one in ranks))
-    schedule = Schedule.of("automatic", [one.program for one in best], place, microbatches)
-    return _polished(schedule, costs, lambda program: _fits(program, limit, until_w))
+    found = [_decide(ranks, microbatches, costs, limit, until_w, habits) for habits in HABITS]
+    tries = [Schedule.of("automatic", programs, place, microbatches) for programs in found]
+    tries += [make(ranks, microbatches).renamed("automatic") for make in (zb_h1, zb_h2)]
+    fitting = [one for one in tries if all(_fits([a.kind for a in program], limit, until_w) for program in one.program)]
+    best = min(fitting, key=lambda one: Replay(one, costs).spans_as_written())
+    return _polished(best, costs, lambda program: _fits(program, limit, until_w))
 
 
 def _fits(program: list[str], limit: float, until_w: float) -> bool:
@@ -76,7 +80,7 @@ def _fits(program: list[str], limit: float, until_w: float) -> bool:
 def _polished(schedule: Schedule, costs: Costs, fits) -> Schedule:
     """The schedule after swapping neighbours on a rank as long as that shortens the longest span."""
     replay = Replay(schedule, costs)
-    programs = [list(range(a, b)) for a, b in zip(schedule.starts.tolist(), schedule.starts[1:].tolist())]
+    programs = [list(range(a, b)) for a, b in replay.bounds]
     kinds = [schedule.action(row).kind for row in range(len(schedule.rows))]
     best, left, improved = replay.spans(programs), POLISH // max(len(kinds), 1), True
     while improved and left > 0:
@@ -101,11 +105,16 @@ class Replay:
     def __init__(self, schedule: Schedule, costs: Costs):
         flow = Flow(schedule)
         makers = flow.maker[flow.takes.values]
+        self.bounds = list(zip(schedule.starts.tolist(), schedule.starts[1:].tolist()))
         self.duration = costs.table(schedule).tolist()
         self.needs: list[list[tuple[int, float]]] = [[] for _ in range(flow.actions)]
         for taker, maker in zip(flow.takes.owners.tolist(), makers.tolist()):
             if maker >= 0:
                 self.needs[taker].append((maker, costs.latency if flow.rank[maker] != flow.rank[taker] else 0))
+
+    def spans_as_written(self) -> tuple[float, float] | None:
+        """`spans` of the schedule's own order."""
+        return self.spans([list(range(a, b)) for a, b in self.bounds])
 
     def spans(self, programs: list[list[int]]) -> tuple[float, float] | None:
         """(the longest rank's own span, the sum of all) when ranks do their actions in these orders; None if stuck."""
@@ -135,7 +144,7 @@ class Replay:
         return round(max(own), 9), round(sum(own), 9)
 
 
-def _decide(ranks, microbatches, costs, limit, until_w, habits) -> list["_Rank"]:
+def _decide(ranks, microbatches, costs, limit, until_w, habits) -> list[list[Action]]:
     """Let all ranks decide, in the order of time."""
     minds = [_Rank(r, ranks, microbatches, costs, limit, until_w, habits) for r in range(ranks)]
     events = [(0.0, r) for r in range(ranks)]
@@ -155,7 +164,7 @@ def _decide(ranks, microbatches, costs, limit, until_w, habits) -> list["_Rank"]
                 arrives = end + costs.latency
                 (minds[neighbour].inputs if action.kind == "F" else minds[neighbour].gradients).append(arrives)
                 heapq.heappush(events, (arrives, neighbour))
-    return minds
+    return [mind.program for mind in minds]
 
 
 class _Rank:
@@ -171,7 +180,7 @@ class _Rank:
         self.done = dict.fromkeys("FIW", 0)
         self.inputs = [0.0] * microbatches if rank == 0 else []  # when each microbatch's activation arrives
         self.gradients: list[float] = []  # when each one's gradient arrives
-        self.began, self.free, self.program = None, 0.0, []
+        self.free, self.program = 0.0, []
 
     def act(self, now):
         """The action that begins now and its end, or None: busy, or nothing to do."""
@@ -182,7 +191,6 @@ class _Rank:
             return None
         action = Action(kind, self.rank, self.done[kind])
         self.done[kind] += 1
-        self.began = now if self.began is None else self.began
         self.free = now + self.cost[kind]
         if kind == "F" and self.last:
             self.gradients.append(self.free)

@@ -14,7 +14,6 @@ from hybridlab.modes.clocks import link_latency, measured
 from hybridlab.modes.pipeline import Player
 from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.costs import Costs
-from hybridlab.predict.overlay import predicted_for  # noqa: F401  TEMPORARY
 from hybridlab.schedules.lower import lower
 from hybridlab.train import loop
 from hybridlab.world.launch import ranks
