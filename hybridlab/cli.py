@@ -153,8 +153,7 @@ def _schedule(chosen):
 def _schedule_or_file(chosen):
     given = [f"--{name}" for name in ("ranks", "pp", *SCHEDULE) if getattr(chosen, name) is not None]
     if chosen.file is None:
-        for name, default in SCHEDULE.items():
-            setattr(chosen, name, getattr(chosen, name) if f"--{name}" in given else default)
+        vars(chosen).update({name: value for name, value in SCHEDULE.items() if f"--{name}" not in given})
         return _schedule(chosen)
     if given:
         raise ValueError(f"--from gives the whole schedule: leave {given[0]} out")

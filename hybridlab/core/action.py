@@ -32,10 +32,14 @@ MEANING = {
     "REDUCE_GRAD": "sum the weight gradients over the copies of a stage",
 }
 
+MOST = 100_000  # stages, microbatches, replicas and versions are numbered below it
+LONGEST = 100  # characters of one spelling
+FUSIBLE = ("F", "B", "I", "W")
+PAIR_END = ")OVERLAP_F_B"
 _SPELLING = re.compile(
-    rf"(?P<stage>\d+)(?P<kind>{'|'.join(sorted(KINDS, key=len, reverse=True))})(?P<microbatch>\d+)?"
-    r"(?:>(?P<peer>\d+))?(?:@(?P<replica>\d+))?(?:#(?P<version>\d+))?"
+    rf"(\d+)({'|'.join(sorted(KINDS, key=len, reverse=True))})(\d+)?(?:>(\d+))?(?:@(\d+))?(?:#(\d+))?", re.ASCII
 )
+_OLDER = re.compile(r"(\d+)BW(\d+)", re.ASCII)
 
 
 class Action(NamedTuple):
@@ -73,7 +77,7 @@ class Action(NamedTuple):
     def parse(cls, text: str) -> "Action":
         """The action spelled by `text`.
 
-        raises  ValueError that shows the text and two right spellings
+        raises  ValueError in one sentence that shows the text, and what could stand there
 
         >>> Action.parse("1SEND_F0>5").peer
         5
@@ -81,15 +85,43 @@ class Action(NamedTuple):
         [0, 7]
         """
         text = text.strip()
-        if text.startswith("(") and text.endswith(")OVERLAP_F_B"):
-            parts = tuple(cls.parse(part) for part in text[1 : text.rindex(")")].split(";"))
-            return cls("OVERLAP_F_B", parts[0].stage, parts[0].microbatch, parts[0].replica, parts=parts)
-        spelled = _SPELLING.fullmatch(text)
-        has_microbatch = spelled and spelled["microbatch"] is not None
-        if not spelled or has_microbatch == (spelled["kind"] in WITHOUT_MICROBATCH):
-            shown = text if len(text) <= 40 else text[:40] + "…"
-            raise ValueError(
-                f"{shown!r} is no action: write stage, kind, microbatch, as in 2F0 or 0B3 (kinds: {', '.join(KINDS)})"
-            )
-        number = {name: int(value) for name, value in spelled.groupdict().items() if value and name != "kind"}
-        return cls(spelled["kind"], **number)
+        if text.endswith(PAIR_END) and text.startswith("("):
+            return cls._pair(text)
+        spelled = _SPELLING.fullmatch(text) if len(text) <= LONGEST else None
+        if not spelled:
+            raise ValueError(_no_action(text))
+        stage, kind, microbatch, peer, replica, version = spelled.groups(-1)
+        if microbatch != -1 and kind in WITHOUT_MICROBATCH:
+            raise ValueError(f"{_cut(text)} is no action: {kind} takes no microbatch, write {stage}{kind}")
+        if microbatch == -1 and kind not in WITHOUT_MICROBATCH:
+            raise ValueError(f"{_cut(text)} is no action: {kind} needs a microbatch, as in {stage}{kind}0")
+        if peer != -1 and kind not in MESSAGES:
+            raise ValueError(f"{_cut(text)} is no action: only {', '.join(MESSAGES)} name another stage with >")
+        action = cls(kind, int(stage), int(microbatch), max(int(replica), 0), int(version), int(peer))
+        if max(action[1:6]) >= MOST:
+            raise ValueError(f"{_cut(text)} holds a number that is too large: they go up to {MOST - 1}")
+        return action
+
+    @classmethod
+    def _pair(cls, text):
+        halves = text[1 : -len(PAIR_END)].split(";") if len(text) <= 2 * LONGEST else ()
+        parts = tuple(cls.parse(half) for half in halves) if len(halves) == 2 else ()
+        if not parts or any(part.kind not in FUSIBLE for part in parts):
+            raise ValueError(f"{_cut(text)} is no pair: fuse two of {', '.join(FUSIBLE)}, as in (0F7;7B3)OVERLAP_F_B")
+        return cls("OVERLAP_F_B", *parts[0][1:4], parts=parts)
+
+
+def _no_action(text):
+    if older := len(text) <= LONGEST and _OLDER.fullmatch(text):
+        stage, microbatch = older.groups()
+        whole, half = f"{stage}B{microbatch}", f"{stage}I{microbatch}"
+        return (
+            f"{_cut(text)} is older PyTorch's spelling: write {whole}, and {half} for the input half, which was B then"
+        )
+    kinds = ", ".join(KINDS)
+    return f"{_cut(text)} is no action: write stage, kind, microbatch, as in 2F0 or 0B3 (kinds: {kinds})"
+
+
+def _cut(text, most=40):
+    """A piece of somebody's text, short enough for a message."""
+    return repr(text if len(text) <= most else text[:most] + "…")

@@ -5,11 +5,8 @@ The same object is drawn, simulated and executed. Which action may follow which 
 cost milliseconds; `program` shows them as `Action`s.
 """
 
-import csv
-import io
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -179,54 +176,35 @@ class Schedule:
         return "\n".join(lines)
 
     def to_csv(self, path=None) -> str:
-        """PyTorch's text form: one line per rank, one cell per action. Written to `path` if one is given."""
-        text = "\n".join(",".join(map(str, program)) for program in self.program) + "\n"
-        if path is not None:
-            Path(path).write_text(text)
-        return text
+        """The schedule as text: one line per rank, one cell per action. Written to `path` if one is given."""
+        return _exchange().written(_exchange().to_text(self), path)
+
+    def to_pytorch(self, path=None) -> str:
+        """The same text for PyTorch's pipeline runtime, or a ValueError that says what its form cannot express."""
+        return _exchange().written(_exchange().to_pytorch(self), path)
 
     @classmethod
     def from_csv(cls, source, name: str = "mine") -> "Schedule":
-        """The schedule written in PyTorch's text form, from a path (ending in .csv) or from the text itself.
+        """The schedule written in a text, or in the file at a path; see `hybridlab.core.exchange` for what is read.
 
-        raises  ValueError that names the cell, when one is no action or a stage lives on two ranks
+        raises  ValueError in one sentence that names line and cell, and what could stand there
 
         >>> Schedule.from_csv("0F0,0B0\\n1F0,1B0").place
         {(0, 0): 0, (1, 0): 1}
         """
-        text = Path(source).read_text() if str(source).endswith(".csv") else str(source)
-        programs, place = [], {}
-        for rank, line in enumerate(csv.reader(io.StringIO(text))):
-            programs.append([])
-            for column, cell in enumerate(line):
-                if not cell.strip():  # an idle slot, as PyTorch writes it
-                    continue
-                try:
-                    action = Action.parse(cell)
-                except ValueError as error:
-                    raise ValueError(f"line {rank + 1}, cell {column + 1}: {error}") from None
-                programs[-1].append(action)
-                for part in action.parts or (action,):
-                    home = place.setdefault((part.stage, part.replica), rank)
-                    if home != rank:
-                        raise ValueError(
-                            f"line {rank + 1}, cell {column + 1}: {action} is on rank {rank}, "
-                            f"but stage {part.stage} lives on rank {home}: move it there"
-                        )
-        return cls._from_actions(name, programs, place)
+        return _exchange().from_source(source, name)
+
+    def save(self, path) -> None:
+        """Write it as JSON, with everything that the text form cannot say (skips, ties, its name)."""
+        _exchange().written(_exchange().to_json(self), path)
 
     @classmethod
-    def _from_actions(cls, name, programs, place):
-        owner = {
-            p.microbatch: p.replica for prog in programs for a in prog for p in a.parts or (a,) if p.microbatch >= 0
-        }
-        if not owner:
-            raise ValueError("this schedule has no forward or backward action: give at least 0F0 and 0B0")
-        replica_of = tuple(owner.get(m, 0) for m in range(1 + max(owner)))
-        per_rank = max(
-            sum(home == rank for (_, rep), home in place.items() if rep == 0) for rank in range(len(programs))
-        )
-        return cls.of(name, programs, place, len(replica_of), replica_of=replica_of, chunks=per_rank)
+    def load(cls, path) -> "Schedule":
+        """The schedule in a file: JSON as `save` writes it, or any text form.
+
+        raises  ValueError in one sentence when it is neither
+        """
+        return _exchange().load(path)
 
     def to_dict(self) -> dict:
         """Plain lists and numbers, for JSON."""
@@ -258,6 +236,12 @@ class Schedule:
                 **{key: tuple(map(tuple, saved[key])) for key in ("skips", "tied")},
             }
         )
+
+
+def _exchange():
+    from hybridlab.core import exchange  # late: that module stands on this one
+
+    return exchange
 
 
 def _row(action: Action) -> tuple[int, ...]:

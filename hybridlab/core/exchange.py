@@ -1,0 +1,381 @@
+"""Exchange: how a schedule is written as text or as a file, and read again.
+
+One text form, PyTorch's, in four hands; all of them are read:
+
+    0F0,0F1,,0B0             a CSV file: a line is a rank, a cell an action; empty cells are idle slots
+    rank 0: 0F0 0F1 0B0      what `print(schedule)` shows
+    0F0 0F1    0B0  # warm   typed, or pasted from a grid: blanks, tabs, commas or semicolons between the actions
+    Step 0: 0F0     1F0      PyTorch's printed table, under its head: a line is a step, a column a rank
+
+A blank line between two ranks is an idle rank, as in PyTorch's files; before the first and after the last, and where
+the lines name their ranks, blank lines are nothing. An idle rank may also be written `""` (as we do), `,` or `rank 2:`.
+A comment goes from # to the end of its line, and a line with only a comment is nothing; but a # before a digit is a
+weight version, as in 0F0#3.
+
+The text says who does what in which order. What follows from that is read back: places, replicas, chunks, windows,
+data-parallel copies, and skips whose messages are written out. Ties, other skips and the name are kept by JSON only.
+"""
+
+import io
+import itertools
+import json
+import os
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from hybridlab.core.action import CODE, COLLECTIVES, MOST, Action
+from hybridlab.core.schedule import Schedule
+
+FORMAT, VERSION = "hybridlab.schedule", 1
+RANKS, ACTIONS, LINES, BYTES = 64, 500_000, 100_000, 8 * 2**20  # the most that is read
+SIZE = 4_000_000  # about 4 values of the law for every stage and microbatch, more with weight versions
+
+_COMMENT = re.compile(r"(?:^|(?<=[\s,;]))#(?!\d).*")
+_NAME = re.compile(r"""\s*["']?rank\s*([0-9]{1,6})\b["']?\s*[:,;\t]?""", re.IGNORECASE)
+_HEAD = re.compile(r"\s*Rank 0(?:\s+Rank [0-9]+)*\s*")
+_TOKEN = re.compile(r"""\([^()]*\)\w*|[,;\t]|[^\s,;"']+""")
+
+# --- out ---------------------------------------------------------------------------------------------------------
+
+
+def to_text(schedule: Schedule) -> str:
+    """The text form: one line per rank, one cell per action.
+
+    >>> to_text(from_text("rank 0: 0F0 0B0"))
+    '0F0,0B0\\n'
+    """
+    return "".join(",".join(map(str, program)) + "\n" if program else '""\n' for program in schedule.program)
+
+
+def to_pytorch(schedule: Schedule) -> str:
+    """The text form for `_load_csv` of PyTorch's runtime; lowered schedules load with `format="compute_comms"`.
+
+    That runtime divides the gradients by m in REDUCE_GRAD, which it adds itself to lists without messages only.
+
+    raises  ValueError that names the first thing which PyTorch's form cannot express (it would read 0F0@1 as 0F0)
+
+    >>> to_pytorch(from_text("0F0@1 0B0@1"))
+    Traceback (most recent call last):
+    ...
+    ValueError: PyTorch's form cannot express 0F0@1 (rank 0, cell 1): it has no model replicas
+    """
+    for rank, program in enumerate(schedule.program):
+        for number, action in enumerate(program, 1):
+            if lacks := next(filter(None, (_beyond_pytorch(part, schedule) for part in action.parts or (action,))), ""):
+                where = f"{action} (rank {rank}, cell {number})"
+                raise ValueError(f"PyTorch's form cannot express {where}: it has no {lacks}")
+    for what, groups in (("skip from stage to stage", schedule.skips), ("tie of stages", schedule.tied)):
+        if groups:
+            raise ValueError(f"PyTorch's form cannot express the {what} {', '.join(map(str, groups[0]))}: leave it out")
+    return to_text(schedule).replace('""', "")
+
+
+def _beyond_pytorch(action, schedule):
+    alone = schedule.ranks > 1 and not schedule.lowered
+    lacks = {
+        f"{action.kind} in a list without messages (lower it first)": alone and action.kind in COLLECTIVES,
+        f"action of kind {action.kind}": action.kind in ("C", "R", "OPT"),
+        "messages that skip stages": action.peer >= 0,
+        "model replicas": action.replica > 0,
+        "weight versions": action.version >= 0,
+    }
+    return next((what for what, needed in lacks.items() if needed), None)
+
+
+def to_json(schedule: Schedule) -> str:
+    """Everything about a schedule as JSON, its actions spelled out."""
+    facts = {key: getattr(schedule, key) for key in FACTS}
+    program = [list(map(str, actions)) for actions in schedule.program]
+    return json.dumps({"format": FORMAT, "version": VERSION, **facts, "program": program})
+
+
+def written(text: str, path=None) -> str:
+    """The text itself, written to `path` if one is given."""
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
+
+
+# --- in ----------------------------------------------------------------------------------------------------------
+
+
+def from_source(source, name: str = "mine") -> Schedule:
+    """The schedule in a text, or in the text file at a path: a `Path`, or one line that ends in .csv, .tsv or .txt."""
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(f"a schedule is read from a text or a path, not from a {type(source).__name__}")
+    is_path = not isinstance(source, str) or source.endswith((".csv", ".tsv", ".txt")) and "\n" not in source
+    return from_text(read(source) if is_path else source, name)
+
+
+def load(source) -> Schedule:
+    """The schedule in a file, given by its path or open for reading bytes: saved JSON, or a text form."""
+    text = read(source)
+    if text.lstrip()[:1] != "{":
+        return from_text(text)
+    try:
+        saved = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("this file is damaged JSON: save it again with schedule.save(path)") from None
+    return from_json(saved)
+
+
+def read(source) -> str:
+    """The text in a file, given by its path or open for reading bytes."""
+    try:
+        if hasattr(source, "read"):
+            raw = source.read(BYTES + 1)
+        else:
+            with open(source, "rb") as file:
+                raw = file.read(BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read the schedule file {str(source)[:200]!r}: {why}") from None
+    if len(raw) > BYTES:
+        raise ValueError(f"this file is too long for a schedule: at most {BYTES // 2**20} MB are read")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} of this file is no text: save the schedule as UTF-8 text") from None
+
+
+def from_text(text: str, name: str = "mine") -> Schedule:
+    """The schedule that a text describes, in any of the forms above; it need not be valid.
+
+    raises  ValueError in one sentence that names line and cell, and what could stand there
+
+    >>> print(from_text("0F0 0F1 0B0 0B1  # first stage\\n1F0 1B0 1F1 1B1"))
+    rank 0: 0F0 0F1 0B0 0B1
+    rank 1: 1F0 1B0 1F1 1B1
+    """
+    if len(text) > BYTES:
+        raise ValueError(f"this text is too long for a schedule: at most {BYTES // 2**20} MB are read")
+    if (nul := text.find("\0")) >= 0:
+        raise ValueError(f"character {nul} is NUL, so this is no text: write actions, as in 0F0 0B0")
+    if text.lstrip()[:1] == "{":
+        raise ValueError("this text is JSON: Schedule.load(path) reads it from a file")
+    lines = _lines(text)
+    first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
+    is_table = _HEAD.fullmatch(first[1])
+    ranks = _columns(first[1], lines) if is_table else _rows(itertools.chain([first], lines))
+    return _completed(name, ranks, "line {}, cell {}")
+
+
+def _lines(text):
+    """Yield (number, line) without comments, and without the lines that hold nothing else."""
+    for number, line in enumerate(io.StringIO(text, newline=None), 1):
+        if number > LINES or len(line) > BYTES // 4:
+            raise ValueError(f"line {number} is too far or too long: {LINES} lines of {BYTES // 4} characters are read")
+        said = _COMMENT.sub("", line)
+        if said.strip() or not line.strip():
+            yield number, said
+
+
+def _rows(lines):
+    """Yield the cells of every rank, from a text with a line per rank."""
+    rank, blank, named = 0, 0, None
+    for number, line in lines:
+        if not line.strip():
+            blank += 1
+            continue
+        name = _NAME.match(line)
+        named = bool(name) if named is None else named
+        idle = 0 if named else blank
+        rank += idle
+        if rank >= RANKS:
+            raise ValueError(f"line {number} would be rank {rank}: at most {RANKS} ranks are read")
+        if bool(name) != named:
+            raise ValueError(f"line {number} differs from the others: write 'rank {rank}:' on every line, or on none")
+        if name and int(name[1]) != rank:
+            raise ValueError(
+                f"line {number} is called rank {int(name[1])}: call it rank {rank}, in order and each once"
+            )
+        yield from itertools.repeat((), idle)
+        yield _cells(number, line[name.end() :] if name else line)
+        rank, blank = rank + 1, 0
+
+
+def _cells(number, line):
+    """Yield (line, cell, text) for every action on a line; empty cells count."""
+    borders = words = 0
+    for token in _TOKEN.finditer(line):
+        if token[0] in ",;\t":
+            borders += 1
+        else:
+            yield number, max(borders, words) + 1, token[0]
+            words += 1
+
+
+def _columns(head, lines):
+    """The cells of every rank, from PyTorch's table with a line per step and a column per rank."""
+    starts = [column.start() for column in re.finditer("Rank", head)]
+    if len(starts) > RANKS:
+        raise ValueError(f"this table has {len(starts)} ranks: at most {RANKS} are read")
+    columns = [[] for _ in starts]
+    for number, line in lines:
+        for rank, (start, end) in enumerate(itertools.pairwise([*starts, len(line)])):
+            if cell := line[start:end].partition("<--")[0].strip():
+                columns[rank].append((number, rank + 1, cell))
+    return columns
+
+
+def _programs(ranks, spot):
+    """(one list of actions per rank, place), from the cells of every rank; `spot` words where a cell stands."""
+    programs, place, count = [], {}, itertools.count(1)
+    for rank, cells in enumerate(ranks):
+        programs.append([])
+        for *where, text in cells:
+            try:
+                programs[-1].append(_settled(Action.parse(text), rank, place))
+                if next(count) > ACTIONS:
+                    raise ValueError(f"at most {ACTIONS} actions are read")
+            except ValueError as error:
+                raise ValueError(f"{spot.format(*where)}: {error}") from None
+    return programs, place
+
+
+def _settled(action, rank, place):
+    """The action, its stages noted as living on this rank."""
+    for part in action.parts or (action,):
+        home = place.setdefault((part.stage, part.replica), rank)
+        if home != rank:
+            stage = f"stage {part.stage}" + (f" (replica {part.replica})" if part.replica else "")
+            raise ValueError(f"{action} is on rank {rank}, but {stage} lives on rank {home}: move it there")
+    return action
+
+
+# --- what follows from the actions -------------------------------------------------------------------------------
+
+
+def _completed(name, ranks, spot):
+    """The schedule of these cells, with everything that its actions say about it."""
+    programs, place = _programs(ranks, spot)
+    made = Schedule.of(name, programs or [[]], place, 1)
+    kind, stage, microbatch, replica, version, _ = made.rows.T
+    there = microbatch >= 0
+    if not there.any():
+        raise ValueError("there is no forward or backward action: write at least 0F0 and 0B0")
+    missing = np.flatnonzero(np.bincount(microbatch[there]) == 0)
+    if len(missing):
+        last = made.action(int(microbatch.argmax()))
+        raise ValueError(f"microbatch {missing[0]} is missing, though {last} is there: count from 0 without a hole")
+    _check_split(kind, stage, microbatch)
+    replica_of = np.zeros(int(microbatch.max()) + 1, dtype=np.int64)
+    replica_of[microbatch[there]] = replica[there]
+    facts = {
+        "replica_of": tuple(replica_of.tolist()),
+        "chunks": max(Counter(rank for (_, one), rank in place.items() if one == 0).values(), default=1),
+        "skips": _skips(made),
+        "window": _window(version[kind == CODE["REDUCE_GRAD"]], len(replica_of)),
+        "dp": (copies := _copies(made, replica_of)),
+        "microbatches": len(replica_of) // copies,
+    }
+    return _checked(replace(made, **facts))
+
+
+def _check_split(kind, stage, microbatch):
+    """Older files call the input half B: then there are B and W of one microbatch, and no I at all."""
+    whole, half = ((stage * MOST + microbatch)[kind == CODE[one]] for one in "BW")
+    both = np.intersect1d(whole, half)
+    if len(both) and CODE["I"] not in kind:
+        s, m = divmod(int(both[0]), MOST)
+        raise ValueError(f"{s}B{m} and {s}W{m} stand together, as in older PyTorch's files: write {s}I{m} for {s}B{m}")
+
+
+def _window(sums, total):
+    """Microbatches per optimizer step: the sums say which window they close."""
+    windows = 1 + int(sums.max(initial=-1))
+    if windows and total % windows:
+        raise ValueError(f"REDUCE_GRAD#{windows - 1} asks for {windows} equal windows, impossible with m={total}")
+    return total // windows if windows else 0
+
+
+def _skips(schedule):
+    """The edges of the messages that name another stage than the next."""
+    kind, stage, _, _, _, peer = schedule.rows[schedule.rows[:, 5] >= 0].T
+    onward = np.isin(kind, [CODE["SEND_F"], CODE["RECV_B"]])
+    edges = {*zip(np.where(onward, stage, peer).tolist(), np.where(onward, peer, stage).tolist())}
+    _check_stages(schedule, edges)
+    return tuple(sorted(edges))
+
+
+def _check_stages(schedule, groups):
+    for stage in {*itertools.chain(*groups)} - {stage for stage, _ in schedule.place}:
+        raise ValueError(f"stage {stage} has no actions, so nothing can skip to it or be tied to it")
+
+
+def _copies(schedule, replica_of):
+    """How many data-parallel copies there are: equal groups of ranks that share no replica."""
+    on_rank, groups = {}, []
+    for (_, replica), rank in schedule.place.items():
+        on_rank.setdefault(rank, set()).add(replica)
+    for mine in on_rank.values():
+        met = [group for group in groups if group & mine]
+        groups = [group for group in groups if not group & mine] + [mine.union(*met)]
+    ranks = {sum(mine <= group for mine in on_rank.values()) for group in groups}
+    microbatches = {int(np.isin(replica_of, list(group)).sum()) for group in groups}
+    equal = len(ranks) == len(microbatches) == 1 and ranks.pop() * len(groups) == schedule.ranks
+    return len(groups) if equal else 1
+
+
+def _checked(schedule):
+    """The schedule, unless checking it would take more memory than a laptop has."""
+    stages, total, copies = schedule.stages + len(schedule.skips), len(schedule.replica_of), schedule.replicas
+    versions = 5 + int(schedule.rows[:, 4].max(initial=-1))
+    gathered = 2 * int((schedule.rows[:, 0] == CODE["UNSHARD"]).sum())
+    if stages * (max(total, copies) * versions + copies * gathered) > SIZE:
+        numbers = f"{schedule.stages} stages, {total} microbatches and {versions - 4} weight versions"
+        raise ValueError(f"{numbers} are too many: stages times microbatches may be {SIZE // 4}, less with versions")
+    return schedule
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------
+
+FACTS = ("name", "chunks", "window", "dp", "skips", "tied")  # what is kept beside the program; the rest follows
+
+
+def from_json(saved: dict) -> Schedule:
+    """The schedule that `to_json` wrote.
+
+    raises  ValueError in one sentence when it is something else, of a later version, or damaged
+    """
+    if saved.get("format") != FORMAT:
+        is_timeline = saved.get("format") == "hybridlab.timeline"
+        hint = "Timeline.load(path).schedule has one" if is_timeline else "save one with schedule.save(path)"
+        raise ValueError(f"this JSON is no saved hybridlab schedule: {hint}")
+    if saved.get("version") != VERSION:
+        raise ValueError(f"this schedule has another format version than {VERSION}: update hybridlab")
+    program = saved.get("program")
+    if not _is_lists(program, str):
+        raise ValueError("the saved schedule has no lists of actions under 'program': save it again")
+    cells = [[(rank, i, cell) for i, cell in enumerate(actions)] for rank, actions in enumerate(program)]
+    made = _completed("saved", cells, "program[{}][{}]")
+    for key in FACTS:
+        if not _is_sound(made, key, saved.get(key)):
+            raise ValueError(f"the saved schedule is damaged at {key!r}: save it again")
+    facts = {key: saved[key] for key in FACTS} | {key: tuple(map(tuple, saved[key])) for key in ("skips", "tied")}
+    return _checked(replace(made, **facts, microbatches=len(made.replica_of) // saved["dp"]))
+
+
+def _is_sound(made, key, value):
+    """Whether a saved fact is of its kind, and goes with the actions."""
+    if key == "name":
+        return isinstance(value, str)
+    if key in ("skips", "tied"):
+        stages = {stage for stage, _ in made.place}
+        pairs = key == "tied" or _is_lists(value, int) and all(len(edge) == 2 for edge in value)
+        return _is_lists(value, int) and pairs and stages.issuperset(itertools.chain(*value))
+    if type(value) is not int or not 0 <= value < MOST:
+        return False
+    if key == "window":
+        return bool(value) == bool(made.window)
+    return value > 0 and (key == "chunks" or made.ranks % value == len(made.replica_of) % value == 0)
+
+
+def _is_lists(value, kind):
+    return isinstance(value, list) and all(
+        isinstance(one, list) and all(type(item) is kind for item in one) for one in value
+    )
