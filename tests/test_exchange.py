@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import hybridlab as hl
 from hybridlab.cli import main
-from hybridlab.core import exchange
+from hybridlab.core import completed, exchange
 from hybridlab.core.action import KINDS, Action
 
 FACTS = (
@@ -339,7 +339,7 @@ def test_the_largest_schedule_that_is_read(monkeypatch):
     ranks = "\n".join(f"{rank}F0 {rank}B0" for rank in range(64))
     assert hl.Schedule.from_csv(ranks).ranks == 64
     assert hl.Schedule.from_csv(" ".join(f"0F{m} 0B{m}" for m in range(5000))).microbatches == 5000
-    monkeypatch.setattr(exchange, "ACTIONS", 127)
+    monkeypatch.setattr(completed, "ACTIONS", 127)
     with pytest.raises(ValueError, match="line 64, cell 2: at most 127 actions are read"):
         hl.Schedule.from_csv(ranks)
 

@@ -21,18 +21,15 @@ import itertools
 import json
 import os
 import re
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from hybridlab.core.action import CODE, COLLECTIVES, MOST, Action
+from hybridlab.core.action import COLLECTIVES, MOST
+from hybridlab.core.completed import checked, completed
 from hybridlab.core.schedule import Schedule
 
 FORMAT, VERSION = "hybridlab.schedule", 1
-RANKS, ACTIONS, LINES, BYTES = 64, 500_000, 100_000, 8 * 2**20  # the most that is read
-SIZE = 4_000_000  # about 4 values of the law for every stage and microbatch, more with weight versions
+RANKS, LINES, BYTES = 64, 100_000, 8 * 2**20  # the most that is read
 
 _COMMENT = re.compile(r"(?:^|(?<=[\s,;]))#(?!\d).*")
 _NAME = re.compile(r"""\s*["']?rank\s*([0-9]{1,6})\b["']?\s*[:,;\t]?""", re.IGNORECASE)
@@ -161,7 +158,7 @@ def from_text(text: str, name: str = "mine") -> Schedule:
     first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
     is_table = _HEAD.fullmatch(first[1])
     ranks = _columns(first[1], lines) if is_table else _rows(itertools.chain([first], lines))
-    return _completed(name, ranks, "line {}, cell {}")
+    return completed(name, ranks, "line {}, cell {}")
 
 
 def _lines(text):
@@ -222,116 +219,6 @@ def _columns(head, lines):
     return columns
 
 
-def _programs(ranks, spot):
-    """(one list of actions per rank, place), from the cells of every rank; `spot` words where a cell stands."""
-    programs, place, count = [], {}, itertools.count(1)
-    for rank, cells in enumerate(ranks):
-        programs.append([])
-        for *where, text in cells:
-            try:
-                programs[-1].append(_settled(Action.parse(text), rank, place))
-                if next(count) > ACTIONS:
-                    raise ValueError(f"at most {ACTIONS} actions are read")
-            except ValueError as error:
-                raise ValueError(f"{spot.format(*where)}: {error}") from None
-    return programs, place
-
-
-def _settled(action, rank, place):
-    """The action, its stages noted as living on this rank."""
-    for part in action.parts or (action,):
-        home = place.setdefault((part.stage, part.replica), rank)
-        if home != rank:
-            stage = f"stage {part.stage}" + (f" (replica {part.replica})" if part.replica else "")
-            raise ValueError(f"{action} is on rank {rank}, but {stage} lives on rank {home}: move it there")
-    return action
-
-
-# --- what follows from the actions -------------------------------------------------------------------------------
-
-
-def _completed(name, ranks, spot):
-    """The schedule of these cells, with everything that its actions say about it."""
-    programs, place = _programs(ranks, spot)
-    made = Schedule.of(name, programs or [[]], place, 1)
-    kind, stage, microbatch, replica, version, _ = made.rows.T
-    there = microbatch >= 0
-    if not there.any():
-        raise ValueError("there is no forward or backward action: write at least 0F0 and 0B0")
-    missing = np.flatnonzero(np.bincount(microbatch[there]) == 0)
-    if len(missing):
-        last = made.action(int(microbatch.argmax()))
-        raise ValueError(f"microbatch {missing[0]} is missing, though {last} is there: count from 0 without a hole")
-    _check_split(kind, stage, microbatch)
-    replica_of = np.zeros(int(microbatch.max()) + 1, dtype=np.int64)
-    replica_of[microbatch[there]] = replica[there]
-    facts = {
-        "replica_of": tuple(replica_of.tolist()),
-        "chunks": max(Counter(rank for (_, one), rank in place.items() if one == 0).values(), default=1),
-        "skips": _skips(made),
-        "window": _window(version[kind == CODE["REDUCE_GRAD"]], len(replica_of)),
-        "dp": (copies := _copies(made, replica_of)),
-        "microbatches": len(replica_of) // copies,
-    }
-    return _checked(replace(made, **facts))
-
-
-def _check_split(kind, stage, microbatch):
-    """Older files call the input half B: then there are B and W of one microbatch, and no I at all."""
-    whole, half = ((stage * MOST + microbatch)[kind == CODE[one]] for one in "BW")
-    both = np.intersect1d(whole, half)
-    if len(both) and CODE["I"] not in kind:
-        s, m = divmod(int(both[0]), MOST)
-        raise ValueError(f"{s}B{m} and {s}W{m} stand together, as in older PyTorch's files: write {s}I{m} for {s}B{m}")
-
-
-def _window(sums, total):
-    """Microbatches per optimizer step: the sums say which window they close."""
-    windows = 1 + int(sums.max(initial=-1))
-    if windows and total % windows:
-        raise ValueError(f"REDUCE_GRAD#{windows - 1} asks for {windows} equal windows, impossible with m={total}")
-    return total // windows if windows else 0
-
-
-def _skips(schedule):
-    """The edges of the messages that name another stage than the next."""
-    kind, stage, _, _, _, peer = schedule.rows[schedule.rows[:, 5] >= 0].T
-    onward = np.isin(kind, [CODE["SEND_F"], CODE["RECV_B"]])
-    edges = {*zip(np.where(onward, stage, peer).tolist(), np.where(onward, peer, stage).tolist())}
-    _check_stages(schedule, edges)
-    return tuple(sorted(edges))
-
-
-def _check_stages(schedule, groups):
-    for stage in {*itertools.chain(*groups)} - {stage for stage, _ in schedule.place}:
-        raise ValueError(f"stage {stage} has no actions, so nothing can skip to it or be tied to it")
-
-
-def _copies(schedule, replica_of):
-    """How many data-parallel copies there are: equal groups of ranks that share no replica."""
-    on_rank, groups = {}, []
-    for (_, replica), rank in schedule.place.items():
-        on_rank.setdefault(rank, set()).add(replica)
-    for mine in on_rank.values():
-        met = [group for group in groups if group & mine]
-        groups = [group for group in groups if not group & mine] + [mine.union(*met)]
-    ranks = {sum(mine <= group for mine in on_rank.values()) for group in groups}
-    microbatches = {int(np.isin(replica_of, list(group)).sum()) for group in groups}
-    equal = len(ranks) == len(microbatches) == 1 and ranks.pop() * len(groups) == schedule.ranks
-    return len(groups) if equal else 1
-
-
-def _checked(schedule):
-    """The schedule, unless checking it would take more memory than a laptop has."""
-    stages, total, copies = schedule.stages + len(schedule.skips), len(schedule.replica_of), schedule.replicas
-    versions = 5 + int(schedule.rows[:, 4].max(initial=-1))
-    gathered = 2 * int((schedule.rows[:, 0] == CODE["UNSHARD"]).sum())
-    if stages * (max(total, copies) * versions + copies * gathered) > SIZE:
-        numbers = f"{schedule.stages} stages, {total} microbatches and {versions - 4} weight versions"
-        raise ValueError(f"{numbers} are too many: stages times microbatches may be {SIZE // 4}, less with versions")
-    return schedule
-
-
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 FACTS = ("name", "chunks", "window", "dp", "skips", "tied")  # what is kept beside the program; the rest follows
@@ -352,12 +239,12 @@ def from_json(saved: dict) -> Schedule:
     if not _is_lists(program, str):
         raise ValueError("the saved schedule has no lists of actions under 'program': save it again")
     cells = [[(rank, i, cell) for i, cell in enumerate(actions)] for rank, actions in enumerate(program)]
-    made = _completed("saved", cells, "program[{}][{}]")
+    made = completed("saved", cells, "program[{}][{}]")
     for key in FACTS:
         if not _is_sound(made, key, saved.get(key)):
             raise ValueError(f"the saved schedule is damaged at {key!r}: save it again")
     facts = {key: saved[key] for key in FACTS} | {key: tuple(map(tuple, saved[key])) for key in ("skips", "tied")}
-    return _checked(replace(made, **facts, microbatches=len(made.replica_of) // saved["dp"]))
+    return checked(replace(made, **facts, microbatches=len(made.replica_of) // saved["dp"]))
 
 
 def _is_sound(made, key, value):
