@@ -17,6 +17,8 @@ from hybridlab.cli import main
 from hybridlab.core import completed, exchange
 from hybridlab.core.action import KINDS, Action
 
+pytestmark = pytest.mark.long  # many cases
+
 FACTS = (
     "program",
     "place",

@@ -15,6 +15,8 @@ from hybridlab.labs import bubbles
 from hybridlab.labs.bubbles import BUBBLE_TASKS, beside
 from hybridlab.predict.published import published
 
+pytestmark = pytest.mark.long  # many cases
+
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "notebooks"
 
 

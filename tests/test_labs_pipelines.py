@@ -13,6 +13,8 @@ from hybridlab.labs import pipelines
 from hybridlab.labs.pipelines import CHART, PIPELINE_TASKS, ROOM, UNIT, _by_hand, _from_letters, _least_length
 from hybridlab.labs.tasks import TASKS
 
+pytestmark = pytest.mark.long  # many cases
+
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 GAME = "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n1F0,1F1,1B0,1F2,1B1,1F3,1B2,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3"

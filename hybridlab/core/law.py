@@ -29,7 +29,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hybridlab.core.action import CODE
+from hybridlab.core.action import CODE, KINDS, MESSAGES
 from hybridlab.core.schedule import Schedule
 
 LAW = {
@@ -69,13 +69,15 @@ class Flow:
 
     def __init__(self, schedule: Schedule, law: dict[str, str] = LAW):
         self.schedule, self.law = schedule, law
-        kind, self.stage, self.microbatch, self.replica, self.version, self.peer = schedule.rows.T
-        self.parts_of_kind = {name: np.flatnonzero(kind == code) for name, code in CODE.items() if (kind == code).any()}
-        joins_previous = np.zeros(len(kind), dtype=np.int64)
-        joins_previous[np.array(schedule.fused, dtype=np.int64) + 1] = 1
-        self.action_of = np.arange(len(kind)) - np.cumsum(joins_previous)
-        self.first_row = np.flatnonzero(joins_previous == 0)
-        self.rank = schedule.rank_of[self.first_row]
+        columns = np.ascontiguousarray(schedule.rows.T, dtype=np.int32)
+        self.kind, self.stage, self.microbatch, self.replica, self.version, self.peer = columns
+        kinds = np.flatnonzero(np.bincount(self.kind))
+        self.parts_of_kind = {KINDS[code]: np.flatnonzero(self.kind == code) for code in kinds}
+        self.lowered = any(kind in self.parts_of_kind for kind in MESSAGES)
+        self.first_row, self.rank = np.arange(len(self.kind)), schedule.rank_of
+        if schedule.fused:
+            self.first_row = np.delete(self.first_row, np.array(schedule.fused) + 1)
+            self.rank = self.rank[self.first_row]
         self.program = np.searchsorted(self.first_row, schedule.starts)
         self.actions = len(self.first_row)
         self._lay_out_values()
@@ -88,7 +90,7 @@ class Flow:
         """Give every possible value a number: one block of numbers per name, addressed by mixed radix."""
         s = self.schedule
         self.edges = np.array([(i, i + 1) for i in range(s.stages)] + list(s.skips))
-        versions = 2 + max(self.version.max(initial=0), self._count_before("OPT").max(initial=0))
+        versions = 2 + int(max(self.version.max(initial=0), self._updates.max(initial=0)))
         copies = 2 + 2 * len(self.parts_of_kind.get("UNSHARD", ()))
         edge = (len(self.edges), 3, len(s.replica_of))
         saved = (s.stages, len(s.replica_of), versions)
@@ -102,68 +104,102 @@ class Flow:
         ends = np.cumsum(sizes)
         self.block = dict(zip(self.shape, (ends - sizes).tolist()))
         self.size = int(ends[-1])
+        self.dtype = np.int32 if self.size < 2**31 else np.int64  # half the memory is nearly twice the speed
         self.home = np.full((s.stages + 1, s.replicas), -1)
         for (stage, replica), rank in s.place.items():
             self.home[stage, replica] = rank
         self.home[-1] = self.home[-2]  # the edge behind the model ends where it starts
         self.owner = np.array(s.replica_of)
+        # a row that states none, or an impossible one, must not reach into another block
+        self._microbatch = np.clip(self.microbatch, 0, len(s.replica_of) - 1)
+        self._replica = np.clip(self.replica, 0, s.replicas - 1)
 
     def _number(self, name, *where):
-        return self.block[name] + np.ravel_multi_index(np.broadcast_arrays(*where), self.shape[name], mode="clip")
+        """The number of a value, from its place in the block of its name."""
+        number = np.asarray(where[0], self.dtype)
+        for size, at in zip(self.shape[name][1:], where[1:]):
+            number = number * size + np.asarray(at, self.dtype)
+        return number + self.block[name]
 
     def _side(self, side: int) -> "Lists":
-        owners, values = [], []
+        lists = []
         for kind, parts in self.parts_of_kind.items():
-            for term in self.law[kind].split("|")[side].split():
-                for part, value in self._values(term, kind, parts):
-                    owners.append(self.action_of[part])
-                    values.append(value)
-        return Lists.gathered(owners, values, self.actions)
+            terms = self.law[kind].split("|")[side].split()
+            lists.append((parts, [found for term in terms for found in self._values(term, kind, parts)]))
+        return Lists.gathered(lists, self.first_row, len(self.kind), self.dtype)
 
     def _values(self, term: str, kind: str, parts: np.ndarray):
-        """Yield (parts, values) for one term of the law over all parts of one kind."""
-        on_wire, name, mark = term[0] == "^", term.strip("^<>~*+"), term[-1]
-        stage, microbatch = self.stage[parts], self.microbatch[parts]
-        if mark in "<>":
-            into = mark == "<"
-            has_edge = stage > 0 if into else stage >= 0
-            yield parts[has_edge], self._on_edge(name, stage[has_edge] - into, into, microbatch[has_edge])
-            for number, skip in enumerate(self.schedule.skips, start=self.schedule.stages):
-                on_it = stage == skip[into]
-                yield parts[on_it], self._on_edge(name, np.full(on_it.sum(), number), into, microbatch[on_it])
-        elif mark == "~":
-            upstream = kind in ("SEND_F", "RECV_B")  # this stage is where the edge begins
-            yield parts, self._on_edge(name, self._message_edge(parts, upstream), not upstream, microbatch, on_wire)
-        elif mark == "*":
-            for part in parts:
-                yield from self._window(part)
-        elif name in VERSIONED:
-            yield parts, self._number(name, stage, microbatch, np.maximum(self.version[parts], 0))
-        elif name == "weight_gradient":
-            yield parts, self._number(name, stage, microbatch)
-        elif name == "whole":
-            sharded = self._sharded[stage]
-            yield parts[~sharded], self._weights(parts[~sharded], self._latest)
-            at = parts[sharded]
-            yield at, self._number("whole", self.stage[at], self.replica[at], self._gathered[at])
-        elif name == "weights":
-            yield parts, self._weights(parts, self._latest + (mark == "+"))
-        else:
-            yield parts, self._number(name, stage, self.replica[parts], np.maximum(self.version[parts], 0))
+        """Yield (count, values) for one term of the law over all parts of one kind.
 
-    def _weights(self, parts, version):
-        return self._number("weights", self.stage[parts], self.replica[parts], version[parts])
+        count   how many values each part has: an array, or 1 for all;  values  all of them, part after part
+        """
+        on_wire, name, mark = term[0] == "^", term.strip("^<>~*+"), term[-1]
+        if mark == "*":
+            windows = [self._window(part) for part in parts]
+            yield np.array([len(window) for window in windows]), np.concatenate(windows)
+        elif mark in "<>~":
+            yield from self._travelling(name, mark, on_wire, kind, parts)
+        elif name == "whole":
+            yield 1, self._whole[parts]
+        else:
+            yield 1, self._at_rest(name)[parts] + (mark == "+")  # the next version is the next number
+
+    def _travelling(self, name, mark, on_wire, kind, parts):
+        stage, microbatch, into = self.stage[parts], self._microbatch[parts], mark == "<"
+        if mark == "~":
+            upstream = kind in ("SEND_F", "RECV_B")  # this stage is where the edge begins
+            yield 1, self._on_edge(name, self._message_edge(parts, upstream), not upstream, microbatch, on_wire)
+            return
+        if into:
+            some = np.flatnonzero(stage > 0)
+            yield stage > 0, self._on_edge(name, stage[some] - 1, into, microbatch[some])
+        else:
+            yield 1, self._on_edge(name, stage, into, microbatch)
+        for number, skip in enumerate(self.schedule.skips, start=self.schedule.stages):
+            on_it = stage == skip[into]
+            yield on_it, self._on_edge(name, np.full(on_it.sum(), number), into, microbatch[on_it])
+
+    def _at_rest(self, name) -> np.ndarray:
+        """For every row, the number of the value of this name that it means: one that belongs to a stage."""
+        if name == "weights":
+            return self._number(name, self.stage, self._replica, self._latest)
+        if name == "summed":
+            return self._number(name, self.stage, self._replica, np.maximum(self.version, 0))
+        if name == "weight_gradient":
+            return self._number(name, self.stage, self._microbatch)
+        return self._saved + self.block[name]
+
+    @cached_property
+    def _saved(self):
+        """Where each row's values of the `VERSIONED` names stand in their blocks, which are alike."""
+        where = self.stage, self._microbatch, np.maximum(self.version, 0)
+        return self._number(VERSIONED[0], *where) - self.block[VERSIONED[0]]
+
+    @cached_property
+    def _whole(self):
+        """What computing on a stage needs: its gathered copy, where it is sharded, else its weights as they are."""
+        weights = self._at_rest("weights")
+        if "UNSHARD" not in self.parts_of_kind:
+            return weights
+        gathered = self._number("whole", self.stage, self._replica, self._gathered)
+        return np.where(self._sharded[self.stage], gathered, weights)
 
     def _on_edge(self, name, edge, at_its_end, microbatch, on_wire=False):
         """Where a travelling value is: 0 at the edge's beginning, 1 on the wire, 2 at its end; one place if unsent."""
-        ends = self.edges[edge]
-        replica = self.owner[np.clip(microbatch, 0, len(self.owner) - 1)]
-        travels = (self.home[ends[:, 0], replica] != self.home[ends[:, 1], replica]) & self.schedule.lowered
-        where = np.where(travels, 1 if on_wire else 2 * at_its_end, 0)
+        where = 0
+        if self.lowered:
+            where = self._travels[edge, self.owner[microbatch]] * np.int32(1 if on_wire else 2 * at_its_end)
+        value = self._number(name, edge, where, microbatch)
         if name == "gradient":  # behind the model the gradient is the activation
-            block = np.where(edge == self.schedule.stages - 1, self.block["activation"], self.block["gradient"])
-            return block + self._number(name, edge, where, microbatch) - self.block["gradient"]
-        return self._number(name, edge, where, microbatch)
+            back = self.block["gradient"] - self.block["activation"]
+            np.subtract(value, back, out=value, where=edge == self.schedule.stages - 1)
+        return value
+
+    @cached_property
+    def _travels(self):
+        """travels[edge, replica]: does the edge lead to another rank?"""
+        begin, end = self.edges.T
+        return self.home[begin] != self.home[end]
 
     def _message_edge(self, parts, upstream):
         stage, peer = self.stage[parts], self.peer[parts]
@@ -172,15 +208,16 @@ class Flow:
             edge[(peer == (end if upstream else begin)) & (stage == (begin if upstream else end))] = number
         return np.clip(edge, 0, None)
 
-    def _window(self, part):
+    def _window(self, part) -> np.ndarray:
         """The weight gradients that one REDUCE_GRAD takes: of all copies of its stage on its rank, in its window."""
-        s, version = self.schedule, self.version[part]
+        s, version, values = self.schedule, self.version[part], [np.zeros(0, dtype=np.int32)]
         for stage, replica in self.copies(self.stage[part]):
             if s.place[stage, replica] == s.rank_of[part]:
-                mine = np.flatnonzero(self.owner == replica)
+                mine = np.flatnonzero(self.owner == replica).astype(np.int32)
                 if version >= 0:
                     mine = mine[mine // s.window == version]
-                yield np.full(len(mine), part), self._number("weight_gradient", np.full(len(mine), stage), mine)
+                values.append(self._number("weight_gradient", stage, mine))
+        return np.concatenate(values)
 
     def copies(self, stage: int) -> list[tuple[int, int]]:
         """The (stage, replica) places whose weight gradients are one sum: replicas, and tied stages."""
@@ -189,16 +226,21 @@ class Flow:
 
     def _count_before(self, kind: str) -> np.ndarray:
         """For every row, how many actions of this kind on its stage and replica stand before it in its program."""
-        rows, count = self.schedule.rows, np.zeros(len(self.schedule.rows), dtype=np.int64)
-        for at in np.flatnonzero(rows[:, 0] == CODE[kind]):
+        rows, count = self.schedule.rows, np.zeros(len(self.schedule.rows), dtype=np.int32)
+        for at in self.parts_of_kind.get(kind, ()):
             after = slice(at + 1, self.schedule.starts[self.schedule.rank_of[at] + 1])
             count[after] += (rows[after, 1] == rows[at, 1]) & (rows[after, 3] == rows[at, 3])
         return count
 
     @cached_property
+    def _updates(self):
+        """How often the weights that each row finds have been updated in its program."""
+        return self._count_before("OPT")
+
+    @cached_property
     def _latest(self):
         """The version of the weights that each row finds: the one it states, else the latest in its own program."""
-        return np.where(self.version >= 0, self.version, self._count_before("OPT"))
+        return np.where(self.version >= 0, self.version, self._updates)
 
     @cached_property
     def _sharded(self):
@@ -209,27 +251,40 @@ class Flow:
     def _gathered(self):
         """Which gathered copy each row finds: odd while one is open, even (never made) when it has been let go."""
         opens = self.schedule.rows[:, 0] == CODE["UNSHARD"]
-        return self._count_before("UNSHARD") + self._count_before("RESHARD") + opens
+        found = self._count_before("UNSHARD") + self._count_before("RESHARD") + opens
+        return np.minimum(found, self.shape["whole"][-1] - 1)
 
     def _give_first_weights(self):
-        for stage, replica in self.schedule.place:
-            self.given[self._number("weights", stage, replica, 0)] = True
+        stage, replica = np.array(list(self.schedule.place)).T
+        self.given[self._number("weights", stage, replica, 0)] = True
 
     def _meetings(self):
         """Which actions end together: every rank that holds a copy of a stage joins its REDUCE_GRAD."""
-        meeting = np.full(self.actions, -1)
-        keys = {}
+        meeting, numbers, self._attendance = np.full(self.actions, -1), {}, []
         for part in self.parts_of_kind.get("REDUCE_GRAD", []):
             copies = self.copies(self.stage[part])
-            if len({self.schedule.place[copy] for copy in copies}) > 1:
+            ranks = {self.schedule.place[copy] for copy in copies}
+            if len(ranks) > 1:
                 key = (copies[0], int(self.version[part]))
-                meeting[self.action_of[part]] = keys.setdefault(key, len(keys))
+                if key not in numbers:
+                    numbers[key] = len(numbers)
+                    self._attendance.append(len(ranks))
+                meeting[self.action_of[part]] = numbers[key]
         return meeting
 
     def attendance(self, meeting: int) -> int:
         """How many ranks a meeting waits for."""
-        part = self.first_row[np.flatnonzero(self.meeting == meeting)[0]]
-        return len({self.schedule.place[copy] for copy in self.copies(self.stage[part])})
+        return self._attendance[meeting]
+
+    @property
+    def meetings(self) -> int:
+        """How many meetings there are."""
+        return len(self._attendance)
+
+    @cached_property
+    def action_of(self) -> np.ndarray:
+        """The action that each row belongs to."""
+        return np.searchsorted(self.first_row, np.arange(len(self.kind)), side="right") - 1
 
     @cached_property
     def maker(self) -> np.ndarray:
@@ -248,7 +303,7 @@ class Flow:
         return slice(self.block[name], self.block[name] + int(np.prod(self.shape[name])))
 
     def lives(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """(made, freed): for every action, how many values of one name it makes, and of how many it is the last taker."""
+        """(made, freed): for every action, how many values of one name it makes, and is the last to take."""
         block = self.named(name)
         made = (self.makes.values >= block.start) & (self.makes.values < block.stop)
         taken = (self.takes.values >= block.start) & (self.takes.values < block.stop)
@@ -283,6 +338,11 @@ class Flow:
         edges, sides, microbatches = self.shape["activation"]
         return value // (sides * microbatches) % edges
 
+    def on_every_edge(self, numbers) -> np.ndarray:
+        """One number per edge → one for each travelling value of one name, in their order."""
+        _, sides, microbatches = self.shape["activation"]
+        return np.repeat(numbers, sides * microbatches)
+
     def describe(self, value: int) -> str:
         """One value in words."""
         name = next(name for name in reversed(self.block) if self.block[name] <= value)
@@ -311,13 +371,22 @@ class Lists:
     values: np.ndarray
 
     @classmethod
-    def gathered(cls, owners: list[np.ndarray], values: list[np.ndarray], count: int) -> "Lists":
-        """Lists out of (owner, value) runs; the values of one owner keep the order of the runs."""
-        owner = np.concatenate([*owners, np.zeros(0, dtype=np.int64)])
-        value = np.concatenate([*values, np.zeros(0, dtype=np.int64)])
-        order = np.argsort(owner, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
-        return cls(starts, value[order])
+    def gathered(cls, found: list, first_row: np.ndarray, rows: int, dtype) -> "Lists":
+        """Lists out of what was found in `rows` rows; a list holds its first row and all rows before the next list's.
+
+        found  (rows, [(count, values), …]): values of these rows, each row's `count` of them, row after row
+        """
+        starts = np.zeros(rows + 1, dtype=np.int64)
+        for row, runs in found:
+            starts[row + 1] = sum(count for count, _ in runs)
+        np.cumsum(starts, out=starts)
+        everything = np.empty(starts[-1], dtype)
+        for row, runs in found:
+            at = starts[row]
+            for count, values in runs:
+                everything[_spread(at, count)] = values
+                at += count
+        return cls(starts[np.append(first_row, rows)] if len(first_row) < rows else starts, everything)
 
     @cached_property
     def owners(self) -> np.ndarray:
@@ -329,3 +398,16 @@ class Lists:
 
     def __getitem__(self, i: int) -> np.ndarray:
         return self.values[self.starts[i] : self.starts[i + 1]]
+
+
+def _spread(at: np.ndarray, count) -> np.ndarray:
+    """The places at[0], at[0] + 1, … (count[0] of them), at[1], at[1] + 1, …; `count` may be 1 for all.
+
+    >>> _spread(np.array([0, 7]), np.array([2, 1])).tolist()
+    [0, 1, 7]
+    """
+    if isinstance(count, int):
+        return at
+    if count.dtype == bool:
+        return at[np.flatnonzero(count)]
+    return np.repeat(at - np.cumsum(count) + count, count) + np.arange(count.sum())

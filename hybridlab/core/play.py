@@ -2,7 +2,13 @@
 
 Playing knows no durations. It yields an order in which all actions can happen, or says who waits for whom. In the
 blocking form, a SEND and its RECV happen together or not at all.
+
+`longest_path` is the same for large schedules: an action begins when its rank is free and what it takes has arrived.
+With every action one round long it plays; with durations it simulates schedules without messages.
 """
+
+import importlib
+from functools import cache
 
 import numpy as np
 
@@ -31,6 +37,12 @@ def play(flow: Flow, blocking: bool = False) -> tuple[np.ndarray, np.ndarray]:
     >>> order.tolist(), rounds.tolist()
     ([0, 2, 3, 1], [0, 1, 2, 3])
     """
+    if flow.actions >= LARGE and not blocking:
+        found = fast(flow, np.ones(flow.actions, dtype=np.int64))
+        if found is not None:
+            _, rounds, _ = found
+            order = np.argsort(rounds, kind="stable")
+            return order, rounds[order]
     makes_at, makes, made = flow.makes.starts.tolist(), flow.makes.values.tolist(), bytearray(flow.given)
     takes_at, takes = flow.takes.starts.tolist(), flow.takes.values.tolist()
     meeting, program = flow.meeting.tolist(), flow.program.tolist()
@@ -87,3 +99,110 @@ def _stuck(flow: Flow, made: bytearray, position: list[int], unfinished: list[in
         waiting[rank] = (str(flow.action(action)), what)
     first = int(flow.first_row[position[unfinished[0]]])
     return Stuck(flow.schedule.name, waiting, flow.schedule.grid(mark=first))
+
+
+GIVEN = -(2**31)  # the maker of a value that needs none
+LARGE = 60_000  # actions from which on machine code saves more time than importing numba takes (half a second)
+
+
+@cache
+def machine_code(function):
+    """`function` compiled by numba, once per machine; None where numba (the extra `fast`) cannot be imported."""
+    try:
+        njit = importlib.import_module("numba").njit  # by name: the core must load where numba is not
+    except ImportError:
+        return None
+    try:
+        return njit(cache=True)(function)
+    except RuntimeError:  # numba finds no folder that it may write to
+        return njit(function)
+
+
+def fast(flow: Flow, duration: np.ndarray, late=(0,)):
+    """(ready, begin, end) of every action by `longest_path`; None without numba, or if it cannot say."""
+    run = machine_code(longest_path)
+    if run is None:
+        return None
+    attendance = np.array([flow.attendance(meeting) for meeting in range(flow.meetings)], dtype=np.int64)
+    lists = (flow.takes.starts, flow.takes.values, flow.makes.starts, flow.makes.values)
+    late, times = np.array(late, dtype=np.int64), np.empty((3, flow.actions), dtype=np.int64)
+    maker = np.full(flow.size, -1, dtype=np.int32)
+    maker[np.flatnonzero(flow.given)] = GIVEN
+    complete = run(*lists, maker, flow.program, flow.meeting, attendance, duration, late, *times)
+    return times if complete else None
+
+
+def longest_path(
+    takes_at, takes, makes_at, makes, maker, program, meeting, attendance, duration, late, ready, begin, over
+):
+    """When every action can begin, for numba: each rank goes on until it misses a value, and again when that is made.
+
+    maker       the action that has made each value, or GIVEN; -1: not made; -2 - r: not made, and rank r waits for it
+    attendance  how many actions each meeting waits for; all make their values at the end of the last
+    late        how much later a value arrives at another rank: entry `value % len(late)`
+    ready, begin, over  of every action, to be filled in
+
+    Returns False when somebody waits for ever, or a value is made twice.
+    """
+    actions, ranks, alike = len(duration), len(program) - 1, len(late) == 1
+    after = np.full(actions, -1, np.int32)  # chains the actions that have come to one meeting …
+    last, there = np.full(len(attendance), -1, np.int32), np.zeros(len(attendance), np.int64)
+    next_waiter = np.full(ranks, -1, np.int32)  # … and the ranks that wait for one value
+    position, free = program[:-1].copy(), np.zeros(ranks, np.int64)
+    can_go, going = np.arange(ranks), ranks
+    while going:
+        going -= 1
+        rank = can_go[going]
+        first, end, action = program[rank], program[rank + 1], position[rank]
+        while action < end:
+            arrival, missing = 0, -1
+            for at in range(takes_at[action], takes_at[action + 1]):
+                value = takes[at]
+                by = maker[value]
+                if by < 0:
+                    if by == GIVEN:
+                        continue
+                    missing = value
+                    break
+                born = over[by]
+                if not first <= by < end:
+                    born += late[0 if alike else value % len(late)]
+                arrival = max(arrival, born)
+            if missing >= 0:
+                next_waiter[rank] = -2 - maker[missing]  # -1 - 1 … : nobody before
+                maker[missing] = -2 - rank
+                break
+            ready[action], begin[action] = arrival, max(arrival, free[rank])
+            free[rank] = begin[action] + duration[action]
+            done, time, meets = action, free[rank], meeting[action]
+            action += 1
+            if meets >= 0:
+                over[done] = time
+                after[done], last[meets] = last[meets], done
+                there[meets] += 1
+                if there[meets] < attendance[meets]:
+                    continue
+                one = done
+                while one >= 0:
+                    time, one = max(time, over[one]), after[one]
+            while done >= 0:
+                over[done] = time
+                for at in range(makes_at[done], makes_at[done + 1]):
+                    value = makes[at]
+                    before = maker[value]
+                    maker[value] = done
+                    if before == -1:
+                        continue
+                    if before >= 0 or before == GIVEN:
+                        return False
+                    waits = -2 - before
+                    while waits >= 0:
+                        can_go[going] = waits
+                        going += 1
+                        waits = next_waiter[waits]
+                done = after[done]
+        position[rank] = action
+    for rank in range(ranks):
+        if position[rank] < program[rank + 1]:
+            return False
+    return True

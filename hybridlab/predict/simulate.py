@@ -21,7 +21,7 @@ import numpy as np
 
 from hybridlab.core.lanes import COMPUTE, RECEIVE, REDUCE, SEND, lanes, messages
 from hybridlab.core.law import Flow
-from hybridlab.core.play import play
+from hybridlab.core.play import LARGE, play
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline
 from hybridlab.predict.costs import Costs
@@ -33,6 +33,8 @@ LINKS = {  # what a message from rank a to rank b occupies
     "compute": lambda a, b: [],
 }
 
+ENGINES = ("auto", "plain", "compiled")
+
 
 def simulate(
     schedule: Schedule,
@@ -41,12 +43,15 @@ def simulate(
     link: str = "directed",
     rendezvous: bool = False,
     post: str = "program",
+    engine: str = "auto",
 ) -> Timeline:
     """The predicted timeline of a schedule.
 
     link        how many messages travel at a time, see above
     rendezvous  a message of a lowered schedule starts only when its receive has been posted too (as in gloo)
     post        when receives are posted: "program", where they stand; "early", at the start
+    engine      "plain": the events below, in Python; "compiled": the same ticks by machine code (needs numba, the extra
+                `fast`); "auto": compiled for large schedules where numba is there
 
     raises  Stuck when the ranks wait for each other; ValueError for an unknown option
 
@@ -59,61 +64,85 @@ def simulate(
         raise ValueError(f"link={link!r} is no kind of link: choose one of {', '.join(LINKS)}")
     if post not in ("program", "early"):
         raise ValueError(f'post={post!r} is no time to post a receive: choose "program" or "early"')
-    costs = costs or Costs()
-    run = _Simulation(schedule, costs, link, rendezvous or link == "compute", post == "early" and link != "compute")
-    run.play()
-    columns = (np.array([column], dtype=np.int64) for column in (run.ready, run.begin, run.end))
-    told = {name: value for name, value in vars(costs).items() if value is not None}
+    if engine not in ENGINES:
+        raise ValueError(f"engine={engine!r} is unknown: choose one of {', '.join(ENGINES)}")
+    case = _Case(schedule, costs or Costs(), link, rendezvous, post)
+    columns = None if engine == "plain" or engine == "auto" and len(schedule.rows) < LARGE else _compiled(case, engine)
+    columns = [np.asarray(column, dtype=np.int64)[None] for column in columns or _Simulation(case).play()]
+    told = {name: value for name, value in vars(case.costs).items() if value is not None}
     origin = {"kind": "simulated", "link": link}
-    lane, tick = np.array(run.lane), float(run.tick)
-    return Timeline(schedule, *columns, lane, tick, unit=costs.unit, costs=told, origin=origin)
+    return Timeline(schedule, *columns, case.lane, float(case.tick), unit=case.costs.unit, costs=told, origin=origin)
+
+
+class _Case:
+    """What is to be simulated, in whole ticks: the same for both engines."""
+
+    def __init__(self, schedule, costs, link, rendezvous, post):
+        self.costs, self.flow, self.tick = costs, Flow(schedule), costs.tick()
+        self.resources, self.blocking = LINKS[link], link == "compute"
+        self.rendezvous = rendezvous or self.blocking
+        self.early = post == "early" and not self.blocking
+        self.lane = lanes(self.flow)
+        self.carried = [self._ticks(costs.of_message(edge)) for edge in range(len(self.flow.edges))]
+        self.duration = self._durations()
+
+    def _ticks(self, cost):
+        return round(cost / self.tick) if isinstance(cost, int) else round(float(cost) / float(self.tick))
+
+    def _durations(self):
+        flow = self.flow
+        ticks = self.costs.table(flow.schedule)
+        ticks /= float(self.tick)
+        duration = np.rint(ticks, out=ticks).astype(np.int64)
+        if not flow.schedule.fused:
+            return duration
+        duration = duration[flow.first_row]
+        for row in flow.schedule.fused:
+            stages = flow.schedule.rows[row : row + 2, 1].tolist()
+            duration[flow.action_of[row]] = self._ticks(self.costs.of_pair(*stages))
+        return duration
+
+    def late(self) -> np.ndarray:
+        """For every place in `takes`, how much later than it is born a value arrives: its message, unless written."""
+        flow = self.flow
+        late = np.zeros(len(flow.takes.values), dtype=np.int64)
+        if not flow.lowered and any(self.carried):
+            maker = flow.maker[flow.takes.values]
+            crosses = (maker >= 0) & (flow.rank[maker] != flow.rank[flow.takes.owners])
+            late[crosses] = np.array(self.carried)[flow.edge_of(flow.takes.values[crosses])]
+        return late
+
+
+def _compiled(case, engine):
+    """(ready, begin, end) by machine code; None without numba, or for the plain engine to say what is wrong."""
+    from hybridlab.predict import compiled
+
+    if engine == "compiled" and not compiled.AVAILABLE:
+        raise ValueError('engine="compiled" needs numba: pip install "hybridlab[fast]", or leave engine out')
+    return compiled.columns(case) if compiled.AVAILABLE else None
 
 
 class _Simulation:
     """Clocks in whole ticks: of ranks, links and values; and the events to come."""
 
-    def __init__(self, schedule, costs, link, rendezvous, early):
-        self.flow = flow = Flow(schedule)
-        self.resources, self.blocking = LINKS[link], link == "compute"
-        self.rendezvous, self.early = rendezvous, early
-        self.tick = costs.tick()
-        self.duration = self._durations(costs)
-        self.carried = [self._ticks(costs.of_message(edge)) for edge in range(len(flow.edges))]
+    def __init__(self, case):
+        self.flow = flow = case.flow
+        self.resources, self.blocking = case.resources, case.blocking
+        self.rendezvous, self.early = case.rendezvous, case.early
+        self.duration, self.carried, self.lane = case.duration.tolist(), case.carried, case.lane.tolist()
         self.rank, self.meeting, self.program = flow.rank.tolist(), flow.meeting.tolist(), flow.program.tolist()
-        self.lane = lanes(flow).tolist()
         self.takes = [flow.takes.values.tolist(), flow.takes.starts.tolist()]
         self.makes = [flow.makes.values.tolist(), flow.makes.starts.tolist()]
-        self.late = self._late()
+        self.late = case.late().tolist()
         self.partner = self._partners()
         self.born = [0 if given else math.inf for given in flow.given.tolist()]
         self.waiters: dict[int, list[int]] = {}
         self.ready, self.begin, self.end = ([0] * flow.actions for _ in range(3))
-        self.position, self.free = self.program[:-1], [0] * schedule.ranks
+        self.position, self.free = self.program[:-1], [0] * flow.schedule.ranks
         self.posted, self.queue, self.occupied, self.present = {}, [], set(), {}
         self.events, self.order = [], itertools.count()
-        for rank in range(schedule.ranks):
+        for rank in range(flow.schedule.ranks):
             self._later(0, rank, self._advance, rank)
-
-    def _ticks(self, cost):
-        return round(cost / self.tick) if isinstance(cost, int) else round(float(cost) / float(self.tick))
-
-    def _durations(self, costs):
-        flow = self.flow
-        duration = [self._ticks(cost) for cost in costs.table(flow.schedule)[flow.first_row].tolist()]
-        for row in flow.schedule.fused:
-            stages = flow.schedule.rows[row : row + 2, 1].tolist()
-            duration[flow.action_of[row]] = self._ticks(costs.of_pair(*stages))
-        return duration
-
-    def _late(self):
-        """For every place in `takes`, how much later than it is born a value arrives: a message, where none is written."""
-        flow = self.flow
-        late = np.zeros(len(flow.takes.values), dtype=np.int64)
-        if not flow.schedule.lowered and any(self.carried):
-            maker = flow.maker[flow.takes.values]
-            crosses = (maker >= 0) & (flow.rank[maker] != flow.rank[flow.takes.owners])
-            late[crosses] = np.array(self.carried)[flow.edge_of(flow.takes.values[crosses])]
-        return late.tolist()
 
     def _partners(self):
         """SEND → its RECV and RECV → its SEND."""
@@ -121,7 +150,7 @@ class _Simulation:
         return dict(zip([*sends, *receives], [*receives, *sends]))
 
     def play(self):
-        """Let everything happen, in the order of time; at one time in the order of ranks."""
+        """Let everything happen, in the order of time; at one time in the order of ranks. (ready, begin, end)."""
         while self.events:
             now = self.events[0][0]
             while self.events and self.events[0][0] == now:
@@ -130,6 +159,7 @@ class _Simulation:
             self._start_messages(now)
         if self.position != self.program[1:]:
             play(self.flow, blocking=self.blocking)  # says who waits for whom
+        return self.ready, self.begin, self.end
 
     def _later(self, time, rank, happen, what):
         heapq.heappush(self.events, (time, rank, next(self.order), happen, what))
@@ -217,7 +247,7 @@ class _Simulation:
         self._finish(now, receive)
 
     def _join(self, now, action):
-        """A collective begins when its last rank has come and all are done with the one before, on a lane of its own."""
+        """A collective begins when its last rank has come and all are done with the one before; it has its own lane."""
         meeting = self.meeting[action]
         there = self.present.setdefault(meeting if meeting >= 0 else -1 - action, [])
         there.append(action)

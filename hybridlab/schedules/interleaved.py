@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hybridlab.core.schedule import Schedule, actions, alternate
+from hybridlab.core.schedule import Schedule, actions
 
 
 def interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | None = None) -> Schedule:
@@ -11,7 +11,7 @@ def interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | Non
     Placement:   stage k·p + r on rank r, for chunk k
     Order:       the table of `table`; F × w, then (F, B), then B, with w = min(2(p-1-r) + (v-1)N, v·m)
     Needs:       groups of N ≥ p microbatches; by default as few uneven ones as possible, N about p
-    Bubble:      bubble_overhead (p-1)/(v·m); per chunk costs, idle time (p-1)(F+B) as in 1F1B with stages v times thinner
+    Bubble:      bubble_overhead (p-1)/(v·m); per chunk costs, idle (p-1)(F+B) as in 1F1B with stages v times thinner
     Peak:        min((v-1)N + 2(p-1-r) + 1, v·m) chunks on rank r (N = p)
     Source:      Narayanan et al. 2021, arXiv:2104.04473; the factor 2 in w: a microbatch that leaves must come back
 
@@ -22,13 +22,17 @@ def interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | Non
     rank 1: 1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1
     """
     sizes = groups(ranks, microbatches, group)
-    programs = []
+    forwards, backwards = passes(ranks, 0, chunks, sizes)
+    length = len(forwards) + len(backwards)
+    rows = np.empty((ranks * length, forwards.shape[1]), dtype=np.int64, order="F")  # the law reads whole columns
     for r in range(ranks):
-        forwards, backwards = passes(ranks, r, chunks, sizes)
         w = min(2 * (ranks - 1 - r) + (chunks - 1) * sizes[0], chunks * microbatches)
-        steady = alternate(forwards[w:], backwards[: len(backwards) - w])
-        programs.append(np.concatenate([forwards[:w], steady, backwards[len(backwards) - w :]]))
-    return looped("interleaved", programs, ranks, microbatches, chunks)
+        program = rows[r * length : (r + 1) * length]
+        program[:w], program[length - w :] = forwards[:w], backwards[len(backwards) - w :]
+        program[w : length - w : 2], program[w + 1 : length - w : 2] = forwards[w:], backwards[: len(backwards) - w]
+        program[:, 1] += r  # what rank 0 does on stage s, rank r does on stage s + r
+    starts, place = length * np.arange(ranks + 1), round_the_ranks(ranks, chunks)
+    return Schedule("interleaved", rows, starts, place, microbatches, (0,) * microbatches, chunks)
 
 
 def groups(ranks: int, microbatches: int, group: int | None) -> list[int]:
@@ -63,7 +67,7 @@ def table(chunks: int, sizes: list[int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def passes(ranks: int, rank: int, chunks: int, sizes: list[int], backward: str = "B") -> tuple[np.ndarray, np.ndarray]:
-    """All forwards and all backwards of one rank, in the order of the table; backwards from the last chunk to the first."""
+    """All forwards and all backwards of one rank, in the order of the table; backwards from the last chunk on."""
     chunk, microbatch = table(chunks, sizes)
     forwards, backwards = actions("F", 0, microbatch), actions(backward, 0, microbatch)
     forwards[:, 1] = chunk * ranks + rank
@@ -73,5 +77,9 @@ def passes(ranks: int, rank: int, chunks: int, sizes: list[int], backward: str =
 
 def looped(name: str, programs: list, ranks: int, microbatches: int, chunks: int) -> Schedule:
     """A schedule whose stages go round the ranks: stage k·p + r on rank r."""
-    place = {(stage, 0): stage % ranks for stage in range(chunks * ranks)}
-    return Schedule.of(name, programs, place, microbatches, chunks=chunks)
+    return Schedule.of(name, programs, round_the_ranks(ranks, chunks), microbatches, chunks=chunks)
+
+
+def round_the_ranks(ranks: int, chunks: int) -> dict[tuple[int, int], int]:
+    """Stage k·p + r on rank r, as a schedule's `place`."""
+    return {(stage, 0): stage % ranks for stage in range(chunks * ranks)}

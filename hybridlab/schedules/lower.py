@@ -11,10 +11,11 @@ import numpy as np
 from hybridlab.core.action import CODE
 from hybridlab.core.law import Flow
 from hybridlab.core.play import play
-from hybridlab.core.schedule import Schedule
+from hybridlab.core.schedule import COLUMNS, Schedule
 
 FORWARD = [CODE[kind] for kind in ("F", "C")]
 BACKWARD = [CODE[kind] for kind in ("B", "I")]
+KIND, STAGE, REPLICA, PEER = (COLUMNS.index(name) for name in ("kind", "stage", "replica", "peer"))
 
 
 def lower(schedule: Schedule) -> Schedule:
@@ -30,37 +31,56 @@ def lower(schedule: Schedule) -> Schedule:
         return schedule
     flow = Flow(schedule)
     order, rounds = play(flow)
-    programs = [[] for _ in range(schedule.ranks)]
-    for now in np.split(order, np.flatnonzero(np.diff(rounds)) + 1):
-        messages = []
-        for number in now.tolist():
-            programs[flow.rank[number]].append(flow.action(number))
-            messages += _messages(schedule, flow, number)
-        for sender, send, receiver, receive in messages:
-            programs[sender].append(send)
-            programs[receiver].append(receive)
-    return schedule.with_programs(programs)
+    turn = np.empty(flow.actions, dtype=np.int64)  # of every action: its place in the one order of all …
+    turn[order] = np.arange(flow.actions)
+    turn = turn[flow.action_of]  # … and of every row
+    now = rounds[turn]
+    maker, edge, there = (np.concatenate(column) for column in zip(*_crossing(schedule, flow)))
+    at = np.lexsort((edge, maker, turn[maker]))
+    maker, messages, ranks = _pairs(schedule, flow, maker[at], edge[at], there[at])
+    columns, rank = np.concatenate([schedule.rows.T, messages], axis=1), np.concatenate([schedule.rank_of, ranks])
+    when = np.concatenate([2 * now, 2 * now[maker] + 1])  # the messages of a round stand behind its actions
+    listed = np.argsort(rank * (2 * len(order) + 1) + when, kind="stable")
+    rows = np.take(columns, listed, axis=1).T
+    fused = np.flatnonzero(np.isin(listed, schedule.fused)).tolist() if schedule.fused else ()
+    starts = np.searchsorted(rank[listed], np.arange(1, schedule.ranks))
+    return schedule.with_programs(np.split(rows, starts), fused=fused)
 
 
-def _messages(schedule, flow, number):
-    """Yield (sender, SEND, receiver, RECV) for everything that one action makes for another rank."""
-    action = flow.action(number)
-    for part in action.parts or (action,):
-        code = CODE[part.kind]
-        forward = code in FORWARD
-        if not forward and code not in BACKWARD:
-            continue
-        for begin, end in flow.edges.tolist():
-            here, there = (begin, end) if forward else (end, begin)
-            if here != part.stage or there >= schedule.stages:
-                continue
-            sender, receiver = (schedule.place[stage, part.replica] for stage in (here, there))
-            if sender != receiver:
-                skips = abs(begin - end) != 1
-                send, receive = ("SEND_F", "RECV_F") if forward else ("SEND_B", "RECV_B")
-                yield (
-                    sender,
-                    part._replace(kind=send, peer=there if skips else -1),
-                    receiver,
-                    part._replace(kind=receive, stage=there, peer=here if skips else -1),
-                )
+def _crossing(schedule, flow):
+    """Yield (rows, edges, stages): which rows make something for another rank, on which edge, for which stage."""
+    place = _place(schedule)
+    for kinds, way in ((FORWARD, 1), (BACKWARD, -1)):
+        makes = np.flatnonzero(np.isin(flow.kind, kinds))
+        stage, replica = flow.stage[makes], flow.replica[makes]
+        chain = [(np.arange(len(makes)), stage - (way < 0), stage + way)]
+        for number, skip in enumerate(schedule.skips, start=schedule.stages):
+            here, there = skip[::way]
+            on_it = np.flatnonzero(stage == here)
+            chain.append((on_it, np.full(len(on_it), number), np.full(len(on_it), there)))
+        for some, edge, there in chain:
+            inside = np.flatnonzero((there >= 0) & (there < schedule.stages))
+            some, edge, there = some[inside], edge[inside], there[inside]
+            away = np.flatnonzero(place[stage[some], replica[some]] != place[there, replica[some]])
+            yield makes[some[away]], edge[away], there[away]
+
+
+def _pairs(schedule, flow, maker, edge, there):
+    """Columns of all messages, SEND, RECV, SEND, RECV, …; beside them each one's maker, and its rank."""
+    forward = np.isin(flow.kind[maker], FORWARD)
+    begin, end = flow.edges[edge].T
+    far = abs(begin - end) != 1  # not to a neighbour: the message names the other stage
+    pair = np.repeat(maker, 2)
+    messages = np.take(schedule.rows.T, pair, axis=1)
+    send, receive = messages[:, ::2], messages[:, 1::2]
+    send[KIND] = np.where(forward, CODE["SEND_F"], CODE["SEND_B"])
+    receive[KIND] = np.where(forward, CODE["RECV_F"], CODE["RECV_B"])
+    send[PEER], receive[PEER] = np.where(far, there, -1), np.where(far, send[STAGE], -1)
+    receive[STAGE] = there
+    return pair, messages, _place(schedule)[messages[STAGE], messages[REPLICA]]
+
+
+def _place(schedule):
+    place = np.full((schedule.stages, schedule.replicas), -1)
+    place[tuple(np.array(list(schedule.place)).T)] = list(schedule.place.values())
+    return place
