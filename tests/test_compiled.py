@@ -52,7 +52,7 @@ def assert_same(schedule, costs=None, **modes):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_schedule_has_the_same_ticks(name):
-    sizes = itertools.product((1, 2, 4), (1, 2, 4, 8), (1, 2))
+    sizes = itertools.product((1, 2, 4), (1, 4, 8), (1, 2))
     found = [s for s in itertools.starmap(lambda p, m, dp: made(name, p, m, dp), sizes) if s]
     assert found
     for s, modes in zip(found, itertools.cycle(MODES)):

@@ -169,7 +169,7 @@ def longest_path(
                     born += late[0 if alike else value % len(late)]
                 arrival = max(arrival, born)
             if missing >= 0:
-                next_waiter[rank] = -2 - maker[missing]  # -1 - 1 … : nobody before
+                next_waiter[rank] = -2 - maker[missing]  # the one before, or -1
                 maker[missing] = -2 - rank
                 break
             ready[action], begin[action] = arrival, max(arrival, free[rank])

@@ -3,6 +3,8 @@
 It knows no kinds of action and no dependencies: it reads the law's `Flow`, as the plain simulator does, and must agree
 with it tick by tick (`tests/test_compiled.py`). Without messages and collectives nothing can overtake anything, and the
 longest path is enough; else all events are played in the order of (time, rank, when they became known).
+
+numba keeps the machine code in a cache and makes it anew when this file changes, not when the numbers of the lanes do.
 """
 
 import numpy as np

@@ -6,7 +6,7 @@ from pathlib import Path
 
 TABLES = Path(__file__).parent / "tables"
 SOURCES = {
-    "zero_bubble_tables": "Qi et al. 2023, arXiv:2401.10241, appendix: measured TF, TB, TW, Tcomm; bubble rates of Table 5",
+    "zero_bubble_tables": "Qi et al. 2023, arXiv:2401.10241, appendix: measured durations, and rates of Table 5",
 }
 
 
