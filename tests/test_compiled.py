@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import hybridlab as hl
 from hybridlab.core import play as playing
-from hybridlab.core.law import Flow
+from hybridlab.core.flow import Flow
 from hybridlab.schedules.registry import GENERATORS
 
 pytest.importorskip("numba", reason="numba (the extra `fast`) is not installed: the plain simulator runs alone")

@@ -6,7 +6,8 @@ taken out in turn; some fact must notice.
 
 import pytest
 
-from hybridlab.core.law import LAW, Flow
+from hybridlab.core.flow import Flow
+from hybridlab.core.law import LAW
 from hybridlab.core.play import Stuck, play
 from hybridlab.core.schedule import Schedule
 from hybridlab.predict.simulate import simulate

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hybridlab as hl
-from hybridlab.core.law import Flow
+from hybridlab.core.flow import Flow
 from hybridlab.core.play import Stuck
 from hybridlab.core.schedule import Schedule
 from hybridlab.predict.simulate import LINKS

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from hybridlab.core.flow import Flow
 from hybridlab.core.lanes import COMPUTE, RECEIVE, SEND, messages
-from hybridlab.core.law import Flow
 
 
 def critical_path(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> list[int]:

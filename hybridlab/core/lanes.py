@@ -3,7 +3,7 @@
 import numpy as np
 
 from hybridlab.core.action import COLLECTIVES, KINDS
-from hybridlab.core.law import Flow
+from hybridlab.core.flow import Flow
 
 LANES = ("compute", "send", "receive", "reduce")
 COMPUTE, SEND, RECEIVE, REDUCE = range(len(LANES))

@@ -12,8 +12,8 @@ from functools import cache
 
 import numpy as np
 
+from hybridlab.core.flow import Flow
 from hybridlab.core.lanes import lanes, messages
-from hybridlab.core.law import Flow
 
 
 class Stuck(ValueError):

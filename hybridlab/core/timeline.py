@@ -15,8 +15,8 @@ import numpy as np
 
 from hybridlab.core.action import Action
 from hybridlab.core.critical_path import critical_path
+from hybridlab.core.flow import Flow
 from hybridlab.core.lanes import LANES
-from hybridlab.core.law import Flow
 from hybridlab.core.schedule import Schedule
 
 FORMAT, VERSION = "hybridlab.timeline", 1

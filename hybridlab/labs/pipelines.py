@@ -3,7 +3,7 @@
 from functools import cache
 
 import hybridlab as hl
-from hybridlab.core.law import Flow
+from hybridlab.core.flow import Flow
 from hybridlab.core.play import Stuck
 from hybridlab.labs.task import Task, Verdict
 

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import torch
 
+from hybridlab.core.flow import Flow
 from hybridlab.core.lanes import COMPUTE, lanes, messages
-from hybridlab.core.law import Flow
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline
 

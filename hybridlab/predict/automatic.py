@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hybridlab.core.action import Action
-from hybridlab.core.law import Flow
+from hybridlab.core.flow import Flow
 from hybridlab.core.schedule import Schedule
 from hybridlab.predict.costs import Costs
 from hybridlab.schedules.zero_bubble import zb_h1, zb_h2

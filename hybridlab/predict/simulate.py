@@ -19,8 +19,8 @@ import math
 
 import numpy as np
 
+from hybridlab.core.flow import Flow
 from hybridlab.core.lanes import COMPUTE, RECEIVE, REDUCE, SEND, lanes, messages
-from hybridlab.core.law import Flow
 from hybridlab.core.play import LARGE, play
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline

@@ -4,8 +4,8 @@ from collections import Counter
 
 import numpy as np
 
+from hybridlab.core.flow import Flow
 from hybridlab.core.lanes import lanes, messages
-from hybridlab.core.law import Flow
 from hybridlab.core.schedule import Schedule
 from hybridlab.schedules.lower import lower
 

@@ -9,7 +9,7 @@ nobody can hang, even if every send and receive blocks.
 import numpy as np
 
 from hybridlab.core.action import CODE
-from hybridlab.core.law import Flow
+from hybridlab.core.flow import Flow
 from hybridlab.core.play import play
 from hybridlab.core.schedule import COLUMNS, Schedule
 

@@ -7,8 +7,8 @@ communicator of a GPU library; the first message in a rank's queue holds up all 
 
 from collections import deque
 
+from hybridlab.core.flow import Flow
 from hybridlab.core.lanes import RECEIVE, SEND, lanes, messages
-from hybridlab.core.law import Flow
 from hybridlab.core.play import Stuck, play
 from hybridlab.core.schedule import Schedule
 from hybridlab.schedules.validate import Invalid

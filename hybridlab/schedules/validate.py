@@ -7,7 +7,7 @@ taken value is made; every goal is reached; and play reaches the end.
 import numpy as np
 
 from hybridlab.core.action import CODE, WITHOUT_MICROBATCH
-from hybridlab.core.law import Flow
+from hybridlab.core.flow import Flow
 from hybridlab.core.play import play
 from hybridlab.core.schedule import Schedule
 
