@@ -227,17 +227,16 @@ class Flow:
         meeting, numbers, self._attendance = np.full(self.actions, -1), {}, []
         for part in self.parts_of_kind.get("REDUCE_GRAD", []):
             copies = self.copies(self.stage[part])
-            ranks = {self.schedule.place[copy] for copy in copies}
-            if len(ranks) > 1:
+            if len({self.schedule.place[copy] for copy in copies}) > 1:
                 key = (copies[0], int(self.version[part]))
                 if key not in numbers:
                     numbers[key] = len(numbers)
-                    self._attendance.append(len(ranks))
+                    self._attendance.append(len(copies))
                 meeting[self.action_of[part]] = numbers[key]
         return meeting
 
     def attendance(self, meeting: int) -> int:
-        """How many ranks a meeting waits for."""
+        """How many actions a meeting waits for: one for each copy of the stage."""
         return self._attendance[meeting]
 
     @property
