@@ -57,7 +57,7 @@ test: $(READY)  ## every test: style, fast, processes, notebooks
 	@echo "== 2 of 4: fast tests, long tests and doctests"
 	$(PYTEST) --long -m "$(FAST)"
 	@echo "== 3 of 4: tests that start processes"
-	$(PYTEST) -m "not ($(FAST))" tests
+	$(PYTEST) --long -m "not ($(FAST))" tests
 	@echo "== 4 of 4: every cell of every notebook, against its stored output"
 	$(if $(NOTEBOOKS),$(NBVAL) $(NOTEBOOKS),@echo "notebooks/ holds no notebook yet; parts 1 to 3 passed")
 

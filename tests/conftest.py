@@ -1,7 +1,5 @@
 """Long tests run when asked for: `pytest --long`, as `make test` does."""
 
-import pytest
-
 
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run the tests marked long too")
@@ -9,6 +7,6 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--long"):
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(pytest.mark.skip(reason="many cases: run with --long"))
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)

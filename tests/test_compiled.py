@@ -14,6 +14,8 @@ from hybridlab.core import play as playing
 from hybridlab.core.flow import Flow
 from hybridlab.schedules.registry import GENERATORS
 
+pytestmark = pytest.mark.long  # many cases
+
 pytest.importorskip("numba", reason="numba (the extra `fast`) is not installed: the plain simulator runs alone")
 
 NAMES = list(GENERATORS)

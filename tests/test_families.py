@@ -8,6 +8,8 @@ import hybridlab as hl
 from hybridlab.core.play import Stuck
 from hybridlab.schedules.validate import Invalid
 
+pytestmark = pytest.mark.long  # many cases
+
 EQUAL = hl.Costs()  # F = I = W = 1, so B = 2
 THIRDS = hl.Costs(F=2, I=2, W=1)
 

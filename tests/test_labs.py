@@ -6,6 +6,8 @@ import hybridlab as hl
 from hybridlab import labs
 from hybridlab.labs.tasks import LAYER_TIMES, TASKS
 
+pytestmark = pytest.mark.long  # many cases
+
 FAMILIES = ("start", "tour", "naive")
 NAIVE_ORDER = "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1"
 GPIPE_ORDER = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1"

@@ -7,6 +7,8 @@ import pytest
 import hybridlab as hl
 from hybridlab.predict.live import Bytes, peak_bytes
 
+pytestmark = pytest.mark.long  # many cases
+
 SYNCHRONOUS = [name for name in hl.schedules() if not name.startswith("pipedream")]
 
 

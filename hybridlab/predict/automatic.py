@@ -38,7 +38,7 @@ HABITS = [
     for patience in (0, 1)
     for warm_up in (lambda behind, away: behind, lambda behind, away: 2 * behind, lambda behind, away: away)
 ]
-POLISH = 600_000  # actions replayed in search of something better: under half a second
+POLISH = 400_000  # actions replayed in search of something better: about a third of a second
 
 
 def automatic(
