@@ -39,6 +39,7 @@ HABITS = [
     for warm_up in (lambda behind, away: behind, lambda behind, away: 2 * behind, lambda behind, away: away)
 ]
 POLISH = 400_000  # actions replayed in search of something better: about a third of a second
+FEWEST = 100  # swaps; so few, in a schedule so large that no more are afforded, find nothing
 
 
 def automatic(
@@ -83,6 +84,7 @@ def _polished(schedule: Schedule, costs: Costs, fits) -> Schedule:
     programs = [list(range(a, b)) for a, b in replay.bounds]
     kinds = [schedule.action(row).kind for row in range(len(schedule.rows))]
     best, left, improved = replay.spans(programs), POLISH // max(len(kinds), 1), True
+    left = left if left >= FEWEST else 0
     while improved and left > 0:
         improved = False
         for program in programs:
