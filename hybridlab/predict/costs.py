@@ -34,7 +34,7 @@ class Costs:
     """
 
     F: float | tuple = 1
-    I: float | tuple = 1  # noqa: E741  the field's own letter
+    I: float | tuple = 1
     W: float | tuple = 1
     B: float | tuple | None = None
     fused: float | tuple | None = None

@@ -73,7 +73,7 @@ class Explorer(anywidget.AnyWidget):
     microbatches = traitlets.Int().tag(sync=True)
     latency = traitlets.Float().tag(sync=True)
     ratio = traitlets.Float().tag(sync=True)
-    F, I, W = traitlets.Float(), traitlets.Float(), traitlets.Float()  # noqa: E741
+    F, I, W = traitlets.Float(), traitlets.Float(), traitlets.Float()
     choices = traitlets.List().tag(sync=True)
     sliders = traitlets.List().tag(sync=True)
     style_data = traitlets.Dict().tag(sync=True)
@@ -132,7 +132,7 @@ def _refuse_too_much(chosen):
             raise ValueError(f"{name}={number} is more than the explorer shows: give {most} at most, or use hl.draw")
 
 
-def _timeline(schedule, ranks, microbatches, F, I, W, latency):  # noqa: E741
+def _timeline(schedule, ranks, microbatches, F, I, W, latency):
     """The predicted timeline; where messages take time they are written out, so that they are seen."""
     plan = make(schedule, ranks=ranks, microbatches=microbatches)
     return simulate(lower(plan) if latency else plan, Costs(F=F, I=I, W=W, latency=latency))
