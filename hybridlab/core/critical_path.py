@@ -1,57 +1,60 @@
-"""The critical path: which chain of actions decides how long a step takes."""
+"""The critical path: which chain of actions decides how long a step takes, and what every action waited for last."""
 
 import numpy as np
 
 from hybridlab.core.flow import Flow
-from hybridlab.core.lanes import COMPUTE, RECEIVE, SEND, messages
+from hybridlab.core.lanes import COMPUTE, messages
 
 
-def critical_path(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> list[int]:
-    """The chain as action numbers, first to last; from the last end back, always to what was waited for last.
+def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
+    """The critical path as action numbers, first to last: from the last end back, always to what was waited for.
 
-    lane, begin, end  one entry per action; a message stands in the chain once, as its SEND
+    cause  as `waited_for` gives it; a message stands in the chain once, as its SEND
     """
-    waited_for = _WaitedFor(flow, lane)
-    path, seen = [], set()
-    action = int(np.argmax(end)) if len(end) else -1
-    while action >= 0:
-        seen.add(action)
-        if lane[action] == RECEIVE:
-            action = int(flow.maker[flow.takes[action][0]])
-        path.append(action)
-        over = [cause for cause in waited_for(action) if end[cause] <= begin[action] and cause not in seen]
-        action = max(over, key=lambda cause: (end[cause], cause), default=-1)
-    return path[::-1]
+    found, action = [], int(np.argmax(end)) if len(end) else -1
+    while action >= 0 and len(found) < len(cause):
+        found.append(action)
+        action = int(cause[action])
+    return found[::-1]
 
 
-class _WaitedFor:
-    """Everything whose end could have held an action back: makers, its rank, a message's link and peer."""
+def waited_for(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """For every action the one that it waited for last: of all that could have held it back, the last to end.
 
-    def __init__(self, flow, lane):
-        self.flow, self.lane = flow, lane
-        sends, receives = (column.tolist() for column in messages(flow, lane))
-        self.receive_of = dict(zip(sends, receives))
-        self.computed_before = self._computed_before()
-        self.sent_before = self._sent_before()
+    These are the makers of what it takes and the action before it on its rank; for a message, also the one before it on
+    its link and what its receiver did before. A received message answers as its SEND. -1: nothing held it back.
 
-    def __call__(self, action: int) -> list[int]:
-        causes = {int(self.flow.maker[value]) for value in self.flow.takes[action]} | {self.computed_before[action]}
-        if self.lane[action] == SEND:
-            causes |= {self.computed_before[self.receive_of[action]], self.sent_before[action]}
-        return [cause for cause in causes if cause >= 0]
+    lane, begin, end  one entry per action
+    """
+    own = np.arange(flow.actions)
+    sends, receives = messages(flow, lane)
+    before = _computed_before(flow, lane)
+    links = _sent_before(flow, sends, receives)
+    held = np.concatenate([flow.takes.owners, own, sends, sends])
+    cause = np.concatenate([flow.maker[flow.takes.values], before, before[receives], links])
+    could = (cause >= 0) & (end[cause] <= begin[held]) & (cause != held)
+    held, cause = held[could], cause[could]
+    order = np.lexsort((cause, end[cause], held))
+    last = np.full(flow.actions, -1)
+    last[held[order]] = cause[order]  # the last of each stays
+    last[receives] = last[sends]
+    send_of = own.copy()
+    send_of[receives] = sends
+    return np.where(last >= 0, send_of[last], -1)
 
-    def _computed_before(self):
-        """For every action, the compute action before it in its rank's program; -1 where there is none."""
-        before = np.where(self.lane == COMPUTE, np.arange(self.flow.actions), -1)
-        for a, b in zip(self.flow.program, self.flow.program[1:]):
-            before[a:b] = np.concatenate([[-1], np.maximum.accumulate(before[a:b])])[: b - a]
-        return before.tolist()
 
-    def _sent_before(self):
-        """For every SEND, the one before it over the same link."""
-        last, before = {}, {}
-        for send, receive in sorted(self.receive_of.items()):
-            link = (self.flow.rank[send], self.flow.rank[receive])
-            before[send] = last.get(link, -1)
-            last[link] = send
-        return before
+def _computed_before(flow, lane):
+    """For every action the compute action before it in its rank's program; -1 where there is none."""
+    number = np.where(lane == COMPUTE, np.arange(flow.actions), -1)
+    before = np.concatenate([[-1], np.maximum.accumulate(number)[:-1]]) if flow.actions else number
+    return np.where(before >= flow.program[flow.rank], before, -1)
+
+
+def _sent_before(flow, sends, receives):
+    """For every SEND the one before it over the same link; -1 where it is the first."""
+    link = flow.rank[sends] * flow.schedule.ranks + flow.rank[receives]
+    order = np.lexsort((sends, link))
+    before = np.full(len(sends), -1)
+    follows = np.flatnonzero(np.diff(link[order]) == 0) + 1
+    before[order[follows]] = sends[order[follows - 1]]
+    return before

@@ -53,7 +53,7 @@ class Flow:
     def _lay_out_values(self):
         """Give every possible value a number: one block of numbers per name, addressed by mixed radix."""
         s = self.schedule
-        self.edges = np.array([(i, i + 1) for i in range(s.stages)] + list(s.skips))
+        self.edges = np.array(s.edges)
         versions = 2 + int(max(self.version.max(initial=0), self._updates.max(initial=0)))
         copies = 2 + 2 * len(self.parts_of_kind.get("UNSHARD", ()))
         edge = (len(self.edges), 3, len(s.replica_of))
@@ -300,6 +300,11 @@ class Flow:
         """The edge on which a travelling value (an activation or a gradient) lives; also for arrays of values."""
         edges, sides, microbatches = self.shape["activation"]
         return value // (sides * microbatches) % edges
+
+    def unsent(self, value):
+        """The number that a travelling value has where the same program's messages are not written out."""
+        _, sides, microbatches = self.shape["activation"]
+        return value - value // microbatches % sides * microbatches
 
     def on_every_edge(self, numbers) -> np.ndarray:
         """One number per edge → one for each travelling value of one name, in their order."""

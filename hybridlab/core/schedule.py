@@ -10,9 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from hybridlab.core.action import CODE, COMPUTE, KINDS, MESSAGES, Action
+from hybridlab.core.action import CODE, COLLECTIVES, COMPUTE, KINDS, MESSAGES, Action
 
 COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")
+BESIDE = (*MESSAGES, *COLLECTIVES)  # kinds that run beside a rank's compute actions
 Place = dict[tuple[int, int], int]
 
 
@@ -145,8 +146,13 @@ class Schedule:
 
     @cached_property
     def computing(self) -> tuple[tuple[Action, ...], ...]:
-        """The programs without their messages: the same for a schedule and its lowered form."""
-        return tuple(tuple(a for a in program if a.kind not in MESSAGES) for program in self.program)
+        """The programs without messages and joint sums: the same for a schedule and its lowered form."""
+        return tuple(tuple(a for a in program if a.kind not in BESIDE) for program in self.program)
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """The edges (from stage, to stage) of the stage graph: the chain, its last leading behind the model; skips."""
+        return tuple((i, i + 1) for i in range(self.stages)) + self.skips
 
     def action(self, row: int) -> Action:
         """The action in one row (one half of it, where two are fused)."""

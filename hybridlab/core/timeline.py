@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hybridlab.core.action import Action
-from hybridlab.core.critical_path import critical_path
+from hybridlab.core.critical_path import chain, waited_for
 from hybridlab.core.flow import Flow
+from hybridlab.core.gap import causes, longest
 from hybridlab.core.lanes import LANES
 from hybridlab.core.schedule import Schedule
 
@@ -143,8 +144,18 @@ class Timeline:
 
         A message stands in it once, as its SEND.
         """
-        step = self.typical
-        return [self.span(step, a) for a in critical_path(self.flow, self.lane, self.begin[step], self.end[step])]
+        return [self.span(self.typical, action) for action in chain(self.waited_for, self.end[self.typical])]
+
+    @cached_property
+    def waited_for(self) -> np.ndarray:
+        """For every action of the typical step the action that it waited for last; -1: nothing held it back.
+
+        >>> from hybridlab.predict.simulate import simulate
+        >>> from hybridlab.schedules.registry import schedule
+        >>> simulate(schedule("gpipe", ranks=2, microbatches=1)).waited_for.tolist()  # 0F0 0B0 1F0 1B0
+        [-1, 3, 0, 2]
+        """
+        return waited_for(self.flow, self.lane, self.begin[self.typical], self.end[self.typical])
 
     def span(self, step: int, action: int) -> Span:
         """Action number `action` of one step, as a `Span`."""
@@ -161,20 +172,27 @@ class Timeline:
     def gap(self, real: "Timeline") -> dict[str, float]:
         """How a measured run of the same schedule differs from this prediction (measured minus predicted).
 
-        length         in seconds;  length_ratio  measured over predicted
-        compute        mean busy time of a rank, in seconds
-        waiting        mean time of a rank outside its compute actions, in seconds
+        length, length_ratio  in seconds; measured over predicted
+        compute, imbalance, jitter, sending, waiting  causes of the difference in length, which add up to it; what
+                              each one means: see `hybridlab.core.gap`
         bubble_fraction, bubble_overhead, bubble_span  differences of the three bubbles
         """
         if real.schedule.computing != self.schedule.computing:
             raise ValueError(
                 f"{real.schedule.name} and {self.schedule.name} are different programs: compare runs of one"
             )
-        busy = (sum(real.busy) - sum(self.busy)) / self.schedule.ranks
-        length = real.length - self.length
         ratio = {"length_ratio": real.length / self.length} if self.length else {}
         bubbles = {name: getattr(real, name) - getattr(self, name) for name in BUBBLES}
-        return {"length": length, **ratio, "compute": busy, "waiting": length - busy, **bubbles}
+        return {"length": real.length - self.length, **ratio, **causes(self, real), **bubbles}
+
+    @property
+    def efficiency(self) -> float:
+        """The share of a measured length that the program's longest path explains, with the times of this very run.
+
+        1 for a prediction without messages; what is missing to 1 are messages and waiting that the program does not ask
+        for.
+        """
+        return longest(self) / self.length if self.length else 1.0
 
     @property
     def summary(self) -> str:

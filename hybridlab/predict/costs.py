@@ -116,16 +116,15 @@ class Costs:
         """
         if real.origin.get("kind") != "measured":
             raise ValueError("these costs were not measured: give the timeline of a real run, as hl.run returns it")
-        seconds = (real.end - real.begin) * real.tick
-        rows, costs = real.schedule.rows[real.flow.first_row], {}
+        seconds, flow = (real.end - real.begin) * real.tick, real.flow
+        rows, costs = real.schedule.rows[flow.first_row], {}
+        fused = np.diff([*flow.first_row, len(flow.kind)]) > 1
         names = {kind: kind for kind in "FBIW"}
         names |= {"R": "recompute", "OPT": "optimizer", "REDUCE_GRAD": "reduce", "UNSHARD": "gather"}
-        for kind, name in names.items():
-            if (rows[:, 0] == CODE[kind]).any():
-                costs[name] = tuple(
-                    float(np.median(seconds[:, (rows[:, 0] == CODE[kind]) & (rows[:, 1] == stage)]))
-                    for stage in range(real.schedule.stages)
-                )
+        picks = {name: (rows[:, 0] == CODE[kind]) & ~fused for kind, name in names.items()} | {"fused": fused}
+        for name, pick in picks.items():
+            if pick.any():
+                costs[name] = _medians(seconds, pick, rows[:, 1], real.schedule.stages)
         return cls(**costs, unit=real.unit, latency=real.origin.get("latency", 0.0), post=real.origin.get("post", 0.0))
 
     def __repr__(self):
@@ -135,3 +134,10 @@ class Costs:
 
 def _at(cost, stage):
     return cost[stage] if isinstance(cost, tuple | list | np.ndarray) else cost
+
+
+def _medians(seconds, pick, stage_of, stages) -> tuple[float, ...]:
+    """The median time of the picked actions, stage by stage; where a stage has none, that of all of them."""
+    every = float(np.median(seconds[:, pick]))
+    own = (seconds[:, pick & (stage_of == stage)] for stage in range(stages))
+    return tuple(float(np.median(some)) if some.size else every for some in own)

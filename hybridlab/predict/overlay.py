@@ -6,8 +6,8 @@ from hybridlab.predict.simulate import simulate
 
 
 def predicted_for(real: Timeline) -> Timeline:
-    """The same program at the costs and the latency measured in the run itself, messages handed over as gloo does.
+    """The same program at the costs and the latency measured in the run itself, messages as they went there.
 
     raises  ValueError when the timeline is not a measured one
     """
-    return simulate(real.schedule, Costs.measured(real), rendezvous=True)
+    return simulate(real.schedule, Costs.measured(real), rendezvous=real.origin.get("rendezvous", True))

@@ -7,6 +7,8 @@ from pathlib import Path
 TABLES = Path(__file__).parent / "tables"
 SOURCES = {
     "zero_bubble_tables": "Qi et al. 2023, arXiv:2401.10241, appendix: measured durations, and rates of Table 5",
+    "torchgpipe_amoebanet_speed": "torchgpipe's benchmark page, AmoebaNet-D (18, 256) on Tesla P40s; the last column: "
+    "Huang et al. 2019, arXiv:1811.06965, table 2",
 }
 
 

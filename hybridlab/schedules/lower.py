@@ -47,6 +47,29 @@ def lower(schedule: Schedule) -> Schedule:
     return schedule.with_programs(np.split(rows, starts), fused=fused)
 
 
+def posted_ahead(schedule: Schedule, depth: int) -> Schedule:
+    """A lowered schedule with receives posted earlier: the k-th of each rank where its (k - depth)-th stood.
+
+    An early receive holds its buffer for longer, and lets a rendezvous message go as soon as it is sent. No rank may
+    block in a receive any more: it waits for a message where it needs it, as `modes.pipeline` does.
+
+    >>> print(posted_ahead(lower(Schedule.from_csv("0F0,0B0\\n1F0,1B0")), depth=1))
+    rank 0: 0RECV_B0 0F0 0SEND_F0 0B0
+    rank 1: 1RECV_F0 1F0 1B0 1SEND_B0
+    """
+    return schedule.with_programs([_ahead(program, depth) for program in schedule.program]) if depth else schedule
+
+
+def _ahead(program, depth):
+    receives = [action for action in program if action.kind.startswith("RECV")]
+    later = iter(receives[depth:])
+    moved = receives[:depth]
+    for action in program:
+        one = next(later, None) if action.kind.startswith("RECV") else action
+        moved += [one] if one else []
+    return moved
+
+
 def _crossing(schedule, flow):
     """Yield (rows, edges, stages): which rows make something for another rank, on which edge, for which stage."""
     place = _place(schedule)

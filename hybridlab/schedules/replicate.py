@@ -29,7 +29,7 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
         shift = np.array([0, 0, d * m, d * replicas, 0, 0])
         for r in range(pipeline):
             rows = schedule.rows[schedule.starts[r] : schedule.starts[r + 1]]
-            stages = [home for home, rank in schedule.place.items() if rank == r]
+            stages = sorted(home for home, rank in schedule.place.items() if rank == r)  # all ranks sum in one order
             reduce = [actions("REDUCE_GRAD", stage, replica=d * replicas + replica) for stage, replica in stages]
             rank = mesh.rank(**{axis: {"dp": d, "pp": r}[axis] for axis in mesh.axes})
             pairs = np.array(schedule.fused, dtype=np.int64) - schedule.starts[r]
