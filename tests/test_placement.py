@@ -26,6 +26,45 @@ def test_ranks_share_gpus_in_turn_and_say_that_times_are_not_speed_ups():
     assert "not speed-ups" in str(plan) and "5 ranks share 2 GPUs" in str(plan)
 
 
+@pytest.mark.parametrize("gpus, backend", [(2, "gloo"), (1, "nccl"), (1, "gloo"), (0, "gloo")])
+def test_the_backend_can_be_chosen(gpus, backend):
+    plan = placement(2, gpus=gpus, backend=backend)
+    assert plan.backend == backend and plan.shared == (gpus == 1)
+    assert "as asked" in str(plan) or (gpus, backend) in ((1, "gloo"), (0, "gloo"))
+
+
+def test_gpus_that_are_there_need_not_be_used():
+    assert placement(3, gpus=0).devices == ("cpu",) * 3
+
+
+@pytest.mark.parametrize("gpus, backend", [(0, None), (1, None), (1, "nccl"), (2, None)])
+def test_nothing_listens_beyond_this_machine(gpus, backend):
+    plan = placement(2, gpus=gpus, backend=backend)
+    variables = plan.environment(0)
+    assert variables["GLOO_SOCKET_IFNAME"] == module.LOOPBACK
+    if plan.backend == "nccl":  # its own service for questions would listen too
+        assert (variables["NCCL_SOCKET_IFNAME"], variables["NCCL_RAS_ENABLE"]) == (module.LOOPBACK, "0")
+
+
+def test_nccl_on_a_shared_gpu_takes_every_rank_for_a_host():
+    plan = placement(4, gpus=2, backend="nccl")
+    assert len({plan.environment(r)["NCCL_HOSTID"] for r in range(4)}) == 4
+    assert plan.environment(0)["NCCL_NET"] == "Socket"
+    assert "NCCL_HOSTID" not in placement(2, gpus=2).environment(0)
+    assert "NCCL_HOSTID" not in placement(2, gpus=1).environment(0)
+
+
+def test_nccl_has_gloo_beside_it():
+    assert placement(2, gpus=2).backends == "cpu:gloo,cuda:nccl"
+    assert placement(2, gpus=1).backends == placement(2, gpus=0).backends == "gloo"
+
+
+@pytest.mark.parametrize("backend, sentence", [("nccl", "there is none here"), ("mpi", "choose gloo or nccl")])
+def test_impossible_backends_are_refused(backend, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        placement(2, gpus=0, backend=backend)
+
+
 @pytest.mark.parametrize("gpus", [0, 1, 4])
 def test_a_placement_prints_as_one_sentence(gpus):
     plan = placement(4, gpus=gpus)

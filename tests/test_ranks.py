@@ -20,9 +20,10 @@ import pytest
 import torch
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.world.comm import Ledger
+from hybridlab.world.faults import Fault, failure
+from hybridlab.world.groups import Group
 from hybridlab.world.launch import RankError, ranks
-from hybridlab.world.supervise import Fault, failure
+from hybridlab.world.ledger import Ledger
 
 pytestmark = pytest.mark.ranks
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest to run what is written here
@@ -233,9 +234,9 @@ def test_a_victim_is_not_blamed_though_it_speaks_first():
     victim = Fault(0, "RuntimeError", "Connection closed by peer [127.0.0.1]:1234", (line,), at=1.0, died=False)
     aborted = Fault(1, "SIGABRT", "", (), at=1.5, died=True)
     culprit = Fault(2, "KeyError", "'w'", (line,), at=2.0, died=False)
-    assert failure([victim, aborted, culprit], 4, print).rank == 2
-    assert failure([victim, aborted], 4, print).rank == 1
-    assert failure([victim], 4, print).where == "step.py:7"
+    assert failure([victim, aborted, culprit], 4, print, {}).rank == 2
+    assert failure([victim, aborted], 4, print, {}).rank == 1
+    assert failure([victim], 4, print, {}).where == "step.py:7"
 
 
 def test_results_of_a_foreign_type_are_refused(four):
@@ -256,23 +257,24 @@ def test_arguments_that_cannot_be_sent_are_refused_before_the_ranks_hear_of_them
     assert pids_of(four) == before
 
 
-def test_a_hang_ends_with_the_timeout_and_names_the_places():
+def test_a_run_without_a_sign_ends_with_the_timeout_and_names_the_places():
     def hang(comm):
+        comm.open((0, 1, 2))
         if comm.rank == 1:
             while True:
                 pass
         if comm.rank != 3:
-            comm.all_reduce(torch.ones(2))
+            comm.all_reduce(torch.ones(2), (0, 1, 2))
 
     first = hang.__code__.co_firstlineno
-    with ranks(4, timeout=0.5) as pool:
+    with ranks(4, timeout=0.5) as pool:  # less than hang_s, which would say more
         pids_of(pool)
         begin = time.monotonic()
         with pytest.raises(RankError) as caught:
             pool.run(hang)
         assert 0.5 < time.monotonic() - begin < 3
         assert caught.value.kind == "timeout" and caught.value.rank == 0
-        assert f"ranks 0, 2 waiting in all_reduce at test_ranks.py:{first + 5}; rank 1 in hang" in str(caught.value)
+        assert f"ranks 0, 2 waiting in all_reduce at test_ranks.py:{first + 6}; rank 1 in hang" in str(caught.value)
         assert "rank 3" not in str(caught.value)
         assert pool.run(lambda comm: comm.rank) == [0, 1, 2, 3]
 
@@ -720,17 +722,17 @@ def test_every_run_starts_with_an_empty_ledger(four):
 
 def test_an_operation_that_never_ends_stays_open_in_the_ledger():
     ledger = Ledger(Mesh(dp=2))
-    row = ledger.begin("all_reduce", "dp", 2, 8)
+    row = ledger.begin("all_reduce", Group("dp", (0, 1), None), 8)
     assert ledger.rows()[row]["end_ns"] == 0 and ledger.total("all_reduce", "dp") == (1, 8)
     ledger.end(row)
     assert ledger.end_ns[row] >= ledger.begin_ns[row]
 
 
 def test_writing_the_ledger_takes_microseconds():
-    ledger, batches = Ledger(Mesh(dp=2)), []
+    ledger, group, batches = Ledger(Mesh(dp=2)), Group("dp", (0, 1), None), []
     for _ in range(20):
         begin = time.perf_counter()
         for _ in range(500):
-            ledger.end(ledger.begin("all_reduce", "dp", 2, 8))
+            ledger.end(ledger.begin("all_reduce", group, 8))
         batches.append((time.perf_counter() - begin) / 500)
     assert min(batches) < 10e-6

@@ -1,6 +1,6 @@
 """A placement: which backend carries messages and which device each rank computes on, with the reason in a sentence.
 
-Pure, so every case can be tested on any machine; only `gpus=None` looks at this one.
+Pure, so every case can be tested on any machine; only `gpus=None` looks at this one. What it says is done by `meet`.
 """
 
 import functools
@@ -11,6 +11,20 @@ from dataclasses import dataclass
 
 DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL2's
 COUNT = "import torch; print(torch.cuda.device_count())"
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+NOT_SPEED_UPS = "times measured here are not speed-ups"
+
+# NCCL refuses two ranks of one host on one GPU. Where each rank claims a host of its own it takes them for a cluster
+# and talks through sockets; what looks for faster ways between "hosts" is switched off. Read from NCCL's source (2.27
+# to 2.30: init.cc, utils.cc, mnnvl.cc); not yet run by us on a GPU.
+HOSTS_OF_THEIR_OWN = {
+    "NCCL_NET": "Socket",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_MNNVL_ENABLE": "0",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_CUMEM_ENABLE": "0",
+    "NCCL_MAX_NCHANNELS": "2",
+}
 
 
 @dataclass(frozen=True)
@@ -25,11 +39,33 @@ class Placement:
     def __str__(self):
         return self.sentence
 
+    @property
+    def backends(self) -> str:
+        """What torch is asked for. NCCL has gloo beside it, which carries what lies in host memory, and barriers."""
+        return "cpu:gloo,cuda:nccl" if self.backend == "nccl" else "gloo"
 
-def placement(ranks: int, gpus: int | None = None) -> Placement:
+    def environment(self, rank: int) -> dict[str, str]:
+        """The variables that this rank must see before it meets the others; nothing listens beyond this machine.
+
+        >>> placement(2, gpus=1, backend="nccl").environment(1)["NCCL_HOSTID"]
+        'hybridlab-rank-1'
+        """
+        variables = {"GLOO_SOCKET_IFNAME": LOOPBACK}
+        if self.backend == "nccl":
+            variables |= {"NCCL_SOCKET_IFNAME": LOOPBACK, "NCCL_RAS_ENABLE": "0"}
+            if self.shared:
+                variables |= HOSTS_OF_THEIR_OWN | {"NCCL_HOSTID": f"hybridlab-rank-{rank}"}
+        return variables
+
+
+def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -> Placement:
     """Where `ranks` ranks run on a machine with `gpus` GPUs; None counts those that torch can use here.
 
-    raises  ValueError when `ranks` is less than 1 or `gpus` less than 0
+    gpus     0 keeps all ranks on the CPU
+    backend  None chooses; "gloo" goes through host memory; "nccl" may also be asked for where ranks share a GPU (slow:
+             a demonstration of the cluster's code path)
+
+    raises  ValueError when `ranks` is less than 1, `gpus` less than 0, or the backend unknown or impossible
 
     >>> placement(4, gpus=1).devices
     ('cuda:0', 'cuda:0', 'cuda:0', 'cuda:0')
@@ -41,19 +77,31 @@ def placement(ranks: int, gpus: int | None = None) -> Placement:
     gpus = count_gpus() if gpus is None else gpus
     if gpus < 0:
         raise ValueError(f"a machine cannot have {gpus} GPUs: give 0 or more")
+    if backend not in (None, "gloo", "nccl"):
+        raise ValueError(f"there is no backend {backend!r}: choose gloo or nccl, or leave it out")
     if gpus == 0:
-        each = ", one thread each" if ranks > 1 else ", one thread"
-        sentence = f"{_count(ranks, 'rank')} on the CPU: gloo over loopback{each}."
-        return Placement("gloo", ("cpu",) * ranks, False, sentence)
+        return _on_the_cpu(ranks, backend)
+    shared = gpus < ranks
     devices = tuple(f"cuda:{r % gpus}" for r in range(ranks))
-    if gpus >= ranks:
-        sentence = f"{_count(ranks, 'rank')} on {_count(ranks, 'GPU')}: one GPU each, so NCCL."
-        return Placement("nccl", devices, False, sentence)
-    sentence = (
-        f"{_count(ranks, 'rank')} share {_count(gpus, 'GPU')}: gloo through host memory, because NCCL refuses "
-        "two ranks on one GPU; times measured here are not speed-ups."
-    )
-    return Placement("gloo", devices, True, sentence)
+    where = f"{_count(ranks, 'rank')} {'share' if shared else 'on'} {_count(gpus, 'GPU')}"
+    backend = backend or ("gloo" if shared else "nccl")
+    return Placement(backend, devices, shared, f"{where}: {WHY[backend, shared]}.")
+
+
+WHY = {  # (backend, shared)
+    ("nccl", False): "one GPU each, so NCCL",
+    ("gloo", False): "one GPU each, but gloo through host memory, as asked",
+    ("gloo", True): f"gloo through host memory, because NCCL refuses two ranks on one GPU; {NOT_SPEED_UPS}",
+    ("nccl", True): f"NCCL through sockets, each rank posing as a host of its own, as asked; {NOT_SPEED_UPS}",
+}
+
+
+def _on_the_cpu(ranks, backend):
+    if backend == "nccl":
+        raise ValueError("NCCL moves what lies on GPUs, and there is none here: leave backend out, or say gloo")
+    each = ", one thread each" if ranks > 1 else ", one thread"
+    sentence = f"{_count(ranks, 'rank')} on the CPU: gloo over loopback{each}."
+    return Placement("gloo", ("cpu",) * ranks, False, sentence)
 
 
 @functools.cache

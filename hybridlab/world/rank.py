@@ -6,7 +6,6 @@ Read `zygote` before and `comm` after. What goes home goes as frames: "ready", "
 
 import ctypes
 import faulthandler
-import io
 import os
 import select
 import signal
@@ -22,64 +21,31 @@ import torch.distributed as dist
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world import frames
-from hybridlab.world.comm import Comm, Ledger
+from hybridlab.world.comm import Comm
+from hybridlab.world.home import Home, settle_in
+from hybridlab.world.journal import Pen
+from hybridlab.world.ledger import Ledger
+from hybridlab.world.meet import meet
+from hybridlab.world.placement import Placement
 
 PR_SET_PDEATHSIG = 1
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-LONGEST = timedelta(days=30)
-
-
-class Home:
-    """The way home to the kernel: one frame at a time, whichever thread of the rank speaks."""
-
-    def __init__(self, sock: socket.socket):
-        self._sock = sock
-        self._turn = threading.Lock()
-
-    def send(self, kind, tree=None, buffers=()):
-        """Write one frame."""
-        with self._turn:
-            frames.send(self._sock, kind, tree, buffers)
-
-    def event(self, event: dict):
-        """Send a live event; its values are those that may be returned."""
-        self.send("event", *frames.encode(event))
-
-
-class Lines(io.TextIOBase):
-    """A text stream that goes home line by line, as "output" frames [stream name, line]."""
-
-    def __init__(self, name: str, home: Home):
-        self._name, self._home, self._rest = name, home, ""
-
-    def writable(self):
-        return True
-
-    def write(self, text):
-        """Send every line that is complete now; the rest waits for its end."""
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self._home.send("output", [self._name, line])
-        return len(text)
-
-    def finish(self):
-        """Send a last line that has no end."""
-        if self._rest:
-            self.write("\n")
+BEAT_SECONDS = 0.2
 
 
 def live(sock: socket.socket, parent: int):
     """Be a rank until the kernel closes the other side of `sock`; `parent` is the zygote's pid."""
     _detach(parent)
-    threading.Thread(target=_leave_with, args=(sock,), daemon=True).start()
     home, inbox = Home(sock), frames.Inbox(sock)
     try:
         hello = inbox.poll().tree
-        sys.stdout, sys.stderr = Lines("stdout", home), Lines("stderr", home)
-        comm = _join(hello, home)
+        hello["folder"] = os.fsencode(hello["folder"]).decode()  # whatever locale the kernel read it in
+        pen = Pen(os.path.join(hello["folder"], "journal"), hello["rank"])
+        threading.Thread(target=_beat, args=(sock, pen), daemon=True).start()
+        settle_in(home)
+        comm = _join(hello, home, pen)
         home.send("ready", os.getpid())
         while True:
-            _serve(inbox.poll(), comm, home)
+            _serve(inbox.poll(), comm, home, pen)
     except (EOFError, ConnectionError):
         os._exit(0)
     except Exception as error:
@@ -97,37 +63,44 @@ def _detach(parent: int):
         os._exit(1)
 
 
-def _leave_with(sock: socket.socket):
-    """Wait for the kernel to close its side, then end this rank, whatever it is doing."""
+def _beat(sock: socket.socket, pen: Pen):
+    """Show that Python runs, until the kernel closes its side; then end this rank, whatever it is doing."""
     closed = select.poll()
     closed.register(sock, 0)  # no events asked for: a hang-up is always told
-    closed.poll()
+    while not closed.poll(BEAT_SECONDS * 1000):
+        pen.beat()
     os._exit(0)
 
 
-def _join(hello: dict, home: Home) -> Comm:
+def _join(hello: dict, home: Home, pen: Pen) -> Comm:
     """Take over the driver's surroundings, then meet the other ranks and open the groups."""
     os.environ.clear()
-    os.environ.update(hello["environ"], GLOO_SOCKET_IFNAME=LOOPBACK)
+    placed = Placement(**hello["placed"])
+    os.environ.update(hello["environ"], **placed.environment(hello["rank"]))
     os.chdir(hello["cwd"])
     sys.path[:] = hello["path"]
-    stack = open(os.path.join(hello["folder"], f"stack-{hello['rank']}"), "w")  # open for life
+    stack = open(os.path.join(hello["folder"], f"stack-{hello['rank']}"), "a")  # open for life
     faulthandler.register(signal.SIGUSR1, stack)
+    faulthandler.enable(stack)
+    os.dup2(stack.fileno(), 2)  # what C code says before it aborts: told with the fault, and not without one
     mesh = Mesh(**dict(hello["axes"]))
-    # The kernel ends a silent pool after `timeout` with a better sentence than gloo's, so gloo waits longer.
-    timeout = min(3 * timedelta(seconds=hello["timeout"]), LONGEST)
+    timeout = timedelta(seconds=hello["longest"])
     store = dist.FileStore(os.path.join(hello["folder"], "store"), mesh.size)
-    dist.init_process_group("gloo", store=store, rank=hello["rank"], world_size=mesh.size, timeout=timeout)
+    meet(placed, timeout, store=store, rank=hello["rank"], world_size=mesh.size)
     groups = [tuple(axes) for axes in hello["groups"]]
-    return Comm(mesh, hello["rank"], groups=groups, timeout=timeout, on_event=home.event)
+    comm = Comm(mesh, hello["rank"], placed=placed, groups=groups, timeout=timeout, on_event=home.event)
+    comm.ledger = Ledger(mesh, pen)
+    return comm
 
 
-def _serve(call: frames.Frame, comm: Comm, home: Home):
+def _serve(call: frames.Frame, comm: Comm, home: Home, pen: Pen):
     """Run one function and send home its result, or how it failed."""
     try:
         function, args, kwargs = cloudpickle.loads(call.buffers[0])
-        comm.ledger = Ledger(comm.mesh)
+        pen.begin_run(call.tree)
+        comm.ledger.clear()
         answer = "result", *frames.encode(function(comm, *args, **kwargs))
+        comm.ledger.close()
     except BaseException as error:  # sys.exit too: leaving before the result is a failure
         answer = "fault", _fault(error)
     sys.stdout.finish()

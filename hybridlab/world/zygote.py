@@ -6,7 +6,8 @@ Only a parent can wait for a process, so the zygote also tells how each rank end
 
 Two kinds of socket lead here, both SOCK_SEQPACKET:
   control   the kernel asks for a pool: one packet holding the pool's folder, with the pool's line and one end per rank
-  line      one per pool, which lives as long as the kernel keeps its side open; exits go back on it as [rank, code]
+  line      one per pool, which lives as long as the kernel keeps its side open; exits go back on it as
+            [rank, code, bytes of memory held]
 When the control socket closes, however the kernel ended, every rank is killed and the zygote leaves.
 """
 
@@ -30,20 +31,31 @@ from pathlib import Path
 
 from hybridlab.world.frames import MOST_RANKS
 
+RETIRE = b"retire"  # on the control: leave as soon as the last pool is gone
 IDLE_SECONDS = 0.1  # without any request, before the zygote uses the time
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 END_SECONDS = 5.0  # for the zygote to leave; it can be importing torch when it is told to
 
 
 class Handle:
-    """The kernel's hold on its zygote: started when first needed, and again when it has died."""
+    """The kernel's hold on its zygote: started when first needed, and again when it has died or the package changed.
+
+    A zygote that is out of date lives on with the ranks it has, and forks no more.
+    """
 
     def __init__(self):
         self._turn = threading.Lock()
-        self._process = self._control = None
+        self._process = self._control = self._edition = None
+        self._retired: list[tuple] = []
 
     def fork(self, folder: str, ends: list[socket.socket]):
         """Ask for a pool: its private folder, and its line and one socket per rank, each the far end of a pair."""
         with self._turn:
+            if self._process is not None and self._edition != edition():
+                with contextlib.suppress(OSError):  # it may have died
+                    self._control.send(RETIRE)
+                self._retired.append((self._process, self._control))
+                self._process = None
             if self._process is None:
                 self._start()
             request = [os.fsencode(folder)], [end.fileno() for end in ends]
@@ -55,20 +67,22 @@ class Handle:
 
     def close(self):
         """End the zygote, and with it every rank."""
-        if self._process is None:
-            return
-        self._control.close()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._process = None
+        for process, control in self._all():
+            control.close()
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._process, self._retired = None, []
 
     def forget(self):
         """In a forked child: this zygote belongs to the parent, and the next request starts another."""
-        if self._process is not None:
-            self._control.close()
+        for _, control in self._all():
+            control.close()
         self.__init__()
+
+    def _all(self) -> list[tuple]:
+        return self._retired + ([(self._process, self._control)] if self._process else [])
 
     def _start(self):
         if not importlib.util.find_spec("torch"):
@@ -76,16 +90,23 @@ class Handle:
         if self._process is not None:
             self._control.close()
             self._process.wait()
+        self._edition = edition()
         self._control, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with end:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "hybridlab.world.zygote", str(end.fileno())],
+                [sys.executable, "-X", "utf8", "-m", "hybridlab.world.zygote", str(end.fileno())],
                 cwd=Path(__file__).parents[2],  # where -m looks first; the driver's folder may hold a file torch.py
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[end.fileno()],
                 start_new_session=True,  # out of reach of Ctrl-C
             )
+
+
+def edition() -> int:
+    """A number that changes whenever a file of this package does."""
+    package = Path(__file__).parents[1]
+    return hash(tuple((str(file), file.stat().st_mtime_ns) for file in package.rglob("*.py")))
 
 
 @dataclass
@@ -106,7 +127,7 @@ class Zygote:
     def __init__(self, control: socket.socket, live):
         self.control = control
         self.live = live
-        self.warm = False
+        self.warm = self.retired = False
         self.pools: list[Pool] = []
         self.bell, self.ringer = os.pipe()  # the ringer is written to when a child ends, which wakes the loop
         self.events = selectors.DefaultSelector()
@@ -133,8 +154,11 @@ class Zygote:
     def start_pool(self):
         """Fork one rank for every end that came with the request."""
         folder, fds, *_ = socket.recv_fds(self.control, 4096, MOST_RANKS + 1)
-        if not folder:
-            self.leave()
+        if folder in (b"", RETIRE):
+            self.retired = True
+            if not folder or not self.pools:
+                self.leave()
+            return
         line, *ends = fds
         pool = Pool(socket.socket(fileno=line), os.fsdecode(folder))
         parent = os.getpid()
@@ -174,17 +198,17 @@ class Zygote:
         os.read(self.bell, 4096)
         for pool in list(self.pools):
             for pid in list(pool.living):
-                ended, status = os.waitpid(pid, os.WNOHANG)
+                ended, status, used = os.wait4(pid, os.WNOHANG)
                 if ended:
-                    self.report(pool, pid, os.waitstatus_to_exitcode(status))
+                    self.report(pool, pid, os.waitstatus_to_exitcode(status), used.ru_maxrss * MAXRSS_UNIT)
             if not pool.living:
                 self.forget(pool)
 
-    def report(self, pool: Pool, pid: int, code: int):
-        """Send one exit home, and end what the rank itself had started: its process group outlives it."""
+    def report(self, pool: Pool, pid: int, code: int, held: int):
+        """Send one exit and the memory it held home; end what the rank had started: its process group outlives it."""
         _kill_group(pid)
         with contextlib.suppress(OSError):  # the kernel may have gone before
-            pool.line.send(json.dumps([pool.living.pop(pid), code]).encode())
+            pool.line.send(json.dumps([pool.living.pop(pid), code, held]).encode())
 
     def forget(self, pool: Pool):
         """Close the line, which tells the kernel that nothing is left of the pool."""
@@ -193,6 +217,8 @@ class Zygote:
             self.events.unregister(pool.line)
         pool.line.close()
         shutil.rmtree(pool.folder, ignore_errors=True)
+        if self.retired and not self.pools:
+            self.leave()
 
     def leave(self):
         """End every rank and this process."""

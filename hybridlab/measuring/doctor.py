@@ -1,0 +1,105 @@
+"""The doctor: what this machine has, whether ranks run on it, how fast their messages are, and what to do."""
+
+import platform
+import time
+
+from hybridlab.measuring import machine
+from hybridlab.world.launch import RankError, ranks
+from hybridlab.world.placement import placement
+
+GIB = 2**30
+LEAST_MEMORY, LEAST_SHARED, LEAST_FILES = 2 * GIB, 256 * 2**20, 256
+ADVICE = (  # what is wrong, told from the facts; what to do about it
+    (
+        lambda facts: not facts["system"].startswith("Linux"),
+        "Ranks run on Linux only (on Windows, in WSL2). Schedules, predictions and pictures work here.",
+    ),
+    (lambda facts: facts["missing packages"] != "none", "Packages are missing: run make setup."),
+    (
+        lambda facts: facts["cores"] < 2,
+        "There is one core, so ranks take turns: emulated work shows true timelines, real models do not.",
+    ),
+    (
+        lambda facts: 0 < facts["memory free, GiB"] * GIB < LEAST_MEMORY,
+        "Little memory is free: close other programs, or use 4 ranks at most.",
+    ),
+    (
+        lambda facts: 0 < facts["shared memory, GiB"] * GIB < LEAST_SHARED,
+        "Shared memory is small, as Docker makes it. The course needs little of it; NCCL and data loaders with workers "
+        "need more: docker run --shm-size=1g.",
+    ),
+    (
+        lambda facts: 0 < facts["open files allowed"] < LEAST_FILES,
+        "Few files may be open at once, and many ranks need many sockets: ulimit -n 1024.",
+    ),
+    (
+        lambda facts: facts["GPU driver"] != "none" and facts["GPUs"] == "none",
+        "There is a GPU driver, but torch cannot use it. If torch is a CPU build: remove .venv, then make setup "
+        "TORCH=cuda. Otherwise the driver is too old for this torch: update it.",
+    ),
+    (lambda facts: "ranks fail" in facts, "Ranks do not start: the line above says why."),
+)
+
+
+def doctor(count: int = 4) -> dict:
+    """Facts about this machine, units in their names; the last one, "what to do", is a text.
+
+    Measured are: how soon `count` ranks are ready, the first time and later; how late a message finds a sleeping rank
+    ("one message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB.
+    """
+    facts = _seen()
+    try:
+        facts |= _measured(count)
+    except (RankError, RuntimeError, ModuleNotFoundError) as error:
+        facts["ranks fail"] = str(error)
+    return facts | {"what to do": " ".join(advice(facts)) or "nothing: all is well"}
+
+
+def advice(facts: dict) -> list[str]:
+    """A sentence for each problem that the facts show."""
+    return [sentence for wrong, sentence in ADVICE if wrong(facts)]
+
+
+def _seen() -> dict:
+    free, all_of_it = machine.memory() or (0, 0)
+    gpus = [f"{name}, {size / GIB:.0f} GiB" for name, size in machine.gpus()]
+    return {
+        "system": machine.system(),
+        "python": platform.python_version(),
+        "torch": machine.version("torch") or "none",
+        "backends": _backends(),
+        "missing packages": ", ".join(machine.missing()) or "none",
+        "cores": machine.cores(),
+        "memory free, GiB": round(free / GIB, 1),
+        "memory, GiB": round(all_of_it / GIB, 1),
+        "shared memory, GiB": round((machine.shared_memory() or 0) / GIB, 3),
+        "open files allowed": machine.open_files() or 0,
+        "GPUs": "; ".join(gpus) or "none",
+        "GPU driver": machine.driver() or "none",
+        **{f"{n} ranks": placement(n, gpus=len(gpus)).sentence for n in (2, 4, 8)},
+    }
+
+
+def _backends() -> str:
+    if machine.version("torch") is None:
+        return "none"
+    import torch.distributed as dist
+
+    return ", ".join(name for name in ("gloo", "nccl", "mpi") if getattr(dist, f"is_{name}_available")()) or "none"
+
+
+def _measured(count: int) -> dict:
+    from hybridlab.measuring.links import measured_link
+    from hybridlab.measuring.startup import ANSWER
+    from hybridlab.modes.clocks import link_latency
+
+    found = {}
+    for which in ("first", "next"):
+        begin = time.perf_counter()
+        with ranks(count) as pool:
+            pool.run(ANSWER)
+            found[f"{which} {count} ranks ready, s"] = round(time.perf_counter() - begin, 2)
+            if which == "next":
+                found["one message, µs"] = round(pool.run(link_latency)[0] * 1e6)
+                link, _ = measured_link(pool)
+    return found | {"alpha, µs": round(link.alpha * 1e6), "beta, s per GB": round(link.beta * 1e9, 3)}

@@ -1,0 +1,66 @@
+"""Links, measured: how long messages and collectives of several sizes take between ranks. For `pool.run`.
+
+Every repetition comes home. Lines are fitted to the shortest of each size: whatever else a machine does only adds to
+a time, often milliseconds. Of a collective the time of the slowest rank counts.
+"""
+
+import time
+
+import torch
+
+from hybridlab.predict.collectives import Link
+
+SIZES = (1 << 10, 1 << 13, 1 << 16, 1 << 19, 1 << 22)  # bytes
+REPEATS = 25
+
+
+def message_times(comm, sizes=SIZES, repeats: int = REPEATS) -> list[list[float]]:
+    """Seconds of one message between ranks 0 and 1, for every size and repetition: half of there and back."""
+    times = []
+    for size in sizes:
+        ball = torch.zeros(size, dtype=torch.uint8)
+        times.append([_there_and_back(comm, ball) / 2 for _ in range(repeats + 1)][1:])  # the first one warms up
+    return times
+
+
+def collective_times(comm, op: str, sizes=SIZES, repeats: int = REPEATS) -> list[list[float]]:
+    """Seconds of a collective for every size (bytes of the full tensor) and repetition; all ranks get all of them."""
+    times = []
+    for size in sizes:
+        x = _input(comm, op, size)
+        runs = []
+        for _ in range(repeats + 1):
+            comm.barrier()
+            begin = time.perf_counter()
+            getattr(comm, op)(x)
+            runs.append(time.perf_counter() - begin)
+        slowest = comm.all_reduce(torch.tensor(runs[1:], dtype=torch.float64), op="max")
+        times.append(slowest.tolist())
+    return times
+
+
+def measured_link(pool, op: str = "send", sizes=SIZES, repeats: int = REPEATS) -> tuple[Link, list[list[float]]]:
+    """The link fitted to an operation between the ranks of a pool, and the times that it was fitted to."""
+    if op == "send":
+        times = pool.run(message_times, sizes, repeats)[0]
+    else:
+        times = pool.run(collective_times, op, sizes, repeats)[0]
+    ranks = 2 if op == "send" else pool.size
+    return Link.fit(op, ranks, sizes, [min(runs) for runs in times]), times
+
+
+def _there_and_back(comm, ball) -> float:
+    begin = time.perf_counter()
+    if comm.rank == 0:
+        comm.send(ball, to=1)
+        comm.recv(ball, source=1)
+    elif comm.rank == 1:
+        comm.recv(ball, source=0)
+        comm.send(ball, to=0)
+    return time.perf_counter() - begin
+
+
+def _input(comm, op: str, size: int):
+    """What a rank brings so that the full tensor has so many bytes, in float32."""
+    elements = size // 4
+    return torch.zeros(elements // comm.size if op == "all_gather" else elements)

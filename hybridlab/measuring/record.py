@@ -1,0 +1,111 @@
+"""Measure: runs a suite of measurements and records it, with all repetitions and where they come from.
+
+A record is JSON: {"suite", "command", "took", "machine" (and when), "rows"}. Each row says what was measured, in which
+unit, every repetition, their median and the least of them. A record holds no name of a machine, a person or a path.
+"""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hybridlab.measuring import machine
+
+SUITES = ("cpu", "gpu")
+
+
+def measure(suite: str = "cpu", out: str | Path = "results", on_row=lambda row: None) -> tuple[dict, Path]:
+    """Run a suite; returns its record and the file that holds it, `<suite>-<day>.json` in the folder `out`.
+
+    on_row  called with each row as soon as it is measured
+
+    raises  ValueError when there is no such suite, when it needs what this machine lacks, or the file cannot be written
+    """
+    rows = _rows(suite)
+    from hybridlab.train.run import provenance  # only now, so that a wrong suite is told at once
+
+    file = _file(Path(out), suite, provenance()["when"][:10])
+    begin, found, load = time.monotonic(), [], round(os.getloadavg()[0], 2)
+    for one in rows:
+        found.append(one)
+        on_row(one)
+    record = {
+        "suite": suite,
+        "command": f"python -m hybridlab measure --suite {suite}",
+        "took": round(time.monotonic() - begin, 1),
+        "machine": provenance() | hardware() | {"load before": load},
+        "rows": found,
+    }
+    file.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return record, file
+
+
+def row(name: str, unit: str, repetitions: list, **more) -> dict:
+    """One row of a record; `more` says under which circumstances.
+
+    >>> row("a call", "s", [0.3, 0.1, 0.2], ranks=4)
+    {'name': 'a call', 'ranks': 4, 'unit': 's', 'median': 0.2, 'least': 0.1, 'repetitions': [0.3, 0.1, 0.2]}
+    """
+    middle = {"median": statistics.median(repetitions), "least": min(repetitions)}
+    return {"name": name, **more, "unit": unit, **middle, "repetitions": list(repetitions)}
+
+
+def in_words(row: dict) -> str:
+    """One row in one line.
+
+    >>> in_words(row("a call", "s", [0.3, 0.1, 0.2], ranks=4))
+    'a call (ranks 4): 0.2 s, the median of 3'
+    """
+    if "needs" in row:
+        return f"{row['name']}: needs {row['needs']}"
+    if "ended" in row:
+        right = [answer["right"] for answer in row["answers"] if "right" in answer]
+        return f"{row['name']}: {sum(right)} of {len(right)} right; ended {row['ended']}, {row['seconds']:.0f} s"
+    if "alpha" in row:
+        return f"{row['name']}: alpha {row['alpha'] * 1e6:.0f} µs, beta {row['beta'] * 1e9:.3f} s per GB"
+    told = ("unit", "median", "least", "repetitions", "name")
+    under = ", ".join(f"{key} {value}" for key, value in row.items() if key not in told)
+    unit = "" if row["unit"] == "1" else f" {row['unit']}"
+    name = f"{row['name']} ({under})" if under else row["name"]
+    return f"{name}: {row['median']:.4g}{unit}, the median of {len(row['repetitions'])}"
+
+
+def hardware() -> dict:
+    """What a measurement ran on, beside what `run.provenance` says: memory, GPUs, their driver, CUDA and NCCL."""
+    import torch
+
+    found = {"memory": (machine.memory() or (0, 0))[1], "gpus": [list(gpu) for gpu in machine.gpus()]}
+    if not found["gpus"]:
+        return found
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    return found | {"device": "cuda", "driver": machine.driver(), "cuda": torch.version.cuda, "nccl": nccl}
+
+
+def _rows(suite) -> Iterator[dict]:
+    match suite:
+        case "cpu":
+            from hybridlab.measuring import cpu_suite
+
+            return cpu_suite.rows()
+        case "gpu":
+            from hybridlab.measuring import gpu_suite
+
+            if not machine.gpus():
+                raise ValueError(
+                    "the gpu suite needs a GPU that torch can use (CUDA), and there is none: try --suite cpu"
+                )
+            return gpu_suite.rows(len(machine.gpus()))
+    raise ValueError(f"there is no suite {suite!r}: choose {' or '.join(SUITES)}")
+
+
+def _file(folder, suite, day) -> Path:
+    """The place of the record, seen to be there before minutes are spent on measuring."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{suite}-{day}.json"
+        with open(file, "a"):
+            return file
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder}: {error.strerror}") from None

@@ -1,0 +1,100 @@
+"""Startup: how soon ranks are ready, ours from their warm parent and, to compare, processes that torch spawns.
+
+Ready means that every rank has met the others and has answered once.
+"""
+
+import os
+import tempfile
+import time
+
+from hybridlab.world.launch import ranks
+from hybridlab.world.zygote import IDLE_SECONDS
+
+ANSWER = lambda comm: comm.rank  # travels by value, like what is written in a notebook: no rank imports this file
+
+
+def parent() -> float:
+    """Seconds of the very first start; on return the warm parent has also imported what it imports while idle."""
+    first = warm(1)
+    time.sleep(5 * IDLE_SECONDS)
+    warm(1)
+    return first
+
+
+def warm(count: int) -> float:
+    """Seconds until so many ranks of ours are ready, their parent being there; they are ended after that."""
+    begin = time.perf_counter()
+    with ranks(count) as pool:
+        pool.run(ANSWER)
+        return time.perf_counter() - begin
+
+
+def spawned(count: int) -> float:
+    """Seconds until so many processes are ready that `torch.multiprocessing` spawns, each a fresh interpreter."""
+    import torch.multiprocessing as processes
+
+    with tempfile.TemporaryDirectory() as folder:
+        ready = processes.get_context("spawn").SimpleQueue()
+        begin = time.perf_counter()
+        group = processes.spawn(_meet, (count, os.path.join(folder, "store"), ready), count, join=False)
+        for _ in range(count):
+            ready.get()
+        took = time.perf_counter() - begin
+        group.join()
+        return took
+
+
+def in_turns(count: int, rounds: int) -> tuple[list[float], list[float]]:
+    """Seconds of warm starts and of spawned ones, three and one in each round, so that both see the same machine."""
+    ours, theirs = [], []
+    for _ in range(rounds):
+        theirs.append(spawned(count))
+        ours += [warm(count) for _ in range(3)]
+    return ours, theirs
+
+
+def calls(count: int, repeats: int) -> list[float]:
+    """Seconds of each of several calls of an empty function on so many kept ranks."""
+    times = []
+    with ranks(count) as pool:
+        pool.run(ANSWER)
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            pool.run(ANSWER)
+            times.append(time.perf_counter() - begin)
+    return times
+
+
+def crowd(count: int) -> float:
+    """Seconds in which so many ranks start, add up their numbers, and end.
+
+    raises  ArithmeticError when the sum is wrong
+    """
+    begin = time.perf_counter()
+    with ranks(count) as pool:
+        sums = pool.run(_sum)
+    took = time.perf_counter() - begin
+    if sums != [count * (count - 1) / 2] * count:
+        raise ArithmeticError(f"{count} ranks added up to {sums}")
+    return took
+
+
+def _sum(comm):
+    import torch
+
+    return comm.all_reduce(torch.tensor([float(comm.rank)])).item()
+
+
+def _meet(rank, count, store, ready):
+    """What a spawned process does: meet the others over loopback, as our ranks do, and say so."""
+    import torch
+    import torch.distributed as dist
+
+    from hybridlab.world.placement import LOOPBACK
+
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
+    dist.init_process_group("gloo", store=dist.FileStore(store, count), rank=rank, world_size=count)
+    dist.barrier()
+    ready.put(rank)
+    dist.destroy_process_group()

@@ -1,0 +1,39 @@
+"""Who meets whom: the ranks that differ along some axes of the mesh only, and the label of such a meeting."""
+
+from typing import NamedTuple
+
+from hybridlab.core.mesh import Mesh
+
+COURSE_AXES = ("dp", "pp", "tp", "cp", "ep")  # may be named on any mesh: one that lacks them has one rank there
+
+
+class Group(NamedTuple):
+    """The ranks that this rank meets along some axes: their label, global numbers, and torch's handle on them."""
+
+    label: str
+    ranks: tuple[int, ...]
+    handle: object
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+
+def axes_of(mesh: Mesh, axis: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The axes named, without those of one rank, in mesh order: the same group has the same name.
+
+    raises  ValueError for a name that is neither of the mesh nor of the course
+
+    >>> axes_of(Mesh(dp=2, pp=1, tp=4), ("tp", "pp", "dp"))
+    ('dp', 'tp')
+    """
+    names = (axis,) if isinstance(axis, str) else tuple(axis)
+    for name in names:
+        if name not in mesh.axes and name not in COURSE_AXES:
+            raise ValueError(f"{mesh} has no axis {name!r}: its axes are {', '.join(mesh.axes)}")
+    return tuple(name for name, length in mesh.axes.items() if name in names and length > 1)
+
+
+def label_of(axes) -> str:
+    """One name for several axes: "dp+tp"."""
+    return "+".join(axes)

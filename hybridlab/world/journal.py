@@ -1,0 +1,186 @@
+"""The journal: what every rank says it is doing, in memory that rank and kernel share.
+
+A rank writes down each operation before it calls torch; the kernel reads along. What is written stays readable when the
+rank is killed, stopped, or stuck in C code. The memory is one file in the pool's private folder, mapped by everybody
+and soon unlinked. Each rank has one slot in it: a head, and a ring of `RING` posts. A post is overwritten only after
+the kernel has read it, so nothing is lost: a rank that is a whole ring ahead waits for its reader.
+
+Groups of ranks are written as bit masks. Times are nanoseconds of `time.perf_counter_ns`, one clock for all processes.
+"""
+
+import mmap
+import os
+import struct
+import time
+from typing import NamedTuple
+
+RING = 2048  # posts of one rank that can wait for the reader
+RUN, WRITTEN, WAITING, READ, BEAT = range(5)  # the head: words of eight bytes, which are read and written in one piece
+WORD = 8
+POST = struct.Struct("=QQQQqqqH")  # number, group, turn, bytes, root, peer, tag, bytes of text
+ENTRY = 320  # bytes of one post, its text included
+HEAD_ROOM = 256
+SLOT = HEAD_ROOM + RING * ENTRY
+TEXT = ENTRY - POST.size
+NONE = -(2**62)  # in place of a root, peer or tag that an operation has not
+FULL_SECONDS = 0.001  # between two looks of a rank that is a ring ahead of its reader
+
+
+class Post(NamedTuple):
+    """One operation as its rank announced it.
+
+    number counts the rank's posts from 1. group: the ranks that meet, for a message the two. turn counts from 1 within
+    the group, for messages within direction, peer and tag: posts with the same turn belong together. shape, dtype and
+    how (the reduction) are text. source is "file:line", with the whole path of the file.
+    """
+
+    rank: int
+    number: int
+    op: str
+    group: tuple[int, ...]
+    turn: int
+    size: int
+    shape: str
+    dtype: str
+    how: str
+    root: int | None
+    peer: int | None
+    tag: int | None
+    source: str
+
+
+class Head(NamedTuple):
+    """The head of a slot: the run it is in, posts written, the post it waits in (0: none), the last heartbeat in ns."""
+
+    run: int
+    written: int
+    waiting: int
+    beat: int
+
+
+def create(path: str, size: int) -> "Journal":
+    """Make the file for this many ranks; its room is taken now, so that no rank meets a full disk later."""
+    with open(path, "xb") as file:
+        file.write(bytes(size * SLOT))
+    return Journal(path)
+
+
+def mask_of(ranks) -> int:
+    return sum(1 << rank for rank in ranks)
+
+
+def ranks_of(mask: int) -> tuple[int, ...]:
+    """
+    >>> ranks_of(mask_of((0, 2, 3)))
+    (0, 2, 3)
+    """
+    return tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
+
+
+class Pen:
+    """A rank's own slot, to write in."""
+
+    def __init__(self, path: str, rank: int):
+        self._memory, self._words = _mapped(path)
+        self._slot = rank * SLOT
+        self._written = self._read = 0
+
+    def begin_run(self, run: int):
+        """Start an empty record under this number of the run."""
+        self._written = self._read = 0
+        self.beat()
+        for field in (RUN, WRITTEN, WAITING, READ):
+            self._set(field, 0)
+        self._set(RUN, run)
+
+    def post(self, group: int, turn: int, size: int, root, peer, tag, text: str, waits: bool) -> int:
+        """Announce an operation; returns its number. `text` is op, shape, dtype, how and source, one per line."""
+        number = self._written + 1
+        if number - self._read > RING:
+            self._await_reader(number)
+        place = self._slot + HEAD_ROOM + number % RING * ENTRY
+        data = text.encode()
+        if len(data) > TEXT:
+            data = _shortened(data)
+        none_or = (NONE if value is None else value for value in (root, peer, tag))
+        POST.pack_into(self._memory, place, number, group, turn, size, *none_or, len(data))
+        place += POST.size
+        self._memory[place : place + len(data)] = data
+        if waits:
+            self._set(WAITING, number)
+        self._set(WRITTEN, number)  # last: what is counted is complete
+        self._written = number
+        return number
+
+    def wait(self, number: int):
+        """Say that the rank goes on only when this operation is over; 0 takes it back."""
+        self._set(WAITING, number)
+
+    def beat(self):
+        """Say that this process still runs Python."""
+        self._set(BEAT, time.perf_counter_ns())
+
+    def _set(self, field: int, value: int):
+        # Not by struct, which writes zeros first: a reader saw them, and read everything again.
+        self._words[self._slot // WORD + field] = value
+
+    def _await_reader(self, number: int):
+        while True:
+            self._read = self._words[self._slot // WORD + READ]
+            if number - self._read <= RING:
+                return
+            time.sleep(FULL_SECONDS)
+
+
+class Journal:
+    """All slots, to read; each post is handed out once."""
+
+    def __init__(self, path: str):
+        self._memory, self._words = _mapped(path)
+
+    def close(self):
+        """Let go of the memory; nothing can be read any more."""
+        self._words.release()
+        self._memory.close()
+
+    def head(self, rank: int) -> Head:
+        first = rank * SLOT // WORD
+        return Head(*(self._words[first + field] for field in (RUN, WRITTEN, WAITING, BEAT)))
+
+    def news(self, rank: int, run: int) -> list[Post]:
+        """The posts of this run that have not been read yet; none while the rank is not in this run."""
+        first = rank * SLOT // WORD
+        if self._words[first + RUN] != run:
+            return []
+        written, read = self._words[first + WRITTEN], self._words[first + READ]
+        posts = [self.post(rank, number) for number in range(read + 1, written + 1)]
+        self._words[first + READ] = written
+        return posts
+
+    def post(self, rank: int, number: int) -> Post | None:
+        """A rank's post by its number; None when a later one has taken its place."""
+        place = rank * SLOT + HEAD_ROOM + number % RING * ENTRY
+        found, group, turn, size, *who, length = POST.unpack_from(self._memory, place)
+        if found != number:
+            return None
+        place += POST.size
+        text = bytes(self._memory[place : place + length]).decode(errors="replace")
+        op, shape, dtype, how, source = text.split("\n")
+        root, peer, tag = (None if value == NONE else value for value in who)
+        return Post(rank, number, op, ranks_of(group), turn, size, shape, dtype, how, root, peer, tag, source)
+
+
+def _mapped(path: str) -> tuple[mmap.mmap, memoryview]:
+    """The file's memory, and the same as words."""
+    with open(path, "r+b") as file:
+        memory = mmap.mmap(file.fileno(), os.path.getsize(path))
+    return memory, memoryview(memory).cast("Q")
+
+
+def _shortened(data: bytes) -> bytes:
+    """Text that fits: what is long loses its middle, and no field is lost."""
+    fields = data.split(b"\n")
+    longest = max(fields, key=len)
+    room = max(TEXT - len(data) + len(longest), 60)
+    cut = longest[:10] + b"..." + longest[len(longest) - room + 13 :]
+    return b"\n".join(cut if field is longest else field[:60] for field in fields)[:TEXT]

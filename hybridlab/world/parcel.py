@@ -1,0 +1,56 @@
+"""The parcel: a function with its arguments and all that it uses, packed for the ranks, or the reason why it cannot be.
+
+Source: cloudpickle, which also packs functions that were defined in a notebook.
+"""
+
+import inspect
+import sys
+
+LARGE = 100e6  # bytes; every rank gets a parcel of its own
+
+
+def pack(function, args, kwargs, ranks: int) -> bytes:
+    """The bytes of one call; warns on stderr when they are many.
+
+    raises  TypeError naming the variable that cannot travel
+    """
+    import cloudpickle  # here, because importing hybridlab should stay quick
+
+    name = getattr(function, "__name__", repr(function))
+    try:
+        parcel = cloudpickle.dumps((function, args, kwargs))
+    except Exception as error:
+        reason = _reason(_parts(function, args, kwargs)) or error
+        raise TypeError(f"{name} cannot be sent to the ranks with all that it uses: {reason}") from error
+    if len(parcel) > LARGE:
+        sizes = {what: len(cloudpickle.dumps(value)) for what, value in _parts(function, args, kwargs).items()}
+        what = max(sizes, key=sizes.get)
+        print(
+            f"{name} travels with {len(parcel) / 1e6:.0f} MB to each of {ranks} ranks, of which {what} has "
+            f"{sizes[what] / 1e6:.0f} MB: let the ranks make or load it themselves",
+            file=sys.stderr,
+        )
+    return parcel
+
+
+def _parts(function, args, kwargs) -> dict[str, object]:
+    """What travels, by how a person calls it: arguments, and the variables that the function uses from outside."""
+    parts = {f"argument {place}": value for place, value in enumerate(args, start=1)}
+    parts |= {f"argument {name}": value for name, value in kwargs.items()}
+    if inspect.isfunction(function):
+        used = inspect.getclosurevars(function)
+        parts |= {f"its variable {name}": value for name, value in (used.globals | used.nonlocals).items()}
+    return parts
+
+
+def _reason(parts: dict[str, object]) -> str:
+    """The first part that cannot travel, if one alone is the reason."""
+    import cloudpickle
+
+    for what, value in parts.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            return f"{what} is a {kind} ({error}); make it inside the function"
+    return ""

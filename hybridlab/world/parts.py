@@ -1,0 +1,66 @@
+"""Parts: how a tensor is cut over the ranks of a group and put together again.
+
+A part is as long as `sizes` says, or all are equal. Backends move parts of one length only, so uneven ones are filled
+up with zeros to the longest while they travel.
+"""
+
+import torch
+
+
+def dimension(op: str, x, dim: int) -> int:
+    """`dim` counted from the front.
+
+    raises  ValueError when x has no such dim
+    """
+    if not -x.dim() <= dim < x.dim():
+        raise ValueError(f"{op} along dim {dim} needs a tensor that has it: this one has shape {tuple(x.shape)}")
+    return dim % x.dim()
+
+
+def lengths(op: str, length: int, dim: int, ranks: int, sizes=None) -> list[int]:
+    """The length of every rank's part of a dim of this length.
+
+    raises  ValueError when the dim cannot be cut like that
+
+    >>> lengths("split", 6, 0, 2), lengths("split", 5, 0, 2, (3, 2))
+    ([3, 3], [3, 2])
+    """
+    if sizes is None:
+        if length % ranks:
+            raise ValueError(
+                f"{op} cannot cut dim {dim} of length {length} into {ranks} equal parts: "
+                f"pad it to a multiple of {ranks}, or give the length of each part"
+            )
+        return [length // ranks] * ranks
+    if len(sizes) != ranks or sum(sizes) != length or min(sizes) < 0:
+        raise ValueError(
+            f"{op} cannot cut dim {dim} of length {length} into {tuple(sizes)}: "
+            f"give {ranks} lengths that add up to {length}"
+        )
+    return list(sizes)
+
+
+def stacked(x, dim: int, sizes: list[int]):
+    """The parts of x one behind the other, in one piece: (ranks, …); each is filled up to the longest."""
+    longest = max(sizes)
+    if min(sizes) == longest and dim == 0:
+        return x.contiguous().view(len(sizes), longest, *x.shape[1:])
+    return torch.stack([filled(part, dim, longest) for part in x.split(sizes, dim)])
+
+
+def filled(x, dim: int, length: int):
+    """x with zeros behind it along `dim`, up to this length; x itself where none are needed."""
+    missing = length - x.shape[dim]
+    return torch.cat([x, zeros(x, dim, missing)], dim) if missing else x
+
+
+def zeros(x, dim: int, length: int):
+    """Zeros that fit beside x along `dim`."""
+    return x.new_zeros((*x.shape[:dim], length, *x.shape[dim + 1 :]))
+
+
+def joined(room, dim: int, sizes: list[int]):
+    """The parts in `room`, as `stacked` lays them, joined along `dim` without what filled them up."""
+    if dim == 0 and min(sizes) == max(sizes):
+        return room.flatten(0, 1)
+    return torch.cat([part.narrow(dim, 0, length) for part, length in zip(room, sizes)], dim)

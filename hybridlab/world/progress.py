@@ -1,0 +1,49 @@
+"""Progress: how far the ranks are, told by the ranks while they run and drawn by the kernel as one bar."""
+
+import contextlib
+import time
+
+QUIET_SECONDS = 0.1  # between two signs of one rank
+
+
+def progress(comm, items):
+    """Yield the items of a sequence, and tell the kernel now and then how many are done."""
+    told = 0.0
+    for done, item in enumerate(items, start=1):
+        yield item
+        if time.monotonic() - told > QUIET_SECONDS or done == len(items):
+            told = time.monotonic()
+            comm.emit(done=done, of=len(items))
+
+
+class Bar(contextlib.AbstractContextManager):
+    """One bar for all ranks, as far as the slowest of them: `with Bar(4) as bar: pool.run(f, on_event=bar)`.
+
+    Events that tell no progress are left alone. The bar appears with the first sign, and goes at the end.
+    """
+
+    def __init__(self, ranks: int):
+        self._done = dict.fromkeys(range(ranks), 0)
+        self._bar = None
+
+    def __call__(self, rank: int, event: dict):
+        """Take in one event of one rank."""
+        if not event.keys() >= {"done", "of"}:
+            return
+        if self._bar is None or self._bar.total != event["of"]:
+            self._restart(event["of"])
+        self._done[rank] = event["done"]
+        slowest = min(self._done, key=self._done.get)
+        self._bar.set_description(f"rank {slowest} is last", refresh=False)
+        self._bar.update(self._done[slowest] - self._bar.n)
+
+    def __exit__(self, *_):
+        if self._bar is not None:
+            self._bar.close()
+
+    def _restart(self, total):
+        from tqdm.auto import tqdm  # here, because ranks run without a notebook's packages too
+
+        self.__exit__()
+        self._done = dict.fromkeys(self._done, 0)
+        self._bar = tqdm(total=total, leave=False)

@@ -1,0 +1,57 @@
+"""The ring: an all-reduce written from messages alone, as in the lectures.
+
+The tensor is cut into as many chunks as there are ranks. First round (reduce-scatter): in every step each rank sends
+one chunk to its right and adds the one that comes from its left; after p-1 steps each rank has the full sum of one
+chunk. Second round (all-gather): the finished chunks travel on, and each rank keeps a copy of what comes by. A rank has
+then sent 2(p-1) chunks, 2n(p-1)/p of n bytes: nearly 2n, however many ranks there are.
+
+`route` is the list of these steps. It is what the ranks do and what the picture in notebook 20 shows.
+"""
+
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One step of one rank: the chunk that goes to its right, the one that comes from its left, and if it is added."""
+
+    sends: int
+    gets: int
+    adds: bool
+
+
+def route(ranks: int, here: int) -> list[Step]:
+    """The steps of the rank number `here` on a ring.
+
+    >>> for step in route(3, 0): print(*step)
+    0 2 True
+    2 1 True
+    1 0 False
+    0 2 False
+    """
+    steps = []
+    for sent in range(2 * (ranks - 1)):  # in each step every chunk moves on by one rank
+        chunk = (here - sent) % ranks
+        steps.append(Step(sends=chunk, gets=(chunk - 1) % ranks, adds=sent < ranks - 1))
+    return steps
+
+
+def all_reduce(comm, x, axis=None):
+    """Sum x over the group, in place, by messages between neighbours; returns x.
+
+    x may have any shape. Where its length is no multiple of the ranks, some chunks are longer by one; a rank then sends
+    2n bytes less two of the chunks, and all ranks together exactly 2n(p-1).
+    """
+    group = comm.group(axis)
+    here = group.ranks.index(comm.rank)
+    right, left = group.ranks[(here + 1) % group.size], group.ranks[here - 1]
+    flat = x.detach().reshape(-1)
+    chunks = flat.tensor_split(group.size)
+    for step in route(group.size, here):
+        arriving = comm.irecv(chunks[step.gets].new_empty(len(chunks[step.gets])), left)
+        leaving = comm.isend(chunks[step.sends], right)
+        chunk = arriving.wait()
+        leaving.wait()
+        chunks[step.gets].add_(chunk) if step.adds else chunks[step.gets].copy_(chunk)
+    if flat.data_ptr() != x.data_ptr():
+        x.detach().copy_(flat.view_as(x))
+    return x

@@ -1,0 +1,294 @@
+"""The table of faults: all ninety of the list, and what becomes of each.
+
+A row's outcome is one of three. `Run`: a function that goes wrong on ranks, and what must be said about it.
+`Elsewhere`: the test that holds it. `Needs`: what this machine has not. `soak` rows are left to `make soak`.
+"""
+
+from typing import NamedTuple
+
+from faults import strikes
+
+from hybridlab.core.mesh import Mesh
+
+HERE = r"strikes\.py:\d+"
+
+
+class Run(NamedTuple):
+    """A function of `strikes` on four ranks; kind, rank and sentence (a pattern) of the error that it must end in.
+
+    works  the kinds of work in which the fault strikes; none: the function is the whole program
+    """
+
+    fault: object
+    kind: str
+    says: str
+    rank: int | None = strikes.HIT
+    works: tuple = ()
+    hit: tuple = (strikes.HIT,)
+    mesh: Mesh = Mesh(world=4)
+    hangs: bool = False
+
+
+class Elsewhere(NamedTuple):
+    """A test elsewhere: "file::function"."""
+
+    name: str
+
+
+class Needs(NamedTuple):
+    """What would be needed to try it."""
+
+    what: str
+
+
+class Row(NamedTuple):
+    """One fault of the list: its number, what happens, what becomes of it, and whether only `make soak` runs it."""
+
+    number: int
+    fault: str
+    outcome: Run | Elsewhere | Needs
+    soak: bool = False
+
+
+EVERY = tuple(strikes.WORK)
+ONE = EVERY[:1]
+GPU, LATER = Needs("a GPU"), Needs("checkpoints, which come later")
+KILLED = f"^rank 2 was killed by {{}} before giving a result, (in|after) \\w+ .* at {HERE}"
+
+
+def raised(what, fault=strikes.raise_error, **how):
+    return Run(fault, what.partition(":")[0], rf"^rank 2 failed: {what}.* \({HERE}\)", works=EVERY, **how)
+
+
+def killed(fault, name, works=ONE):
+    return Run(fault, name, KILLED.format(name), works=works)
+
+
+def hangs(fault, state, works=ONE):
+    says = rf"^no progress for 1 s: .*ranks? .* in \w+ .* at {HERE}.*; .*rank 2 is {state}"
+    return Run(fault, "hang", says, works=works, hangs=True)
+
+
+def differs(fault, odd, rank=strikes.HIT):
+    return Run(
+        fault, "mismatch", f"^the ranks do not call the same: rank 2 calls {odd}.* at {HERE}; ranks 0, 1, 3 call"
+    )
+
+
+def ranks(name):
+    return Elsewhere(f"test_ranks.py::{name}")
+
+
+def here(name):
+    return Elsewhere(f"test_faults.py::{name}")
+
+
+ROWS = [
+    Row(1, "raise in forward", raised("ValueError: a wrong shape")),
+    Row(2, "raise in a backward hook", raised("ValueError: a wrong shape")._replace(works=("tensor parallel",))),
+    Row(3, "raise in the optimizer", raised("ValueError: a wrong shape", strikes.optimizer_error)._replace(works=ONE)),
+    Row(
+        4,
+        "all ranks raise the same",
+        Run(strikes.raise_error, "ValueError", rf"^all 4 ranks failed: ValueError: a wrong shape \({HERE}\)", 0),
+    ),
+    Row(
+        5,
+        "two ranks raise differently",
+        Run(
+            strikes.raise_by_rank,
+            "ValueError",
+            rf"^rank 1 failed: ValueError: on one \({HERE}\), then rank 3 failed: KeyError: .* \({HERE}\)",
+            rank=1,
+            works=ONE,
+            hit=(1, 3),
+        ),
+    ),
+    Row(6, "MemoryError", raised("MemoryError", strikes.no_room)),
+    Row(7, "killed by the system for want of memory", here("test_a_rank_killed_for_memory_is_told_so")),
+    Row(8, "CUDA out of memory", GPU),
+    Row(9, "kill -9", killed(strikes.kill, "SIGKILL", EVERY)),
+    Row(10, "segmentation fault", killed(strikes.segfault, "SIGSEGV")),
+    Row(11, "abort", killed(strikes.abort, "SIGABRT")),
+    Row(
+        12,
+        "sys.exit(0) in the middle",
+        Run(strikes.leave_quietly, "SystemExit", rf"^rank 2 called sys.exit\(0\) .* \({HERE}\)", works=ONE),
+    ),
+    Row(
+        13,
+        "sys.exit(3)",
+        Run(strikes.leave_with_three, "SystemExit", rf"^rank 2 called sys.exit\(3\) .* \({HERE}\)", works=ONE),
+        soak=True,
+    ),
+    Row(
+        14,
+        "os._exit(0)",
+        Run(strikes.vanish, "exit", rf"^rank 2 ended with exit code 0 .*, after \w+ .* at {HERE}", works=ONE),
+    ),
+    Row(15, "SIGSTOP", hangs(strikes.stop, r"stopped .*, after \w+ ", EVERY)),
+    Row(16, "sleep", hangs(strikes.sleep, f"at work in sleep at {HERE}, after"), soak=True),
+    Row(17, "a loop in Python", hangs(strikes.spin, f"at work in spin at {HERE}, after")),
+    Row(18, "a loop in C that keeps Python's lock", hangs(strikes.hold_the_lock, f"unresponsive .* at {HERE}")),
+    Row(
+        19,
+        "input()",
+        Run(strikes.ask, "EOFError", rf"^rank 2 failed: EOFError: a rank has no keyboard.* \({HERE}\)", works=ONE),
+    ),
+    Row(
+        20,
+        "breakpoint()",
+        Run(strikes.debug, "RuntimeError", rf"^rank 2 failed: RuntimeError: a debugger .* \({HERE}\)", works=ONE),
+    ),
+    Row(
+        21,
+        "two ranks receive from each other",
+        Run(
+            strikes.both_receive,
+            "deadlock",
+            f"^deadlock: rank 0 waits in recv .* from rank 1, tag 0, at {HERE}, rank 1 waits in recv .* at {HERE}",
+            rank=0,
+        ),
+    ),
+    Row(
+        22,
+        "a ring of three ranks that receive",
+        Run(strikes.ring_of_receives, "deadlock", "^deadlock: rank 0 .*, rank 1 .*, rank 2 waits in recv", rank=0),
+    ),
+    Row(
+        23,
+        "two ranks send each other large messages",
+        Run(strikes.both_send, "deadlock", "^deadlock: rank 0 waits in send .*, rank 1 waits in send", rank=0),
+    ),
+    Row(
+        24,
+        "a wrong tag",
+        Run(
+            strikes.wrong_tag,
+            "tag",
+            f"^rank 0 waits in send .* to rank 1, tag 1, at {HERE}; rank 1 has another tag, in recv .*, tag 2, at",
+            rank=0,
+        ),
+    ),
+    Row(25, "a wrong peer", ranks("test_impossible_operations_are_refused_before_anything_is_sent")),
+    Row(
+        26,
+        "a message shorter than its room",
+        Run(
+            strikes.message_too_short,
+            "mismatch",
+            r"^rank 0's send of \(8,\) .* does not fit rank 1's recv of \(16,\)",
+            0,
+        ),
+    ),
+    Row(
+        27,
+        "a message longer than its room",
+        Run(
+            strikes.message_too_long,
+            "mismatch",
+            r"^rank 0's send of \(16,\) .* does not fit rank 1's recv of \(8,\)",
+            0,
+        ),
+    ),
+    Row(
+        28,
+        "another dtype, in a message and in a meeting",
+        Run(strikes.message_dtype, "mismatch", "^rank 0's send of .* float32 .* does not fit rank 1's .* int32", 0),
+    ),
+    Row(29, "another collective", differs(strikes.other_collective, "all_gather")),
+    Row(30, "another shape, large", differs(strikes.shape_large, r"all_reduce #1 of \(524288,\)")),
+    Row(31, "another shape, small", differs(strikes.shape_small, r"all_reduce #1 of \(4,\)")),
+    Row(32, "another reduction", differs(strikes.other_reduction, "all_reduce #1 of .* float32, max")),
+    Row(33, "another root", differs(strikes.other_root, "broadcast .*, from rank 1")),
+    Row(
+        34,
+        "two collectives in the other order",
+        Run(strikes.other_order, "order", f"^rank 2 calls all_reduce #1 at {HERE} and #2 at {HERE}, rank 0 first at"),
+    ),
+    Row(
+        35,
+        "one rank alone calls a collective",
+        Run(strikes.one_skips, "left", f"^rank 1 has finished, and rank 0 waits in all_reduce #1 .* at {HERE}", rank=1),
+    ),
+    Row(
+        36,
+        "one step more on one rank",
+        Run(strikes.one_step_more, "left", "^rank 0 has finished, and rank 2 waits in all_reduce #4 .* without it", 0),
+    ),
+    Row(
+        37,
+        "uneven batches",
+        Run(strikes.uneven_batches, "left", "^rank 2 has finished, and ranks 0, 1 wait in all_reduce #3 .* without it"),
+        soak=True,
+    ),
+    Row(38, "an empty tensor on one rank", differs(strikes.empty_tensor, r"all_reduce #1 of \(0,\)"), soak=True),
+    Row(39, "a tensor that is not contiguous", ranks("test_tensors_in_several_pieces_work_in_place")),
+    Row(40, "a CUDA tensor sent through gloo", GPU),
+    Row(41, "NaN on one rank", Needs("a training loop that looks for it, which comes later")),
+    Row(42, "a tensor changed before its message has left", here("test_a_tensor_changed_on_the_way_is_told")),
+    Row(
+        43,
+        "a group opened on some ranks only",
+        Run(strikes.group_on_some, "mismatch", "^the ranks do not call the same: rank 2 calls barrier .* call open #1"),
+    ),
+    Row(
+        44,
+        "two groups in two orders",
+        Run(strikes.two_groups_in_two_orders, "deadlock", "^deadlock: rank 0 .*; each", 0, mesh=Mesh(dp=2, pp=2)),
+    ),
+    Row(45, "the port is taken", ranks("test_ranks_and_zygote_listen_on_loopback_only")),
+    Row(46, "a store is left over from a crash", ranks("test_the_folder_where_ranks_meet_is_private_and_goes")),
+    Row(47, "an import fails on one rank", here("test_an_import_that_fails_on_one_rank")),
+    Row(48, "a rank fails before the others are met", here("test_a_rank_that_fails_before_the_meeting")),
+    Row(49, "interrupt", ranks("test_an_interrupt_ends_the_ranks_and_the_next_run_works")),
+    Row(50, "two interrupts", here("test_two_interrupts")),
+    Row(51, "the kernel is restarted", here("test_a_restarted_kernel_leaves_nothing"), soak=True),
+    Row(52, "the kernel is killed", ranks("test_a_killed_driver_leaves_nothing")),
+    Row(53, "the server is killed", here("test_a_kernel_without_its_server_leaves_nothing"), soak=True),
+    Row(54, "the browser is closed and opened again", Needs("a browser")),
+    Row(55, "the kernel dies while ranks start", here("test_a_kernel_that_dies_while_ranks_start"), soak=True),
+    Row(56, "ranks started in a thread that ends", ranks("test_ranks_started_in_a_thread_outlive_it")),
+    Row(57, "children of ranks", ranks("test_what_a_rank_has_started_goes_with_it")),
+    Row(58, "a second run meanwhile", ranks("test_a_second_run_meanwhile_is_refused")),
+    Row(59, "32 and 64 ranks on few cores", here("test_many_ranks_finish"), soak=True),
+    Row(60, "one rank", ranks("test_alone_on_an_axis_every_call_returns_at_once_and_is_not_counted")),
+    Row(61, "sizes that cannot be divided", ranks("test_impossible_operations_are_refused_before_anything_is_sent")),
+    Row(
+        62,
+        "ranks and axes that do not fit",
+        Elsewhere("test_cli.py::test_bad_input_ends_in_one_sentence_and_exit_code_2"),
+    ),
+    Row(63, "more ranks than layers", here("test_more_stages_than_layers_are_refused")),
+    Row(64, "fewer microbatches than stages", Elsewhere("test_check.py::test_fewer_microbatches_than_stages")),
+    Row(65, "one sequence of one token, width one", here("test_the_smallest_tensors"), soak=True),
+    Row(66, "no GPU, but asked for", Elsewhere("test_placement.py::test_impossible_backends_are_refused")),
+    Row(
+        67,
+        "fewer GPUs than ranks",
+        Elsewhere("test_placement.py::test_ranks_share_gpus_in_turn_and_say_that_times_are_not_speed_ups"),
+    ),
+    Row(68, "a GPU is lost", GPU),
+    Row(69, "the disk is full while saving", LATER),
+    Row(70, "killed while saving", LATER),
+    Row(71, "a checkpoint of another layout", LATER),
+    Row(72, "a checkpoint of another model", LATER),
+    Row(73, "a damaged checkpoint", LATER),
+    Row(74, "a pickle that runs code", Elsewhere("test_frames.py::test_anything_else_is_refused_by_name")),
+    Row(75, "no place to write", here("test_without_a_place_to_write")),
+    Row(76, "locale C and a path that is not ASCII", here("test_locale_c_and_another_alphabet")),
+    Row(77, "fork after threads", ranks("test_the_zygote_has_one_thread_and_ranks_compute_with_one")),
+    Row(78, "a flood of printing", here("test_a_flood_is_cut")),
+    Row(79, "a gigabyte of printing", here("test_a_gigabyte_is_cut"), soak=True),
+    Row(80, "output in other alphabets, colours and markup", here("test_output_is_text")),
+    Row(81, "the clock jumps", here("test_no_time_of_day_decides")),
+    Row(82, "the machine sleeps", here("test_a_sleeping_machine_is_no_hang")),
+    Row(83, "a function is defined again", here("test_a_function_defined_again_is_the_new_one")),
+    Row(84, "a closure that cannot travel", here("test_a_closure_that_cannot_travel_names_its_variable")),
+    Row(85, "a huge closure", here("test_a_huge_closure_is_told_with_its_size")),
+    Row(86, "a name that is not defined yet", raised("NameError", strikes.name_error)._replace(works=ONE)),
+    Row(87, "the oldest and the newest torch", Needs("other versions of torch")),
+    Row(88, "no network", here("test_without_a_network"), soak=True),
+    Row(89, "another user attacks the port", Needs("a second user")),
+    Row(90, "fifty runs, one in ten at fault", here("test_many_runs_of_which_some_fail_leave_nothing"), soak=True),
+]

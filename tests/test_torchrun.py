@@ -1,0 +1,215 @@
+"""Ranks that torchrun has started, on two "machines" of two processes each: the same commands, the same results."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.world import torchrun
+
+ROOT = Path(__file__).parents[1]
+TALK = """
+import os
+import torch
+import hybridlab as hl
+
+def listens():
+    folder = "/proc/self/fd/"
+    mine = {os.readlink(folder + fd) for fd in os.listdir(folder) if os.path.islink(folder + fd)}
+    lines = [line.split() for name in ("tcp", "tcp6") for line in list(open(f"/proc/self/net/{name}"))[1:]]
+    return [line[1].split(":")[0] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in mine]
+
+def talk(comm, factor):
+    print("inside", comm.coordinates)
+    comm.emit(step=comm.rank)
+    x = comm.all_reduce(torch.full((3,), 10.0**comm.rank), "dp")
+    place = comm.rank, comm.coordinates["pp"]
+    return {"listens": listens(), "x": x * factor, "place": place, "counted": len(comm.ledger)}
+
+def heard(rank, event):
+    print("heard", rank, event)
+
+with hl.ranks(hl.Mesh(dp=2, pp=2), timeout=30) as pool:
+    homes = [pool.run(talk, factor, on_event=heard) for factor in (1, 2)][1]
+with hl.ranks(1) as pool:
+    alone = pool.run(lambda comm: (comm.size, comm.rank))
+assert [home["place"] for home in homes] == [(0, 0), (1, 1), (2, 0), (3, 1)]
+assert [home["x"].tolist() for home in homes] == [[202.0] * 3, [2020.0] * 3] * 2
+assert all(set(home["listens"]) == {"0100007F"} for home in homes)  # 127.0.0.1; torchrun's store is its own
+assert [home["counted"] for home in homes] == [1] * 4 and alone == [(1, 0)]
+print("everybody knows everything")
+"""
+
+FAIL = """
+import sys
+import torch
+import hybridlab as hl
+
+def fail(comm):
+    if comm.rank == 2:
+        raise ValueError("the loss is not a number")
+    comm.all_reduce(torch.ones(3))
+
+with hl.ranks(4, timeout=30) as pool:
+    try:
+        pool.run(fail)
+    except hl.RankError as error:
+        sys.exit(str(error))
+"""
+
+
+def two_machines(*program, seconds=90) -> list[tuple[int, str, str]]:
+    """Run a program under two torchrun agents of two processes each; returns (exit code, stdout, stderr) of both."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--local-addr=127.0.0.1"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2", *meeting, *program]
+    environment = {key: value for key, value in os.environ.items() if key not in torchrun.VARIABLES}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    agents = [
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        texts = [agent.communicate(timeout=seconds) for agent in agents]
+    finally:
+        for agent in agents:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(agent.pid, signal.SIGKILL)
+    return [(agent.returncode, *both) for agent, both in zip(agents, texts)]
+
+
+@pytest.mark.ranks
+def test_a_function_runs_in_every_process_and_everybody_gets_all_results(tmp_path):
+    (tmp_path / "talk.py").write_text(TALK)
+    ends = two_machines(str(tmp_path / "talk.py"))
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    lines = [line for _, out, _ in ends for line in out.splitlines()]
+    assert lines.count("everybody knows everything") == 1  # only rank 0 prints
+    assert [line for line in lines if line.startswith("heard")] == ["heard 0 {'step': 0}"] * 2
+    for rank in range(4):
+        assert sum(line.startswith(f"[rank {rank}] inside") for line in lines) == 2
+    assert len(lines) == 1 + 2 + 8
+
+
+@pytest.mark.ranks
+def test_the_same_check_on_two_machines():
+    ends = two_machines("-m", "hybridlab", "check", "--dp", "2", "--pp", "2", "--steps", "2", "--json")
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    out = "".join(out for _, out, _ in ends)
+    assert out.count("equal to one device") == 1
+    report = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
+    assert report["ok"] and report["largest_gap"] < 1e-10
+    assert all(counted == formula for counted, formula in report["bytes"].values())
+
+
+@pytest.mark.ranks
+def test_a_failure_is_told_by_its_rank_and_ends_all(tmp_path):
+    (tmp_path / "fail.py").write_text(FAIL)
+    ends = two_machines(str(tmp_path / "fail.py"))
+    assert all(code != 0 for code, _, _ in ends)
+    errors = "".join(err for _, _, err in ends)
+    sentence = "rank 2 failed: ValueError: the loss is not a number (fail.py:8); torchrun now ends the others"
+    assert errors.count(sentence) == 1
+    assert errors.count("; torchrun now ends the others") == 1  # the others only say that they lost somebody
+
+
+@pytest.mark.ranks
+@pytest.mark.long
+def test_the_slurm_script_runs_the_check_it_is_given(tmp_path):
+    """Slurm's two commands are played by scripts: one machine, two ranks."""
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    (tools / "activate").touch()
+    for name, text in {
+        "scontrol": "echo 127.0.0.1",
+        "srun": 'shift; exec "$@"',
+        "torchrun": f'exec {sys.executable} -m torch.distributed.run "$@"',
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    slurm = {"SUBMIT_DIR": tmp_path, "JOB_ID": os.getpid(), "JOB_NODELIST": "here", "NNODES": 1, "CPUS_PER_TASK": 2}
+    done = subprocess.run(
+        ["bash", ROOT / "examples" / "check.slurm", "--pp", "2", "--steps", "1"],
+        env=os.environ
+        | {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        | {f"SLURM_{name}": str(value) for name, value in slurm.items()},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "equal to one device" in done.stdout
+    assert json.loads(done.stdout.splitlines()[-1])["ok"]
+
+
+# ---- without processes
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """As if torchrun had started this process, one of four."""
+    for name, value in zip(torchrun.VARIABLES, ("0", "4", "4", "127.0.0.1", "29500")):
+        monkeypatch.setenv(name, value)
+
+
+def test_torchrun_is_recognised_by_all_its_variables(started, monkeypatch):
+    assert torchrun.present()
+    monkeypatch.delenv("MASTER_PORT")
+    assert not torchrun.present()
+
+
+def test_hl_ranks_takes_the_processes_that_are_there(started):
+    import hybridlab as hl
+
+    pool = hl.ranks(Mesh(dp=2, pp=2))
+    assert isinstance(pool, torchrun.TorchrunRanks) and (pool.size, pool.mesh) == (4, Mesh(dp=2, pp=2))
+    assert hl.ranks(1).size == 1
+
+
+def test_a_mesh_of_another_size_is_refused(started):
+    with pytest.raises(ValueError, match="started 4 processes, and Mesh.* has 8 ranks: let .* be 8"):
+        torchrun.TorchrunRanks(Mesh(dp=8))
+
+
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "NCCL_RAS_ENABLE": "0"}
+
+
+@pytest.mark.parametrize(
+    "local, master, said, wanted",
+    [
+        ("4", "login7", {}, LOOPBACK),
+        ("2", "127.0.0.1", {}, LOOPBACK),
+        ("2", "login7", {"GLOO_SOCKET_IFNAME": "eth0"}, LOOPBACK | dict.fromkeys(list(LOOPBACK)[:2], "eth0")),
+        (
+            "2",
+            "login7",
+            {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "ib0"},
+            LOOPBACK | {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "ib0"},
+        ),
+    ],
+)
+def test_one_machine_listens_on_loopback_and_several_where_they_are_told(local, master, said, wanted):
+    environment = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": local, "MASTER_ADDR": master, **said}
+    assert torchrun.interfaces(environment, LOOPBACK) == wanted
+
+
+def test_several_machines_must_name_their_interface():
+    environment = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "login7"}
+    with pytest.raises(ValueError, match="export GLOO_SOCKET_IFNAME="):
+        torchrun.interfaces(environment, LOOPBACK)
