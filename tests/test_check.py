@@ -46,8 +46,8 @@ def lost_microbatch():
     from hybridlab.modes.work import ModelWork
 
     whole = ModelWork.backward
-    lost = lambda m, g: torch.zeros_like(g) if m == 1 and g is not None else g
-    ModelWork.backward = lambda work, stage, m, g: whole(work, stage, m, lost(m, g))
+    lost = lambda m, arrived: [tuple(torch.zeros_like(g) for g in one) for one in arrived] if m == 1 else arrived
+    ModelWork.backward = lambda work, stage, m, version, arrived: whole(work, stage, m, version, lost(m, arrived))
 
 
 def missing_share():
@@ -66,15 +66,15 @@ def unscaled_loss():
 def gradients_not_reduced():
     from hybridlab.modes import work
 
-    work.reduce_gradients = lambda comm, parameters: None
+    work.reduce_gradients = lambda comm, weights: None
 
 
 def mean_for_sum():
     from hybridlab.modes import work
 
-    def mean(comm, parameters):
-        for parameter in parameters:
-            comm.all_reduce(parameter.grad, "dp").div_(2)
+    def mean(comm, weights):
+        for weight, ranks in weights:
+            comm.all_reduce(weight.grad, ranks).div_(2)
 
     work.reduce_gradients = mean
 
@@ -83,7 +83,7 @@ def wrong_microbatch():
     from hybridlab.modes.work import ModelWork
 
     load = ModelWork.load
-    ModelWork.load = lambda work, inputs, targets: load(work, inputs[::-1], targets)
+    ModelWork.load = lambda work, inputs, targets, tokens: load(work, inputs[::-1], targets, tokens)
 
 
 def gradient_not_cleared():
@@ -96,8 +96,83 @@ def received_twice():
     """The buffer of the message before is used again."""
     from hybridlab.modes.work import ModelWork
 
-    shared = {}
-    ModelWork.boundary = lambda work: shared.setdefault(0, torch.zeros_like(work.example))
+    room, shared = ModelWork.room, {}
+    ModelWork.room = lambda work, edge, name: shared.setdefault((edge, name), room(work, edge, name))
+
+
+def weight_half_left_out():
+    from hybridlab.modes.work import ModelWork
+
+    half = ModelWork.weight_half
+    ModelWork.weight_half = lambda work, stage, m, *more: [] if m == 1 else half(work, stage, m, *more)
+
+
+def version_off_by_one():
+    """A forward finds the newest numbers where the schedule states older ones."""
+    from hybridlab.modes.versions import Versions
+
+    call = Versions.call
+
+    def newest(versions, stage, version):
+        for name, weight in versions.held[stage][version].items():
+            weight.data = versions.latest(stage)[name].data.clone()
+        return call(versions, stage, version)
+
+    Versions.call = newest
+
+
+def skip_dropped():
+    """What comes over a skip is taken for zero."""
+    from hybridlab.modes.work import ModelWork
+
+    forward = ModelWork.forward
+
+    def dropped(work, stage, m, version, arrived):
+        return forward(work, stage, m, version, arrived[:1] + [tuple(map(torch.zeros_like, x)) for x in arrived[1:]])
+
+    ModelWork.forward = dropped
+
+
+def skip_gradient_dropped():
+    from hybridlab.modes.work import ModelWork
+
+    backward = ModelWork.backward
+
+    def dropped(work, stage, m, version, arrived):
+        return backward(work, stage, m, version, arrived[:1] + [tuple(map(torch.zeros_like, g)) for g in arrived[1:]])
+
+    ModelWork.backward = dropped
+
+
+def tied_counted_twice():
+    """Both ends add the tied gradient to a sum that has it already."""
+    from hybridlab.modes import work
+
+    def twice(comm, weights):
+        for weight, ranks in weights:
+            comm.all_reduce(weight.grad, ranks)
+            comm.all_reduce(weight.grad, ranks)
+
+    work.reduce_gradients = twice
+
+
+def clipped_by_own_norm():
+    """Every rank clips by the norm of its own stages."""
+    from hybridlab.train import loop
+
+    loop.Trainer.gradient_norm = lambda trainer: sum(
+        float(weight.grad.square().sum()) for weight in trainer.parameters.values()
+    ) ** 0.5
+
+
+def summed_in_every_play():
+    from hybridlab.train import loop
+
+    loop.without_sums = lambda schedule: schedule
+
+
+DEEP = dict(microbatches=4, shape=hl.Shape(layers=5, width=8, heads=0, context=4, skips=True))
+TIED = dict(microbatches=4, shape=hl.Shape(layers=4, width=8, heads=2, context=4, tied=True))
 
 
 @pytest.mark.parametrize(
@@ -116,4 +191,31 @@ def received_twice():
 )
 def test_every_mutant_is_noticed(mutant, mesh):
     report = hl.check(mesh, "gpipe", sabotage=mutant, **TRY)
+    assert not report.ok and "NOT equal" in str(report), report
+
+
+def test_without_stashing_a_gradient_belongs_to_no_function():
+    """The replay uses for each microbatch the weights of its forward: it notices that the backward found others."""
+    stashed, not_stashed = (hl.check(hl.Mesh(pp=4), "pipedream", stash=stash, **TRY) for stash in (True, False))
+    assert stashed.ok and not not_stashed.ok and not_stashed.largest_gap < 0.1
+
+
+@pytest.mark.parametrize(
+    "mutant, mesh, name, task",
+    [
+        (weight_half_left_out, hl.Mesh(pp=2), "zb_h1", TRY),
+        (version_off_by_one, hl.Mesh(pp=2), "pipedream_2bw", TRY | {"microbatches": 8}),
+        (gradients_not_reduced, hl.Mesh(pp=2), "chimera", TRY | {"microbatches": 4}),
+        (gradients_not_reduced, hl.Mesh(pp=2), "1f1b", TIED),
+        (tied_counted_twice, hl.Mesh(pp=2), "1f1b", TIED),
+        (skip_dropped, hl.Mesh(pp=4), "1f1b", DEEP),
+        (skip_gradient_dropped, hl.Mesh(pp=4), "1f1b", DEEP),
+        (clipped_by_own_norm, hl.Mesh(pp=2), "1f1b", TRY | {"clip": 0.1}),
+        (summed_in_every_play, hl.Mesh(dp=2), "1f1b", TRY | {"accumulate": 2}),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_every_mutant_of_one_schedule_is_noticed(mutant, mesh, name, task):
+    assert hl.check(mesh, name, **task).ok
+    report = hl.check(mesh, name, sabotage=mutant, **task)
     assert not report.ok and "NOT equal" in str(report), report

@@ -7,7 +7,8 @@ from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
 from hybridlab.train import loop
 from hybridlab.train.model import GPT, token_loss
-from hybridlab.train.stages import cut, stages_of
+from hybridlab.train.stages import Links, cut, names_of, stages_of
+from hybridlab.train.task import task
 from hybridlab.train.text import Text
 
 SMALL = Shape(layers=3, width=12, heads=3, context=8)
@@ -53,18 +54,45 @@ def test_an_untrained_model_guesses_bytes():
 def test_stages_in_sequence_are_the_model(count):
     model = GPT(SMALL, dtype=torch.float64)
     tokens = torch.randint(0, 256, (2, 8))
-    x, stages = tokens, stages_of(model, SMALL, count)
+    arrived, stages = ((tokens,),), stages_of(model, cut(SMALL, count))
     for stage in stages:
-        x = stage(x)
-    assert torch.equal(x, model(tokens))
-    names = [name for stage in stages for name, _ in stage.named_parameters()]
-    assert sorted(names) == sorted(name for name, _ in model.named_parameters())
+        arrived = stage(*(x for edge in arrived for x in edge))
+    assert torch.equal(arrived, model(tokens))
+    names = [name for names in names_of(model, stages) for name in names]
+    assert names == [name for name, _ in model.named_parameters()]
 
 
-def test_too_many_stages_are_refused():
-    assert cut(4, 4) == [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
+def test_a_tied_weight_stands_in_both_its_stages():
+    model = GPT(Shape(layers=2, width=8, heads=2, context=4, tied=True))
+    first, last = names_of(model, stages_of(model, cut(Shape(layers=2), 2)))
+    assert set(first) & set(last) == {"embed.token.weight"}
+    assert first["embed.token.weight"] is last["embed.token.weight"]
+
+
+def test_skips_travel_directly_or_with_the_chain():
+    shape = Shape(layers=8, skips=True)
+    assert shape.skipping == {8: 1, 7: 2, 6: 3}
+    links = Links.of(cut(shape, 4), shape.skipping)
+    assert links.crossing == {(0, 1): (2,), (1, 2): (4, 3), (2, 3): (6,), (0, 3): (1, 2)}
+    assert links.skips == ((0, 3),) and links.into(3) == [(6,), (1, 2)] and links.out_of(1) == [(4, 3)]
+
+
+def test_a_model_without_heads_is_an_mlp_and_looks_at_no_neighbour():
+    model = GPT(Shape(layers=3, width=8, heads=0, context=4), dtype=torch.float64)
+    tokens = torch.tensor([[1, 2, 3, 4]])
+    changed = torch.tensor([[9, 2, 3, 4]])
+    assert torch.equal(model(tokens)[:, 1:], model(changed)[:, 1:])
+
+
+def test_cuts():
+    assert cut(Shape(layers=4), 4) == (range(0, 2), range(2, 3), range(3, 4), range(4, 6))
+    assert cut(Shape(layers=4), 2, by=[0, 4]) == (range(0, 1), range(1, 6))
+    heavy_ends = cut(Shape(layers=4, width=8, heads=2, vocabulary=4096), 3, by="parameters")
+    assert heavy_ends == (range(0, 1), range(1, 5), range(5, 6))
+    timed = cut(Shape(layers=4), 2, by="time")
+    assert [*timed[0], *timed[1]] == list(range(6))
     with pytest.raises(ValueError, match="5 stages need at least 5 layers, this model has 4"):
-        cut(4, 5)
+        cut(Shape(layers=4), 5)
 
 
 def test_text_is_real_fixed_and_split():
@@ -95,7 +123,7 @@ def test_training_alone_learns():
         def emit(self, **event):
             pass
 
-    job = loop.task(Mesh(pp=1), "1f1b", microbatches=2, batch=8, steps=15, shape=SMALL, optimizer="adamw", rate=1e-2)
+    job = task(Mesh(pp=1), "1f1b", microbatches=2, batch=8, steps=15, shape=SMALL, optimizer="adamw", rate=1e-2)
     losses = loop.train_alone(Alone(), job)
     assert losses[-1] < losses[0] - 0.7
 
@@ -113,7 +141,7 @@ def test_training_alone_learns():
 )
 def test_tasks_that_do_not_fit_are_refused(mesh, more, says):
     with pytest.raises(ValueError, match=says):
-        loop.task(mesh, **more)
+        task(mesh, **more)
 
 
 @pytest.mark.parametrize("sizes, says", [(dict(heads=5), "choose heads from"), (dict(layers=0), "layers=0 is no size")])

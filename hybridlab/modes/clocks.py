@@ -54,7 +54,7 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
     lane = lanes(flow)
     sends, receives = messages(flow, lane)
     latency = round(origin["latency"] * 1e9)
-    posting = np.median((begin - ready)[:, [*sends, *receives]]) * 1e-9 if len(sends) else 0.0
+    posting = np.mean((begin - ready)[:, [*sends, *receives]]) * 1e-9 if len(sends) else 0.0
     begin[:, receives] = begin[:, sends] = np.maximum(ready[:, receives], ready[:, sends])
     unseen = end[:, receives] - looked[:, receives] <= latency
     soonest = np.minimum(end[:, receives], begin[:, receives] + latency)

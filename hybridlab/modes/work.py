@@ -1,58 +1,121 @@
 """What a stage does when its turn comes: compute for real, or wait as long as computing would take.
 
-A work has the four things that a `pipeline.Player` asks for: forward, backward, reduce, and room for a message.
+A work has what a `pipeline.Player` asks for: `bind` an action to the call that does it, `room` for a message, `arrived`
+when one has come, `reduce`, and the number `widest` of tensors that an edge carries at most. What travels on an edge is
+a tuple of tensors; a call is given one such tuple for every edge that leads to it, and returns one for every edge that
+leads on.
 """
 
 import time
+from functools import partial
+from itertools import repeat
 
+import numpy as np
 import torch
 
 from hybridlab.modes.data_parallel import reduce_gradients
+from hybridlab.modes.halves import input_half, weight_half
+
+DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", "C": "pass_on", "R": "recompute",
+        "OPT": "update"}  # fmt: skip
 
 
 class ModelWork:
     """What a stage does for real: forward through a slice of the model, backward by autograd.
 
-    stages    {stage: module}, those of this rank
-    last      the number of the last stage, where the loss is taken
-    loss      loss(scores, targets) -> the summed loss of one microbatch
-    tokens    of the global batch: every microbatch's loss is divided by it
-    example   a boundary tensor: its shape and dtype are those of every message
+    weights  those of this rank's stages, and how they are called: `Latest`, or `versions.Versions`
+    last     the number of the last stage, where the loss is taken
+    loss     loss(scores, targets) -> the summed loss of one microbatch
+    rooms    rooms[edge]: for every tensor that travels on the edge, an example of its shape and dtype
+
+    A stage is called with all tensors of its incoming edges, the chain before the skips. It returns one tensor; or a
+    tuple with one entry, a tensor or a tuple of them, for every outgoing edge.
     """
 
-    def __init__(self, stages: dict, last: int, loss, tokens: int, example):
-        self.stages, self.last, self.loss, self.tokens, self.example = stages, last, loss, tokens, example
+    def __init__(self, weights, last: int, loss, rooms: dict):
+        self.weights, self.last, self.loss, self.rooms = weights, last, loss, rooms
+        self.widest = max([1, *map(len, rooms.values())])
 
-    def load(self, inputs: list, targets: list):
-        """Take a global batch, cut into microbatches, and forget the gradients of the one before."""
-        self.inputs, self.targets = inputs, targets
-        self.kept, self.total_loss = {}, torch.zeros((), dtype=torch.float64)
-        for stage in self.stages.values():
-            stage.zero_grad()
+    def load(self, inputs: list, targets: list, tokens: int):
+        """Take a global batch, cut into microbatches, and its number of tokens; forget the batch before."""
+        self.inputs, self.targets, self.tokens = inputs, targets, tokens
+        self.losses = torch.zeros(len(inputs), dtype=torch.float64)
+        self.kept, self.passed, self.halved, self.peak_live = {}, {}, {}, 0
 
-    def boundary(self):
-        """Room for one incoming message."""
-        return torch.empty_like(self.example)
+    def bind(self, action, part):
+        """The call that does one action, or one part of a fused pair."""
+        return partial(getattr(self, DOES[part.kind]), part.stage, part.microbatch, part.version)
 
-    def forward(self, stage, microbatch, x):
-        """The activation that leaves the stage; behind the last one, the loss."""
-        x = self.inputs[microbatch] if stage == 0 else x.requires_grad_()
-        y = self.stages[stage](x)
+    def room(self, edge: int, name: str) -> list:
+        """Room for the tensors of one message; a gradient travels for every activation that can have one."""
+        rooms = self.rooms[edge]
+        return [torch.empty(x.shape, dtype=x.dtype) for x in rooms if name == "activation" or x.is_floating_point()]
+
+    def arrived(self, tensors):
+        """Nothing more is to be done when a message has come."""
+
+    def forward(self, stage, microbatch, version, arrived):
+        """The activations that leave the stage; behind the last one, the loss."""
+        inputs = [self._leaves(one) for one in arrived] if arrived else [(self.inputs[microbatch],)]
+        outputs = self._through(stage, microbatch, version, inputs)
+        self.kept[stage, microbatch] = inputs, outputs
+        self.peak_live = max(self.peak_live, len(self.kept) + len(self.halved))
+        return [tuple(x.detach() for x in one) for one in outputs]
+
+    def pass_on(self, stage, microbatch, version, arrived):
+        """A forward that keeps only what came in."""
+        inputs = arrived or [(self.inputs[microbatch],)]
+        self.passed[stage, microbatch] = arrived
+        with torch.no_grad():
+            return self._through(stage, microbatch, version, inputs)
+
+    def recompute(self, stage, microbatch, version, _):
+        """The same forward again, from what came in; this time for a backward."""
+        self.forward(stage, microbatch, version, self.passed.pop((stage, microbatch)))
+        return []
+
+    def backward(self, stage, microbatch, version, arrived):
+        """The gradients by what entered the stage; weight gradients are added where the weights are."""
+        inputs, outputs = self.kept.pop((stage, microbatch))
+        torch.autograd.backward(*_pulled(outputs, arrived))
+        self.weights.collect(stage, microbatch, version)
+        return [tuple(_gradient(x) for x in _floating(one)) for one in inputs if stage]
+
+    def input_half(self, stage, microbatch, version, arrived):
+        """The gradients by what entered the stage, and no more."""
+        inputs, outputs = self.kept.pop((stage, microbatch))
+        leaves = [x for one in inputs for x in _floating(one)] if stage else []
+        found, kept = input_half(*_pulled(outputs, arrived), leaves)
+        self.halved[stage, microbatch] = kept
+        found = iter(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found))
+        return [tuple(next(found) for _ in _floating(one)) for one in inputs if stage]
+
+    def weight_half(self, stage, microbatch, version, _):
+        """The weight gradients that the input half left for later."""
+        weight_half(self.halved.pop((stage, microbatch)))
+        self.weights.collect(stage, microbatch, version)
+        return []
+
+    def update(self, stage, _, version, __):
+        """One optimizer step for one stage: its next version."""
+        self.weights.update(stage, version)
+        return []
+
+    def reduce(self, comm, action):
+        """Sum this stage's gradients over its copies."""
+        self.weights.reduce(comm, action)
+
+    def _leaves(self, tensors):
+        return tuple(x.requires_grad_() if x.is_floating_point() else x for x in tensors)
+
+    def _through(self, stage, microbatch, version, inputs) -> list[tuple]:
+        """Through one stage: a tuple of tensors for every edge that leads on, or the loss alone."""
+        y = self.weights.call(stage, version)(*(x for one in inputs for x in one))
         if stage == self.last:
-            y = scaled(self.loss(y, self.targets[microbatch]), self.tokens)
-            self.total_loss += y.detach()
-        self.kept[stage, microbatch] = x, y
-        return y.detach()
-
-    def backward(self, stage, microbatch, gradient):
-        """The gradient of the loss by what entered the stage; weight gradients are added where the weights are."""
-        x, y = self.kept.pop((stage, microbatch))
-        torch.autograd.backward(y, gradient)
-        return x.grad
-
-    def reduce(self, comm, stage):
-        """Sum this stage's gradients over the replicas."""
-        reduce_gradients(comm, self.stages[stage].parameters())
+            loss = scaled(self.loss(y, self.targets[microbatch]), self.tokens)
+            self.losses[microbatch] = loss.detach()
+            return [(loss,)]
+        return [one if isinstance(one, tuple) else (one,) for one in (y if isinstance(y, tuple) else (y,))]
 
 
 def scaled(loss, tokens):
@@ -60,26 +123,95 @@ def scaled(loss, tokens):
     return loss / tokens
 
 
+def _floating(tensors):
+    return [x for x in tensors if x.is_floating_point()]
+
+
+def _pulled(outputs, arrived):
+    """(tensors, gradients) from which a backward starts; the loss needs none from outside."""
+    tensors = [x for one in outputs for x in _floating(one)]
+    gradients = [g for one in arrived for g in one] or [torch.ones_like(x) for x in tensors]
+    return zip(*[(x, g) for x, g in zip(tensors, gradients) if x.requires_grad])
+
+
+def _gradient(x):
+    return torch.zeros_like(x) if x.grad is None else x.grad
+
+
+class Latest:
+    """The weights of a synchronous schedule: the modules' own, in one version; their gradients add up in `.grad`.
+
+    stages  {stage: module}, those of this rank
+    sums    the weights summed in each stage's REDUCE_GRAD, with the ranks that hold them: {stage: [(weight, ranks)]}
+    """
+
+    def __init__(self, stages: dict, sums: dict):
+        self.stages, self.sums = stages, sums
+
+    def begin(self):
+        """Start a step: no gradient."""
+        for stage in self.stages.values():
+            stage.zero_grad()
+
+    def call(self, stage, version):
+        """The module of a stage, ready to be called."""
+        return self.stages[stage]
+
+    def collect(self, stage, microbatch, version):
+        """Autograd has added the gradients already."""
+
+    def reduce(self, comm, action):
+        """Sum the gradients of one stage over all ranks that hold its weights."""
+        reduce_gradients(comm, self.sums.get(action.stage, ()))
+
+
 class EmulatedWork:
-    """Waiting in place of computing: real processes, real messages, durations as stated (in seconds per stage)."""
+    """Waiting in place of computing: real processes, real messages, durations as stated (in seconds per stage).
 
-    def __init__(self, costs, elements: int = 256):
-        self.costs, self.elements = costs, elements
+    elements  of a message;  latency  seconds that each message takes at least, beside what it takes anyway
+    jitter    durations vary by this share (standard deviation), the same for one action in every order and run
+    """
 
-    def boundary(self):
-        """Room for one incoming message."""
-        return torch.empty(self.elements)
+    widest = 1
 
-    def forward(self, stage, microbatch, x):
-        """Wait as long as a forward takes."""
-        time.sleep(self.costs.of("F", stage))
-        return torch.zeros(self.elements)
+    def __init__(self, costs, elements: int = 256, latency: float = 0.0, jitter: float = 0.0):
+        self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
+        self.live = self.peak_live = 0
 
-    def backward(self, stage, microbatch, gradient):
-        """Wait as long as a backward takes."""
-        time.sleep(self.costs.of("B", stage))
-        return torch.zeros(self.elements)
+    def bind(self, action, part):
+        """A call that waits as long as the action takes; a fused pair waits at its end."""
+        if not action.parts:
+            seconds = self.costs.of(part.kind, part.stage)
+        elif part is action.parts[-1]:
+            seconds = self.costs.of_pair(*(one.stage for one in action.parts))
+        else:
+            seconds = 0.0
+        return partial(self._wait, seconds * self._luck(part), part.kind)
 
-    def reduce(self, comm, stage):
-        """A real all-reduce of one boundary tensor."""
+    def room(self, edge: int, name: str) -> list:
+        """Room for one message."""
+        return [torch.empty(self.elements, dtype=torch.float64)]
+
+    def arrived(self, tensors):
+        """Wait until the message has been under way as long as stated; it says when it left."""
+        left = float(tensors[0][0]) + self.latency - time.perf_counter()
+        if self.latency and left > 0:
+            time.sleep(left)
+
+    def reduce(self, comm, action):
+        """A real all-reduce of one message's size."""
         comm.all_reduce(torch.zeros(self.elements), "dp")
+
+    def _wait(self, seconds, kind, _):
+        self.live += {"F": 1, "R": 1, "B": -1, "W": -1}.get(kind, 0)
+        self.peak_live = max(self.peak_live, self.live)
+        if seconds:
+            time.sleep(seconds)
+        stamped = torch.full((self.elements,), time.perf_counter(), dtype=torch.float64)
+        return repeat((stamped,))  # on every edge that leads on
+
+    def _luck(self, part) -> float:
+        if not self.jitter:
+            return 1.0
+        draw = np.random.default_rng([part.stage, part.microbatch + 1, ord(part.kind[0])]).normal()
+        return max(0.0, 1 + self.jitter * float(draw))

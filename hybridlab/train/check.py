@@ -5,17 +5,21 @@ difference of a tensor, divided by the largest entry among all tensors of its ki
 zero does not count its rounding noise as an error.
 """
 
-import math
 from dataclasses import dataclass, field
 
 import torch
 
 from hybridlab.core.mesh import Mesh
+from hybridlab.modes.data_parallel import holders
 from hybridlab.train import loop
 from hybridlab.train.model import GPT
+from hybridlab.train.replay import replay
+from hybridlab.train.stages import Links, names_of, stages_of
+from hybridlab.train.task import task
 from hybridlab.train.text import Text
 from hybridlab.world.launch import ranks
 
+NUMBER = 8  # bytes that say which microbatch comes, where no order is written
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
 
 
@@ -25,6 +29,7 @@ class Report:
 
     gaps    {"loss", "norm", "gradient <name>", "weight <name>": relative gap};  largest_gap  the worst of them
     bytes   {"what": (counted in the ledgers, by the formula)};  ok  all gaps within tolerance and all bytes equal
+    reference  what it was compared with, in words
     """
 
     layout: str
@@ -32,6 +37,7 @@ class Report:
     bytes: dict[str, tuple[int, int]]
     tolerance: float
     losses: tuple[float, ...] = field(repr=False, default=())
+    reference: str = "one device"
 
     @property
     def largest_gap(self) -> float:
@@ -48,7 +54,7 @@ class Report:
     def __str__(self):
         worst = max(self.gaps, key=lambda name: (self.gaps[name] != self.gaps[name], self.gaps[name]))
         lines = [
-            f"{self.layout}: {'equal to' if self.ok else 'NOT equal to'} one device",
+            f"{self.layout}: {'equal to' if self.ok else 'NOT equal to'} {self.reference}",
             f"  largest gap {self.largest_gap:.2g} ({worst}), allowed {self.tolerance:g}; {len(self.gaps)} compared",
         ]
         for what, (counted, formula) in self.bytes.items():
@@ -73,32 +79,36 @@ def check(
     raises    ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
     mesh = mesh or Mesh(pp=4)
-    job = loop.task(mesh, schedule, microbatches, batch, dtype=dtype, **more)
+    job = task(mesh, schedule, microbatches, batch, dtype=dtype, **more)
     with ranks(mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
     with ranks(1) as pool:
-        (alone,) = pool.run(_alone, job)
-    gaps = {"loss": _gap([parts[0]["losses"]], [alone["losses"]]), "norm": _gap([parts[0]["norm"]], [alone["norm"]])}
-    for kind in ("gradient", "weight"):
-        gaps |= _gaps(kind, parts, alone)
-    return Report(_describe(job, mesh), gaps, _bytes(job, parts), TOLERANCE[dtype], tuple(parts[0]["losses"].tolist()))
+        (alone,) = pool.run(_alone if job.flushes else _replayed, job)
+    gaps = {"loss": _gap([parts[0]["losses"]], [alone["losses"]])}
+    if job.flushes:  # else there is no one gradient: every update has its own
+        gaps |= {"norm": _gap([parts[0]["norm"]], [alone["norm"]])} | _gaps("gradient", parts, alone)
+    gaps |= _gaps("weight", parts, alone)
+    losses = tuple(parts[0]["losses"].tolist())
+    reference = "one device" if job.flushes else "a replay of its weight versions on one device"
+    return Report(_describe(job, mesh), gaps, _bytes(job, parts), TOLERANCE[dtype], losses, reference)
 
 
 def _on_rank(comm, job, sabotage):
     if sabotage:
         sabotage()
     trainer = loop.Trainer(comm, job)
-    losses = [trainer.gradients(0)[0]]
-    gradients = {name: p.grad.clone() for name, p in trainer.parameters.items()}
-    norm = trainer.gradient_norm()
-    trainer.optimizer.step()
-    losses += [trainer.step(step)[0] for step in range(1, job.steps)]
-    return {
+    losses = trainer.gradients(0)[0]
+    home = {}
+    if job.flushes:
+        home = {"gradient": {name: weight.grad.clone() for name, weight in trainer.parameters.items()}}
+        home["norm"] = trainer.gradient_norm()
+        trainer.update()
+    for step in range(1, job.steps):
+        losses += trainer.step(step)[0]
+    return home | {
         "losses": torch.tensor(losses, dtype=torch.float64),
-        "gradient": gradients,
-        "norm": norm,
-        "weight": {name: p.detach() for name, p in trainer.parameters.items()},
-        "sent": _bytes_from(comm, "pipeline.py"),
+        "weight": {name: weight.detach() for name, weight in trainer.parameters.items()},
+        "sent": _bytes_from(comm, "message_driven.py" if job.driven else "pipeline.py"),
         "reduced": _bytes_from(comm, "data_parallel.py"),
     }
 
@@ -112,18 +122,25 @@ def _bytes_from(comm, file):
 def _alone(comm, job):
     text, model = Text.of(job.data), GPT(job.shape, job.seed, getattr(torch, job.dtype))
     optimizer = loop.OPTIMIZERS[job.optimizer](model.parameters(), lr=job.rate)
-    losses, gradients = [], {}
+    losses, home = [], {}
     for step in range(job.steps):
         losses.append(loop.alone_gradients(model, text, job, step))
-        gradients = gradients or {name: p.grad.clone() for name, p in model.named_parameters()}
-        optimizer.step()
-    norm = math.sqrt(math.fsum(float(gradient.double().square().sum()) for gradient in gradients.values()))
-    weights = {name: p.detach() for name, p in model.named_parameters()}
+        if not home:
+            home = {"gradient": {name: weight.grad.clone() for name, weight in model.named_parameters()}}
+            home["norm"] = loop.alone_norm(model)
+        loop.alone_update(model, optimizer, job)
+    return home | _result(losses, model.named_parameters())
+
+
+def _replayed(comm, job):
+    losses, weights = replay(job)
+    return _result(losses, weights.items())
+
+
+def _result(losses, weights):
     return {
         "losses": torch.tensor(losses, dtype=torch.float64),
-        "gradient": gradients,
-        "norm": norm,
-        "weight": weights,
+        "weight": {name: weight.detach() for name, weight in weights},
     }
 
 
@@ -144,15 +161,22 @@ def _gaps(kind, parts, alone):
 
 def _bytes(job, parts):
     """What the ledgers counted against what formulas say, over all steps and ranks."""
-    boundary = job.sequences * job.shape.context * job.shape.width
-    width = getattr(torch, job.dtype).itemsize
-    crossings = 2 * job.microbatches * (job.schedule.stages - 1)  # an activation and a gradient per cut
-    table = {
-        "messages 2·M·(p-1)·b·s·h": (sum(part["sent"] for part in parts), job.steps * crossings * boundary * width)
-    }
-    if job.schedule.dp > 1:
-        reduced = job.steps * job.schedule.dp * job.shape.parameters * width
-        table["all-reduces d·Ψ"] = (sum(part["reduced"] for part in parts), reduced)
+    width, boundary = getattr(torch, job.dtype).itemsize, job.sequences * job.shape.context * job.shape.width
+    schedule, links = job.schedule, Links.of(job.bounds, job.shape.skipping)
+    there = [
+        len(layers)
+        for (a, b), layers in links.crossing.items()
+        for replica in schedule.replica_of
+        if schedule.place[a, replica] != schedule.place[b, replica]
+    ]
+    crossings = 2 * job.accumulate * sum(there)  # an activation and a gradient for every tensor that crosses a cut
+    sent = job.steps * crossings * (boundary * width + (NUMBER if job.driven else 0))
+    table = {"messages 2·M·(p-1)·b·s·h": (sum(part["sent"] for part in parts), sent)}
+    model = GPT(job.shape)
+    holds = holders(schedule, names_of(model, stages_of(model, job.bounds)))
+    copies = sum(len(holds[name]) * weight.numel() for name, weight in model.named_parameters() if len(holds[name]) > 1)
+    if copies and job.flushes:
+        table["all-reduces d·Ψ"] = (sum(part["reduced"] for part in parts), job.steps * copies * width)
     return table
 
 

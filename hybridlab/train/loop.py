@@ -1,135 +1,135 @@
-"""The training loop of one rank, the same for one process and for a mesh of them.
-
-A `Task` says what is to be learnt; nothing in it depends on how many ranks share the work, except the schedule.
-"""
+"""The training loop of one rank, the same for one process and for a mesh of them."""
 
 import math
-from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from hybridlab.core.catalog import Shape
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.schedule import Schedule
+from hybridlab.modes.data_parallel import due, holders
+from hybridlab.modes.message_driven import MessageDriven
 from hybridlab.modes.pipeline import Player
-from hybridlab.modes.work import ModelWork
-from hybridlab.schedules.lower import lower
-from hybridlab.schedules.registry import schedule as named
-from hybridlab.schedules.replicate import replicate
+from hybridlab.modes.versions import Versions
+from hybridlab.modes.work import Latest, ModelWork
+from hybridlab.schedules.sums import forward_only, without_sums
+from hybridlab.train import stages
 from hybridlab.train.model import GPT, token_loss
-from hybridlab.train.stages import cut, stages_of
+from hybridlab.train.task import Task
 from hybridlab.train.text import Text
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
-DTYPES = ("float32", "float64", "bfloat16")
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is trained: model, data, optimizer, and the lowered schedule that shares the work.
-
-    sequences  b, in one microbatch;  data  a text file, or None for Python's standard library
-    """
-
-    schedule: Schedule
-    shape: Shape = Shape()
-    sequences: int = 2
-    steps: int = 3
-    optimizer: str = "sgd"
-    rate: float = 0.1
-    seed: int = 0
-    dtype: str = "float32"
-    data: str | None = None
-
-    @property
-    def microbatches(self) -> int:
-        """The number of microbatches in the global batch."""
-        return len(self.schedule.replica_of)
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens in the global batch."""
-        return self.microbatches * self.sequences * self.shape.context
-
-
-def task(
-    mesh: Mesh, schedule: str | Schedule = "1f1b", microbatches: int = 4, batch: int | None = None, **more
-) -> Task:
-    """The task for a mesh of dp × pp; `batch` is the number of sequences in the global batch, dp × m × 1 at least.
-
-    raises  ValueError in one sentence when a number does not fit another
-    """
-    unknown = [axis for axis in mesh.axes if axis not in ("dp", "pp") and mesh[axis] > 1]
-    if unknown:
-        raise ValueError(f"{mesh} has an axis {unknown[0]}, which cannot be trained yet: use dp and pp")
-    if isinstance(schedule, str):
-        one = named(schedule, ranks=mesh["pp"], microbatches=microbatches)
-        schedule = replicate(one, mesh) if mesh["dp"] > 1 else one
-    if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.size):
-        has = f"{schedule.ranks} ranks in {schedule.dp} copies"
-        raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.size} in {mesh['dp']}: make them equal")
-    one = Task(lower(schedule), **more)
-    if one.steps < 1:
-        raise ValueError(f"steps={one.steps} trains nothing: give 1 or more")
-    Text.of(one.data)
-    if one.optimizer not in OPTIMIZERS:
-        raise ValueError(f"there is no optimizer {one.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
-    if one.dtype not in DTYPES:
-        raise ValueError(f"there is no dtype {one.dtype!r}: choose one of {', '.join(DTYPES)}")
-    cut(one.shape.layers, schedule.stages)
-    if batch is None:
-        return one
-    if batch < 1 or batch % one.microbatches:
-        m, d = schedule.microbatches, mesh["dp"]
-        raise ValueError(
-            f"batch {batch} is not divisible by dp × microbatches = {d} × {m}: choose a multiple of {d * m}"
-        )
-    return replace(one, sequences=batch // one.microbatches)
 
 
 class Trainer:
-    """One rank's part of a task: its stages, its player, its optimizer."""
+    """One rank's part of a task: its stages, its player, its optimizer.
 
-    def __init__(self, comm, task: Task):
+    holders  {weight: the ranks that hold it}
+    watch    as in `Player`
+    """
+
+    def __init__(self, comm, task: Task, watch=None):
         self.comm, self.task = comm, task
         self.text = Text.of(task.data)
-        dtype = getattr(torch, task.dtype)
-        model = GPT(task.shape, task.seed, dtype)
-        stages = stages_of(model, task.shape, task.schedule.stages)
-        mine = {stage: stages[stage] for (stage, _), rank in task.schedule.place.items() if rank == comm.rank}
+        model = GPT(task.shape, task.seed, getattr(torch, task.dtype))
+        every = stages.stages_of(model, task.bounds)
+        names = stages.names_of(model, every)
+        mine = sorted({stage for (stage, _), rank in task.schedule.place.items() if rank == comm.rank})
         self.names = [name for name, _ in model.named_parameters()]
-        self.parameters = {name: p for stage in mine.values() for name, p in stage.named_parameters()}
-        example = torch.empty(task.sequences, task.shape.context, task.shape.width, dtype=dtype)
-        self.work = ModelWork(mine, len(stages) - 1, token_loss, task.tokens, example)
-        self.player = Player(comm, task.schedule, self.work)
-        self.optimizer = OPTIMIZERS[task.optimizer](self.parameters.values(), lr=task.rate)
+        self.holders = holders(task.schedule, names)
+        comm.open(*sorted(set(self.holders.values())))
+        self._give_weights({stage: every[stage] for stage in mine}, {stage: names[stage] for stage in mine})
+        example = torch.zeros(task.sequences, task.shape.context, dtype=torch.long)
+        rooms = stages.rooms_of(every, task.bounds, model.skips, example)
+        self.work = ModelWork(self.weights, len(every) - 1, token_loss, rooms)
+        self.player = player(comm, task.schedule, self.work, task.driven, watch)
+        self.before_last = player(comm, without_sums(task.schedule), self.work, task.driven)
+        self.evaluation = Player(comm, forward_only(task.schedule), self.work)
 
-    def gradients(self, step: int) -> tuple[float, torch.Tensor]:
+    def _give_weights(self, mine, named):
+        """Synchronous schedules share one optimizer and one version; the others have them stage by stage."""
+        make, rate = OPTIMIZERS[self.task.optimizer], self.task.rate
+        self.named = named
+        if self.task.flushes:
+            sums = due(self.task.schedule, self.comm.rank, named)
+            pairs = {stage: [(named[stage][name], self.holders[name]) for name in its] for stage, its in sums.items()}
+            self.weights = Latest(mine, pairs)
+            self.optimizer = make(self.parameters.values(), lr=rate)
+        else:
+            one = lambda weights: make(weights, lr=rate)
+            self.weights = Versions(mine, one, self.task.schedule, self.comm.rank, self.task.stash)
+
+    @property
+    def parameters(self) -> dict:
+        """This rank's weights under the names of the whole model; of an asynchronous schedule, the latest."""
+        if self.task.flushes:
+            return {name: weight for weights in self.named.values() for name, weight in weights.items()}
+        return {
+            name: weight
+            for stage, names in self.named.items()
+            for name, weight in zip(names, self.weights.latest(stage).values())
+        }
+
+    def gradients(self, step: int) -> tuple[list[float], torch.Tensor]:
         """Play one step; every parameter's gradient is then that of the global batch.
 
-        returns the loss of the global batch, in nats per token, and the times of the actions
+        returns the losses in nats per token, one for each update: of the global batch, or of every window that an
+        asynchronous schedule has updated after; and the times of the actions of its last play
         """
-        self.work.load(*microbatches(self.text, self.task, step))
-        times = self.player.step()
-        return self.comm.all_reduce(self.work.total_loss.clone()).item(), times
+        self.weights.begin()
+        *first, last = np.split(np.arange(self.task.microbatches), self.task.accumulate)
+        inputs, targets = microbatches(self.text, self.task, step)
+        losses = []
+        for player, part in [(self.before_last, part) for part in first] + [(self.player, last)]:
+            self.work.load([inputs[m] for m in part], [targets[m] for m in part], self.task.tokens)
+            times = player.step()
+            losses += self.comm.all_reduce(self.work.losses.clone()).tolist()
+        updates = np.split(np.array(losses), len(losses) // (self.task.schedule.window or len(losses)))
+        return [math.fsum(update) for update in updates], times
+
+    def evaluate(self, step: int) -> float:
+        """The loss on text that is never trained on, in nats per token: forwards only."""
+        inputs, targets = microbatches(self.text.unseen, self.task, step)
+        each = len(self.task.schedule.replica_of)
+        self.weights.begin()
+        self.work.load(inputs[:each], targets[:each], each * self.task.sequences * self.task.shape.context)
+        self.evaluation.step()
+        return math.fsum(self.comm.all_reduce(self.work.losses.clone()).tolist())
 
     def gradient_norm(self) -> float:
-        """The norm of the whole model's gradient: every stage once, replicas not again.
+        """The norm of the whole model's gradient: every weight once, whoever holds it.
 
-        Each parameter's sum of squares travels in a place of its own and `fsum` rounds once, so that the number does
-        not depend on how the stages were cut.
+        Each weight's sum of squares travels in a place of its own and `fsum` rounds once, so that the number does not
+        depend on how the stages were cut.
         """
         squares = torch.zeros(len(self.names), dtype=torch.float64)
-        for name, parameter in self.parameters.items():
-            squares[self.names.index(name)] = parameter.grad.double().square().sum()
-        return math.sqrt(math.fsum(self.comm.all_reduce(squares, "pp").tolist()))
+        for name, weight in self.parameters.items():
+            if self.comm.rank == self.holders[name][0]:
+                squares[self.names.index(name)] = weight.grad.double().square().sum()
+        return math.sqrt(math.fsum(self.comm.all_reduce(squares).tolist()))
 
-    def step(self, step: int) -> tuple[float, torch.Tensor]:
-        """One optimizer step; returns the loss before it, and the times of the actions."""
-        loss, times = self.gradients(step)
+    def step(self, step: int) -> tuple[list[float], torch.Tensor]:
+        """One step; returns the losses, each before its update, and the times of the actions."""
+        losses, times = self.gradients(step)
+        if self.task.flushes:
+            self.update()
+        return losses, times
+
+    def update(self):
+        """One optimizer step for all weights of this rank, from gradients that are clipped if the task says so."""
+        if self.task.clip is not None:
+            clip([weight.grad for weight in self.parameters.values()], self.gradient_norm(), self.task.clip)
         self.optimizer.step()
-        return loss, times
+
+
+def player(comm, schedule, work, driven=False, watch=None):
+    """Who plays a step: in the written order of the schedule, or driven by messages."""
+    return MessageDriven(comm, schedule, work, watch=watch) if driven else Player(comm, schedule, work, watch)
+
+
+def clip(gradients, norm: float, most: float):
+    """Scale gradients, in place, so that a whole model's norm becomes `most` if it is larger."""
+    if norm > most:
+        for gradient in gradients:
+            gradient.mul_(most / norm)
 
 
 def microbatches(text: Text, task: Task, step: int) -> tuple[list, list]:
@@ -141,19 +141,28 @@ def microbatches(text: Text, task: Task, step: int) -> tuple[list, list]:
     )
 
 
-def train_on_rank(comm, task: Task) -> dict:
+def train_on_rank(comm, task: Task, live: bool = False) -> dict:
     """Run a whole task on this rank; the first rank emits each step's loss as it comes.
 
-    returns the losses, the action times of each step, and the ledger's rows
+    returns the losses, the action times of each step, what was done where no order was written, the ledger's rows, and
+    the peak of activations
     """
-    trainer, losses, times = Trainer(comm, task), [], []
+    trainer = Trainer(comm, task, watching(comm) if live else None)
+    home = {"losses": [], "times": [], "programs": []}
     for step in range(task.steps):
-        loss, taken = trainer.step(step)
-        losses.append(loss)
-        times.append(taken)
+        comm.barrier()  # what is measured begins together
+        losses, times = trainer.step(step)
+        home["losses"] += losses
+        home["times"].append(times)
+        home["programs"] += [[str(action) for action in trainer.player.program]] * task.driven
         if comm.rank == 0:
-            comm.emit(step=step, loss=loss)
-    return {"losses": losses, "times": times, "ledger": comm.ledger.rows()}
+            comm.emit(step=step, loss=losses[-1])
+    return home | {"ledger": comm.ledger.rows(), "peak_live": trainer.work.peak_live}
+
+
+def watching(comm):
+    """A `watch` for a player that tells the kernel of each compute action as it ends."""
+    return lambda step, index, begin, end: comm.emit(step=step, index=index, begin=begin, end=end)
 
 
 def train_alone(comm, task: Task) -> list[float]:
@@ -163,16 +172,28 @@ def train_alone(comm, task: Task) -> list[float]:
     for step in range(task.steps):
         losses.append(alone_gradients(model, text, task, step))
         comm.emit(step=step, loss=losses[-1])
-        optimizer.step()
+        alone_update(model, optimizer, task)
     return losses
 
 
 def alone_gradients(model, text, task, step) -> float:
     """Forward and backward of one global batch on one process, microbatch after microbatch; returns its loss."""
     model.zero_grad()
-    total = 0.0
+    losses = []
     for tokens_BT, targets_BT in zip(*microbatches(text, task, step)):
         loss = token_loss(model(tokens_BT), targets_BT) / task.tokens
         loss.backward()
-        total += loss.item()
-    return total
+        losses.append(loss.item())
+    return math.fsum(losses)
+
+
+def alone_norm(model) -> float:
+    """The norm of the gradient, summed as `Trainer.gradient_norm` does."""
+    return math.sqrt(math.fsum(float(weight.grad.double().square().sum()) for weight in model.parameters()))
+
+
+def alone_update(model, optimizer, task):
+    """One optimizer step on one process, clipped if the task says so."""
+    if task.clip is not None:
+        clip([weight.grad for weight in model.parameters()], alone_norm(model), task.clip)
+    optimizer.step()

@@ -1,8 +1,8 @@
 """The reference model: a small GPT over bytes. It does not know that it may be run in parallel.
 
-Its seams, on which the modes rely: the layers stand in sequence (`layers()`: embed, blocks, head); q, k and v are
-separate; attention is a module of its own, and takes the number of heads from the width of what it is given; the
-loss is outside.
+Its seams, on which the modes rely: the layers stand in sequence (`layers()`: embed, blocks, head) and skips beside it
+(`skips`); q, k and v are separate; attention is a module of its own, and takes the number of heads from the width of
+what it is given; the loss is outside.
 
 Shape suffixes
     B batch · T positions · D width · N heads · H width of a head (N·H = D) · F hidden width (4·D) · V vocabulary
@@ -58,15 +58,18 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """One transformer layer: attention and MLP, each behind a norm and beside a residual."""
+    """One transformer layer: attention and MLP, each behind a norm, beside a residual. Without heads, only the MLP."""
 
     def __init__(self, shape: Shape):
         super().__init__()
-        self.attention_norm, self.mlp_norm = nn.LayerNorm(shape.width), nn.LayerNorm(shape.width)
-        self.attention, self.mlp = Attention(shape.width, shape.heads), Mlp(shape.width)
+        if shape.heads:
+            self.attention_norm, self.attention = nn.LayerNorm(shape.width), Attention(shape.width, shape.heads)
+        self.mlp_norm, self.mlp = nn.LayerNorm(shape.width), Mlp(shape.width)
+        self.attends = shape.heads > 0
 
     def forward(self, x_BTD):
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD))
+        if self.attends:
+            x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD))
         return x_BTD + self.mlp(self.mlp_norm(x_BTD))
 
 
@@ -87,6 +90,8 @@ class GPT(nn.Module):
 
     Built twice from one seed it is the same, on any rank: every mode starts from the full model and slices it.
 
+    skips  {layer: the earlier layer whose output is added to what enters it}, layers numbered as in `layers()`
+
     >>> GPT(Shape(layers=1, width=8, heads=2, context=4))(torch.zeros(3, 4, dtype=torch.long)).shape
     torch.Size([3, 4, 256])
     """
@@ -96,6 +101,9 @@ class GPT(nn.Module):
         self.embed = Embed(shape)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.head = Head(shape)
+        if shape.tied:
+            self.head.scores.weight = self.embed.token.weight
+        self.skips = shape.skipping
         self.to(dtype)
         self._initialise(torch.Generator().manual_seed(seed))
 
@@ -112,10 +120,15 @@ class GPT(nn.Module):
         return [self.embed, *self.blocks, self.head]
 
     def forward(self, tokens_BT):
-        x = tokens_BT
-        for layer in self.layers():
-            x = layer(x)
-        return x
+        return in_sequence(dict(enumerate(self.layers())), self.skips, {-1: tokens_BT})[len(self.blocks) + 1]
+
+
+def in_sequence(layers: dict, skips: dict, made: dict) -> dict:
+    """Do some layers of a model, one after the other: {layer: what leaves it}, begun with `made`, what came before."""
+    for number, layer in layers.items():
+        x = made[number - 1]
+        made[number] = layer(x + made[skips[number]] if number in skips else x)
+    return made
 
 
 def token_loss(scores_BTV, targets_BT):

@@ -11,11 +11,13 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline
 from hybridlab.modes.clocks import link_latency, measured
-from hybridlab.modes.pipeline import Player
+from hybridlab.modes.message_driven import as_done, one_chain
 from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.costs import Costs
-from hybridlab.schedules.lower import lower
+from hybridlab.schedules.lower import lower, posted_ahead
+from hybridlab.schedules.validate import validate
 from hybridlab.train import loop
+from hybridlab.train.task import task
 from hybridlab.world.launch import ranks
 
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
@@ -27,18 +29,28 @@ def run(
     mesh: Mesh | None = None,
     work: str = "emulated",
     costs: Costs = EMULATED,
+    latency: float = 0.0,
+    jitter: float = 0.0,
+    ahead: int = 0,
+    driven: bool = False,
     model: Shape | None = None,
     batch: int | None = None,
     steps: int = 3,
     on_event=None,
+    live: bool = False,
     **more,
 ) -> Timeline:
     """The measured timeline of a schedule, played by real processes that exchange real messages.
 
-    work   "emulated": waiting in place of computing, `costs` in seconds; "model": a GPT of shape `model`, trained
+    work   "emulated": waiting in place of computing, `costs` in seconds, every message taking at least `latency`
+           seconds, durations varying by the share `jitter`; "model": a GPT of shape `model`, trained
     mesh   dp × pp; by default one pipeline of all the schedule's ranks
-    batch  sequences in the global batch, for work="model";  more: as in `train.loop.Task`
-    steps  measured, after one that is not
+    ahead  receives posted before their turn;  steps  measured, after one that is not
+    driven no written order: every rank does what has arrived; the timeline is that of the median step, in the order
+           in which it happened
+    batch  sequences in the global batch, for work="model";  more: as in `train.task.task`
+    live   also tell on_event(rank, event) of every compute action as it ends: step, index in the rank's lowered
+           program, begin and end (ns on the clock of this machine)
 
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
@@ -46,39 +58,55 @@ def run(
         raise ValueError(f'work={work!r} is nothing to do: choose "emulated" or "model"')
     if steps < 1:
         raise ValueError(f"steps={steps} measures nothing: give 1 or more")
-    lowered = lower(schedule)
     mesh = mesh or Mesh(dp=schedule.dp, pp=schedule.ranks // schedule.dp)
     if work == "model":
-        job = loop.task(mesh, lowered, batch=batch, shape=model or Shape(), steps=steps + 1, **more)
-        call = (_run_model, job)
+        more |= {"ahead": ahead, "driven": driven, "shape": model or Shape()}
+        job = task(mesh, schedule, batch=batch, steps=steps + 1, **more)
+        lowered, call = job.schedule, (_run_model, job, live)
     else:
-        call = (_run_emulated, lowered, costs, steps + 1)
+        lowered = posted_ahead(validate(lower(one_chain(schedule) if driven else schedule)), ahead)
+        emulated = EmulatedWork(costs, latency=latency, jitter=jitter)
+        call = (_run_emulated, lowered, emulated, driven, steps + 1, live)
     with ranks(mesh) as pool:
         homes = pool.run(*call, on_event=on_event)
-    return _timeline(lowered, homes, mesh, work, skip=1)
+    return _timeline(lowered, homes, mesh, work, skip=1, at_least=latency)
 
 
-def _run_emulated(comm, schedule, costs, steps):
+def _run_emulated(comm, schedule, work, driven, steps, live):
     latency = link_latency(comm)
-    player, times = Player(comm, schedule, EmulatedWork(costs)), []
+    player = loop.player(comm, schedule, work, driven, loop.watching(comm) if live else None)
+    home = {"times": [], "programs": [], "losses": [], "latency": latency}
     for step in range(steps):
-        times.append(player.step())
+        comm.barrier()
+        home["times"].append(player.step())
+        home["programs"] += [[str(action) for action in player.program]] * driven
         if comm.rank == 0:
             comm.emit(step=step)
-    return {"times": times, "latency": latency, "losses": [], "ledger": comm.ledger.rows()}
+    return home | {"ledger": comm.ledger.rows(), "peak_live": work.peak_live}
 
 
-def _run_model(comm, job):
+def _run_model(comm, job, live=False):
     latency = link_latency(comm, elements=job.sequences * job.shape.context * job.shape.width)
-    return loop.train_on_rank(comm, job) | {"latency": latency}
+    return loop.train_on_rank(comm, job, live) | {"latency": latency}
 
 
-def _timeline(schedule, homes, mesh, work, skip=0):
+def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0):
     """What all ranks brought home as one timeline, without the first `skip` steps."""
-    origin = provenance() | {"work": work, "mesh": dict(mesh.axes), "latency": homes[0]["latency"]}
+    latency = max(at_least, homes[0]["latency"])
+    origin = provenance() | {"work": work, "mesh": dict(mesh.axes), "latency": latency}
+    origin["rendezvous"] = not at_least  # a stated latency runs from when a value was made, whoever waits for it
+    origin["peak_live"] = [home["peak_live"] for home in homes]  # counted by the ranks
     ledger = tuple({"rank": rank, **row} for rank, home in enumerate(homes) for row in home["ledger"])
-    times, loss = [home["times"][skip:] for home in homes], tuple(homes[0]["losses"][skip:])
-    return measured(schedule, times, origin, loss=loss, ledger=ledger)
+    times, losses = [home["times"][skip:] for home in homes], homes[0]["losses"]
+    more = {"loss": tuple(losses[skip * len(losses) // len(homes[0]["times"]) :]), "ledger": ledger}
+    done = [home["programs"][skip:] for home in homes]
+    if not done[0]:
+        return measured(schedule, times, origin, **more)
+    steps = [
+        measured(as_done(schedule, program), [[one] for one in taken], origin, **more)
+        for program, taken in zip(zip(*done), zip(*times))
+    ]
+    return sorted(steps, key=lambda one: one.length)[(len(steps) - 1) // 2]
 
 
 def provenance() -> dict:
@@ -102,7 +130,7 @@ def train(
     returns {"losses": one per step, "timeline": measured, or None for one rank}; more as in `train.loop.Task`
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
-    job = loop.task(mesh, schedule, microbatches, batch, **more)
+    job = task(mesh, schedule, microbatches, batch, **more)
     with ranks(mesh) as pool:
         if mesh.size == 1:
             return {"losses": pool.run(loop.train_alone, job, on_event=on_event)[0], "timeline": None}

@@ -54,6 +54,11 @@ class Text:
         train = [content for i, content in enumerate(contents) if i % 10 != 9]
         return cls(np.concatenate(train), np.concatenate(validation), f"Python's standard library, {len(files)} files")
 
+    @property
+    def unseen(self) -> "Text":
+        """The bytes that are never trained on, to draw batches from."""
+        return Text(self.validation, self.train, self.source)
+
     def batch(self, step: int, sequences: int, context: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """The global batch of one step: (tokens, targets), both (sequences, context) int64, targets one byte later.
 

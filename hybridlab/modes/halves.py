@@ -1,0 +1,108 @@
+"""The backward of a stage in two halves: gradients by what came in at once, those by the weights when there is time.
+
+Autograd's graph joins two kinds of paths: those that lead from the outputs to the inputs, and those that leave them
+for a weight. Where a weight's path leaves is a *junction*. The input half walks the first kind and keeps the gradient
+that passes each junction; the weight half goes on from there. No multiplication is done twice, none is left out, and
+the sums come in the order of a whole backward.
+
+Source: Qi et al. 2023, arXiv:2401.10241 (zero bubble; their B is our I). Relatives: `schedules.zero_bubble`, the rows I
+and W of `core.law`, notebook 14.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+
+class Kept(NamedTuple):
+    """What the weight half needs for one junction: where it is, the gradient that passed it, and its weights."""
+
+    edges: list
+    gradients: list
+    weights: list
+
+
+def input_half(outputs: list, gradients: list, inputs: list) -> tuple[list, list[Kept]]:
+    """Gradients by the inputs, and what `weight_half` will need. The inputs are leaves that require gradients.
+
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> x = torch.ones(1, 2, requires_grad=True)
+    >>> (by_x,), kept = input_half([layer(x)], [torch.ones(1, 1)], [x])
+    >>> bool((by_x == layer.weight).all()), layer.weight.grad
+    (True, None)
+    >>> weight_half(kept)
+    >>> layer.weight.grad
+    tensor([[1., 1.]])
+    """
+    if not inputs:  # the first stage: the whole backward is for the weights
+        roots = [get_gradient_edge(output) for output in outputs]
+        return [], [Kept(roots, gradients, _weights(root.node for root in roots))]
+    junctions = _junctions(outputs, inputs)
+    edges = [edge for into, _ in junctions for edge in into]
+    passed = torch.autograd.grad(outputs, [*inputs, *edges], gradients, retain_graph=True, allow_unused=True)
+    later = iter(passed[len(inputs) :])
+    kept = [_kept(into, [next(later) for _ in into], weights) for into, weights in junctions]
+    return list(passed[: len(inputs)]), kept
+
+
+def weight_half(kept: list[Kept]):
+    """Add the gradients by the weights to their `.grad`."""
+    for edges, gradients, weights in kept:
+        found = torch.autograd.grad(edges, weights, gradients, allow_unused=True)
+        for weight, gradient in zip(weights, found):
+            if gradient is None:
+                continue
+            if weight.grad is None:
+                weight.grad = gradient
+            else:
+                weight.grad += gradient
+
+
+def _kept(edges, gradients, weights):
+    used = [(edge, gradient) for edge, gradient in zip(edges, gradients) if gradient is not None]
+    return Kept([edge for edge, _ in used], [gradient for _, gradient in used], weights)
+
+
+def _junctions(outputs, inputs) -> list[tuple[list[GradientEdge], list]]:
+    """(the gradient edges into it, the weights that leave there) of every junction, the last in the model first."""
+    roots = [get_gradient_edge(output) for output in outputs]
+    order = _upward(root.node for root in roots)
+    leads = {get_gradient_edge(x).node for x in inputs}  # nodes from which an input can be reached
+    into = {}  # of every node, the numbers of its outputs that are in use
+    for node in order:
+        below = [child for child in node.next_functions if child[0] is not None]
+        if any(child in leads for child, _ in below):
+            leads.add(node)
+        for child, number in below:
+            into.setdefault(child, set()).add(number)
+    for root in roots:
+        into.setdefault(root.node, set()).add(root.output_nr)
+    found = []
+    for node in reversed(order):
+        if node in leads:
+            weights = _weights(child for child, _ in node.next_functions if child is not None and child not in leads)
+        else:
+            weights = _weights([node]) if any(node is root.node for root in roots) else []
+        if weights:
+            found.append(([GradientEdge(node, number) for number in sorted(into[node])], weights))
+    return found
+
+
+def _upward(roots) -> list:
+    """Every node below the roots, each behind all those below it."""
+    order, seen, stack = [], set(), [(root, False) for root in roots]
+    while stack:
+        node, below_done = stack.pop()
+        if below_done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(child, False) for child, _ in node.next_functions if child is not None]
+    return order
+
+
+def _weights(nodes) -> list:
+    """The leaves below these nodes, each once."""
+    return list({id(node.variable): node.variable for node in _upward(nodes) if hasattr(node, "variable")}.values())

@@ -1,0 +1,166 @@
+"""The pipeline runtime: every schedule, on ranks, equal to one device, and holding what the simulator says."""
+
+import pytest
+import torch
+
+import hybridlab as hl
+from hybridlab.train.stages import cut
+
+pytestmark = pytest.mark.ranks
+GPT = hl.Shape(layers=8, width=8, heads=2, context=4)
+MLP = hl.Shape(layers=9, width=8, heads=0, context=4, tied=True, skips=True)  # uneven, a tie, skips between stages
+ASYNCHRONOUS = ("pipedream", "pipedream_2bw")
+
+
+def legal():
+    """(name, ranks, microbatches) wherever the schedule can be; the model alternates."""
+    for name in hl.schedules():
+        for p in (2, 4):
+            for m in (1, 3, 4, 8):
+                try:
+                    yield hl.schedule(name, ranks=p, microbatches=m)
+                except ValueError:
+                    continue
+
+
+@pytest.mark.parametrize("number, schedule", list(enumerate(legal())), ids=str)
+def test_every_schedule_is_one_device(number, schedule):
+    shape = (GPT, MLP)[number % 2]
+    if schedule.name in ASYNCHRONOUS and shape is MLP:
+        shape = hl.Shape(layers=9, width=8, heads=0, context=4, skips=True)
+    report = hl.check(hl.Mesh(pp=schedule.ranks), schedule, shape=shape, sequences=1)
+    assert report.ok and report.largest_gap < 1e-14, report
+
+
+@pytest.mark.parametrize("name", ["naive", "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "v_half", "pipedream"])
+def test_bits_are_equal_where_one_device_adds_in_the_same_order(name):
+    assert hl.check(hl.Mesh(pp=2), name, shape=GPT, microbatches=4).largest_gap == 0
+
+
+@pytest.mark.parametrize(
+    "mesh, name, more",
+    [
+        (hl.Mesh(pp=2), "gpipe", {"recompute": "always"}),
+        (hl.Mesh(pp=2), "gpipe", {"recompute": "except_last", "backward": "lifo"}),
+        (hl.Mesh(dp=2, pp=2), "zb_v", {}),
+        (hl.Mesh(pp=2, dp=2), "interleaved", {}),
+        (hl.Mesh(dp=2, pp=2), "chimera", {}),
+    ],
+)
+def test_recomputation_and_copies(mesh, name, more):
+    one = hl.schedule(name, ranks=2, microbatches=4, dp=mesh["dp"], **more)
+    report = hl.check(mesh, one, shape=MLP, sequences=1)
+    assert report.ok and report.largest_gap < 1e-14, report
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"optimizer": "adamw", "rate": 1e-3},
+        {"clip": 0.1},
+        {"accumulate": 3},
+        {"ahead": 3},
+        {"cut": [1, 7]},
+        {"cut": "parameters"},
+        {"cut": "time"},
+        {"driven": True},
+    ],
+    ids=str,
+)
+def test_ways_to_run_a_task(more):
+    report = hl.check(hl.Mesh(dp=2, pp=2), "1f1b", microbatches=3, shape=GPT, **more)
+    assert report.ok and report.largest_gap < 1e-13, report
+
+
+def test_message_driven_is_one_device_bit_for_bit_on_one_pipeline():
+    report = hl.check(hl.Mesh(pp=4), "1f1b", microbatches=6, shape=GPT, driven=True)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("name", list(hl.schedules()))
+def test_ranks_hold_as_many_activations_as_the_simulator_says(name):
+    s = hl.schedule(name, ranks=4, microbatches=8)
+    real = hl.run(s, work="model", model=hl.Shape(layers=8, width=4, heads=1, context=2), steps=1)
+    assert real.origin["peak_live"] == hl.simulate(s).peak_live == real.peak_live
+
+
+def test_a_stage_keeps_as_many_versions_as_its_program_needs():
+    for name, more, versions in [("pipedream", {}, [4, 3, 2, 1]), ("pipedream_2bw", {}, [2, 2, 2, 2])]:
+        s = hl.schedule(name, ranks=4, microbatches=8, **more)
+        assert hl.simulate(s).peak("weights") == versions
+        with hl.ranks(hl.Mesh(pp=4)) as pool:
+            assert pool.run(versions_held, s) == versions
+
+
+def versions_held(comm, schedule):
+    from hybridlab.core.mesh import Mesh
+    from hybridlab.train import loop
+    from hybridlab.train.task import task
+
+    trainer = loop.Trainer(comm, task(Mesh(pp=4), schedule, shape=GPT, sequences=1))
+    trainer.step(0)
+    return max(trainer.weights.peak.values())
+
+
+def test_an_evaluation_is_the_loss_on_unseen_text():
+    with hl.ranks(hl.Mesh(pp=2)) as pool:
+        losses = pool.run(evaluated)
+    assert losses[0] == losses[1] and abs(losses[0][0] - losses[0][1]) < 1e-12
+
+
+def evaluated(comm):
+    from hybridlab.core.mesh import Mesh
+    from hybridlab.train import loop
+    from hybridlab.train.model import GPT as Model
+    from hybridlab.train.model import token_loss
+    from hybridlab.train.task import task
+
+    job = task(Mesh(pp=2), "1f1b", microbatches=3, shape=GPT, dtype="float64")
+    trainer = loop.Trainer(comm, job)
+    model, batch = Model(GPT, dtype=torch.float64), loop.microbatches(trainer.text.unseen, job, 5)
+    alone = sum(token_loss(model(x), y).item() for x, y in zip(*batch)) / job.tokens
+    return [trainer.evaluate(5), alone]
+
+
+def test_a_run_driven_by_messages_is_a_schedule_that_can_be_simulated():
+    s = hl.schedule("1f1b", ranks=3, microbatches=5)
+    real = hl.run(s, driven=True, costs=hl.Costs(F=0.004, B=0.008), jitter=0.3, steps=2)
+    assert hl.validate(real.schedule).name == "message_driven"
+    assert max(real.peak_live) <= 3 and hl.predicted_for(real).length > 0
+
+
+def test_receivers_that_wait_beside_slow_stages_are_no_deadlock():
+    slow = hl.Costs(F=0.4, B=0.4)
+    assert hl.run(hl.schedule("1f1b", ranks=2, microbatches=1), driven=True, costs=slow, steps=1).length > 1.6
+
+
+def test_messages_can_take_as_long_as_stated():
+    s, costs = hl.schedule("gpipe", ranks=2, microbatches=1), hl.Costs(F=0.004, B=0.004)
+    quick, slow = hl.run(s, costs=costs, steps=3), hl.run(s, costs=costs, latency=0.02, steps=3)
+    assert 0.038 < slow.length - quick.length < 0.06
+
+
+def test_the_causes_of_a_gap_add_up():
+    s = hl.schedule("zb_h1", ranks=3, microbatches=4)
+    real = hl.run(s, costs=hl.Costs(F=0.004, I=0.004, W=0.004), steps=2)
+    gap = hl.predicted_for(real).gap(real)
+    parts = [gap[cause] for cause in ("compute", "imbalance", "jitter", "sending", "waiting")]
+    assert abs(sum(parts) - gap["length"]) < 1e-6
+
+
+def test_a_program_that_would_hang_is_refused_before_it_starts():
+    stuck = hl.Schedule.from_csv("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0")
+    for work in ("emulated", "model"):
+        with pytest.raises(ValueError, match="waits on itself"):
+            hl.run(stuck, work=work)
+
+
+def test_tasks_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="runs without dp, tied weights, accumulate and clip"):
+        hl.check(hl.Mesh(pp=2), "pipedream", shape=GPT, clip=1.0)
+    with pytest.raises(ValueError, match="make the numbers add up"):
+        hl.check(hl.Mesh(pp=2), "1f1b", shape=GPT, cut=[1, 2])
+    with pytest.raises(ValueError, match="choose one of layers, parameters, time"):
+        cut(GPT, 2, by="luck")
+    with pytest.raises(ValueError, match="one chain with one stage on each rank"):
+        hl.run(hl.schedule("zb_v", ranks=2, microbatches=4), driven=True)
