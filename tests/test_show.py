@@ -1,17 +1,15 @@
-"""The pictures: every span is a box at its place, colours are told apart, every picture has its words and its twin."""
+"""The pictures: every span is a box at its place, every picture has its words and its twin."""
 
 import dataclasses
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-import traitlets
 from IPython.core.interactiveshell import InteractiveShell
 
 import hybridlab as hl
@@ -20,11 +18,9 @@ from hybridlab.show import __main__ as gallery
 from hybridlab.show.boxes import BUBBLE, boxes
 from hybridlab.show.curves import curves
 from hybridlab.show.draw import draw
-from hybridlab.show.explorer import Explorer, explore
 from hybridlab.show.grid import MANY, grid, runs
 from hybridlab.show.notebook import register
 from hybridlab.show.report import report
-from hybridlab.show.style import STYLE, contrast, look
 from hybridlab.show.svg import animated, svg
 
 SHOW = pathlib.Path(gallery.__file__).parent
@@ -182,61 +178,6 @@ def test_the_curve_of_held_activations_peaks_where_the_timeline_says(name):
         assert (np.diff(times) >= 0).all() and counts[-1] == 0 and counts.min() == 0
 
 
-# --- colours ---------------------------------------------------------------------------------------------------
-
-MACHADO = {  # severity 1, Machado, Oliveira and Fernandes 2009, on linear RGB
-    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
-    "grey": [[0.2126, 0.7152, 0.0722]] * 3,
-}
-TO_XYZ = np.array(
-    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
-)
-
-
-def lab(colour, seen):
-    """CIE L*a*b* of a colour as somebody sees it."""
-    share = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
-    xyz = TO_XYZ @ np.clip(np.array(MACHADO[seen]) @ linear, 0, 1) / TO_XYZ.sum(axis=1)
-    f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
-    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
-
-
-def difference(one, other, seen):
-    return float(np.linalg.norm(lab(one, seen) - lab(other, seen)))
-
-
-@pytest.mark.parametrize("seen, least", [("protan", 20), ("deutan", 20), ("tritan", 20), ("grey", 10)])
-def test_forward_backward_and_weight_half_are_told_apart(seen, least):
-    fills = [look(kind).fill for kind in "FBW"]
-    assert min(difference(a, b, seen) for a in fills for b in fills if a != b) >= least
-
-
-def test_the_colour_measure_itself_can_tell_a_bad_choice():
-    blue, green, orange = "#0072B2", "#009E73", "#E69F00"  # the obvious three fail
-    assert difference(blue, green, "tritan") < 20
-    assert difference("#000000", "#FFFFFF", "grey") == pytest.approx(100, abs=0.1)
-    assert difference(orange, orange, "protan") == 0
-
-
-def test_text_on_every_box_is_readable():
-    for kind in STYLE["kinds"]:
-        for chunk in range(3):
-            for seen in (False, True):
-                one = look(kind, chunk, seen)
-                assert contrast(one.text, one.fill) >= 4.5, one
-                assert not one.hatch or contrast(one.text, one.hatch) >= 4.5, one
-    assert look("F").text == "#FFFFFF" and look("B").text == look("I").text == "#000000"
-    assert look("I").fill == look("B").fill
-
-
-def test_both_themes_have_readable_words():
-    for theme, page in (("light", "#FFFFFF"), ("dark", "#111111")):
-        assert contrast(STYLE[theme]["ink"], page) >= 7 and contrast(STYLE[theme]["muted"], page) >= 4.5
-
-
 # --- the static twin -------------------------------------------------------------------------------------------
 
 
@@ -385,83 +326,3 @@ def test_a_report_without_figures_carries_no_program(tmp_path):
 def test_a_report_says_what_it_cannot_show(tmp_path):
     with pytest.raises(ValueError, match="cannot show a set"):
         report(tmp_path / "x.html", "x", [("x", "", [{1, 2}])])
-
-
-# --- the explorer ----------------------------------------------------------------------------------------------
-
-
-def column(widget, name):
-    floats = name in widget.picture["floats"]
-    data = widget.picture["floats" if floats else "whole"][name]
-    return np.frombuffer(data, "<f4" if floats else "<i4")
-
-
-def test_the_explorer_follows_its_traits():
-    widget = explore(ranks=4, microbatches=8)
-    assert widget.summary == predicted().summary
-    assert len(column(widget, "x0")) == len(boxes(predicted()))
-    widget.microbatches = 16
-    widget.ranks = 2
-    other = predicted(ranks=2, microbatches=16)
-    assert widget.summary == other.summary and widget.timeline.length == other.length
-    assert column(widget, "x1").tolist() == boxes(other).x1.tolist()
-    assert [counter[1] for counter in widget.picture["counters"]] == ["5.9%", "6.2%"]
-    widget.schedule = "gpipe"
-    assert widget.summary.startswith("gpipe, 2 ranks, 16 microbatches") and widget.picture["peaks"] == [16, 16]
-
-
-def test_the_backward_slider_moves_both_halves_and_message_time_shows_messages():
-    widget = explore(F=1, I=1, W=1)
-    widget.ratio = 1.0
-    assert (widget.I, widget.W) == (0.5, 0.5) and widget.timeline.length == 22
-    assert "communication" not in [name for name, _ in widget.picture["legend"]]
-    widget.latency = 0.5
-    assert "communication" in [name for name, _ in widget.picture["legend"]]
-    assert widget.timeline.length > 22
-
-
-def test_the_explorer_hands_over_the_curves_of_held_activations():
-    widget = explore("gpipe", ranks=2, microbatches=3)
-    starts, counts = column(widget, "held_starts"), column(widget, "held_counts")
-    assert [counts[a:b].max() for a, b in zip(starts, starts[1:])] == [3, 3]
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"ranks": 0}, {"microbatches": -3}, {"schedule": "2f2b"}, {"ranks": 99}, {"F": -1}, {"ranks": 2.5}]
-)
-def test_nonsense_is_refused_in_one_sentence(wrong):
-    with pytest.raises((ValueError, traitlets.TraitError)) as caught:
-        explore(**wrong)
-    assert "\n" not in str(caught.value) and 10 < len(str(caught.value)) < 400
-
-
-def test_a_choice_without_a_timeline_leaves_the_last_picture_and_says_why():
-    widget = explore()
-    before = widget.picture
-    widget.ranks = 0
-    assert "ranks=0" in widget.problem and "\n" not in widget.problem
-    assert widget.picture == before and widget.summary == predicted().summary
-    widget.ranks = 2
-    assert widget.problem == "" and widget.summary == predicted(ranks=2).summary
-
-
-def test_a_saved_explorer_shows_without_a_kernel():
-    data, _ = explore()._repr_mimebundle_()
-    assert data[TEXT] == predicted().summary and parts(data[SVG])[2] == predicted().summary
-    assert "application/vnd.jupyter.widget-view+json" in data
-
-
-def test_javascript_is_given_the_style_and_names_no_address():
-    assert explore().style_data == STYLE
-    module = str(Explorer._esm)
-    assert not re.search(r"https?://|import\(|fetch\(|XMLHttpRequest|WebSocket", module)
-    for colour in {kind["fill"].lower() for kind in STYLE["kinds"].values()}:
-        assert colour not in module.lower()
-
-
-def test_the_javascript_is_well_formed(tmp_path):
-    if not (node := shutil.which("node")):
-        pytest.skip("node is not installed: the syntax of explorer.js stays unchecked")
-    (tmp_path / "explorer.mjs").write_text(str(Explorer._esm), encoding="utf-8")
-    done = subprocess.run([node, "--check", tmp_path / "explorer.mjs"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

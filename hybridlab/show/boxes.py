@@ -11,25 +11,25 @@ from typing import NamedTuple
 import numpy as np
 
 from hybridlab.core.action import KINDS, MEANING
-from hybridlab.core.timeline import LANES, Timeline
-from hybridlab.show.style import STYLE, Look, look
+from hybridlab.core.timeline import Timeline
+from hybridlab.show.spans import BUBBLE, RECEIVE_Y, columns, is_measured
+from hybridlab.show.style import STYLE, Look
 
-SEND_Y, RECEIVE_Y, REDUCE_Y = (1.04, 1.27), (1.29, 1.52), (1.04, 1.52)  # message bars, from the top of their lane
-GAP, PAIR_GAP, HEADING = 0.3, 0.08, 1.0
+GAP, PAIR_GAP, HEADING, RULER = 0.3, 0.08, 1.0, 0.8
 APART = 10  # a prediction this many times off in seconds was not made in seconds
-BUBBLE = -1
 PX = STYLE["pixels"]
 LABEL_FORMS = ((PX["box"], True), (PX["box"], False), (PX["smallest"], False))  # size, and whether the kind is said
 MOST = 0.9  # of all boxes must hold a form of label, else a shorter one is taken
 
 
 class Lane(NamedTuple):
-    """One lane of the picture: the label at its left, its top (its bottom is 1 below), and its rank."""
+    """One lane of the picture: the label at its left, its top (its bottom is 1 below), its rank and its timeline."""
 
     label: str
     top: float
     rank: int
     measured: bool
+    timeline: int
 
 
 class Heading(NamedTuple):
@@ -44,8 +44,11 @@ class Boxes:
     """Every box of a picture, in columns; one per span (two halves where a pair is fused), and one per bubble.
 
     x0, x1, y0, y1          the box, in time and in lane heights from the top
-    look                    number into `looks`
+    look, lane              numbers into `looks` and `lanes`
     rank, stage, microbatch, kind   what it is; kind is a number into `KINDS`, or `BUBBLE`
+    starts                  the first box of each timeline (timelines + 1): its rows in program order, then its bubbles
+    scales                  how long a tick of each timeline is drawn
+    rulers                  the top of the room above each timeline where its length is explained; none unless asked for
     unit, length            of the time axis: "units" or "ms"
     height                  of the whole picture, in lane heights
     captions                one computed line of words per timeline
@@ -56,6 +59,7 @@ class Boxes:
     y0: np.ndarray
     y1: np.ndarray
     look: np.ndarray
+    lane: np.ndarray
     rank: np.ndarray
     stage: np.ndarray
     microbatch: np.ndarray
@@ -63,6 +67,9 @@ class Boxes:
     looks: tuple[Look, ...]
     lanes: tuple[Lane, ...]
     headings: tuple[Heading, ...]
+    starts: tuple[int, ...]
+    scales: tuple[float, ...]
+    rulers: tuple[float, ...]
     unit: str
     length: float
     height: float
@@ -124,8 +131,10 @@ class Boxes:
         return size, [texts[i] if i in fits else "" for i in range(len(self))]
 
 
-def boxes(*timelines: Timeline) -> Boxes:
+def boxes(*timelines: Timeline, rulers: bool = False) -> Boxes:
     """The boxes of one timeline, or of several on one time axis: of each its typical step.
+
+    rulers  leave room above each timeline
 
     raises  ValueError when there is nothing to draw
 
@@ -135,28 +144,41 @@ def boxes(*timelines: Timeline) -> Boxes:
     >>> [(picture.label(i, wide=True), float(picture.x0[i]), float(picture.y0[i])) for i in range(4)]
     [('F0', 0.0, 0.0), ('B0', 4.0, 0.0), ('F0', 1.0, 1.3), ('B0', 2.0, 1.3)]
     """
-    if not timelines or not all(isinstance(one, Timeline) for one in timelines):
-        raise ValueError("there is nothing to draw: give one timeline or more, as hl.simulate and hl.run return them")
-    panels = _panels(timelines)
-    parts, lanes, headings, captions, looks, y = [], [], [], [], {}, 0.0
+    panels = panels_of(timelines)
+    parts, lanes, headings, captions, looks, scales, rulings, y = [], [], [], [], {}, [], [], 0.0
     for panel in panels:
         if len(panels) > 1:
             headings.append(Heading(panel[0].schedule.name, y + HEADING / 2))
             y += HEADING
+        if rulers:
+            rulings += [y + RULER * i for i in range(len(panel))]
+            y += RULER * len(panel)
         tops, pitch = _tops(panel)
         for one, own_tops in zip(panel, tops):
             scale, note = _scale(one, panel, timelines)
-            parts.append(_columns(one, scale, y + own_tops, looks))
+            parts.append(columns(one, scale, y + own_tops, looks))
             captions.append(one.summary + note)
-            lanes += [Lane("", y + top, rank, _is_measured(one)) for rank, top in enumerate(own_tops.tolist())]
+            scales.append(scale)
+            measured, number = is_measured(one), len(scales) - 1
+            lanes += [Lane("", y + top, rank, measured, number) for rank, top in enumerate(own_tops.tolist())]
         y += pitch * panel[0].schedule.ranks
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    starts = np.cumsum([0] + [len(part["rank"]) for part in parts])
+    joined["lane"], lanes = _lanes(joined["rank"], starts, lanes)
     unit = "ms" if any(one.unit == "s" for one in timelines) else "units"
     length = max((float(part["x1"].max(initial=0)) for part in parts), default=0.0) or 1.0
-    named = tuple(lane._replace(label=_lane_label(lane, lanes)) for lane in sorted(lanes, key=lambda lane: lane.top))
-    height = y - GAP / 2
-    return Boxes(**columns, looks=tuple(looks), lanes=named, headings=tuple(headings), unit=unit, length=length,
-                 height=height, captions=tuple(captions))  # fmt: skip
+    return Boxes(**joined, looks=tuple(looks), lanes=lanes, headings=tuple(headings), unit=unit, length=length,
+                 height=y - GAP / 2, captions=tuple(captions), starts=tuple(starts.tolist()), scales=tuple(scales),
+                 rulers=tuple(rulings))  # fmt: skip
+
+
+def _lanes(rank, starts, lanes):
+    """The lane of every box, and the lanes from top to bottom with their labels."""
+    order = sorted(range(len(lanes)), key=lambda number: lanes[number].top)
+    place = np.argsort(order)
+    first = np.cumsum([0] + [sum(lane.timeline == t for lane in lanes) for t in range(len(starts) - 1)])[:-1]
+    named = tuple(lanes[number]._replace(label=_lane_label(lanes[number], lanes)) for number in order)
+    return place[np.repeat(first, np.diff(starts)) + rank], named
 
 
 def shown(value: float) -> str:
@@ -169,22 +191,23 @@ def text_width(text: str, size: float) -> float:
     return size * sum(1.0 if letter in "WM" else 0.63 for letter in text)
 
 
-def _is_measured(timeline):
-    return timeline.origin.get("kind") == "measured"
+def panels_of(timelines) -> list[list[Timeline]]:
+    """Timelines that share rows: a prediction and a measurement of one program, in this order.
 
-
-def _panels(timelines):
-    """Timelines that share rows: a prediction and a measurement of one program, in this order."""
+    raises  ValueError when there is nothing to draw
+    """
+    if not timelines or not all(isinstance(one, Timeline) for one in timelines):
+        raise ValueError("there is nothing to draw: give one timeline or more, as hl.simulate and hl.run return them")
     panels = []
     for one in timelines:
         for panel in panels:
-            alone = all(_is_measured(other) != _is_measured(one) for other in panel)
+            alone = all(is_measured(other) != is_measured(one) for other in panel)
             if alone and panel[0].schedule.computing == one.schedule.computing:
                 panel.append(one)
                 break
         else:
             panels.append([one])
-    return [sorted(panel, key=_is_measured) for panel in panels]
+    return [sorted(panel, key=is_measured) for panel in panels]
 
 
 def _tops(panel):
@@ -220,71 +243,3 @@ def _scale(one, panel, timelines):
 
 def _step_note(one):
     return f"; drawn: step {one.typical} of {one.steps}, the one of median length" if one.steps > 1 else ""
-
-
-def _columns(timeline, scale, tops, looks):
-    """The columns of one timeline: its spans in program order, then its bubbles, rank after rank."""
-    schedule, flow, step = timeline.schedule, timeline.flow, timeline.typical
-    kind, stage, microbatch, replica = schedule.rows.T[:4]
-    action, rank = flow.action_of, schedule.rank_of
-    begin, end = timeline.begin[step][action], timeline.end[step][action]
-    top, bottom = _heights(timeline, flow)
-    chunk = _chunks(schedule)[stage, replica]
-    kinds, which = np.unique(np.stack([kind, chunk]), axis=1, return_inverse=True)
-    numbers = [_look_number(looks, *key, _is_measured(timeline)) for key in kinds.T.tolist()]
-    looked = np.array(numbers, dtype=np.int64)[which.reshape(-1)]
-    idle_rank, idle_begin, idle_end = _idle(timeline)
-    none = np.full(len(idle_rank), -1)
-    grey = np.full(len(idle_rank), _look_number(looks, BUBBLE, 0, _is_measured(timeline)))
-    return {
-        "x0": np.concatenate([begin, idle_begin]) * scale,
-        "x1": np.concatenate([end, idle_end]) * scale,
-        "y0": np.concatenate([tops[rank] + top, tops[idle_rank]]),
-        "y1": np.concatenate([tops[rank] + bottom, tops[idle_rank] + 1]),
-        "look": np.concatenate([looked, grey]),
-        "rank": np.concatenate([rank, idle_rank]),
-        "stage": np.concatenate([stage, none]),
-        "microbatch": np.concatenate([microbatch, none]),
-        "kind": np.concatenate([kind, none * 0 + BUBBLE]),
-    }
-
-
-def _heights(timeline, flow):
-    """Top and bottom of every row's box inside its lane; the two actions of a fused pair take half a lane each."""
-    lane, action = timeline.lane[flow.action_of], flow.action_of
-    of_lane = {"compute": (0.0, 1.0), "send": SEND_Y, "receive": RECEIVE_Y, "reduce": REDUCE_Y}
-    top, bottom = np.array([of_lane[name] for name in LANES])[lane].T
-    second = flow.first_row[action] != np.arange(len(action))
-    pair = np.isin(action, action[second])
-    return np.where(second, 0.5, top), np.where(pair & ~second, 0.5, bottom)
-
-
-def _chunks(schedule):
-    """chunk[stage, replica]: the how-manieth place of its rank it is."""
-    chunk = np.zeros((schedule.stages, schedule.replicas), dtype=np.int64)
-    seen = {}
-    for replica, stage in sorted((replica, stage) for stage, replica in schedule.place):
-        rank = schedule.place[stage, replica]
-        chunk[stage, replica] = seen[rank] = seen.get(rank, -1) + 1
-    return chunk
-
-
-def _look_number(looks, kind, chunk, measured):
-    """The number of a look; `looks` remembers them in the order of their first use."""
-    name = "bubble" if kind == BUBBLE else KINDS[kind]
-    name = name if name in STYLE["kinds"] else "message"
-    wanted = look(name, 0 if name == "message" else chunk, measured)
-    return looks.setdefault(wanted, len(looks))
-
-
-def _idle(timeline):
-    """(rank, begin, end) of every bubble, in ticks: where a rank does no compute action, from 0 to the length."""
-    step, length = timeline.typical, int(timeline.end[timeline.typical].max(initial=0))
-    found = [np.zeros((3, 0), dtype=np.int64)]
-    for rank, (a, b) in enumerate(zip(timeline.flow.program, timeline.flow.program[1:])):
-        own = np.flatnonzero(timeline.lane[a:b] == 0) + a
-        begin, end = timeline.begin[step, own], np.maximum.accumulate(timeline.end[step, own])
-        edges = np.stack([np.concatenate([[0], end]), np.concatenate([begin, [length]])])
-        gaps = edges[:, edges[1] > edges[0]]
-        found.append(np.concatenate([np.full((1, gaps.shape[1]), rank), gaps]))
-    return np.concatenate(found, axis=1)

@@ -1,40 +1,30 @@
-// Painting: a picture's boxes, axes and curves on a canvas, from the columns that Python sent.
+// Paint: a picture's boxes, axes, rulers and curves on a canvas. Where things lie is `layout`'s business alone.
 
-const LEFT = 78, RIGHT = 64, AXIS = 26, HELD = 24, HELD_HEAD = 30; // pixels
+const LEFT = 88, PEAK = 28, AXIS = 28, HELD = [7, 420, 24], HELD_HEAD = 30; // pixels
+const BAND = 30, TALLEST = 560; // room for a heading or a ruler; all lanes together, where they can be so flat
+const CROWDED = 2; // pixels for a box and its neighbours' edges: with less, on average, shares are painted
+const PENS = [[1, []], [2.5, [7, 4]], [2, [2, 3]], [1.5, [9, 3, 2, 3]]]; // width and dashes of the curves
 
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+// Where everything lies on the canvas, in CSS pixels; `from` to `to` is the time to be seen.
+function layout(picture, width, from, to) {
+  const lane = within(8, TALLEST / picture.height, 34), bands = [];
+  for (const heading of picture.headings) bands.push([heading.y - 0.5, BAND - lane]);
+  for (const { ruler } of picture.timelines) bands.push([ruler, BAND - 0.8 * lane]);
+  const lifted = (y) => y * lane + bands.reduce((sum, [top, more]) => sum + (top < y ? Math.max(0, more) : 0), 0);
+  const lift = picture.lanes.map((one) => lifted(one.top) - one.top * lane);
+  const plot = picture.height * lane + Math.max(...lift);
+  const rows = Math.max(...picture.timelines.map((one) => one.ranks)), held = within(HELD[0], HELD[1] / rows, HELD[2]);
+  const right = width - 20 - PEAK * Math.max(2, picture.timelines.length); // where time ends; the peaks stand behind
+  const heldTop = plot + AXIS + HELD_HEAD, scale = (right - LEFT) / (to - from);
+  const x = (t) => LEFT + (t - from) * scale;
+  const tall = heldTop + rows * held + 4;
+  return { width, lane, lift, lifted, plot, rows, held, heldTop, tall, from, to, right, scale, x };
 }
 
-const number = (value) => String(Math.round(value * 1000) / 1000);
-const within = (low, value, high) => Math.min(high, Math.max(low, value));
-
-// Columns arrive as bytes that need not lie on a multiple of four: copy them.
-function columns(picture) {
-  const read = (views, Type) => Object.entries(views).map(([name, view]) =>
-    [name, new Type(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength))]);
-  return Object.fromEntries([...read(picture.floats, Float32Array), ...read(picture.whole, Int32Array)]);
-}
-
-// Whether the page behind is dark: what colour does it really have?
-function isDark(node) {
-  for (let at = node; at; at = at.parentElement) {
-    const [r, g, b, alpha = 1] = (getComputedStyle(at).backgroundColor.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
-    if (alpha > 0.5) return 0.299 * r + 0.587 * g + 0.114 * b < 128;
-  }
-  return matchMedia("(prefers-color-scheme: dark)").matches;
-}
-
-// Where everything lies on the canvas, in CSS pixels.
-function layout(picture, width) {
-  const ranks = picture.peaks.length;
-  const lane = within(14, 400 / picture.height, 34), held = ranks > 8 ? 14 : HELD, plot = picture.height * lane;
-  const heldTop = plot + AXIS + HELD_HEAD;
-  const scale = (width - LEFT - RIGHT) / picture.length;
-  return { width, lane, held, plot, heldTop, tall: heldTop + ranks * held + 4, scale };
+// A box in pixels.
+function frame(data, place, i) {
+  const lift = place.lift[data.lane[i]], x = place.x(data.x0[i]), y = data.y0[i] * place.lane + lift;
+  return [x, y, (data.x1[i] - data.x0[i]) * place.scale, (data.y1[i] - data.y0[i]) * place.lane];
 }
 
 function stripes(pen, look, ratio) {
@@ -56,42 +46,106 @@ function stripes(pen, look, ratio) {
   return pattern;
 }
 
-// The label of every box: all alike "F3", or "3" where that is too wide, or none.
-function labels(pen, picture, data, place, font) {
+const fillOf = (look, theme) => (look.kind === "bubble" ? theme.bubble : look.fill);
+
+// The boxes to be seen, per look.
+function visible(picture, data, place) {
+  const found = picture.looks.map(() => []);
+  for (let i = 0; i < data.count; i++)
+    if (data.x1[i] > place.from && data.x0[i] < place.to && data.x1[i] > data.x0[i]) found[data.look[i]].push(i);
+  return found;
+}
+
+// All boxes, one by one where they have room, else as shares; says which.
+function paintBoxes(pen, picture, data, place, theme, font, ratio) {
+  const seen = visible(picture, data, place), many = seen.reduce((sum, some) => sum + some.length, 0);
+  const crowded = many > (picture.lanes.length * (place.right - LEFT)) / CROWDED;
+  pen.save();
+  pen.beginPath();
+  pen.rect(LEFT, 0, place.right - LEFT, place.plot);
+  pen.clip();
+  if (crowded) paintShares(pen, picture, data, place, theme);
+  else paintEach(pen, picture, data, place, theme, font, seen, ratio);
+  pen.restore();
+  return { crowded, many };
+}
+
+// Rectangle after rectangle: one path with thousands of them takes browsers ten times as long.
+function paintEach(pen, picture, data, place, theme, font, seen, ratio) {
+  seen.forEach((boxes, number) => {
+    const look = picture.looks[number], edged = look.dotted || look.measured, isBubble = look.kind === "bubble";
+    pen.fillStyle = look.hatch ? stripes(pen, look, ratio) : fillOf(look, theme);
+    pen.strokeStyle = look.edge;
+    pen.setLineDash(look.dotted ? [4, 3] : []);
+    for (const i of boxes) {
+      const [x, y, w, h] = frame(data, place, i);
+      const gap = isBubble || w <= 3 ? 0 : w < 8 ? 0.25 : 0.5; // edges must not drown narrow boxes
+      pen.fillRect(x + gap, y + gap, Math.max(w - 2 * gap, 0.5), h - 2 * gap);
+      if (!edged || !gap) continue;
+      pen.lineWidth = 2 * gap; // inside the box: its neighbour must not hide it
+      pen.strokeRect(x + 2 * gap, y + 2 * gap, w - 4 * gap, h - 4 * gap);
+    }
+  });
+  pen.setLineDash([]);
+  paintLabels(pen, picture, data, place, font, seen);
+}
+
+// The label of every box, all alike "F3", or "3" where that is too wide, or none.
+function paintLabels(pen, picture, data, place, font, seen) {
+  const written = seen.flatMap((boxes, number) => (picture.looks[number].letter ? boxes : []));
   const text = (i, wide) => {
     const { letter } = picture.looks[data.look[i]], m = data.microbatch[i];
-    return !letter ? "" : m < 0 ? letter : wide ? letter + m : String(m);
+    return m < 0 ? letter : wide ? letter + m : String(m);
   };
-  const written = Array.from(data.x0.keys()).filter((i) => data.x1[i] > data.x0[i] && text(i, true));
+  pen.textAlign = "center";
   for (const [size, wide] of [[font.box, true], [font.box, false], [font.smallest, false]]) {
     pen.font = `${size}px ${font.family}`;
-    const room = (i) => (data.x1[i] - data.x0[i]) * place.scale - 3;
-    const fits = written.filter((i) => pen.measureText(text(i, wide)).width <= room(i)
-      && size + 2 <= (data.y1[i] - data.y0[i]) * place.lane);
-    if (fits.length >= 0.9 * written.length || (size === font.smallest && !wide))
-      return { size, texts: new Map(fits.map((i) => [i, text(i, wide)])) };
+    const widths = new Map(), widthOf = (one) => {
+      if (!widths.has(one)) widths.set(one, pen.measureText(one).width);
+      return widths.get(one);
+    };
+    const fits = written.filter((i) => size + 2 <= (data.y1[i] - data.y0[i]) * place.lane
+      && widthOf(text(i, wide)) <= (data.x1[i] - data.x0[i]) * place.scale - 3);
+    if (fits.length < 0.9 * written.length && (size > font.smallest || wide)) continue;
+    for (const i of fits) {
+      const [x, y, w, h] = frame(data, place, i);
+      pen.fillStyle = picture.looks[data.look[i]].text;
+      pen.fillText(text(i, wide), x + w / 2, y + h / 2 + 1);
+    }
+    return;
   }
 }
 
-function paintBoxes(pen, picture, data, place, theme, label, font, fills) {
-  for (let i = 0; i < data.x0.length; i++) {
-    const look = picture.looks[data.look[i]];
-    const x = LEFT + data.x0[i] * place.scale, y = data.y0[i] * place.lane;
-    const w = (data.x1[i] - data.x0[i]) * place.scale, h = (data.y1[i] - data.y0[i]) * place.lane;
-    if (!w) continue;
-    pen.fillStyle = look.kind === "bubble" ? theme.bubble : fills[data.look[i]];
-    pen.fillRect(x, y, w, h);
-    pen.strokeStyle = look.dotted || look.measured ? look.edge : theme.edge;
-    pen.setLineDash(look.dotted ? [4, 3] : []);
-    pen.lineWidth = w < 8 ? 0.5 : 1; // edges must not drown narrow boxes
-    if (look.kind !== "bubble" && w > 3) pen.strokeRect(x, y, w, h);
-    if (!label.texts.has(i)) continue;
-    pen.fillStyle = look.text;
-    pen.font = `${label.size}px ${font.family}`;
-    pen.textAlign = "center";
-    pen.fillText(label.texts.get(i), x + w / 2, y + h / 2 + 1);
+// Every column of pixels as a stack of what it covers, pixel by pixel: rectangles would be a hundred thousand.
+function paintShares(pen, picture, data, place, theme) {
+  const columns = Math.max(1, Math.floor(place.right - LEFT)), tall = Math.ceil(place.lane);
+  const { share, top, bottom, rows } = shares(picture, data, place.from, place.to, columns);
+  const sheet = element("canvas", { width: columns, height: rows * tall }), ink = sheet.getContext("2d");
+  const image = ink.createImageData(columns, rows * tall), pixels = new Uint32Array(image.data.buffer);
+  const colours = picture.looks.map((look) => packed(fillOf(look, theme)));
+  for (let row = 0; row < rows; row++)
+    for (let column = 0; column < columns; column++)
+      stack(pixels, (row + 1) * tall - 1, column, columns, tall, share, row * columns + column, colours);
+  ink.putImageData(image, 0, 0);
+  for (let row = 0; row < rows; row++) {
+    const high = (bottom[row] - top[row]) * place.lane, y = top[row] * place.lane + place.lift[row >> 1];
+    if (high > 0) pen.drawImage(sheet, 0, row * tall, columns, tall, LEFT, y, columns, high);
   }
-  pen.setLineDash([]);
+}
+
+// One column of a row, from its lowest pixel up.
+function stack(pixels, lowest, column, columns, tall, share, cell, colours) {
+  let filled = 0, y = 0;
+  for (let look = 0; look < colours.length; look++) {
+    filled += share[cell * colours.length + look] * tall;
+    for (; y < Math.round(filled); y++) pixels[(lowest - y) * columns + column] = colours[look];
+  }
+}
+
+// A colour "#RRGGBB" as the number that stands for an opaque pixel.
+function packed(colour) {
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }
 
 function paintAxes(pen, picture, place, theme, font) {
@@ -100,47 +154,115 @@ function paintAxes(pen, picture, place, theme, font) {
   pen.textAlign = "right";
   const every = Math.ceil((font.axis + 3) / (place.lane * (picture.height / picture.lanes.length)));
   for (const lane of picture.lanes)
-    if (lane.rank % every === 0) pen.fillText(lane.label, LEFT - 10, (lane.top + 0.5) * place.lane + 1);
-  const unit = `time, ${picture.unit}`, end = LEFT + picture.length * place.scale, y = place.plot + AXIS / 2 + 2;
-  pen.fillText(unit, end, y);
+    if (lane.rank % every === 0) pen.fillText(lane.label, LEFT - 10, place.lifted(lane.top) + place.lane / 2 + 1);
+  pen.textAlign = "left";
+  const unit = `time, ${picture.unit}`, end = place.x(place.to), y = place.plot + AXIS / 2 + 2;
+  const last = end - pen.measureText(unit).width - 26;
+  pen.fillText(unit, last + 26, y);
   pen.textAlign = "center";
-  const power = 10 ** Math.floor(Math.log10(picture.length / 6));
-  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => picture.length / s <= 8);
-  for (let t = 0; t <= picture.length; t += step) {
-    const x = LEFT + t * place.scale;
-    if (x < end - pen.measureText(unit).width - 14) pen.fillText(number(t), x, y);
+  const span = place.to - place.from, power = 10 ** Math.floor(Math.log10(span / 6));
+  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => span / s <= 8);
+  for (let t = Math.ceil(place.from / step - 1e-9) * step; t <= place.to; t += step)
+    if (place.x(t) + pen.measureText(number(t)).width / 2 < last) pen.fillText(number(t), place.x(t), y);
+  pen.textAlign = "left";
+  pen.font = `600 ${font.heading}px ${font.family}`;
+  for (const heading of picture.headings)
+    pen.fillText(heading.text, LEFT, place.lifted(heading.y - 0.5) + Math.max(BAND, place.lane) / 2);
+}
+
+// Which time a bubble is compared with: per timeline, compute time and idle time laid end to end; framed, the whole.
+function paintRulers(pen, picture, place, theme, font, key) {
+  for (const one of picture.timelines) {
+    const measure = one.measures.find((each) => each.key === key), y = place.lifted(one.ruler);
+    const [begin, busy, end, whole] = [measure.begin, measure.busy_end, measure.end, measure.whole].map(place.x);
+    pen.font = `${font.axis}px ${font.family}`;
+    pen.fillStyle = pen.strokeStyle = theme.ink;
+    pen.textAlign = "left";
+    pen.fillText(`${one.measured ? "measured, " : ""}${measure.text}`, LEFT, y + 9);
+    pen.save();
+    pen.beginPath();
+    pen.rect(LEFT - 2, y, place.right - LEFT + 4, place.plot);
+    pen.clip();
+    pen.globalAlpha = 0.45;
+    pen.fillRect(begin, y + 20, busy - begin, 5);
+    pen.globalAlpha = 1;
+    pen.fillStyle = theme.bubble;
+    pen.fillRect(busy, y + 20, end - busy, 5);
+    pen.lineWidth = 2;
+    pen.strokeRect(begin, y + 19, whole - begin, 7);
+    if (measure.rank >= 0) {
+      const lane = picture.lanes.find((each) => each.rank === measure.rank && picture.timelines[each.timeline] === one);
+      pen.strokeRect(begin, place.lifted(lane.top) - 1, end - begin, place.lane + 2);
+    }
+    pen.restore();
   }
 }
 
-// One small curve per rank, on the time axis of the boxes; its highest value at the right.
+// Step curves on the time axis of the boxes, a row per rank; the highest values at the right.
 function paintHeld(pen, picture, data, place, theme, font, cursor) {
-  const most = Math.max(1, ...picture.peaks), until = Math.min(cursor, picture.length);
-  pen.textAlign = "left";
-  pen.fillStyle = theme.ink;
+  const most = Math.max(1, ...picture.timelines.flatMap((one) => one.peaks)), several = picture.timelines.length > 1;
+  pen.fillStyle = pen.strokeStyle = theme.ink;
   pen.font = `${font.axis}px ${font.family}`;
-  pen.fillText("activations held by each rank, at most:", LEFT, place.plot + AXIS + HELD_HEAD / 2 + 2);
-  picture.peaks.forEach((peak, rank) => {
-    const bottom = place.heldTop + (rank + 1) * place.held - 3, tall = place.held - 6;
-    const [from, to] = [data.held_starts[rank], data.held_starts[rank + 1]];
-    pen.beginPath();
-    pen.moveTo(LEFT, bottom);
-    let y = bottom;
-    for (let i = from; i < to && data.held_times[i] <= until; i++) {
-      const x = LEFT + data.held_times[i] * place.scale;
-      pen.lineTo(x, y);
-      y = bottom - (data.held_counts[i] / most) * tall;
-      pen.lineTo(x, y);
-    }
-    pen.lineTo(LEFT + until * place.scale, y);
-    pen.lineTo(LEFT + until * place.scale, bottom);
-    pen.closePath();
-    pen.globalAlpha = 0.45;
-    pen.fill();
-    pen.globalAlpha = 1;
-    if (place.held < font.axis && rank % 2) return;
+  heldTitle(pen, picture, place, several);
+  for (let rank = 0; rank < place.rows; rank++) {
+    const bottom = place.heldTop + (rank + 1) * place.held - 3, tall = place.held - 5;
+    let curve = rank;
+    const peaks = [];
+    picture.timelines.forEach((one, t) => {
+      if (rank < one.ranks) {
+        const end = Math.min(cursor, one.measures[0].end); // of a run that goes on nobody knows what comes
+        heldCurve(pen, data, place, curve, end, bottom, tall / most, t, several);
+        peaks.push(one.peaks[rank]);
+      }
+      curve += one.ranks;
+    });
+    if (rank % Math.ceil((font.axis + 1) / place.held)) continue;
     pen.textAlign = "right";
     pen.fillText(`rank ${rank}`, LEFT - 10, bottom - tall / 2);
     pen.textAlign = "left";
-    pen.fillText(String(peak), LEFT + picture.length * place.scale + 10, bottom - tall / 2);
+    pen.fillText(peaks.join(" · "), place.x(place.to) + 10, bottom - tall / 2);
+  }
+}
+
+function heldTitle(pen, picture, place, several) {
+  const y = place.plot + AXIS + HELD_HEAD / 2 + 2;
+  pen.textAlign = "left";
+  const thin = picture.timelines.some((one) => one.chunks > 1) ? " of one stage" : ""; // which is 1/v of a rank
+  const title = `activations${thin} held by each rank, at most:`;
+  pen.fillText(title, LEFT, y);
+  let x = LEFT + pen.measureText(title).width + 24;
+  if (several) picture.timelines.forEach((one, t) => {
+    const name = one.measured ? `${one.name} measured` : one.name;
+    [pen.lineWidth, pen.globalAlpha] = [PENS[t % 4][0], 1];
+    pen.setLineDash(PENS[t % 4][1]);
+    pen.strokeRect(x, y - (t ? 0 : 4), 30, t ? 0 : 8);
+    pen.setLineDash([]);
+    pen.fillText(name, x + 38, y);
+    x += 62 + pen.measureText(name).width;
   });
+}
+
+function heldCurve(pen, data, place, curve, end, bottom, unit, t, several) {
+  const until = Math.min(end, place.to), line = new Path2D();
+  let y = bottom;
+  line.moveTo(place.x(Math.max(0, place.from)), bottom);
+  for (let i = data.held_starts[curve]; i < data.held_starts[curve + 1] && data.held_times[i] <= until; i++) {
+    const x = place.x(Math.max(place.from, data.held_times[i]));
+    line.lineTo(x, y);
+    y = bottom - data.held_counts[i] * unit;
+    line.lineTo(x, y);
+  }
+  line.lineTo(place.x(Math.max(place.from, until)), y);
+  if (t === 0) { // the first is an area, so that the others show on it
+    line.lineTo(place.x(Math.max(place.from, until)), bottom);
+    line.closePath();
+    pen.globalAlpha = several ? 0.25 : 0.45;
+    pen.fill(line);
+    pen.globalAlpha = 1;
+  }
+  if (t === 0 && !several) return;
+  pen.lineWidth = PENS[t % 4][0];
+  pen.setLineDash(PENS[t % 4][1]);
+  pen.stroke(line);
+  pen.setLineDash([]);
 }

@@ -20,7 +20,7 @@ PX = STYLE["pixels"]
 
 def svg(*timelines: Timeline, width: int = 960, title: str | None = None) -> str:
     """The picture of one timeline, or of several as `draw` lays them out, as SVG text."""
-    return _page(boxes(*timelines), width, title, moving=False)
+    return page(boxes(*timelines), width, title)
 
 
 def animated(timeline: Timeline, width: int = 960, title: str | None = None) -> str:
@@ -28,7 +28,7 @@ def animated(timeline: Timeline, width: int = 960, title: str | None = None) -> 
 
     It stands still, and complete, where the reader asked for less motion or nothing moves.
     """
-    return _page(boxes(timeline), width, title, moving=True)
+    return page(boxes(timeline), width, title, moving=True)
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
@@ -67,11 +67,14 @@ def words(x: float, y: float, text: str, size: float, anchor: str = "start", **m
 
 
 def sheet(width: float, height: float, title: str, summary: str, body: list[str]) -> str:
-    """A whole SVG: a light ground, a title and a description in words, and what is drawn on it."""
+    """A whole SVG: a light ground, a title and a description in words, and what is drawn on it.
+
+    It is as wide as the column that it stands in, up to `width`: a page that shows it as an image would cut it off.
+    """
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_n(width)} {_n(height)}" '
-            f'width="{_n(width)}" style="max-width:100%;height:auto" font-family="{escape(STYLE["font"])}" '
+            f'width="100%" style="max-width:{_n(width)}px;height:auto" font-family="{escape(STYLE["font"])}" '
             f'fill="{STYLE["ink"]}">',
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(summary)}</desc>",
@@ -82,17 +85,22 @@ def sheet(width: float, height: float, title: str, summary: str, body: list[str]
     )
 
 
-def _page(picture: Boxes, width, title, moving) -> str:
+def page(picture: Boxes, width: float = 960, title: str | None = None, moving: bool = False, more=None) -> str:
+    """Boxes as SVG text: legend, lanes, axis and captions around them.
+
+    more  more(top, bottom, lane, scale) -> (elements, bottom): what else is drawn over and under the boxes, in pixels
+    """
     lane = min(PX["lane"], TALLEST / picture.height)
     scale = (width - LEFT - RIGHT) / picture.length
     head, y = _head(picture, width, title)
     plot = [*_headings(picture, y, lane), *_lane_labels(picture, y, lane)]
     axis, bottom = _axis(picture, y, y + picture.height * lane, scale)
+    added, bottom = more(y, bottom, lane, scale) if more else ([], bottom)
     caption, height = _caption(picture, bottom, width)
     name = f"h{zlib.crc32(repr((picture.captions, width, moving)).encode()):08x}"
     drawn = _many(picture, y, lane, scale, name) if len(picture) > MANY else _few(picture, y, lane, scale, name)
     curtain = _curtain(picture, y, lane, width) if moving else []
-    body = [*_hatches(picture, name), *head, *axis, *drawn, *curtain, *plot, *caption]
+    body = [*_hatches(picture, name), *head, *axis, *drawn, *curtain, *plot, *added, *caption]
     return sheet(width, height, title or _name(picture), picture.summary, body)
 
 
@@ -145,10 +153,11 @@ def _ink(lane):
 def _axis(picture, top, bottom, scale):
     out, name = [], f"time, {picture.unit}"
     end = LEFT + picture.length * scale
+    last = end - text_width(name, PX["axis"]) - 12
     for tick in ticks(0, picture.length, 9):
         x = LEFT + tick * scale
         out.append(f'<path d="M{_n(x)} {_n(top - 4)}V{_n(bottom + 4)}" stroke="{STYLE["grid"]}"/>')
-        if x < end - text_width(name, PX["axis"]) - 10:
+        if x + text_width(f"{tick:g}", PX["axis"]) / 2 < last:
             out.append(words(x, bottom + 21, f"{tick:g}", PX["axis"], "middle"))
     out.append(words(end, bottom + 21, name, PX["axis"], "end"))
     return out, bottom + 30

@@ -1,0 +1,17 @@
+"""`hl.play`: the game of `show`, handed the `run` that starts real processes, which pictures do not know."""
+
+import functools
+
+from hybridlab.show.game import Game
+from hybridlab.show.game import play as _play
+
+
+@functools.wraps(_play)
+def play(*numbers, **choices) -> Game:
+    return _play(*numbers, **{"run": _run} | choices)
+
+
+def _run(schedule, **more):
+    from hybridlab.train.run import run  # here, because it loads torch: a game alone needs none
+
+    return run(schedule, **more)

@@ -1,0 +1,83 @@
+// Controls: elements, sliders, selects, buttons that are worked by mouse and by keys. They know nothing of pictures.
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+const number = (value) => String(Math.round(value * 1000) / 1000);
+const within = (low, value, high) => Math.min(high, Math.max(low, value));
+
+// JupyterLab cancels what arrow keys do on ranges and selects, so they are moved here.
+const LEAP = 1e9;
+const LEAPS = { Home: -LEAP, End: LEAP };
+const ALONG = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 5, PageDown: -5, ...LEAPS };
+const DOWN = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, ...LEAPS };
+function moveByKeys(control, strides, move) {
+  control.addEventListener("keydown", (event) => {
+    if (!(event.key in strides) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    move(strides[event.key], event);
+  });
+}
+
+// A notebook has shortcuts for plain keys (0 0 restarts the kernel): what is typed here stays here.
+function keepKeys(root) {
+  root.addEventListener("keydown", (event) => {
+    const chord = event.ctrlKey || event.metaKey || event.altKey;
+    if (!chord || event.key === "Enter") event.stopPropagation();
+  });
+}
+
+function slider(label, least, most, step, value, changed) {
+  const input = element("input", { type: "range", min: least, max: most, step, "aria-label": label });
+  const shown = element("b"); // an output would take the label for itself
+  const put = (to) => {
+    input.max = Math.max(most, to); // a choice made in Python may lie beyond
+    input.value = to;
+    shown.textContent = number(to);
+  };
+  input.addEventListener("input", () => { shown.textContent = number(+input.value); changed(+input.value); });
+  moveByKeys(input, ALONG, (strides) => {
+    if (input.disabled) return;
+    put(within(least, +input.value + strides * step, +input.max));
+    changed(+input.value);
+  });
+  put(value);
+  return { root: element("label", {}, element("span", {}, label, shown), input), input, put };
+}
+
+function selection(label, choices, value, changed) {
+  const select = element("select", {}, ...choices.map((name) => element("option", { value: name }, name)));
+  select.addEventListener("change", () => changed(select.value));
+  moveByKeys(select, DOWN, (strides) => {
+    select.selectedIndex = within(0, select.selectedIndex + strides, choices.length - 1);
+    changed(select.value);
+  });
+  select.value = value;
+  return { root: element("label", {}, element("span", {}, label), select), put: (to) => { select.value = to; } };
+}
+
+function button(text, act, attributes = {}) {
+  const made = element("button", { type: "button", ...attributes }, text);
+  made.addEventListener("click", act);
+  return made;
+}
+
+function toggle(label, on, changed) {
+  const box = element("input", { type: "checkbox" });
+  box.checked = on;
+  box.addEventListener("change", () => changed(box.checked));
+  return element("label", { class: "hl-toggle" }, box, label);
+}
+
+// Whether the page behind is dark: what colour does it really have?
+function isDark(node) {
+  for (let at = node; at; at = at.parentElement) {
+    const [r, g, b, alpha = 1] = (getComputedStyle(at).backgroundColor.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
+    if (alpha > 0.5) return 0.299 * r + 0.587 * g + 0.114 * b < 128;
+  }
+  return matchMedia("(prefers-color-scheme: dark)").matches;
+}

@@ -1,0 +1,77 @@
+// Mark: what is painted over the boxes: a chosen one with all that belongs to it, the critical path, the cursor.
+
+function clipped(pen, place, paint) {
+  pen.save();
+  pen.beginPath();
+  pen.rect(LEFT - 2, 0, place.right - LEFT + 4, place.tall);
+  pen.clip();
+  paint();
+  pen.restore();
+}
+
+// What belongs to a box: `own` its microbatch, `links` whom it takes from and who takes from it.
+function belongings(data, i) {
+  if (i < 0 || data.kind[i] < 0) return { own: [], causes: [], effects: [] };
+  return { own: sameMicrobatch(data, i), causes: before(data, i), effects: after(data, i) };
+}
+
+function paintChosen(pen, data, place, theme, i, { causes, effects }) {
+  pen.strokeStyle = pen.fillStyle = theme.ink;
+  pen.lineWidth = 2;
+  const plain = (k) => !data.isMessage[data.look[k]];
+  for (const k of [...causes, ...effects]) pen.strokeRect(...frame(data, place, k));
+  for (const k of causes.filter(plain)) arrow(pen, data, place, k, i);
+  for (const k of effects.filter(plain)) arrow(pen, data, place, i, k);
+  pen.lineWidth = 3;
+  pen.strokeRect(...frame(data, place, i));
+}
+
+// From the end of one box to the begin of another.
+function arrow(pen, data, place, from, to) {
+  if (data.lane[from] === data.lane[to]) return;
+  const [x, y, w, h] = frame(data, place, from), [x2, y2, , h2] = frame(data, place, to);
+  const [ax, ay, bx, by] = [x + w, y + h / 2, x2, y2 + h2 / 2], angle = Math.atan2(by - ay, bx - ax || 1e-3);
+  pen.lineWidth = 1.5;
+  pen.beginPath();
+  pen.moveTo(ax, ay);
+  pen.lineTo(bx, by);
+  for (const side of [-0.45, 0.45]) {
+    pen.moveTo(bx, by);
+    pen.lineTo(bx - 9 * Math.cos(angle + side), by - 9 * Math.sin(angle + side));
+  }
+  pen.stroke();
+}
+
+// One line through the actions that decide the length, cased so that it shows on every fill.
+function paintPath(pen, data, place, theme) {
+  const line = new Path2D();
+  for (let t = 0; t + 1 < data.path_starts.length; t++)
+    slice(data.path, data.path_starts, t).forEach((i, k) => {
+      const [x, y, w, h] = frame(data, place, i);
+      line[k ? "lineTo" : "moveTo"](x, y + h * 0.82);
+      line.lineTo(x + w, y + h * 0.82);
+    });
+  pen.lineJoin = "round";
+  for (const [width, colour] of [[6, theme.edge], [3, theme.ink]]) {
+    pen.lineWidth = width;
+    pen.strokeStyle = colour;
+    pen.stroke(line);
+  }
+}
+
+// The three bubbles of one timeline as counted until a time: idle, and what it is compared with, in rank-time.
+function counted(picture, data, t, time) {
+  const one = picture.timelines[t], span = one.measures[2];
+  let idle = 0, busy = 0, own = 0;
+  for (let i = 0; i < data.count; i++) {
+    if (data.timeline[data.lane[i]] !== t || data.isMessage[data.look[i]] || data.x0[i] >= time) continue;
+    const long = (Math.min(data.x1[i], time) - data.x0[i]) * (data.y1[i] - data.y0[i]);
+    if (data.kind[i] >= 0) busy += long;
+    else idle += long;
+    if (data.kind[i] < 0 && picture.lanes[data.lane[i]].rank === span.rank)
+      own += Math.max(0, Math.min(data.x1[i], time, span.end) - Math.max(data.x0[i], span.begin));
+  }
+  const share = (part, whole) => (whole > 0 ? part / whole : 0);
+  const spanned = Math.min(time, span.end) - span.begin;
+  return [share(idle, idle + busy), share(idle, busy), share(own, spanned)];
+}

@@ -1,0 +1,88 @@
+"""The colours are told apart by numbers: by colour-blind readers, and in grey.
+
+How somebody sees a colour: Machado, Oliveira and Fernandes 2009, *A Physiologically-based Model for Simulation of
+Color Vision Deficiency*, IEEE TVCG 15(6), table 1 at severity 1.0, on linear RGB. How far two colours lie apart: ΔE of
+CIE 1976, the distance in L*a*b* (white D65); about 2 is the least that an eye notices.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from hybridlab.show.style import STYLE, contrast, look
+
+SEEN = {
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "grey": [[0.2126, 0.7152, 0.0722]] * 3,
+    "all colours": np.eye(3),
+}
+TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+COMPUTE_KINDS = ("F", "B", "I", "W")
+LEAST = [("protan", 20), ("deutan", 20), ("tritan", 20), ("grey", 10)]
+
+
+def lab(colour, seen):
+    """CIE L*a*b* of a colour as somebody sees it."""
+    share = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    xyz = TO_XYZ @ np.clip(np.array(SEEN[seen]) @ linear, 0, 1) / TO_XYZ.sum(axis=1)
+    f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def difference(one, other, seen):
+    return float(np.linalg.norm(lab(one, seen) - lab(other, seen)))
+
+
+def closest(fills, seen):
+    return min(difference(a, b, seen) for a, b in itertools.combinations(sorted(fills), 2))
+
+
+@pytest.mark.parametrize("seen, least", LEAST)
+def test_forward_backward_and_weight_half_are_told_apart(seen, least):
+    fills = {look(kind).fill for kind in COMPUTE_KINDS}
+    assert len(fills) == 3  # B and I are one colour: I is a part of B, and its letter says which
+    assert closest(fills, seen) >= least
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_no_box_can_be_taken_for_idle_time_or_for_the_page(seen):
+    """By its fill, or, where that is dark wine on dark grey, by its stripes."""
+    for theme, paper in (("light", "#FFFFFF"), ("dark", "#111111")):
+        for one, empty in itertools.product(map(look, COMPUTE_KINDS), (STYLE[theme]["bubble"], paper)):
+            inks = [one.fill, one.hatch] if one.hatch else [one.fill]
+            assert max(difference(ink, empty, seen) for ink in inks) >= 10, (theme, one.kind, empty)
+
+
+def test_the_measure_itself_can_tell_a_bad_choice():
+    blue, green, orange = "#0072B2", "#009E73", "#E69F00"  # Okabe and Ito's, the obvious three: they fail
+    assert difference(blue, green, "tritan") < 20 and closest({blue, green, orange}, "grey") < 20
+    assert difference(orange, orange, "protan") == 0
+
+
+def test_the_measure_is_the_published_one():
+    assert difference("#000000", "#FFFFFF", "grey") == pytest.approx(100, abs=0.1)
+    assert lab("#FF0000", "all colours") == pytest.approx([53.24, 80.09, 67.20], abs=0.05)  # sRGB red under D65
+    assert lab("#0000FF", "all colours") == pytest.approx([32.30, 79.19, -107.86], abs=0.05)
+    for seen, matrix in SEEN.items():  # whoever sees grey sees grey: each row sums to one
+        assert np.sum(matrix, axis=1) == pytest.approx(1, abs=1e-5), seen
+
+
+def test_text_on_every_box_is_readable():
+    for kind in STYLE["kinds"]:
+        for chunk in range(3):
+            for seen in (False, True):
+                one = look(kind, chunk, seen)
+                assert contrast(one.text, one.fill) >= 4.5, one
+                assert not one.hatch or contrast(one.text, one.hatch) >= 4.5, one
+    assert look("F").text == "#FFFFFF" and look("B").text == look("I").text == "#000000"
+
+
+def test_both_themes_have_readable_words():
+    for theme, page in (("light", "#FFFFFF"), ("dark", "#111111")):
+        assert contrast(STYLE[theme]["ink"], page) >= 7 and contrast(STYLE[theme]["muted"], page) >= 4.5

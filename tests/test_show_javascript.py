@@ -1,0 +1,140 @@
+"""The JavaScript: well formed, small, no addresses and no colours of actions; its arithmetic held against Python's."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import hybridlab as hl
+from hybridlab.show.explorer import Explorer
+from hybridlab.show.module import HERE, VIEW, module
+from hybridlab.show.picture import column, picture, to_json
+from hybridlab.show.spans import BUBBLE
+from hybridlab.show.style import STYLE
+
+FILES = sorted(HERE.glob("*.js"))
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: JavaScript is not run outside a browser")
+
+
+def timelines():
+    fused = hl.Schedule.from_csv("0F0,(0F1;0B0)OVERLAP_F_B,0B1")
+    schedules = [hl.lower(hl.schedule("1f1b", ranks=3, microbatches=7)), hl.schedule("zb_h1", ranks=2, microbatches=4)]
+    return [hl.simulate(one, hl.Costs(F=1, I=0.75, W=1.25, latency=0.3)) for one in [*schedules, fused]]
+
+
+def ran(program: str, shown: dict):
+    """What a program prints as JSON, with the picture's data at hand."""
+    pieces = [(HERE / name).read_text("utf-8") for name in VIEW if name not in ("transport.js", "view.js")]
+    start = f"const picture = {to_json(shown)}, data = opened(picture);"
+    text = "\n".join([*pieces, start, f"console.log(JSON.stringify({program}))"])
+    done = subprocess.run([NODE, "--input-type=module"], input=text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_file_says_what_it_holds_and_is_short(file):
+    lines = file.read_text("utf-8").splitlines()
+    assert lines[0].startswith("// ") and len(lines) <= 300
+    assert max(map(len, lines)) <= 120
+    assert not any(line.lstrip().startswith("import ") for line in lines)
+
+
+def test_no_file_names_an_address_or_a_colour_of_an_action():
+    text = "\n".join(file.read_text("utf-8") for file in FILES)
+    assert not re.search(r"https?://|import\(|fetch\(|XMLHttpRequest|WebSocket", text)
+    for kind in STYLE["kinds"].values():
+        assert kind["fill"].lower() not in text.lower()
+
+
+def test_the_drawing_half_names_no_kind_of_action_and_no_kernel():
+    text = module()
+    assert not re.search(r"\bmodel\b|jupyter|\"[FBIW]\"|'[FBIW]'|SEND|RECV", text.replace("JupyterLab", ""))
+
+
+@needs_node
+def test_the_joined_module_is_well_formed(tmp_path):
+    (tmp_path / "explorer.mjs").write_text(str(Explorer._esm), encoding="utf-8")
+    done = subprocess.run([NODE, "--check", tmp_path / "explorer.mjs"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_node
+def test_columns_are_read_as_python_wrote_them():
+    shown = picture(*timelines())
+    read = ran("Object.fromEntries(Object.keys(picture.columns).map((k) => [k, Array.from(data[k])]))", shown)
+    for name, values in read.items():
+        assert values == column(shown, name).tolist(), name
+
+
+@needs_node
+@pytest.mark.parametrize("window", [(0, 1), (0.2, 0.55), (0.4, 0.41)])
+@pytest.mark.parametrize("columns", [7, 400])
+def test_shares_sum_to_the_area_of_the_boxes(window, columns):
+    shown = picture(*timelines())
+    begin, end = (share * shown["length"] for share in window)
+    call = f"(() => {{ const s = shares(picture, data, {begin}, {end}, {columns});"
+    made = ran(call + " return { share: Array.from(s.share), top: Array.from(s.top, (y) => y < 1e9 ? y : 0), "
+               "bottom: Array.from(s.bottom, (y) => y > -1e9 ? y : 0), rows: s.rows }; })()", shown)  # fmt: skip
+    looks = len(shown["looks"])
+    share = np.array(made["share"]).reshape(made["rows"], columns, looks)
+    assert share.min() >= 0 and share.sum(axis=2).max() <= 1 + 1e-5
+    height = np.array(made["bottom"]) - np.array(made["top"])
+    area = (share.sum(axis=1) * height[:, None]).sum(axis=0) * (end - begin) / columns
+    get = lambda name: column(shown, name).astype(float)
+    inside = np.clip(np.minimum(get("x1"), end) - np.maximum(get("x0"), begin), 0, None) * (get("y1") - get("y0"))
+    wanted = np.bincount(column(shown, "look"), inside, minlength=looks)
+    assert np.allclose(area, wanted, rtol=1e-3, atol=1e-4 * inside.sum())
+
+
+@needs_node
+def test_a_column_of_pixels_is_stacked_as_its_shares_say():
+    call = "(() => { const pixels = new Uint32Array(3 * 10), share = [0, 0, 0, 0.52, 0.22, 0.2];"
+    call += " stack(pixels, 9, 2, 3, 10, share, 1, [7, 8, 9]); return Array.from(pixels); })()"
+    pixels = np.array(ran(call, picture(*timelines()))).reshape(10, 3)
+    assert not pixels[:, :2].any()
+    assert pixels[::-1, 2].tolist() == [7] * 5 + [8] * 2 + [9] * 2 + [0]
+    assert ran('packed("#0072B2")', picture(*timelines())) == 0xFFB27200
+
+
+@needs_node
+def test_takers_are_needs_the_other_way_round_and_messages_are_passed_through():
+    shown = picture(*timelines())
+    starts, needed = column(shown, "need_starts"), column(shown, "needs")
+    count = len(column(shown, "x0"))
+    takers = ran("[takersOf(data)].map(({ starts, values }) => [Array.from(starts), Array.from(values)])[0]", shown)
+    given = {(int(needed[k]), i) for i in range(count) for k in range(starts[i], starts[i + 1])}
+    assert {(i, v) for i in range(count) for v in takers[1][takers[0][i] : takers[0][i + 1]]} == given
+    links = ran("Array.from({ length: data.count }, (_, i) => [before(data, i), after(data, i)])", shown)
+    message = np.array([look["kind"] == "message" for look in shown["looks"]])[column(shown, "look")]
+    for i, (causes, effects) in enumerate(links):
+        mine = {k for k, taker in given if taker == i}
+        assert set(causes) >= mine
+        for k in {k for k in mine if message[k]}:
+            assert any(not message[other] for other in causes), (i, k)
+        assert all(0 <= k < count for k in effects)
+
+
+@needs_node
+def test_counting_to_the_end_gives_the_three_bubbles_and_nothing_is_counted_at_the_start():
+    shown = picture(*timelines())
+    call = "picture.timelines.map((_, t) => [0, picture.length].map((at) => counted(picture, data, t, at)))"
+    counts = ran(call, shown)
+    for one, (nothing, everything) in zip(timelines(), counts):
+        assert nothing == [0, 0, 0]
+        assert everything == pytest.approx([one.bubble_fraction, one.bubble_overhead, one.bubble_span], abs=1e-5)
+
+
+@needs_node
+def test_a_box_is_described_with_what_it_waited_for():
+    shown = picture(hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=2), hl.Costs(F=1, B=2)))
+    told = ran("Array.from({ length: data.count }, (_, i) => describe(picture, data, i))", shown)
+    assert told[0] == "rank 0: 0F0, forward, 0 to 1 units (1); waited for nothing"
+    assert told[2] == "rank 0: 0B0, whole backward, 4 to 6 units (2); waited for 1B0 of rank 1, which ended at 4"
+    assert "waited for 0F0 of its own rank, which ended at 1" in told[1]
+    idle = [text for text, kind in zip(told, column(shown, "kind")) if kind == BUBBLE]
+    assert idle and all(": idle, " in text and "waited" not in text for text in idle)
