@@ -25,11 +25,11 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab demo test test-fast lint notebooks lock wheel clean
+.PHONY: help setup lab demo page test test-fast test-browser soak lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "  PYTHON=python3.12 and TORCH=cpu or TORCH=cuda count when .venv is made; to choose again: rm -rf $(VENV)"
 
 setup: $(READY)  ## make .venv with everything in it (TORCH=cpu or cuda; default: cuda where nvidia-smi answers)
@@ -51,6 +51,9 @@ lab: $(READY)  ## open the notebooks in JupyterLab (ARGS=--no-browser prints the
 demo: $(READY)  ## one pipeline predicted, run on real processes, and compared
 	$(PY) -m hybridlab demo $(ARGS)
 
+page: $(READY)  ## build/hybridlab.html: the timelines in one file that opens without a server
+	$(PY) -m hybridlab.show.page build/hybridlab.html
+
 test: $(READY)  ## every test: style, fast, processes, notebooks
 	@echo "== 1 of 4: style"
 	$(PY) -m ruff check .
@@ -63,6 +66,13 @@ test: $(READY)  ## every test: style, fast, processes, notebooks
 
 test-fast: $(READY)  ## only the tests that start no process and run no notebook
 	$(PYTEST) -m "$(FAST)" $(ARGS)
+
+test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: sudo apt install chromium)
+	@$(PY) -c "import playwright" 2>/dev/null || $(call PIP,$(PY)) install -r requirements-browser.lock
+	$(PYTEST) tests/browser $(ARGS)
+
+soak: $(READY)  ## every fault of the table, again and again, and healthy runs: about 15 minutes, writes results/faults.json
+	$(PY) tests/faults/soak.py $(ARGS)
 
 lint: $(READY)  ## style only
 	$(PY) -m ruff check .

@@ -32,10 +32,11 @@ _HOME = {
     "Shape": "core.catalog",
     "run": "train.run",
     "predicted_for": "predict.overlay",
-    "doctor": "train.doctor",
+    "doctor": "measuring.doctor",
     "check": "train.check",
     "draw": "show.draw",
-    "explore": "show.explorer",
+    "explore": "labs.explore",
+    "play": "labs.play",
 }
 __all__ = ["__version__", "schedule", "schedules", *_HOME]
 
@@ -53,6 +54,8 @@ def __dir__():
 
 
 if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()):
-    from hybridlab.show.notebook import register
+    from hybridlab.show import notebook
+    from hybridlab.world import cells
 
-    register(_shell)
+    notebook.register(_shell)
+    cells.register(_shell)

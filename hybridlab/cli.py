@@ -77,6 +77,7 @@ def _parser():
     _schedule_flags(one)
     one.add_argument("--work", default="emulated", choices=("emulated", "model"), help="wait, or compute a real model")
     _cost_flags(one, F=0.02, B=0.04)
+    one.add_argument("--jitter", type=float, default=0.0, help="waiting varies by this share (standard deviation)")
     one.add_argument("--steps", type=int, default=3, help="measured steps (default 3); the median one is reported")
     one.add_argument("--save", metavar="FILE", help="save the measured timeline as JSON")
     _training_flags(one)
@@ -90,6 +91,9 @@ def _parser():
     one.add_argument("--steps", type=int, default=20, help="optimizer steps (default 20)")
     one.add_argument("--optimizer", default="adamw", help="adamw (default) or sgd")
     one.add_argument("--rate", type=float, default=3e-3, help="learning rate (default 0.003)")
+    one = command("measure", measure, "Measure this machine, and record it with where it comes from.")
+    one.add_argument("--suite", default="cpu", help="cpu (default; a few minutes) or gpu (needs CUDA)")
+    one.add_argument("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
     one = command("demo", demo, "The main job: train three ways, run three schedules, write build/report.html.")
     one.add_argument("--steps", type=int, default=120, help="training steps (default 120)")
     one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
@@ -120,12 +124,13 @@ def _mesh_flags(one, schedule=True):
     one.add_argument("--dp", type=int, default=1, help="data-parallel copies (default 1)")
     one.add_argument("--pp", type=int, help="pipeline ranks")
     one.add_argument("--microbatches", type=int, default=8 if not schedule else 4, help="microbatches of one pipeline")
+    one.add_argument("--chunks", type=int, help="stages on each rank, where the schedule leaves the choice")
 
 
 def _cost_flags(one, F, B):
     one.add_argument("--F", type=float, default=F, help=f"duration of one forward (default {F})")
     one.add_argument("--B", type=float, default=B, help=f"duration of one backward (default {B})")
-    one.add_argument("--latency", type=float, default=0.0, help="of one message, in a simulation")
+    one.add_argument("--latency", type=float, default=0.0, help="of one message; for real ones, at least")
 
 
 def _training_flags(one, dtype="float32"):
@@ -133,8 +138,19 @@ def _training_flags(one, dtype="float32"):
     one.add_argument("--dtype", default=dtype, help=f"float32, float64 or bfloat16 (default {dtype})")
     one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
     one.add_argument("--seed", type=int, default=0)
+    one.add_argument("--cut", type=_cut, default="layers", help="layers, parameters, time, or blocks per stage: 3,1")
+    one.add_argument("--ahead", type=int, default=0, help="receives posted before their turn (default 0)")
+    one.add_argument("--driven", action="store_true", help="no written order: ranks do what has arrived")
+    one.add_argument("--clip", type=float, help="the largest norm of the whole gradient")
+    one.add_argument("--accumulate", type=int, default=1, help="plays of the schedule for one optimizer step")
+    one.add_argument("--tied", action="store_true", help="the head shares the weights of the embedding")
+    one.add_argument("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")
     for size in MODEL_SIZES:
         one.add_argument(f"--{size}", type=int, help=f"of the model: {size}")
+
+
+def _cut(text: str):
+    return [int(part) for part in text.split(",")] if text[:1].isdigit() else text
 
 
 def _pipeline_ranks(chosen, default=4):
@@ -147,7 +163,8 @@ def _pipeline_ranks(chosen, default=4):
 def _schedule(chosen):
     from hybridlab.schedules.registry import schedule as make
 
-    return make(chosen.schedule, ranks=_pipeline_ranks(chosen), microbatches=chosen.microbatches, dp=chosen.dp)
+    more = {"chunks": chosen.chunks} if chosen.chunks else {}
+    return make(chosen.schedule, ranks=_pipeline_ranks(chosen), microbatches=chosen.microbatches, dp=chosen.dp, **more)
 
 
 def _schedule_or_file(chosen):
@@ -192,7 +209,9 @@ def _training(chosen) -> dict:
     from hybridlab.core.catalog import Shape
 
     sizes = {size: getattr(chosen, size) for size in MODEL_SIZES if getattr(chosen, size) is not None}
-    return {"shape": Shape(**sizes), "data": chosen.data, "seed": chosen.seed, "dtype": chosen.dtype}
+    shape = Shape(**sizes, tied=chosen.tied, skips=chosen.skips)
+    names = ("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate")
+    return {"shape": shape} | {name: getattr(chosen, name) for name in names}
 
 
 def schedule(chosen) -> dict:
@@ -235,7 +254,8 @@ def run(chosen) -> dict:
         training = _training(chosen)
         more = {"model": training.pop("shape"), "batch": chosen.batch, **training}
     else:
-        more = {"costs": Costs(F=chosen.F, B=chosen.B)}
+        more = {"costs": Costs(F=chosen.F, B=chosen.B), "latency": chosen.latency, "jitter": chosen.jitter}
+        more |= {"ahead": chosen.ahead, "driven": chosen.driven}
     measured = play(made, work=chosen.work, steps=chosen.steps, **more)
     predicted = predicted_for(measured)
     print(predicted.summary)
@@ -258,9 +278,8 @@ def check(chosen) -> dict:
     """Compare a layout with one device."""
     from hybridlab.train.check import check as prove
 
-    report = prove(
-        _mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, steps=chosen.steps, **_training(chosen)
-    )
+    more = {"steps": chosen.steps, "chunks": chosen.chunks, **_training(chosen)}
+    report = prove(_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
     print(report)
     return {"ok": report.ok, "largest_gap": report.largest_gap, "gaps": report.gaps, "bytes": report.bytes}
 
@@ -275,19 +294,30 @@ def train(chosen) -> dict:
                 json.dumps(event) if chosen.json else f"step {event['step']:4d}  loss {event['loss']:.4f}", flush=True
             )
 
-    more = {"steps": chosen.steps, "optimizer": chosen.optimizer, "rate": chosen.rate, **_training(chosen)}
+    more = {"steps": chosen.steps, "optimizer": chosen.optimizer, "rate": chosen.rate, "chunks": chosen.chunks}
+    more |= _training(chosen)
     result = learn(_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, on_event=tell, **more)
     return {"losses": result["losses"]}
 
 
 def doctor(chosen) -> dict:
     """Say what this machine has."""
-    from hybridlab.train.doctor import doctor as examine
+    from hybridlab.measuring.doctor import doctor as examine
 
     facts = examine()
     for name, value in facts.items():
         print(f"{name:>22}  {value}")
     return facts
+
+
+def measure(chosen) -> dict:
+    """Measure, row by row, and keep the record."""
+    from hybridlab.measuring.record import in_words
+    from hybridlab.measuring.record import measure as record
+
+    found, file = record(chosen.suite, chosen.out, on_row=lambda row: print(in_words(row), flush=True))
+    print(f"recorded in {file}, after {found['took']:.0f} s")
+    return found | {"file": str(file)}
 
 
 def demo(chosen) -> dict:

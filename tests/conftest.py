@@ -1,12 +1,23 @@
-"""Long tests run when asked for: `pytest --long`, as `make test` does."""
+"""Long tests run when asked for: `pytest --long`, as `make test` does. So do soak tests and browser tests."""
+
+import pathlib
+
+ASKED_FOR = ("long", "soak")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--long", action="store_true", help="run the tests marked long too")
+    for mark in ASKED_FOR:
+        parser.addoption(f"--{mark}", action="store_true", help=f"run the tests marked {mark} too")
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--long"):
-        left_out = [item for item in items if item.get_closest_marker("long")]
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=left_out)
+    marks = [mark for mark in ASKED_FOR if not config.getoption(f"--{mark}")]
+    left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in marks)]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Browser tests are collected where they are named: `pytest tests/browser`, as make test-browser does."""
+    named = any("browser" in pathlib.Path(one).parts for one in config.args)
+    return True if collection_path.name == "browser" and not named else None

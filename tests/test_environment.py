@@ -20,7 +20,8 @@ from packaging.version import Version
 HOUSE = pathlib.Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-DIRECT = [Requirement(line) for lines in (PROJECT["dependencies"], *EXTRAS.values()) for line in lines]
+COURSE = [extra for extra in EXTRAS if extra != "browser"]  # what `make setup` installs
+DIRECT = [Requirement(line) for lines in (PROJECT["dependencies"], *map(EXTRAS.get, COURSE)) for line in lines]
 
 
 def lines_of(name):
@@ -37,17 +38,31 @@ def targets():
 # --- the lock -------------------------------------------------------------------------------------------------
 
 
-def test_every_line_of_the_lock_is_one_plain_pin():
-    for line in lines_of("requirements.lock"):
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-browser.lock"])
+def test_every_line_of_a_lock_is_one_plain_pin(lock):
+    for line in lines_of(lock):
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line), f"not name==version without a suffix: {line}"
+
+
+def is_pinned_in(lock, requirement):
+    pins = {canonicalize_name(n): v for n, v in (line.split("==") for line in lines_of(lock))}
+    name = canonicalize_name(requirement.name)
+    assert name in pins, f"{lock} lacks {name}"
+    assert Version(pins[name]) in requirement.specifier
 
 
 @pytest.mark.parametrize("requirement", DIRECT, ids=str)
 def test_the_lock_pins_every_direct_dependency_inside_its_range(requirement):
-    pins = {canonicalize_name(n): v for n, v in (line.split("==") for line in lines_of("requirements.lock"))}
-    name = canonicalize_name(requirement.name)
-    assert name in pins, f"requirements.lock lacks {name}: run make lock"
-    assert Version(pins[name]) in requirement.specifier
+    is_pinned_in("requirements.lock", requirement)
+
+
+def test_what_only_browser_tests_need_is_pinned_beside_it():
+    for line in EXTRAS["browser"]:
+        is_pinned_in("requirements-browser.lock", Requirement(line))
+    everywhere, beside = (
+        {line.split("==")[0] for line in lines_of(lock)} for lock in ("requirements.lock", "requirements-browser.lock")
+    )
+    assert everywhere & beside == set()
 
 
 def test_torch_has_the_range_that_the_code_is_written_for():
@@ -70,12 +85,12 @@ def test_environment_yml_leaves_the_list_to_pyproject():
         f"python{PROJECT['requires-python']}",
         "pip",
         "pip:",
-        f"-e .[{','.join(EXTRAS)}]",
+        f"-e .[{','.join(COURSE)}]",
     ]
 
 
 def test_the_makefile_locks_the_same_extras():
-    assert f"EXTRAS := {','.join(EXTRAS)}\n" in (HOUSE / "Makefile").read_text(encoding="utf-8")
+    assert f"EXTRAS := {','.join(COURSE)}\n" in (HOUSE / "Makefile").read_text(encoding="utf-8")
 
 
 # --- the package ----------------------------------------------------------------------------------------------
@@ -128,7 +143,7 @@ def test_every_make_target_named_on_a_page_exists(page):
 
 def test_continuous_integration_runs_only_what_the_readme_tells():
     commands = [line for line in lines_of(".ci/run") if not line.startswith(("set ", "cd "))]
-    assert commands == ["make test"]
+    assert commands == ["make test", "tools/chromium || exit 0", "HYBRIDLAB_BROWSER=required make test-browser"]
     assert "make test" in (HOUSE / "README.md").read_text(encoding="utf-8")
 
 

@@ -18,7 +18,8 @@ MAY_IMPORT = {  # each floor, and the floors below it
     "modes": {"core", "schedules", "world"},
     "train": {"core", "schedules", "predict", "world", "modes"},
     "show": {"core", "schedules", "predict"},
-    "labs": {"core", "schedules", "predict", "world", "modes", "train", "show"},
+    "measuring": {"core", "schedules", "predict", "world", "modes", "train"},
+    "labs": {"core", "schedules", "predict", "world", "modes", "train", "measuring", "show"},
 }
 PURE = ("core", "schedules", "predict")
 

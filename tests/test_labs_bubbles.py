@@ -11,10 +11,14 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
-from hybridlab.labs import bubbles
-from hybridlab.labs.bubbles import BUBBLE_TASKS, beside
+from hybridlab.labs import interleaved, zero_bubble
+from hybridlab.labs.interleaved_tasks import INTERLEAVED_TASKS, _fits
+from hybridlab.labs.zero_bubble import beside
+from hybridlab.labs.zero_bubble_tasks import UNEQUAL, ZERO_BUBBLE_TASKS
+from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.published import published
 
+BUBBLE_TASKS = INTERLEAVED_TASKS | ZERO_BUBBLE_TASKS
 pytestmark = pytest.mark.long  # many cases
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "notebooks"
@@ -154,7 +158,7 @@ def test_a_shorter_warm_up_costs_time_only_where_messages_do():
 
 
 def test_the_design_has_one_answer_among_the_divisors():
-    fits = [v for v in range(1, 25) if 24 % v == 0 and bubbles._fits(v)]
+    fits = [v for v in range(1, 25) if 24 % v == 0 and _fits(v)]
     assert fits == [4]
 
 
@@ -168,8 +172,8 @@ def test_the_published_numbers_are_of_two_definitions():
 
 def test_the_slips_are_what_their_sentences_say():
     thin = hl.simulate(hl.schedule("interleaved", ranks=4, microbatches=8, chunks=2))
-    whole = hl.simulate(hl.schedule("1f1b", ranks=4, microbatches=8), bubbles.UNEQUAL)
-    cut = hl.simulate(CUT, bubbles.UNEQUAL)
+    whole = hl.simulate(hl.schedule("1f1b", ranks=4, microbatches=8), UNEQUAL)
+    cut = hl.simulate(CUT, UNEQUAL)
     assert (thin.peak_live[0], whole.peak_live[0], 5.5 / whole.peak_live[0]) == (11, 4, 1.375)
     assert whole.length - max(whole.busy) == pytest.approx(9) and cut.length - max(cut.busy) == pytest.approx(6.6)
 
@@ -201,8 +205,34 @@ PROSE = [  # (notebook, what its text says, the same from the package)
     ("14_zero_bubble", "cut only: 30 units", lambda: f"cut only: {hl.simulate(CUT).length:g} units"),
     ("14_zero_bubble", "eighteen printed rates", lambda: {18: "eighteen printed rates"}[3 * len(_rows())]),
     ("14_zero_bubble", "six configurations", lambda: {6: "six configurations"}[len(_rows())]),
+    ("13_interleaved", "80 ms, its backward 160 ms", lambda: _seconds(interleaved.costs(1, 0, interleaved.UNIT))),
+    ("13_interleaved", "the twelve runs", lambda: {12: "the twelve runs"}[3 * len(interleaved.LATENCIES)]),
+    ("13_interleaved", "has 2048 bytes", lambda: f"has {8 * EmulatedWork(None).elements} bytes"),
+    (
+        "13_interleaved",
+        "sends three times the bytes",
+        lambda: {3: "sends three times the bytes"}[_sends(2) / _sends(1)],
+    ),
+    ("14_zero_bubble", "of a whole rank 40 ms", lambda: f"of a whole rank {zero_bubble.UNIT * 1e3:g} ms"),
+    ("14_zero_bubble", "twelve schedules", lambda: {12: "twelve schedules"}[len(_planned())]),
     ("13_interleaved", "up to 32 GPUs", lambda: f"up to {max(row['stages_p'] for row in _rows())} GPUs"),
 ]
+
+
+def _seconds(costs):
+    return f"{costs.F * 1e3:g} ms, its backward {costs.B * 1e3:g} ms"
+
+
+def _sends(chunks):
+    lowered = hl.lower(interleaved.thinned(chunks, ranks=2))
+    return sum(action.kind.startswith("SEND") for program in lowered.program for action in program)
+
+
+def _planned():
+    """The schedules on the plane of notebook 14: lines of its table."""
+    book = nbformat.read(FOLDER / "14_zero_bubble.ipynb", as_version=4)
+    (table,) = (cell for cell in book.cells if cell.id == "zero_bubble-plane-table")
+    return table.outputs[0].text.splitlines()
 
 
 def _rows():

@@ -1,4 +1,4 @@
-"""The exercises of notebooks 11 and 12: right answers, the slips that they know, nonsense, and bounds that hold."""
+"""Exercises of notebooks 11 and 12: right answers, known slips, nonsense, bounds that hold; and the experiments."""
 
 import itertools
 import re
@@ -9,12 +9,17 @@ import pytest
 import hybridlab as hl
 from hybridlab import labs
 from hybridlab.core.play import Stuck
-from hybridlab.labs import pipelines
-from hybridlab.labs.pipelines import CHART, PIPELINE_TASKS, ROOM, UNIT, _by_hand, _from_letters, _least_length
+from hybridlab.labs import gpipe, gpipe_tasks, naive
+from hybridlab.labs import one_f_one_b as orders
+from hybridlab.labs.gpipe_tasks import CHART, GPIPE_TASKS
+from hybridlab.labs.one_f_one_b_tasks import ONE_F_ONE_B_TASKS, ROOM, _by_hand, _from_letters, _least_length
+from hybridlab.labs.pipelines import UNIT
 from hybridlab.labs.tasks import TASKS
+from hybridlab.train.stages import cut
 
 pytestmark = pytest.mark.long  # many cases
 
+PIPELINE_TASKS = GPIPE_TASKS | ONE_F_ONE_B_TASKS
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 GAME = "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n1F0,1F1,1B0,1F2,1B1,1F3,1B2,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3"
@@ -49,6 +54,7 @@ RIGHT = {
     "gpipe.chart": [("2B0", "3B0"), ["0B0", "1B0"], (" 1B3 ", "2B3")],
     "gpipe.size": [(8, 3 / 8), [8, 0.375]],
     "gpipe.design": [8, 8.0],
+    "gpipe.again": [8, "8"],
     "1f1b.game": [GAME, GAME_LETTERS, hl.schedule("1f1b", ranks=3, microbatches=4)],
     "1f1b.held": [[4, 4, 4, 3, 2, 1], (4, 4, 4, 3, 2, 1)],
     "1f1b.order": [one_f_one_b],
@@ -98,6 +104,12 @@ WRONG = {  # (answer, a piece of the sentence that it must get)
         (-8, "-8 does not divide"),
         (2.5, "one whole number"),
         ("8", "one whole number"),
+    ],
+    "gpipe.again": [
+        (32, "all four ranks"),
+        (11, "in eight of them"),
+        (7, "Too small"),
+        (41, "Too large"),
     ],
     "1f1b.game": [
         (GPIPE_LETTERS, "rank 0 holds 4 activations at once; 3 will do"),
@@ -219,12 +231,12 @@ def test_the_chart_of_the_notebook_is_the_one_that_is_checked():
 def test_every_too_early_box_of_the_chart_is_accepted():
     early = [(f"{r}B{m}", f"{r + 1}B{m}") for r in range(3) for m in range(4)]
     assert all(labs.answer("gpipe.chart", pair).right for pair in early)
-    others = [(a, b) for a, b in itertools.product(pipelines._slots(), repeat=2) if (a, b) not in early]
-    assert not any(pipelines._too_early(pair)[0] for pair in others)
+    others = [(a, b) for a, b in itertools.product(gpipe_tasks._slots(), repeat=2) if (a, b) not in early]
+    assert not any(gpipe_tasks._too_early(pair)[0] for pair in others)
 
 
 def test_the_best_size_is_neither_end_and_is_the_only_one():
-    steps = {b: pipelines._step(b).length for b in range(1, 97) if 96 % b == 0}
+    steps = {b: gpipe_tasks._step(b).length for b in range(1, 97) if 96 % b == 0}
     assert [b for b, length in steps.items() if length == min(steps.values())] == [8]
 
 
@@ -305,3 +317,77 @@ def test_a_number_in_the_text_is_what_the_package_computes(notebook, text, compu
     words = re.sub(r"\\n|\s|\"|,(?=\s*\")", " ", (NOTEBOOKS / f"{notebook}.ipynb").read_text())
     assert re.search(re.escape(text), re.sub(r"\s+", " ", words))
     assert computed() == text
+
+
+# --- what the notebooks' experiments return -----------------------------------------------------------------------
+
+
+def test_the_formula_of_the_sweep_is_what_the_simulator_says():
+    for (m, n), speed in gpipe.formula().items():
+        length = float(_length("gpipe", n, m, hl.Costs(F=8 / n, B=16 / n)))
+        one = float(_length("gpipe", 2, 1, hl.Costs(F=4, B=8)))
+        assert speed == pytest.approx(m * one / length)
+
+
+def test_the_published_rows_are_those_of_the_sweep_and_named():
+    torchgpipe, paper = gpipe.printed(), gpipe.printed("speedup_gpipe_paper")
+    assert torchgpipe.keys() == paper.keys() == {cell for cell in gpipe.CELLS if cell[1] > 1}
+    assert torchgpipe[gpipe.REFERENCE] == paper[gpipe.REFERENCE] == gpipe.formula()[gpipe.REFERENCE] == 1
+    assert (torchgpipe[32, 8], paper[32, 8]) == (4.953, 3.48)
+    shown = repr(gpipe.picture(gpipe.formula(), torchgpipe))
+    assert "6.6 emulated, 5.0 published" in shown
+
+
+def test_blocks_and_shares_of_a_cut():
+    assert naive.blocks(cut(hl.Shape(layers=7), 3)) == [3, 2, 2]
+    assert naive.shares([1, 2, 3, 4], [range(0, 3), range(3, 4)]) == [0.6, 0.4]
+    assert (naive.imbalance([30, 50, 40]), naive.imbalance([7, 7])) == (1.25, 1)
+
+
+def test_a_receive_posted_ahead_is_worth_more_to_gpipe_than_to_1f1b():
+    gains = {name: orders.ahead(name, 0).length - orders.ahead(name, 1).length for name in ("gpipe", "1f1b")}
+    assert gains == {"gpipe": 7, "1f1b": 1}
+    assert max(orders.buffers(orders.ahead("gpipe", 1))) == 10
+
+
+@pytest.mark.ranks
+def test_skips_go_straight_and_are_counted():
+    """Sixteen sequences in four microbatches: 65 536 bytes for each tensor of each microbatch."""
+    shape = hl.Shape(layers=8, width=64, heads=4, context=64, skips=True)
+    four = hl.schedule("gpipe", ranks=4, microbatches=4)
+    links = naive.by_link(hl.run(four, work="model", model=shape, batch=16, steps=1))
+    assert links[0, 3] == links[3, 0] == (8, 8 * 65536)
+    assert sum(size for _, size in links.values()) == 48 * 65536
+    assert naive.handed_on(links) == 80 * 65536
+
+
+@pytest.mark.ranks
+def test_what_ranks_hold_is_counted_as_predicted():
+    held = orders.memory((4, 8))
+    assert held == {"gpipe": {4: [4] * 4, 8: [8] * 4}, "1f1b": {4: [4, 3, 2, 1], 8: [4, 3, 2, 1]}}
+    assert "gpipe 4 to 8; 1f1b 4 to 4" in repr(orders.growth(held))
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("recompute, length, live", [("never", 33, 8), ("except_last", 40, 1), ("always", 41, 1)])
+def test_forwards_done_again(recompute, length, live):
+    schedule = gpipe.again(recompute)
+    assert hl.simulate(schedule, UNIT).length == length
+    assert hl.run(schedule, costs=orders.SHORT, steps=1).origin["peak_live"] == [live] * 4
+
+
+@pytest.mark.ranks
+def test_what_a_forward_leaves_behind_grows_with_its_microbatch_and_counts_no_weights():
+    shape = hl.Shape(layers=2, width=32, heads=2, context=16)
+    (one, came_in), (two, _) = gpipe.left_behind(shape, 1), gpipe.left_behind(shape, 2)
+    assert came_in == 4 * 16 * 32
+    assert came_in * 5 < one and two == pytest.approx(2 * one, rel=0.01)
+
+
+@pytest.mark.ranks
+def test_both_ways_do_the_same_work():
+    static, driven = orders.both(0.5, microbatches=4, costs=orders.SHORT)
+    assert driven.schedule.name == "message_driven"
+    assert [sorted(program) for program in driven.schedule.computing] == [
+        sorted(program) for program in static.schedule.computing
+    ]

@@ -7,9 +7,13 @@ right, and one sentence. Hints come one at a time, the next with every wrong ans
 from itertools import combinations
 
 import hybridlab as hl
-from hybridlab.labs.bubbles import BUBBLE_TASKS
-from hybridlab.labs.pipelines import PIPELINE_TASKS
+from hybridlab.labs.asynchronous_tasks import ASYNCHRONOUS_TASKS
+from hybridlab.labs.collective_tasks import COLLECTIVE_TASKS
+from hybridlab.labs.gpipe_tasks import GPIPE_TASKS
+from hybridlab.labs.interleaved_tasks import INTERLEAVED_TASKS
+from hybridlab.labs.one_f_one_b_tasks import ONE_F_ONE_B_TASKS
 from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.labs.zero_bubble_tasks import ZERO_BUBBLE_TASKS
 
 LAYER_TIMES = (10, 10, 10, 10, 20, 20, 20, 20)  # ms of each layer in the balancing exercises
 
@@ -206,6 +210,10 @@ TASKS: dict[str, Task] = {
             "30 for stage 0, and 10 + 20 for stage 1. Then three layers of 20 ms are left, for two stages.",
         ),
     ),
-    **PIPELINE_TASKS,
-    **BUBBLE_TASKS,
+    **GPIPE_TASKS,
+    **ONE_F_ONE_B_TASKS,
+    **INTERLEAVED_TASKS,
+    **ZERO_BUBBLE_TASKS,
+    **ASYNCHRONOUS_TASKS,
+    **COLLECTIVE_TASKS,
 }

@@ -1,25 +1,19 @@
-"""Exercises on thinner stages and split backwards: `interleaved.*` and `zero_bubble.*`."""
+"""Exercises of notebook 13, on thinner stages: `interleaved.*`."""
 
 import math
 
 import hybridlab as hl
+from hybridlab.labs.interleaved import thinned
 from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.labs.typed_schedule import typed
 
-RANKS, MICROBATCHES = 4, 8
-LONGEST_TEXT = 5_000  # letters of a typed schedule; far more than these exercises need
+RANKS = 4
 BOTH = ("bubble_fraction", "bubble_overhead")
 CLOSE = 0.01  # relative, as for a single number
 
 # the design of an interleaved step: 96 layers of half a unit forward and one backward, on four ranks
 LAYERS_PER_RANK, FORWARD, BACKWARD = 24, 12, 24
 MESSAGE, LONGEST, MOST_HELD = 1.2, 355, 4.8
-
-
-def _interleaved(chunks, ranks=RANKS, microbatches=MICROBATCHES):
-    """Interleaved 1F1B; with one chunk it is 1F1B."""
-    if chunks == 1:
-        return hl.schedule("1f1b", ranks=ranks, microbatches=microbatches)
-    return hl.schedule("interleaved", ranks=ranks, microbatches=microbatches, chunks=chunks)
 
 
 def _shares(timeline, rank=0):
@@ -40,24 +34,12 @@ def _same(given, expected):
     return all(abs(a - b) <= CLOSE * abs(b) for a, b in zip(given, expected))
 
 
-def _typed(answer):
-    """(a valid schedule, "") for a typed one, or (None, what is wrong with it)."""
-    if not isinstance(answer, str | hl.Schedule):
-        return None, "Answer with text: one line for each rank, its actions with commas between them."
-    if len(answer if isinstance(answer, str) else answer.rows) > LONGEST_TEXT:
-        return None, "That is much longer than it needs to be: one line for each rank."
-    try:
-        return hl.validate(hl.Schedule.from_csv(answer) if isinstance(answer, str) else answer), ""
-    except (ValueError, OSError) as error:
-        return None, str(error)
-
-
 def _both_bubbles(answer) -> Verdict:
     """bubble_fraction and bubble_overhead of interleaved 1F1B with two chunks."""
     given = _two_numbers(answer)
     if given is None:
         return False, "Answer with two numbers: [idle / total, idle / ideal]."
-    thin, whole = (hl.simulate(_interleaved(chunks)) for chunks in (2, 1))
+    thin, whole = (hl.simulate(thinned(chunks)) for chunks in (2, 1))
     right = [getattr(thin, name) for name in BOTH]
     if _same(given, right):
         return True, f"Idle / total is {right[0]:.4g}, idle / ideal is {right[1]:.4g}."
@@ -76,10 +58,10 @@ def _both_bubbles(answer) -> Verdict:
 
 def _shorter_warm_up(answer) -> Verdict:
     """Interleaved 1F1B on two ranks, where rank 0 warms up with one forward less."""
-    mine, problem = _typed(answer)
+    mine, problem = typed(answer)
     if problem:
         return False, problem
-    usual = _interleaved(2, ranks=2, microbatches=4)
+    usual = thinned(2, ranks=2, microbatches=4)
     if (mine.ranks, mine.stages, len(mine.replica_of)) != (usual.ranks, usual.stages, usual.microbatches):
         return False, "Keep 2 ranks, 4 stages and 4 microbatches."
     if mine.place != usual.place or mine.program[1] != usual.program[1]:
@@ -116,7 +98,7 @@ def _like_for_like(answer) -> Verdict:
     if max(given) > 1:
         return False, "Give shares between 0 and 1."
     before = hl.simulate(hl.schedule("gpipe", ranks=8, microbatches=48))
-    after = hl.simulate(_interleaved(2, ranks=8, microbatches=48))
+    after = hl.simulate(thinned(2, ranks=8, microbatches=48))
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in BOTH}
     for name, pair in pairs.items():
         if _same(given, pair):
@@ -134,7 +116,7 @@ def _like_for_like(answer) -> Verdict:
 def _designed(chunks):
     """(length, peak in rank shares) of the step that is to be designed."""
     costs = hl.Costs(F=FORWARD / chunks, B=BACKWARD / chunks, latency=MESSAGE)
-    t = hl.simulate(_interleaved(chunks), costs)
+    t = hl.simulate(thinned(chunks), costs)
     return t.length, max(_shares(t, rank) for rank in range(RANKS))
 
 
@@ -169,73 +151,7 @@ def _design(answer) -> Verdict:
     return True, f"{told}. Fewer chunks hold too much, many more send too much."
 
 
-def _zero_bubble_idle(costs):
-    t = hl.simulate(hl.schedule("zb_h1", ranks=RANKS, microbatches=MICROBATCHES), costs)
-    return t.length - max(t.busy)
-
-
-UNEQUAL = hl.Costs(F=1, I=1.2, W=0.8)
-
-
-def _dualpipe_length(fused):
-    plan = hl.schedule("dualpipe", ranks=RANKS, microbatches=MICROBATCHES)
-    return hl.simulate(plan, hl.Costs(fused=fused)).length
-
-
-def _longest_pair():
-    """How long a fused pair may take so that DualPipe is as quick as ZB-V: found by halving."""
-    half = hl.Costs(F=0.5, I=0.5, W=0.5)  # two chunks per rank
-    target = hl.simulate(hl.schedule("zb_v", ranks=RANKS, microbatches=MICROBATCHES), half).length
-    low, high = 0.0, 3.0
-    for _ in range(20):
-        middle = round((low + high) / 2, 9)
-        low, high = (middle, high) if _dualpipe_length(middle) <= target else (low, middle)
-    return low
-
-
-def _moved(answer) -> Verdict:
-    """A typed order of F, I and W on four ranks: under 30 units, four activations at most."""
-    mine, problem = _typed(answer)
-    if problem:
-        return False, problem
-    if (mine.ranks, mine.stages, len(mine.replica_of)) != (RANKS, RANKS, MICROBATCHES):
-        return False, f"Keep {RANKS} ranks, {RANKS} stages and {MICROBATCHES} microbatches."
-    t, target = hl.simulate(mine), _target()
-    held = max(t.peak_live)
-    if held > RANKS:
-        rank = t.peak_live.index(held)
-        return False, f"{t.length:g} units, but rank {rank} holds {held} activations until W; {RANKS} are allowed."
-    start = _beside()
-    if t.length >= start:
-        return False, f"Valid, and it takes {t.length:g} units. Beat {start:g}; {target:g} can be reached."
-    if t.length > target:
-        return True, f"{t.length:g} units, {held} activations at most. Can you reach {target:g}?"
-    return True, f"{t.length:g} units, {held} activations at most: as short as ZB-H1, and no order is shorter."
-
-
-def _target():
-    return hl.simulate(hl.schedule("zb_h1", ranks=RANKS, microbatches=MICROBATCHES)).length
-
-
-def _beside():
-    """The length when every W stands right behind its I: 1F1B, split."""
-    return hl.simulate(beside(hl.schedule("1f1b", ranks=RANKS, microbatches=MICROBATCHES))).length
-
-
-def beside(schedule: hl.Schedule) -> hl.Schedule:
-    """The same schedule with every whole backward cut in two, the weight half right behind the input half.
-
-    >>> print(beside(hl.schedule("1f1b", ranks=1, microbatches=2)))
-    rank 0: 0F0 0I0 0W0 0F1 0I1 0W1
-    """
-    cut = {"F": "F", "B": "IW"}
-    programs = [
-        [action._replace(kind=kind) for action in program for kind in cut[action.kind]] for program in schedule.program
-    ]
-    return schedule.with_programs(programs, name=f"{schedule.name}, cut")
-
-
-BUBBLE_TASKS: dict[str, Task] = {
+INTERLEAVED_TASKS: dict[str, Task] = {
     "interleaved.bubbles": Task(
         "Interleaved 1F1B: 4 ranks, 8 microbatches, 2 chunks. Answer with [idle / total, idle / ideal].",
         _both_bubbles,
@@ -248,7 +164,7 @@ BUBBLE_TASKS: dict[str, Task] = {
         "Interleaved 1F1B: 4 ranks, 8 microbatches, 2 chunks. How many activations does rank 0 hold at most? "
         "Answer in rank shares: chunks held / chunks per rank.",
         number(
-            lambda: _shares(hl.simulate(_interleaved(2))),
+            lambda: _shares(hl.simulate(thinned(2))),
             "rank shares",
             slips=[
                 (11, "That counts chunks. A chunk is half of what a rank owns."),
@@ -288,57 +204,6 @@ BUBBLE_TASKS: dict[str, Task] = {
             "The chunks are equal, so v divides 24. Memory is p(1 + (p-1)/(pv)) shares: from which v on is it enough?",
             "hl.simulate(hl.schedule('interleaved', ranks=4, microbatches=8, chunks=v), "
             f"hl.Costs(F={FORWARD}/v, B={BACKWARD}/v, latency={MESSAGE})) tells the length. Try the divisors of 24.",
-        ),
-    ),
-    "zero_bubble.h1": Task(
-        "ZB-H1 on 4 ranks, 8 microbatches, with F = 1, I = 1.2, W = 0.8. How long is a rank idle, from start to end?",
-        number(
-            lambda: _zero_bubble_idle(UNEQUAL),
-            "units",
-            slips=[
-                (3, "That holds for equal costs. Here I is longer and W shorter."),
-                (9, "That is 1F1B: (p-1)(F+I+W)."),
-                (6.6, "That is (p-1)(F+I): W has not been moved into the idle time."),
-            ],
-        ),
-        ("(p-1)(F+I-W): what W fills is no longer idle.", "3 times (1 + 1.2 - 0.8)."),
-    ),
-    "zero_bubble.clipped": Task(
-        "ZB-H2 on 8 ranks with 24 microbatches, F = I = W = 1. Every step ends with clipping by the global gradient "
-        "norm, so nobody goes on before all are done. Which share of all rank-time is idle (idle / total)?",
-        number(
-            lambda: hl.simulate(hl.schedule("zb_h2", ranks=8, microbatches=24)).bubble_fraction,
-            slips=[
-                (7 / 72, "That is idle / ideal. The question is idle / total."),
-                (7 / 31, "That is 1F1B."),
-            ],
-        ),
-        (
-            "bubble_span is 0, but the clipping waits for the last rank, which started (p-1)F late.",
-            "A rank works 24 times 3 units, and waits 7.",
-        ),
-    ),
-    "zero_bubble.pair": Task(
-        "DualPipe on 4 ranks, 8 microbatches, F = I = W = 1: F and B one after another take 3. How long may a fused "
-        "pair take at most, so that a step is no longer than that of ZB-V?",
-        number(
-            _longest_pair,
-            "units",
-            within=0.005,
-            slips=[(3, "That is F + B: fused, but nothing is gained, and ZB-V is shorter.")],
-        ),
-        (
-            "ZB-V has two chunks per rank: simulate it with F = I = W = 0.5. DualPipe with hl.Costs(fused=…).",
-            "Each fused pair in the longest chain saves the same. Compare the lengths at fused=3 and at fused=2.",
-        ),
-    ),
-    "zero_bubble.puzzle": Task(
-        "4 ranks, 8 microbatches, F = I = W = 1. Move weight halves (W) into the idle time: make a step that is "
-        "shorter than 30 units, and in which no rank holds more than 4 activations, each counted from F until W.",
-        _moved,
-        (
-            "Who waits, waits for an input half of the last rank. Do I first there, and W when nothing else is due.",
-            "Rank r does W of microbatch i-r right after I of microbatch i, and the W that are left at the end.",
         ),
     ),
 }

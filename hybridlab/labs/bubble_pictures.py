@@ -1,0 +1,61 @@
+"""The pictures of notebooks 13 and 14: what thin stages cost, and memory against bubble. Predicted, and measured."""
+
+import hybridlab as hl
+from hybridlab.labs import interleaved
+from hybridlab.labs.chart import Axis, Curve, chart
+from hybridlab.labs.zero_bubble import held
+from hybridlab.show.figure import Figure
+
+PENS = ((5, "solid", "circle"), (1, "dash", "square"), (4, "dot", "diamond"), (2, "dashdot", "cross"), (3, "solid", ""))
+FINE = 30  # pieces of a predicted line
+TO_THE_LEFT = ("v_half", "zb_h1")  # on the plane, where names would meet
+
+
+def valleys(lengths: dict[float, list[float]], chunks) -> Figure:
+    """Predicted lengths of a step over the number of chunks: one curve for each latency."""
+    curves = [
+        Curve(f"message {latency}", range(len(row)), row, *pen) for (latency, row), pen in zip(lengths.items(), PENS)
+    ]
+    every = [length for row in lengths.values() for length in row]
+    x = Axis("chunks per rank v", -0.15, len(chunks) - 0.85, marks=dict(enumerate(map(str, chunks))))
+    y = Axis("units", 0.8 * min(every), 1.05 * max(every))
+    told = "Length over v: falls while messages are free; a valley, then a rise, once they take time"
+    return chart(curves, x, y, "Length of a step", told)
+
+
+def gain_and_loss(real: dict[tuple[int, float], hl.Timeline], unit: float = interleaved.UNIT) -> Figure:
+    """Lengths of a step over the latency of a message: lines predicted, points measured by `interleaved.sweep`."""
+    chunks, latencies = sorted({v for v, _ in real}), sorted({latency for _, latency in real})
+    along = [latencies[-1] * i / FINE for i in range(FINE + 1)]
+    lines, points, told = [], [], []
+    for v, (colour, dash, marker) in zip(chunks, PENS):
+        lines.append(Curve(f"v = {v}", along, [interleaved.length(v, at) for at in along], colour, dash, marker=""))
+        points.append(Curve("", latencies, [real[v, at].length / unit for at in latencies], colour, "", marker))
+        told.append(f"v = {v}: {_ends(lines[-1])} predicted, {_ends(points[-1])} measured")
+    x = Axis("latency of a message, in units", -0.04, latencies[-1] + 0.06)
+    y = Axis("units", 0, 1.05 * max(max(curve.y) for curve in lines + points))
+    title = "Length of a step: lines predicted, points measured"
+    return chart(lines + points, x, y, title, f"Length over latency, first and last: {'; '.join(told)}")
+
+
+def _ends(curve):
+    return f"{curve.y[0]:.1f} to {curve.y[-1]:.1f} units"
+
+
+def plane(predicted: dict[str, hl.Timeline], real: dict[str, hl.Timeline] | None = None) -> Figure:
+    """Memory against bubble, schedule by schedule: two bubbles predicted, and one of them measured."""
+    memory = [held(t) for t in predicted.values()]
+    span, fraction = ([getattr(t, name) for t in predicted.values()] for name in ("bubble_span", "bubble_fraction"))
+    curves = [Curve("", [x, x], ends, 2, "dot") for x, *ends in zip(memory, span, fraction)]
+    curves.append(Curve("bubble_span", memory, span, 5, "", "circle", list(predicted), TO_THE_LEFT))
+    if real:
+        measured = [t.bubble_fraction for t in real.values()]
+        curves.append(Curve("bubble_fraction, measured", [held(t) for t in real.values()], measured, 1, "", "cross"))
+    curves.append(Curve("bubble_fraction", memory, fraction, 5, "", "circle-open"))
+    first = next(iter(predicted.values())).schedule
+    size = f"{first.ranks} ranks, {len(first.replica_of)} microbatches"
+    seen = f", {len(real)} of them measured" if real else ""
+    told = f"{len(predicted)} schedules{seen}: down is less idle, left is less memory; numbers in the table above"
+    x = Axis("peak, in rank shares until W", 1.5, 9)
+    y = Axis("idle", -0.02, 1.1 * max(max(curve.y) for curve in curves), "{:.0%}")
+    return chart(curves, x, y, f"Memory against bubble, {size}", told)

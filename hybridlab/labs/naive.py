@@ -1,0 +1,61 @@
+"""Notebook 10: what crosses each cut, what each layer takes, and how unequal the stages of a cut are."""
+
+from collections import Counter
+
+import hybridlab as hl
+from hybridlab.train import stages
+
+
+def by_link(real: hl.Timeline) -> dict[tuple[int, int], tuple[int, int]]:
+    """{(from rank, to rank): (messages, bytes)} of one step, from what the ranks' ledgers counted."""
+    rows = [row for row in real.ledger if row["op"] == "isend" and row["source"].startswith("pipeline.py")]
+    messages = Counter((row["rank"], row["peer"]) for row in rows)
+    size = Counter()
+    for row in rows:
+        size[row["rank"], row["peer"]] += row["bytes"]
+    steps = real.steps + 1  # one was played and not measured
+    return {link: (messages[link] // steps, size[link] // steps) for link in sorted(messages)}
+
+
+def handed_on(links: dict[tuple[int, int], tuple[int, int]]) -> int:
+    """The bytes of the same messages if each went from neighbour to neighbour, as many times as there are hops."""
+    return sum(size * abs(there - here) for (here, there), (_, size) in links.items())
+
+
+def seconds_of_layers(shape: hl.Shape, sequences: int) -> list[float]:
+    """The time of each layer's forward and backward, measured by one rank, which is one thread."""
+    with hl.ranks(1) as pool:
+        return pool.run(_timed, shape, sequences)[0]
+
+
+def _timed(comm, shape, sequences):
+    return stages.seconds_of_layers(shape, sequences)
+
+
+def shares(weights, bounds) -> list[float]:
+    """Each stage's share of the sum of its layers' weights: seconds, or numbers of parameters.
+
+    >>> shares([1, 1, 2], [range(0, 2), range(2, 3)])
+    [0.5, 0.5]
+    """
+    return [sum(weights[layer] for layer in layers) / sum(weights) for layers in bounds]
+
+
+def blocks(bounds) -> list[int]:
+    """The blocks of each stage, as `hl.run(…, cut=blocks)` takes them; the embedding and the head are none.
+
+    >>> blocks([range(0, 3), range(3, 8)])
+    [2, 4]
+    """
+    sizes = [len(layers) for layers in bounds]
+    sizes[0], sizes[-1] = sizes[0] - 1, sizes[-1] - 1
+    return sizes
+
+
+def imbalance(times) -> float:
+    """The slowest stage over the mean of all stages: 1 where the cut is perfect.
+
+    >>> imbalance([30, 50, 40])
+    1.25
+    """
+    return max(times) * len(times) / sum(times)

@@ -1,0 +1,17 @@
+"""A schedule that a student typed: read and validated, or told in a sentence what is wrong with it."""
+
+import hybridlab as hl
+
+LONGEST_TEXT = 5_000  # letters; far more than these exercises need
+
+
+def typed(answer):
+    """(a valid schedule, "") for a typed one, or (None, what is wrong with it)."""
+    if not isinstance(answer, str | hl.Schedule):
+        return None, "Answer with text: one line for each rank, its actions with commas between them."
+    if len(answer if isinstance(answer, str) else answer.rows) > LONGEST_TEXT:
+        return None, "That is much longer than it needs to be: one line for each rank."
+    try:
+        return hl.validate(hl.Schedule.from_csv(answer) if isinstance(answer, str) else answer), ""
+    except (ValueError, OSError) as error:
+        return None, str(error)

@@ -1,0 +1,56 @@
+"""Notebook 14: backwards in halves, schedules of unlike chunks made comparable and really run, two sabotages."""
+
+import hybridlab as hl
+
+UNIT = 0.04  # seconds that F, I and W of a whole rank take each; with two chunks an action takes 20 ms
+
+
+def beside(schedule: hl.Schedule) -> hl.Schedule:
+    """The same schedule with every whole backward cut in two, the weight half right behind the input half.
+
+    >>> print(beside(hl.schedule("1f1b", ranks=1, microbatches=2)))
+    rank 0: 0F0 0I0 0W0 0F1 0I1 0W1
+    """
+    cut = {"F": "F", "B": "IW"}
+    programs = [
+        [action._replace(kind=kind) for action in program for kind in cut[action.kind]] for program in schedule.program
+    ]
+    return schedule.with_programs(programs, name=f"{schedule.name}, cut")
+
+
+def in_shares(schedule: hl.Schedule, unit: float = 1) -> hl.Costs:
+    """F, I and W of a whole rank take one unit each, however many chunks the rank has.
+
+    >>> in_shares(hl.schedule("zb_v", ranks=2, microbatches=4))
+    Costs(F=0.5, I=0.5, W=0.5)
+    """
+    share = unit / schedule.chunks
+    return hl.Costs(F=share, I=share, W=share)
+
+
+def held(timeline: hl.Timeline) -> float:
+    """The most that a rank holds until W, in rank shares; of a measured timeline, as the ranks counted it."""
+    return max(timeline.origin.get("peak_live", timeline.peak_live)) / timeline.schedule.chunks
+
+
+def run(schedule: hl.Schedule, unit: float = UNIT, steps: int = 1) -> hl.Timeline:
+    """A real run of a schedule: waiting in place of computing, in shares of a rank."""
+    return hl.run(schedule, costs=in_shares(schedule, unit), steps=steps)
+
+
+# sabotages, for hl.check
+
+
+def lose_a_weight_half():
+    """On every rank the weight half of microbatch 1 is left out."""
+    from hybridlab.modes.work import ModelWork
+
+    whole = ModelWork.weight_half
+    ModelWork.weight_half = lambda work, stage, m, *more: [] if m == 1 else whole(work, stage, m, *more)
+
+
+def keep_copies_apart():
+    """The gradients of a stage's copies are not added up."""
+    from hybridlab.modes import work
+
+    work.reduce_gradients = lambda comm, weights: None

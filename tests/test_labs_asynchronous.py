@@ -1,0 +1,186 @@
+"""Notebook 15: its schedules, its pictures, its exercises, and its trainings on real ranks."""
+
+import math
+import pathlib
+import re
+from xml.etree import ElementTree
+
+import nbformat
+import pytest
+
+import hybridlab as hl
+from hybridlab import labs
+from hybridlab.labs.asynchronous import Trained, flushed, from_replays, trained, ways
+from hybridlab.labs.asynchronous_pictures import learned, met, versions_met
+from hybridlab.labs.asynchronous_tasks import ASYNCHRONOUS_TASKS, _slope, _times_faster
+from hybridlab.show.style import STYLE
+from hybridlab.train.run import train
+
+SMALL = {"shape": hl.Shape(layers=4, width=8, heads=2, context=8), "sequences": 1}
+PIPEDREAM = hl.schedule("pipedream", ranks=4, microbatches=8)
+
+
+def delayed(rank, ranks, microbatch):
+    return max(0, microbatch - (ranks - 1 - rank))
+
+
+def too_old(rank, ranks, microbatch):
+    return microbatch - (ranks - 1 - rank)
+
+
+RIGHT = {
+    "pipedream.versions": [[6, 5, 4, 3, 2, 1], ("6", 5, 4, 3, 2, 1)],
+    "pipedream.delay": [delayed],
+    "pipedream.memory": [20, "20"],
+    "pipedream.throughput": [84 / 57, 1.474],
+    "pipedream.wrong_way": [(1, -1), [-0.5, 2]],
+}
+WRONG = {  # (answer, a piece of the sentence that it must get)
+    "pipedream.versions": [
+        ([1, 2, 3, 4, 5, 6], "other way round"),
+        ([5, 4, 3, 2, 1, 0], "The version before them"),
+        ([6] * 6, "vertical sync"),
+        ([6, 5, 4, 3, 2, 2], "rank 5"),
+        ([6, 5], "6 numbers"),
+    ],
+    "pipedream.delay": [
+        (too_old, "rank 0 of 4, microbatch 0 it says -3; the schedule says 0"),
+        (lambda rank, ranks, microbatch: microbatch, "rank 0 of 4, microbatch 1"),
+        (lambda rank: 0, "raised TypeError"),
+        (delayed(0, 4, 3), "your function itself"),
+    ],
+    "pipedream.memory": [(36, "what stashing takes"), (16, "what 2BW takes"), (6, "first rank alone"), (48, "p-r")],
+    "pipedream.throughput": [(1.75, "fills and drains too"), (19 / 16, "no bubble at all"), (4, "Too large")],
+    "pipedream.wrong_way": [((1, 0.9), "same sign"), ((0, 1), "zero"), (-1, "two numbers"), ((1, 0), "zero")],
+}
+NONSENSE = [None, "", "abc", [], {}, ["a", "b"], object(), 1j, 10**400, [10**400, 1], float("nan"), [math.nan] * 2]
+
+
+@pytest.fixture(autouse=True)
+def first_attempt(monkeypatch):
+    """Each test begins as a student does: without a wrong answer so far."""
+    monkeypatch.setitem(labs.answer.__globals__, "_attempts", {})
+
+
+# --- exercises --------------------------------------------------------------------------------------------------
+
+
+def test_every_task_is_tried():
+    assert RIGHT.keys() == WRONG.keys() == ASYNCHRONOUS_TASKS.keys()
+
+
+@pytest.mark.parametrize("task, given", [(task, given) for task in RIGHT for given in RIGHT[task]])
+def test_right_answers_are_right(task, given):
+    reply = labs.answer(task, given)
+    assert reply.right and reply.sentence and not reply.hint, reply
+
+
+@pytest.mark.parametrize("task, given, piece", [(task, *case) for task in WRONG for case in WRONG[task]])
+def test_wrong_answers_are_told_what_is_off(task, given, piece):
+    reply = labs.answer(task, given)
+    assert not reply.right and piece in reply.sentence and reply.hint == ASYNCHRONOUS_TASKS[task].hints[0], reply
+
+
+@pytest.mark.parametrize("task", ASYNCHRONOUS_TASKS)
+def test_nonsense_is_answered_and_never_right(task):
+    for given in NONSENSE:
+        reply = labs.answer(task, given)
+        assert not reply.right and reply.sentence and reply.hint, given
+
+
+@pytest.mark.parametrize("task", ASYNCHRONOUS_TASKS)
+def test_questions_and_hints_are_sentences(task):
+    for text in (labs.question(task), *ASYNCHRONOUS_TASKS[task].hints):
+        assert text[-1] in ".?" and "!" not in text
+
+
+def test_the_slips_are_what_their_sentences_say():
+    stash, sync, twice = (
+        hl.simulate(hl.schedule(name, ranks=8, microbatches=16, **more)).peak("weights")
+        for name, more in (("pipedream", {}), ("pipedream", {"vertical_sync": True}), ("pipedream_2bw", {}))
+    )
+    assert (sum(stash), sum(twice), stash[0] - twice[0], sum(sync) - sum(twice)) == (36, 16, 6, 48)
+    assert _times_faster() == pytest.approx(4 * 7 / 19) and _slope(3.0) == pytest.approx(9)
+
+
+# --- schedules and pictures -------------------------------------------------------------------------------------
+
+
+def test_a_flush_is_a_step_of_1f1b_again_and_again():
+    costs = hl.Costs(F=1, B=2)
+    one, three = hl.simulate(hl.schedule("1f1b", 4, 4), costs), hl.simulate(hl.validate(flushed(12, 4)), costs)
+    assert three.length == 3 * one.length and three.bubble_fraction == one.bubble_fraction
+    assert three.peak("weights") == [1] * 4 and three.peak_live == one.peak_live
+    with pytest.raises(ValueError, match="give a multiple of 5"):
+        flushed(12, 5)
+
+
+def test_versions_met_are_those_that_the_schedule_states():
+    stashed, newest = list(met(PIPEDREAM)), list(met(PIPEDREAM, stash=False))
+    assert all(forward == backward == delayed(rank, 4, m) for rank, m, forward, backward in stashed)
+    assert all(backward == m for _, m, _, backward in newest)
+    assert [(r, m, forward) for r, m, forward, _ in newest] == [(r, m, forward) for r, m, forward, _ in stashed]
+
+
+def test_a_mixed_pair_is_outlined():
+    for stash in (True, False):
+        picture = versions_met(PIPEDREAM, stash)
+        mixed = sum(forward != backward for *_, forward, backward in met(PIPEDREAM, stash))
+        ElementTree.fromstring(picture.svg)
+        assert picture.svg.count(STYLE["error"]) == mixed and f"differ in {mixed} of 32" in picture.summary
+        assert (mixed == 0) is stash
+
+
+def test_loss_curves_average_over_microbatches_whatever_the_window():
+    runs = {"each": Trained([1.0] * 8 + [3.0] * 8, [1], 1), "four": Trained([2.0, 4.0, 1.0, 1.0], [1], 4)}
+    figure = learned(runs)
+    assert [tuple(line.y) for line in figure.data] == [(1, 3), (3, 1)] and tuple(figure.data[0].x) == (8, 16)
+    assert [runs[name].after(8) for name in runs] == [3, 1] and "each 3.00; four 1.00" in figure.summary
+    ElementTree.fromstring(figure.twin)
+
+
+# --- real ranks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.ranks
+def test_ranks_keep_the_versions_that_were_predicted():
+    for name, schedule in ways(8).items():
+        assert trained(schedule, **SMALL).versions == hl.simulate(schedule).peak("weights"), name
+    assert trained(PIPEDREAM, stash=False, **SMALL).versions == [1] * 4
+
+
+@pytest.mark.ranks
+def test_a_flush_after_each_window_is_synchronous_training():
+    """The schedule with versions learns what 1F1B learns in as many steps: its first window is the same batch."""
+    first = trained(flushed(4, 4), dtype="float64", **SMALL).losses
+    steps = train(hl.Mesh(pp=4), "1f1b", microbatches=4, steps=1, rate=0.2, dtype="float64", **SMALL)["losses"]
+    assert first == pytest.approx(steps, abs=1e-12)
+    assert hl.check(hl.Mesh(pp=4), flushed(8, 4), **SMALL).ok
+
+
+@pytest.mark.ranks
+def test_stashed_is_one_replay_and_not_stashed_none():
+    stashed, mixed = (from_replays(8, stash, **SMALL) for stash in (True, False))
+    assert stashed["of the forwards"] < 1e-12 < 1e-6 < min(stashed["of the backwards"], stashed["one for all"])
+    assert min(mixed.values()) > 1e-6
+
+
+# --- what the text of the notebook says -------------------------------------------------------------------------
+
+BOOK = pathlib.Path(__file__).resolve().parent.parent / "notebooks" / "15_pipedream.ipynb"
+VERSIONS = {(r, m): version for r, m, version, _ in met(PIPEDREAM)}
+PROSE = [
+    (
+        "meets version 2 on rank 0, version 3 on rank 1",
+        lambda: f"meets version {VERSIONS[0, 5]} on rank 0, version {VERSIONS[1, 5]} on rank 1",
+    ),
+    ("ln 256 = 5.5", lambda: f"ln 256 = {math.log(256):.1f}"),
+    ("`0F3#0`", lambda: f"`{PIPEDREAM.program[0][3]}`"),
+]
+
+
+@pytest.mark.parametrize("text, computed", PROSE, ids=[text for text, _ in PROSE])
+def test_a_number_in_the_text_is_what_the_package_computes(text, computed):
+    book = nbformat.read(BOOK, as_version=4)
+    prose = " ".join(" ".join(cell.source.split()) for cell in book.cells if cell.cell_type == "markdown")
+    assert text in prose and computed() == text and not re.search(r"\d %", prose)

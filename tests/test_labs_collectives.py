@@ -1,0 +1,298 @@
+"""Notebook 20: the pictures show what ranks really hold, the ring what it really sends, and every answer is judged."""
+
+import re
+
+import numpy as np
+import pytest
+
+import hybridlab as hl
+from hybridlab import labs
+from hybridlab.labs import collectives
+from hybridlab.labs.collective_tasks import COLLECTIVE_TASKS
+from hybridlab.labs.ring_picture import ring_still
+from hybridlab.labs.tasks import TASKS
+from hybridlab.predict.collectives import Link, cost
+from hybridlab.show.scaling import Series, scaling
+from hybridlab.show.stepper import Stepper
+from hybridlab.show.still import Still
+from hybridlab.show.tiles import tiles
+
+# --- pictures ---------------------------------------------------------------------------------------------------
+
+
+def test_the_images_of_four_ranks_differ():
+    shapes = collectives.images(4)
+    assert len({image.tobytes() for image in shapes}) == 4
+    assert all(set(np.unique(image)) == {0, 1} for image in shapes)
+
+
+def pixels(svg):
+    """How many pixels of which colour a picture of tiles has."""
+    return {colour: d.count("z") for colour, d in re.findall(r'<path fill="(#\w+)" d="([^"]+)"', svg)}
+
+
+def test_a_tile_has_a_pixel_for_every_number_and_larger_numbers_are_darker():
+    still = tiles([[np.array([[0, 1], [2, 2]])]], [], ["held"], "one rank")
+    found = pixels(still.svg)
+    (once,), (twice,) = ([colour for colour, n in found.items() if n == count] for count in (1, 2))
+    assert int(twice[1:], 16) < int(once[1:], 16)
+
+
+def test_a_part_is_drawn_at_its_place_in_the_whole():
+    whole, part = np.ones((4, 4)), np.ones((4, 1))
+    still = tiles([[whole] * 4, [part] * 4], ["cut"], ["before", "after"], "four ranks")
+    starts = [float(x) for x in re.findall(r'<path fill="#\w+" d="M([\d.]+)', still.svg)]
+    places = starts[4:]
+    assert np.allclose(np.diff(places), places[1] - places[0]) and places[1] > places[0]
+
+
+def test_a_still_carries_its_words_and_its_title_is_escaped():
+    still = tiles([[np.eye(2)]], [], ["<b>"], "one & only")
+    assert "one &amp; only" in still.svg and "<b>" not in still.svg
+    assert still._repr_mimebundle_() == {"image/svg+xml": still.svg, "text/plain": "one & only"}
+
+
+def held_by_hand(ranks, steps_done):
+    """Who is in each sum after some steps of a ring, counted by hand for 3 ranks."""
+    by_hand = {
+        0: [[1, 1, 1], [2, 2, 2], [4, 4, 4]],
+        1: [[1, 1, 5], [3, 2, 2], [4, 6, 4]],
+        2: [[1, 7, 5], [3, 2, 7], [7, 6, 4]],
+        3: [[7, 7, 5], [3, 7, 7], [7, 6, 7]],
+        4: [[7, 7, 7], [7, 7, 7], [7, 7, 7]],
+    }
+    return by_hand[steps_done]
+
+
+def test_the_picture_of_a_step_tells_what_is_complete_and_what_came():
+    held = np.array([held_by_hand(3, step) for step in range(5)])
+    sent = np.array([[0, 1, 2], [2, 0, 1], [1, 2, 0], [0, 1, 2]])
+    still = ring_still(held, sent, 2)
+    assert still.summary == (
+        "after step 2 of 4: first round, adding; complete chunks on ranks 0 to 2: 1 1 1; chunks sent by each: 2"
+    )
+    assert still.svg.count('stroke-width="3"') == 2 * 3, "a frame and an arrow for each message"
+    frames = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" [^>]*stroke-width="3"', still.svg)
+    xs, ys = (sorted({float(one[i]) for one in frames}) for i in (0, 1))
+    came = {(ys.index(float(y)), xs.index(float(x))) for x, y in frames}  # (rank, chunk)
+    assert came == {((r + 1) % 3, chunk) for r, chunk in enumerate(sent[1].tolist())}
+    assert ring_still(held, sent, 0).svg.count('stroke-width="3"') == 0
+
+
+# --- the stepper ------------------------------------------------------------------------------------------------
+
+
+def three():
+    return Stepper([Still(tiles([[np.eye(2) * k]], [], [f"{k}"], f"number {k}").svg, f"number {k}") for k in (1, 2, 3)])
+
+
+def click(stepper, which):
+    stepper.children[0].children[which].click()
+
+
+def test_the_buttons_lead_from_the_first_to_the_last_and_not_beyond():
+    stepper = three()
+    seen = []
+    for which in (2, 2, 2, 1, 0, 1, 3):
+        click(stepper, which)
+        seen.append(stepper.step)
+    assert seen == [1, 2, 2, 1, 0, 0, 2]
+    assert stepper.summary == "number 3" and stepper.children[1].value == stepper._stills[2].svg
+    assert stepper.children[0].children[-1].value == "step 2 of 2"
+
+
+def test_every_button_says_what_it_does():
+    assert [button.tooltip for button in three().children[0].children[:4]] == [
+        "first step", "previous step", "next step", "last step",
+    ]  # fmt: skip
+
+
+def test_without_a_kernel_all_pictures_are_there():
+    bundle = three()._repr_mimebundle_()
+    assert bundle["text/plain"] == "number 1\nnumber 2\nnumber 3"
+    assert all(f"number {k}" in bundle["image/svg+xml"] for k in (1, 2, 3))
+    assert bundle["image/svg+xml"].count("<g transform") == 3
+
+
+# --- times over bytes -------------------------------------------------------------------------------------------
+
+
+def test_the_chart_has_a_point_for_each_measurement_and_its_twin_too():
+    link = Link(1e-4, 1e-9)
+    one = Series("send", [1 << 10, 1 << 16, 1 << 22], [1e-4, 2e-4, 5e-3], lambda n: link.seconds("send", 2, n))
+    figure = scaling(one, one._replace(name="all_reduce"))
+    points = [trace for trace in figure.data if trace.mode == "markers"]
+    assert [list(trace.y) for trace in points] == [[1e-4, 2e-4, 5e-3]] * 2
+    assert figure.twin.count('transform="translate(') == 2 * (3 + 1), "three points and a key for each"
+    assert "send: 100 µs at 1 KiB, 5 ms at 4 MiB" in figure.summary
+
+
+# --- on real ranks ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with hl.ranks(4) as ranks:
+        yield ranks
+
+
+EXPECTED = {
+    "all_reduce": lambda before, r: sum(before),
+    "all_gather": lambda before, r: np.concatenate(before, axis=1),
+    "reduce_scatter": lambda before, r: sum(before)[:, 3 * r : 3 * r + 3],
+    "broadcast": lambda before, r: before[0],
+    "all_to_all": lambda before, r: np.concatenate([image[:, 3 * r : 3 * r + 3] for image in before], axis=1),
+}
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("operation", collectives.OPERATIONS)
+def test_a_picture_shows_what_the_ranks_hold(pool, operation, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(collectives, "tiles", lambda columns, *more: drawn.extend(columns))
+    collectives.pictured(pool, operation)
+    before, after = drawn
+    for rank in range(4):
+        assert np.array_equal(after[rank], EXPECTED[operation](before, rank)), (operation, rank)
+
+
+def test_a_picture_that_there_is_not_is_told():
+    with pytest.raises(ValueError, match="no picture of 'scan': choose one of all_reduce"):
+        collectives.pictured(None, "scan")
+
+
+@pytest.mark.ranks
+def test_f_and_g_are_told_by_what_they_did(pool):
+    f, g = (collectives.there_and_back(pool, pair).summary for pair in "fg")
+    assert f == "f on 4 ranks: forward it changes nothing, backward it sums over the ranks"
+    assert g == "g on 4 ranks: forward it sums over the ranks, backward it changes nothing"
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_the_ring_is_watched_and_not_retold(ranks):
+    with hl.ranks(ranks) as some:
+        homes = some.run(collectives.watched_ring)
+    held = np.stack([home["held"] for home in homes], axis=1)
+    assert len(held) == 2 * (ranks - 1) + 1
+    assert np.array_equal(held[0], [[2**r] * ranks for r in range(ranks)])
+    assert (held[-1] == 2**ranks - 1).all()
+    assert [home["bytes"] for home in homes] == [cost("all_reduce", ranks, 4 * ranks).bytes] * ranks
+    for step in range(2 * (ranks - 1)):  # exactly one chunk of each rank changes: what its left neighbour sent
+        changed = [set(np.flatnonzero(held[step + 1, r] != held[step, r])) for r in range(ranks)]
+        assert changed == [{homes[r - 1]["sent"][step]} for r in range(ranks)]
+    if ranks == 3:
+        assert held.tolist() == [held_by_hand(3, step) for step in range(5)]
+
+
+@pytest.mark.ranks
+def test_a_fit_comes_with_the_times_it_was_fitted_to(pool):
+    link, series = collectives.fitted(pool, "all_gather", sizes=(1 << 12, 1 << 20))
+    assert link.alpha >= 0 and link.beta >= 0 and max(link) > 0
+    assert len(series.seconds) == 2 and series.formula(1 << 20) == link.seconds("all_gather", 4, 1 << 20)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------
+
+SUM = [4.0 * i + 6 for i in range(8)]
+OWN = [[float(i + r) for i in range(8)] for r in range(4)]
+
+
+def home(values, *operations):
+    return (values, list(operations))
+
+
+ANSWERS = {  # task: (right answers, [(wrong answer, what the reply must say)])
+    "collectives.bytes": (
+        [18, 18.0, "18"],
+        [(24, "very many"), (9, "one of the two rounds"), (36, "everybody"), (12, "too few"), (30, "large"),
+         ("x", "one")],
+    ),
+    "collectives.seconds": (
+        [17.78],
+        [(17.5, "bytes alone"), (10, "one message"), (8.89, "one of the two rounds"), (0.01778, "Too small")],
+    ),
+    "collectives.order": (
+        [[3, 0, 1, 2], (3.0, 0.0, 1.0, 2.0)],
+        [([0, 1, 2, 3], "its own"), ([3, 0, 1, 1], "Rank 3 holds 1"), ([3, 0], "four ranks"), (None, "four ranks"),
+         (["a"] * 4, "four ranks")],
+    ),
+    "collectives.compose": (
+        [[home(SUM, "reduce_scatter", "all_gather")] * 4],
+        [
+            ([home(SUM, "all_reduce")] * 4, "called all_reduce itself"),
+            ([home(own) for own in OWN], "its own numbers"),
+            ([home(SUM[:2], "reduce_scatter")] * 4, "its part of the sum"),
+            ([home(SUM * 4, "all_gather")] * 4, "gathered before"),
+            ([home(SUM[::-1])] * 4, "the sum begins with"),
+            ([home(None)] * 4, "no list of numbers"),
+            ([SUM] * 4, "numbers and operations"),
+            (5, "numbers and operations"),
+        ],
+    ),
+    "collectives.which": (
+        ["reduce_scatter", "Reduce-Scatter", "reduce scatter"],
+        [("all_reduce", "twice as much"), ("all_gather", "sums nothing"), ("all_to_all", "not add"),
+         ("broadcast", "one rank"), (7, "five collectives")],
+    ),
+    "collectives.backward": (
+        [("reduce_scatter", "split"), ["reduce-scatter", "Split"]],
+        [(("split", "reduce_scatter"), "other way round"), (("split", "split"), "loses some"),
+         (("reduce_scatter", "reduce_scatter"), "too large"), ("split", "two words"), (None, "two words")],
+    ),
+}  # fmt: skip
+
+
+def test_every_task_has_its_answers_here():
+    assert set(ANSWERS) == set(COLLECTIVE_TASKS) == {task for task in TASKS if task.startswith("collectives.")}
+
+
+@pytest.mark.parametrize("task, value", [(task, value) for task, (right, _) in ANSWERS.items() for value in right])
+def test_a_right_answer_is_right(task, value):
+    assert labs.answer(task, value).right
+
+
+@pytest.mark.parametrize("task, value, word", [(t, v, w) for t, (_, wrong) in ANSWERS.items() for v, w in wrong])
+def test_a_wrong_answer_is_told_what_is_off(task, value, word):
+    reply = labs.answer(task, value)
+    assert not reply.right and word in reply.sentence and reply.hint
+
+
+@pytest.mark.ranks
+def test_the_hints_lead_to_right_answers(pool):
+    def composed(comm):
+        import torch
+
+        x = torch.arange(8.0) + comm.rank
+        part = comm.reduce_scatter(x)
+        x = comm.all_gather(part)
+        return x.tolist(), comm.ledger.op
+
+    def shifted(comm):
+        import torch
+
+        x, y = torch.tensor([float(comm.rank)]), torch.zeros(1)
+        right, left = (comm.rank + 1) % 4, (comm.rank - 1) % 4
+        if comm.rank % 2:
+            comm.recv(y, left)
+        comm.send(x, right)
+        if comm.rank % 2 == 0:
+            comm.recv(y, left)
+        return y.item()
+
+    assert labs.answer("collectives.compose", pool.run(composed)).right
+    assert labs.answer("collectives.order", pool.run(shifted)).right
+
+
+@pytest.mark.ranks
+def test_four_sends_in_a_circle_are_named_within_the_patience():
+    def everybody_sends(comm):
+        import torch
+
+        comm.send(torch.zeros(1), (comm.rank + 1) % 4)
+        comm.recv(torch.zeros(1), (comm.rank - 1) % 4)
+
+    with hl.ranks(4, hang_s=1) as impatient, pytest.raises(hl.RankError) as caught:
+        impatient.run(everybody_sends)
+    assert caught.value.kind == "deadlock"
+    assert all(f"rank {r} waits in send" in str(caught.value) for r in range(4))
