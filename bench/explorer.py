@@ -24,7 +24,7 @@ from functools import partial
 from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "browser"))
-from lab import Lab  # noqa: E402
+from lab import Lab
 
 SIZES = {2048: (16, 64), 10240: (32, 160)}  # boxes of actions: ranks, microbatches
 MOVES, PATIENCE = 8, 300_000  # slider moves on a page; milliseconds

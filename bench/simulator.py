@@ -19,10 +19,10 @@ import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hybridlab.predict.costs import Costs  # noqa: E402  after the number of threads
-from hybridlab.predict.simulate import simulate  # noqa: E402
-from hybridlab.schedules.interleaved import interleaved  # noqa: E402
-from hybridlab.schedules.lower import lower  # noqa: E402
+from hybridlab.predict.costs import Costs  # after the number of threads
+from hybridlab.predict.simulate import simulate
+from hybridlab.schedules.interleaved import interleaved
+from hybridlab.schedules.lower import lower
 
 LARGE, SMALL = dict(ranks=64, microbatches=512, chunks=4), dict(ranks=16, microbatches=64, chunks=4)
 COSTS = Costs(F=1, B=2, latency=0.25)

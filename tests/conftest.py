@@ -1,6 +1,11 @@
-"""Long tests run when asked for: `pytest --long`, as `make test` does. So do soak tests and browser tests."""
+"""Long tests run when asked for: `pytest --long`, as `make test` does. So do soak tests and browser tests.
+
+And what several files of tests share.
+"""
 
 import pathlib
+
+import pytest
 
 ASKED_FOR = ("long", "soak")
 
@@ -21,3 +26,11 @@ def pytest_ignore_collect(collection_path, config):
     """Browser tests are collected where they are named: `pytest tests/browser`, as make test-browser does."""
     named = any("browser" in pathlib.Path(one).parts for one in config.args)
     return True if collection_path.name == "browser" and not named else None
+
+
+@pytest.fixture
+def first_attempt(monkeypatch):
+    """The test begins as a student does: without a wrong answer so far."""
+    from hybridlab import labs  # here, so that tests without exercises do not pay for it
+
+    monkeypatch.setitem(labs.answer.__globals__, "_attempts", {})

@@ -23,7 +23,7 @@ import pytest
 import torch
 from faults import strikes
 from faults.suffer import alive, complaint, suffer
-from faults.table import ROWS, Elsewhere, Needs, Run
+from faults.table import FOUR, ROWS, Elsewhere, Needs, Run
 
 import hybridlab
 from hybridlab.core.mesh import Mesh
@@ -51,7 +51,7 @@ def pools():
     with contextlib.ExitStack() as at_end:
         made = {}
 
-        def pool(mesh=Mesh(world=4)):  # noqa: B008
+        def pool(mesh=FOUR):
             if mesh not in made:
                 made[mesh] = at_end.enter_context(ranks(mesh, hang_s=HANG_S, timeout=20))
             return made[mesh]
@@ -672,7 +672,7 @@ def test_ranks_that_were_replaced_between_runs_are_announced(capsys):
 def test_many_runs_of_which_some_fail_leave_nothing():
     chance = random.Random(1)
     faults = [row.outcome for row in ROWS if isinstance(row.outcome, Run) and not row.outcome.hangs]
-    faults = [outcome for outcome in faults if outcome.mesh == Mesh(world=4)]
+    faults = [outcome for outcome in faults if outcome.mesh == FOUR]
     with ranks(4, hang_s=HANG_S) as pool:
         pool.run(print)
         before = open_things()

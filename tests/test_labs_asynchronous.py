@@ -1,4 +1,4 @@
-"""Notebook 15: its schedules, its pictures, its exercises, and its trainings on real ranks."""
+"""Notebook 15: its schedules, its pictures, what `test_exercises` feeds its exercises, its trainings on real ranks."""
 
 import math
 import pathlib
@@ -9,10 +9,9 @@ import nbformat
 import pytest
 
 import hybridlab as hl
-from hybridlab import labs
 from hybridlab.labs.asynchronous import Trained, flushed, from_replays, trained, ways
 from hybridlab.labs.asynchronous_pictures import learned, met, versions_met
-from hybridlab.labs.asynchronous_tasks import ASYNCHRONOUS_TASKS, _slope, _times_faster
+from hybridlab.labs.asynchronous_tasks import _slope, _times_faster
 from hybridlab.show.style import STYLE
 from hybridlab.train.run import train
 
@@ -53,45 +52,9 @@ WRONG = {  # (answer, a piece of the sentence that it must get)
     "pipedream.throughput": [(1.75, "fills and drains too"), (19 / 16, "no bubble at all"), (4, "Too large")],
     "pipedream.wrong_way": [((1, 0.9), "same sign"), ((0, 1), "zero"), (-1, "two numbers"), ((1, 0), "zero")],
 }
-NONSENSE = [None, "", "abc", [], {}, ["a", "b"], object(), 1j, 10**400, [10**400, 1], float("nan"), [math.nan] * 2]
-
-
-@pytest.fixture(autouse=True)
-def first_attempt(monkeypatch):
-    """Each test begins as a student does: without a wrong answer so far."""
-    monkeypatch.setitem(labs.answer.__globals__, "_attempts", {})
 
 
 # --- exercises --------------------------------------------------------------------------------------------------
-
-
-def test_every_task_is_tried():
-    assert RIGHT.keys() == WRONG.keys() == ASYNCHRONOUS_TASKS.keys()
-
-
-@pytest.mark.parametrize("task, given", [(task, given) for task in RIGHT for given in RIGHT[task]])
-def test_right_answers_are_right(task, given):
-    reply = labs.answer(task, given)
-    assert reply.right and reply.sentence and not reply.hint, reply
-
-
-@pytest.mark.parametrize("task, given, piece", [(task, *case) for task in WRONG for case in WRONG[task]])
-def test_wrong_answers_are_told_what_is_off(task, given, piece):
-    reply = labs.answer(task, given)
-    assert not reply.right and piece in reply.sentence and reply.hint == ASYNCHRONOUS_TASKS[task].hints[0], reply
-
-
-@pytest.mark.parametrize("task", ASYNCHRONOUS_TASKS)
-def test_nonsense_is_answered_and_never_right(task):
-    for given in NONSENSE:
-        reply = labs.answer(task, given)
-        assert not reply.right and reply.sentence and reply.hint, given
-
-
-@pytest.mark.parametrize("task", ASYNCHRONOUS_TASKS)
-def test_questions_and_hints_are_sentences(task):
-    for text in (labs.question(task), *ASYNCHRONOUS_TASKS[task].hints):
-        assert text[-1] in ".?" and "!" not in text
 
 
 def test_the_slips_are_what_their_sentences_say():

@@ -1,4 +1,4 @@
-"""The exercises of notebooks 13 and 14: right answers, the slips that they know, other wrong ones, nonsense.
+"""The exercises of notebooks 13 and 14: what `test_exercises` feeds them.
 
 And what their questions and the text around them take for granted, held against the package.
 """
@@ -12,14 +12,13 @@ import pytest
 import hybridlab as hl
 from hybridlab import labs
 from hybridlab.labs import interleaved, zero_bubble
-from hybridlab.labs.interleaved_tasks import INTERLEAVED_TASKS, _fits
+from hybridlab.labs.interleaved_tasks import _fits
 from hybridlab.labs.zero_bubble import beside
-from hybridlab.labs.zero_bubble_tasks import UNEQUAL, ZERO_BUBBLE_TASKS
+from hybridlab.labs.zero_bubble_tasks import UNEQUAL
 from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.published import published
 
-BUBBLE_TASKS = INTERLEAVED_TASKS | ZERO_BUBBLE_TASKS
-pytestmark = pytest.mark.long  # many cases
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "notebooks"
 
@@ -105,44 +104,7 @@ WRONG = {  # (answer, a piece of the sentence that it must get)
         ("nowhere.csv", "No such file"),
     ],
 }
-NONSENSE = [None, "", "abc", [], {}, [None] * 2, ["a", "b"], [[1], [2]], object(), float, 1j, b"x", 10**400]
-NONSENSE += [[10**400, 1], float("nan"), float("inf"), [float("nan")] * 2, [float("inf")] * 2, -1, [-1, -1], True]
-
-
-@pytest.fixture(autouse=True)
-def first_attempt(monkeypatch):
-    """Each test begins as a student does: without a wrong answer so far."""
-    monkeypatch.setitem(labs.answer.__globals__, "_attempts", {})
-
-
-def test_every_task_is_tried():
-    assert RIGHT.keys() == WRONG.keys() == BUBBLE_TASKS.keys()
-
-
-@pytest.mark.parametrize("task, given", [(task, given) for task in RIGHT for given in RIGHT[task]])
-def test_right_answers_are_right(task, given):
-    reply = labs.answer(task, given)
-    assert reply.right and reply.sentence and not reply.hint, reply
-
-
-@pytest.mark.parametrize("task, given, piece", [(task, *case) for task in WRONG for case in WRONG[task]])
-def test_wrong_answers_are_told_what_is_off(task, given, piece):
-    reply = labs.answer(task, given)
-    assert not reply.right and piece in reply.sentence and reply.hint == BUBBLE_TASKS[task].hints[0], reply
-
-
-@pytest.mark.parametrize("task", BUBBLE_TASKS)
-def test_nonsense_is_answered_and_never_right(task):
-    for given in NONSENSE:
-        reply = labs.answer(task, given)
-        assert not reply.right and reply.sentence and reply.hint, given
-
-
-@pytest.mark.parametrize("task", BUBBLE_TASKS)
-def test_questions_and_hints_are_sentences(task):
-    for text in (labs.question(task), *BUBBLE_TASKS[task].hints):
-        assert text[-1] in ".?" and "!" not in text
-    assert len(BUBBLE_TASKS[task].hints) >= 2
+NONSENSE = [[None] * 2, [float("nan")] * 2, [float("inf")] * 2, -1, [-1, -1], True]
 
 
 # --- what the exercises take for granted -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ def number(
     def check(answer):
         right = expected()
         try:
-            given = float(answer)
+            given = math.nan if isinstance(answer, bool) else float(answer)  # True is no 1 here: it answers nothing
         except (TypeError, ValueError, OverflowError):
             given = math.nan
         if not math.isfinite(given):

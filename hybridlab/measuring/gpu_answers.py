@@ -53,13 +53,14 @@ def ours(rank: Rank):
         rank.timed("there and back", lambda x=x, y=y: _there_and_back(rank, comm, x, y), bytes=size)
 
 
-def _there_and_back(rank, comm, x, y):
+def _there_and_back(rank: Rank, by, x, y):
+    """A message from rank 0 to rank 1, and one back; `by` sends and receives: our door, or torch's."""
     if rank.rank == 0:
-        comm.send(x, 1)
-        comm.recv(y, 1)
+        by.send(x, 1)
+        by.recv(y, 1)
     elif rank.rank == 1:
-        comm.recv(y, 0)
-        comm.send(x, 0)
+        by.recv(y, 0)
+        by.send(x, 0)
 
 
 def first(rank: Rank):
@@ -149,16 +150,7 @@ def _collectives(rank: Rank):
 def _messages(rank: Rank):
     for size in (4 * KIB, MIB, 16 * MIB):
         x, y = rank.numbers(size // 4), torch.zeros(size // 4, device=rank.device)
-
-        def there_and_back(x=x, y=y):
-            if rank.rank == 0:
-                dist.send(x, 1)
-                dist.recv(y, 1)
-            elif rank.rank == 1:
-                dist.recv(y, 0)
-                dist.send(x, 0)
-
-        rank.timed("there and back", there_and_back, bytes=size)
+        rank.timed("there and back", lambda x=x, y=y: _there_and_back(rank, dist, x, y), bytes=size)
         rank.right(f"a message of {size} bytes", y, torch.full_like(y, 2.0))
 
 

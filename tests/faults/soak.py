@@ -23,12 +23,12 @@ import torch
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests")]
 
-from faults.suffer import complaint, suffer  # noqa: E402  the path comes first
-from faults.table import ROWS, Elsewhere, Needs, Run  # noqa: E402
+from faults.suffer import complaint, suffer  # the path comes first
+from faults.table import ROWS, Elsewhere, Needs, Run
 
-from hybridlab.core.mesh import Mesh  # noqa: E402
-from hybridlab.train.run import provenance  # noqa: E402
-from hybridlab.world.launch import RankError, ranks  # noqa: E402
+from hybridlab.core.mesh import Mesh
+from hybridlab.train.run import provenance
+from hybridlab.world.launch import RankError, ranks
 
 HANG_S = 1.0
 OPERATIONS = 100

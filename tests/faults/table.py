@@ -11,6 +11,7 @@ from faults import strikes
 from hybridlab.core.mesh import Mesh
 
 HERE = r"strikes\.py:\d+"
+FOUR = Mesh(world=4)
 
 
 class Run(NamedTuple):
@@ -25,7 +26,7 @@ class Run(NamedTuple):
     rank: int | None = strikes.HIT
     works: tuple = ()
     hit: tuple = (strikes.HIT,)
-    mesh: Mesh = Mesh(world=4)
+    mesh: Mesh = FOUR
     hangs: bool = False
 
 
@@ -52,12 +53,16 @@ class Row(NamedTuple):
 
 EVERY = tuple(strikes.WORK)
 ONE = EVERY[:1]
-GPU, LATER = Needs("a GPU"), Needs("checkpoints, which come later")
+GPU = Needs("a GPU")
 KILLED = f"^rank 2 was killed by {{}} before giving a result, (in|after) \\w+ .* at {HERE}"
 
 
-def raised(what, fault=strikes.raise_error, **how):
-    return Run(fault, what.partition(":")[0], rf"^rank 2 failed: {what}.* \({HERE}\)", works=EVERY, **how)
+def raised(what, fault=strikes.raise_error, works=EVERY):
+    return Run(fault, what.partition(":")[0], rf"^rank 2 failed: {what}.* \({HERE}\)", works=works)
+
+
+def left_by_exit(fault, code):
+    return Run(fault, "SystemExit", rf"^rank 2 called sys.exit\({code}\) .* \({HERE}\)", works=ONE)
 
 
 def killed(fault, name, works=ONE):
@@ -69,10 +74,17 @@ def hangs(fault, state, works=ONE):
     return Run(fault, "hang", says, works=works, hangs=True)
 
 
-def differs(fault, odd, rank=strikes.HIT):
-    return Run(
-        fault, "mismatch", f"^the ranks do not call the same: rank 2 calls {odd}.* at {HERE}; ranks 0, 1, 3 call"
-    )
+def differs(fault, odd):
+    says = f"^the ranks do not call the same: rank 2 calls {odd}.* at {HERE}; ranks 0, 1, 3 call"
+    return Run(fault, "mismatch", says)
+
+
+def unfit(fault, sent, room):
+    return Run(fault, "mismatch", f"^rank 0's send of {sent} .* does not fit rank 1's recv of {room}", rank=0)
+
+
+def deadlock(fault, says, **how):
+    return Run(fault, "deadlock", f"^deadlock: rank 0 {says}", rank=0, **how)
 
 
 def ranks(name):
@@ -83,10 +95,14 @@ def here(name):
     return Elsewhere(f"test_faults.py::{name}")
 
 
+def saving(name):
+    return Elsewhere(f"test_checkpoint.py::{name}")
+
+
 ROWS = [
     Row(1, "raise in forward", raised("ValueError: a wrong shape")),
-    Row(2, "raise in a backward hook", raised("ValueError: a wrong shape")._replace(works=("tensor parallel",))),
-    Row(3, "raise in the optimizer", raised("ValueError: a wrong shape", strikes.optimizer_error)._replace(works=ONE)),
+    Row(2, "raise in a backward hook", raised("ValueError: a wrong shape", works=("tensor parallel",))),
+    Row(3, "raise in the optimizer", raised("ValueError: a wrong shape", strikes.optimizer_error, ONE)),
     Row(
         4,
         "all ranks raise the same",
@@ -110,17 +126,8 @@ ROWS = [
     Row(9, "kill -9", killed(strikes.kill, "SIGKILL", EVERY)),
     Row(10, "segmentation fault", killed(strikes.segfault, "SIGSEGV")),
     Row(11, "abort", killed(strikes.abort, "SIGABRT")),
-    Row(
-        12,
-        "sys.exit(0) in the middle",
-        Run(strikes.leave_quietly, "SystemExit", rf"^rank 2 called sys.exit\(0\) .* \({HERE}\)", works=ONE),
-    ),
-    Row(
-        13,
-        "sys.exit(3)",
-        Run(strikes.leave_with_three, "SystemExit", rf"^rank 2 called sys.exit\(3\) .* \({HERE}\)", works=ONE),
-        soak=True,
-    ),
+    Row(12, "sys.exit(0) in the middle", left_by_exit(strikes.leave_quietly, 0)),
+    Row(13, "sys.exit(3)", left_by_exit(strikes.leave_with_three, 3), soak=True),
     Row(
         14,
         "os._exit(0)",
@@ -130,35 +137,25 @@ ROWS = [
     Row(16, "sleep", hangs(strikes.sleep, f"at work in sleep at {HERE}, after"), soak=True),
     Row(17, "a loop in Python", hangs(strikes.spin, f"at work in spin at {HERE}, after")),
     Row(18, "a loop in C that keeps Python's lock", hangs(strikes.hold_the_lock, f"unresponsive .* at {HERE}")),
-    Row(
-        19,
-        "input()",
-        Run(strikes.ask, "EOFError", rf"^rank 2 failed: EOFError: a rank has no keyboard.* \({HERE}\)", works=ONE),
-    ),
-    Row(
-        20,
-        "breakpoint()",
-        Run(strikes.debug, "RuntimeError", rf"^rank 2 failed: RuntimeError: a debugger .* \({HERE}\)", works=ONE),
-    ),
+    Row(19, "input()", raised("EOFError: a rank has no keyboard", strikes.ask, ONE)),
+    Row(20, "breakpoint()", raised("RuntimeError: a debugger cannot reach a rank", strikes.debug, ONE)),
     Row(
         21,
         "two ranks receive from each other",
-        Run(
+        deadlock(
             strikes.both_receive,
-            "deadlock",
-            f"^deadlock: rank 0 waits in recv .* from rank 1, tag 0, at {HERE}, rank 1 waits in recv .* at {HERE}",
-            rank=0,
+            f"waits in recv .* from rank 1, tag 0, at {HERE}, rank 1 waits in recv .* at {HERE}",
         ),
     ),
     Row(
         22,
         "a ring of three ranks that receive",
-        Run(strikes.ring_of_receives, "deadlock", "^deadlock: rank 0 .*, rank 1 .*, rank 2 waits in recv", rank=0),
+        deadlock(strikes.ring_of_receives, ".*, rank 1 .*, rank 2 waits in recv"),
     ),
     Row(
         23,
         "two ranks send each other large messages",
-        Run(strikes.both_send, "deadlock", "^deadlock: rank 0 waits in send .*, rank 1 waits in send", rank=0),
+        deadlock(strikes.both_send, "waits in send .*, rank 1 waits in send"),
     ),
     Row(
         24,
@@ -171,30 +168,12 @@ ROWS = [
         ),
     ),
     Row(25, "a wrong peer", ranks("test_impossible_operations_are_refused_before_anything_is_sent")),
-    Row(
-        26,
-        "a message shorter than its room",
-        Run(
-            strikes.message_too_short,
-            "mismatch",
-            r"^rank 0's send of \(8,\) .* does not fit rank 1's recv of \(16,\)",
-            0,
-        ),
-    ),
-    Row(
-        27,
-        "a message longer than its room",
-        Run(
-            strikes.message_too_long,
-            "mismatch",
-            r"^rank 0's send of \(16,\) .* does not fit rank 1's recv of \(8,\)",
-            0,
-        ),
-    ),
+    Row(26, "a message shorter than its room", unfit(strikes.message_too_short, r"\(8,\)", r"\(16,\)")),
+    Row(27, "a message longer than its room", unfit(strikes.message_too_long, r"\(16,\)", r"\(8,\)")),
     Row(
         28,
         "another dtype, in a message and in a meeting",
-        Run(strikes.message_dtype, "mismatch", "^rank 0's send of .* float32 .* does not fit rank 1's .* int32", 0),
+        unfit(strikes.message_dtype, ".* float32", ".* int32"),
     ),
     Row(29, "another collective", differs(strikes.other_collective, "all_gather")),
     Row(30, "another shape, large", differs(strikes.shape_large, r"all_reduce #1 of \(524288,\)")),
@@ -232,11 +211,7 @@ ROWS = [
         "a group opened on some ranks only",
         Run(strikes.group_on_some, "mismatch", "^the ranks do not call the same: rank 2 calls barrier .* call open #1"),
     ),
-    Row(
-        44,
-        "two groups in two orders",
-        Run(strikes.two_groups_in_two_orders, "deadlock", "^deadlock: rank 0 .*; each", 0, mesh=Mesh(dp=2, pp=2)),
-    ),
+    Row(44, "two groups in two orders", deadlock(strikes.two_groups_in_two_orders, ".*; each", mesh=Mesh(dp=2, pp=2))),
     Row(45, "the port is taken", ranks("test_ranks_and_zygote_listen_on_loopback_only")),
     Row(46, "a store is left over from a crash", ranks("test_the_folder_where_ranks_meet_is_private_and_goes")),
     Row(47, "an import fails on one rank", here("test_an_import_that_fails_on_one_rank")),
@@ -269,11 +244,11 @@ ROWS = [
         Elsewhere("test_placement.py::test_ranks_share_gpus_in_turn_and_say_that_times_are_not_speed_ups"),
     ),
     Row(68, "a GPU is lost", GPU),
-    Row(69, "the disk is full while saving", LATER),
-    Row(70, "killed while saving", LATER),
-    Row(71, "a checkpoint of another layout", LATER),
-    Row(72, "a checkpoint of another model", LATER),
-    Row(73, "a damaged checkpoint", LATER),
+    Row(69, "the disk is full while saving", saving("test_a_full_disk_leaves_the_checkpoint_before")),
+    Row(70, "killed while saving", saving("test_killed_at_twenty_moments_there_is_always_a_whole_checkpoint")),
+    Row(71, "a checkpoint of another layout", saving("test_eight_real_ranks_save_and_others_load")),
+    Row(72, "a checkpoint of another model", saving("test_another_model_is_refused_by_parameter")),
+    Row(73, "a damaged checkpoint", saving("test_a_damaged_file_is_refused_by_name_on_however_many_ranks")),
     Row(74, "a pickle that runs code", Elsewhere("test_frames.py::test_anything_else_is_refused_by_name")),
     Row(75, "no place to write", here("test_without_a_place_to_write")),
     Row(76, "locale C and a path that is not ASCII", here("test_locale_c_and_another_alphabet")),
@@ -286,7 +261,7 @@ ROWS = [
     Row(83, "a function is defined again", here("test_a_function_defined_again_is_the_new_one")),
     Row(84, "a closure that cannot travel", here("test_a_closure_that_cannot_travel_names_its_variable")),
     Row(85, "a huge closure", here("test_a_huge_closure_is_told_with_its_size")),
-    Row(86, "a name that is not defined yet", raised("NameError", strikes.name_error)._replace(works=ONE)),
+    Row(86, "a name that is not defined yet", raised("NameError", strikes.name_error, ONE)),
     Row(87, "the oldest and the newest torch", Needs("other versions of torch")),
     Row(88, "no network", here("test_without_a_network"), soak=True),
     Row(89, "another user attacks the port", Needs("a second user")),
