@@ -25,6 +25,7 @@ from hybridlab.schedules.registry import schedule
 from hybridlab.train import loop
 from hybridlab.train.model import GPT, token_loss
 from hybridlab.train.task import task
+from hybridlab.train.text import Text
 from hybridlab.world.launch import ranks
 
 NAMES = ("gpipe", "1f1b", "interleaved")
@@ -52,7 +53,7 @@ def torchs(comm, job, name):
     }
     loss = lambda scores, targets: token_loss(scores, targets) / job.tokens
     one = kinds[name](stages if name == "interleaved" else stages[0], MICROBATCHES, loss, scale_grads=False)
-    inputs, targets = map(torch.cat, loop.microbatches(loop.Text.of(), job, 0))
+    inputs, targets = map(torch.cat, job.batch(Text.of(), 0))
 
     def step():
         for stage in stages:
@@ -67,10 +68,11 @@ def torchs(comm, job, name):
 def ours(comm, job):
     """A step of our runtime as a function of nothing; it returns the times of the actions."""
     trainer = loop.Trainer(comm, job)
-    batch = loop.microbatches(trainer.text, job, 0)
+    batch = job.batch(trainer.text, 0)
 
     def step():
         trainer.weights.begin()
+        trainer.weights.arm(True)
         trainer.work.load(*batch, job.tokens)
         return trainer.player.step()
 

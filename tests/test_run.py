@@ -45,6 +45,11 @@ def test_a_measured_run_can_be_saved_and_predicted(tmp_path):
     assert again.metrics() == real.metrics() and set(ideal.gap(again)) >= {"length", "waiting", "bubble_fraction"}
 
 
-def test_what_cannot_be_played_is_refused():
-    with pytest.raises((ValueError, hl.RankError), match="ranks can play"):
-        hl.run(hl.sharded(hl.schedule("gpipe", ranks=2, microbatches=2)), costs=QUICK)
+def test_gathers_run_beside_computing_as_predicted():
+    """A rank with a pipeline of its own, its weights gathered one stage ahead: real gathers, on a lane of their own."""
+    looped = hl.schedule("looped_bfs", ranks=1, microbatches=2, chunks=3, dp=2)
+    costs = hl.Costs(F=0.02, B=0.04, gather=0.015, reduce=0.02)
+    shares = [hl.run(hl.sharded(looped, active), costs=costs, steps=2).bubble_fraction for active in (1, 2)]
+    predicted = [hl.simulate(hl.sharded(looped, active), costs).bubble_fraction for active in (1, 2)]
+    assert predicted[1] < predicted[0] - 0.05
+    assert all(abs(share - expected) < 0.05 for share, expected in zip(shares, predicted))

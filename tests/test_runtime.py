@@ -117,7 +117,7 @@ def evaluated(comm):
 
     job = task(Mesh(pp=2), "1f1b", microbatches=3, shape=GPT, dtype="float64")
     trainer = loop.Trainer(comm, job)
-    model, batch = Model(GPT, dtype=torch.float64), loop.microbatches(trainer.text.unseen, job, 5)
+    model, batch = Model(GPT, dtype=torch.float64), job.batch(trainer.text.unseen, 5)
     alone = sum(token_loss(model(x), y).item() for x, y in zip(*batch)) / job.tokens
     return [trainer.evaluate(5), alone]
 

@@ -1,6 +1,6 @@
 """The layout: what lives where. One record per parameter, from which everything about its place is read.
 
-Slicing, the sums of gradients, the global norm, clipping, the optimizer's shares, checkpoints, counted bytes and pictures
+Slicing, sums of gradients, the global norm, clipping, the optimizer's shares, checkpoints, counted bytes and pictures
 all ask the same record. It separates two places. While computing, a rank holds a *box*: the slice of the parameter that
 its coordinates give it, or nothing. At rest, the ranks that hold the same box may share it out: each owns a *share*.
 
@@ -144,8 +144,15 @@ class Layout:
         summed = self.summed(name, rank)
         return tuple(other for other in self.copies(name, rank) if other in summed)
 
+    @cached_property
+    def groups(self) -> list[tuple[int, ...]]:
+        """The ranks that meet to add gradients or to gather shares: every group, in the order in which it is opened."""
+        every = [(name, rank) for name in self.named for rank in range(self.mesh.size) if self.box(name, rank)]
+        found = {meet(*one) for one in every for meet in (self.summed, self.sharers, self.twins)}
+        return sorted(group for group in found if len(group) > 1)
+
     def counts(self, name: str, rank: int) -> bool:
-        """Whether this rank is the one that counts its share: in the norm, in a checkpoint. Every element counts once."""
+        """Whether this rank is the one that counts its share, in the norm and in a checkpoint: every element once."""
         return self.box(name, rank) is not None and self.copies(name, rank)[0] == rank
 
     # packs: what is sent as one buffer, and where the shares of its parameters lie in it

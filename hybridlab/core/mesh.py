@@ -74,6 +74,20 @@ class Mesh:
         spans = [range(length) if axis in axes else (here[axis],) for axis, length in self.axes.items()]
         return tuple(sorted(self.rank(**dict(zip(self.axes, place))) for place in itertools.product(*spans)))
 
+    def line(self, rank: int) -> tuple[int, ...]:
+        """The ranks that play one schedule together with `rank`: they differ in their data or stages (dp, pp), and not
+        in the part of a stage that they hold.
+
+        >>> Mesh(dp=2, pp=2, tp=2).line(3)
+        (1, 3, 5, 7)
+        """
+        return self.group(rank, tuple(self.played.axes))
+
+    @property
+    def played(self) -> "Mesh":
+        """The mesh of the ranks that play one schedule together: this one without tp."""
+        return Mesh(**{axis: length for axis, length in self.axes.items() if axis != "tp"})
+
     def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
         """Every group along `axes`, each rank in exactly one, in the order in which all ranks open them."""
         return sorted({self.group(rank, axes) for rank in range(self.size)})

@@ -1,39 +1,253 @@
 """Data parallelism: every replica holds the same weights, sees its own data, and gradients are summed.
 
-Why a sum and no mean: each rank's loss is already divided by the tokens of the *global* batch (see `train.loop`), so
-the sum over the replicas is the gradient that one device would have computed. The same sum serves every weight that
-lives on several ranks, whatever the reason: a copy of the pipeline, the other direction of a bidirectional schedule,
-an embedding that the last stage shares.
+Why a sum and no mean: each rank's loss is already divided by the tokens of the *global* batch (see
+`modes.work.scaled`), so the sum over the replicas is the gradient that one device would have computed. The same sum
+serves every weight that lives on several ranks, whatever the reason: a copy of the pipeline, the other direction of a
+bidirectional schedule, an embedding that the last stage shares. The layout's record says over which ranks.
 
-Relatives: the schedule with its REDUCE_GRAD is made by `schedules.replicate`; the cost of one all-reduce of n bytes
-over d ranks is 2 n (d-1)/d bytes on each rank's wire.
+The three forms of the lectures differ in what is sent together and when (`FORMS`):
+
+  after    one sum for each weight, when the backward has ended
+  each     one sum for each weight as soon as the last backward has made its gradient: the rest of it hides the sum
+  buckets  the same, but gradients travel together in packs; the first pack is small, so that sums begin early
+
+Packs are sent in one order on all ranks, whatever the order in which their gradients are made: ranks that disagree
+about the next sum wait for each other for ever. A weight without a gradient counts as zero; its pack goes last.
+
+Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.layout`, the record; `modes.zero`, which keeps
+a share of each sum; `schedules.sums`, where in the program; notebook 21. An all-reduce of n bytes over d ranks costs
+each rank's wire 2 n (d-1)/d bytes.
 """
 
-from hybridlab.core.schedule import Schedule
+import time
+from collections import Counter
+from itertools import takewhile
+
+import torch
+
+from hybridlab.core.layout import Layout
+
+FORMS = ("after", "each", "buckets")
+FIRST_BYTES, PACK_BYTES = 1 << 20, 25 << 20  # PyTorch's sizes
 
 
-def reduce_gradients(comm, weights):
-    """Sum every weight's gradient over the ranks that hold it, one all-reduce each, after the backward has ended.
+def packed(layout: Layout, homes: dict[str, tuple], limits=(FIRST_BYTES, PACK_BYTES), width: int = 4) -> Layout:
+    """The layout with its parameters dealt out to packs: neighbours that go the same ways, up to a number of bytes.
 
-    weights  pairs (parameter, ranks). The plainest of the three lecture forms: wait for all, one message per weight.
+    homes   {name: the stages that use it}: packs never join different stages
+    limits  bytes of the first pack of a stage, and of the others; 0: every parameter a pack of its own
+    width   bytes of one element
+
+    Gradients come from the last layer to the first, so packs are filled in that order.
+
+    >>> from hybridlab.core.layout import Mesh, Param
+    >>> three = Layout(Mesh(dp=2), tuple(Param(name, (10,), partial=("dp",)) for name in "abc"))
+    >>> packed(three, dict.fromkeys("abc", (0,)), limits=(40, 80)).packs
+    {1: ['a', 'b'], 0: ['c']}
     """
-    for weight, ranks in weights:
-        comm.all_reduce(weight.grad, ranks)
+    ways, every = {}, range(layout.mesh.size)
+    bytes_of = {name: width * max(layout.size(name, rank) for rank in every) for name in layout.named}
+    for param in reversed(layout.params):
+        way = homes[param.name], param.owners, param.rest, *(layout.summed(param.name, rank) for rank in every)
+        ways.setdefault(way, []).append(param.name)
+    runs = [run for names in ways.values() for run in _runs(names, bytes_of, *limits)]
+    number = {name: pack for pack, run in enumerate(runs) for name in run}
+    return layout.with_params(lambda param: {"pack": number[param.name]})
 
 
-def holders(schedule: Schedule, names: list[list[str]]) -> dict[str, tuple[int, ...]]:
-    """The ranks that hold each weight; `names[stage]` lists the weights of a stage, a tied one in several stages."""
-    ranks = {}
-    for (stage, _), rank in schedule.place.items():
-        for name in names[stage]:
-            ranks.setdefault(name, set()).add(rank)
-    return {name: tuple(sorted(found)) for name, found in ranks.items()}
+def _runs(names, bytes_of, first, other):
+    """Names in their order, cut where a pack is full."""
+    run, room = [], first
+    for name in names:
+        if run and bytes_of[name] > room:
+            yield run
+            run, room = [], other
+        run.append(name)
+        room -= bytes_of[name]
+    yield run
 
 
-def due(schedule: Schedule, rank: int, names: list[list[str]]) -> dict[int, list[str]]:
-    """Which weights a rank sums in which stage's REDUCE_GRAD: those of several stages in the last one."""
-    stage_of = {}
-    for action in schedule.program[rank]:
-        if action.kind == "REDUCE_GRAD":
-            stage_of |= dict.fromkeys(names[action.stage], action.stage)
-    return {stage: [name for name, at in stage_of.items() if at == stage] for stage in set(stage_of.values())}
+class Replicated:
+    """The weights of a rank's stages, whole wherever they are used, in one version; their gradients are summed in
+    packs.
+
+    stages    {stage: module};  named  {stage: {name: weight}}, the names those of the layout
+    program   this rank's actions: which weights are summed in which REDUCE_GRAD, and which backward is a stage's last
+    early     launch a pack as soon as the last backward has made its gradients; else where the REDUCE_GRAD stands
+    dtypes    of the sums, and of the master copy that the optimizer updates; None: as the weights
+
+    Opens the groups that the layout asks for: every rank makes its weights at the same time.
+
+    raises  ValueError when the program has no REDUCE_GRAD for gradients that have to be added
+    """
+
+    def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early=False, dtypes=(None, None)):
+        self.comm, self.layout, self.stages, self.named = comm, layout, stages, named
+        self.weights = {name: weight for its in named.values() for name, weight in its.items()}
+        self.sum_dtype, self.master_dtype = dtypes
+        comm.open(*layout.groups)
+        self.due, self._makes = self._due(program), Counter(_gradients(program))
+        self.shares = self._shares()
+        self.arm(True)
+        if early:
+            self._hook()
+
+    # what the optimizer updates
+
+    def _shares(self) -> dict:
+        """{name: what this rank's optimizer updates}: the weights themselves, or a master copy of another dtype."""
+        return {name: self._master(weight) for name, weight in self.weights.items()}
+
+    def _master(self, weight):
+        same = self.master_dtype in (None, weight.dtype)
+        return weight if same else torch.nn.Parameter(weight.detach().to(self.master_dtype))
+
+    @torch.no_grad()
+    def publish(self):
+        """Bring what the optimizer has updated to where the stages compute with it."""
+        for name, weight in self.weights.items():
+            if self.shares[name] is not weight:
+                weight.copy_(self.shares[name])
+
+    # what a step asks
+
+    def begin(self):
+        """Start a step: no gradient."""
+        for name, weight in self.weights.items():
+            weight.grad = self.shares[name].grad = None
+        self.summed = {}
+
+    def arm(self, last: bool):
+        """Start a play of the schedule; only the last play of a step sums, the others add gradients up."""
+        self.left = self._makes.copy() if last else Counter(dict.fromkeys(self._makes, float("inf")))
+        self.sent, self.ready = {}, Counter()
+
+    def call(self, stage, version):
+        """The module of a stage, ready to be called."""
+        return self.stages[stage]
+
+    def collect(self, stage, microbatch, version):
+        """Autograd has added the gradients; where they are summed in another dtype, they are added up in it."""
+        self.left[stage] -= 1
+        if self.sum_dtype is not None:
+            for name, weight in self.named[stage].items():
+                self._add_up(name, weight)
+
+    def reduce(self, comm, action):
+        """Sum this stage's gradients over their copies: what is not under way is sent now. Returns what to wait for."""
+        packs = self.due.get(action.stage, ())
+        for pack in packs:
+            self._send(pack)
+        return Sums([self.sent[pack] for pack in packs])
+
+    def finish(self):
+        """End a step: every share has its gradient, also that of a weight that no sum was written for."""
+        for name, share in self.shares.items():
+            if share.grad is None:
+                share.grad = self._gradient(name).to(share.dtype)
+
+    # sums
+
+    def _due(self, program) -> dict:
+        """{stage: the packs summed in its REDUCE_GRAD, in order}: a pack of several stages in the last one's."""
+        pack_of = {name: self.layout[name].pack for name in self.weights}
+        at = {}
+        for action in program:
+            if action.kind == "REDUCE_GRAD":
+                at |= {pack_of[name]: action.stage for name in self.named[action.stage] if self._meets(name)}
+        for name, pack in pack_of.items():
+            if self._meets(name) and pack not in at:
+                raise ValueError(f"nobody sums the gradient of {name}: end the program with REDUCE_GRAD for its stage")
+        return {stage: sorted(pack for pack, its in at.items() if its == stage) for stage in set(at.values())}
+
+    def _meets(self, name) -> bool:
+        return len(self.layout.summed(name, self.comm.rank)) > 1
+
+    def _send(self, pack):
+        """Start the sum of one pack, unless it is under way."""
+        if pack not in self.sent:
+            names = self.layout.packs[pack]
+            flat = torch.cat([self._gradient(name).reshape(-1) for name in names] + self._padding(pack))
+            self.sent[pack] = self._started(pack, names, flat)
+
+    def _padding(self, pack) -> list:
+        first, names = self.layout.packs[pack][0], self.layout.packs[pack]
+        length = self.layout[first].owners * self.layout.piece(pack, self.comm.rank)
+        held = sum(self.weights[name].numel() for name in names)
+        return [self._gradient(first).new_zeros(length - held)] if length > held else []
+
+    def _started(self, pack, names, flat):
+        """All-reduce a pack; when it is over, every weight's gradient is a view of it."""
+        message = self.comm.iall_reduce(flat, self.layout.summed(names[0], self.comm.rank))
+        return Sum(message, lambda flat: self._take(names, flat))
+
+    def _take(self, names, flat):
+        start = 0
+        for name in names:
+            weight, share = self.weights[name], self.shares[name]
+            piece = flat[start : start + weight.numel()].view_as(weight)
+            share.grad = piece.to(share.dtype)
+            start += weight.numel()
+
+    def _gradient(self, name):
+        """What this rank has made of a gradient so far."""
+        weight, summed = self.weights[name], self.summed.get(name)
+        if summed is None:
+            return torch.zeros_like(weight) if weight.grad is None else weight.grad
+        return summed if weight.grad is None else summed + weight.grad
+
+    def _add_up(self, name, weight):
+        if weight.grad is not None:
+            self.summed[name] = self._gradient(name).to(self.sum_dtype)
+            weight.grad = None
+
+    # sums that begin inside the backward
+
+    def _hook(self):
+        for stage, packs in self.due.items():
+            for pack in packs:
+                for name in self.layout.packs[pack]:
+                    self.weights[name].register_post_accumulate_grad_hook(lambda _, at=(stage, pack): self._made(*at))
+
+    def _made(self, stage, pack):
+        """A gradient of a pack was added to; after the last one of all, send it, and those that waited for it."""
+        homes = {at for at, its in self.named.items() for name in self.layout.packs[pack] if name in its}
+        if sum(self.left[home] for home in homes) == 1:
+            self.ready[pack] += 1
+            complete = lambda one: self.ready[one] == len(self.layout.packs[one])
+            for one in takewhile(complete, self.due[stage]):
+                self._send(one)
+
+
+class Sum:
+    """A sum under way, and what to do with it when it is over."""
+
+    def __init__(self, message, take):
+        self.message, self.take = message, take
+
+    def wait(self):
+        """Wait until it is over, once."""
+        if self.take:
+            take, self.take = self.take, None
+            take(self.message.wait())
+
+
+class Sums(list):
+    """Sums that are waited for together."""
+
+    def wait(self):
+        """Wait for all of them."""
+        for one in self:
+            one.wait()
+
+    def when_over(self, note):
+        """Call note(time in ns) as each ends."""
+        for one in self:
+            one.message.when_over(note)
+        if not self:
+            note(time.perf_counter_ns())
+
+
+def _gradients(program) -> list[int]:
+    """The stage of every action that makes weight gradients."""
+    return [part.stage for action in program for part in action.parts or (action,) if part.kind in ("B", "W")]

@@ -71,7 +71,7 @@ class MessageDriven:
             self.times[index][2] = now()
         for action in self.sums:
             begin = now()
-            self.work.reduce(self.comm, action)
+            self.work.reduce(self.comm, action).wait()
             self._note(action, begin, begin, now())
         self.played += 1
         return torch.tensor(self.times, dtype=torch.int64).reshape(-1, 4)

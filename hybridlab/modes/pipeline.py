@@ -8,7 +8,11 @@ or waiting in place of computing, so that bubbles can be watched on a machine wi
 are real in both.
 
 An action waits for its message only when it needs it; a send never keeps its rank from computing. That is the
-convention that `predict.simulate` follows with rendezvous=True, which is how gloo hands messages over.
+convention that `predict.simulate` follows with rendezvous=True, which is how gloo hands messages over. Collectives run
+beside the compute actions too: a sum is waited for when the step ends, gathered weights when their stage needs them.
+
+On a mesh with other axes than dp and pp, as many pipelines play side by side as these have coordinates: the ranks that
+cut a stage between them (tp) play one program.
 
 Relatives: schedules in `schedules/`, prediction in `predict.simulate`, the picture in `show.draw`, notebooks 10 to 15.
 """
@@ -18,12 +22,9 @@ from functools import partial
 
 import torch
 
-from hybridlab.core.action import COMPUTE, MESSAGES
+from hybridlab.core.action import COLLECTIVES, MESSAGES
+from hybridlab.core.law import LAW
 from hybridlab.core.schedule import Schedule
-
-PLAYABLE = (*COMPUTE, *MESSAGES, "REDUCE_GRAD")
-TAKES = {**dict.fromkeys("FC", ("activation", "in")), **dict.fromkeys("BI", ("gradient", "out"))}
-GIVES = {**dict.fromkeys("FC", ("activation", "out")), **dict.fromkeys("BI", ("gradient", "in"))}
 
 
 class Player:
@@ -37,7 +38,8 @@ class Player:
 
     def __init__(self, comm, schedule: Schedule, work, watch=None):
         self.comm, self.schedule, self.work, self.watch = comm, schedule, work, watch
-        self.program, self.played = schedule.program[comm.rank], 0
+        self.line = comm.mesh.line(comm.rank)
+        self.program, self.played = schedule.program[self.line.index(comm.rank)], 0
         self._numbers = {}
         self.calls = [self._bound(index, action) for index, action in enumerate(self.program)]
 
@@ -48,38 +50,39 @@ class Player:
         receiver first looked for it.
         """
         self.times = [[0, 0, 0, 0] for _ in self.calls]
-        self.slots, self.outgoing = [None] * len(self._numbers), []
+        self.slots, self.outgoing, self.gathering = [None] * len(self._numbers), [], {}
         for call in self.calls:
             call()
         for index, messages in self.outgoing:
-            for message in messages:
-                message.wait()
-            self.times[index][2] = time.perf_counter_ns()
+            self._over(index, *messages)
         self.played += 1
         return torch.tensor(self.times, dtype=torch.int64).reshape(-1, 4)
 
     # binding, once: which call does an action, and on which slots
 
     def _bound(self, index, action):
+        if action.kind in COLLECTIVES:
+            return partial(getattr(self, f"_{action.kind.lower()}"), index, action)
+        if action.kind in MESSAGES:
+            do = self._send if action.kind.startswith("SEND") else self._receive
+            return partial(do, index, *self._message(action))
         parts = action.parts or (action,)
-        if any(part.kind not in PLAYABLE for part in parts):
-            raise ValueError(f"{self.schedule.name} holds {action}: ranks can play {', '.join(PLAYABLE)}")
-        if action.kind == "REDUCE_GRAD":
-            return partial(self._reduce, index, action)
-        if action.kind not in MESSAGES:
-            slots = [(self._slots(part, TAKES), self._slots(part, GIVES)) for part in parts]
-            bound = [(self.work.bind(action, part), *its) for part, its in zip(parts, slots)]
-            return partial(self._compute, index, bound)
-        do = self._send if action.kind.startswith("SEND") else self._receive
-        return partial(do, index, *self._message(action))
+        bound = [(self.work.bind(action, part), *self._slots(part)) for part in parts]
+        return partial(self._compute, index, {part.stage for part in parts}, bound)
 
-    def _slots(self, part, table) -> list[int]:
-        """The slots of what an action takes or gives: one for each edge into its stage, or out of it."""
-        name, side = table.get(part.kind, (None, None))
-        at = 1 if side == "in" else 0
-        inside = [i for i, edge in enumerate(self.schedule.edges) if i != self.schedule.stages - 1 and name]
-        edges = [i for i in inside if self.schedule.edges[i][at] == part.stage]
-        return [self._slot(name, edge, part.microbatch) for edge in edges]
+    def _slots(self, part) -> tuple[list[int], list[int]]:
+        """The slots of what an action takes and of what it gives, edge by edge."""
+        taken, made = (_travelling(side) for side in LAW[part.kind].split("|"))
+        # An activation leaves its slot once, for the action that hands one on; the work keeps it for the others.
+        taken = [value for value in taken if value[0] != "activation" or "activation>" in LAW[part.kind]]
+        slots = lambda name, mark: [self._slot(name, edge, part.microbatch) for edge in self._edges(part, mark)]
+        return tuple([slot for value in side for slot in slots(*value)] for side in (taken, made))
+
+    def _edges(self, part, mark) -> list[int]:
+        """The numbers of the edges into a stage (<) or out of it (>); not of the one behind the model."""
+        at = "><".index(mark)
+        inside = [i for i in range(len(self.schedule.edges)) if i != self.schedule.stages - 1]
+        return [i for i in inside if self.schedule.edges[i][at] == part.stage]
 
     def _slot(self, *value) -> int:
         return self._numbers.setdefault(value, len(self._numbers))
@@ -92,11 +95,13 @@ class Player:
         edge = self.schedule.edges.index((min(action.stage, other), max(action.stage, other)))
         number = 2 * (edge * len(self.schedule.replica_of) + action.microbatch) + (name == "activation")
         slot = self._slot(name, edge, action.microbatch)
-        return slot, edge, name, self.schedule.place[other, action.replica], number * self.work.widest
+        return slot, edge, name, self.line[self.schedule.place[other, action.replica]], number * self.work.widest
 
     # playing, every step
 
-    def _compute(self, index, bound):
+    def _compute(self, index, stages, bound):
+        for stage in stages & self.gathering.keys():
+            self._over(*self.gathering.pop(stage))
         arrived = [[self._arrived(slot) for slot in takes] for _, takes, _ in bound]
         begin = time.perf_counter_ns()
         leaving = [do(values) for (do, _, _), values in zip(bound, arrived)]
@@ -132,11 +137,28 @@ class Player:
         self.times[index][1] = time.perf_counter_ns()
         self.slots[slot] = _Awaited(messages, index)
 
-    def _reduce(self, index, action):
-        begin = time.perf_counter_ns()
-        self.work.reduce(self.comm, action)
-        end = time.perf_counter_ns()
-        self.times[index][:] = begin, begin, end, end
+    def _reduce_grad(self, index, action):
+        self.outgoing.append((index, [self._started(index, self.work.reduce, action)]))
+
+    def _unshard(self, index, action):
+        self.gathering[action.stage] = index, self._started(index, self.work.unshard, action)
+
+    def _reshard(self, index, action):
+        self.work.reshard(action)
+        self.times[index][:] = [time.perf_counter_ns()] * 4
+
+    def _started(self, index, start, action):
+        """Start a collective; when it is over, its end is noted by whoever sees it first."""
+        row = self.times[index]
+        row[0] = row[1] = row[3] = time.perf_counter_ns()
+        collective = start(self.comm, action)
+        collective.when_over(lambda at: row.__setitem__(2, at))
+        return collective
+
+    def _over(self, index, *under_way):
+        for one in under_way:
+            one.wait()
+        self.times[index][2] = self.times[index][2] or time.perf_counter_ns()
 
 
 class _Awaited:
@@ -144,3 +166,8 @@ class _Awaited:
 
     def __init__(self, messages, index):
         self.messages, self.index = messages, index
+
+
+def _travelling(side: str) -> list[tuple[str, str]]:
+    """What travels on edges among the values of one side of a row of the law: (name, mark), `<` into, `>` out of."""
+    return [(value[:-1], value[-1]) for value in side.split() if value[-1] in "<>"]

@@ -14,6 +14,7 @@ import torch
 from torch.func import functional_call
 
 from hybridlab.core.schedule import Schedule
+from hybridlab.modes.data_parallel import Sums
 
 ENDS_A_USE = ("F", "C", "R", "B", "W", "OPT")  # each of them uses a version once; a W ends what its I began
 
@@ -36,6 +37,12 @@ class Versions:
         self.held = {stage: {0: dict(module.named_parameters())} for stage, module in stages.items()}
         self.begin()
 
+    def arm(self, last: bool):
+        """Every play of the schedule is a whole step."""
+
+    def finish(self):
+        """The schedule has updated the weights as it went."""
+
     def begin(self):
         """Start a step: the latest version of every stage becomes version 0."""
         self.held = {stage: {0: self.latest(stage)} for stage in self.stages}
@@ -47,8 +54,8 @@ class Versions:
         return self.held[stage][max(self.held[stage])]
 
     def call(self, stage, version):
-        """The module of a stage with one version of its weights, ready to be called."""
-        weights = self.held[stage][version]
+        """The module of a stage with one version of its weights, or with the latest (-1), ready to be called."""
+        weights = self.latest(stage) if version < 0 else self.held[stage][version]
         self._used(stage, version)
         return lambda *arrived: functional_call(self.stages[stage], weights, arrived)
 
@@ -62,6 +69,7 @@ class Versions:
 
     def reduce(self, comm, action):
         """A window's sum is made as its microbatches come, and each stage lives on one rank: nothing to send."""
+        return Sums()
 
     def update(self, stage, version):
         """Make version + 1 by one step of the optimizer."""
@@ -88,7 +96,9 @@ class Versions:
         return new
 
     def _used(self, stage, version):
-        """One use less; a version that nobody will use again is let go."""
+        """One use less; a version that nobody will use again is let go. An evaluation, with -1, is no use."""
+        if version < 0:
+            return
         self.left[stage, version] -= 1
         if not self.left[stage, version]:
             del self.held[stage][version]

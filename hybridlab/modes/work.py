@@ -1,7 +1,8 @@
 """What a stage does when its turn comes: compute for real, or wait as long as computing would take.
 
 A work has what a `pipeline.Player` asks for: `bind` an action to the call that does it, `room` for a message, `arrived`
-when one has come, `reduce`, and the number `widest` of tensors that an edge carries at most. What travels on an edge is
+when one has come, the collectives `reduce`, `unshard` and `reshard`, and the number `widest` of tensors that an edge
+carries at most. What travels on an edge is
 a tuple of tensors; a call is given one such tuple for every edge that leads to it, and returns one for every edge that
 leads on.
 """
@@ -13,7 +14,7 @@ from itertools import repeat
 import numpy as np
 import torch
 
-from hybridlab.modes.data_parallel import reduce_gradients
+from hybridlab.core.law import LAW
 from hybridlab.modes.halves import input_half, weight_half
 
 DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", "C": "pass_on", "R": "recompute",
@@ -23,22 +24,25 @@ DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", 
 class ModelWork:
     """What a stage does for real: forward through a slice of the model, backward by autograd.
 
-    weights  those of this rank's stages, and how they are called: `Latest`, or `versions.Versions`
+    weights  those of this rank's stages, and how they are called: `data_parallel.Replicated`, `zero.Sharded`, or
+             `versions.Versions`
     last     the number of the last stage, where the loss is taken
     loss     loss(scores, targets) -> the summed loss of one microbatch
     rooms    rooms[edge]: for every tensor that travels on the edge, an example of its shape and dtype
+    draws    the model's `Draws`: told where in the global batch a microbatch stands, for what it draws at random
 
     A stage is called with all tensors of its incoming edges, the chain before the skips. It returns one tensor; or a
     tuple with one entry, a tensor or a tuple of them, for every outgoing edge.
     """
 
-    def __init__(self, weights, last: int, loss, rooms: dict):
-        self.weights, self.last, self.loss, self.rooms = weights, last, loss, rooms
+    def __init__(self, weights, last: int, loss, rooms: dict, draws):
+        self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
         self.widest = max([1, *map(len, rooms.values())])
 
-    def load(self, inputs: list, targets: list, tokens: int):
-        """Take a global batch, cut into microbatches, and its number of tokens; forget the batch before."""
-        self.inputs, self.targets, self.tokens = inputs, targets, tokens
+    def load(self, inputs: list, targets: list, tokens: int, first: int = 0):
+        """Take microbatches, of which the first is number `first` of the global batch, and the number of tokens in that
+        batch; forget those before."""
+        self.inputs, self.targets, self.tokens, self.first = inputs, targets, tokens, first
         self.losses = torch.zeros(len(inputs), dtype=torch.float64)
         self.kept, self.passed, self.halved, self.peak_live = {}, {}, {}, 0
 
@@ -102,14 +106,23 @@ class ModelWork:
         return []
 
     def reduce(self, comm, action):
-        """Sum this stage's gradients over its copies."""
-        self.weights.reduce(comm, action)
+        """Start to sum this stage's gradients over its copies; returns what to wait for."""
+        return self.weights.reduce(comm, action)
+
+    def unshard(self, comm, action):
+        """Start to gather this stage's weights; returns what to wait for."""
+        return self.weights.unshard(action.stage)
+
+    def reshard(self, action):
+        """Let go of this stage's weights."""
+        self.weights.reshard(action.stage)
 
     def _leaves(self, tensors):
         return tuple(x.requires_grad_() if x.is_floating_point() else x for x in tensors)
 
     def _through(self, stage, microbatch, version, inputs) -> list[tuple]:
         """Through one stage: a tuple of tensors for every edge that leads on, or the loss alone."""
+        self.draws.row = (self.first + microbatch) * len(self.inputs[microbatch])
         y = self.weights.call(stage, version)(*(x for one in inputs for x in one))
         if stage == self.last:
             loss = scaled(self.loss(y, self.targets[microbatch]), self.tokens)
@@ -138,35 +151,9 @@ def _gradient(x):
     return torch.zeros_like(x) if x.grad is None else x.grad
 
 
-class Latest:
-    """The weights of a synchronous schedule: the modules' own, in one version; their gradients add up in `.grad`.
-
-    stages  {stage: module}, those of this rank
-    sums    the weights summed in each stage's REDUCE_GRAD, with the ranks that hold them: {stage: [(weight, ranks)]}
-    """
-
-    def __init__(self, stages: dict, sums: dict):
-        self.stages, self.sums = stages, sums
-
-    def begin(self):
-        """Start a step: no gradient."""
-        for stage in self.stages.values():
-            stage.zero_grad()
-
-    def call(self, stage, version):
-        """The module of a stage, ready to be called."""
-        return self.stages[stage]
-
-    def collect(self, stage, microbatch, version):
-        """Autograd has added the gradients already."""
-
-    def reduce(self, comm, action):
-        """Sum the gradients of one stage over all ranks that hold its weights."""
-        reduce_gradients(comm, self.sums.get(action.stage, ()))
-
-
 class EmulatedWork:
-    """Waiting in place of computing: real processes, real messages, durations as stated (in seconds per stage).
+    """Waiting in place of computing: real processes, real messages and meetings, durations as stated (in seconds per
+    stage).
 
     elements  of a message;  latency  seconds that each message takes at least, beside what it takes anyway
     jitter    durations vary by this share (standard deviation), the same for one action in every order and run
@@ -177,6 +164,7 @@ class EmulatedWork:
     def __init__(self, costs, elements: int = 256, latency: float = 0.0, jitter: float = 0.0):
         self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
         self.live = self.peak_live = 0
+        self.free = 0.0  # when the last collective will have been over
 
     def bind(self, action, part):
         """A call that waits as long as the action takes; a fused pair waits at its end."""
@@ -199,11 +187,24 @@ class EmulatedWork:
             time.sleep(left)
 
     def reduce(self, comm, action):
-        """A real all-reduce of one message's size."""
-        comm.all_reduce(torch.zeros(self.elements), "dp")
+        """A real all-reduce of one message's size, which takes as long as stated at least."""
+        return self._beside(comm.iall_reduce(torch.zeros(self.elements), "dp"), action)
+
+    def unshard(self, comm, action):
+        """A real all-gather of one message's size, which takes as long as stated at least."""
+        return self._beside(comm.iall_gather(torch.zeros(self.elements), "dp"), action)
+
+    def reshard(self, action):
+        """Nothing was gathered."""
+
+    def _beside(self, message, action):
+        """A rank's collectives take their turns, beside what it computes."""
+        self.free = max(self.free, time.perf_counter()) + self.costs.of(action.kind, action.stage)
+        return _Lasting(message, self.free)
 
     def _wait(self, seconds, kind, _):
-        self.live += {"F": 1, "R": 1, "B": -1, "W": -1}.get(kind, 0)
+        takes, makes = (side.split() for side in LAW[kind].split("|"))
+        self.live += ("input" in makes) - ("input" in takes)
         self.peak_live = max(self.peak_live, self.live)
         if seconds:
             time.sleep(seconds)
@@ -215,3 +216,17 @@ class EmulatedWork:
             return 1.0
         draw = np.random.default_rng([part.stage, part.microbatch + 1, ord(part.kind[0])]).normal()
         return max(0.0, 1 + self.jitter * float(draw))
+
+
+class _Lasting:
+    """A message that is over when it has travelled, and not before a stated time."""
+
+    def __init__(self, message, until: float):
+        self.message, self.until = message, until
+
+    def wait(self):
+        self.message.wait()
+        time.sleep(max(0.0, self.until - time.perf_counter()))
+
+    def when_over(self, note):
+        self.message.when_over(lambda at: note(max(at, round(self.until * 1e9))))

@@ -1,9 +1,10 @@
-"""Traffic: which messages a schedule sends over which link, and what they weigh."""
+"""Traffic: which messages a schedule sends over which link, what they weigh, and what tensor parallelism adds."""
 
 from collections import Counter
 
 import numpy as np
 
+from hybridlab.core.catalog import Shape
 from hybridlab.core.flow import Flow
 from hybridlab.core.lanes import lanes, messages
 from hybridlab.core.schedule import Schedule
@@ -28,3 +29,34 @@ def traffic(schedule: Schedule, bytes: float = 1) -> dict[tuple[int, int], tuple
         count[link] += 1
         weight[link] += size
     return {link: (count[link], weight[link]) for link in sorted(count)}
+
+
+def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, crossings: int = 0) -> dict:
+    """{(what, when): elements of all collectives along tp} of one microbatch, per rank, over all stages of the model.
+
+    when is "forward", "backward", or "again": gathered a second time, for the backward. An element counts once in an
+    operation, as in the ledger: the full tensor of a sum, a gather or a reduce-scatter; uneven parts are filled up.
+
+    sequences  b, in the microbatch;  ways  the length of tp;  sequence  with sequence parallelism
+    crossings  the tensors that leave a stage in parts (`tensor_parallel.narrowed`); with sequence parallelism they
+               cost nothing
+
+    Source: Korthikanti et al. 2022, arXiv:2205.05198, 4.2: four sums of b·s·h in a block, or four gathers and four
+    reduce-scatters; the rest is counted here.
+
+    >>> terms = tensor(Shape(layers=3, width=8, context=4), sequences=1, ways=2)
+    >>> terms["blocks", "forward"] + terms["blocks", "backward"] == 3 * 4 * (1 * 4 * 8)
+    True
+    """
+    tokens, pairs = sequences * shape.context, shape.layers * (2 if shape.heads else 1)
+    cut = sequences * ways * -(-shape.context // ways) * shape.width  # b·s·h, filled up
+    loss = {("loss", "forward"): 3 * tokens}  # the largest score; Σ exp and the target's score
+    if sequence:
+        each = {"forward": 2 * cut, "backward": 2 * cut, "again": cut}
+        blocks = {("blocks", when): pairs * elements for when, elements in each.items()}
+        head = {("head", when): cut for when in each}
+        return blocks | {("embedding", "forward"): cut, ("embedding", "backward"): cut} | head | loss
+    stream = tokens * shape.width
+    blocks = {("blocks", when): pairs * stream for when in ("forward", "backward")}
+    between = {("boundaries", when): crossings * cut for when in ("forward", "backward")} if crossings else {}
+    return blocks | {("embedding", "forward"): stream, ("head", "backward"): stream} | loss | between

@@ -3,7 +3,8 @@
 import numpy as np
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.core.schedule import Schedule, actions
+from hybridlab.core.schedule import Schedule
+from hybridlab.schedules.sums import with_sums
 
 
 def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
@@ -29,14 +30,13 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
         shift = np.array([0, 0, d * m, d * replicas, 0, 0])
         for r in range(pipeline):
             rows = schedule.rows[schedule.starts[r] : schedule.starts[r + 1]]
-            stages = sorted(home for home, rank in schedule.place.items() if rank == r)  # all ranks sum in one order
-            reduce = [actions("REDUCE_GRAD", stage, replica=d * replicas + replica) for stage, replica in stages]
+            stages = [home for home, rank in schedule.place.items() if rank == r]
             rank = mesh.rank(**{axis: {"dp": d, "pp": r}[axis] for axis in mesh.axes})
             pairs = np.array(schedule.fused, dtype=np.int64) - schedule.starts[r]
             fused[rank] = pairs[(pairs >= 0) & (pairs < len(rows))]
-            programs[rank] = np.concatenate([rows + shift * (rows >= 0), *(reduce if copies > 1 else [])])
+            programs[rank] = rows + shift * (rows >= 0)
             place |= {(stage, d * replicas + replica): rank for stage, replica in stages}
     replica_of = tuple(d * replicas + replica for d in range(copies) for replica in schedule.replica_of)
     starts = np.cumsum([0] + [len(program) for program in programs])
     joined = tuple(np.concatenate([pairs + start for pairs, start in zip(fused, starts)]).tolist())
-    return schedule.with_programs(programs, place=place, replica_of=replica_of, dp=copies, fused=joined)
+    return with_sums(schedule.with_programs(programs, place=place, replica_of=replica_of, dp=copies, fused=joined))

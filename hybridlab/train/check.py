@@ -3,6 +3,10 @@
 Gradients and norm are compared before the optimizer runs: Adam hides a constant factor. A *gap* is the largest
 difference of a tensor, divided by the largest entry among all tensors of its kind, so that a gradient that is truly
 zero does not count its rounding noise as an error.
+
+After steps of Adam weights are compared with a bound of their own: it divides a gradient by that gradient's size, and
+so blows up rounding noise where the true gradient is small. One step moves an element by rate·m/√v, and noise δ in the
+gradient changes that by at most about rate·4δ/√v, and never by more than 2·rate. See `alone.adam_bound`.
 """
 
 from dataclasses import dataclass, field
@@ -10,17 +14,21 @@ from dataclasses import dataclass, field
 import torch
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.modes.data_parallel import holders
-from hybridlab.train import loop
-from hybridlab.train.model import GPT
-from hybridlab.train.replay import replay
-from hybridlab.train.stages import Links, names_of, stages_of
+from hybridlab.train import formulas, loop
+from hybridlab.train.alone import alone_on_rank, noise
+from hybridlab.train.replay import replayed_on_rank
 from hybridlab.train.task import task
-from hybridlab.train.text import Text
 from hybridlab.world.launch import ranks
 
-NUMBER = 8  # bytes that say which microbatch comes, where no order is written
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
+SENDERS = {  # the files of the modes whose bytes are counted, and the operations
+    "sent": (("pipeline.py", "message_driven.py"), ("isend",)),
+    "summed": (("data_parallel.py", "zero.py"), ("all_reduce", "reduce_scatter", "all_gather")),
+    "split": (
+        ("tensor_parallel.py", "sequence_parallel.py", "vocabulary_parallel.py"),
+        ("all_reduce", "reduce_scatter", "all_gather"),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,8 @@ class Report:
     """How far a layout is from one device.
 
     gaps    {"loss", "norm", "gradient <name>", "weight <name>": relative gap};  largest_gap  the worst of them
+    adam    {"weight <name>": difference over its bound}, in place of gaps, where Adam made the weights
+    excepted  parameters whose gradient is rounding noise alone: Adam moves them at random
     bytes   {"what": (counted in the ledgers, by the formula)};  ok  all gaps within tolerance and all bytes equal
     reference  what it was compared with, in words
     """
@@ -38,6 +48,8 @@ class Report:
     tolerance: float
     losses: tuple[float, ...] = field(repr=False, default=())
     reference: str = "one device"
+    adam: dict[str, float] = field(default_factory=dict)
+    excepted: tuple[str, ...] = ()
 
     @property
     def largest_gap(self) -> float:
@@ -47,8 +59,10 @@ class Report:
     @property
     def ok(self) -> bool:
         """Equal within tolerance, and every byte accounted for."""
-        return self.largest_gap <= self.tolerance and all(
-            counted == formula for counted, formula in self.bytes.values()
+        return (
+            self.largest_gap <= self.tolerance
+            and all(share <= 1 for share in self.adam.values())
+            and all(counted == formula for counted, formula in self.bytes.values())
         )
 
     def __str__(self):
@@ -57,6 +71,11 @@ class Report:
             f"{self.layout}: {'equal to' if self.ok else 'NOT equal to'} {self.reference}",
             f"  largest gap {self.largest_gap:.2g} ({worst}), allowed {self.tolerance:g}; {len(self.gaps)} compared",
         ]
+        if self.adam:
+            worst = max(self.adam, key=self.adam.get)
+            lines.append(f"  Adam: at most {self.adam[worst]:.2g} of the bound ({worst}); {len(self.adam)} compared")
+        if self.excepted:
+            lines.append(f"  no gradient but rounding noise: {', '.join(self.excepted)}")
         for what, (counted, formula) in self.bytes.items():
             lines.append(f"  {what}: {counted:,} bytes counted, {formula:,} by the formula")
         return "\n".join(lines)
@@ -72,10 +91,10 @@ def check(
     sabotage=None,
     **more,
 ) -> Report:
-    """Train three steps of SGD over a mesh and on one process, and compare everything.
+    """Train three steps over a mesh and on one process, and compare everything.
 
     sabotage  a function called on every rank before the first step, to prove that the check can fail
-    more      as in `train.loop.Task`
+    more      as in `train.task.task`
     raises    ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
     mesh = mesh or Mesh(pp=4)
@@ -83,14 +102,18 @@ def check(
     with ranks(mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
     with ranks(1) as pool:
-        (alone,) = pool.run(_alone if job.flushes else _replayed, job)
-    gaps = {"loss": _gap([parts[0]["losses"]], [alone["losses"]])}
+        (alone,) = pool.run(alone_on_rank if job.flushes else replayed_on_rank, job)
+    gaps, adam, excepted = {"loss": _gap(parts[0]["losses"], alone["losses"])}, {}, ()
     if job.flushes:  # else there is no one gradient: every update has its own
-        gaps |= {"norm": _gap([parts[0]["norm"]], [alone["norm"]])} | _gaps("gradient", parts, alone)
-    gaps |= _gaps("weight", parts, alone)
+        gaps |= {"norm": _gap(parts[0]["norm"], alone["norm"])} | _gaps("gradient", parts, alone, job)
+    if job.optimizer == "adamw" and job.flushes:
+        adam, excepted = _adam_shares(parts, alone, job)
+    else:
+        gaps |= _gaps("weight", parts, alone, job)
     losses = tuple(parts[0]["losses"].tolist())
     reference = "one device" if job.flushes else "a replay of its weight versions on one device"
-    return Report(_describe(job, mesh), gaps, _bytes(job, parts), TOLERANCE[dtype], losses, reference)
+    tolerance = max(TOLERANCE[one] for one in (dtype, job.sum_dtype, job.master_dtype))
+    return Report(_describe(job), gaps, _bytes(job, parts), tolerance, losses, reference, adam, excepted)
 
 
 def _on_rank(comm, job, sabotage):
@@ -100,85 +123,77 @@ def _on_rank(comm, job, sabotage):
     losses = trainer.gradients(0)[0]
     home = {}
     if job.flushes:
-        home = {"gradient": {name: weight.grad.clone() for name, weight in trainer.parameters.items()}}
-        home["norm"] = trainer.gradient_norm()
+        home = {"gradient": {name: weight.grad.cpu().clone() for name, weight in trainer.parameters.items()}}
+        home["norm"] = torch.tensor(trainer.gradient_norm())
         trainer.update()
     for step in range(1, job.steps):
         losses += trainer.step(step)[0]
     return home | {
         "losses": torch.tensor(losses, dtype=torch.float64),
-        "weight": {name: weight.detach() for name, weight in trainer.parameters.items()},
-        "sent": _bytes_from(comm, "message_driven.py" if job.driven else "pipeline.py"),
-        "reduced": _bytes_from(comm, "data_parallel.py"),
+        "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
+        "bytes": {what: _bytes_from(comm, *senders) for what, senders in SENDERS.items()},
     }
 
 
-def _bytes_from(comm, file):
-    """What one mode's file sent or reduced; a message counts where it leaves."""
-    ops = ("isend", "all_reduce")
-    return sum(row["bytes"] for row in comm.ledger.rows() if row["source"].startswith(file) and row["op"] in ops)
-
-
-def _alone(comm, job):
-    text, model = Text.of(job.data), GPT(job.shape, job.seed, getattr(torch, job.dtype))
-    optimizer = loop.OPTIMIZERS[job.optimizer](model.parameters(), lr=job.rate)
-    losses, home = [], {}
-    for step in range(job.steps):
-        losses.append(loop.alone_gradients(model, text, job, step))
-        if not home:
-            home = {"gradient": {name: weight.grad.clone() for name, weight in model.named_parameters()}}
-            home["norm"] = loop.alone_norm(model)
-        loop.alone_update(model, optimizer, job)
-    return home | _result(losses, model.named_parameters())
-
-
-def _replayed(comm, job):
-    losses, weights = replay(job)
-    return _result(losses, weights.items())
-
-
-def _result(losses, weights):
-    return {
-        "losses": torch.tensor(losses, dtype=torch.float64),
-        "weight": {name: weight.detach() for name, weight in weights},
-    }
+def _bytes_from(comm, files, ops):
+    """What the files of a mode sent; a message counts where it leaves."""
+    rows = [row for row in comm.ledger.rows() if row["source"].split(":")[0] in files and row["op"] in ops]
+    return sum(row["bytes"] for row in rows)
 
 
 def _gap(mine, reference, scale=None):
-    a, b = (torch.stack([torch.as_tensor(x, dtype=torch.float64) for x in side]) for side in (mine, reference))
-    return float((a - b).abs().max() / (scale or b.abs().max()))
+    a, b = mine.double(), reference.double()
+    return float((a - b).abs().max() / (scale or b.abs().max())) if b.numel() else 0.0
 
 
-def _gaps(kind, parts, alone):
+def _held(kind, name, parts, reference, job):
+    """(what a rank has of a parameter, the same elements of the reference), for every rank that has some."""
+    for rank, part in enumerate(parts):
+        if name in part[kind]:
+            whole = job.layout[name].owners == 1
+            box = reference[job.layout.box(name, rank)]
+            yield part[kind][name], box if whole else box.flatten()[job.layout.share(name, rank)]
+
+
+def _gaps(kind, parts, alone, job):
     """One gap per parameter: the worst over all ranks that hold it, infinite where nobody does."""
     scale = max(float(tensor.abs().max()) for tensor in alone[kind].values())
     gaps = {}
     for name, reference in alone[kind].items():
-        held = [part[kind][name] for part in parts if name in part[kind]]
-        gaps[f"{kind} {name}"] = max((_gap([one], [reference], scale) for one in held), default=float("inf"))
+        held = [_gap(mine, its, scale) for mine, its in _held(kind, name, parts, reference, job)]
+        gaps[f"{kind} {name}"] = max(held, key=lambda gap: (gap != gap, gap), default=float("inf"))
     return gaps
 
 
-def _bytes(job, parts):
-    """What the ledgers counted against what formulas say, over all steps and ranks."""
-    width, boundary = getattr(torch, job.dtype).itemsize, job.sequences * job.shape.context * job.shape.width
-    schedule, links = job.schedule, Links.of(job.bounds, job.shape.skipping)
-    there = [
-        len(layers)
-        for (a, b), layers in links.crossing.items()
-        for replica in schedule.replica_of
-        if schedule.place[a, replica] != schedule.place[b, replica]
-    ]
-    crossings = 2 * job.accumulate * sum(there)  # an activation and a gradient for every tensor that crosses a cut
-    sent = job.steps * crossings * (boundary * width + (NUMBER if job.driven else 0))
-    table = {"messages 2·M·(p-1)·b·s·h": (sum(part["sent"] for part in parts), sent)}
-    model = GPT(job.shape)
-    holds = holders(schedule, names_of(model, stages_of(model, job.bounds)))
-    copies = sum(len(holds[name]) * weight.numel() for name, weight in model.named_parameters() if len(holds[name]) > 1)
-    if copies and job.flushes:
-        table["all-reduces d·Ψ"] = (sum(part["reduced"] for part in parts), job.steps * copies * width)
+def _adam_shares(parts, alone, job):
+    """({"weight <name>": the worst difference over its bound}, the parameters whose gradients are noise alone)."""
+    shares, excepted = {}, []
+    least = noise(alone["gradient"])
+    for name, reference in alone["weight"].items():
+        if float(alone["gradient"][name].abs().max()) <= least:
+            excepted.append(name)
+            continue
+        pairs = zip(
+            _held("weight", name, parts, reference, job), _held("weight", name, parts, alone["bound"][name], job)
+        )
+        found = [float(((mine - its).abs() / bound).max()) for (mine, its), (_, bound) in pairs if its.numel()]
+        shares[f"weight {name}"] = max(found, default=float("inf"))
+    return shares, tuple(excepted)
+
+
+def _bytes(job, parts) -> dict:
+    """{"what, by its formula": (counted in the ledgers of all ranks and steps, by the formula)}."""
+    counted = {what: sum(part["bytes"][what] for part in parts) for what in SENDERS}
+    table = {"messages 2·M·(p-1)·b·s·h": (counted["sent"], job.steps * formulas.sent(job))}
+    if job.flushes and (summed := formulas.summed(job)):
+        table["sums and gathers of shares" if job.zero else "all-reduces d·Ψ"] = counted["summed"], job.steps * summed
+    if job.mesh["tp"] > 1:
+        table["inside stages, along tp"] = counted["split"], job.steps * formulas.split(job)
     return table
 
 
-def _describe(job, mesh):
-    return f"{job.schedule.name} on {' × '.join(f'{axis}={n}' for axis, n in mesh.axes.items())}, {job.dtype}"
+def _describe(job):
+    axes = " × ".join(f"{axis}={n}" for axis, n in job.mesh.axes.items())
+    more = [f"zero={job.zero}" + (f" among {job.owners}" if job.owners < job.mesh["dp"] else "")] if job.zero else []
+    more += [word for word in ("sequence", "scatter", "driven") if getattr(job, word)]
+    return ", ".join([f"{job.schedule.name} on {axes}", *more, job.dtype])

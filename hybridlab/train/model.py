@@ -1,18 +1,82 @@
 """The reference model: a small GPT over bytes. It does not know that it may be run in parallel.
 
 Its seams, on which the modes rely: the layers stand in sequence (`layers()`: embed, blocks, head) and skips beside it
-(`skips`); q, k and v are separate; attention is a module of its own, and takes the number of heads from the width of
-what it is given; the loss is outside.
+(`skips`); q, k and v are separate; attention is a module of its own, and takes the numbers of heads from the widths of
+what it is given; what is drawn at random depends on nothing but its place in the training (`draws`); the loss is
+outside.
 
 Shape suffixes
-    B batch · T positions · D width · N heads · H width of a head (N·H = D) · F hidden width (4·D) · V vocabulary
+    B batch · T positions · D width · N heads · K heads of keys and values · H width of a head (N·H = D)
+    F hidden width (4·D) · V vocabulary
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from hybridlab.core.catalog import Shape
+
+STRIDE = 0x9E3779B97F4A7C15 - 2**64  # as int64, of which torch keeps the lowest 64 bits: 2⁶⁴ over the golden ratio
+ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
+
+
+def drawn(key, number):
+    """The `number`-th draw of the stream that begins at `key`: any 64 bits (as int64), and a key for further streams.
+
+    Counted, not produced one after the other, so that any rank finds the draws of any place. key and number are tensors
+    of int64 that broadcast. Source: Steele, Lea and Flood 2014 (OOPSLA), SplitMix64.
+
+    >>> hex(int(drawn(torch.tensor(0), torch.tensor(0))) % 2**64)
+    '0xe220a8397b1dcdaf'
+    """
+    z = key + STRIDE * (number + 1)
+    for shift, factor in ROUNDS:
+        z = (z ^ (z >> shift & (1 << 64 - shift) - 1)) * factor  # >> copies the sign; it is masked away
+    return z
+
+
+@dataclass
+class Draws:
+    """Where in the training a model stands: all that its random draws depend on, beside a place in a tensor.
+
+    step  of the optimizer;  row  the number, in the global batch, of the first sequence that comes next
+    on    whether anything is drawn: evaluation draws nothing
+    """
+
+    seed: int = 0
+    step: int = 0
+    row: int = 0
+    on: bool = True
+
+
+class Dropout(nn.Module):
+    """Sets a share of elements to zero and scales the others so that their mean stays; which ones, their places say.
+
+    An element's place is: seed, step, number of this site in the model, row in the global batch, position, feature. So
+    its fate is the same on one device and on any rank of any layout, and when the forward is done a second time.
+
+    first  the position at which what comes in begins: not 0 where the sequence is cut
+    """
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate, self.site, self.first, self.draws = rate, 0, 0, Draws()
+
+    def forward(self, x_BTD):
+        if not self.rate or not self.draws.on:
+            return x_BTD
+        return x_BTD * self.kept(x_BTD.shape, x_BTD.device) / (1 - self.rate)
+
+    def kept(self, shape, device=None):
+        """Which elements of a tensor of this shape (B, T, D) are kept."""
+        B, T, D = (torch.arange(length, device=device) for length in shape)
+        key = torch.tensor(0)
+        for number in torch.tensor((self.draws.seed, self.draws.step, self.site)):
+            key = drawn(key, number)
+        key_BT1 = drawn(drawn(key, self.draws.row + B[:, None, None]), self.first + T[:, None])
+        return drawn(key_BT1, D) >= round(self.rate * 2**64) - 2**63
 
 
 class Embed(nn.Module):
@@ -22,24 +86,26 @@ class Embed(nn.Module):
         super().__init__()
         self.token = nn.Embedding(shape.vocabulary, shape.width)
         self.position = nn.Embedding(shape.context, shape.width)
+        self.dropout = Dropout(shape.dropout)
 
     def forward(self, tokens_BT):
         positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        return self.token(tokens_BT) + self.position(positions_T)
+        return self.dropout(self.token(tokens_BT) + self.position(positions_T))
 
 
 class Attention(nn.Module):
-    """Causal self-attention by heads of a fixed width."""
+    """Causal self-attention by heads of a fixed width; neighbouring heads of queries share one of keys and values."""
 
-    def __init__(self, width: int, heads: int):
+    def __init__(self, shape: Shape):
         super().__init__()
-        self.head_width = width // heads
-        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
-        self.out = nn.Linear(width, width)
+        self.head_width = shape.head_width
+        queries, keys = shape.width, shape.key_heads * shape.head_width
+        self.q, self.k, self.v = (nn.Linear(shape.width, width) for width in (queries, keys, keys))
+        self.out = nn.Linear(queries, shape.width)
 
     def forward(self, x_BTD):
-        q_BNTH, k_BNTH, v_BNTH = (self._by_head(project(x_BTD)) for project in (self.q, self.k, self.v))
-        y_BNTH = functional.scaled_dot_product_attention(q_BNTH, k_BNTH, v_BNTH, is_causal=True)
+        q_BNTH, k_BKTH, v_BKTH = (self._by_head(project(x_BTD)) for project in (self.q, self.k, self.v))
+        y_BNTH = functional.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, is_causal=True, enable_gqa=True)
         return self.out(y_BNTH.transpose(1, 2).flatten(2))
 
     def _by_head(self, x_BTD):
@@ -63,14 +129,16 @@ class Block(nn.Module):
     def __init__(self, shape: Shape):
         super().__init__()
         if shape.heads:
-            self.attention_norm, self.attention = nn.LayerNorm(shape.width), Attention(shape.width, shape.heads)
+            self.attention_norm, self.attention = nn.LayerNorm(shape.width), Attention(shape)
+            self.attention_dropout = Dropout(shape.dropout)
         self.mlp_norm, self.mlp = nn.LayerNorm(shape.width), Mlp(shape.width)
+        self.mlp_dropout = Dropout(shape.dropout)
         self.attends = shape.heads > 0
 
     def forward(self, x_BTD):
         if self.attends:
-            x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD))
-        return x_BTD + self.mlp(self.mlp_norm(x_BTD))
+            x_BTD = x_BTD + self.attention_dropout(self.attention(self.attention_norm(x_BTD)))
+        return x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)))
 
 
 class Head(nn.Module):
@@ -91,6 +159,7 @@ class GPT(nn.Module):
     Built twice from one seed it is the same, on any rank: every mode starts from the full model and slices it.
 
     skips  {layer: the earlier layer whose output is added to what enters it}, layers numbered as in `layers()`
+    draws  where in the training it stands: whoever trains it says so before every forward
 
     >>> GPT(Shape(layers=1, width=8, heads=2, context=4))(torch.zeros(3, 4, dtype=torch.long)).shape
     torch.Size([3, 4, 256])
@@ -103,7 +172,9 @@ class GPT(nn.Module):
         self.head = Head(shape)
         if shape.tied:
             self.head.scores.weight = self.embed.token.weight
-        self.skips = shape.skipping
+        self.skips, self.draws = shape.skipping, Draws(seed)
+        for site, dropout in enumerate(self.dropouts):
+            dropout.site, dropout.draws = site, self.draws
         self.to(dtype)
         self._initialise(torch.Generator().manual_seed(seed))
 
@@ -118,6 +189,11 @@ class GPT(nn.Module):
     def layers(self) -> list[nn.Module]:
         """What is done in sequence."""
         return [self.embed, *self.blocks, self.head]
+
+    @property
+    def dropouts(self) -> list[Dropout]:
+        """Every site where elements may be dropped, in model order: behind the embedding, and on every branch."""
+        return [module for module in self.modules() if isinstance(module, Dropout)]
 
     def forward(self, tokens_BT):
         return in_sequence(dict(enumerate(self.layers())), self.skips, {-1: tokens_BT})[len(self.blocks) + 1]

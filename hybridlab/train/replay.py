@@ -7,7 +7,6 @@ the version that the schedule states for it; after each window every weight make
 import torch
 from torch.func import functional_call
 
-from hybridlab.train import loop
 from hybridlab.train.model import GPT, token_loss
 from hybridlab.train.stages import names_of, stages_of
 from hybridlab.train.task import Task
@@ -18,12 +17,12 @@ def replay(task: Task) -> tuple[list[float], dict]:
     """(the losses, one for each update; the weights at the end, by name)."""
     text, model = Text.of(task.data), GPT(task.shape, task.seed, getattr(torch, task.dtype))
     weights = dict(model.named_parameters())
-    optimizer = loop.OPTIMIZERS[task.optimizer](weights.values(), lr=task.rate)
+    optimizer = task.optimizer_of(weights)
     stage_of = {name: s for s, names in enumerate(names_of(model, stages_of(model, task.bounds))) for name in names}
     version, window, losses = _versions(task.schedule), task.schedule.window, []
     for step in range(task.steps):
         versions = [_copy(weights)]
-        for m, (tokens_BT, targets_BT) in enumerate(zip(*loop.microbatches(text, task, step))):
+        for m, (tokens_BT, targets_BT) in enumerate(zip(*task.batch(text, step))):
             used = {name: versions[version[stage_of[name], m]][name] for name in weights}
             loss = token_loss(functional_call(model, used, (tokens_BT,)), targets_BT) / task.tokens
             losses += [0.0] * (m % window == 0)
@@ -35,6 +34,13 @@ def replay(task: Task) -> tuple[list[float], dict]:
                 optimizer.zero_grad()
                 versions.append(_copy(weights))
     return losses, weights
+
+
+def replayed_on_rank(comm, task: Task) -> dict:
+    """The replay, in the words of `alone.alone_on_rank`."""
+    losses, weights = replay(task)
+    weights = {name: weight.detach() for name, weight in weights.items()}
+    return {"losses": torch.tensor(losses, dtype=torch.float64), "weight": weights}
 
 
 def _versions(schedule) -> dict[tuple[int, int], int]:

@@ -17,6 +17,7 @@ from hybridlab.predict.costs import Costs
 from hybridlab.schedules.lower import lower, posted_ahead
 from hybridlab.schedules.validate import validate
 from hybridlab.train import loop
+from hybridlab.train.resume import Saving, stopping_gently
 from hybridlab.train.task import task
 from hybridlab.world.launch import ranks
 
@@ -44,7 +45,8 @@ def run(
 
     work   "emulated": waiting in place of computing, `costs` in seconds, every message taking at least `latency`
            seconds, durations varying by the share `jitter`; "model": a GPT of shape `model`, trained
-    mesh   dp × pp; by default one pipeline of all the schedule's ranks
+    mesh   dp × pp; by default one pipeline of all the schedule's ranks; for work="model" dp × pp × tp, where the
+           timeline is that of the first rank of each stage
     ahead  receives posted before their turn;  steps  measured, after one that is not
     driven no written order: every rank does what has arrived; the timeline is that of the median step, in the order
            in which it happened
@@ -85,18 +87,19 @@ def _run_emulated(comm, schedule, work, driven, steps, live):
     return home | {"ledger": comm.ledger.rows(), "peak_live": work.peak_live}
 
 
-def _run_model(comm, job, live=False):
+def _run_model(comm, job, live=False, saving=None):
     latency = link_latency(comm, elements=job.sequences * job.shape.context * job.shape.width)
-    return loop.train_on_rank(comm, job, live) | {"latency": latency}
+    return loop.train_on_rank(comm, job, live, saving) | {"latency": latency}
 
 
 def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0):
     """What all ranks brought home as one timeline, without the first `skip` steps."""
+    ledger = tuple({"rank": rank, **row} for rank, home in enumerate(homes) for row in home["ledger"])
+    homes = [homes[rank] for rank in mesh.line(0)]
     latency = max(at_least, homes[0]["latency"])
     origin = provenance() | {"work": work, "mesh": dict(mesh.axes), "latency": latency}
     origin["rendezvous"] = not at_least  # a stated latency runs from when a value was made, whoever waits for it
     origin["peak_live"] = [home["peak_live"] for home in homes]  # counted by the ranks
-    ledger = tuple({"rank": rank, **row} for rank, home in enumerate(homes) for row in home["ledger"])
     times, losses = [home["times"][skip:] for home in homes], homes[0]["losses"]
     more = {"loss": tuple(losses[skip * len(losses) // len(homes[0]["times"]) :]), "ledger": ledger}
     done = [home["programs"][skip:] for home in homes]
@@ -123,16 +126,25 @@ def provenance() -> dict:
 
 
 def train(
-    mesh: Mesh, schedule: str = "1f1b", microbatches: int = 4, batch: int | None = None, on_event=None, **more
+    mesh: Mesh,
+    schedule: str = "1f1b",
+    microbatches: int = 4,
+    batch: int | None = None,
+    on_event=None,
+    saving: Saving | None = None,
+    **more,
 ) -> dict:
-    """Train a GPT on real text over a mesh of dp × pp; one rank trains alone, in the plainest loop.
+    """Train a GPT on real text over a mesh of dp × pp × tp.
 
-    returns {"losses": one per step, "timeline": measured, or None for one rank}; more as in `train.loop.Task`
+    saving  checkpoints: the first Ctrl-C then ends the run after the step under way, and saves it
+
+    returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
+             gradients and optimizer state on each rank, "end": the first step not done}; more as in `train.task.task`
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
     job = task(mesh, schedule, microbatches, batch, **more)
-    with ranks(mesh) as pool:
-        if mesh.size == 1:
-            return {"losses": pool.run(loop.train_alone, job, on_event=on_event)[0], "timeline": None}
-        homes = pool.run(_run_model, job, on_event=on_event)
-    return {"losses": homes[0]["losses"], "timeline": _timeline(job.schedule, homes, mesh, "model")}
+    with ranks(mesh) as pool, stopping_gently(saving):
+        homes = pool.run(_run_model, job, False, saving, on_event=on_event)
+    timeline = _timeline(job.schedule, homes, mesh, "model") if homes[0]["times"] else None
+    memory = [sum(home["memory"].values()) for home in homes]
+    return {"losses": homes[0]["losses"], "timeline": timeline, "memory": memory, "end": homes[0]["end"]}

@@ -6,6 +6,7 @@ its address to a socket. So such a tensor goes by way of a twin in pinned host m
 """
 
 import threading
+import time
 from concurrent.futures import Future
 
 import torch
@@ -41,12 +42,20 @@ class Message:
         """Whether `wait` would return at once; asking takes no time."""
         if not self._work or self._work.is_completed():
             return True
-        if self._polls:
-            return False
+        return False if self._polls else self._watch().done()
+
+    def when_over(self, note):
+        """Call note(time in ns) when it is over, from a thread that waits for it; at once where nothing travels."""
+        if not self._work:
+            note(time.perf_counter_ns())
+        elif not self._polls:
+            self._watch().add_done_callback(lambda _: note(time.perf_counter_ns()))
+
+    def _watch(self) -> Future:
         if not self._watched:
             self._watched = Future()
             threading.Thread(target=_settle, args=(self._watched, self._work.wait), daemon=True).start()
-        return self._watched.done()
+        return self._watched
 
 
 def _settle(future: Future, wait):

@@ -1,0 +1,198 @@
+"""The flags that several commands share, in groups; and what is meant by what was typed.
+
+`add_…` gives a command a group of flags; `read_…` makes of their values what the package works with.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from hybridlab.core.mesh import Mesh
+
+MODEL_SIZES = ("layers", "width", "heads", "kv_heads", "context", "vocabulary")
+SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says in one sentence what is wrong, without the list of all flags."""
+
+    def error(self, message):
+        sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
+        sys.exit(2)
+
+
+# --- a layout: the mesh, and the schedule on it -----------------------------------------------------------------
+
+
+def add_layout(one, microbatches=4):
+    one.add_argument("--schedule", default=SCHEDULE["schedule"], help=f"its name (default {SCHEDULE['schedule']})")
+    one.add_argument("--dp", type=int, default=SCHEDULE["dp"], help="data-parallel copies (default 1)")
+    one.add_argument("--pp", type=int, help="pipeline ranks")
+    one.add_argument("--tp", type=int, default=1, help="ranks that hold one stage between them (default 1)")
+    one.add_argument("--microbatches", type=int, default=microbatches, help="microbatches of one pipeline")
+    one.add_argument("--chunks", type=int, help="stages on each rank, where the schedule leaves the choice")
+
+
+def read_mesh(chosen) -> Mesh:
+    pipeline = _pipeline_ranks(chosen, default=1 if chosen.dp > 1 or chosen.tp > 1 else 4)
+    return Mesh(dp=chosen.dp, pp=pipeline, **({"tp": chosen.tp} if chosen.tp > 1 else {}))
+
+
+def _pipeline_ranks(chosen, default=4):
+    ranks = getattr(chosen, "ranks", None)
+    if ranks is not None and chosen.pp is not None and ranks != chosen.pp:
+        raise ValueError(f"--ranks {ranks} and --pp {chosen.pp} both name the pipeline's ranks: give one of them")
+    return next((n for n in (ranks, chosen.pp) if n is not None), default)
+
+
+# --- a schedule ------------------------------------------------------------------------------------------------
+
+
+def add_schedule(one):
+    add_layout(one, microbatches=SCHEDULE["microbatches"])
+    one.add_argument("--ranks", type=int, help="pipeline ranks (default 4)")
+
+
+def read_schedule(chosen):
+    from hybridlab.schedules.registry import schedule as make
+
+    more = {"chunks": chosen.chunks} if chosen.chunks else {}
+    return make(chosen.schedule, ranks=_pipeline_ranks(chosen), microbatches=chosen.microbatches, dp=chosen.dp, **more)
+
+
+def add_schedule_or_file(one):
+    add_schedule(one)
+    one.set_defaults(**dict.fromkeys(SCHEDULE))  # beside --from, only what was typed counts as given
+    one.add_argument("--from", dest="file", metavar="FILE", help="a schedule of your own, text or JSON; - reads stdin")
+
+
+def read_schedule_or_file(chosen):
+    given = [f"--{name}" for name in ("ranks", "pp", *SCHEDULE) if getattr(chosen, name) is not None]
+    if chosen.file is None:
+        vars(chosen).update({name: value for name, value in SCHEDULE.items() if f"--{name}" not in given})
+        return read_schedule(chosen)
+    if given:
+        raise ValueError(f"--from gives the whole schedule: leave {given[0]} out")
+    from hybridlab.core.schedule import Schedule
+    from hybridlab.schedules.validate import validate
+
+    return validate(Schedule.load(sys.stdin.buffer if chosen.file == "-" else chosen.file))
+
+
+# --- costs, and training ----------------------------------------------------------------------------------------
+
+
+def add_costs(one, F, B):
+    one.add_argument("--F", type=float, default=F, help=f"duration of one forward (default {F})")
+    one.add_argument("--B", type=float, default=B, help=f"duration of one backward (default {B})")
+    one.add_argument("--latency", type=float, default=0.0, help="of one message; for real ones, at least")
+
+
+def add_training(one, dtype="float32"):
+    one.add_argument("--batch", type=int, help="sequences in the global batch (default 2 per microbatch)")
+    one.add_argument("--dtype", default=dtype, help=f"float32, float64 or bfloat16 (default {dtype})")
+    one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
+    one.add_argument("--seed", type=int, default=0)
+    one.add_argument("--cut", type=_cut, default="layers", help="layers, parameters, time, or blocks per stage: 3,1")
+    one.add_argument("--ahead", type=int, default=0, help="receives posted before their turn (default 0)")
+    one.add_argument("--driven", action="store_true", help="no written order: ranks do what has arrived")
+    one.add_argument("--clip", type=float, help="the largest norm of the whole gradient")
+    one.add_argument("--accumulate", type=int, default=1, help="plays of the schedule for one optimizer step")
+    one.add_argument(
+        "--zero", type=int, default=0, help="what replicas share at rest: ZeRO's stage, 0 to 3 (default 0)"
+    )
+    one.add_argument("--owners", type=int, help="among how many replicas (default all: --dp)")
+    one.add_argument("--sums", help="how gradients are summed: after, each, or buckets (default with --zero)")
+    one.add_argument("--sequence", action="store_true", help="with --tp: cut norms and residuals along the sequence")
+    one.add_argument("--scatter", action="store_true", help="with --tp: each rank sends its part between stages")
+    one.add_argument("--sum-dtype", help="of gradient sums (default --dtype, float32 for bfloat16)")
+    one.add_argument("--master-dtype", help="of what the optimizer updates (default --dtype, float32 for bfloat16)")
+    one.add_argument("--decay", type=float, default=0.0, help="weight decay, not of norms and biases (default 0)")
+    one.add_argument("--dropout", type=float, default=0.0, help="of the model (default 0)")
+    one.add_argument("--tied", action="store_true", help="the head shares the weights of the embedding")
+    one.add_argument("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")
+    for size in MODEL_SIZES:
+        one.add_argument(f"--{size.replace('_', '-')}", type=int, help=f"of the model: {size}")
+
+
+def _cut(text: str):
+    return [int(part) for part in text.split(",")] if text[:1].isdigit() else text
+
+
+def read_training(chosen) -> dict:
+    from hybridlab.core.catalog import Shape
+
+    sizes = {size: getattr(chosen, size) for size in MODEL_SIZES if getattr(chosen, size) is not None}
+    shape = Shape(**sizes, dropout=chosen.dropout, tied=chosen.tied, skips=chosen.skips)
+    names = ("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "zero", "owners", "sums",
+             "sequence", "scatter", "sum_dtype", "master_dtype", "decay")  # fmt: skip
+    return {"shape": shape} | {name: getattr(chosen, name) for name in names}
+
+
+def add_learning(one, steps, optimizer, rate):
+    one.add_argument("--steps", type=int, default=steps, help=f"optimizer steps (default {steps})")
+    one.add_argument("--optimizer", default=optimizer, help=f"adamw or sgd (default {optimizer})")
+    one.add_argument("--rate", type=float, default=rate, help=f"learning rate (default {rate})")
+
+
+def read_learning(chosen) -> dict:
+    names = ("steps", "optimizer", "rate", "chunks")
+    return {name: getattr(chosen, name) for name in names} | read_training(chosen)
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------
+
+
+def add_saving(one):
+    one.add_argument("--checkpoint", metavar="FOLDER", help="save there at the end, and when interrupted")
+    one.add_argument("--every", type=int, default=0, help="save after every so many steps too")
+    one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, under any layout")
+
+
+def read_saving(chosen):
+    if chosen.checkpoint is None and (chosen.every or chosen.resume):
+        raise ValueError("--every and --resume need a folder of checkpoints: give --checkpoint FOLDER")
+    if chosen.checkpoint is None:
+        return None
+    from hybridlab.train.resume import Saving
+
+    return Saving(Path(chosen.checkpoint), chosen.every, chosen.resume)
+
+
+# --- files to write ---------------------------------------------------------------------------------------------
+
+
+def _svg(timeline, path):
+    from hybridlab.show.svg import svg
+
+    Path(path).write_text(svg(timeline), encoding="utf-8")
+
+
+def _html(timeline, path):
+    from hybridlab.show.report import report
+
+    report(path, timeline.schedule.name, [("Timeline", timeline.summary, [timeline])])
+
+
+EXPORTS = {  # what a file holds, and how a timeline is written to it
+    "csv": ("write the schedule as text", lambda t, path: t.schedule.to_csv(path)),
+    "pytorch": ("write the schedule as PyTorch loads it", lambda t, path: t.schedule.to_pytorch(path)),
+    "save": ("save the timeline as JSON", lambda t, path: t.save(path)),
+    "chrome": ("write a Chrome trace, for Perfetto", lambda t, path: t.to_chrome(path)),
+    "svg": ("write a still picture", _svg),
+    "html": ("write a page that holds the live picture", _html),
+}
+
+
+def add_exports(one, *names):
+    for name in names:
+        one.add_argument(f"--{name}", metavar="FILE", help=EXPORTS[name][0])
+
+
+def write_exports(chosen, timeline):
+    for name, (_, write) in EXPORTS.items():
+        if path := getattr(chosen, name, None):
+            try:
+                write(timeline, path)
+            except OSError as error:
+                raise ValueError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,173 @@
+"""ZeRO: replicas hold the same weights; at rest each of them keeps a share only, of the optimizer's state, of
+gradients, and of the weights themselves.
+
+Three stages, one more thing shared in each (`Param.rest`):
+
+  1  optimizer   sums end with a share on each rank (reduce-scatter); it updates its share; the shares are gathered
+  2  gradients   the same, and what is not a rank's own is let go as soon as its sum is under way
+  3  weights     gathered before use (UNSHARD), let go after it (RESHARD), and gathered again for the backward
+
+A pack is one buffer, cut into equal pieces whatever parameters lie in it; the last piece is padded. `owners` says among
+how many neighbours a pack is shared: all replicas (fully sharded), one (replicated), or some, whose copies are then
+summed over the other groups (hybrid). When stage 3's gathers happen is not decided here. They are actions of the
+program, so that the schedule says what is gathered ahead, and the picture shows it (`schedules.sharded`).
+
+Bytes on each rank's wire in a step, of Ψ parameters over p ranks: a reduce-scatter and a gather, 2Ψ(p-1)/p, as the
+all-reduce of plain data parallelism; with stage 3 another gather for the backward, 3Ψ(p-1)/p.
+
+Source: Rajbhandari et al. 2020, arXiv:1910.02054; hybrid: Zhao et al. 2023, arXiv:2304.11277. Relatives: `core.layout`,
+`modes.data_parallel`, notebook 22.
+"""
+
+import torch
+
+from hybridlab.core.layout import Layout
+from hybridlab.modes.data_parallel import Replicated, Sum
+
+
+def shared(layout: Layout, stage: int, owners: int) -> Layout:
+    """The layout with every parameter at rest shared among `owners` neighbours along dp, as this ZeRO stage says.
+
+    raises  ValueError for another stage, or owners that do not divide dp
+    """
+    if stage not in (0, 1, 2, 3):
+        raise ValueError(f"there is no ZeRO stage {stage}: choose 0, 1, 2 or 3")
+    return layout.with_params(lambda param: {"owners": owners, "rest": stage})
+
+
+class Sharded(Replicated):
+    """The weights of a rank's stages, of which it owns a share at rest; the arguments are those of `Replicated`."""
+
+    def _shares(self) -> dict:
+        layout = self.layout
+        packs = sorted({layout[name].pack for name in self.weights})
+        self.rest = layout[next(iter(self.weights))].rest
+        self.values = {pack: self._moved(pack) for pack in packs}
+        self.pieces = {pack: self._kept(pack) for pack in packs}
+        self.in_use, self.gathering = dict.fromkeys(packs, 0), {}
+        for pack in packs if self.rest == 3 else ():
+            self._let_go(pack)
+        inside = {name: self.pieces[layout[name].pack][slice(*self._inside(name))] for name in self.weights}
+        return {name: torch.nn.Parameter(share) for name, share in inside.items()}
+
+    # one buffer for each pack
+
+    def _flat(self, pack):
+        """The weights of a pack as one padded buffer."""
+        names = self.layout.packs[pack]
+        weights = [self.weights[name].detach().reshape(-1) for name in names]
+        length = self.layout[names[0]].owners * self.layout.piece(pack, self.comm.rank)
+        flat = weights[0].new_zeros(length)
+        torch.cat(weights, out=flat[: sum(map(len, weights))])
+        return flat
+
+    def _own(self, pack, flat):
+        """This rank's piece of a buffer."""
+        piece = self.layout.piece(pack, self.comm.rank)
+        start = piece * self.layout.share_number(self.layout.packs[pack][0], self.comm.rank)
+        return flat[start : start + piece]
+
+    def _kept(self, pack):
+        """This rank's piece of the weights, which it keeps at rest: a part of the whole buffer while that stays."""
+        own = self._own(pack, self.values[pack])
+        return own.to(self.master_dtype or own.dtype, copy=self.rest == 3)
+
+    def _inside(self, name) -> tuple[int, int]:
+        """Where this rank's share of a parameter lies in its piece."""
+        layout, rank = self.layout, self.comm.rank
+        share, start = layout.share(name, rank), layout.offset(name, rank)
+        piece = layout.share_number(name, rank) * layout.piece(layout[name].pack, rank)
+        return (start + share.start - piece, start + share.stop - piece) if share.stop > share.start else (0, 0)
+
+    def _moved(self, pack):
+        """A buffer in which the weights of a pack now live."""
+        flat, start = self._flat(pack), 0
+        for name in self.layout.packs[pack]:
+            weight = self.weights[name]
+            weight.data = flat[start : start + weight.numel()].view_as(weight)
+            start += weight.numel()
+        return flat
+
+    # gradients: reduce-scatter, and between groups of owners an all-reduce of the share
+
+    def reduce(self, comm, action):
+        """Sum this stage's gradients; the buffers of sums under way are let go before the next are packed."""
+        for one in self.sent.values():
+            one.message.wait()
+        return super().reduce(comm, action)
+
+    def _started(self, pack, names, flat):
+        rank, twins = self.comm.rank, self.layout.twins(names[0], self.comm.rank)
+        for name in names:
+            self.weights[name].grad = None
+            self.summed.pop(name, None)
+        whole = [] if self.rest >= 2 else [flat]  # what a rank keeps beside its own
+        message = self.comm.ireduce_scatter(flat, self.layout.sharers(names[0], rank))
+        return Sum(message, lambda piece: self._take(names, self.comm.all_reduce(piece, twins), *whole))
+
+    def _take(self, names, piece, whole=None):
+        if whole is not None:
+            piece = self._own(self.layout[names[0]].pack, whole).copy_(piece)
+        for name in names:
+            share = self.shares[name]
+            share.grad = piece[slice(*self._inside(name))].to(share.dtype)
+
+    def _meets(self, name) -> bool:
+        return True  # a share is cut out of every gradient, also where nobody adds to it
+
+    # weights: gathered after the update, or before every use
+
+    @torch.no_grad()
+    def publish(self):
+        if self.rest < 3:
+            for pack in self.pieces:
+                self.values[pack].copy_(self._gather(pack).wait())
+
+    def _gather(self, pack):
+        first, piece = self.layout.packs[pack][0], self.pieces[pack]
+        return self.comm.iall_gather(piece.to(self.values[pack].dtype), self.layout.sharers(first, self.comm.rank))
+
+    def unshard(self, stage) -> "Arrival":
+        """Start to gather the weights of a stage; those that another stage uses are there already."""
+        for pack in self._packs(stage):
+            if not self.in_use[pack]:
+                self.gathering[pack] = self._gather(pack)
+            self.in_use[pack] += 1
+        return Arrival(self, [pack for pack in self._packs(stage) if pack in self.gathering])
+
+    def arrive(self, pack):
+        """Wait for the weights of a pack, and put them where its parameters look."""
+        if pack in self.gathering:
+            whole, values = self.gathering.pop(pack).wait(), self.values[pack]
+            values.untyped_storage().resize_(values.nbytes)
+            values.copy_(whole)
+
+    def reshard(self, stage):
+        """Let go of the weights of a stage, but for this rank's share."""
+        for pack in self._packs(stage):
+            self.in_use[pack] -= 1
+            if not self.in_use[pack]:
+                self._let_go(pack)
+
+    def _let_go(self, pack):
+        self.values[pack].untyped_storage().resize_(0)
+
+    def _packs(self, stage):
+        return sorted({self.layout[name].pack for name in self.named[stage]})
+
+
+class Arrival:
+    """The weights of a stage on their way."""
+
+    def __init__(self, weights, packs):
+        self.weights, self.packs = weights, packs
+
+    def wait(self):
+        """Wait until they are there."""
+        for pack in self.packs:
+            self.weights.arrive(pack)
+
+    def when_over(self, note):
+        """Call note(time in ns) as each pack arrives."""
+        for pack in self.packs:
+            self.weights.gathering[pack].when_over(note)

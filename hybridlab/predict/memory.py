@@ -1,0 +1,48 @@
+"""Memory of the model's states: bytes of weights, gradients and optimizer state that each rank keeps between two steps.
+
+Ψ parameters with Adam in mixed precision take 16 Ψ bytes: 2 for the weights, 2 for their gradients, 12 for the master
+copy and two averages in single precision. Here the widths are those that are really used, and padding counts.
+
+Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3. Relatives: `core.layout`, `modes.zero`, notebook 22.
+"""
+
+from typing import NamedTuple
+
+from hybridlab.core.layout import Layout
+
+
+class Widths(NamedTuple):
+    """Bytes per element, and how many numbers the optimizer keeps for each: Adam 2, SGD 0."""
+
+    value: int = 4
+    gradient: int = 4
+    master: int = 4
+    states: int = 2
+
+
+SINGLE, MIXED = Widths(), Widths(value=2, gradient=2, master=4)
+
+
+def model_states(layout: Layout, rank: int, widths: Widths = SINGLE) -> dict[str, int]:
+    """{"value", "optimizer", "gradient": bytes at rest}.
+
+    A master copy is kept where its width differs from the weights', and belongs to the optimizer; with ZeRO's stage 3
+    it is all that is left of the weights: 14 Ψ/p bytes, where the paper keeps a share in half precision too.
+
+    >>> from hybridlab.core.layout import Mesh, Param
+    >>> for stage in (0, 1, 2, 3):
+    ...     param = Param("w", (100,), partial=("dp",), owners=4 if stage else 1, rest=stage)
+    ...     print(stage, sum(model_states(Layout(Mesh(dp=4), (param,)), 0, MIXED).values()))
+    0 1600
+    1 700
+    2 550
+    3 350
+    """
+    kept = layout.elements(rank)
+    rest = max(param.rest for param in layout.params)
+    apart = widths.master if rest < 3 and widths.master != widths.value else 0
+    return {
+        "value": kept["value"] * (widths.master if rest == 3 else widths.value),
+        "optimizer": kept["optimizer"] * (widths.states * widths.master + apart),
+        "gradient": kept["gradient"] * widths.gradient,
+    }

@@ -1,0 +1,64 @@
+"""What formulas say that each mode sends in one step, over all ranks: what the ledgers are held against."""
+
+import torch
+
+from hybridlab.predict import traffic
+from hybridlab.train.stages import Links
+
+NUMBER = 8  # bytes that say which microbatch comes, where no order is written
+
+
+def sent(job) -> int:
+    """Bytes of one step's messages: an activation and a gradient for every tensor that crosses a cut."""
+    boundary = job.sequences * job.shape.context * job.shape.width * getattr(torch, job.dtype).itemsize
+    schedule, links = job.schedule, Links.of(job.bounds, job.shape.skipping)
+    there = [
+        len(layers)
+        for (a, b), layers in links.crossing.items()
+        for replica in schedule.replica_of
+        if schedule.place[a, replica] != schedule.place[b, replica]
+    ]
+    lines = 1 if job.sequence or job.scatter else job.mesh["tp"]
+    return 2 * job.accumulate * sum(there) * (lines * boundary + (NUMBER if job.driven else 0))
+
+
+def summed(job) -> int:
+    """Bytes of one step's sums and gathers of parameters, over all ranks.
+
+    Replicated: one all-reduce of a pack. Shared: its reduce-scatter, an all-reduce of the share where there are twins,
+    and its gathers: one after the update, or one for each UNSHARD.
+    """
+    layout, total = job.layout, 0
+    gathers = _gathers(job) if job.zero == 3 else None
+    widths = {what: getattr(torch, dtype).itemsize for what, dtype in (("sum", job.sum_dtype), ("value", job.dtype))}
+    for pack, names in layout.packs.items():
+        for rank in range(layout.mesh.size):
+            if layout.box(names[0], rank) is None:
+                continue
+            piece, owners = layout.piece(pack, rank), layout[names[0]].owners
+            if owners == 1:
+                total += widths["sum"] * piece * (len(layout.summed(names[0], rank)) > 1)
+                continue
+            total += widths["sum"] * piece * (owners + (len(layout.twins(names[0], rank)) > 1))
+            total += widths["value"] * piece * owners * (1 if gathers is None else gathers[pack, rank])
+    return total
+
+
+def _gathers(job) -> dict:
+    """{(pack, rank): how often a step gathers it}."""
+    found = {}
+    for rank in range(job.mesh.size):
+        line = job.mesh.line(rank)
+        program = job.schedule.program[line.index(rank)]
+        opened = [action.stage for action in program if action.kind == "UNSHARD"]
+        for pack, names in job.layout.packs.items():
+            found[pack, rank] = sum(stage in job.homes[names[0]] for stage in opened)
+    return found
+
+
+def split(job) -> int:
+    """Bytes of one step's collectives along tp, over all ranks."""
+    crossing = Links.of(job.bounds, job.shape.skipping).crossing if job.scatter and not job.sequence else {}
+    tensors = sum(len(layers) for layers in crossing.values())
+    terms = traffic.tensor(job.shape, job.sequences, job.mesh["tp"], job.sequence, tensors)
+    return job.microbatches * job.mesh["tp"] * sum(terms.values()) * getattr(torch, job.dtype).itemsize

@@ -1,0 +1,101 @@
+"""What a checkpoint keeps of a trainer, and how a run goes on from it.
+
+Kept are a rank's shares, the optimizer's state of them, and the number of the next step. The data of a step and what it
+draws at random follow from the seed and that number (`Task.batch`, `model.Draws`), so no other state is needed.
+"""
+
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from hybridlab.train import checkpoint
+
+STOP = "stop"  # a file of this name in the folder asks the run to end after the step under way
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where checkpoints go, after how many steps each is made (0: at the end only), and whether to go on from there."""
+
+    folder: Path
+    every: int = 0
+    resume: bool = False
+
+
+@contextmanager
+def stopping_gently(saving: Saving | None):
+    """While it lasts, the first Ctrl-C asks the ranks to save and stop; the second stops at once, as without it."""
+    if saving is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stop = saving.folder / STOP
+    saving.folder.mkdir(parents=True, exist_ok=True)
+    stop.unlink(missing_ok=True)
+
+    def ask(number, frame):
+        stop.touch()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        stop.unlink(missing_ok=True)
+
+
+def resumed(trainer, saving: Saving) -> int:
+    """Bring a trainer to where the newest checkpoint stands, if it is to; returns the first step to be done.
+
+    raises  ValueError in one sentence when the checkpoint is of another model, seed or optimizer, or damaged
+    """
+    newest = checkpoint.newest(saving.folder) if saving.resume else None
+    if newest is None:
+        return 0
+    pieces, notes = checkpoint.load(trainer.comm, newest, trainer.layout)
+    for name, mine in _notes(trainer.task, notes["step"]).items():
+        if notes.get(name) != mine:
+            raise ValueError(f"{newest} was made with {name}={notes.get(name)}, this run has {mine}: make them equal")
+    _restore(trainer, pieces)
+    return notes["step"]
+
+
+def saved(trainer, saving: Saving, step: int) -> bool:
+    """Save a checkpoint before this step if it is time; returns whether the run has been asked to stop."""
+    asked = torch.tensor([float((saving.folder / STOP).exists())], device=trainer.comm.device)
+    stop = bool(trainer.comm.broadcast(asked).item())
+    end = step == trainer.task.steps
+    if stop or end or (saving.every and step % saving.every == 0):
+        checkpoint.save(trainer.comm, saving.folder, trainer.layout, pieces(trainer), _notes(trainer.task, step))
+    return stop
+
+
+def pieces(trainer) -> checkpoint.Pieces:
+    """This rank's share of every parameter and what the optimizer knows of it, flat."""
+    return {
+        name: {"value": share.detach().flatten()}
+        | {kind: x.flatten() if x.dim() else x for kind, x in _state(trainer, share).items() if torch.is_tensor(x)}
+        for name, share in trainer.parameters.items()
+    }
+
+
+def _state(trainer, share) -> dict:
+    return trainer.optimizer.state.get(share, {})
+
+
+@torch.no_grad()
+def _restore(trainer, found: checkpoint.Pieces):
+    for name, share in trainer.parameters.items():
+        kinds = {kind: x.to(share.device).view_as(share) if x.dim() else x for kind, x in found[name].items()}
+        share.copy_(kinds.pop("value"))
+        if kinds:
+            trainer.optimizer.state[share] = kinds
+    trainer.weights.publish()
+
+
+def _notes(task, step: int) -> dict:
+    return {"step": step, "shape": asdict(task.shape), "seed": task.seed, "optimizer": task.optimizer}
