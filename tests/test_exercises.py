@@ -8,14 +8,21 @@ import test_labs
 import test_labs_asynchronous
 import test_labs_bubbles
 import test_labs_collectives
+import test_labs_data_parallel
+import test_labs_hybrid
+import test_labs_megatron
 import test_labs_pipelines
+import test_labs_zero
 
 from hybridlab import labs
 from hybridlab.labs.tasks import TASKS
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
 
-FAMILIES = (test_labs, test_labs_pipelines, test_labs_bubbles, test_labs_asynchronous, test_labs_collectives)
+FAMILIES = (
+    test_labs, test_labs_pipelines, test_labs_bubbles, test_labs_asynchronous, test_labs_collectives,
+    test_labs_data_parallel, test_labs_zero, test_labs_megatron, test_labs_hybrid,
+)  # fmt: skip
 RIGHT = [(task, given) for family in FAMILIES for task in family.RIGHT for given in family.RIGHT[task]]
 WRONG = [(task, *case) for family in FAMILIES for task in family.WRONG for case in family.WRONG[task]]
 NONSENSE = [*test_labs.NONSENSE, *test_labs_pipelines.NONSENSE, *test_labs_bubbles.NONSENSE]

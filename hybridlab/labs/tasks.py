@@ -9,11 +9,15 @@ from itertools import combinations
 import hybridlab as hl
 from hybridlab.labs.asynchronous_tasks import ASYNCHRONOUS_TASKS
 from hybridlab.labs.collective_tasks import COLLECTIVE_TASKS
+from hybridlab.labs.data_parallel_tasks import DATA_PARALLEL_TASKS
 from hybridlab.labs.gpipe_tasks import GPIPE_TASKS
+from hybridlab.labs.hybrid_tasks import HYBRID_TASKS
 from hybridlab.labs.interleaved_tasks import INTERLEAVED_TASKS
+from hybridlab.labs.megatron_tasks import MEGATRON_TASKS
 from hybridlab.labs.one_f_one_b_tasks import ONE_F_ONE_B_TASKS
 from hybridlab.labs.task import Task, Verdict, number
 from hybridlab.labs.zero_bubble_tasks import ZERO_BUBBLE_TASKS
+from hybridlab.labs.zero_tasks import ZERO_TASKS
 
 LAYER_TIMES = (10, 10, 10, 10, 20, 20, 20, 20)  # ms of each layer in the balancing exercises
 
@@ -216,4 +220,8 @@ TASKS: dict[str, Task] = {
     **ZERO_BUBBLE_TASKS,
     **ASYNCHRONOUS_TASKS,
     **COLLECTIVE_TASKS,
+    **DATA_PARALLEL_TASKS,
+    **ZERO_TASKS,
+    **MEGATRON_TASKS,
+    **HYBRID_TASKS,
 }
