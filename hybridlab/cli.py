@@ -21,7 +21,7 @@ def main(arguments=None) -> int:
         sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
         return 2
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "cloudpickle", "plotly", "anywidget", "tqdm"):
+        if error.name not in ("torch", "cloudpickle", "safetensors", "plotly", "anywidget", "tqdm"):
             raise
         sys.stderr.write(f"hybridlab {chosen.name}: this needs {error.name}, which is not installed: run make setup\n")
         return 2

@@ -11,7 +11,7 @@ import sys
 
 from hybridlab.world.placement import DRIVER_FILES
 
-PACKAGES = ("numpy", "torch", "cloudpickle", "jupyterlab", "ipywidgets", "plotly", "anywidget", "tqdm")
+PACKAGES = ("numpy", "torch", "cloudpickle", "safetensors", "jupyterlab", "ipywidgets", "plotly", "anywidget", "tqdm")
 GPUS = (
     "import json, torch; of = torch.cuda.get_device_properties; "
     "print(json.dumps([[of(i).name, of(i).total_memory] for i in range(torch.cuda.device_count())]))"

@@ -189,6 +189,8 @@ class Zygote:
 
     def kill(self, pool: Pool):
         """The kernel has closed its side of the line: end every rank of the pool."""
+        if pool not in self.pools:  # its last rank ended in the same moment
+            return
         self.events.unregister(pool.line)
         for pid in pool.living:
             _kill_group(pid)
