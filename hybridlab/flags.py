@@ -107,6 +107,7 @@ def add_training(one, dtype="float32"):
     one.add_argument("--scatter", action="store_true", help="with --tp: each rank sends its part between stages")
     one.add_argument("--sum-dtype", help="of gradient sums (default --dtype, float32 for bfloat16)")
     one.add_argument("--master-dtype", help="of what the optimizer updates (default --dtype, float32 for bfloat16)")
+    one.add_argument("--offload", action="store_true", help="the optimizer and its state in the host's memory")
     one.add_argument("--decay", type=float, default=0.0, help="weight decay, not of norms and biases (default 0)")
     one.add_argument("--dropout", type=float, default=0.0, help="of the model (default 0)")
     one.add_argument("--tied", action="store_true", help="the head shares the weights of the embedding")
@@ -125,7 +126,7 @@ def read_training(chosen) -> dict:
     sizes = {size: getattr(chosen, size) for size in MODEL_SIZES if getattr(chosen, size) is not None}
     shape = Shape(**sizes, dropout=chosen.dropout, tied=chosen.tied, skips=chosen.skips)
     names = ("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "zero", "owners", "sums",
-             "sequence", "scatter", "sum_dtype", "master_dtype", "decay")  # fmt: skip
+             "sequence", "scatter", "sum_dtype", "master_dtype", "offload", "decay")  # fmt: skip
     return {"shape": shape} | {name: getattr(chosen, name) for name in names}
 
 

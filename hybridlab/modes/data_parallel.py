@@ -22,6 +22,7 @@ each rank's wire 2 n (d-1)/d bytes.
 import time
 from collections import Counter
 from itertools import takewhile
+from typing import NamedTuple
 
 import torch
 
@@ -67,24 +68,37 @@ def _runs(names, bytes_of, first, other):
     yield run
 
 
+class Policy(NamedTuple):
+    """In what gradients are summed, and in what, and where, the optimizer keeps what it updates; None: as the weights.
+
+    A place of its own (the host's memory, for weights on a GPU) is offload: gradients go there, new weights come back.
+    """
+
+    sums: torch.dtype | None = None
+    master: torch.dtype | None = None
+    place: torch.device | None = None
+
+
+AS_WEIGHTS = Policy()
+
+
 class Replicated:
-    """The weights of a rank's stages, whole wherever they are used, in one version; their gradients are summed in
-    packs.
+    """The weights of a rank's stages, whole where they are used, in one version; their gradients are summed in packs.
 
     stages    {stage: module};  named  {stage: {name: weight}}, the names those of the layout
     program   this rank's actions: which weights are summed in which REDUCE_GRAD, and which backward is a stage's last
     early     launch a pack as soon as the last backward has made its gradients; else where the REDUCE_GRAD stands
-    dtypes    of the sums, and of the master copy that the optimizer updates; None: as the weights
+    moved     bytes that have gone to where the optimizer works ("down"), and back ("up"), where that is another place
 
     Opens the groups that the layout asks for: every rank makes its weights at the same time.
 
     raises  ValueError when the program has no REDUCE_GRAD for gradients that have to be added
     """
 
-    def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early=False, dtypes=(None, None)):
+    def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early=False, policy=AS_WEIGHTS):
         self.comm, self.layout, self.stages, self.named = comm, layout, stages, named
         self.weights = {name: weight for its in named.values() for name, weight in its.items()}
-        self.sum_dtype, self.master_dtype = dtypes
+        self.policy, self.moved = policy, Counter()
         comm.open(*layout.groups)
         self.due, self._makes = self._due(program), Counter(_gradients(program))
         self.shares = self._shares()
@@ -99,15 +113,31 @@ class Replicated:
         return {name: self._master(weight) for name, weight in self.weights.items()}
 
     def _master(self, weight):
-        same = self.master_dtype in (None, weight.dtype)
-        return weight if same else torch.nn.Parameter(weight.detach().to(self.master_dtype))
+        apart = self.policy.place is not None or self.policy.master not in (None, weight.dtype)
+        return torch.nn.Parameter(self._kept_as(weight.detach())) if apart else weight
+
+    def _kept_as(self, values):
+        """Weights as the optimizer keeps them."""
+        place, dtype = self.policy.place or values.device, self.policy.master or values.dtype
+        return values.to(place, dtype, copy=self.policy.place is not None)
 
     @torch.no_grad()
     def publish(self):
         """Bring what the optimizer has updated to where the stages compute with it."""
         for name, weight in self.weights.items():
             if self.shares[name] is not weight:
-                weight.copy_(self.shares[name])
+                weight.copy_(self._used_as(self.shares[name], weight))
+
+    def _used_as(self, kept, weight):
+        """What the optimizer keeps, as the stages compute with it."""
+        back = kept.to(weight.dtype)
+        self.moved["up"] += back.nbytes if self.policy.place else 0
+        return back.to(weight.device)
+
+    def _give(self, share, gradient):
+        """Bring a summed gradient to where the optimizer works."""
+        self.moved["down"] += gradient.nbytes if self.policy.place else 0
+        share.grad = gradient.to(share.device, share.dtype)
 
     # what a step asks
 
@@ -129,7 +159,7 @@ class Replicated:
     def collect(self, stage, microbatch, version):
         """Autograd has added the gradients; where they are summed in another dtype, they are added up in it."""
         self.left[stage] -= 1
-        if self.sum_dtype is not None:
+        if self.policy.sums is not None:
             for name, weight in self.named[stage].items():
                 self._add_up(name, weight)
 
@@ -144,7 +174,7 @@ class Replicated:
         """End a step: every share has its gradient, also that of a weight that no sum was written for."""
         for name, share in self.shares.items():
             if share.grad is None:
-                share.grad = self._gradient(name).to(share.dtype)
+                self._give(share, self._gradient(name))
 
     # sums
 
@@ -186,7 +216,7 @@ class Replicated:
         for name in names:
             weight, share = self.weights[name], self.shares[name]
             piece = flat[start : start + weight.numel()].view_as(weight)
-            share.grad = piece.to(share.dtype)
+            self._give(share, piece)
             start += weight.numel()
 
     def _gradient(self, name):
@@ -198,7 +228,7 @@ class Replicated:
 
     def _add_up(self, name, weight):
         if weight.grad is not None:
-            self.summed[name] = self._gradient(name).to(self.sum_dtype)
+            self.summed[name] = self._gradient(name).to(self.policy.sums)
             weight.grad = None
 
     # sums that begin inside the backward

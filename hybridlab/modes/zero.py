@@ -69,8 +69,8 @@ class Sharded(Replicated):
 
     def _kept(self, pack):
         """This rank's piece of the weights, which it keeps at rest: a part of the whole buffer while that stays."""
-        own = self._own(pack, self.values[pack])
-        return own.to(self.master_dtype or own.dtype, copy=self.rest == 3)
+        own = self._kept_as(self._own(pack, self.values[pack]))
+        return own.clone() if self.rest == 3 else own
 
     def _inside(self, name) -> tuple[int, int]:
         """Where this rank's share of a parameter lies in its piece."""
@@ -109,8 +109,7 @@ class Sharded(Replicated):
         if whole is not None:
             piece = self._own(self.layout[names[0]].pack, whole).copy_(piece)
         for name in names:
-            share = self.shares[name]
-            share.grad = piece[slice(*self._inside(name))].to(share.dtype)
+            self._give(self.shares[name], piece[slice(*self._inside(name))])
 
     def _meets(self, name) -> bool:
         return True  # a share is cut out of every gradient, also where nobody adds to it
@@ -125,7 +124,9 @@ class Sharded(Replicated):
 
     def _gather(self, pack):
         first, piece = self.layout.packs[pack][0], self.pieces[pack]
-        return self.comm.iall_gather(piece.to(self.values[pack].dtype), self.layout.sharers(first, self.comm.rank))
+        return self.comm.iall_gather(
+            self._used_as(piece, self.values[pack]), self.layout.sharers(first, self.comm.rank)
+        )
 
     def unshard(self, stage) -> "Arrival":
         """Start to gather the weights of a stage; those that another stage uses are there already."""

@@ -131,6 +131,7 @@ def _on_rank(comm, job, sabotage):
     return home | {
         "losses": torch.tensor(losses, dtype=torch.float64),
         "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
+        "moved": sum(trainer.weights.moved.values()) if job.flushes else 0,
         "bytes": {what: _bytes_from(comm, *senders) for what, senders in SENDERS.items()},
     }
 
@@ -187,6 +188,9 @@ def _bytes(job, parts) -> dict:
     table = {"messages 2·M·(p-1)·b·s·h": (counted["sent"], job.steps * formulas.sent(job))}
     if job.flushes and (summed := formulas.summed(job)):
         table["sums and gathers of shares" if job.zero else "all-reduces d·Ψ"] = counted["summed"], job.steps * summed
+    if job.offload:
+        moved = sum(part["moved"] for part in parts)
+        table["to the optimizer and back"] = moved, job.steps * formulas.moved(job)
     if job.mesh["tp"] > 1:
         table["inside stages, along tp"] = counted["split"], job.steps * formulas.split(job)
     return table
@@ -195,5 +199,5 @@ def _bytes(job, parts) -> dict:
 def _describe(job):
     axes = " × ".join(f"{axis}={n}" for axis, n in job.mesh.axes.items())
     more = [f"zero={job.zero}" + (f" among {job.owners}" if job.owners < job.mesh["dp"] else "")] if job.zero else []
-    more += [word for word in ("sequence", "scatter", "driven") if getattr(job, word)]
+    more += [word for word in ("sequence", "scatter", "offload", "driven") if getattr(job, word)]
     return ", ".join([f"{job.schedule.name} on {axes}", *more, job.dtype])

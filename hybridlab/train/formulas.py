@@ -44,6 +44,21 @@ def summed(job) -> int:
     return total
 
 
+def moved(job) -> int:
+    """Bytes of one step's way to the optimizer and back: the gradients of all shares, and new values for them, padded;
+    with ZeRO's stage 3 the values once for each gather."""
+    layout, down, up = job.layout, 0, 0
+    gathers = _gathers(job) if job.zero == 3 else None
+    for pack, names in layout.packs.items():
+        for rank in range(layout.mesh.size):
+            if layout.box(names[0], rank) is None:
+                continue
+            shares = [layout.share(name, rank) for name in names]
+            down += sum(share.stop - share.start for share in shares)
+            up += layout.piece(pack, rank) * (1 if gathers is None else gathers[pack, rank])
+    return down * getattr(torch, job.sum_dtype).itemsize + up * getattr(torch, job.dtype).itemsize
+
+
 def _gathers(job) -> dict:
     """{(pack, rank): how often a step gathers it}."""
     found = {}

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from hybridlab.modes import tensor_parallel
-from hybridlab.modes.data_parallel import Replicated
+from hybridlab.modes.data_parallel import Policy, Replicated
 from hybridlab.modes.message_driven import MessageDriven
 from hybridlab.modes.pipeline import Player
 from hybridlab.modes.versions import Versions
@@ -67,11 +67,11 @@ class Trainer:
             self.weights = Versions(held, one, task.schedule, seat, task.stash)
             return
         kind = Sharded if task.owners > 1 else Replicated
-        dtypes = [
-            None if dtype == task.dtype else getattr(torch, dtype) for dtype in (task.sum_dtype, task.master_dtype)
-        ]
+        other = lambda dtype: None if dtype == task.dtype else getattr(torch, dtype)
+        place = torch.device("cpu") if task.offload else None
+        policy = Policy(other(task.sum_dtype), other(task.master_dtype), place)
         program, early = task.schedule.program[seat], task.sums != "after"
-        self.weights = kind(comm, self.layout, held, self.named, program, early, dtypes)
+        self.weights = kind(comm, self.layout, held, self.named, program, early, policy)
         self.optimizer = task.optimizer_of(self.weights.shares)
 
     def _loss(self):
@@ -155,7 +155,8 @@ class Trainer:
 
 
 def memory(trainer: Trainer) -> dict[str, int]:
-    """Bytes that a rank keeps between two steps: of weights, of gradients, and of what else its optimizer holds.
+    """Bytes that a rank keeps between two steps: of weights, of gradients, and of what else its optimizer holds; with
+    offload, what the optimizer holds is on the host.
 
     Every piece of memory is counted once, however many tensors look at it; Adam's step counts, single numbers, are not.
     """
@@ -170,7 +171,7 @@ def memory(trainer: Trainer) -> dict[str, int]:
         own = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x is not None}
         counted[what] = sum(size for place, size in own.items() if place not in seen)
         seen |= own.keys()
-    return counted
+    return counted | ({"host": counted.pop("optimizer")} if trainer.task.offload else {})
 
 
 def refuse_other_layouts(comm, layout):

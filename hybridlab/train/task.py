@@ -44,6 +44,7 @@ class Task:
     sequence   with tensor parallelism, cut what is between the matrices too, along the sequence
     scatter    with tensor parallelism, send each rank's part between stages, and gather it there
     dtype      of the computation;  sum_dtype, master_dtype  of gradient sums and of what the optimizer updates
+    offload    keep what the optimizer updates, and its state, in the host's memory
     decay      weight decay, of weights whose name does not say norm or bias
     """
 
@@ -69,6 +70,7 @@ class Task:
     scatter: bool = False
     sum_dtype: str = "float32"
     master_dtype: str = "float32"
+    offload: bool = False
     decay: float = 0.0
 
     @cached_property
