@@ -21,6 +21,7 @@ each rank's wire 2 n (d-1)/d bytes.
 
 import time
 from collections import Counter
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -227,21 +228,28 @@ class Replicated:
         return summed if weight.grad is None else summed + weight.grad
 
     def _add_up(self, name, weight):
-        if weight.grad is not None:
-            self.summed[name] = self._gradient(name).to(self.policy.sums)
-            weight.grad = None
+        if weight.grad is None:
+            return
+        if name in self.summed:
+            self.summed[name].add_(weight.grad)
+        else:
+            self.summed[name] = weight.grad.to(self.policy.sums)
+        weight.grad = None
 
     # sums that begin inside the backward
 
     def _hook(self):
         for stage, packs in self.due.items():
             for pack in packs:
-                for name in self.layout.packs[pack]:
-                    self.weights[name].register_post_accumulate_grad_hook(lambda _, at=(stage, pack): self._made(*at))
+                names = self.layout.packs[pack]
+                homes = [home for home, its in self.named.items() if names[0] in its]
+                for name in names:
+                    self.weights[name].register_post_accumulate_grad_hook(partial(self._made, stage, pack, homes))
 
-    def _made(self, stage, pack):
+    def _made(self, stage, pack, homes, weight):
         """A gradient of a pack was added to; after the last one of all, send it, and those that waited for it."""
-        homes = {at for at, its in self.named.items() for name in self.layout.packs[pack] if name in its}
+        if pack in self.sent:
+            raise RuntimeError(f"a gradient of {self.layout.packs[pack]} was made after its sum had begun")
         if sum(self.left[home] for home in homes) == 1:
             self.ready[pack] += 1
             complete = lambda one: self.ready[one] == len(self.layout.packs[one])
