@@ -4,9 +4,9 @@ Norms, dropout, residuals and biases treat every position by itself, so each ran
 matrices the parts are gathered, behind them the summands are added and cut at once. A sum is a reduce-scatter and a
 gather, so the bytes on the wire are those of tensor parallelism; activations shrink by t everywhere.
 
-For that to be true the gathered input must not be kept for the backward, and every matrix wants to keep it. What is kept
-is the part; the backward gathers it again, once for all matrices that read it. (A backward in two halves does so
-in both.)
+For that to be true the gathered input must not be kept for the backward, and every matrix wants to keep it. What is
+kept is the part; the backward gathers it again, once for all matrices that read it. (A backward in two halves does so
+in each of them.)
 
 Source: Korthikanti et al. 2022, arXiv:2205.05198. Relatives: `tensor_parallel`, which it is a variant of.
 """
@@ -23,7 +23,7 @@ def part_sizes(context: int, comm) -> tuple[int, ...]:
 
 
 class CutStream:
-    """The residual stream, cut along the sequence over tp: what modules need that compute with parts of their weights.
+    """The residual stream, cut along the sequence over tp: how modules that are cut read from it and write to it.
 
     comm  this rank's door;  context  the positions of a whole sequence, cut as even as can be
     """

@@ -1,20 +1,19 @@
 """Tensor parallelism: the matrices of a block are cut, so that each rank computes some heads and some hidden units.
 
-Two matrices make a pair: the first is cut by its outputs, the second by its inputs, and what is between them (attention
-heads, GELU) needs no message. Before a pair x is *entered* (Megatron's f: no message, a sum on the way back), behind it the
-ranks' summands are added (g: a sum, no message on the way back). So a block costs four sums of b·s·h. What stands
-between the pairs, the residual stream, is the same on all ranks, or cut along the sequence: `sequence_parallel`.
+Two matrices make a pair: the first is cut by its outputs, the second by its inputs, and what is between them (heads of
+attention, GELU) needs no message. A pair is *entered* by f: no message, a sum on the way back. It is *left* by g: a sum
+of the summands, no message on the way back. So a block of two pairs costs four sums of b·s·h. What stands between
+the pairs, the residual stream, is the same on all ranks, or cut along the sequence: see `sequence_parallel`.
 
-  parameter                           here                            its gradient
-  q, k, v, mlp.up                     rows: whole heads, hidden units  its own
-  k, v where heads are too few        whole heads, each on some ranks  a summand: the ranks' own queries asked
-  attention.out, mlp.down (weights)   columns                         its own
-  embed.token, head.scores            rows: tokens                    its own
-  the others                          everywhere                      everywhere the same; a summand of the positions
-                                                                      of the rank where the sequence is cut
+  parameter                        what a rank has            its gradient
+  q, k, v, mlp.up                  rows: heads, hidden units  its own
+  k, v where heads are too few     the same as neighbours     a summand: each rank's own queries asked
+  out.weight, mlp.down.weight      columns                    its own
+  embed.token, head.scores         rows: tokens               its own
+  norms, positions, other biases   all                        the same; where the sequence is cut, a summand
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053; the narrowed boundaries, Narayanan et al. 2021, arXiv:2104.04473, 4.1.
-Relatives: `world.typed`, `core.layout`, `vocabulary_parallel` (embedding, head, loss), `predict.traffic.tensor` (bytes).
+Relatives: `world.typed`, `core.layout`, `vocabulary_parallel` (embedding and loss), `predict.traffic.tensor` (bytes).
 """
 
 from torch import nn
@@ -79,7 +78,7 @@ def refuse_misfits(shape: Shape, ways: int, sequence: bool = False):
 
 
 class WholeStream:
-    """The residual stream, the same on all ranks along tp: what modules need that compute with parts of their weights."""
+    """The residual stream, the same on all ranks along tp: how modules that are cut read from it and write to it."""
 
     def __init__(self, comm):
         self.comm = comm
@@ -134,8 +133,8 @@ def split(model, comm, layout: Layout, sequence: bool = False):
 
 
 class Narrowed(nn.Module):
-    """A stage whose neighbours are reached in parts: what arrives is this rank's part along the sequence, and is joined;
-    what leaves is the same everywhere, and cut.
+    """A stage whose neighbours are reached in parts: what arrives is this rank's part along the sequence, and is
+    joined; what leaves is the same everywhere, and is cut.
 
     sizes  the length of each rank's part
     """
@@ -155,9 +154,9 @@ class Narrowed(nn.Module):
 
 
 def narrowed(stage, comm, shape: Shape) -> Narrowed:
-    """A stage that exchanges 1/t of every tensor with its neighbours on each of t ranks, where all would send the whole.
+    """A stage that sends and receives 1/t of every tensor on each of t ranks, where each would send the whole.
 
-    Without sequence parallelism; with it the stream is cut anyway.
+    Without sequence parallelism: with it, the stream is cut anyway.
     """
     return Narrowed(stage, comm, part_sizes(shape.context, comm))
 
