@@ -32,10 +32,11 @@ def traffic(schedule: Schedule, bytes: float = 1) -> dict[tuple[int, int], tuple
 
 
 def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, crossings: int = 0) -> dict:
-    """{(what, when): elements of all collectives along tp} of one microbatch, per rank, over all stages of the model.
+    """{(what, when): elements of all collectives along tp} of one microbatch, per rank, over all layers of the model.
 
-    when is "forward", "backward", or "again": gathered a second time, for the backward. An element counts once in an
-    operation, as in the ledger: the full tensor of a sum, a gather or a reduce-scatter; uneven parts are filled up.
+    what is "embedding", "blocks", "head", "loss" or "boundaries"; when is "forward", "backward", or "again": gathered
+    once more, for the backward. An element counts once in an operation, as in the ledger: the full tensor of a sum, a
+    gather or a reduce-scatter; uneven parts are filled up.
 
     sequences  b, in the microbatch;  ways  the length of tp;  sequence  with sequence parallelism
     crossings  the tensors that leave a stage in parts (`tensor_parallel.narrowed`); with sequence parallelism they
@@ -48,15 +49,35 @@ def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, cros
     >>> terms["blocks", "forward"] + terms["blocks", "backward"] == 3 * 4 * (1 * 4 * 8)
     True
     """
-    tokens, pairs = sequences * shape.context, shape.layers * (2 if shape.heads else 1)
-    cut = sequences * ways * -(-shape.context // ways) * shape.width  # b·s·h, filled up
-    loss = {("loss", "forward"): 3 * tokens}  # the largest score; Σ exp and the target's score
-    if sequence:
-        each = {"forward": 2 * cut, "backward": 2 * cut, "again": cut}
-        blocks = {("blocks", when): pairs * elements for when, elements in each.items()}
-        head = {("head", when): cut for when in each}
-        return blocks | {("embedding", "forward"): cut, ("embedding", "backward"): cut} | head | loss
-    stream = tokens * shape.width
-    blocks = {("blocks", when): pairs * stream for when in ("forward", "backward")}
-    between = {("boundaries", when): crossings * cut for when in ("forward", "backward")} if crossings else {}
-    return blocks | {("embedding", "forward"): stream, ("head", "backward"): stream} | loss | between
+    between = boundary(shape, sequences, ways) * (0 if sequence else crossings)
+    terms = Counter({("boundaries", when): between for when in ("forward", "backward")})
+    for layer in range(shape.layers + 2):
+        terms.update(tensor_of_layer(shape, layer, sequences, ways, sequence))
+    return {term: elements for term, elements in terms.items() if elements}
+
+
+def tensor_of_layer(shape: Shape, layer: int, sequences: int, ways: int, sequence: bool = False) -> dict:
+    """The same of one layer: 0 is the embedding, then come the blocks, then the head.
+
+    >>> tensor_of_layer(Shape(width=8, context=4), 1, sequences=1, ways=2)
+    {('blocks', 'forward'): 64, ('blocks', 'backward'): 64}
+    """
+    stream = boundary(shape, sequences, ways) if sequence else sequences * shape.context * shape.width
+    forward, backward, again = {"forward": stream}, {"backward": stream}, {"again": stream} if sequence else {}
+    if layer == 0:
+        return _named("embedding", forward | (backward if sequence else {}))
+    if layer > shape.layers:
+        loss = {("loss", "forward"): 3 * sequences * shape.context}  # the largest score; Σ exp and the target's score
+        return _named("head", (forward if sequence else {}) | backward | again) | loss
+    pairs = 2 if shape.heads else 1
+    whole = {when: 2 * elements for when, elements in (forward | backward).items()} if sequence else forward | backward
+    return _named("blocks", {when: pairs * elements for when, elements in (whole | again).items()})
+
+
+def boundary(shape: Shape, sequences: int, ways: int) -> int:
+    """The elements of b·s·h when it travels in parts, filled up to equal ones."""
+    return sequences * ways * -(-shape.context // ways) * shape.width
+
+
+def _named(what: str, terms: dict) -> dict:
+    return {(what, when): elements for when, elements in terms.items()}

@@ -1,5 +1,7 @@
 """What formulas say that each mode sends in one step, over all ranks: what the ledgers are held against."""
 
+from collections import Counter
+
 import torch
 
 from hybridlab.predict import traffic
@@ -73,7 +75,26 @@ def _gathers(job) -> dict:
 
 def split(job) -> int:
     """Bytes of one step's collectives along tp, over all ranks."""
-    crossing = Links.of(job.bounds, job.shape.skipping).crossing if job.scatter and not job.sequence else {}
-    tensors = sum(len(layers) for layers in crossing.values())
-    terms = traffic.tensor(job.shape, job.sequences, job.mesh["tp"], job.sequence, tensors)
-    return job.microbatches * job.mesh["tp"] * sum(terms.values()) * getattr(torch, job.dtype).itemsize
+    actions = [part for program in job.schedule.program for action in program for part in action.parts or (action,)]
+    played = Counter((part.kind, part.stage) for part in actions)
+    elements = sum(count * _inside(job, *action) for action, count in played.items())
+    return job.accumulate * job.mesh["tp"] * elements * getattr(torch, job.dtype).itemsize
+
+
+def _inside(job, kind, stage) -> int:
+    """Elements that one action sends along tp. Both halves of a backward gather what they need; in the first stage,
+    where nothing entered, the weight half does all."""
+    whole = "W" if stage == 0 else "I"
+    does = {"F": ["forward"], "C": ["forward"], "R": ["forward"], "B": ["backward", "again"]}
+    does |= {"I": [], "W": ["again"], whole: ["backward", "again"]}
+    layers = [
+        traffic.tensor_of_layer(job.shape, layer, job.sequences, job.mesh["tp"], job.sequence)
+        for layer in job.bounds[stage]
+    ]
+    elements = sum(terms.get((what, when), 0) for terms in layers for what, when in terms if when in does.get(kind, ()))
+    if job.scatter and not job.sequence:
+        links = Links.of(job.bounds, job.shape.skipping)
+        tensors = {"forward": sum(map(len, links.into(stage))), "backward": sum(map(len, links.out_of(stage)))}
+        crossing = sum(tensors.get(when, 0) for when in does.get(kind, ()))
+        elements += crossing * traffic.boundary(job.shape, job.sequences, job.mesh["tp"])
+    return elements
