@@ -75,7 +75,7 @@ class Param:
         return tuple(slice(*spans.get(dim, (0, length))) for dim, length in enumerate(self.shape))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """The records of all parameters of a model on a mesh; ranks are asked about by their number.
 
@@ -97,6 +97,9 @@ class Layout:
 
     def __getitem__(self, name: str) -> Param:
         return self.named[name]
+
+    def __eq__(self, other):
+        return isinstance(other, Layout) and self.fingerprint == other.fingerprint
 
     def __hash__(self):
         return hash(self.fingerprint)

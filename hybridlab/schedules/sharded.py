@@ -20,11 +20,15 @@ def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     """
     if active < 1:
         raise ValueError(f"active={active} leaves no room for the stage in use: give 1 or more")
-    return schedule.with_programs([_with_gathers(program, active) for program in schedule.computing])
+    tied = {stage for group in schedule.tied for stage in group}
+    return schedule.with_programs([_with_gathers(program, active, tied) for program in schedule.computing])
 
 
-def _with_gathers(program, active):
-    """One rank's list: before each action, let go of what is not among the next stages, and gather what is."""
+def _with_gathers(program, active, tied):
+    """One rank's list: before each action, let go of what is not among the next stages, and gather what is.
+
+    A stage is reduced behind its last backward; one that shares weights with another stage, behind all.
+    """
     program = [action for action in program if action.kind != "REDUCE_GRAD"]
     upcoming = _next_places(program, active)
     last = {place: i for i, action in enumerate(program) for place in _makes_gradient(action)}
@@ -41,8 +45,9 @@ def _with_gathers(program, active):
             if place not in later:
                 done.append(_on(place, "RESHARD"))
                 held.remove(place)
-            done.append(_on(place, "REDUCE_GRAD"))
-    return done + [_on(place, "RESHARD") for place in held]
+            done += [_on(place, "REDUCE_GRAD")] if place[0] not in tied else []
+    late = [_on(place, "REDUCE_GRAD") for place in sorted(last) if place[0] in tied]
+    return done + [_on(place, "RESHARD") for place in held] + late
 
 
 def _next_places(program, count):

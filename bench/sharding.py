@@ -1,0 +1,128 @@
+"""How fast replicas, shared weights and cut layers are: a training step beside torch's DDP, FSDP2 and tensor parallel.
+
+    python bench/sharding.py            a table with medians over interleaved rounds, and PASS or MISS
+    python bench/sharding.py --json     the same, and one JSON object on the last line
+
+Two ranks, one thread each; a step is forward, backward and an update by SGD of the same model on the same batch, one
+microbatch, float32. In every round each side takes one step, in an order drawn anew. A ratio is taken within a round,
+and its interval holds the middle half of all rounds; it decides. Beside it stands the same ratio of processor time,
+all threads counted, which other processes on the machine hardly change. The peers are those that
+`tests/test_oracle.py` proves to make the same numbers: DDP with buckets of the same sizes, that are the gradients' own
+memory; FSDP2 with a unit per block; layers cut by columns and rows, with vocabulary and loss cut too.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import statistics
+import sys
+import time
+
+import torch
+
+from hybridlab.core.catalog import Shape
+from hybridlab.core.mesh import Mesh
+from hybridlab.train import loop
+from hybridlab.train.model import GPT
+from hybridlab.train.task import task
+from hybridlab.train.text import Text
+from hybridlab.world.launch import ranks
+
+TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"
+SHAPE, BATCH, WARM, MOST = Shape(layers=8, width=256, heads=4, context=64), 8, 3, 1.05
+MODES = {  # name: (axis, how we are asked, the peer, how it is asked)
+    "replicas": ("dp", {"sums": "buckets"}, "data_parallel", {}),
+    "shared weights": ("dp", {"zero": 3}, "fully_sharded", {}),
+    "cut layers": ("tp", {}, "tensor_parallel", {}),
+    "and sequence": ("tp", {"sequence": True}, "tensor_parallel", {"sequence": True}),
+}
+
+
+def torchs(comm, job, peer, options):
+    """A step of torch's as a function of nothing."""
+    import test_oracle
+
+    one = getattr(test_oracle, peer)(GPT(job.shape, job.seed), comm, **options)
+    optimizer = job.optimizer_of(dict(one.model.named_parameters()))
+    inputs, targets = (parts[comm.coordinates.get("dp", 0)] for parts in job.batch(Text.of(), 0))
+
+    def step():
+        optimizer.zero_grad()
+        one.gradients(inputs, targets, job.tokens)
+        optimizer.step()
+
+    return step
+
+
+def ours(comm, job):
+    """A step of ours as a function of nothing."""
+    trainer = loop.Trainer(comm, job)
+    batch = job.batch(Text.of(), 0)
+
+    def step():
+        trainer.weights.begin()
+        trainer.weights.arm(True)
+        trainer.work.load(*batch, job.tokens)
+        trainer.player.step()
+        trainer.weights.finish()
+        trainer.update()
+
+    return step
+
+
+def on_rank(comm, job, peer, options, rounds):
+    """For our steps and for torch's, round by round: (seconds, seconds of the processor), of the slower rank."""
+    steps = {"ours": ours(comm, job), "torch": torchs(comm, job, peer, options)}
+    taken, order = {"ours": [], "torch": []}, random.Random(0)
+    for _ in range(WARM + rounds):
+        for who in order.sample(list(steps), 2):
+            comm.barrier()
+            begin = clocks()
+            steps[who]()
+            taken[who].append(comm.all_reduce(clocks() - begin, op="max").tolist())
+    return taken["ours"][WARM:], taken["torch"][WARM:]
+
+
+def clocks() -> torch.Tensor:
+    """What a clock on the wall says, and what this process has had of the processor."""
+    return torch.tensor([time.perf_counter(), time.process_time()], dtype=torch.float64)
+
+
+def compared(mode, rounds) -> dict:
+    """One row of the table: milliseconds of both; the middle of ours / torch, and the ends of its middle half."""
+    axis, more, peer, options = MODES[mode]
+    mesh = Mesh(**{axis: 2})
+    job = task(mesh, microbatches=1, batch=BATCH * mesh["dp"], shape=SHAPE, **more)
+    with ranks(mesh) as pool:
+        (mine, work), (other, its_work) = (zip(*one) for one in pool.run(on_rank, job, peer, options, rounds)[0])
+    low, middle, high = statistics.quantiles([a / b for a, b in zip(mine, other)], n=4)
+    each = {"ours_ms": statistics.median(mine) * 1e3, "torch_ms": statistics.median(other) * 1e3}
+    processor = statistics.median(a / b for a, b in zip(work, its_work))
+    return each | {"ratio": middle, "interval": [low, high], "processor": processor}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Our replicas, shared weights and cut layers beside torch's.")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--only", choices=MODES, help="one row")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    sys.path.insert(0, str(TESTS))  # ranks are told of it: the peers are there
+    results = {}
+    print(f"{'':14}  {'ours, ms':>9}  {'torch, ms':>9}  ours / torch, middle half  processor")
+    for mode in [chosen.only] if chosen.only else MODES:
+        row = results[mode] = compared(mode, chosen.rounds)
+        low, high = row["interval"]
+        verdict = "PASS" if row["ratio"] <= MOST else "MISS"
+        print(
+            f"{mode:14}  {row['ours_ms']:9.1f}  {row['torch_ms']:9.1f}  "
+            f"{row['ratio']:5.3f} ({low:.3f} to {high:.3f})     {row['processor']:.3f}  {verdict}"
+        )
+    if chosen.json:
+        print(json.dumps(results))
+    return int(any(row["ratio"] > MOST for row in results.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
