@@ -25,7 +25,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab demo page test test-fast test-browser soak lint notebooks lock wheel clean
+.PHONY: help setup lab demo page test test-fast test-browser soak soak-equality lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -73,6 +73,9 @@ test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: su
 
 soak: $(READY)  ## every fault of the table, again and again, and healthy runs: about 15 minutes, writes results/faults.json
 	$(PY) tests/faults/soak.py $(ARGS)
+
+soak-equality: $(READY)  ## a sample of all ways to join the modes, ten minutes, writes results/equality.json
+	$(PY) tests/equality_soak.py $(ARGS)
 
 lint: $(READY)  ## style only
 	$(PY) -m ruff check .

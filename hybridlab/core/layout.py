@@ -194,21 +194,23 @@ class Layout:
     @cached_property
     def fingerprint(self) -> str:
         """A short text that is the same for equal layouts only: what ranks compare before the first step."""
-        text = json.dumps([self.mesh.axes, [asdict(param) for param in self.params]], sort_keys=True)
+        text = json.dumps([list(self.mesh.axes.items()), [asdict(param) for param in self.params]], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def elements(self, rank: int) -> dict[str, int]:
         """How many elements of weights, gradients and optimizer state a rank keeps *at rest*, padding included.
 
-        returns {"value": …, "gradient": …, "optimizer": …}
+        returns {"value": …, "gradient": …, "optimizer": …, "owned": the optimizer's, without padding}
         """
-        counted = dict.fromkeys(("optimizer", "gradient", "value"), 0)
+        counted = dict.fromkeys(("optimizer", "gradient", "value", "owned"), 0)
         for pack, names in self.packs.items():
-            if any(self.box(name, rank) is None for name in names):
+            if self.box(names[0], rank) is None:
                 continue
             first, piece = self.named[names[0]], self.piece(pack, rank)
-            for level, what in enumerate(counted, start=1):
+            for level, what in enumerate(("optimizer", "gradient", "value"), start=1):
                 counted[what] += piece * (1 if first.rest >= level else first.owners)
+            shares = [self.share(name, rank) if first.rest else slice(0, self.size(name, rank)) for name in names]
+            counted["owned"] += sum(share.stop - share.start for share in shares)
         return counted
 
     def validate(self) -> "Layout":

@@ -43,6 +43,6 @@ def model_states(layout: Layout, rank: int, widths: Widths = SINGLE) -> dict[str
     apart = widths.master if rest < 3 and widths.master != widths.value else 0
     return {
         "value": kept["value"] * (widths.master if rest == 3 else widths.value),
-        "optimizer": kept["optimizer"] * (widths.states * widths.master + apart),
+        "optimizer": kept["owned"] * widths.states * widths.master + kept["optimizer"] * apart,
         "gradient": kept["gradient"] * widths.gradient,
     }

@@ -21,7 +21,8 @@ def sent(job) -> int:
         if schedule.place[a, replica] != schedule.place[b, replica]
     ]
     lines = 1 if job.sequence or job.scatter else job.mesh["tp"]
-    return 2 * job.accumulate * sum(there) * (lines * boundary + (NUMBER if job.driven else 0))
+    numbers = NUMBER * len(there) if job.driven else 0
+    return 2 * job.accumulate * (sum(there) * lines * boundary + numbers)
 
 
 def summed(job) -> int:
@@ -67,10 +68,19 @@ def _gathers(job) -> dict:
     for rank in range(job.mesh.size):
         line = job.mesh.line(rank)
         program = job.schedule.program[line.index(rank)]
-        opened = [action.stage for action in program if action.kind == "UNSHARD"]
         for pack, names in job.layout.packs.items():
-            found[pack, rank] = sum(stage in job.homes[names[0]] for stage in opened)
+            found[pack, rank] = job.accumulate * _opened(program, job.homes[names[0]])
     return found
+
+
+def _opened(program, stages) -> int:
+    """How often a program gathers what these stages share: not when one of them has it already."""
+    opened = in_use = 0
+    for action in program:
+        if action.stage in stages and action.kind in ("UNSHARD", "RESHARD"):
+            opened += action.kind == "UNSHARD" and not in_use
+            in_use += 1 if action.kind == "UNSHARD" else -1
+    return opened
 
 
 def split(job) -> int:

@@ -26,6 +26,7 @@ from hybridlab.train.text import Text
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 DEFAULT = Shape()
 DTYPES = ("float32", "float64", "bfloat16")
+BYTES = 256
 PLAIN = ("norm", "bias")  # in a weight's name: it does not decay
 
 
@@ -207,6 +208,8 @@ def _refuse_misfits(one: Task):
         if getattr(one, name) < 1:
             what = "trains" if name == "steps" else "plays"
             raise ValueError(f"{name}={getattr(one, name)} {what} nothing: give 1 or more")
+    if one.shape.vocabulary < BYTES:
+        raise ValueError(f"vocabulary={one.shape.vocabulary} cannot name every byte of a text: give {BYTES} or more")
     if one.clip is not None and not one.clip > 0:
         raise ValueError(f"clip={one.clip} is no norm: give a number above 0")
     shares = one.schedule.dp > 1 or one.mesh["tp"] > 1 or one.schedule.tied

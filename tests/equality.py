@@ -1,0 +1,237 @@
+"""The table of combinations: what modes can be joined with what, and a few in which every pair of choices meets.
+
+A *combination* is one choice from every row of `FACTORS`; `legal` says which can be, and `asked` what `hl.check` is
+then asked. `pairwise` chooses greedily, always the same: a test that takes its combinations has seen every legal pair.
+"""
+
+import itertools
+import random
+from contextlib import ExitStack, nullcontext
+from functools import cache, partial
+
+import pytest
+
+from hybridlab.core.catalog import Shape
+from hybridlab.core.mesh import Mesh
+from hybridlab.schedules.gpipe import gpipe
+from hybridlab.schedules.registry import schedule
+from hybridlab.schedules.replicate import replicate
+from hybridlab.train import check as proof
+from hybridlab.world.launch import ranks
+
+FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v")
+ALL = (*FEW, "gpipe", "hanayo", "naive", "looped_bfs", "zb_h2", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe")
+LONE = ("1f1b", "gpipe", "recompute", "interleaved", "zb_h1")  # on one pipeline rank the others are one of these
+CHUNKED = ("interleaved", "looped_bfs", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe_v", "hanayo")
+MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
+MOST = 8  # ranks
+
+FACTORS = {
+    "axes": ("dp", "tp", "pp", "dp pp", "dp tp", "pp tp", "dp pp tp"),
+    "first": (0, 1, 2),  # which of them varies slowest, that is how far the axes are turned
+    "grown": ("", "dp3", "dp4", "pp3", "pp4", "tp4"),  # the axis that is longer than two
+    "zero": ("0", "1", "2", "3", "1 of 2", "2 of 2", "3 of 2"),  # "of 2": hybrid, shared among two owners
+    "stream": ("whole", "scatter", "sequence"),
+    "schedule": ALL,
+    "order": ("written", "ahead", "driven"),
+    "model": ("plain", "tied", "skips", "tied skips"),
+    "keys": (4, 2, 1, 0),  # heads of keys and values, of four heads of queries; 0: no attention
+    "sums": ("after", "each", "buckets"),
+    "optimizer": ("sgd", "adamw"),
+    "dropout": (0.0, 0.1),
+    "accumulate": (1, 2),
+    "clip": (None, 0.05),
+    "sizes": ("even", "odd"),
+}
+BOUND = ("axes", "first", "grown", "zero", "stream", "schedule", "order", "model")  # what the rules of `legal` speak of
+FREE = tuple(name for name in FACTORS if name not in BOUND)
+OF_TESTS = FACTORS | {"schedule": FEW, "zero": ("0", "1", "2", "3", "3 of 2"), "grown": ("", "dp4", "pp4", "tp4")}
+
+
+def mesh_of(one: dict) -> Mesh:
+    """The mesh of a combination."""
+    axes = one["axes"].split()
+    axes = axes[one["first"] :] + axes[: one["first"]]
+    return Mesh(**{axis: int(one["grown"][2]) if one["grown"].startswith(axis) else 2 for axis in axes})
+
+
+@cache
+def _plays(name: str, pp: int) -> bool:
+    try:
+        schedule("gpipe" if name == "recompute" else name, pp, microbatches_of(name, pp))
+    except ValueError:
+        return False
+    return pp > 1 or name in LONE
+
+
+def microbatches_of(name: str, pp: int) -> int:
+    """As many microbatches as the schedule can have; an odd number where it does not mind."""
+    return 3 if name in ("1f1b", "gpipe", "recompute", "naive", "looped_bfs", "zb_h1", "zb_h2") else 2 * pp
+
+
+def legal(one: dict) -> bool:
+    """Whether these choices can be joined, and are not the same as others."""
+    axes = one["axes"].split()
+    if one["first"] >= len(axes) or (one["grown"] and one["grown"][:2] not in axes):
+        return False
+    mesh = mesh_of(one)
+    rules = (
+        mesh.size <= MOST,
+        one["zero"] == "0" or mesh["dp"] > 1,
+        "of" not in one["zero"] or mesh["dp"] == 4,
+        one["stream"] == "whole" or mesh["tp"] > 1,
+        one["stream"] != "scatter" or mesh["pp"] > 1,
+        _plays(one["schedule"], mesh["pp"]),
+        one["order"] == "written" or mesh["pp"] > 1,
+        one["order"] != "driven" or _one_chain(one, mesh),
+    )
+    return all(rules)
+
+
+def _one_chain(one, mesh):
+    """Messages can drive it: one stage on each rank, none of them shared, no skip over a stage."""
+    chain = one["schedule"] not in (*CHUNKED, *MIRRORED) and (mesh["pp"] == 2 or "skips" not in one["model"])
+    return chain and mesh["tp"] == 1 and one["zero"][0] != "3"
+
+
+def shape_of(one: dict) -> Shape:
+    """A small model; an odd one has a context, a vocabulary and a depth that nothing divides."""
+    mesh, odd = mesh_of(one), one["sizes"] == "odd"
+    stages = mesh["pp"] * (2 if one["schedule"] in CHUNKED else 1)
+    return Shape(
+        layers=max(4, stages) + odd,
+        width=16,
+        heads=4 if one["keys"] else 0,
+        kv_heads=one["keys"] or None,
+        context=31 if odd else 8,
+        vocabulary=259 if odd else 256,
+        tied="tied" in one["model"],
+        skips="skips" in one["model"],
+        dropout=one["dropout"],
+    )
+
+
+def asked(one: dict) -> tuple[Mesh, dict]:
+    """(mesh, the other arguments of `hl.check`) of a combination."""
+    mesh, name = mesh_of(one), one["schedule"]
+    number = microbatches_of(name, mesh["pp"])
+    if name == "recompute":
+        again = gpipe(mesh["pp"], number, recompute="except_last")
+        name = replicate(again, mesh.played) if mesh["dp"] > 1 else again
+    zero, _, owners = one["zero"].partition(" of ")
+    more = {what: one[what] for what in ("sums", "optimizer", "accumulate", "clip")}
+    if owners:
+        more["owners"] = int(owners)
+    ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
+    streams = {what: one["stream"] == what for what in ("sequence", "scatter")}
+    rate = 0.1 if one["optimizer"] == "sgd" else 0.01
+    shape = shape_of(one)
+    return mesh, dict(
+        schedule=name, microbatches=number, shape=shape, zero=int(zero), rate=rate, **more, **ways
+    ) | streams
+
+
+def name_of(one: dict) -> str:
+    """A combination in one word: what is not as usual."""
+    mesh = "-".join(f"{axis}{length}" for axis, length in mesh_of(one).axes.items())
+    words = [mesh, one["schedule"], f"zero{one['zero']}".replace(" ", "") * (one["zero"] != "0"), one["model"]]
+    words += [one[what] for what in ("stream", "order", "sums", "optimizer", "sizes")] + [f"kv{one['keys']}"]
+    words += [f"{what}{one[what]}" for what in ("dropout", "accumulate", "clip") if one[what] not in (0.0, 1, None)]
+    usual = ("", "plain", "whole", "written", "after", "sgd", "even", "kv4")
+    return ",".join(word for word in words if word not in usual).replace(" ", "+")
+
+
+# ---- all of them, and few of them
+
+
+def cores(factors=FACTORS) -> list[dict]:
+    """Every legal choice of the factors that depend on each other; those of `FREE` go with all of them."""
+    plain = {name: factors[name][0] for name in factors}
+    products = itertools.product(*(factors[name] for name in BOUND))
+    return [one for values in products if legal(one := plain | dict(zip(BOUND, values)))]
+
+
+def pairs_of(one: dict, names) -> set:
+    """The pairs of choices that meet in a combination."""
+    return set(itertools.combinations([(name, one[name]) for name in names], 2))
+
+
+def pairwise(factors=OF_TESTS, tries: int = 20) -> list[dict]:
+    """Combinations in which every legal pair of choices meets at least once: greedily, always the same."""
+    chance, legal_ones = random.Random(0), cores(factors)
+    met = [pairs_of(one, BOUND) for one in legal_ones]
+    left = set().union(*met) | {
+        ((a, x), (b, y))
+        for a, b in itertools.combinations(factors, 2)
+        for x, y in itertools.product(factors[a], factors[b])
+        if b in FREE
+    }
+    found = []
+    while left:
+        gains = [len(pairs & left) for pairs in met]
+        top = max(gains)
+        most = [one for one, gain in zip(legal_ones, gains) if gain == top]
+        candidates = [_filled(dict(chance.choice(most)), factors, left, chance) for _ in range(tries)]
+        best = max(candidates, key=lambda one: len(pairs_of(one, factors) & left))
+        left -= pairs_of(best, factors)
+        found.append(best)
+    return found
+
+
+def _filled(one, factors, left, chance):
+    """The free factors chosen one after the other, each for the most pairs with what is chosen so far."""
+    chosen = list(BOUND)
+    for name in chance.sample(FREE, len(FREE)):
+        chosen.append(name)
+        names = [what for what in factors if what in chosen]
+        one[name] = max(
+            factors[name], key=lambda value: (len(pairs_of(one | {name: value}, names) & left), chance.random())
+        )
+    return one
+
+
+# ---- checks that keep their ranks
+
+
+def _mended(on_rank, comm, job, sabotage):
+    """What a check does on a rank, and then what `sabotage(patch)` has changed is as it was."""
+    with pytest.MonkeyPatch.context() as patch:
+        return on_rank(comm, job, sabotage and partial(sabotage, patch))
+
+
+class Bench:
+    """Checks, one after the other, on ranks that stay: one pool for each mesh in turn, and one rank alone.
+
+    >>> with Bench() as bench:  # doctest: +SKIP
+    ...     report = bench.check(one)
+    """
+
+    def __init__(self):
+        self.pools = {}
+
+    def __enter__(self):
+        self.stack = ExitStack()
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def check(self, one: dict, **more):
+        """The report on one combination."""
+        mesh, arguments = asked(one)
+        return self.asked(mesh, **arguments | more)
+
+    def asked(self, mesh, **arguments):
+        """`hl.check`, on ranks that stay; a sabotage is given a pytest.MonkeyPatch."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(proof, "ranks", lambda mesh: nullcontext(self.pool(mesh)))
+            patch.setattr(proof, "_on_rank", partial(_mended, proof._on_rank))
+            return proof.check(mesh, **arguments)
+
+    def pool(self, mesh):
+        """The ranks of a mesh; those of the mesh before end."""
+        if mesh not in self.pools:
+            for other in [other for other in self.pools if other != 1 and mesh != 1]:
+                self.pools.pop(other).stop()
+            self.pools[mesh] = self.stack.enter_context(ranks(mesh))
+        return self.pools[mesh]

@@ -1,0 +1,34 @@
+"""Every pair of modes joined: each combination trains as one device does, loss, gradients, norm, weights, bytes.
+
+`equality` chooses the combinations. The whole table, every legal one of its six million, is for `equality_soak.py`.
+"""
+
+import itertools
+
+import equality
+import pytest
+
+COMBINATIONS = sorted(equality.pairwise(), key=lambda one: str(equality.mesh_of(one)))  # a mesh keeps its ranks
+
+
+def test_every_legal_pair_of_choices_meets():
+    legal = set().union(*(equality.pairs_of(one, equality.BOUND) for one in equality.cores(equality.OF_TESTS)))
+    met = set().union(*(equality.pairs_of(one, equality.FACTORS) for one in COMBINATIONS))
+    free = [(a, b) for a, b in itertools.combinations(equality.OF_TESTS, 2) if b in equality.FREE]
+    every = {((a, x), (b, y)) for a, b in free for x in equality.OF_TESTS[a] for y in equality.OF_TESTS[b]}
+    assert met == legal | every
+    names = [equality.name_of(one) for one in COMBINATIONS]
+    assert len(set(names)) == len(names) < 60
+
+
+@pytest.fixture(scope="module")
+def bench():
+    with equality.Bench() as bench:
+        yield bench
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("one", COMBINATIONS, ids=equality.name_of)
+def test_joined_modes_are_one_device(bench, one):
+    report = bench.check(one)
+    assert report.ok and report.largest_gap < 1e-12, report
