@@ -1,4 +1,182 @@
-"""The lab on zero: its figures and its exercises."""
+"""The lab on zero: its figures, its formulas against the package's, its programs, and its exercises."""
 
-RIGHT: dict = {}
-WRONG: dict = {}
+import re
+
+import pytest
+
+import hybridlab as hl
+from hybridlab.labs import zero_fsdp, zero_plan
+from hybridlab.labs.zero_pictures import ZeroExplorer, bars, stages, told
+from hybridlab.labs.zero_plan import Plan, carried, kept
+from hybridlab.show.memory_bars import GREEN, PARTS, TALL, Carried, Column, memory_bars
+
+RIGHT: dict = {
+    "zero_fsdp.stages": [[120, 31.4, 16.6, 1.9], (120.0, 31.40625, 16.640625, 1.875)],
+    "zero_fsdp.ratio": [1.5],
+    "zero_fsdp.names": [["FULL_SHARD", "NO_SHARD", "HYBRID_SHARD", "SHARD_GRAD_OP"]],
+    "zero_fsdp.hybrid": [4],
+    "zero_fsdp.design": [[3, 4, 2], (3, 4, 4)],
+}
+WRONG: dict = {
+    "zero_fsdp.stages": [
+        ([120, 1.875, 1.875, 1.875], "Stage 1 shares only some"),
+        ([120, 31.4, 16.6, 1.64], "Stage 3 is too small"),
+        ([120, 60, 16.6, 1.9], "Stage 1 is too large"),
+    ],
+    "zero_fsdp.ratio": [(1, "taken apart"), (2, "thirds"), (3, "sends it twice"), (1.2, "Too small"), (9, "Too large")],
+    "zero_fsdp.names": [
+        (["SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "FULL_SHARD"], "The other way round"),
+        (["FULL_SHARD", "HYBRID_SHARD", "NO_SHARD", "SHARD_GRAD_OP"], "Row (b)"),
+        (["FULL_SHARD"] * 4, "Each name"),
+        (["FULL_SHARD", "NO_SHARD", "HYBRID_SHARD", "DDP"], "DDP is none of"),
+    ],
+    "zero_fsdp.hybrid": [(8, "every gather goes"), (2, "more than a rank has room for"), (3, "Answer with one of")],
+    "zero_fsdp.design": [
+        ([1, 4, 1], "too much memory"),
+        ([3, 4, 6], "too much memory"),
+        ([2, 8, 1], "too much memory"),
+        ([3, 8, 2], "too much traffic"),
+        ([3, 4, 1], "too long"),
+        ([3, 3, 1], "owners 1, 2, 4 or 8"),
+    ],
+}  # fmt: skip
+
+# --- bars ---------------------------------------------------------------------------------------------------------
+
+
+def heights(svg, what):
+    """The heights of one part's boxes, without the key of the legend."""
+    found = re.findall(rf'height="([\d.]+)" fill="{PARTS[what][1]}"', svg)
+    return [float(one) for one in found][1:]
+
+
+def test_a_bar_is_as_high_as_its_bytes():
+    columns = [Column("rank 0", {"value": 4e9, "gradient": 2e9, "optimizer": 1e9}), Column("rank 1", {"value": 8e9})]
+    svg = memory_bars(columns, 16e9, (), 1, "title", "words").svg
+    assert heights(svg, "value") == [TALL / 4, TALL / 2]
+    assert heights(svg, "gradient") == [TALL / 8] and heights(svg, "optimizer") == [TALL / 16]
+    assert ">7 GB<" in svg and ">8 GB<" in svg
+
+
+def test_what_is_sent_stands_one_behind_the_other():
+    svg = memory_bars([Column("rank 0", {})], 1, [Carried("a", 4, 1e9), Carried("b", 4, 2e9)], 4e9, "t", "w").svg
+    bars = re.findall(rf'<rect x="([\d.]+)" [^>]* width="([\d.]+)" height="16" fill="{GREEN}"', svg)
+    (x0, wide0), (x1, wide1) = [(float(x), float(wide)) for x, wide in bars]
+    assert abs(x0 + wide0 - x1) < 0.02 and abs(wide1 - 2 * wide0) < 0.02
+    assert ">3 GB<" in svg
+
+
+def test_many_ranks_are_drawn_as_some_and_words_are_escaped():
+    still = memory_bars([Column(f"rank {r}", {"value": 1}) for r in range(64)], 1, (), 1, "<b>", "one & all")
+    assert ">rank 4<" in still.svg and ">rank 63<" in still.svg and ">rank 5<" not in still.svg and "…" in still.svg
+    assert "one &amp; all" in still.svg and "<b>" not in still.svg
+
+
+def test_the_four_stages_get_smaller():
+    assert "120 GB, 31.4 GB, 16.6 GB, 1.88 GB" in stages(Plan(policy="mixed, as printed")).summary
+
+
+# --- the explorer -------------------------------------------------------------------------------------------------
+
+
+def test_the_buttons_change_the_picture_and_owners_always_fit():
+    explorer = ZeroExplorer(Plan(ranks=8, stage=3, owners=4))
+    assert "26.2 GB" in explorer.summary and explorer._picture.value == bars(explorer.plan).svg
+    explorer.choose(ranks=2)
+    assert explorer.plan.owners == 2 and list(explorer._choices["owners"].options) == [1, 2]
+    explorer.choose(ranks=64)
+    assert explorer.plan.owners == 64, "fully sharded stays so"
+    explorer.choose(owners=4)
+    explorer.choose(ranks=16, stage=0, model="small GPT", policy="single")
+    assert explorer.plan == Plan("small GPT", 16, 0, 4, "single")
+    assert explorer._picture.value == bars(explorer.plan).svg and explorer.summary == told(explorer.plan)
+
+
+def test_without_a_kernel_the_picture_is_there():
+    bundle = ZeroExplorer(Plan(ranks=8, owners=8))._repr_mimebundle_()
+    assert bundle["image/svg+xml"].startswith("<svg") and bundle["text/plain"].startswith("A rank keeps 13.1 GB")
+
+
+# --- formulas -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [2, 8, 64])
+def test_the_bytes_of_a_step_are_those_of_the_papers(p):
+    psi = 7.5e9
+    for stage, times in ((0, 2), (1, 2), (2, 2), (3, 3)):
+        layout = Plan(ranks=p, stage=stage, owners=p).layout
+        assert sum(one.bytes for one in carried(layout)) == pytest.approx(4 * times * psi * (p - 1) / p)
+
+
+@pytest.mark.parametrize("p, owners", [(8, 4), (8, 2), (64, 8)])
+def test_the_bytes_of_hybrid_sharding(p, owners):
+    psi, copies = 7.5e9, p // owners
+    formula = 3 * psi * (owners - 1) / owners + 2 * psi / owners * (copies - 1) / copies
+    assert sum(one.bytes for one in carried(Plan(ranks=p, owners=owners).layout)) == pytest.approx(4 * formula)
+
+
+def test_one_owner_is_plain_data_parallelism():
+    for stage in range(4):
+        one, plain = Plan(ranks=8, stage=stage, owners=1), Plan(ranks=8, stage=0, owners=8)
+        assert kept(one) == kept(plain) and carried(one.layout) == carried(plain.layout)
+
+
+def test_gathers_ahead_are_hidden_inside_a_node():
+    plan = Plan(ranks=8, owners=4)
+    work = 36 * (zero_plan.FORWARD + zero_plan.BACKWARD)
+    assert zero_plan.seconds(plan, 2) < 1.03 * work < zero_plan.seconds(plan, 1)
+
+
+# --- programs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("active", [1, 2, 3])
+def test_where_weights_are_let_go(active):
+    plain = hl.sharded(zero_fsdp.looped(units=4), active)
+    stay, go = hl.validate(zero_fsdp.kept_after_forward(plain)), hl.validate(zero_fsdp.always_let_go(plain))
+    gathers = [sum(action.kind == "UNSHARD" for action in one.program[0]) for one in (stay, plain, go)]
+    assert gathers == [4, 8 - active, 8 - active + 1]
+    assert stay.computing == plain.computing == go.computing
+
+
+def test_a_prediction_of_equal_ranks_is_that_of_one():
+    plan = hl.sharded(zero_fsdp.looped(units=3), 2)
+    t = zero_fsdp.foreseen(plan, hl.Costs(F=1, B=2, gather=1, reduce=1))
+    assert t.busy == [9, 9] and min(t.begin[0][t.lane == 0]) == 0 and t.schedule is plan
+
+
+# --- on real ranks ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained():
+    jobs = {"plain": zero_fsdp.job(0), "3": zero_fsdp.job(3), "hybrid": zero_fsdp.job(3, 2)}
+    with hl.ranks(4) as pool:
+        return {name: (one, homes) for (name, one), homes in zip(jobs.items(), zero_fsdp.train(pool, *jobs.values()))}
+
+
+@pytest.mark.ranks
+def test_counted_bytes_are_the_formulas(trained):
+    from hybridlab.predict.memory import model_states
+
+    for job, homes in trained.values():
+        for rank, home in enumerate(homes):
+            assert home.kept == model_states(job.layout, rank) and home.sent == zero_fsdp.sent(job, rank)
+
+
+@pytest.mark.ranks
+def test_the_bits_are_those_of_plain_data_parallelism_and_a_wrong_one_is_seen(trained):
+    (plain, one), (job, homes) = trained["plain"], trained["3"]
+    assert zero_fsdp.same_bits(plain, one, one) and zero_fsdp.same_bits(job, homes, one)
+    next(iter(homes[1].weights.values()))[0] += 1e-6
+    assert not zero_fsdp.same_bits(job, homes, one)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    "more, mistake",
+    [({"zero": 1}, zero_fsdp.keep_old_weights), ({"zero": 3, "owners": 2}, zero_fsdp.forget_the_other_groups)],
+)
+def test_the_check_catches_the_mistakes_of_the_notebook(more, mistake):
+    small = hl.Shape(layers=2, width=16, heads=2, context=8)
+    assert not hl.check(hl.Mesh(dp=4), shape=small, microbatches=1, sabotage=mistake, **more).ok

@@ -109,7 +109,9 @@ def test_what_a_rank_keeps_is_its_pieces(layout):
         share = sum(layout.piece(pack, rank) for pack in packs)
         rest = {"optimizer": 1, "gradient": 2, "value": 3}
         kept = {what: share if param.rest >= level else share * param.owners for what, level in rest.items()}
-        assert layout.elements(rank) == kept
+        whole = {name: slice(0, layout.size(name, rank)) for name in layout.held(rank)}
+        shares = [layout.share(name, rank) if param.rest else whole[name] for name in whole]
+        assert layout.elements(rank) == kept | {"owned": sum(share.stop - share.start for share in shares)}
 
 
 # ---- who meets whom

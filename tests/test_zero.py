@@ -105,7 +105,8 @@ def test_what_ranks_keep_between_two_steps_is_what_the_formula_says(bench, dtype
     jobs = [job(FOUR, shape=ODD, dtype=dtype, optimizer="adamw", **stage) for stage in stages]
     homes = bench.pool(FOUR).run(at_rest, jobs)
     for number, one in enumerate(jobs):
-        assert [home[number] for home in homes] == [model_states(one.layout, r, widths(one)) for r in range(4)], one.zero
+        formula = [model_states(one.layout, rank, widths(one)) for rank in range(4)]
+        assert [home[number] for home in homes] == formula, one.zero
     assert len({str(home) for home in homes[0]}) == 6  # every stage keeps something else
 
 
