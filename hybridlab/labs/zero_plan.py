@@ -67,7 +67,8 @@ def kept(plan: Plan, rank: int = 0) -> dict[str, int]:
     """
     if POLICIES[plan.policy]:
         return model_states(plan.layout, rank, plan.widths)
-    return {what: PRINTED[what] * count for what, count in plan.layout.elements(rank).items()}
+    elements = plan.layout.elements(rank)
+    return {what: width * elements[what] for what, width in PRINTED.items()}
 
 
 def carried(layout: Layout, widths: Widths = SINGLE, gathers: dict | None = None, rank: int = 0) -> list[Carried]:
