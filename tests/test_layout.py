@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hybridlab.core.layout import Cut, Layout, Param, even
 from hybridlab.core.mesh import Mesh
-from hybridlab.modes.data_parallel import packed
+from hybridlab.core.packs import packed
 
 quick = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 

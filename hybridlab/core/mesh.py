@@ -3,6 +3,7 @@
 Read next: `hybridlab.core.schedule` (what happens when). The mesh is the one place that turns an axis into ranks.
 """
 
+import functools
 import itertools
 import math
 
@@ -69,10 +70,7 @@ class Mesh:
         >>> Mesh(dp=2, pp=2, tp=2).group(3, ("dp", "tp"))
         (2, 3, 6, 7)
         """
-        axes = (axes,) if isinstance(axes, str) else tuple(axes)
-        here = self.coordinates(rank)
-        spans = [range(length) if axis in axes else (here[axis],) for axis, length in self.axes.items()]
-        return tuple(sorted(self.rank(**dict(zip(self.axes, place))) for place in itertools.product(*spans)))
+        return _group(self, rank, (axes,) if isinstance(axes, str) else tuple(axes))
 
     def line(self, rank: int) -> tuple[int, ...]:
         """The ranks that play one schedule together with `rank`: they differ in their data or stages (dp, pp), and not
@@ -91,3 +89,10 @@ class Mesh:
     def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
         """Every group along `axes`, each rank in exactly one, in the order in which all ranks open them."""
         return sorted({self.group(rank, axes) for rank in range(self.size)})
+
+
+@functools.cache
+def _group(mesh: Mesh, rank: int, axes: tuple[str, ...]) -> tuple[int, ...]:
+    here = mesh.coordinates(rank)
+    spans = [range(length) if axis in axes else (here[axis],) for axis, length in mesh.axes.items()]
+    return tuple(sorted(mesh.rank(**dict(zip(mesh.axes, place))) for place in itertools.product(*spans)))

@@ -1,5 +1,180 @@
-"""The exercises of the notebook on hybrid. As in `labs.tasks`, the package computes every number."""
+"""The exercises of notebook 40, hybrid. As in `labs.tasks`, the package computes every number."""
 
-from hybridlab.labs.task import Task
+from functools import lru_cache
+from itertools import product
 
-HYBRID_TASKS: dict[str, Task] = {}
+from hybridlab.core.catalog import Shape
+from hybridlab.core.mesh import Mesh
+from hybridlab.labs.hybrid_traffic import between_nodes
+from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.predict.memory import model_states
+from hybridlab.predict.traffic import traffic
+from hybridlab.schedules.registry import schedule
+
+CUBE = Mesh(pp=2, dp=2, tp=2)  # hybrid.groups: tensor fastest, pipeline slowest
+GPUS = 64  # hybrid.count
+BOUNDARY, PARTS = 1 * 2048 * 12288 * 2, 8  # hybrid.scatter: b·s·h in half precision; t
+TRIED = ((2, 2, 2), (1, 4, 2), (2, 2, 4), (3, 1, 4), (2, 8, 1))  # hybrid.builder: p, t, d
+DESIGN = {"shape": Shape(layers=8, width=64, heads=8, context=64), "microbatches": 4, "batch": 64}
+RANKS, PER_NODE, CAP = 16, 4, 640_000  # hybrid.design: bytes of weights, gradients and Adam's state on a rank
+BEST = Mesh(dp=2, pp=4, tp=2), 2
+
+
+def factorisations(ranks: int) -> int:
+    """In how many ways p · t · d = ranks.
+
+    >>> factorisations(8)
+    10
+    """
+    ways = [n for n in range(1, ranks + 1) if ranks % n == 0]
+    return sum(p * t * d == ranks for p, t, d in product(ways, repeat=3))
+
+
+def _groups(answer) -> set | None:
+    """Groups as a set of sets of ranks, or None."""
+    try:
+        return {frozenset(int(rank) for rank in group) for group in answer}
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _three_axes(answer) -> Verdict:
+    """{"tp": groups, "dp": groups, "pp": groups} of the cube."""
+    if not isinstance(answer, dict) or set(answer) != {"tp", "dp", "pp"}:
+        return False, 'Answer with {"tp": [[0, 1], …], "dp": […], "pp": […]}.'
+    given = {axis: _groups(groups) for axis, groups in answer.items()}
+    right = {axis: _groups(CUBE.groups(axis)) for axis in given}
+    if given == right:
+        return True, "Neighbours differ in their part, every second rank in its copy, every fourth in its stage."
+    if given == {**right, "tp": right["pp"], "pp": right["tp"]}:
+        return False, "That is with the pipeline fastest and tensor slowest."
+    wrong = next(axis for axis in ("tp", "dp", "pp") if given[axis] != right[axis])
+    if given[wrong] and sorted(rank for group in given[wrong] for rank in group) != list(range(CUBE.size)):
+        return False, f"Along {wrong} every rank 0 to {CUBE.size - 1} stands in one group."
+    mixed_up = next((axis for axis in right if axis != wrong and right[axis] == given[wrong]), None)
+    return False, f"What you give for {wrong} is {mixed_up}." if mixed_up else f"The groups along {wrong} are off."
+
+
+def crossing(parts: int) -> float:
+    """Bytes that one microbatch sends over one cut, forward and backward, by so many ranks with the whole each."""
+    return sum(size for _, size in traffic(schedule("1f1b", ranks=2, microbatches=1), parts * BOUNDARY).values())
+
+
+def _builder(answer) -> Verdict:
+    """A function (p, t, d) that builds the data groups."""
+    if not callable(answer):
+        return False, "Hand in the function itself: labs.answer(…, data_groups)."
+    for p, t, d in TRIED:
+        try:
+            given = answer(p, t, d)
+        except Exception as error:
+            return False, f"With p={p}, t={t}, d={d} it ends with {type(error).__name__}."
+        groups = _groups(given)
+        right = Mesh(pp=p, dp=d, tp=t).groups("dp")
+        if groups != _groups(right) or len(given) != len(right):
+            told = f"it builds {_shown(given)}; the first data group is {list(right[0])}"
+            return False, f"With p={p}, t={t}, d={d} {told}."
+    return True, f"The step from copy to copy is t. Right for {len(TRIED)} meshes, where t and d differ too."
+
+
+def _shown(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+@lru_cache(maxsize=32)
+def bill(mesh: Mesh, zero: int) -> tuple[int, float]:
+    """(bytes at rest on the fullest rank, bytes of a step that leave a node) of a design.
+
+    raises  ValueError in one sentence for a layout that does not fit
+    """
+    from hybridlab.train.task import task  # here, because it loads torch
+
+    job = task(mesh, zero=zero, **DESIGN)
+    fullest = max(sum(model_states(job.layout, rank).values()) for rank in range(mesh.size))
+    return fullest, sum(between_nodes(job, PER_NODE).values())
+
+
+def _design(answer) -> Verdict:
+    """{"mesh": Mesh, "zero": stage}: under the cap, and with the fewest bytes between nodes."""
+    mesh, zero = (answer.get("mesh"), answer.get("zero")) if isinstance(answer, dict) else (None, None)
+    if not isinstance(mesh, Mesh) or isinstance(zero, bool) or zero not in (0, 1, 2):
+        return False, "Answer with dict(mesh=hl.Mesh(…), zero=…), zero from 0 to 2."
+    if mesh.size != RANKS:
+        return False, f"{mesh} has {mesh.size} ranks; there are {RANKS}."
+    try:
+        fullest, out = bill(mesh, zero)
+    except ValueError as error:
+        return False, f"{error}."
+    least = bill(*BEST)[1]
+    if fullest > CAP:
+        return False, f"A rank keeps {fullest:,} bytes at rest; {CAP:,} are allowed. Between nodes: {out:,.0f}."
+    if out > least:
+        return False, f"It fits, {fullest:,} bytes. But {out:,.0f} bytes leave their node; {least:,.0f} are possible."
+    return True, f"{fullest:,} bytes at rest, {out:,.0f} between nodes: nothing that fits sends less."
+
+
+HYBRID_TASKS: dict[str, Task] = {
+    "hybrid.groups": Task(
+        "Eight ranks, p = t = d = 2. The tensor axis varies fastest, then data; the pipeline slowest. Which ranks form "
+        "the groups along each axis?",
+        _three_axes,
+        (
+            "Write down rank = 4·(stage) + 2·(copy) + (part), and let one of the three run.",
+            "Along tp neighbours: [0, 1], [2, 3], … Along pp the ranks are 4 apart.",
+        ),
+    ),
+    "hybrid.count": Task(
+        f"{GPUS} GPUs: in how many ways can you choose p, t and d?",
+        number(
+            lambda: factorisations(GPUS),
+            "ways",
+            slips=[
+                (7, "Seven are the divisors of 64; or the choices, if you do not tell which number is p, t or d."),
+                (6 * factorisations(GPUS), "You count the orders of the axes too. How many without them?"),
+                (64, "Every factor is a power of two. How many ways to share out its exponents?"),
+            ],
+        ),
+        (
+            "64 = 2⁶: six twos go to three axes.",
+            "Six stars and two bars: 8 over 2.",
+        ),
+    ),
+    "hybrid.scatter": Task(
+        f"A cut between two stages lies between two nodes. t = {PARTS}; a boundary tensor has {BOUNDARY / 1e6:.2f} MB "
+        "(b = 1, s = 2048, h = 12288, two bytes each). With scatter/gather, how many MB leave the two nodes for one "
+        "microbatch, forward and backward together?",
+        number(
+            lambda: crossing(1) / 1e6,
+            "MB",
+            slips=[
+                (crossing(PARTS) / 1e6, "That is without: all eight ranks send the same tensor."),
+                (BOUNDARY / 1e6, "That is the activation. Its gradient comes back."),
+                (2 * BOUNDARY / PARTS / 1e6, "That is what one rank sends. There are eight."),
+            ],
+        ),
+        (
+            "Each of the t ranks sends 1/t of the tensor.",
+            "All parts together are one tensor; and there is one for each direction.",
+        ),
+    ),
+    "hybrid.builder": Task(
+        "data_groups(p, t, d) builds the data groups for ranks in the order pipeline, data, tensor (fastest). It "
+        "passed its test with p = t = d = 2. Find the mistake and mend it.",
+        _builder,
+        (
+            "Try p = 1, t = 4, d = 2 on paper. Which ranks hold part 0?",
+            "From one copy to the next the number grows by t. In the test t and d are both 2.",
+        ),
+    ),
+    "hybrid.design": Task(
+        f"{RANKS} ranks in nodes of {PER_NODE}; the model and batch above. Choose dp, pp, tp, the order of the axes "
+        f"and ZeRO's stage (0, 1, 2). No rank may keep more than {CAP:,} bytes at rest; as few bytes as possible shall "
+        "leave their node.",
+        _design,
+        (
+            "Tensor groups talk most: keep them in a node, tp last. Then weigh messages against gradients.",
+            "Half of a node for tensor groups, the other half for stages; and share out gradients too.",
+        ),
+    ),
+}

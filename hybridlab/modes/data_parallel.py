@@ -12,9 +12,10 @@ The three forms of the lectures differ in what is sent together and when (`FORMS
   buckets  the same, but gradients travel together in packs; the first pack is small, so that sums begin early
 
 Packs are sent in one order on all ranks, whatever the order in which their gradients are made: ranks that disagree
-about the next sum wait for each other for ever. A weight without a gradient counts as zero; its pack goes last.
+about the next sum wait for each other for ever. A weight without a gradient counts as zero: its pack, and those behind
+it, go when the backward has ended.
 
-Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.layout`, the record; `modes.zero`, which keeps
+Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.layout`, the record; `core.packs`; `modes.zero`, which keeps
 a share of each sum; `schedules.sums`, where in the program; notebook 21. An all-reduce of n bytes over d ranks costs
 each rank's wire 2 n (d-1)/d bytes.
 """
@@ -30,43 +31,6 @@ import torch
 from hybridlab.core.layout import Layout
 
 FORMS = ("after", "each", "buckets")
-FIRST_BYTES, PACK_BYTES = 1 << 20, 25 << 20  # PyTorch's sizes
-
-
-def packed(layout: Layout, homes: dict[str, tuple], limits=(FIRST_BYTES, PACK_BYTES), width: int = 4) -> Layout:
-    """The layout with its parameters dealt out to packs: neighbours that go the same ways, up to a number of bytes.
-
-    homes   {name: the stages that use it}: packs never join different stages
-    limits  bytes of the first pack of a stage, and of the others; 0: every parameter a pack of its own
-    width   bytes of one element
-
-    Gradients come from the last layer to the first, so packs are filled in that order.
-
-    >>> from hybridlab.core.layout import Mesh, Param
-    >>> three = Layout(Mesh(dp=2), tuple(Param(name, (10,), partial=("dp",)) for name in "abc"))
-    >>> packed(three, dict.fromkeys("abc", (0,)), limits=(40, 80)).packs
-    {1: ['a', 'b'], 0: ['c']}
-    """
-    ways, every = {}, range(layout.mesh.size)
-    bytes_of = {name: width * max(layout.size(name, rank) for rank in every) for name in layout.named}
-    for param in reversed(layout.params):
-        way = homes[param.name], param.owners, param.rest, *(layout.summed(param.name, rank) for rank in every)
-        ways.setdefault(way, []).append(param.name)
-    runs = [run for names in ways.values() for run in _runs(names, bytes_of, *limits)]
-    number = {name: pack for pack, run in enumerate(runs) for name in run}
-    return layout.with_params(lambda param: {"pack": number[param.name]})
-
-
-def _runs(names, bytes_of, first, other):
-    """Names in their order, cut where a pack is full."""
-    run, room = [], first
-    for name in names:
-        if run and bytes_of[name] > room:
-            yield run
-            run, room = [], other
-        run.append(name)
-        room -= bytes_of[name]
-    yield run
 
 
 class Policy(NamedTuple):

@@ -1,4 +1,4 @@
-"""Draw: a timeline, or several on one time axis, as a plotly figure.
+"""Draw: a timeline, or several on one time axis, as a plotly figure; a layout as a grid of ranks.
 
 Bars with a base; a heat-map past `MANY` boxes; never shapes, which take seconds where bars take milliseconds.
 """
@@ -6,10 +6,13 @@ Bars with a base; a heat-map past `MANY` boxes; never shapes, which take seconds
 import numpy as np
 import plotly.graph_objects as go
 
+from hybridlab.core.layout import Layout
 from hybridlab.core.timeline import Timeline
 from hybridlab.show.boxes import Boxes, boxes
 from hybridlab.show.figure import Figure
 from hybridlab.show.grid import MANY, grid
+from hybridlab.show.grid_of_ranks import grid_of_ranks
+from hybridlab.show.still import Still
 from hybridlab.show.style import STYLE
 from hybridlab.show.svg import LEFT, RIGHT, TALLEST, svg, wrap
 
@@ -20,8 +23,9 @@ COLUMNS = 2000  # of the heat-map
 PX = STYLE["pixels"]
 
 
-def draw(*timelines: Timeline, title: str | None = None) -> Figure:
-    """The picture of one timeline; of a prediction over its measurement; or of several, below each other.
+def draw(*timelines: Timeline | Layout, title: str | None = None) -> Figure | Still:
+    """The picture of one timeline; of a prediction over its measurement; or of several, below each other. Of a layout:
+    which rank holds which slice of one parameter, draw(layout, "blocks.0.mlp.up.weight").
 
     Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. What has
     several steps is drawn by its step of median length. Measured times are in milliseconds.
@@ -33,6 +37,8 @@ def draw(*timelines: Timeline, title: str | None = None) -> Figure:
     >>> draw(simulate(schedule("gpipe", ranks=4, microbatches=8)))
     <figure gpipe, 4 ranks, 8 microbatches, predicted: length 33 units, ...>
     """
+    if timelines and isinstance(timelines[0], Layout):
+        return grid_of_ranks(*timelines)
     picture = boxes(*timelines)
     traces = _heatmap(picture) if len(picture) > MANY else _bars(picture)
     return Figure.of(traces, _layout(picture, title), svg(*timelines, title=title), picture.summary)

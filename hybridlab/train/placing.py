@@ -8,9 +8,9 @@ import torch
 
 from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.packs import FIRST_BYTES, PACK_BYTES, packed
 from hybridlab.core.schedule import Schedule
 from hybridlab.modes import tensor_parallel
-from hybridlab.modes.data_parallel import FIRST_BYTES, PACK_BYTES, packed
 from hybridlab.modes.zero import shared
 from hybridlab.train.model import GPT
 from hybridlab.train.stages import names_of, stages_of
