@@ -1,7 +1,7 @@
-"""Packs: which parameters are sent together. DDP's buckets, ZeRO's flat buffers and FSDP's units are packs of other sizes.
+"""Packs: what is sent together. DDP's buckets, ZeRO's flat buffers and FSDP's units are packs of other sizes.
 
-Gradients come from the last layer to the first, so packs are filled in that order; the first is small, so that the first
-sum begins early. Read next: `modes.data_parallel`.
+Gradients come from the last layer to the first, so packs are filled in that order; the first is small, so that sums
+begin early. Read next: `modes.data_parallel`.
 
 Source: the sizes are those of PyTorch's DDP, Li et al. 2020, arXiv:2006.15704.
 """
