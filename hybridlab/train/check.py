@@ -187,7 +187,8 @@ def _bytes(job, parts) -> dict:
     counted = {what: sum(part["bytes"][what] for part in parts) for what in SENDERS}
     table = {"messages 2·M·(p-1)·b·s·h": (counted["sent"], job.steps * formulas.sent(job))}
     if job.flushes and (summed := formulas.summed(job)):
-        table["sums and gathers of shares" if job.zero else "all-reduces d·Ψ"] = counted["summed"], job.steps * summed
+        copied = "all-reduces d·Ψ" if job.mesh["tp"] == 1 else "all-reduces of gradients"
+        table["sums and gathers of shares" if job.zero else copied] = counted["summed"], job.steps * summed
     if job.offload:
         moved = sum(part["moved"] for part in parts)
         table["to the optimizer and back"] = moved, job.steps * formulas.moved(job)
