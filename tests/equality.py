@@ -200,11 +200,7 @@ def _mended(on_rank, comm, job, sabotage):
 
 
 class Bench:
-    """Checks, one after the other, on ranks that stay: one pool for each mesh in turn, and one rank alone.
-
-    >>> with Bench() as bench:  # doctest: +SKIP
-    ...     report = bench.check(one)
-    """
+    """Checks, one after the other, on ranks that stay: one pool for each mesh in turn, and one rank alone."""
 
     def __init__(self):
         self.pools = {}

@@ -239,8 +239,8 @@ class Layout:
         if len(cut.spans) != self.mesh[axis]:
             raise ValueError(f"{param.name} has {len(cut.spans)} spans along {axis}={self.mesh[axis]}: give one each")
         at = 0
-        for low, high in sorted(set(cut.spans)):
-            if low != at and high > low:
+        for low, high in sorted({span for span in cut.spans if span[1] > span[0]}):
+            if low != at:
                 raise ValueError(f"{param.name} is cut at {at} and {low} along {axis}: spans must meet, or be equal")
             at = max(at, high)
         if at != param.shape[cut.dim]:

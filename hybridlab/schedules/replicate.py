@@ -13,7 +13,7 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
     Copy d runs the microbatches d·m … d·m+m-1 of the global batch. Each stage's REDUCE_GRAD stands behind the last
     backward of its rank: the plain, wait-for-all form of data parallelism.
 
-    raises  ValueError when the schedule's ranks are not the mesh's pp
+    raises  ValueError when the schedule's ranks are not the mesh's pp, or it updates weights as it goes
 
     >>> from hybridlab.schedules.gpipe import gpipe
     >>> print(replicate(gpipe(ranks=2, microbatches=1), Mesh(dp=2, pp=2)))
@@ -25,6 +25,8 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
     copies, pipeline, replicas, m = mesh["dp"], mesh["pp"], schedule.replicas, len(schedule.replica_of)
     if pipeline != schedule.ranks or copies * pipeline != mesh.size:
         raise ValueError(f"{schedule.name} has {schedule.ranks} ranks, but {mesh} is not dp × pp={schedule.ranks}")
+    if schedule.window and copies > 1:
+        raise ValueError(f"{schedule.name} updates every stage by itself: it has no data-parallel copies, leave dp out")
     programs, fused, place = [None] * mesh.size, [[] for _ in range(mesh.size)], {}
     for d in range(copies):
         shift = np.array([0, 0, d * m, d * replicas, 0, 0])
