@@ -143,7 +143,7 @@ class Tagged(io.TextIOBase):
         """Print every line that is complete now; the rest waits for its end."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
-            # In one write: torchrun starts Python without buffers, and print would let other ranks between line and end.
+            # In one write: torchrun starts Python unbuffered, and other ranks could print between a line and its end.
             sys.__stdout__.write(f"{self._tag}{line}\n")
             sys.__stdout__.flush()
         return len(text)
