@@ -12,6 +12,7 @@ one machine and is not here. torchrun's own store listens on all interfaces of t
 import atexit
 import contextlib
 import functools
+import gc
 import io
 import json
 import os
@@ -119,8 +120,20 @@ class TorchrunRanks:
         if not dist.is_initialized():
             os.environ.update(interfaces(os.environ, self._placed.environment(self.rank)))
             meet(self._placed, timedelta(seconds=self.timeout))
-            atexit.register(dist.destroy_process_group)  # gloo's threads would outlive the interpreter and abort
+            atexit.register(_leave)
         return _comm(Mesh(world=self.started), self.rank, self._placed, (), self.timeout)
+
+
+def _leave():
+    """End the groups while the interpreter lives: gloo's threads would outlive it, and abort the process.
+
+    A group ends when nobody holds it: torch and the Comms that were made let go of it together.
+    """
+    import torch.distributed as dist
+
+    _comm.cache_clear()
+    dist.destroy_process_group()
+    gc.collect()
 
 
 def _heard_by(handler, rank: int, stdout):
