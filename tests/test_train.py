@@ -5,6 +5,7 @@ import torch
 
 from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
+from hybridlab.schedules.registry import schedule
 from hybridlab.train.alone import alone_on_rank
 from hybridlab.train.model import GPT, token_loss
 from hybridlab.train.stages import Links, cut, names_of, stages_of
@@ -130,6 +131,7 @@ def test_training_alone_learns():
         (Mesh(pp=9), {}, "at least 9 layers"),
         (Mesh(dp=3, pp=2), {"batch": 8}, "choose a multiple of 12"),
         (Mesh(cp=2), {}, "cannot be trained yet"),
+        (Mesh(pp=2, dp=2), {"schedule": schedule("1f1b", 2, 4, dp=2)}, "numbers its copies otherwise"),
         (Mesh(pp=2), {"schedule": "2f2b"}, "there is no schedule"),
         (Mesh(pp=2), {"optimizer": "adam"}, "choose one of sgd, adamw"),
         (Mesh(pp=2), {"dtype": "int8"}, "there is no dtype"),

@@ -153,6 +153,7 @@ def task(
     if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.played.size):
         has = f"{schedule.ranks} ranks in {schedule.dp} copies"
         raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.played.size} in {mesh['dp']}: make them equal")
+    _refuse_other_order(mesh, schedule)
     bounds = stages.cut(shape, schedule.stages, cut)
     inside = more.get("sequence", False) or shape.key_heads < mesh["tp"]  # sums of the ranks that share a stage
     fitted = posted_ahead(_fitted(schedule, shape, bounds, inside, more["zero"], active), ahead)
@@ -201,6 +202,17 @@ def _refuse_mesh(mesh: Mesh, shape: Shape, more: dict):
         tensor_parallel.refuse_misfits(shape, mesh["tp"], more.get("sequence", False))
     if more.get("zero") and mesh["dp"] == 1:
         raise ValueError(f"zero={more['zero']} shares among replicas, and dp=1 has one: give dp=2 or more")
+
+
+def _refuse_other_order(mesh: Mesh, schedule: Schedule):
+    """Raise ValueError where the schedule's copies are not numbered as the mesh numbers its ranks."""
+    line, each = mesh.line(0), schedule.replicas // schedule.dp
+    for (_, replica), rank in schedule.place.items():
+        if mesh.coordinates(line[rank]).get("dp", 0) != replica // each:
+            raise ValueError(
+                f"{schedule.name} numbers its copies otherwise than {mesh}: give the schedule by its name, or make its "
+                "copies with schedules.replicate and this mesh"
+            )
 
 
 def _refuse_misfits(one: Task):
