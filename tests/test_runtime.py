@@ -157,7 +157,7 @@ def test_a_program_that_would_hang_is_refused_before_it_starts():
 
 
 def test_tasks_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="runs without dp, tied weights, accumulate and clip"):
+    with pytest.raises(ValueError, match="runs without dp, tp, tied weights, accumulate, clip and decay"):
         hl.check(hl.Mesh(pp=2), "pipedream", shape=GPT, clip=1.0)
     with pytest.raises(ValueError, match="make the numbers add up"):
         hl.check(hl.Mesh(pp=2), "1f1b", shape=GPT, cut=[1, 2])
