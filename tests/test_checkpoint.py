@@ -16,6 +16,7 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import cloudpickle
 import numpy as np
@@ -530,7 +531,7 @@ def test_ended_at_any_line_of_saving_there_is_the_old_checkpoint_or_the_new(tmp_
     third, seen = {"step": 3, "task": "three layers"}, []
     for line in itertools.count():
         folder = shutil.copytree(tmp_path / "before", tmp_path / str(line))
-        ended = ends_at(line, lambda: save(ALONE, folder, small, kept(small, 0, 3), third))  # noqa: B023
+        ended = ends_at(line, partial(save, ALONE, folder, small, kept(small, 0, 3), third))
         seen.append(int(newest(folder).name[-1]))
         assert equal_under(newest(folder), small, seen[-1])
         store(folder, small, 4)

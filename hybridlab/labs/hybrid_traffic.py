@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hybridlab.core.layout import even
+from hybridlab.predict import sharing
 from hybridlab.predict.collectives import cost
 from hybridlab.predict.traffic import tensor, traffic
 
@@ -74,10 +75,10 @@ def counted(ledger, steps: int = 1) -> dict[tuple[str, str], float]:
     return {key: table[key] / steps for key in sorted(table)}
 
 
-def _width(name: str) -> int:
-    import torch  # here, because exercises are asked for without it
+def _widths(job):
+    from hybridlab.train.formulas import widths_of  # here, because exercises are asked for without torch
 
-    return getattr(torch, name).itemsize
+    return widths_of(job)
 
 
 def _axis(mesh, ranks) -> str:
@@ -88,7 +89,7 @@ def _axis(mesh, ranks) -> str:
 def _messages(job) -> Iterator[Meeting]:
     """Activations and gradients between stages: the whole on every line of ranks, or each line its part."""
     mesh, shape = job.mesh, job.shape
-    whole = job.sequences * shape.width * _width(job.dtype) * job.accumulate
+    whole = job.sequences * shape.width * _widths(job).value * job.accumulate
     links = traffic(job.schedule)
     parts = even(shape.context, mesh["tp"])
     for line in sorted({mesh.line(rank) for rank in range(mesh.size)}):
@@ -99,30 +100,17 @@ def _messages(job) -> Iterator[Meeting]:
 
 
 def _sums(job) -> Iterator[Meeting]:
-    """Gradients added, and with ZeRO shares gathered, pack by pack."""
-    layout, mesh = job.layout, job.mesh
-    wide, value = _width(job.sum_dtype), _width(job.dtype)
-    for pack, names in layout.packs.items():
-        name, seen = names[0], set()
-        for rank in range(mesh.size):
-            if layout.box(name, rank) is None:
-                continue
-            piece, owners = layout.piece(pack, rank), layout[name].owners
-            whole, adds = piece * owners, layout.twins(name, rank) if owners > 1 else layout.summed(name, rank)
-            does = [("all_reduce", adds, piece * wide)]
-            if owners > 1:
-                group = layout.sharers(name, rank)
-                does += [("reduce_scatter", group, whole * wide), ("all_gather", group, whole * value)]
-            for op, group, size in does:
-                if len(group) > 1 and (op, group) not in seen:
-                    seen.add((op, group))
-                    yield Meeting(_axis(mesh, group), op, group, size)
+    """Gradients added, and with ZeRO shares gathered, pack by pack, each meeting once."""
+    for pack in job.layout.packs:
+        every = [one for rank in range(job.mesh.size) for one in sharing.meetings(job.layout, pack, rank, _widths(job))]
+        for _, op, ranks, size in dict.fromkeys(every):
+            yield Meeting(_axis(job.mesh, ranks), op, ranks, size)
 
 
 def _inside(job) -> Iterator[Meeting]:
     """What the ranks that share a stage do together, stage by stage and copy by copy."""
     mesh, shape, schedule = job.mesh, job.shape, job.schedule
-    width, last = _width(job.dtype), schedule.stages - 1
+    width, last = _widths(job).value, schedule.stages - 1
     terms = tensor(shape, job.sequences, mesh["tp"], job.sequence, 1 if job.scatter and not job.sequence else 0)
     for (stage, replica), seat in schedule.place.items():
         times = sum(one == replica for one in schedule.replica_of) * job.accumulate

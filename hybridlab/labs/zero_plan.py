@@ -3,12 +3,14 @@
 Formulas are read from the layout's record (`core.layout`), so they hold for any owners, and padding counts.
 """
 
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import hybridlab as hl
 from hybridlab.core.layout import Layout, Param
 from hybridlab.predict.collectives import Link, cost
 from hybridlab.predict.memory import MIXED, SINGLE, Widths, model_states
+from hybridlab.predict.sharing import meetings
 from hybridlab.show.memory_bars import Carried
 
 PRINTED = {"value": 2, "gradient": 2, "optimizer": 12}  # bytes per element in the paper, also of a share
@@ -84,26 +86,19 @@ def carried(layout: Layout, widths: Widths = SINGLE, gathers: dict | None = None
     all-gather, backward among 8: 13.125 GB
     """
     sums = {}
-    for pack, names in layout.packs.items():
-        for name, op, group, bytes in _meetings(layout, widths, pack, names[0], rank, (gathers or {}).get(pack)):
-            key = name, len(group)
-            sums[key] = sums.get(key, 0) + cost(op, len(group), bytes).bytes
+    for pack in layout.packs:
+        for name, one in _named(layout, widths, pack, rank, (gathers or {}).get(pack)):
+            key = name, len(one.ranks)
+            sums[key] = sums.get(key, 0) + cost(one.op, len(one.ranks), one.bytes).bytes
     return [Carried(name, among, bytes) for (name, among), bytes in sums.items()]
 
 
-def _meetings(layout, widths, pack, first, rank, gathers):
-    """(what for, operation, group, bytes of the full tensor) of everything that a pack needs in a step."""
-    param, piece = layout[first], layout.piece(pack, rank)
-    if param.owners == 1:
-        yield "all-reduce, gradients", "all_reduce", layout.summed(first, rank), piece * widths.gradient
-        return
-    sharers, twins, whole = layout.sharers(first, rank), layout.twins(first, rank), piece * param.owners
-    yield "reduce-scatter, gradients", "reduce_scatter", sharers, whole * widths.gradient
-    if len(twins) > 1:
-        yield "all-reduce, shares", "all_reduce", twins, piece * widths.gradient
-    when = ["after the update"] if param.rest < 3 else ["forward", "backward"]
-    for i in range(len(when) if gathers is None else gathers):
-        yield f"all-gather, {when[min(i, len(when) - 1)]}", "all_gather", sharers, whole * widths.value
+def _named(layout, widths, pack, rank, gathers=None):
+    """(what for, the meeting) of everything that a pack needs in a step."""
+    after = ["after the update"] if layout.params[0].rest < 3 else ["forward", "backward"]
+    when = chain(after, repeat(after[-1]))
+    for one in meetings(layout, pack, rank, widths, gathers):
+        yield f"{one.op.replace('_', '-')}, {next(when) if one.what == 'weights' else one.what}", one
 
 
 def leaving(plan: Plan, node: int) -> float:
@@ -114,7 +109,7 @@ def leaving(plan: Plan, node: int) -> float:
     """
     total = 0.0
     for rank in range(node):
-        for _, op, group, bytes in _meetings(plan.layout, plan.widths, 0, "all", rank, None):
+        for _, op, group, bytes in meetings(plan.layout, 0, rank, plan.widths):
             after = group[(group.index(rank) + 1) % len(group)]
             total += cost(op, len(group), bytes).bytes if after >= node else 0
     return total
@@ -171,7 +166,7 @@ def most(plan: Plan, active: int = 2) -> float:
 def _times(plan) -> tuple[float, float]:
     """Seconds that the sums, and one gather, of a single unit take; a ring is as fast as its slowest link."""
     sums, gather = 0.0, 0.0
-    for _, op, group, bytes in _meetings(plan.layout, plan.widths, 0, "all", 0, 1):
+    for _, op, group, bytes in meetings(plan.layout, 0, 0, plan.widths, 1):
         link = INSIDE if group[-1] // NODE == group[0] // NODE else BETWEEN
         one = link.seconds(op, len(group), bytes / MODELS[plan.model].units)
         sums, gather = (sums, one) if op == "all_gather" else (sums + one, gather)

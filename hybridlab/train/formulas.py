@@ -5,6 +5,8 @@ from collections import Counter
 import torch
 
 from hybridlab.predict import traffic
+from hybridlab.predict.memory import Widths
+from hybridlab.predict.sharing import meetings
 from hybridlab.train.stages import Links
 
 NUMBER = 8  # bytes that say which microbatch comes, where no order is written
@@ -26,25 +28,16 @@ def sent(job) -> int:
 
 
 def summed(job) -> int:
-    """Bytes of one step's sums and gathers of parameters, over all ranks.
+    """Bytes of one step's sums and gathers of parameters, over all ranks."""
+    gathers, widths = _gathers(job) if job.zero == 3 else {}, widths_of(job)
+    every = [(pack, rank) for pack in job.layout.packs for rank in range(job.mesh.size)]
+    return sum(one.bytes for at in every for one in meetings(job.layout, *at, widths, gathers.get(at)))
 
-    Replicated: one all-reduce of a pack. Shared: its reduce-scatter, an all-reduce of the share where there are twins,
-    and its gathers: one after the update, or one for each UNSHARD.
-    """
-    layout, total = job.layout, 0
-    gathers = _gathers(job) if job.zero == 3 else None
-    widths = {what: getattr(torch, dtype).itemsize for what, dtype in (("sum", job.sum_dtype), ("value", job.dtype))}
-    for pack, names in layout.packs.items():
-        for rank in range(layout.mesh.size):
-            if layout.box(names[0], rank) is None:
-                continue
-            piece, owners = layout.piece(pack, rank), layout[names[0]].owners
-            if owners == 1:
-                total += widths["sum"] * piece * (len(layout.summed(names[0], rank)) > 1)
-                continue
-            total += widths["sum"] * piece * (owners + (len(layout.twins(names[0], rank)) > 1))
-            total += widths["value"] * piece * owners * (1 if gathers is None else gathers[pack, rank])
-    return total
+
+def widths_of(job) -> Widths:
+    """Bytes of one number, by what it is used for."""
+    value, gradient, master = (getattr(torch, name).itemsize for name in (job.dtype, job.sum_dtype, job.master_dtype))
+    return Widths(value, gradient, master, states={"sgd": 0, "adamw": 2}[job.optimizer])
 
 
 def moved(job) -> int:
@@ -59,7 +52,8 @@ def moved(job) -> int:
             shares = [layout.share(name, rank) for name in names]
             down += sum(share.stop - share.start for share in shares)
             up += layout.piece(pack, rank) * (1 if gathers is None else gathers[pack, rank])
-    return down * getattr(torch, job.sum_dtype).itemsize + up * getattr(torch, job.dtype).itemsize
+    widths = widths_of(job)
+    return down * widths.gradient + up * widths.value
 
 
 def _gathers(job) -> dict:
