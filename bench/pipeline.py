@@ -18,8 +18,8 @@ import time
 import torch
 from torch import nn
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.modes.clocks import measured
 from hybridlab.schedules.registry import schedule
 from hybridlab.train import loop

@@ -21,8 +21,8 @@ import time
 
 import torch
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.train import loop
 from hybridlab.train.model import GPT
 from hybridlab.train.task import task

@@ -77,6 +77,9 @@ def _parser():
     flags.add_learning(one, steps=20, optimizer="adamw", rate=3e-3)
     flags.add_saving(one)
 
+    one = command("plan", plan, "Every legal way to train a model on so many GPUs, the quickest that fits, and why.")
+    flags.add_plan(one)
+
     one = command("measure", measure, "Measure this machine, and record it with where it comes from.")
     one.add_argument("--suite", default="cpu", help="cpu (default; a few minutes) or gpu (needs CUDA)")
     one.add_argument("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
@@ -189,6 +192,25 @@ def doctor(chosen) -> dict:
     for name, value in facts.items():
         print(f"{name:>22}  {value}")
     return facts
+
+
+def plan(chosen) -> dict:
+    """Plan a training run that nobody here can afford."""
+    from hybridlab.predict.planner import days
+    from hybridlab.predict.planner import plan as search
+
+    planned = search(chosen.model, chosen.machine, chosen.gpus, chosen.batch, **flags.read_plan(chosen))
+    print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")
+    for one in planned.top(5):
+        print(f"  {one}")
+    answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
+    if chosen.tokens:
+        answer["best"]["days"] = days(planned.best, planned.shape, chosen.batch, chosen.tokens)
+        print(f"{chosen.tokens:g} tokens take {answer['best']['days']:.1f} days")
+    if chosen.why:
+        answer["why"] = planned.why(**chosen.why)
+        print(answer["why"])
+    return answer
 
 
 def measure(chosen) -> dict:

@@ -121,7 +121,7 @@ def _cut(text: str):
 
 
 def read_training(chosen) -> dict:
-    from hybridlab.core.catalog import Shape
+    from hybridlab.core.shape import Shape
 
     sizes = {size: getattr(chosen, size) for size in MODEL_SIZES if getattr(chosen, size) is not None}
     shape = Shape(**sizes, dropout=chosen.dropout, tied=chosen.tied, skips=chosen.skips)
@@ -139,6 +139,35 @@ def add_learning(one, steps, optimizer, rate):
 def read_learning(chosen) -> dict:
     names = ("steps", "optimizer", "rate", "chunks")
     return {name: getattr(chosen, name) for name in names} | read_training(chosen)
+
+
+# --- a plan -----------------------------------------------------------------------------------------------------
+
+FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v"}  # flags, and the fields of a plan they fix
+
+
+def add_plan(one):
+    one.add_argument("--model", default="gpt3-175b", help="its name in the catalog (default gpt3-175b)")
+    one.add_argument("--machine", default="a100", help="v100, a100 (default), h100 or h200")
+    one.add_argument("--gpus", type=int, required=True, help="how many, all of them used")
+    one.add_argument("--batch", type=int, required=True, help="sequences in the global batch")
+    one.add_argument("--tokens", type=float, help="of the whole training: says how many days it takes")
+    for flag, field in FIXED.items():
+        one.add_argument(f"--{flag}", type=int, help=f"fix {field} of the plan")
+    one.add_argument("--zero", type=int, help="fix ZeRO's stage, 0 to 3")
+    one.add_argument("--recompute", help="fix what is done twice: none, selective or full")
+    one.add_argument("--why", type=_sizes, metavar="SIZES", help="why not these? for instance t=16,p=4")
+
+
+def _sizes(text: str) -> dict:
+    pairs = [part.partition("=")[::2] for part in text.split(",")]
+    return {name.strip(): int(value) if value.strip().isdigit() else value.strip() for name, value in pairs}
+
+
+def read_plan(chosen) -> dict:
+    given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
+    given |= {"zero": chosen.zero, "recompute": chosen.recompute}
+    return {field: value for field, value in given.items() if value is not None}
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from functools import cache, partial
 
 import pytest
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.schedules.gpipe import gpipe
 from hybridlab.schedules.registry import schedule
 from hybridlab.schedules.replicate import replicate

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hybridlab.core.catalog import Shape
+from hybridlab.core.shape import Shape
 from hybridlab.train.model import GPT, Draws, Dropout, drawn
 
 SMALL = dict(layers=2, width=24, heads=6, context=8)

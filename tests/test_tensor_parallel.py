@@ -15,7 +15,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 
-from hybridlab.core.catalog import Shape
+from hybridlab.core.shape import Shape
 from hybridlab.core.layout import Layout, Param, even
 from hybridlab.core.mesh import Mesh
 from hybridlab.modes import sequence_parallel, tensor_parallel, vocabulary_parallel

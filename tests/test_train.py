@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hybridlab.core.catalog import Shape
+from hybridlab.core.shape import Shape
 from hybridlab.core.mesh import Mesh
 from hybridlab.schedules.registry import schedule
 from hybridlab.train.alone import alone_on_rank

@@ -13,7 +13,7 @@ import equality
 import pytest
 import torch
 
-from hybridlab.core.catalog import Shape
+from hybridlab.core.shape import Shape
 from hybridlab.core.layout import Layout
 from hybridlab.core.mesh import Mesh
 from hybridlab.modes.data_parallel import FORMS, Replicated

@@ -1,78 +1,194 @@
-"""The catalog: models by their sizes."""
+"""The catalog: models and machines by name, each number with its unit and where it comes from."""
 
 from dataclasses import dataclass
+from functools import cache
+
+from hybridlab.core.shape import Shape
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The sizes of a model: what decides its parameters, its work and its messages. A GPT, or with heads=0 an MLP.
+class Model:
+    """A named model: its shape, the label under which it is known, and the source of its sizes."""
 
-    layers      blocks;  width  of the residual stream (h in papers)
-    heads       attention heads; they must divide width; 0: blocks without attention
-    context     positions in one sequence (s in papers)
-    vocabulary  256: one token per byte
-    kv_heads    heads of keys and values, each shared by as many heads of queries; None: as many as heads
-    dropout     the share of a residual branch's elements that is dropped in training, from 0 to below 1
-    tied        the head scores with the weights of the token embedding
-    skips       U-shaped: what leaves block i is also added to what enters block layers-1-i
+    name: str
+    shape: Shape
+    label: str
+    source: str
 
-    raises  ValueError when a size is not positive, or heads do not divide width, or kv_heads not heads
 
-    >>> Shape(layers=4, width=32, heads=4, context=32).parameters
-    68288
-    >>> Shape(layers=4, width=32, heads=4, context=32, kv_heads=1).parameters
-    61952
+@dataclass(frozen=True)
+class Machine:
+    """A kind of machine: nodes of equal devices.
+
+    node         devices in a node
+    peak         FLOP/s of one device, dense, 16-bit floating point
+    memory       bytes of one device
+    bandwidth    bytes/s between a device and its memory
+    inside       bytes/s that a device sends to others of its node, one direction
+    across       bytes/s that a device sends to other nodes, one direction, when all of its node do
+    latency      (s inside, s across): before the first byte of a message arrives
+    sources      {field: where its number comes from}
     """
 
-    layers: int = 4
-    width: int = 32
-    heads: int = 4
-    context: int = 32
-    vocabulary: int = 256
-    tied: bool = False
-    skips: bool = False
-    kv_heads: int | None = None
-    dropout: float = 0.0
+    name: str
+    label: str
+    node: int
+    peak: float
+    memory: float
+    bandwidth: float
+    inside: float
+    across: float
+    latency: tuple[float, float]
+    sources: dict[str, str]
 
-    def __post_init__(self):
-        for name, least in (("layers", 1), ("width", 1), ("heads", 0), ("context", 1), ("vocabulary", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} is no size: give a whole number, {least} or more")
-        if self.heads and self.width % self.heads:
-            ways = [n for n in range(1, self.width + 1) if self.width % n == 0]
-            raise ValueError(f"heads={self.heads} does not divide width={self.width}: choose heads from {ways}")
-        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
-            ways = [n for n in range(1, self.heads + 1) if self.heads % n == 0]
-            raise ValueError(f"kv_heads={self.kv_heads} does not divide heads={self.heads}: choose it from {ways}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} is no share to drop: give 0 or more, and less than 1")
 
-    @property
-    def key_heads(self) -> int:
-        """The number of heads of keys, and of values."""
-        return self.heads if self.kv_heads is None else self.kv_heads
+SC21 = "Narayanan et al. 2021, arXiv:2104.04473"
+GPT_VOCABULARY, GPT_CONTEXT = 51200, 2048  # of every model in that paper
 
-    @property
-    def head_width(self) -> int:
-        """The width of one head."""
-        return self.width // self.heads
 
-    @property
-    def parameters(self) -> int:
-        """The number of weights and biases: per block 12 h² + 13 h (8 h² + 7 h without attention, less where heads of
-        keys and values are shared); both embeddings; final norm; a head, unless it is tied."""
-        h, V = self.width, self.vocabulary
-        block = 8 * h * h + 7 * h
-        if self.heads:
-            block += 2 * h * h + 4 * h + 2 * (h + 1) * self.key_heads * self.head_width
-        return self.layers * block + V * h + self.context * h + 2 * h + (0 if self.tied else V * h)
+def _gpt(layers, width, heads, **more):
+    return Shape(layers, width, heads, **({"context": GPT_CONTEXT, "vocabulary": GPT_VOCABULARY, "tied": True} | more))
 
-    @property
-    def skipping(self) -> dict[int, int]:
-        """{layer: the earlier layer whose output is added to what enters it}; 0 is the embedding, blocks follow.
 
-        >>> Shape(layers=5, skips=True).skipping
-        {5: 1, 4: 2}
-        """
-        across = range(1, (self.layers + 1) // 2) if self.skips else ()
-        return {self.layers + 1 - layer: layer for layer in across}
+def _llama(layers, width, heads, inner, context, vocabulary, **more):
+    sizes = {"context": context, "vocabulary": vocabulary, "inner": inner, "style": "llama"}
+    return Shape(layers, width, heads, **(sizes | more))
+
+
+_MODELS = (
+    ("gpt2-1.5b", _gpt(48, 1600, 25, context=1024, vocabulary=50257), "GPT-2", "Radford et al. 2019, table 2"),
+    ("gpt-1.7b", _gpt(24, 2304, 24), "1.7B", f"{SC21}, table 1"),
+    ("gpt-3.6b", _gpt(30, 3072, 32), "3.6B", f"{SC21}, table 1"),
+    ("gpt-5.9b", _gpt(32, 3840, 32), "5.9B", f"{SC21}, figures 14 and 15"),
+    ("gpt-7.5b", _gpt(36, 4096, 32), "7.5B", f"{SC21}, table 1"),
+    ("gpt-18.4b", _gpt(40, 6144, 48), "18.4B", f"{SC21}, table 1"),
+    ("gpt-39.1b", _gpt(48, 8192, 64), "39.1B", f"{SC21}, table 1"),
+    ("gpt-76.1b", _gpt(60, 10240, 80), "76.1B", f"{SC21}, table 1"),
+    ("gpt-91b", _gpt(32, 15360, 128), "91B", f"{SC21}, figure 16"),
+    ("gpt-145.6b", _gpt(80, 12288, 96), "145.6B", f"{SC21}, table 1"),
+    ("gpt-161b", _gpt(32, 20480, 128), "161B (printed once as 162.2B)", f"{SC21}, figure 13"),
+    ("gpt3-175b", _gpt(96, 12288, 96), "GPT-3", f"{SC21}, figure 12; Brown et al. 2020, arXiv:2005.14165, table 2.1"),
+    ("gpt-310.1b", _gpt(96, 16384, 128), "310.1B", f"{SC21}, table 1"),
+    ("gpt-529.6b", _gpt(105, 20480, 128), "529.6B", f"{SC21}, table 1"),
+    ("gpt-1t", _gpt(128, 25600, 160), "1008B", f"{SC21}, table 1"),
+    ("llama2-7b", _llama(32, 4096, 32, 11008, 4096, 32000), "Llama 2 7B", "Touvron et al. 2023, arXiv:2307.09288"),
+    (
+        "llama3-8b",
+        _llama(32, 4096, 32, 14336, 8192, 128256, kv_heads=8),
+        "Llama 3 8B",
+        "Dubey et al. 2024, arXiv:2407.21783, table 3",
+    ),
+    (
+        "llama3-70b",
+        _llama(80, 8192, 64, 28672, 8192, 128256, kv_heads=8),
+        "Llama 3 70B",
+        "Dubey et al. 2024, arXiv:2407.21783, table 3",
+    ),
+    (
+        "llama3-405b",
+        _llama(126, 16384, 128, 53248, 8192, 128256, kv_heads=8),
+        "Llama 3 405B",
+        "Dubey et al. 2024, arXiv:2407.21783, table 3",
+    ),
+    (
+        "mixtral-8x7b",
+        _llama(32, 4096, 32, 14336, 32768, 32000, kv_heads=8, experts=8, chosen=2),
+        "Mixtral 8x7B",
+        "Jiang et al. 2024, arXiv:2401.04088, table 1",
+    ),
+)
+MODELS = {row[0]: Model(*row) for row in _MODELS}
+
+_NCCL = "NCCL, src/graph/tuning.cc, ring of its Simple protocol: 3.4 µs on NVLink, 14 µs on a network"
+_LATENCY = (3.4e-6, 14e-6)
+
+
+def _dgx(name, label, peak, memory, bandwidth, inside, across, device, node):
+    known = {"node": node, "across": node, "latency": _NCCL}
+    known |= {field: device for field in ("peak", "memory", "bandwidth", "inside")}
+    return Machine(name, label, 8, peak, memory, bandwidth, inside, across, _LATENCY, known)
+
+
+MACHINES = {
+    one.name: one
+    for one in (
+        _dgx(
+            "v100", "V100 32 GB, 8 in a node with 4 InfiniBand links of 100 Gb/s",
+            125e12, 32e9, 900e9, 150e9, 6.25e9,
+            "NVIDIA, Tesla V100 data sheet 2018 (SXM2): NVLink 300 GB/s both ways", "NVIDIA, DGX-1 data sheet",
+        ),
+        _dgx(
+            "a100", "A100 80 GB, 8 in a node with 8 InfiniBand links of 200 Gb/s",
+            312e12, 80e9, 2039e9, 300e9, 25e9,
+            "NVIDIA, A100 data sheet 2021 (SXM 80 GB): NVLink 600 GB/s both ways", f"{SC21}, section 5: Selene",
+        ),
+        _dgx(
+            "h100", "H100 80 GB, 8 in a node with 8 InfiniBand links of 400 Gb/s",
+            989.4e12, 80e9, 3350e9, 450e9, 50e9,
+            "NVIDIA, H100 white paper 2022 (SXM5), without sparsity: NVLink 900 GB/s both ways",
+            "NVIDIA, DGX H100 data sheet",
+        ),
+        _dgx(
+            "h200", "H200 141 GB, 8 in a node with 8 InfiniBand links of 400 Gb/s",
+            989.4e12, 141e9, 4800e9, 450e9, 50e9,
+            "NVIDIA, H200 data sheet 2024 (SXM), without sparsity: NVLink 900 GB/s both ways",
+            "NVIDIA, DGX H200 data sheet",
+        ),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A row of the lecture's table: what it divides, the most accelerators it ran on, the largest network, and the
+    notebook in which its technique runs."""
+
+    name: str
+    parallelism: str
+    accelerators: int
+    kind: str
+    parameters: float
+    notebook: str
+
+
+FRAMEWORKS_SOURCE = "Abhinav Bhatele, Parallel Training, table of frameworks (the first count is marked * there)"
+FRAMEWORKS = (
+    Framework("FlexFlow", "hybrid", 64, "GPUs", 24e6, "43_search"),
+    Framework("PipeDream", "pipeline", 16, "GPUs", 138e6, "15_pipedream"),
+    Framework("DDP", "data", 256, "GPUs", 345e6, "21_data_parallel"),
+    Framework("GPipe", "pipeline", 8, "GPUs", 557e6, "11_gpipe"),
+    Framework("Mesh-TensorFlow", "tensor", 512, "TPUv2 cores", 4.9e9, "30_megatron"),
+    Framework("Megatron-LM", "tensor", 512, "GPUs", 8.3e9, "30_megatron"),
+    Framework("TorchGPipe", "pipeline", 8, "GPUs", 15.8e9, "11_gpipe"),
+    Framework("KARMA", "data", 2048, "GPUs", 17e9, "22_zero_fsdp"),
+    Framework("LBANN", "data", 3072, "CPUs", 78.6e9, "21_data_parallel"),
+    Framework("ZeRO", "data", 400, "GPUs", 100e9, "22_zero_fsdp"),
+)
+
+
+@cache
+def model(name: str) -> Model:
+    """The model of a name.
+
+    raises  ValueError when the catalog has no such model
+
+    >>> model("gpt3-175b").shape.parameters
+    174615846912
+    """
+    if name not in MODELS:
+        raise ValueError(f"there is no model {name!r} in the catalog: choose one of {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+@cache
+def machine(name: str) -> Machine:
+    """The machine of a name.
+
+    raises  ValueError when the catalog has no such machine
+
+    >>> machine("a100").peak
+    312000000000000.0
+    """
+    if name not in MACHINES:
+        raise ValueError(f"there is no machine {name!r} in the catalog: choose one of {', '.join(MACHINES)}")
+    return MACHINES[name]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.predict.overlay import predicted_for
 from hybridlab.schedules.registry import schedule
 from hybridlab.show.curves import curves

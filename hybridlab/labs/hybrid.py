@@ -5,8 +5,8 @@ from itertools import permutations
 
 import ipywidgets
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.labs.chart import Axis, Curve, chart
 from hybridlab.labs.hybrid_traffic import between_nodes, by_axis, counted, meetings
 from hybridlab.show.grid_of_ranks import grid_of_ranks, refusal

@@ -1,23 +1,26 @@
 """The exercises of notebook 40, hybrid. As in `labs.tasks`, the package computes every number."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.labs.hybrid_traffic import between_nodes
-from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.labs.task import Number, Task, Verdict, varying
+from hybridlab.labs.trial import Function, Gave
+from hybridlab.labs.words import in_words
 from hybridlab.predict.memory import model_states
 from hybridlab.predict.traffic import traffic
 from hybridlab.schedules.registry import schedule
 
 CUBE = Mesh(pp=2, dp=2, tp=2)  # hybrid.groups: tensor fastest, pipeline slowest
-GPUS = 64  # hybrid.count
 BOUNDARY, PARTS = 1 * 2048 * 12288 * 2, 8  # hybrid.scatter: b·s·h in half precision; t
 TRIED = ((2, 2, 2), (1, 4, 2), (2, 2, 4), (3, 1, 4), (2, 8, 1))  # hybrid.builder: p, t, d
 DESIGN = {"shape": Shape(layers=8, width=64, heads=8, context=64), "microbatches": 4, "batch": 64}
 RANKS, PER_NODE, CAP = 16, 4, 640_000  # hybrid.design: bytes of weights, gradients and Adam's state on a rank
 BEST = Mesh(dp=2, pp=4, tp=2), 2
+
+task = partial(Task, notebook="40_hybrid")
 
 
 def factorisations(ranks: int) -> int:
@@ -60,19 +63,14 @@ def crossing(parts: int) -> float:
     return sum(size for _, size in traffic(schedule("1f1b", ranks=2, microbatches=1), parts * BOUNDARY).values())
 
 
-def _builder(answer) -> Verdict:
-    """A function (p, t, d) that builds the data groups."""
-    if not callable(answer):
-        return False, "Hand in the function itself: labs.answer(…, data_groups)."
-    for p, t, d in TRIED:
-        try:
-            given = answer(p, t, d)
-        except Exception as error:
-            return False, f"With p={p}, t={t}, d={d} it ends with {type(error).__name__}."
-        groups = _groups(given)
-        right = Mesh(pp=p, dp=d, tp=t).groups("dp")
-        if groups != _groups(right) or len(given) != len(right):
-            told = f"it builds {_shown(given)}; the first data group is {list(right[0])}"
+def _builder(gave: list[Gave]) -> Verdict:
+    """What a function (p, t, d) that builds the data groups has returned."""
+    for (p, t, d), call in zip(TRIED, gave):
+        if call.raised:
+            return False, f"With p={p}, t={t}, d={d} it ends with {call.raised.partition(':')[0]}."
+        groups, right = _groups(call.value), Mesh(pp=p, dp=d, tp=t).groups("dp")
+        if groups != _groups(right) or len(call.value) != len(right):
+            told = f"it builds {_shown(call.value)}; the first data group is {list(right[0])}"
             return False, f"With p={p}, t={t}, d={d} {told}."
     return True, f"The step from copy to copy is t. Right for {len(TRIED)} meshes, where t and d differ too."
 
@@ -88,9 +86,9 @@ def bill(mesh: Mesh, zero: int) -> tuple[int, float]:
 
     raises  ValueError in one sentence for a layout that does not fit
     """
-    from hybridlab.train.task import task  # here, because it loads torch
+    from hybridlab.train import task as training  # here, because it loads torch
 
-    job = task(mesh, zero=zero, **DESIGN)
+    job = training.task(mesh, zero=zero, **DESIGN)
     fullest = max(sum(model_states(job.layout, rank).values()) for rank in range(mesh.size))
     return fullest, sum(between_nodes(job, PER_NODE).values())
 
@@ -114,37 +112,54 @@ def _design(answer) -> Verdict:
     return True, f"{fullest:,} bytes at rest, {out:,.0f} between nodes: nothing that fits sends less."
 
 
+def _count(exponent):
+    gpus = 2**exponent
+    return task(
+        f"{gpus} GPUs: in how many ways can you choose p, t and d?",
+        Number(
+            lambda: factorisations(gpus),
+            "ways",
+            slips=[
+                (
+                    exponent + 1,
+                    f"{in_words(exponent + 1).capitalize()} are the divisors of {gpus}; or the choices, if you do not "
+                    "tell which number is p, t or d.",
+                ),
+                (6 * factorisations(gpus), "You count the orders of the axes too. How many without them?"),
+                (gpus, "Every factor is a power of two. How many ways to share out its exponents?"),
+            ],
+        ),
+        (
+            f"{gpus} = 2{'⁰¹²³⁴⁵⁶⁷⁸⁹'[exponent]}: {in_words(exponent)} twos go to three axes.",
+            f"{in_words(exponent).capitalize()} stars and two bars: {exponent + 2} over 2.",
+            f"{exponent + 2} · {exponent + 1} / 2.",
+        ),
+        objective="Count the grids that a planner has to look at.",
+        difficulty=1,
+        minutes=2,
+    )
+
+
 HYBRID_TASKS: dict[str, Task] = {
-    "hybrid.groups": Task(
+    "hybrid.groups": task(
         "Eight ranks, p = t = d = 2. The tensor axis varies fastest, then data; the pipeline slowest. Which ranks form "
         "the groups along each axis?",
         _three_axes,
         (
             "Write down rank = 4·(stage) + 2·(copy) + (part), and let one of the three run.",
             "Along tp neighbours: [0, 1], [2, 3], … Along pp the ranks are 4 apart.",
+            "Along pp: [0, 4], [1, 5], [2, 6], [3, 7]. Along dp the ranks are 2 apart: [0, 2] is one group.",
         ),
+        objective="Name the groups of a grid of ranks.",
+        difficulty=1,
+        minutes=4,
     ),
-    "hybrid.count": Task(
-        f"{GPUS} GPUs: in how many ways can you choose p, t and d?",
-        number(
-            lambda: factorisations(GPUS),
-            "ways",
-            slips=[
-                (7, "Seven are the divisors of 64; or the choices, if you do not tell which number is p, t or d."),
-                (6 * factorisations(GPUS), "You count the orders of the axes too. How many without them?"),
-                (64, "Every factor is a power of two. How many ways to share out its exponents?"),
-            ],
-        ),
-        (
-            "64 = 2⁶: six twos go to three axes.",
-            "Six stars and two bars: 8 over 2.",
-        ),
-    ),
-    "hybrid.scatter": Task(
+    "hybrid.count": varying(_count, exponent=(6, 5, 7, 8)),
+    "hybrid.scatter": task(
         f"A cut between two stages lies between two nodes. t = {PARTS}; a boundary tensor has {BOUNDARY / 1e6:.2f} MB "
         "(b = 1, s = 2048, h = 12288, two bytes each). With scatter/gather, how many MB leave the two nodes for one "
         "microbatch, forward and backward together?",
-        number(
+        Number(
             lambda: crossing(1) / 1e6,
             "MB",
             slips=[
@@ -156,18 +171,26 @@ HYBRID_TASKS: dict[str, Task] = {
         (
             "Each of the t ranks sends 1/t of the tensor.",
             "All parts together are one tensor; and there is one for each direction.",
+            f"Twice {BOUNDARY / 1e6:.2f} MB.",
         ),
+        objective="Say what scatter/gather saves between nodes.",
+        difficulty=2,
+        minutes=4,
     ),
-    "hybrid.builder": Task(
+    "hybrid.builder": task(
         "data_groups(p, t, d) builds the data groups for ranks in the order pipeline, data, tensor (fastest). It "
         "passed its test with p = t = d = 2. Find the mistake and mend it.",
-        _builder,
+        Function(TRIED, _builder, "Hand in the function itself: labs.answer(…, data_groups)."),
         (
             "Try p = 1, t = 4, d = 2 on paper. Which ranks hold part 0?",
             "From one copy to the next the number grows by t. In the test t and d are both 2.",
+            "The three numbers of range: first, first + d * t, and the step from copy to copy, which is not d.",
         ),
+        objective="Find a mistake that a test with equal numbers cannot see.",
+        difficulty=2,
+        minutes=6,
     ),
-    "hybrid.design": Task(
+    "hybrid.design": task(
         f"{RANKS} ranks in nodes of {PER_NODE}; the model and batch above. Choose dp, pp, tp, the order of the axes "
         f"and ZeRO's stage (0, 1, 2). No rank may keep more than {CAP:,} bytes at rest; as few bytes as possible shall "
         "leave their node.",
@@ -175,6 +198,10 @@ HYBRID_TASKS: dict[str, Task] = {
         (
             "Tensor groups talk most: keep them in a node, tp last. Then weigh messages against gradients.",
             "Half of a node for tensor groups, the other half for stages; and share out gradients too.",
+            "Two copies, the slowest axis; then four stages; then two tensor ranks; stage 2.",
         ),
+        objective="Choose a grid, its order and a stage of ZeRO, by memory and by traffic.",
+        difficulty=3,
+        minutes=12,
     ),
 }

@@ -8,7 +8,7 @@ import time
 from typing import NamedTuple
 
 import hybridlab as hl
-from hybridlab.core.catalog import Shape
+from hybridlab.core.shape import Shape
 from hybridlab.labs import megatron_pair as pair
 from hybridlab.labs.megatron_sizes import layout_of
 

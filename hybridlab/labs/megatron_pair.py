@@ -6,9 +6,9 @@ must talk. One list of steps says so: it is drawn, counted, and executed by real
 
 from typing import NamedTuple
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.layout import Cut, Layout, Param, even
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.predict.collectives import cost
 
 A, B = "blocks.0.mlp.up.weight", "blocks.0.mlp.down.weight"  # torch keeps a matrix as its transpose

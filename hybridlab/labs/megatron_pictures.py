@@ -6,8 +6,8 @@ by hand.
 
 import math
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.layout import Layout, even
+from hybridlab.core.shape import Shape
 from hybridlab.labs import megatron_pair as pair
 from hybridlab.labs.chart import Axis, Curve, chart
 from hybridlab.labs.megatron_chooser import Chooser

@@ -1,8 +1,8 @@
 """Notebook 30, sizes: what a rank has of a large model, keeps for the backward, and sends: computed, not allocated."""
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.predict.collectives import cost
 from hybridlab.predict.traffic import tensor
 

@@ -1,16 +1,29 @@
 """The exercises of notebook 30, Megatron. As in `labs.tasks`, the package computes every number."""
 
+from functools import partial
+
 import numpy as np
 
-from hybridlab.core.catalog import Shape
+from hybridlab.core.shape import Shape
+from hybridlab.labs import hunt
 from hybridlab.labs.megatron_sizes import gigabytes, on_the_wire
-from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.labs.task import Number, Task, Verdict, varying
+from hybridlab.labs.trial import Function, OnRanks
 from hybridlab.predict.collectives import Link, cost
 from hybridlab.predict.traffic import tensor
 
 # --- f and g ------------------------------------------------------------------------------------------------------
 
 EQUAL = 1e-10
+
+task = partial(Task, notebook="30_megatron")
+
+
+def _tried(comm, pair):
+    """On a rank: what f and g, as functions of (x, comm), do to two matrices between them."""
+    from hybridlab.labs.megatron import tried
+
+    return tried(comm, *pair)
 
 
 def _conjugate(answer) -> Verdict:
@@ -42,10 +55,7 @@ def _conjugate(answer) -> Verdict:
 
 # --- numbers ------------------------------------------------------------------------------------------------------
 
-MODEL = Shape(layers=24, width=1024, heads=16, context=1024)
-GPT3 = Shape(layers=1, width=12288, heads=96, context=2048)
-WAYS = 8
-HOP = GPT3.context * GPT3.width  # b·s·h, with b = 1
+WAYS = 8  # in megatron.sums
 
 
 def _blocks(shape, ways):
@@ -54,12 +64,12 @@ def _blocks(shape, ways):
     return {when: terms["blocks", when] for when in ("forward", "backward")}
 
 
-def _sums():
-    return sum(_blocks(MODEL, WAYS).values()) / (MODEL.context * MODEL.width)
+def _sums_of(shape, ways):
+    return sum(_blocks(shape, ways).values()) / (shape.context * shape.width)
 
 
-def _elements():
-    return cost("all_reduce", WAYS, sum(_blocks(GPT3, WAYS).values())).bytes
+def _elements(shape, ways):
+    return cost("all_reduce", ways, sum(_blocks(shape, ways).values())).bytes
 
 
 # --- GELU before the sum ------------------------------------------------------------------------------------------
@@ -148,60 +158,104 @@ def _design(answer) -> Verdict:
     return True, f"{told}: it fits, and no GPU more than needed."
 
 
-MEGATRON_TASKS: dict[str, Task] = {
-    "megatron.pair": Task(
-        "Write f and g as autograd functions. Between them two ranks hold A cut by columns and B cut by rows. Z and "
-        "the gradients of x, A and B must be those of one process.",
-        _conjugate,
-        (
-            "Forward, the ranks end with summands of Z. Backward, they end with summands of the gradient of x.",
-            "g.forward and f.backward each return comm.all_reduce(…clone()); the other two change nothing.",
-        ),
-    ),
-    "megatron.sums": Task(
-        f"A model of {MODEL.layers} layers on t = {WAYS} ranks. How many all-reduces along tp happen inside its layers "
-        "for one microbatch, forward and backward together?",
-        number(
-            _sums,
+def _sums(layers):
+    return task(
+        f"A model of {layers} layers on t = {WAYS} ranks. How many all-reduces along tp happen inside its layers for "
+        "one microbatch, forward and backward together?",
+        Number(
+            lambda: _sums_of(Shape(layers=layers, width=1024, heads=16, context=1024), WAYS),
             "all-reduces",
             slips=[
-                (2 * MODEL.layers, "That is the forward alone, or one of the two pairs in each layer."),
-                (MODEL.layers, "One for each layer? A layer has two pairs of matrices, and each sums there and back."),
-                (8 * MODEL.layers, "f and g take turns: forward only g sums, backward only f."),
+                (2 * layers, "That is the forward alone, or one of the two pairs in each layer."),
+                (layers, "One for each layer? A layer has two pairs of matrices, and each sums there and back."),
+                (8 * layers, "f and g take turns: forward only g sums, backward only f."),
             ],
         ),
         (
             "Attention is a pair too: q, k, v by heads, then the output matrix by rows.",
             "2 forward and 2 backward in each.",
+            f"4 in each layer, and there are {layers} layers.",
         ),
-    ),
-    "megatron.bytes": Task(
-        f"One layer, b = 1, s = {GPT3.context}, h = {GPT3.width}, t = {WAYS}. How many numbers does each rank send for "
-        "a microbatch, forward and backward together, when every sum goes round a ring?",
-        number(
-            _elements,
+        objective="Count the sums that tensor parallelism costs.",
+        difficulty=1,
+        minutes=2,
+    )
+
+
+def _bytes(context, width, ways):
+    hop, whole = context * width, 8 * context * width  # b·s·h, with b = 1
+    right = whole * (ways - 1) / ways
+    return task(
+        f"One layer, b = 1, s = {context}, h = {width}, t = {ways}. How many numbers does each rank send for a "
+        "microbatch, forward and backward together, when every sum goes round a ring?",
+        Number(
+            lambda: _elements(Shape(layers=1, width=width, heads=width // 128, context=context), ways),
             "numbers",
             within=1e-6,
             slips=[
-                (HOP, "That is b·s·h: what a pipeline sends to the next stage, once."),
-                (4 * HOP, "That is what four sums add up. A ring sends each part nearly twice."),
-                (8 * HOP, "That is 8·b·s·h, for very many ranks. With t = 8 there is a factor (t-1)/t."),
-                (3.5 * HOP, "That is the forward alone, or one of the two pairs."),
-                (1.75 * HOP, "That is one sum. There are four."),
+                (hop, "That is b·s·h: what a pipeline sends to the next stage, once."),
+                (4 * hop, "That is what four sums add up. A ring sends each part nearly twice."),
+                (whole, f"That is 8·b·s·h, for very many ranks. With t = {ways} there is a factor (t-1)/t."),
+                (right / 2, "That is the forward alone, or one of the two pairs."),
+                (right / 4, "That is one sum. There are four."),
             ],
         ),
-        ("Four sums of b·s·h numbers; a ring sends 2(t-1)/t of each.", "8·b·s·h·(t-1)/t."),
+        (
+            "Four sums of b·s·h numbers; a ring sends 2(t-1)/t of each.",
+            "8·b·s·h·(t-1)/t.",
+            f"8 · {context} · {width} · {ways - 1} / {ways}.",
+        ),
+        objective="Say what a layer sends along tp, against what a pipeline sends.",
+        difficulty=2,
+        minutes=4,
+    )
+
+
+MEGATRON_TASKS: dict[str, Task] = {
+    "megatron.pair": task(
+        "Write f and g as autograd functions. Between them two ranks hold A cut by columns and B cut by rows. Z and "
+        "the gradients of x, A and B must be those of one process.",
+        OnRanks(_conjugate, (2,), trial=_tried),
+        (
+            "Forward, the ranks end with summands of Z. Backward, they end with summands of the gradient of x.",
+            "Forward g must sum, backward f must. A sum is comm.all_reduce of a clone.",
+            "g.forward and f.backward each return comm.all_reduce(…clone()); the other two change nothing.",
+        ),
+        objective="Write the two operators that make a cut pair of matrices whole.",
+        difficulty=2,
+        minutes=10,
     ),
-    "megatron.gelu": Task(
+    "megatron.sums": varying(_sums, layers=(24, 32, 36, 40, 48)),
+    "megatron.bytes": varying(_bytes, context=(2048, 1024, 4096), width=(12288, 8192, 16384), ways=(8, 4, 16)),
+    "megatron.gelu": task(
         "Ranks hold summands, and g will add them. A mask means: some entries times 2, the others times 0, the same "
         f"ones on all ranks. Which of these could every rank do before g as well as after it: {', '.join(CANDIDATES)}?",
         _before_the_sum,
         (
             "It may stand before the sum if doing it to 3 and to -2, and adding, is the same as doing it to 1.",
             "Only linear functions can change places with a sum; to add a constant is not linear.",
+            "Two of the five only multiply each entry by a fixed number.",
         ),
+        objective="Say what may be done to summands, and what must wait for the sum.",
+        difficulty=2,
+        minutes=4,
     ),
-    "megatron.design": Task(
+    "megatron.hunt": task(
+        "Two ranks share the positions of a sequence. The loss is right, but some gradients may not be. Write a "
+        "function (loss, weights, gradients) that returns the set of the names whose gradients are wrong. "
+        "loss(weights) is a number; weights and gradients are dictionaries of numpy arrays with the same names.",
+        Function(hunt.cases(), hunt.judged, "Answer with your function itself: wrong_gradients, without parentheses."),
+        (
+            "Change one entry of one weight by a little, up and down. By how much does the loss change?",
+            "The derivative is (loss above - loss below) / (2 · step). Compare every entry, not a norm: signs count.",
+            "for i in np.ndindex(w.shape): keep w[i]; w[i] = kept + 1e-6; above = loss(weights); the same below; put "
+            "kept back. Wrong is what differs from gradients[name][i] by more than 1e-4.",
+        ),
+        objective="Find wrong gradients by finite differences, where the loss gives nothing away.",
+        difficulty=2,
+        minutes=8,
+    ),
+    "megatron.design": task(
         f"A model: {PLANNED.layers} layers, h = {PLANNED.width}, heads={PLANNED.heads}, kv_heads={PLANNED.kv_heads}, "
         f"s = {PLANNED.context}, a vocabulary of {PLANNED.vocabulary}. Microbatches of {SEQUENCES} sequences, mixed "
         f"precision, Adam. A GPU has {GPU} GB. In a server of {SERVER} GPUs each sends 300 GB/s, across servers 25. "
@@ -211,6 +265,10 @@ MEGATRON_TASKS: dict[str, Task] = {
         (
             "t must divide heads, and divide kv_heads or be a multiple of it. Which of those stay inside a server?",
             "16 bytes for every parameter on a rank, and 2 bytes for 36·s·b·h·(4 + 12/t) activations, or 16/t.",
+            "Inside a server t can be 1, 2 or 4. Only the largest fits, and only if the sequence is cut too.",
         ),
+        objective="Choose t by what fits, what can be cut, and what the links allow.",
+        difficulty=3,
+        minutes=8,
     ),
 }

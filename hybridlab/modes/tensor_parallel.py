@@ -19,8 +19,8 @@ Relatives: `world.typed`, `core.layout`, `vocabulary_parallel` (embedding and lo
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.layout import Cut, Layout, Param, even
+from hybridlab.core.shape import Shape
 from hybridlab.modes.sequence_parallel import CutStream, part_sizes
 from hybridlab.modes.vocabulary_parallel import VocabularyEmbedding, token_loss
 from hybridlab.world.typed import all_gather, all_reduce, enter

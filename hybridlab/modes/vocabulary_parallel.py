@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.layout import even
+from hybridlab.core.shape import Shape
 
 
 class VocabularyEmbedding(nn.Module):

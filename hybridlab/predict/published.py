@@ -6,9 +6,16 @@ from pathlib import Path
 
 TABLES = Path(__file__).parent / "tables"
 SOURCES = {
+    "megatron_sc21_table1": "Narayanan et al. 2021, arXiv:2104.04473, table 1; microbatch and chunks: Megatron-LM, "
+    "examples/sc21",
+    "sc21_figure_configs": "Narayanan et al. 2021, arXiv:2104.04473, figures 7 and 11 to 18: what was run, "
+    "not the results",
+    "zero_memory_7p5B_formula": "Rajbhandari et al. 2020, arXiv:1910.02054, figure 1 and table 1: 7.5 billion weights",
     "zero_bubble_tables": "Qi et al. 2023, arXiv:2401.10241, appendix: measured durations, and rates of Table 5",
     "torchgpipe_amoebanet_speed": "torchgpipe's benchmark page, AmoebaNet-D (18, 256) on Tesla P40s; the last column: "
     "Huang et al. 2019, arXiv:1811.06965, table 2",
+    "pipedream_vgg16": "Narayanan et al. 2019, github.com/msr-fiddle/pipedream, commit 11c40c0: the profile of VGG-16, "
+    "minibatches of 128, in the order of the layers, without the input and two reshapes that take no time",
 }
 
 

@@ -4,10 +4,10 @@ from collections import Counter
 
 import numpy as np
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.flow import Flow
 from hybridlab.core.lanes import lanes, messages
 from hybridlab.core.schedule import Schedule
+from hybridlab.core.shape import Shape
 from hybridlab.schedules.lower import lower
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.catalog import Shape
+from hybridlab.core.shape import Shape
 
 STRIDE = 0x9E3779B97F4A7C15 - 2**64  # as int64, of which torch keeps the lowest 64 bits: 2⁶⁴ over the golden ratio
 ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
@@ -161,12 +161,19 @@ class GPT(nn.Module):
     skips  {layer: the earlier layer whose output is added to what enters it}, layers numbered as in `layers()`
     draws  where in the training it stands: whoever trains it says so before every forward
 
+    raises  ValueError when the shape is not one of a GPT
+
     >>> GPT(Shape(layers=1, width=8, heads=2, context=4))(torch.zeros(3, 4, dtype=torch.long)).shape
     torch.Size([3, 4, 256])
     """
 
     def __init__(self, shape: Shape, seed: int = 0, dtype: torch.dtype = torch.float32):
         super().__init__()
+        if shape.style != "gpt" or shape.experts > 1 or shape.inner is not None:
+            raise ValueError(
+                "this shape can be planned here, not trained: the reference model is a GPT whose MLP is 4 times as wide "
+                "as its stream; leave out style, inner and experts"
+            )
         self.embed = Embed(shape)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.head = Head(shape)

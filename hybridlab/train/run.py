@@ -6,9 +6,9 @@ import platform
 
 import torch
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
+from hybridlab.core.shape import Shape
 from hybridlab.core.timeline import Timeline
 from hybridlab.modes.clocks import link_latency, measured
 from hybridlab.modes.message_driven import as_done, one_chain

@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 from torch import nn
 
-from hybridlab.core.catalog import Shape
+from hybridlab.core.shape import Shape
 from hybridlab.predict.partition import partition
 from hybridlab.train.model import GPT, in_sequence, token_loss
 

@@ -6,10 +6,10 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from hybridlab.core.catalog import Shape
 from hybridlab.core.layout import Layout
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
+from hybridlab.core.shape import Shape
 from hybridlab.modes import tensor_parallel
 from hybridlab.modes.data_parallel import FORMS
 from hybridlab.modes.message_driven import one_chain

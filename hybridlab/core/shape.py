@@ -1,0 +1,140 @@
+"""Shape: the sizes of a model, and the weights that follow from them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+STYLES = ("gpt", "llama")
+
+
+class Block(NamedTuple):
+    """The weights and biases of one block, by what tensor parallelism does with them.
+
+    attention  of one block, cut among ranks;  mlp  of one expert, cut too;  whole  norms, routing, and the biases that
+    are added behind a sum: every rank holds them
+    """
+
+    attention: int
+    mlp: int
+    whole: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model: what decides its parameters, its work and its messages. A GPT, or with heads=0 an MLP.
+
+    layers      blocks;  width  of the residual stream (h in papers)
+    heads       attention heads; they must divide width; 0: blocks without attention
+    context     positions in one sequence (s in papers)
+    vocabulary  256: one token per byte
+    kv_heads    heads of keys and values, each shared by as many heads of queries; None: as many as heads
+    dropout     the share of a residual branch's elements that is dropped in training, from 0 to below 1
+    tied        the head scores with the weights of the token embedding
+    skips       U-shaped: what leaves block i is also added to what enters block layers-1-i
+    inner       width of the MLP's inside; None: four times width
+    style       "gpt": biases, layer norms, learned positions; "llama": none of these, RMS norms, positions by
+                rotation, and an MLP of three matrices, one of them a gate
+    experts     MLPs in a block, of which every token goes through `chosen`
+
+    raises  ValueError when a size is not positive, or heads do not divide width, or kv_heads not heads
+
+    >>> Shape(layers=4, width=32, heads=4, context=32).parameters
+    68288
+    >>> Shape(layers=4, width=32, heads=4, context=32, kv_heads=1).parameters
+    61952
+    """
+
+    layers: int = 4
+    width: int = 32
+    heads: int = 4
+    context: int = 32
+    vocabulary: int = 256
+    tied: bool = False
+    skips: bool = False
+    kv_heads: int | None = None
+    dropout: float = 0.0
+    inner: int | None = None
+    style: str = "gpt"
+    experts: int = 1
+    chosen: int = 1
+
+    def __post_init__(self):
+        sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
+        for name, least in sizes.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} is no size: give a whole number, {least} or more")
+        if self.heads and self.width % self.heads:
+            ways = [n for n in range(1, self.width + 1) if self.width % n == 0]
+            raise ValueError(f"heads={self.heads} does not divide width={self.width}: choose heads from {ways}")
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            ways = [n for n in range(1, self.heads + 1) if self.heads % n == 0]
+            raise ValueError(f"kv_heads={self.kv_heads} does not divide heads={self.heads}: choose it from {ways}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} is no share to drop: give 0 or more, and less than 1")
+        if self.style not in STYLES:
+            raise ValueError(f"style={self.style!r} is not known: choose one of {', '.join(STYLES)}")
+        if self.chosen > self.experts:
+            raise ValueError(f"a token cannot go through {self.chosen} of {self.experts} experts: choose fewer")
+
+    @property
+    def key_heads(self) -> int:
+        """The number of heads of keys, and of values."""
+        return self.heads if self.kv_heads is None else self.kv_heads
+
+    @property
+    def head_width(self) -> int:
+        """The width of one head."""
+        return self.width // self.heads
+
+    @property
+    def key_width(self) -> int:
+        """The width of all keys of a position, and of all values."""
+        return self.key_heads * self.head_width if self.heads else 0
+
+    @property
+    def inside(self) -> int:
+        """The width of the MLP's inside (4 h, unless `inner` is given)."""
+        return 4 * self.width if self.inner is None else self.inner
+
+    @property
+    def multiplied(self) -> int:
+        """The weights of a block that multiply one token's activations: 12 h² in a GPT; of experts, the chosen ones."""
+        h, matrices = self.width, 3 if self.style == "llama" else 2
+        attention = 2 * h * h + 2 * h * self.key_width if self.heads else 0
+        return attention + self.chosen * matrices * h * self.inside + (h * self.experts if self.experts > 1 else 0)
+
+    @property
+    def block(self) -> Block:
+        """The weights and biases of one block."""
+        h, f, keys, biased = self.width, self.inside, self.key_width, self.style == "gpt"
+        attention = (2 * h * h + h * biased + 2 * (h + biased) * keys) if self.heads else 0
+        mlp = 2 * h * f + f if biased else 3 * h * f
+        norms = (2 if self.heads else 1) * h * (2 if biased else 1)
+        behind = biased * h * (self.experts + (1 if self.heads else 0))
+        return Block(attention, mlp, norms + behind + (h * self.experts if self.experts > 1 else 0))
+
+    @property
+    def embedding(self) -> int:
+        """The weights of the embeddings of tokens and, in a GPT, of positions."""
+        return (self.vocabulary + (self.context if self.style == "gpt" else 0)) * self.width
+
+    @property
+    def head(self) -> int:
+        """The weights of the last norm, and of the head unless it is tied."""
+        return self.width * ((2 if self.style == "gpt" else 1) + (0 if self.tied else self.vocabulary))
+
+    @property
+    def parameters(self) -> int:
+        """The number of weights and biases: in a GPT 12 h² + 13 h per block (8 h² + 7 h without attention, less where
+        heads of keys and values are shared); both embeddings; final norm; a head, unless it is tied."""
+        block = self.block
+        return self.layers * (block.attention + self.experts * block.mlp + block.whole) + self.embedding + self.head
+
+    @property
+    def skipping(self) -> dict[int, int]:
+        """{layer: the earlier layer whose output is added to what enters it}; 0 is the embedding, blocks follow.
+
+        >>> Shape(layers=5, skips=True).skipping
+        {5: 1, 4: 2}
+        """
+        across = range(1, (self.layers + 1) // 2) if self.skips else ()
+        return {self.layers + 1 - layer: layer for layer in across}

@@ -1,0 +1,69 @@
+"""Reasons: why a plan loses, in one sentence that names the number that decides."""
+
+from hybridlab.predict.plan import check_plan, named
+
+WORDS = {  # each term of a step in words
+    "multiply": "matrix products",
+    "pointwise": "work between the matrix products",
+    "tensor": "sums along tp",
+    "launch": "starting blocks",
+    "head": "scores on the last stage",
+    "messages": "messages between stages",
+    "bubble": "filling and emptying the pipeline",
+    "data": "the sum of gradients over copies",
+    "optimizer": "the optimizer",
+}
+
+
+def reason(planned, sizes: dict) -> str:
+    """The sentence about the best plan with these sizes, among all those of a `planner.Planned`."""
+    asked, mine = ", ".join(f"{name}={value}" for name, value in sizes.items()), planned.only(**sizes)
+    if not len(mine.space.p):
+        return _unlawful(planned, sizes, asked)
+    if not mine.fits.any():
+        one = mine.choice(mine.space.one(int(mine.bytes.argmin())))
+        return (
+            f"{asked} does not fit: at least {one.memory.total / 1e9:.0f} GB on one device, most of it "
+            f"{one.memory.most}, and {planned.machine.memory / 1e9:.0f} GB are there"
+        )
+    one, best = mine.best, planned.best
+    if one.plan == best.plan:
+        return f"{asked} is the best: {one}"
+    return f"{asked} {_slower(one, best)}; {_term(one, best, planned.machine.node)}"
+
+
+def _slower(one, best) -> str:
+    share = one.step.total / best.step.total - 1
+    return f"is {share:.0%} slower" if share >= 0.005 else f"is slower by {share:.2%}"
+
+
+def _term(one, best, node: int) -> str:
+    """What takes more time than in the best plan: the term that grows most."""
+    more = {name: mine - its for name, mine, its in zip(one.step._fields, one.step, best.step)}
+    term = max(more, key=more.get)
+    leaves = f"t={one.plan.t} leaves the node of {node}: " if term == "tensor" and one.plan.t > node else ""
+    return (
+        f"{leaves}{WORDS[term]} {getattr(one.step, term):.2f} s of {one.step.total:.2f} s, in the best plan "
+        f"{getattr(best.step, term):.2f} s of {best.step.total:.2f} s"
+    )
+
+
+def _unlawful(planned, sizes: dict, asked: str) -> str:
+    """Why no plan has these sizes: the number that must divide."""
+    whole = {name: sizes.get(name) for name in ("p", "t", "d")}
+    given = [size for size in whole.values() if size is not None]
+    rest = planned.devices
+    for size in given:
+        if rest % size:
+            return f"{asked} is impossible: p·t·d must be {planned.devices}"
+        rest //= size
+    if None not in whole.values() and rest > 1:
+        return f"{asked} is impossible: p·t·d must be {planned.devices}"
+    one = named(sizes)
+    if len(given) == 2:
+        one = one._replace(**{name: rest for name, size in whole.items() if size is None})
+    try:
+        check_plan(one, planned.shape, planned.batch)
+    except ValueError as error:
+        return f"{asked} is impossible: {error}"
+    return f"{asked} is impossible: no legal plan for {planned.devices} devices has these sizes"
