@@ -99,42 +99,74 @@ class Pieces(NamedTuple):
     optimizer: float
 
 
-def pieces(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Pieces:
-    """The pieces of a plan's step, or of those of many plans."""
-    p, t, d, b, _, how, zero, sequence, scatter = plan
-    tokens, full, again = b * shape.context, how == FULL, how != NONE
-    inside, across = (Link(alpha, 1 / rate) for alpha, rate in zip(machine.latency, (machine.inside, machine.across)))
-    rate, memory = machine.peak * fit.multiply, machine.bandwidth * fit.memory
+class Rates(NamedTuple):
+    """What a machine does in a second: operations, bytes of memory, and its two kinds of links."""
 
-    core = 4 * tokens * shape.context * (shape.width if shape.heads else 0)
-    matrices, core = 2 * tokens * shape.multiplied / t / rate, core / t / rate
-    left = kept(shape, b, t, sequence)
-    between, scores = 2 * (left.whole + left.cut) / memory, 2 * left.core / memory
-    stream = 2 * tokens * shape.width  # bytes between two blocks
+    multiply: float
+    memory: float
+    inside: Link
+    across: Link
+
+    @classmethod
+    def of(cls, machine: Machine, fit: Fit) -> "Rates":
+        """The rates of a machine, at the fitted shares."""
+        links = (Link(alpha, 1 / rate) for alpha, rate in zip(machine.latency, (machine.inside, machine.across)))
+        return cls(machine.peak * fit.multiply, machine.bandwidth * fit.memory, *links)
+
+    def sum(self, ways, near, size):
+        """The seconds of a sum over so many ranks, `near` of them in one node."""
+        return hierarchical(-(-ways // near), near, size).seconds(self.inside, self.across)
+
+
+def pieces(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Pieces:
+    """The pieces of a plan's step, or of those of many plans. What experts send each other is not counted."""
+    rates = Rates.of(machine, fit)
+    summed = rates.sum(plan.t, np.minimum(plan.t, machine.node), _stream(shape, plan))
+    forward, backward = _block(shape, plan, rates, fit.launch, summed)
+    head = plan.b * shape.context * shape.vocabulary / plan.t
+    head = head * (6 * shape.width / rates.multiply + SCORE_BYTES / rates.memory)
+
+    held = weights(shape, plan.p, plan.t)
+    near = np.clip(machine.node // plan.t, 1, plan.d)  # copies in one node
+    gradients = rates.sum(plan.d, near, 2 * held)
+    layers = (
+        shape.layers / plan.p
+    )  # gathers of ZeRO 3 go on behind the forward, and behind the backward, of all of them
+    exposed = sum(np.maximum(gradients / 2 - layers * sum(one), 0) for one in (forward, backward))
+    data = np.where(plan.zero == 3, gradients / 2 + plan.microbatches(batch) * exposed, gradients)
+    optimizer = ADAM_BYTES * held / np.where(plan.zero > 0, plan.d, 1) / rates.memory
+    return Pieces(forward, backward, head, _hop(shape, plan, machine.node, rates, summed), data, optimizer)
+
+
+def _stream(shape: Shape, plan: Plan):
+    """The bytes between two blocks: 2·s·b·h."""
+    return 2 * plan.b * shape.context * shape.width
+
+
+def _block(shape: Shape, plan: Plan, rates: Rates, launch: float, summed) -> tuple[Work, Work]:
+    """A block's forward and backward; `summed` seconds take a sum along tp."""
+    tokens, full, again = plan.b * shape.context, plan.recompute == FULL, plan.recompute != NONE
+    matrices = 2 * tokens * shape.multiplied / plan.t / rates.multiply
+    core = 4 * tokens * shape.context * (shape.width if shape.heads else 0) / plan.t / rates.multiply
+    left = kept(shape, plan.b, plan.t, plan.sequence)
+    between, scores = 2 * (left.whole + left.cut) / rates.memory, 2 * left.core / rates.memory
     pairs = 2 if shape.heads else 1
-    one_sum = _hierarchical(t, np.minimum(t, machine.node), stream, inside, across)
-    forward = Work(matrices + core, between + scores, pairs * one_sum, fit.launch / 4)
+    forward = Work(matrices + core, between + scores, pairs * summed, launch / 4)
     backward = Work(
         (2 + full) * matrices + (2 + again) * core,
         (2 + full) * between + (2 + again) * scores,
-        pairs * (1 + full + sequence / 2) * one_sum,  # with sequence parallelism what came in is gathered once more
-        (2 + full) * fit.launch / 4,
+        pairs * (1 + full + plan.sequence / 2) * summed,  # a cut sequence is gathered once more
+        (2 + full) * launch / 4,
     )
-    head = tokens * shape.vocabulary / t * (6 * shape.width / rate + SCORE_BYTES / memory)
+    return forward, backward
 
-    parts = 1 + (sequence | scatter) * (t - 1)
-    far = plan.devices > machine.node
-    hop = np.where(far, across.seconds("send", 2, stream / parts), inside.seconds("send", 2, stream / parts))
-    gathered = scatter & (np.asarray(sequence) == 0)
-    hop = (hop + gathered * one_sum / 2) * (p > 1)
 
-    held = weights(shape, p, t)
-    near = np.clip(machine.node // t, 1, d)  # copies in one node
-    gradients = _hierarchical(d, near, 2 * held, inside, across)
-    m, layers = plan.microbatches(batch), shape.layers / p
-    exposed = sum(np.maximum(gradients / 2 - layers * sum(one), 0) for one in (forward, backward))
-    data = np.where(zero == 3, gradients / 2 + m * exposed, gradients)  # gathers go on behind forward and backward
-    return Pieces(forward, backward, head, hop, data, ADAM_BYTES * held / np.where(zero > 0, d, 1) / memory)
+def _hop(shape: Shape, plan: Plan, node: int, rates: Rates, summed):
+    """The seconds of a tensor's way to the next stage: whole, or in parts that are gathered behind it."""
+    size = _stream(shape, plan) / (1 + (plan.sequence | plan.scatter) * (plan.t - 1))
+    far, near = (link.seconds("send", 2, size) for link in (rates.across, rates.inside))
+    gathered = plan.scatter & (np.asarray(plan.sequence) == 0)
+    return (np.where(plan.devices > node, far, near) + gathered * summed / 2) * (plan.p > 1)
 
 
 def step(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Step:
@@ -152,11 +184,6 @@ def step(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITT
     messages = 2 * plan.v * hop
     bubble = (plan.p - 1) * (sum(stage) + messages) / plan.v
     return Step(*(m * one for one in stage), m * head, m * messages, bubble, data, optimizer)
-
-
-def _hierarchical(ways, near, size, inside, across):
-    """The seconds of a sum over so many ranks, `near` of them in one node."""
-    return hierarchical(-(-ways // near), near, size).seconds(inside, across)
 
 
 def throughput(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED):
