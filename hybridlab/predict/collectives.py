@@ -1,8 +1,14 @@
 """Collectives: what each one sends, and how long it takes over links of latency α and time per byte β.
 
-Every operation is counted as a ring does it, the broadcast as a tree. `size` is always the bytes of the *full* tensor:
-gathered for all_gather, unscattered for reduce_scatter, all that one rank has to give for all_to_all.
-Source: Thakur, Rabenseifner, Gropp 2005, *Optimization of Collective Communication Operations in MPICH*.
+`size` is always the bytes of the *full* tensor: gathered for all_gather, unscattered for reduce_scatter, all that one
+rank has to give for all_to_all. Ranks and sizes may be numpy arrays: same formulas, element by element.
+
+Two families. A *ring* sends the least bytes that a sum can do with (Patarasuk and Yuan 2009), in as many messages as
+there are ranks. A *tree* needs about log₂ as many messages and pays with bytes, or with nothing (`crossover`).
+
+Source: Thakur, Rabenseifner, Gropp 2005, *Optimization of Collective Communication Operations in MPICH*; the tree of
+all_reduce: Sanders, Speck, Träff 2009, *Two-Tree Algorithms for Full Bandwidth Broadcast, Reduction and Scan*, as in
+NCCL.
 """
 
 from typing import NamedTuple
@@ -17,29 +23,67 @@ class Cost(NamedTuple):
     bytes: float
 
 
-def cost(op: str, ranks: int, size: float) -> Cost:
+def _ring(p, size):
+    return Cost(p - 1, (p - 1) * size / p)
+
+
+def _doubling(p, size):
+    return Cost(_rounds(p), (p - 1) * size / p)
+
+
+FORMULAS = {  # {operation: {algorithm: its cost for p ranks}}; the first algorithm is the one meant when none is named
+    "all_reduce": {
+        "ring": lambda p, size: Cost(2 * (p - 1), 2 * (p - 1) * size / p),
+        # two binary trees, half of the tensor each: up to a parent, then down to two children in one of them
+        "tree": lambda p, size: Cost(2 * _rounds(p), 2 * size * (p > 1)),
+    },
+    "all_gather": {"ring": _ring, "tree": _doubling},  # Bruck: twice as much in every round
+    "reduce_scatter": {"ring": _ring, "tree": _doubling},  # the same backwards
+    "all_to_all": {
+        "ring": _ring,  # with one rank after another
+        "tree": lambda p, size: Cost(_rounds(p), _rounds(p) * size / 2),  # Bruck: half of it in every round
+    },
+    "broadcast": {
+        "tree": lambda p, size: Cost(_rounds(p), _rounds(p) * size),  # those who know double in every round
+        # scattered by a tree, then gathered around the ring
+        "ring": lambda p, size: Cost(_rounds(p) + p - 1, 2 * (p - 1) * size / p),
+    },
+    "send": {"ring": lambda p, size: Cost(1, size), "tree": lambda p, size: Cost(1, size)},
+}
+
+
+def cost(op: str, ranks, size, algorithm: str | None = None) -> Cost:
     """The cost of an operation for one of its ranks; for the broadcast, of the rank that sends most.
 
-    raises  ValueError when there is no such operation
+    algorithm  "ring" or "tree"; by default a ring, for the broadcast a tree
+
+    Trees are counted for powers of two. For other numbers of ranks all_to_all sends no more than said. The trees of
+    all_reduce pass many small pieces, whose own latency is left out. A tree's reduce_scatter and all_gather, one after
+    the other, are Rabenseifner's all_reduce.
+
+    raises  ValueError when there is no such operation or algorithm
 
     >>> cost("all_reduce", ranks=4, size=1000)
     Cost(messages=6, bytes=1500.0)
     >>> cost("all_gather", ranks=4, size=1000)
     Cost(messages=3, bytes=750.0)
+    >>> cost("all_reduce", ranks=np.array([2, 16]), size=1000, algorithm="tree")
+    Cost(messages=array([2, 8]), bytes=array([2000, 2000]))
     """
-    around, share = ranks - 1, (ranks - 1) / ranks
-    match op:
-        case "all_reduce":
-            return Cost(2 * around, 2 * share * size)
-        case "all_gather" | "reduce_scatter" | "all_to_all":
-            return Cost(around, share * size)
-        case "broadcast":
-            return Cost((ranks - 1).bit_length(), (ranks - 1).bit_length() * size)
-        case "send":
-            return Cost(1, size)
-    raise ValueError(
-        f"{op!r} has no formula: choose all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send"
-    )
+    if op not in FORMULAS:
+        *most, last = FORMULAS
+        raise ValueError(f"{op!r} has no formula: choose {', '.join(most)} or {last}")
+    usual = next(iter(FORMULAS[op]))
+    formula = FORMULAS[op].get(algorithm or usual)
+    if formula is None:
+        raise ValueError(f"{op} has no algorithm {algorithm!r}: choose {' or '.join(FORMULAS[op])}")
+    return formula(ranks, size)
+
+
+def _rounds(ranks):
+    """⌈log₂ ranks⌉: how often something has to double to reach all ranks. (The bits of ranks - 1, so exact.)"""
+    bits = np.frexp(np.subtract(ranks, 1))[1].astype(int)
+    return bits if bits.ndim else int(bits)
 
 
 class Link(NamedTuple):
@@ -53,13 +97,16 @@ class Link(NamedTuple):
     alpha: float
     beta: float
 
-    def seconds(self, op: str, ranks: int, size: float) -> float:
-        """The predicted time of an operation: alpha for each message, beta for each byte."""
-        one = cost(op, ranks, size)
+    def price(self, one: Cost):
+        """The time of a cost: alpha for each message, beta for each byte."""
         return one.messages * self.alpha + one.bytes * self.beta
 
+    def seconds(self, op: str, ranks, size, algorithm: str | None = None):
+        """The predicted time of an operation."""
+        return self.price(cost(op, ranks, size, algorithm))
+
     @classmethod
-    def fit(cls, op: str, ranks: int, sizes, seconds) -> "Link":
+    def fit(cls, op: str, ranks: int, sizes, seconds, algorithm: str | None = None) -> "Link":
         """The link with which the formula of an operation comes closest to what was measured, in relative terms.
 
         Relative, so that a microsecond of a small message counts as much as a millisecond of a large one. Neither
@@ -68,7 +115,7 @@ class Link(NamedTuple):
         >>> Link.fit("send", 2, [1e3, 1e6], [1.01e-4, 1.1e-3])
         Link(alpha=0.0001, beta=1e-09)
         """
-        costs = np.array([cost(op, ranks, size) for size in sizes], float)
+        costs = np.array([cost(op, ranks, size, algorithm) for size in sizes], float)
         shares = costs / np.asarray(seconds, float)[:, None]  # of each measured time, per unit of alpha and of beta
         found = np.linalg.lstsq(shares, np.ones(len(shares)), rcond=None)[0]
         if found.min() < 0:
@@ -76,3 +123,49 @@ class Link(NamedTuple):
             found = np.zeros(2)
             found[one] = shares[:, one].sum() / (shares[:, one] ** 2).sum()
         return cls(*(float(f"{x:.12g}") for x in found))
+
+
+def crossover(op: str, ranks: int, link: Link) -> float:
+    """The size in bytes up to which a tree is faster than a ring; infinite: it always is; 0: it never is.
+
+    Both times are straight lines over the size, so they cross once. For an all_reduce of p ranks that is at
+    p·(p - 1 - ⌈log₂ p⌉)·α/β.
+
+    >>> crossover("all_reduce", 16, Link(alpha=1e-5, beta=1e-10))
+    17600000.0
+    >>> crossover("all_gather", 16, Link(alpha=1e-5, beta=1e-10))
+    inf
+    """
+    tree, ring = cost(op, ranks, 1, "tree"), cost(op, ranks, 1, "ring")
+    saved, extra = (ring.messages - tree.messages) * link.alpha, (tree.bytes - ring.bytes) * link.beta
+    if saved <= 0:
+        return 0.0
+    return saved / extra if extra > 0 else float("inf")
+
+
+class Hierarchical(NamedTuple):
+    """What one rank does in an all_reduce in two levels: inside its node, and across the nodes."""
+
+    inside: Cost
+    across: Cost
+
+    def seconds(self, inside: Link, across: Link):
+        """The time over two kinds of links. All ranks of a node send across at once: `across` is one rank's part."""
+        return inside.price(self.inside) + across.price(self.across)
+
+
+def hierarchical(nodes, per_node, size, algorithm: str | None = None) -> Hierarchical:
+    """The cost of an all_reduce that leaves a node only with what has been summed inside it.
+
+    A reduce_scatter inside the nodes; an all_reduce across them, by the algorithm named, in which each rank of a node
+    sums its own part; an all_gather inside.
+
+    >>> two = hierarchical(nodes=2, per_node=4, size=1000)
+    >>> two
+    Hierarchical(inside=Cost(messages=6, bytes=1500.0), across=Cost(messages=2, bytes=250.0))
+    >>> round(two.seconds(inside=Link(0, 1e-9), across=Link(0, 1e-8)), 9)
+    4e-06
+    """
+    scatter, gather = cost("reduce_scatter", per_node, size), cost("all_gather", per_node, size)
+    inside = Cost(scatter.messages + gather.messages, scatter.bytes + gather.bytes)
+    return Hierarchical(inside, cost("all_reduce", nodes, size / per_node, algorithm))

@@ -8,8 +8,8 @@ def partition(weights, stages: int) -> list[range]:
 
     weights  of the layers, 0 or more: seconds, parameters, or anything else that adds up
 
-    Exact, by dynamic programming over (layers, stages); among equals the stages are as even as can be, and earlier
-    cuts come first. torchgpipe's block partition (Bárány and Grinberg 2013) does the same by a heuristic.
+    Exact, by dynamic programming over (layers, stages); among equals it leans to even stages, then to early cuts.
+    torchgpipe's block partition (Bárány and Grinberg 2013) does the same by a heuristic.
 
     raises  ValueError when there are fewer layers than stages
 

@@ -24,7 +24,7 @@ from hybridlab.predict.footprint import Footprint, footprint, states
 from hybridlab.predict.performance import FITTED, Fit, Step, step
 from hybridlab.predict.plan import Plan
 from hybridlab.predict.reasons import reason
-from hybridlab.predict.space import having, space
+from hybridlab.predict.space import chosen, grid, having
 
 ROOM = 0.95  # of the memory; the rest is left to the runtime and to fragments
 
@@ -108,7 +108,7 @@ class Planned:
     @property
     def rejected(self) -> dict[str, int]:
         """How many legal plans do not fit, by what weighs most in them."""
-        parts = footprint(self.shape, Plan(*(field[~self.fits] for field in self.space)), self.batch)
+        parts = footprint(self.shape, chosen(self.space, ~self.fits), self.batch)
         most = np.argmax(np.stack(np.broadcast_arrays(*parts)), axis=0)
         return {name: int((most == place).sum()) for place, name in enumerate(parts._fields)}
 
@@ -130,8 +130,7 @@ class Planned:
     def only(self, **sizes) -> "Planned":
         """The same with those plans alone that have these sizes; there may be none."""
         kept = having(self.space, sizes)
-        some = Plan(*(field[kept] for field in self.space))
-        return replace(self, space=some, seconds=self.seconds[kept], bytes=self.bytes[kept])
+        return replace(self, space=chosen(self.space, kept), seconds=self.seconds[kept], bytes=self.bytes[kept])
 
 
 def plan(model: str | Shape, machine: str | Machine, gpus: int, batch: int, fit: Fit = FITTED, **given) -> Planned:
@@ -154,12 +153,13 @@ def plan(model: str | Shape, machine: str | Machine, gpus: int, batch: int, fit:
             raise ValueError(f"{name}={size} is no number of {name}: give 1 or more")
     if missing := _too_few(shape, kind, gpus):
         raise ValueError(missing)
-    every = space(shape, gpus, batch)
-    every = Plan(*(field[having(every, given)] for field in every))
-    if not len(every.p):
+    every, legal = grid(shape, gpus, batch)
+    legal = legal & having(every, given)
+    if not legal.any():
         raise ValueError(_illegal(shape, gpus, batch, given))
-    seconds, bytes_ = step(shape, every, batch, kind, fit).total, footprint(shape, every, batch).total
-    found = Planned(shape, kind, gpus, batch, fit, every, seconds, bytes_)
+    each = step(shape, every, batch, kind, fit).total, footprint(shape, every, batch).total
+    seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in each)
+    found = Planned(shape, kind, gpus, batch, fit, chosen(every, legal), seconds, bytes_)
     if not found.fits.any():
         raise ValueError(_too_little(found))
     return found

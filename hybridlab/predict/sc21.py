@@ -86,7 +86,10 @@ def fitted(rows=None) -> Fit:
     for _ in range(20):
         off, nudge = _off(x, rows), 1e-5
         slope = np.transpose([(_off(x + nudge * one, rows) - off) / nudge for one in np.eye(len(x))])
-        x = x - np.linalg.lstsq(slope, off, rcond=None)[0]
+        nearer = np.linalg.lstsq(slope, off, rcond=None)[0]
+        x = x - nearer
+        if np.abs(nearer).max() < 1e-6:
+            break
     return Fit(*(float(value) for value in np.exp(x)))
 
 

@@ -1,7 +1,5 @@
 """The space of plans: every legal way to divide a model and its batch among n devices, as one plan of arrays."""
 
-from itertools import product
-
 import numpy as np
 
 from hybridlab.core.shape import Shape
@@ -22,16 +20,14 @@ def divisors(n: int) -> list[int]:
     return small + [n // k for k in reversed(small) if k * k != n]
 
 
-def space(shape: Shape, devices: int, batch: int) -> Plan:
-    """All plans with p·t·d devices that `check_plan` lets through, every choice of recomputation, ZeRO, sequence
-    parallelism and scatter/gather that makes a difference.
+def grid(shape: Shape, devices: int, batch: int) -> tuple[Plan, np.ndarray]:
+    """(plans, legal): all sizes that `check_plan` lets through, by all choices of what is traded for memory.
+
+    Fields have an axis for each choice, sizes × recomputation × ZeRO × cuts, of length 1 where they do not vary: so a
+    formula is reckoned once for each value that it depends on, not once for each plan. `legal` has the whole shape.
 
     ZeRO needs copies; sequence parallelism and scatter/gather need tp, scatter/gather stages too, and where the
     sequence is cut anyway it changes nothing.
-
-    >>> few = space(Shape(layers=4, heads=4), devices=2, batch=2)
-    >>> len(few.p), str(few.one(0))
-    (33, 'p=1 t=1 d=2 b=1')
     """
     sizes = [
         (p, t, d, b, v)
@@ -44,15 +40,28 @@ def space(shape: Shape, devices: int, batch: int) -> Plan:
         for b in divisors(batch // d)
         for v in (divisors(shape.layers // p) if p > 1 and batch // (b * d) % p == 0 else [1])
     ]
-    if not sizes:
-        return Plan(*(np.zeros(0, int) for _ in Plan._fields))
-    choices = np.array([(how, zero, *cut) for how, zero, cut in product(range(len(RECOMPUTE)), STAGES, CUTS)])
-    columns = np.repeat(np.array(sizes, int), len(choices), axis=0).T
-    p, t, d, b, v = columns
-    how, zero, sequence, scatter = np.tile(choices, (len(sizes), 1)).T
-    legal = ((zero == 0) | (d > 1)) & ((sequence == 0) | (t > 1)) & ((scatter == 0) | ((t > 1) & (p > 1)))
-    switches = (sequence[legal] > 0, scatter[legal] > 0)
-    return Plan(*(column[legal] for column in (p, t, d, b, v, how, zero)), *switches)
+    p, t, d, b, v = np.array(sizes, int).reshape(-1, 5, 1, 1, 1).swapaxes(0, 1)
+    how, zero = np.arange(len(RECOMPUTE)).reshape(1, -1, 1, 1), np.array(STAGES).reshape(1, 1, -1, 1)
+    sequence, scatter = np.array(CUTS, bool).T.reshape(2, 1, 1, 1, -1)
+    legal = ((zero == 0) | (d > 1)) & (~sequence | (t > 1)) & (~scatter | ((t > 1) & (p > 1)))
+    every = Plan(p, t, d, b, v, how, zero, sequence, scatter)
+    return every, np.broadcast_to(legal, np.broadcast_shapes(*map(np.shape, every)))
+
+
+def space(shape: Shape, devices: int, batch: int) -> Plan:
+    """All plans with p·t·d devices that `check_plan` lets through, every choice of recomputation, ZeRO, sequence
+    parallelism and scatter/gather that makes a difference: the legal ones of a `grid`, one after the other.
+
+    >>> few = space(Shape(layers=4, heads=4), devices=2, batch=2)
+    >>> len(few.p), str(few.one(0))
+    (33, 'p=1 t=1 d=2 b=1')
+    """
+    return chosen(*grid(shape, devices, batch))
+
+
+def chosen(every: Plan, which: np.ndarray) -> Plan:
+    """The plans of a grid at the places that are true."""
+    return Plan(*(np.broadcast_to(field, which.shape)[which] for field in every))
 
 
 def having(every: Plan, sizes: dict) -> np.ndarray:
@@ -63,7 +72,7 @@ def having(every: Plan, sizes: dict) -> np.ndarray:
     >>> having(Plan(p=np.array([1, 2]), t=np.array([2, 1])), {"t": 2})
     array([ True, False])
     """
-    wanted, kept = named(sizes), np.ones(len(every.p), bool)
+    wanted, kept = named(sizes), np.ones(np.shape(every.p), bool)
     for name in sizes:
         kept = kept & (getattr(every, name) == getattr(wanted, name))
     return kept
