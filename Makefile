@@ -15,7 +15,9 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 PIP    = $(1) -m pip --disable-pip-version-check
 PYTEST = $(PY) -m pytest
-NBVAL  = $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=tests/nbval.cfg
+# Two processes share the files, those with most tests first; the tests of a file stay in order, in one of them.
+SHARED := -n 2 --dist loadfile
+NBVAL  = $(PYTEST) $(SHARED) --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=tests/nbval.cfg
 
 # Does the index of CPU builds answer? Never waits longer than eight seconds, name look-up included.
 ASK = $(1) -c "import signal, urllib.request as web; signal.alarm(8); web.urlopen('$(INDEX)/torch/', timeout=5)" 2>/dev/null
@@ -25,7 +27,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab demo page test test-fast test-browser soak soak-equality lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages editions test test-fast test-browser soak soak-equality lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -48,17 +50,27 @@ $(READY): requirements.lock pyproject.toml
 lab: $(READY)  ## open the notebooks in JupyterLab (ARGS=--no-browser prints the address)
 	$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
+mine: $(READY)  ## copies of the notebooks of your own, in JupyterLab; no update overwrites them
+	$(PY) -m tools.mine
+	$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/mine $(ARGS)
+
 demo: $(READY)  ## one pipeline predicted, run on real processes, and compared
 	$(PY) -m hybridlab demo $(ARGS)
 
 page: $(READY)  ## build/hybridlab.html: the timelines in one file that opens without a server
 	$(PY) -m hybridlab.show.page build/hybridlab.html
 
+pages: $(READY)  ## write the pages about the course again, from the notebooks
+	$(PY) -m tools.pages
+
+editions: $(READY)  ## build/editions: slides, pages to print, solutions, notebooks to hand out
+	$(PY) -m tools.editions
+
 test: $(READY)  ## every test: style, fast, processes, notebooks
 	@echo "== 1 of 4: style"
 	$(PY) -m ruff check .
 	@echo "== 2 of 4: fast tests, long tests and doctests"
-	$(PYTEST) --long -m "$(FAST)"
+	$(PYTEST) $(SHARED) --long -m "$(FAST)"
 	@echo "== 3 of 4: tests that start processes"
 	$(PYTEST) --long -m "not ($(FAST))" tests
 	@echo "== 4 of 4: every cell of every notebook, against its stored output"

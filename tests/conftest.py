@@ -4,6 +4,8 @@ And what several files of tests share.
 """
 
 import pathlib
+import sys
+import time
 
 import pytest
 
@@ -26,6 +28,21 @@ def pytest_ignore_collect(collection_path, config):
     """Browser tests are collected where they are named: `pytest tests/browser`, as make test-browser does."""
     named = any("browser" in pathlib.Path(one).parts for one in config.args)
     return True if collection_path.name == "browser" and not named else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_parent(request):
+    """Ranks whose parent has had the time to import what optimizers need: else each of the first does, in 1.5 s."""
+    of_ranks = any(item.get_closest_marker("ranks") for item in request.session.items)
+    if not (of_ranks and request.config.getoption("--long")):
+        return
+    from hybridlab import ranks  # here, so that tests without ranks do not pay for it
+
+    warm = False
+    while not warm:
+        with ranks(1) as pool:
+            (warm,) = pool.run(lambda comm: "torch._dynamo" in sys.modules)
+        time.sleep(0.2)
 
 
 @pytest.fixture

@@ -133,7 +133,17 @@ def test_a_wheel_carries_every_file_of_the_package(tmp_path):
 # --- what the README tells ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", ".ci/run", ".github/workflows/test.yml"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/lecturers.md",
+        "notebooks/README.md",
+        ".ci/run",
+        ".github/workflows/test.yml",
+    ],
+)
 def test_every_make_target_named_on_a_page_exists(page):
     typed = r"(?:`|^[ \t]*(?:- run: )?)make ([a-z][a-z-]*)"  # in backticks, or at the start of a line
     named = set(re.findall(typed, (HOUSE / page).read_text(encoding="utf-8"), flags=re.MULTILINE))

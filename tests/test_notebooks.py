@@ -1,4 +1,4 @@
-"""What every notebook has, checked without running one; and the numbers in its prose, held against the package.
+"""What every notebook has, checked without running one.
 
 That the cells still show what is stored is the business of `make test` (nbval).
 """
@@ -9,8 +9,7 @@ import re
 import nbformat
 import pytest
 
-import hybridlab as hl
-from hybridlab.labs.tasks import LAYER_TIMES, TASKS, _stage_times
+from hybridlab.labs.tasks import TASKS
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "notebooks"
 BOOKS = {path.stem: nbformat.read(path, as_version=4) for path in sorted(FOLDER.glob("*.ipynb"))}
@@ -151,58 +150,3 @@ def test_every_exercise_is_asked_and_answered_and_not_solved(name):
 def test_every_task_of_these_notebooks_is_one_of_their_exercises():
     families = {name.partition("_")[2] for name in BOOKS}
     assert set().union(*map(asked, BOOKS)) == {task for task in TASKS if task.split(".")[0] in families}
-
-
-# --- numbers in the prose ---------------------------------------------------------------------------------------
-
-
-def predicted(name, ranks, microbatches):
-    return hl.simulate(hl.schedule(name, ranks=ranks, microbatches=microbatches), hl.Costs(F=1, B=2))
-
-
-def busy(ranks):
-    return 1 - predicted("naive", ranks, 1).bubble_fraction
-
-
-def slots(name):
-    return predicted(name, 3, 3).length / 3
-
-
-def messages(ranks, microbatches):
-    lowered = hl.lower(hl.schedule("naive", ranks=ranks, microbatches=microbatches))
-    return sum(action.kind.startswith("SEND") for program in lowered.program for action in program)
-
-
-PROSE = [  # (notebook, what its text says, the same from the package)
-    ("01_tour", "25 %", lambda: f"{busy(4):.0%}"),
-    ("01_tour", "27.3 %", lambda: f"{predicted('1f1b', 4, 8).bubble_fraction:.1%}"),
-    ("01_tour", "37.5 %", lambda: f"{predicted('1f1b', 4, 8).bubble_overhead:.1%}"),
-    ("01_tour", "8 8 8 8", lambda: " ".join(map(str, predicted("gpipe", 4, 8).peak_live))),
-    ("01_tour", "4 3 2 1", lambda: " ".join(map(str, predicted("1f1b", 4, 8).peak_live))),
-    ("10_naive", "33 %", lambda: f"{busy(3):.0%}"),
-    ("10_naive", "33.3 %", lambda: f"{busy(3):.1%}"),
-    ("10_naive", "12.5 %", lambda: f"{busy(8):.1%}"),
-    ("10_naive", "9 time slots", lambda: f"{slots('naive'):g} time slots"),
-    ("10_naive", "5 on the right", lambda: f"{slots('gpipe'):g} on the right"),
-    ("10_naive", "9 become 5", lambda: f"{slots('naive'):g} become {slots('gpipe'):g}"),
-    ("10_naive", "9 and 5", lambda: f"{slots('naive'):g} and {slots('gpipe'):g}"),
-    ("10_naive", "27 become 15", lambda: f"{3 * slots('naive'):g} become {3 * slots('gpipe'):g}"),
-    ("10_naive", "27 and 15 units", lambda: f"{3 * slots('naive'):g} and {3 * slots('gpipe'):g} units"),
-    ("10_naive", "12 messages", lambda: f"{messages(3, 3)} messages"),
-    ("10_naive", "10 10 10 10 20 20 20 20 ms", lambda: " ".join(map(str, LAYER_TIMES)) + " ms"),
-    ("10_naive", "30 50 40", lambda: " ".join(map(str, _stage_times([3, 3, 2])))),
-    ("10_naive", "40 40 40", lambda: " ".join(map(str, _stage_times([4, 2, 2])))),
-]
-
-
-@pytest.mark.parametrize("name, text, computed", PROSE, ids=[f"{name}: {text}" for name, text, _ in PROSE])
-def test_a_number_in_the_text_is_what_the_package_computes(name, text, computed):
-    assert re.search(rf"(?<![\d.]){re.escape(text)}", prose(name))
-    assert computed().replace("%", " %").replace("  ", " ") == text
-
-
-@every_book
-def test_no_percentage_in_the_text_is_typed_only(name):
-    """Except how close a measurement must come ("within 5 %")."""
-    said = set(re.findall(r"(?<!within )(?<![\d.])\d+(?:\.\d+)? %", prose(name)))
-    assert said <= {text for book, text, _ in PROSE if book == name}

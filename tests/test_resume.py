@@ -77,29 +77,32 @@ def test_another_run_is_refused(stopped, tmp_path, more, says):
         learn(hl.Mesh(pp=1), 6, copied(stopped[0], tmp_path), resume=True, **more)
 
 
-COMMAND = "train --dp 2 --pp 2 --tp 2 --zero 1 --schedule 1f1b --width 16 --context 8 --batch 16 --json".split()
+COMMAND = "train --dp 2 --pp 2 --zero 1 --schedule 1f1b --width 16 --context 8 --batch 16 --json"
 
 
-def command(*more, **options):
-    return subprocess.Popen([sys.executable, "-m", "hybridlab", *COMMAND, *more], stdout=subprocess.PIPE, **options)
+def command(folder, steps, **options):
+    words = f"{COMMAND} --steps {steps} --checkpoint {folder} --resume".split()
+    return subprocess.Popen([sys.executable, "-m", "hybridlab", *words], stdout=subprocess.PIPE, **options)
 
 
-def test_the_command_prints_a_line_for_every_step_and_resumes(tmp_path):
-    for steps, first in ((2, 0), (4, 2)):
-        out = command("--steps", str(steps), "--checkpoint", str(tmp_path), "--resume").communicate(timeout=100)[0]
-        *lines, last = map(json.loads, out.splitlines())
-        assert [line["step"] for line in lines] == list(range(first, steps))
-        assert all(line["tokens_per_second"] > 0 and 0 < line["loss"] < 6 for line in lines)
-        assert last["end"] == steps and len(last["memory"]) == 8 and min(last["memory"]) > 0
-
-
-def test_an_interrupt_ends_after_the_step_under_way_and_saves_it(tmp_path):
-    running = command("--steps", "1000000", "--checkpoint", str(tmp_path), start_new_session=True)
-    for _ in range(3):
-        running.stdout.readline()
+def test_the_command_interrupted_ends_after_the_step_under_way_saves_it_and_resumes(tmp_path):
+    """Each run prints a line for every step, and one at its end."""
+    running = command(tmp_path, 1_000_000, start_new_session=True)
+    lines = [running.stdout.readline() for _ in range(3)]
     os.kill(running.pid, signal.SIGINT)
     began = time.monotonic()
-    out = running.communicate(timeout=60)[0]
+    lines += running.communicate(timeout=60)[0].splitlines()
     assert running.returncode == 0 and time.monotonic() - began < 20
-    end = json.loads(out.splitlines()[-1])["end"]
+    end = told(lines, first=0)
     assert newest(tmp_path).name == f"step-{end:06d}" and end >= 3
+    lines = command(tmp_path, end + 2).communicate(timeout=100)[0].splitlines()
+    assert told(lines, first=end) == end + 2
+
+
+def told(lines, first) -> int:
+    """The step at which a run of the command ended, every line being as it should."""
+    *lines, last = map(json.loads, lines)
+    assert [line["step"] for line in lines] == list(range(first, last["end"]))
+    assert all(line["tokens_per_second"] > 0 and 0 < line["loss"] < 6 for line in lines)
+    assert len(last["memory"]) == 4 and min(last["memory"]) > 0
+    return last["end"]

@@ -1,0 +1,263 @@
+"""The numbers that the texts say, each with where it comes from; tests/test_prose.py holds the texts against this.
+
+COMPUTED  what a text says, and the same from the package
+SET       what a text says, and the piece of code that sets it: the notebook's, or a file's of the package
+TOLD      what a text says, and why no code of ours computes it
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+import hybridlab as hl
+from hybridlab.labs import data_parallel_pictures, gpipe, zero_bubble, zero_plan
+from hybridlab.labs.tasks import LAYER_TIMES
+from hybridlab.predict.arithmetic import training_seconds
+from hybridlab.predict.collectives import cost
+from hybridlab.predict.memory import MIXED
+from hybridlab.predict.partition import partition
+from hybridlab.predict.published import published
+
+DAY = 86_400
+
+
+def played(name, ranks, microbatches, **costs):
+    schedule = hl.schedule(name, ranks=ranks, microbatches=microbatches)
+    return hl.simulate(schedule, hl.Costs(**(costs or dict(F=1, B=2))))
+
+
+def units(*arguments, **costs):
+    return f"{played(*arguments, **costs).length:g}"
+
+
+def share(value, digits=1):
+    return f"{value:.{digits}%}".replace("%", " %")
+
+
+def held(name):
+    return " ".join(map(str, played(name, 4, 8).peak_live))
+
+
+def busy(ranks, digits=0):
+    return share(1 - played("naive", ranks, 1).bubble_fraction, digits)
+
+
+def slots(name):
+    return played(name, 3, 3).length / 3
+
+
+def messages(name, ranks, microbatches):
+    lowered = hl.lower(hl.schedule(name, ranks=ranks, microbatches=microbatches))
+    return sum(action.kind.startswith("SEND") for program in lowered.program for action in program)
+
+
+def bubbles(ranks, microbatches):
+    """(idle/ideal, idle/total) as fractions."""
+    t = played("gpipe", ranks, microbatches)
+    return [Fraction(one).limit_denominator(1000) for one in (t.bubble_overhead, t.bubble_fraction)]
+
+
+def stage_times(layers):
+    ends = np.cumsum([0, *layers])
+    return [sum(LAYER_TIMES[a:b]) for a, b in zip(ends, ends[1:])]
+
+
+def slowest_and_mean():
+    times = stage_times([3, 3, 2])
+    return f"{max(times)}/{sum(times) // len(times)}"
+
+
+def at_best():
+    return " ".join(str(sum(LAYER_TIMES[i] for i in stage)) for stage in partition(LAYER_TIMES, 3))
+
+
+def again():
+    return hl.simulate(gpipe.again("always"), hl.Costs(F=1, B=2))
+
+
+def eight():
+    return units("gpipe", 4, 8)
+
+
+def cut_only():
+    schedule = zero_bubble.beside(hl.schedule("1f1b", ranks=4, microbatches=8))
+    return hl.simulate(schedule, hl.Costs(F=1, I=1, W=1)).length
+
+
+def ring(megabytes, ranks=4):
+    return f"{cost('all_reduce', ranks, megabytes, 'ring').bytes:g} MB"
+
+
+def gigabytes(stage, policy="mixed, as printed", model="7.5B", ranks=64):
+    plan = zero_plan.Plan(model=model, ranks=ranks, owners=ranks, stage=stage, policy=policy)
+    return sum(zero_plan.kept(plan).values()) / 1e9
+
+
+def ladder():
+    sizes = [gigabytes(stage) for stage in range(4)]
+    return ", ".join(f"{size:.0f}" if size > 100 else f"{size:.1f}" for size in sizes) + " GB"
+
+
+def all_states():
+    """GB that training 175 billion parameters keeps, on one GPU and on each of eight that share it."""
+    return [gigabytes(0, model="175B", ranks=1), gigabytes(3, model="175B", ranks=8)]
+
+
+def sent(stage):
+    plan = zero_plan.Plan(stage=stage)
+    return sum(one.bytes for one in zero_plan.carried(plan.layout, plan.widths))
+
+
+def in_one_piece():
+    return data_parallel_pictures.model().sums(data_parallel_pictures.ALL, data_parallel_pictures.ALL)
+
+
+def days(tokens, parameters, devices, rate):
+    return training_seconds(tokens, parameters, devices, rate) / DAY
+
+
+def trillion(billions):
+    return days(450e9, billions * 1e9, 3072, 163e12)
+
+
+def superlinear():
+    """The last row of the published table over its first."""
+    rows = published("megatron_sc21_table1")
+    gpus, rate = (rows[-1][name] / rows[0][name] for name in ("gpus", "aggregate_pflops"))
+    return f"{gpus:.0f} × the GPUs, {rate:.0f} × the PFLOP/s"
+
+
+FRACTION, OVERHEAD = (lambda: share(float(bubbles(4, 8)[1]))), (lambda: share(float(bubbles(4, 8)[0])))
+
+COMPUTED = [
+    ("README", "33 units", lambda: f"{units('1f1b', 4, 8)} units"),
+    ("README", "3/11", lambda: f"{bubbles(4, 8)[1]}"),
+    ("README", "3/8", lambda: f"{bubbles(4, 8)[0]}"),
+    ("README", "33 %", lambda: busy(3)),
+    ("README", "34 days", lambda: f"{days(300e9, 175e9, 1024, 140e12):.0f} days"),
+    ("slides", "37.5 %", OVERHEAD),
+    ("slides", "27.3 %", FRACTION),
+    ("slides", "43.75G", lambda: f"{350 / 8:g}G"),
+    ("slides", "16 bytes", lambda: f"{gigabytes(0) / 7.5:g} bytes"),
+    ("slides", "gives 83.2", lambda: f"gives {trillion(1000):.1f}"),
+    ("01_tour", "25 %", lambda: busy(4)),
+    ("01_tour", "27.3 %", FRACTION),
+    ("01_tour", "37.5 %", OVERHEAD),
+    ("01_tour", "8 8 8 8", lambda: held("gpipe")),
+    ("01_tour", "4 3 2 1", lambda: held("1f1b")),
+    ("01_tour", "7/24", lambda: f"{bubbles(8, 24)[0]}"),
+    ("02_one_device", "2 bytes", lambda: f"{MIXED.value} bytes"),
+    ("02_one_device", "16 bytes", lambda: f"{gigabytes(0) / 7.5:g} bytes"),
+    ("02_one_device", "are 350 GB", lambda: f"are {175 * MIXED.value} GB"),
+    ("02_one_device", "350 / 8 = 43.75 GB", lambda: f"350 / 8 = {350 / 8:g} GB"),
+    ("02_one_device", "2800 GB, or 350 GB", lambda: "{:g} GB, or {:g} GB".format(*all_states())),
+    ("02_one_device", "training: 350 GB", lambda: f"training: {all_states()[1]:g} GB"),
+    ("10_naive", "2 units of work", lambda: f"{played('naive', 3, 1, F=1, B=1).busy[0]:g} units of work"),
+    ("10_naive", "33 %", lambda: busy(3)),
+    ("10_naive", "33.3 %", lambda: busy(3, 1)),
+    ("10_naive", "12.5 %", lambda: busy(8, 1)),
+    ("10_naive", "9 time slots", lambda: f"{slots('naive'):g} time slots"),
+    ("10_naive", "5 on the right", lambda: f"{slots('gpipe'):g} on the right"),
+    ("10_naive", "9 become 5", lambda: f"{slots('naive'):g} become {slots('gpipe'):g}"),
+    ("10_naive", "9 and 5", lambda: f"{slots('naive'):g} and {slots('gpipe'):g}"),
+    ("10_naive", "27 become 15", lambda: f"{units('naive', 3, 3)} become {units('gpipe', 3, 3)}"),
+    ("10_naive", "27 and 15 units", lambda: f"{units('naive', 3, 3)} and {units('gpipe', 3, 3)} units"),
+    ("10_naive", "12 messages", lambda: f"{messages('naive', 3, 3)} messages"),
+    ("10_naive", "has 4 bytes", lambda: f"has {np.dtype(np.float32).itemsize} bytes"),
+    ("10_naive", "10 10 10 10 20 20 20 20 ms", lambda: " ".join(map(str, LAYER_TIMES)) + " ms"),
+    ("10_naive", "30 50 40", lambda: " ".join(map(str, stage_times([3, 3, 2])))),
+    ("10_naive", "40 40 40", at_best),
+    ("10_naive", "50/40", slowest_and_mean),
+    ("11_gpipe", "60 units in place of 33", lambda: f"{units('gpipe', 4, 2, F=4, B=8)} units in place of {eight()}"),
+    ("11_gpipe", "60/33", lambda: f"{units('gpipe', 4, 2, F=4, B=8)}/{eight()}"),
+    ("11_gpipe", "3/8", lambda: f"{bubbles(4, 8)[0]}"),
+    ("11_gpipe", "3/11", lambda: f"{bubbles(4, 8)[1]}"),
+    ("11_gpipe", "41 units in place of 33", lambda: f"{again().length:g} units in place of {eight()}"),
+    ("11_gpipe", "1 held in place of 8", lambda: f"{max(again().peak_live)} held in place of {held('gpipe')[0]}"),
+    ("11_gpipe", "a forward is 10 ms", lambda: f"a forward is {80 / 8:g} ms"),
+    ("12_1f1b", "4 3 2 1", lambda: held("1f1b")),
+    ("12_1f1b", "8 8 8 8", lambda: held("gpipe")),
+    ("12_1f1b", "33 units both", lambda: f"{units('1f1b', 4, 8)} units both"),
+    ("14_zero_bubble", "24 units of work", lambda: f"{played('1f1b', 4, 8).busy[0]:g} units of work"),
+    ("14_zero_bubble", "1F1B takes 33", lambda: f"1F1B takes {units('1f1b', 4, 8)}"),
+    ("14_zero_bubble", "6 units of a rank", lambda: f"{2 + 3 + 1} units of a rank"),
+    ("14_zero_bubble", "cut only: 30 units", lambda: f"cut only: {cut_only():g} units"),
+    ("15_pipedream", "ln 256 = 5.5 nats", lambda: f"ln 256 = {math.log(256):.1f} nats"),
+    ("20_collectives", "3 · 12 = 36 MB", lambda: f"3 · 12 = {3 * 12} MB"),
+    ("20_collectives", "18 MB", lambda: ring(12)),
+    ("20_collectives", "2*n* = 24 MB", lambda: f"2*n* = {2 * 12} MB"),
+    ("20_collectives", "6 messages", lambda: f"{cost('all_reduce', 4, 12, 'ring').messages} messages"),
+    ("21_data_parallel", "takes 28 ms", lambda: f"takes {in_one_piece().end * 1e3:.0f} ms"),
+    ("21_data_parallel", "takes 24.6 ms", lambda: f"takes {in_one_piece().sending * 1e3:.1f} ms"),
+    ("21_data_parallel", "14 times", lambda: f"{cost('all_reduce', 8, 1, 'ring').messages} times"),
+    ("22_zero_fsdp", "keeps 16 bytes", lambda: f"keeps {gigabytes(0) / 7.5:g} bytes"),
+    ("22_zero_fsdp", "120 GB", lambda: f"{gigabytes(0):g} GB"),
+    ("22_zero_fsdp", "120, 31.4, 16.6, 1.9 GB", ladder),
+    ("22_zero_fsdp", "1.64 GB", lambda: f"{gigabytes(3, 'mixed'):.2f} GB"),
+    ("22_zero_fsdp", "14 bytes", lambda: f"{gigabytes(3, 'mixed') * 64 / 7.5:.0f} bytes"),
+    ("22_zero_fsdp", "350 GB", lambda: f"{175e9 * 2 / 1e9:g} GB"),
+    ("22_zero_fsdp", "1.5 times as much", lambda: f"{sent(3) / sent(0):g} times as much"),
+    ("22_zero_fsdp", "2 bytes", lambda: f"{MIXED.value} bytes"),
+    ("42_sc21", "96 × the GPUs, 114 × the PFLOP/s", superlinear),
+    (
+        "42_sc21",
+        "33.9 and 83.2",
+        lambda: f"{days(300e9, 175e9, 1024, 140e12):.1f} and {days(450e9, 1000e9, 3072, 163e12):.1f}",
+    ),
+    ("42_sc21", "83.9", lambda: f"{days(450e9, 1008e9, 3072, 163e12):.1f}"),
+]
+
+TIMES = "F=0.04, B=0.08"
+IN_PICTURES = "labs/data_parallel_pictures.py: Link(alpha=30e-6, beta=1 / 25e9)"
+IN_PLAN = "labs/zero_plan.py: Link(0, 1 / 100e9), Link(0, 1 / 12.5e9)"
+WITH_GATHERS = "40 ms forward and 80 ms backward, a gather 30 ms, a sum 30 ms"
+SET = [
+    ("01_tour", "40 ms per forward and 80 ms per backward", TIMES),
+    ("10_naive", "40 ms of waiting for a forward, 80 ms for a backward", TIMES),
+    ("10_naive", "within 5 %", "< 0.05"),
+    ("11_gpipe", "1 unit for being started, and 1 unit for each sequence", "F=1 + b, B=2 * (1 + b)"),
+    ("11_gpipe", "80 ms forward and 160 ms backward", "labs/gpipe.py: WHOLE = 0.08"),
+    ("11_gpipe", "40 ms of waiting for a forward, 80 ms for a backward", TIMES),
+    ("12_1f1b", "4 ms a forward", "labs/one_f_one_b.py: SHORT = hl.Costs(F=0.004"),
+    ("13_interleaved", "takes 1 unit, a backward 2", "hl.Costs(F=1, B=2)"),
+    ("13_interleaved", "takes 1 unit here, its backward 2", "hl.Costs(F=1, B=2)"),
+    ("13_interleaved", "a rank's forward takes 80 ms, its backward 160 ms", "labs/interleaved.py: UNIT = 0.08"),
+    ("13_interleaved", "in units of 80 ms", "labs/interleaved.py: UNIT = 0.08"),
+    ("13_interleaved", "has 2048 bytes", "* 2048"),
+    ("14_zero_bubble", "F, I and W take 1 unit each", "F=1, I=1, W=1"),
+    ("14_zero_bubble", "40 ms each", "labs/zero_bubble.py: UNIT = 0.04"),
+    ("14_zero_bubble", "take 3 units, and then 2", "for fused in (3, 2)"),
+    ("15_pipedream", "F 40 ms, B 80 ms", TIMES),
+    ("20_collectives", "holds 12 MB of gradients", "3_000_000"),
+    ("20_collectives", "Now 12 MB, three million numbers", "3_000_000"),
+    ("20_collectives", "all-reduce of 12 MB", "3_000_000"),
+    ("21_data_parallel", "α = 30 µs and 1/β = 25 GB/s", IN_PICTURES),
+    ("21_data_parallel", "64 times the rate", "64 * rate"),
+    ("22_zero_fsdp", WITH_GATHERS, "F=0.04, B=0.08, gather=0.03, reduce=0.03"),
+    ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
+    ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
+    ("40_hybrid", "takes 20 ms, its backward 40 ms, the sum of gradients 30 ms", "F=0.02, B=0.04, reduce=0.03"),
+    ("40_hybrid", "25 GB/s for each GPU between nodes, 300 GB/s inside", "beta=1 / 300e9"),
+]
+
+TOLD = [
+    ("README", "0.3 GB", "a download"),
+    ("README", "1.3 GB", "a folder on disk"),
+    ("README", "3 GB", "a download"),
+    ("README", "350 GB", "the slide's"),
+    ("README", "84 days, 288 years", "the slide's"),
+    ("slides", "350 GB", "the slide's"),
+    ("slides", "33 %", "the slide's"),
+    ("slides", "34 days, 84 days, 288 years", "the slide's"),
+    ("slides", "84 days", "the slide's"),
+    ("02_one_device", "the 80 GB of a card", "the slide's"),
+    ("02_one_device", "8 cards of 80 GB", "the slide's"),
+    ("11_gpipe", "The sweep takes 20 seconds", "a measurement, to say how long to wait"),
+    ("21_data_parallel", "25 MiB (the first: 1 MiB)", "PyTorch's setting"),
+    ("21_data_parallel", "numbers of 4 bytes", "float32"),
+    ("22_zero_fsdp", "12 bytes", "Adam in single precision: master copy and two averages"),
+    ("22_zero_fsdp", "less than 80 GB", "the slide's"),
+    ("22_zero_fsdp", "single precision: 4 bytes", "float32"),
+    ("42_sc21", "288 years", "the paper's; the notebook says which rate it implies"),
+]

@@ -1,0 +1,58 @@
+"""From a slide to its answer: docs/slides.toml against the notebooks, the README's table and the errata."""
+
+import re
+
+import pytest
+
+from tools.course import HOUSE, books, recap
+from tools.slides import slides, unasked
+
+ANSWERS = [(name, row["subject"], answer) for row in slides()["row"] for name, answer in row["answers"].items()]
+README = (HOUSE / "README.md").read_text(encoding="utf-8")
+
+
+def plain(text):
+    """Text for comparing: no asterisks, no case, one space between words."""
+    return " ".join(text.replace("*", "").split()).lower()
+
+
+def said(name):
+    """All that a notebook shows: its text, its code, its outputs as text."""
+    parts = []
+    for cell in books()[name].cells:
+        outputs = cell.get("outputs", ())
+        parts += [cell.source, *(one.get("text", "") for one in outputs)]
+        parts += [str(one.data.get("text/plain", "")) for one in outputs if "data" in one]
+    return plain(" ".join(parts))
+
+
+@pytest.mark.parametrize("name, subject, answer", ANSWERS, ids=[f"{name}: {row}" for name, row, _ in ANSWERS])
+def test_a_row_is_answered_or_to_come(name, subject, answer):
+    (row,) = [line for line in README.splitlines() if line.startswith("| ") and f" | {subject} | " in line]
+    if name not in books():
+        assert f"{name} (to come)" in row
+        return
+    assert f"[{name}](notebooks/{name}.ipynb)" in row
+    assert answer["must"] and [phrase for phrase in answer["must"] if plain(phrase) not in said(name)] == []
+    assert set(answer.get("recap", ())) <= {one.name for one in recap(books()[name])}
+
+
+def test_every_deck_is_answered_and_every_row_has_a_slide():
+    decks = set(slides()["decks"])
+    assert set().union(*(row["slides"] for row in slides()["row"])) == decks
+    assert all(titles for row in slides()["row"] for titles in row["slides"].values())
+
+
+def test_what_a_notebook_says_of_a_slide_is_found_from_the_slide():
+    """A row of a recap that quotes a slide stands with a row of the table; papers may stay beyond the slides."""
+    quoted = re.compile("slide|lecture(?!.*paper)")
+    lost = [(name, row.name) for name, row in unasked() if row.said and quoted.search(row.by)]
+    assert lost == [], "name it under recap in docs/slides.toml"
+
+
+@pytest.mark.parametrize("one", slides()["erratum"], ids=lambda one: f"{one['deck']}: {one['prints']}")
+def test_an_erratum_is_told_in_a_notebook(one):
+    titles = [titles for row in slides()["row"] for titles in row["slides"].get(one["deck"], ())]
+    assert one["slide"] in titles
+    if one["notebook"] in books():
+        assert plain(one["phrase"]) in said(one["notebook"])

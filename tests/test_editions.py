@@ -1,0 +1,164 @@
+"""The editions: pages that fetch nothing, slides by beats, solutions behind exercises, copies that stay one's own."""
+
+import pathlib
+import re
+from functools import cache
+from html.parser import HTMLParser
+
+import nbformat
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridlab.labs.solutions import SOLUTIONS
+from tools import editions, mine, sheet
+from tools.course import books
+
+FETCHING = dict.fromkeys(("script", "img", "iframe", "source", "audio", "video"), "src") | {"link": "href"}
+FEW = ("00_start", "30_megatron")  # without --long
+ALL = [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for name in books()]
+every_book = pytest.mark.parametrize("name", ALL)
+
+
+class Fetched(HTMLParser):
+    """What a page would fetch, the pictures that have no text, and its links."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.fetched, self.silent, self.links = [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        told = dict(attributes)
+        source = told.get(FETCHING.get(tag, ""), "data:")
+        self.fetched += [source] if not source.startswith("data:") else []
+        self.silent += [tag] if tag == "img" and len(told.get("alt") or "") < 20 else []
+        self.links += [told["href"]] if tag == "a" and "href" in told else []
+
+
+@cache
+def slides(name):
+    return sheet.slides(books()[name].title, books()[name].cells)
+
+
+@every_book
+def test_a_page_fetches_nothing_and_every_picture_has_its_text(name):
+    for page in (slides(name), sheet.printable(name, editions.instructor(books()[name]))):
+        found = Fetched(page)
+        assert found.fetched == [] and found.silent == []
+        styles = "".join(re.findall(r"<style>(.*?)</style>", page, flags=re.DOTALL))
+        assert styles and not re.search(r"url\(|@import", styles)
+        assert not re.search(r"fetch\(|XMLHttpRequest|import\(|sendBeacon|WebSocket", page.rpartition("<script>")[2])
+        assert all(one.startswith(("https://", "#")) or one.removesuffix(".html") in books() for one in found.links)
+
+
+def test_a_page_that_fetches_is_caught():
+    page = sheet.page("x", '<img src="https://example.org/a.png" alt="x"><script src="//example.org/b.js"></script>')
+    assert Fetched(page).fetched == ["https://example.org/a.png", "//example.org/b.js"]
+
+
+@every_book
+def test_slides_begin_at_headings_and_leave_nothing_out(name):
+    book = books()[name]
+    page = slides(name)
+    headings = [cell for cell in book.cells if cell.source.startswith("## ")]
+    assert page.count("<section>") == len(headings) + 1
+    pictures = [
+        one
+        for cell in book.cells
+        if cell.cell_type == "code"
+        for one in cell.outputs
+        if "image/svg+xml" in one.get("data", {})
+    ]
+    assert page.count("<img ") == len(pictures)
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert page.count('<div class="code">') == len(code) and page.count('<div class="beat">') >= len(book.cells)
+
+
+@every_book
+def test_an_instructor_finds_a_solution_behind_every_exercise(name):
+    book = books()[name]
+    cells = editions.instructor(book)
+    assert len({cell.id for cell in cells}) == len(cells)
+    nbformat.validate(nbformat.v4.new_notebook(cells=cells))
+    solved = [cell.source for cell in cells if cell.id.endswith("-solved")]
+    assert [re.search(r'labs\.answer\(\s*"([^"]+)"', source)[1] for source in solved] == list(book.tasks)
+    for task in book.tasks:
+        (told,) = [cell.source for cell in cells if f"**Solution of `{task}`**" in cell.source]
+        assert SOLUTIONS[task].why in told and "**Hints.** (1)" in told and told.count("\n- `") >= 1
+
+
+@every_book
+def test_what_students_get_holds_no_solution(name):
+    for cell in books()[name].cells:
+        assert "solution" not in cell.metadata.get("tags", ())
+        assert "hybridlab.labs.solutions" not in cell.source
+    page = slides(name)
+    assert 'class="answer"' not in page and not any(f"<p>{SOLUTIONS[task].why}" in page for task in books()[name].tasks)
+
+
+@pytest.mark.long
+def test_all_editions_are_built_and_their_pages_lead_somewhere(tmp_path):
+    files = editions.build(tmp_path / "editions")
+    assert len(files) > 5 * len(books())
+    for page in files:
+        if page.suffix == ".html":
+            links = Fetched(page.read_text(encoding="utf-8")).links
+        elif page.suffix == ".md":
+            links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        else:
+            continue
+        assert [one for one in links if "://" not in one and one[0] != "#" and not (page.parent / one).exists()] == []
+
+
+# --- copies of one's own ----------------------------------------------------------------------------------------
+
+
+def test_an_untouched_copy_follows_the_course_and_a_changed_one_stays(tmp_path):
+    source, own = tmp_path / "course", tmp_path / "own"
+    source.mkdir()
+    original, copied = source / "a.ipynb", own / "a.ipynb"
+    original.write_text("one")
+    assert mine.take(own, source) == {"a.ipynb": "new"} and copied.read_text() == "one"
+    assert mine.take(own, source) == {}
+    original.write_text("two")
+    assert mine.take(own, source) == {"a.ipynb": "updated"} and copied.read_text() == "two"
+    copied.write_text("my work")
+    assert mine.take(own, source) == {"a.ipynb": "kept"}
+    original.write_text("three")
+    assert mine.take(own, source) == {"a.ipynb": "newer"} and copied.read_text() == "my work"
+    copied.rename(own / "my.ipynb")
+    assert mine.take(own, source) == {"a.ipynb": "new"} and copied.read_text() == "three"
+    assert (own / "my.ipynb").read_text() == "my work"
+
+
+@given(moves=st.lists(st.sampled_from(["course", "own", "take"]), max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_what_its_owner_has_written_is_never_lost(moves, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mine")
+    source, own = folder / "course", folder / "own"
+    source.mkdir(), own.mkdir()
+    (source / "a.ipynb").write_text("course 0")
+    written = None
+    for number, move in enumerate(moves):
+        if move == "take":
+            mine.take(own, source)
+        elif move == "course":
+            (source / "a.ipynb").write_text(f"course {number}")
+        else:
+            written = f"own {number}"
+            (own / "a.ipynb").write_text(written)
+        assert written is None or (own / "a.ipynb").read_text() == written
+
+
+def test_the_originals_are_no_place_for_copies(capsys):
+    with pytest.raises(SystemExit):
+        mine.main([str(mine.FOLDER)])
+    assert "choose another one" in capsys.readouterr().err
+
+
+def test_copies_open_where_their_links_lead(tmp_path):
+    mine.take(tmp_path)
+    names = {path.name for path in tmp_path.glob("*.ipynb")}
+    assert names == {f"{name}.ipynb" for name in books()}
+    assert pathlib.Path(tmp_path / mine.TAKEN).exists()

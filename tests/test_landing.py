@@ -1,0 +1,96 @@
+"""The pages about the course: current with the notebooks, and the routes through it walkable."""
+
+import re
+import xml.etree.ElementTree as xml
+
+import pytest
+
+from hybridlab import labs
+from tools import graph, landing, lessons, pages
+from tools.course import FOLDER, HOUSE, books, tables
+
+SVG = "{http://www.w3.org/2000/svg}"
+PAGES = [FOLDER / "README.md", HOUSE / "docs" / "slides.md", HOUSE / "docs" / "lecturers.md", HOUSE / "README.md"]
+
+
+def name(path):
+    return str(path.relative_to(HOUSE))
+
+
+@pytest.mark.parametrize("path", pages.texts(), ids=name)
+def test_a_page_says_what_the_notebooks_say(path):
+    assert path.read_text(encoding="utf-8") == pages.texts()[path], "run  make pages"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_links_lead_somewhere(path):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+    assert links
+    assert [one for one in links if not (path.parent / one).exists()] == []
+
+
+def test_the_table_has_every_notebook_with_its_minutes():
+    (glance, _) = tables(landing.page())
+    assert [row[0] for row in glance[1:]] == [f"[{one}]({one}.ipynb)" for one in books()]
+    alone = [int(row[2]) for row in glance[1:]]
+    assert alone == [book.minutes for book in books().values()] and landing.whole().minutes == sum(alone)
+    assert all(0 < book.on_stage <= book.minutes for book in books().values())
+
+
+def test_a_route_goes_in_the_order_of_what_builds_on_what():
+    for route in (*landing.ROUTES, landing.ASSIGNMENT, landing.whole()):
+        order = [book.name for book in route.there()]
+        assert order == sorted(order) and order
+        for book in route.there():
+            assert all(one < book.name for one in book.needs)
+
+
+def test_who_works_alone_is_given_all_that_a_notebook_needs():
+    for route in (landing.ASSIGNMENT, landing.whole()):
+        assert {one for book in route.there() for one in book.needs} <= set(route.notebooks)
+
+
+def test_a_tutorial_fits_half_a_day_and_a_lecture_four_meetings():
+    lecture, tutorial = landing.ROUTES
+    assert tutorial.minutes <= 4 * 60
+    assert lecture.minutes <= 4 * 75
+
+
+def test_the_picture_of_prerequisites_has_a_box_for_each_notebook_and_none_hides_another():
+    picture = xml.fromstring(graph.svg(books()))
+    boxes = [one for one in picture.iter(f"{SVG}rect") if one.get("rx") == "5"]
+    places = [(float(one.get("x")), float(one.get("y"))) for one in boxes]
+    assert len(set(places)) == len(books())
+    width, height = map(float, picture.get("viewBox").split()[2:])
+    assert all(x + graph.WIDTH <= width and y + graph.HEIGHT <= height for x, y in places)
+    assert picture.find(f"{SVG}desc").text == graph.told(books())
+
+
+def test_arrows_say_all_prerequisites_and_none_twice():
+    """Whoever follows the arrows backwards meets exactly what the first cells name, and what that needs."""
+    reached, needed = {}, {}
+    for book in books().values():
+        direct = {one for one, other in graph.arrows(books()) if other == book.name}
+        reached[book.name] = direct.union(*(reached[one] for one in direct))
+        needed[book.name] = set(book.needs).union(*(needed[one] for one in book.needs))
+        for one in direct:
+            assert not any(one in reached[other] for other in direct - {one})
+    assert reached == needed
+
+
+def test_every_notebook_has_a_lesson_plan():
+    without = set(books()) - set(lessons.lessons())
+    assert without == set(), "write their hook, wrong, show and fallback in docs/lessons.toml"
+    for plan in lessons.lessons().values():
+        assert list(plan) == list(lessons.PARTS) and all(len(text) > 20 for text in plan.values())
+
+
+def test_the_guide_names_commands_that_exist():
+    guide = (HOUSE / "docs" / "lecturers.md").read_text(encoding="utf-8")
+    modules = set(re.findall(r"python -m (tools\.\w+)", guide))
+    assert modules and all((HOUSE / f"{one.replace('.', '/')}.py").exists() for one in modules)
+    commands = set(re.findall(r"python -m hybridlab (\w+)", guide))
+    assert commands and commands <= set(
+        re.findall(r"\w+", (HOUSE / "hybridlab" / "cli.py").read_text(encoding="utf-8"))
+    )
+    assert set(re.findall(r"labs\.(\w+)\(", guide)) <= set(labs.__all__)

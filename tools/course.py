@@ -1,0 +1,137 @@
+"""The course as its notebooks describe it: what their first cells promise, what their tables say.
+
+Pages about the course (tools/landing.py, tools/slides.py) and its editions read this and type nothing themselves.
+"""
+
+import pathlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import nbformat
+
+from hybridlab.labs.tasks import TASKS
+
+HOUSE = pathlib.Path(__file__).resolve().parent.parent
+FOLDER = HOUSE / "notebooks"
+BORDER = re.compile(r"(?<!\\)\|")  # of a cell in a markdown table; a \| inside a cell is text
+TASK = re.compile(r"labs\.answer\(\s*[\"']([^\"']+)[\"']")
+
+
+@dataclass(frozen=True)
+class Book:
+    """One notebook, in its own words.
+
+    name      of its file, without the ending;  title  with its number
+    goal      one sentence;  objectives  what a reader can do afterwards;  sources  the slides and papers it cites
+    minutes   for a reader alone, with the exercises;  on_stage  without them
+    needs     the notebooks that its prerequisites link to, first things first
+    tasks     its exercises by name, in order;  cells  all of it
+    """
+
+    name: str
+    title: str
+    goal: str
+    objectives: tuple[str, ...]
+    minutes: int
+    on_stage: int
+    needs: tuple[str, ...]
+    sources: str
+    tasks: tuple[str, ...]
+    cells: tuple
+
+    @property
+    def number(self) -> str:
+        return self.name[:2]
+
+    @property
+    def short(self) -> str:
+        """The title without number and subtitle."""
+        return re.split("[:,]", self.title.partition(" · ")[2])[0]
+
+    @property
+    def prose(self) -> str:
+        """All text, each run of spaces and line breaks as one space."""
+        return " ".join(" ".join(cell.source.split()) for cell in self.cells if cell.cell_type == "markdown")
+
+
+@cache
+def books() -> dict[str, Book]:
+    """Every notebook of the course by name, in order; raises ValueError where a first cell lacks a part."""
+    return {path.stem: _book(path) for path in sorted(FOLDER.glob("*.ipynb"))}
+
+
+def _book(path):
+    cells = tuple(nbformat.read(path, as_version=4).cells)
+    front = cells[0].source
+    parts = dict(re.findall(r"\*\*(\w+)\.\*\*[ ]?(.*?)(?=\n\n\*\*|\n\n\*Edit|\Z)", front, flags=re.DOTALL))
+    missing = [part for part in ("Goal", "Objectives", "Minutes", "Prerequisites", "Sources") if part not in parts]
+    if missing:
+        raise ValueError(f"{path.name}: its first cell lacks {', '.join(missing)}")
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    tasks = tuple(dict.fromkeys(TASK.findall(code)))
+    minutes, on_stage = _minutes(parts["Minutes"], sum(TASKS[task].minutes for task in tasks))
+    return Book(
+        name=path.stem,
+        title=front.splitlines()[0].removeprefix("# "),
+        goal=" ".join(parts["Goal"].split()),
+        objectives=tuple(" ".join(line.split()).rstrip(",.") for line in re.split(r"\n- ", parts["Objectives"])[1:]),
+        minutes=minutes,
+        on_stage=on_stage,
+        needs=tuple(dict.fromkeys(re.findall(r"\]\((\w+)\.ipynb\)", parts["Prerequisites"]))),
+        sources=" ".join(parts["Sources"].split()),
+        tasks=tasks,
+        cells=cells,
+    )
+
+
+def _minutes(told, exercises):
+    """(alone, on stage): the largest number told; the one told for a stage, else what exercises leave of it."""
+    alone = max(map(int, re.findall(r"\d+", told)))
+    stage = re.search(r"(\d+) on a stage", told)
+    return alone, int(stage[1]) if stage else max(alone - exercises, 10)
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The markdown tables of a text, each a list of rows of cells, head first, the line of dashes left out.
+
+    >>> tables("so:\\n\\n| a | b |\\n|---|---|\\n| 1 | |\\n")
+    [[['a', 'b'], ['1', '']]]
+    """
+    found, inside = [], False
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            inside = False
+            continue
+        if not inside:
+            found.append([])
+        inside = True
+        cells = [cell.strip() for cell in BORDER.split(line.strip())[1:-1]]
+        if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+            found[-1].append(cells)
+    return found
+
+
+class Row(NamedTuple):
+    """One row of a recap: what it is about, who says what, what we predict, what was measured."""
+
+    name: str
+    by: str
+    said: str
+    predicted: str
+    measured: str
+
+
+def recap(book: Book) -> list[Row]:
+    """The rows of a notebook's table *they say, we predict, measured*, without its head; [] where it has none.
+
+    Where the table has no column of names, what they say is the name too; where nobody says it, `by` and `said` are "".
+    """
+    closing = "\n".join(cell.source for cell in book.cells if cell.source.startswith("## Recap"))
+    for head, *rows in tables(closing):
+        if "we predict" in head:
+            ours = head.index("we predict")
+            by = head[ours - 1]
+            return [Row(row[0], by, row[ours - 1] if by else "", row[ours], row[ours + 1]) for row in rows]
+    return []

@@ -1,0 +1,46 @@
+"""The lesson plans in docs/lecturers.md, from docs/lessons.toml and the notebooks."""
+
+import tomllib
+from functools import cache
+
+from hybridlab.labs.tasks import TASKS
+from tools.course import HOUSE, Book, books
+
+DATA = HOUSE / "docs" / "lessons.toml"
+HEADING = "## Lesson plans\n"
+PARTS = {"hook": "Begin", "wrong": "The room says", "show": "Run", "fallback": "If it fails"}
+
+
+@cache
+def lessons() -> dict[str, dict[str, str]]:
+    """What docs/lessons.toml holds, by notebook."""
+    return tomllib.loads(DATA.read_text(encoding="utf-8"))
+
+
+def page() -> str:
+    """docs/lecturers.md with its last section made again."""
+    text = (HOUSE / "docs" / "lecturers.md").read_text(encoding="utf-8")
+    plans = [plan(book) for name, book in books().items() if name in lessons()]
+    return "\n".join([text.partition(HEADING)[0] + HEADING, *plans])
+
+
+def plan(book: Book) -> str:
+    """One lesson: minutes, how to begin, the question, what to run, the fallback, the exercises."""
+    lines = [f"### [{book.title}](../notebooks/{book.name}.ipynb)", ""]
+    lines += [f"{book.on_stage} minutes on stage, {book.minutes} with all exercises.", ""]
+    for part, told in PARTS.items():
+        lines.append(f"- **{told}.** {lessons()[book.name][part]}")
+        if part == "wrong" and _answer(book):
+            lines.append(f"- **The notebook replies.** {_answer(book)}")
+    minutes = ", ".join(f"`{task}` {'★' * TASKS[task].difficulty} {TASKS[task].minutes} min" for task in book.tasks)
+    return "\n".join([*lines, f"- **Exercises.** {minutes}.", ""])
+
+
+def _answer(book):
+    """What the notebook's last cell says to the guess that stands in it."""
+    told = [
+        cell.outputs[-1].text
+        for cell in book.cells
+        if cell.cell_type == "code" and cell.id.endswith("-recap-guess") and cell.outputs
+    ]
+    return "; ".join(line.strip(" .:") for line in told[-1].strip().splitlines()) + "." if told else ""

@@ -1,0 +1,44 @@
+"""Write the pages about the course again, from the notebooks and docs/slides.toml.
+
+python -m tools.pages            notebooks/README.md, docs/prerequisites.svg, docs/slides.md, the table in README.md
+python -m tools.pages --check    write nothing; name the pages that are not current
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+from tools import graph, landing, lessons, slides
+from tools.course import FOLDER, HOUSE, books
+
+
+def texts() -> dict[pathlib.Path, str]:
+    """Every page that is made, and the text that it should have."""
+    readme = HOUSE / "README.md"
+    table = re.compile(r"^\| deck \|.*?^Not on a slide:[^\n]*(\n[^\n]+)*", flags=re.DOTALL | re.MULTILINE)
+    return {
+        FOLDER / "README.md": landing.page(),
+        HOUSE / "docs" / "prerequisites.svg": graph.svg(books()),
+        HOUSE / "docs" / "slides.md": slides.page(),
+        HOUSE / "docs" / "lecturers.md": lessons.page(),
+        readme: table.sub(lambda _: slides.readme(), readme.read_text(encoding="utf-8")),
+    }
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; name the pages that are not current")
+    check = parser.parse_args(arguments).check
+    old = {path: text for path, text in texts().items() if not path.exists() or path.read_text("utf-8") != text}
+    for path, text in old.items():
+        print(f"{path.relative_to(HOUSE)}: {'not current; run  make pages' if check else 'written'}")
+        if not check:
+            path.write_text(text, encoding="utf-8")
+    if not old:
+        print("all pages are current")
+    return 1 if check and old else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

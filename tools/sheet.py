@@ -1,0 +1,98 @@
+"""A notebook as one HTML file that opens from disk: a page to print, or slides. Nothing in it is fetched."""
+
+import base64
+import re
+from functools import cache
+from html import escape
+
+from nbconvert.filters.markdown_mistune import markdown2html_mistune
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from tools.course import HOUSE
+
+LOOK = HOUSE / "tools" / "look"
+LICENCE = "Text and figures: CC BY 4.0. Code: BSD 3-Clause. hybridlab contributors."
+HELP = "→ or space: next · ←: back · ↓ ↑: scroll · n p: slide · a: all of it · + −: size · b: dark"
+
+
+def look(name: str) -> str:
+    return (LOOK / name).read_text(encoding="utf-8")
+
+
+@cache
+def _highlighter():
+    return HtmlFormatter(style="default", nowrap=True)
+
+
+def page(title: str, body: str, style: str = "", script: str = "") -> str:
+    """A whole HTML file."""
+    colours = _highlighter().get_style_defs(".code")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width">\n<style>\n{look("sheet.css")}{colours}\n{style}</style>\n'
+        f"</head>\n<body>\n{body}\n{script and f'<script>{script}</script>'}\n</body>\n</html>\n"
+    )
+
+
+def text(source: str) -> str:
+    """A markdown cell; links to notebooks lead to their pages."""
+    return re.sub(r'href="(\w+)\.ipynb"', r'href="\1.html"', markdown2html_mistune(source))
+
+
+def code(source: str) -> str:
+    return f'<div class="code"><pre>{highlight(source, PythonLexer(), _highlighter())}</pre></div>'
+
+
+def output(one) -> str:
+    """One output: its picture with the text that describes it, its own HTML, or its text."""
+    if one.output_type == "stream":
+        return f'<div class="out"><pre>{escape(one.text)}</pre></div>'
+    data = one.get("data", {})
+    told = data.get("text/plain", "")
+    if "image/svg+xml" in data:
+        picture = base64.b64encode(data["image/svg+xml"].encode()).decode()
+        source = f"data:image/svg+xml;base64,{picture}"
+        return f'<div class="out"><img src="{source}" alt="{escape(told, quote=True)}"></div>'
+    if "text/html" in data:
+        return f'<div class="out">{data["text/html"]}</div>'
+    return f'<div class="out"><pre>{escape(told)}</pre></div>'
+
+
+def parts(cell) -> list[str]:
+    """A cell in the order in which it is shown: text; or code, then its outputs. An exercise stands unanswered."""
+    if cell.cell_type == "markdown":
+        solved = "solution" in cell.metadata.get("tags", ())
+        return [f'<div class="answer">{text(cell.source)}</div>' if solved else text(cell.source)]
+    shown = [] if "exercise" in cell.metadata.get("tags", ()) else [output(one) for one in cell.outputs]
+    return [code(cell.source), *(["".join(shown)] if shown else [])]
+
+
+def printable(title: str, cells) -> str:
+    """The notebook as one page to read and to print."""
+    body = "\n".join(part for cell in cells for part in parts(cell))
+    return page(title, f'<main>\n{body}\n</main>\n<p class="foot">{LICENCE}</p>')
+
+
+def slides(title: str, cells) -> str:
+    """The notebook as slides: a heading begins one; text, code and output are its beats."""
+    groups = []
+    for cell in cells:
+        if not groups or cell.source.startswith("## "):
+            groups.append([])
+        groups[-1] += parts(cell)
+    sections, choices = [], []
+    for number, group in enumerate(groups):
+        beats = "\n".join(f'<div class="beat">{part}</div>' for part in group)
+        sections.append(f"<section>\n{beats}\n</section>")
+        choices.append(f'<option value="{number}">{number + 1} · {_heading(group[0])}</option>')
+    choose = f'<select aria-label="slide">{"".join(choices)}</select>'
+    bar = f'<div class="bar">{choose}<span>{HELP}</span><output></output></div>'
+    body = "\n".join([*sections, bar, f'<p class="foot">{LICENCE}</p>'])
+    return page(title, body, look("stage.css"), look("stage.js"))
+
+
+def _heading(part):
+    found = re.search(r"<h[12][^>]*>(.*?)(?:<a|</h)", part, flags=re.DOTALL)
+    return re.sub(r"<[^>]+>", "", found[1]).strip() if found else ""

@@ -1,0 +1,107 @@
+"""From a slide to its answer: the table in the README and the page docs/slides.md, from docs/slides.toml and recaps."""
+
+import tomllib
+from functools import cache
+
+from tools.course import HOUSE, Row, books, recap
+
+DATA = HOUSE / "docs" / "slides.toml"
+INTRO = """\
+# Slide says, we predict, your machine measured
+
+Every notebook ends with a table that holds what a slide says against a prediction and a measurement. Here they are all
+together, deck by deck: find the slide by its title, read its row, open the notebook. "Measured" is what the notebook's
+cells check on the machine that runs them. *This page is made by `make pages` from the notebooks; change it there.*
+"""
+
+
+@cache
+def slides() -> dict:
+    """What docs/slides.toml holds."""
+    return tomllib.loads(DATA.read_text(encoding="utf-8"))
+
+
+def link(name: str, folder: str = "../notebooks/") -> str:
+    """A notebook as a link, or as one to come.
+
+    >>> link("11_gpipe"), link("99_nothing")
+    ('[11_gpipe](../notebooks/11_gpipe.ipynb)', '99_nothing (to come)')
+    """
+    return f"[{name}]({folder}{name}.ipynb)" if name in books() else f"{name} (to come)"
+
+
+def readme() -> str:
+    """The README's table, and the line below it about notebooks that no slide asks for."""
+    lines = ["| deck | on the slide | notebook |", "|---|---|---|"]
+    for row in slides()["row"]:
+        answers = ", ".join(link(name, "notebooks/") for name in row["answers"])
+        lines.append(f"| {' '.join(row['slides'])} | {row['subject']} | {answers} |")
+    asked = {name for row in slides()["row"] for name in row["answers"]}
+    others = [*(name for name in books() if name not in asked)]
+    others += [name for name in slides()["beyond"] if name not in others]
+    return "\n".join([*lines, "", f"Not on a slide: {', '.join(link(name, 'notebooks/') for name in others)}."])
+
+
+def page() -> str:
+    """The text of docs/slides.md."""
+    parts = [INTRO, _errata()]
+    parts += [_deck(letter, deck) for letter, deck in slides()["decks"].items()]
+    return "\n".join([*parts, _beyond()])
+
+
+def _named(deck):
+    by = f"{deck['by']}, " if deck["by"] else ""
+    return f"{by}*{deck['title']}*{', ' + deck['remark'] if 'remark' in deck else ''}"
+
+
+def _errata():
+    lines = ["## Errata", "", "| deck | slide | prints | read | notebook |", "|---|---|---|---|---|"]
+    for one in slides()["erratum"]:
+        lines.append(f"| {one['deck']} | {one['slide']} | {one['prints']} | {one['read']} | {link(one['notebook'])} |")
+    return "\n".join([*lines, ""])
+
+
+def _deck(letter, deck):
+    lines = [f"## {letter} · {_named(deck)}", ""]
+    lines += ["| slide | it says | we predict | your machine measured | notebook |", "|---|---|---|---|---|"]
+    for row in slides()["row"]:
+        if letter in row["slides"]:
+            first = f"**{'; '.join(row['slides'][letter])}** · {row['subject']}"
+            for said, predicted, measured, name in _answers(row):
+                lines.append(f"| {first} | {said} | {predicted} | {measured} | {name} |")
+                first = ""
+    return "\n".join([*lines, ""])
+
+
+def _answers(row):
+    """The recap rows that answer a row of the table; the first line names the notebooks without one too."""
+    found, plain = [], []
+    for name, answer in row["answers"].items():
+        rows = [one for one in _recap(name) if one.name in answer.get("recap", ())]
+        found += [(_said(one), one.predicted, one.measured, link(name)) for one in rows]
+        plain += [] if rows else [link(name)]
+    (said, predicted, measured, name), *rest = found or [("", "", "", "")]
+    return [(said, predicted, measured, ", ".join(filter(None, [name, *plain]))), *rest]
+
+
+def _recap(name):
+    return recap(books()[name]) if name in books() else []
+
+
+def _said(row):
+    return f"{row.name}: {row.said}" if row.said not in ("", row.name) else row.name
+
+
+def unasked() -> list[tuple[str, Row]]:
+    """(notebook, recap row) for every row that no slide asks for."""
+    answers = [answer for row in slides()["row"] for answer in row["answers"].items()]
+    asked = {(name, one) for name, answer in answers for one in answer.get("recap", ())}
+    return [(name, row) for name, book in books().items() for row in recap(book) if (name, row.name) not in asked]
+
+
+def _beyond():
+    lines = ["## On no slide", ""]
+    lines += ["| about | papers say | we predict | your machine measured | notebook |", "|---|---|---|---|---|"]
+    for name, row in unasked():
+        lines.append(f"| {row.name} | {row.said} | {row.predicted} | {row.measured} | {link(name)} |")
+    return "\n".join([*lines, ""])
