@@ -88,6 +88,10 @@ def _parser():
     one.add_argument("--steps", type=int, default=120, help="training steps (default 120)")
     one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
     one.add_argument("--out", default="build/report.html", metavar="FILE", help="where the report goes")
+
+    one = command("grade", grade, "Check submissions again, each in a process of its own: a table student × task.")
+    one.add_argument("folder", metavar="FOLDER", help="where the files lie that students wrote with labs.export")
+    one.add_argument("--seconds", type=float, default=300.0, help="for one submission at most (default 300)")
     return parser
 
 
@@ -228,3 +232,16 @@ def demo(chosen) -> dict:
     from hybridlab.labs.demo import demo as show
 
     return show(steps=chosen.steps, data=chosen.data, out=chosen.out)
+
+
+def grade(chosen) -> dict:
+    """Check the submissions of a folder again; told on stderr as they come, then the table."""
+    from hybridlab.labs import grade as grading
+
+    def tell(row):
+        print(f"{row.file}: {row.problem or f'{row.right} right'}", file=sys.stderr, flush=True)
+
+    rows = grading.grade(chosen.folder, chosen.seconds, tell)
+    print(grading.table(rows))
+    print(f"\n{grading.NOT_TAMPER_PROOF}")
+    return grading.as_json(rows)

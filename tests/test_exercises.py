@@ -1,76 +1,192 @@
-"""Every exercise is fed right answers, the slips that it knows, other wrong ones, and nonsense.
+"""Every exercise is fed its solution, answers that are known to be wrong, other forms of both, and nonsense.
 
-The answers stand beside the other tests of their notebooks; each piece of nonsense is tried on every exercise.
+The answers stand in `hybridlab.labs.solutions`; each piece of nonsense is tried on every exercise. Code runs on ranks.
 """
 
-import pytest
-import test_labs
-import test_labs_asynchronous
-import test_labs_bubbles
-import test_labs_collectives
-import test_labs_data_parallel
-import test_labs_hybrid
-import test_labs_megatron
-import test_labs_pipelines
-import test_labs_zero
+import linecache
+import re
+import time
+from pathlib import Path
 
+import nbformat
+import pytest
+
+import hybridlab as hl
 from hybridlab import labs
+from hybridlab.labs.solutions import SOLUTIONS, Cell
+from hybridlab.labs.task import Number
 from hybridlab.labs.tasks import TASKS
+from hybridlab.labs.trial import Function, OnRanks
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
 
-FAMILIES = (
-    test_labs, test_labs_pipelines, test_labs_bubbles, test_labs_asynchronous, test_labs_collectives,
-    test_labs_data_parallel, test_labs_zero, test_labs_megatron, test_labs_hybrid,
-)  # fmt: skip
-RIGHT = [(task, given) for family in FAMILIES for task in family.RIGHT for given in family.RIGHT[task]]
-WRONG = [(task, *case) for family in FAMILIES for task in family.WRONG for case in family.WRONG[task]]
-NONSENSE = [*test_labs.NONSENSE, *test_labs_pipelines.NONSENSE, *test_labs_bubbles.NONSENSE]
+BOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+SEEDS = range(50)
+VARIED = [name for name, task in TASKS.items() if task.variants]
+NONSENSE = [None, "", "abc", [], {}, [None] * 4, ["a", "b"], [[1], [2]], object(), float, print, 1j, b"x", 10**400]
+NONSENSE += [[10**400, 1], float("nan"), float("inf"), [float("nan")] * 4, [float("inf")] * 3, [object()] * 6, -1]
+NONSENSE += [(10**400, 1), (float("nan"),) * 2, (float("inf"),) * 2, (float("inf"),) * 6, (-1, -1), [None] * 2, True]
 
 
-@pytest.mark.parametrize("kind", ["RIGHT", "WRONG"])
-def test_every_task_is_tried_in_one_family(kind):
-    assert sorted(task for family in FAMILIES for task in getattr(family, kind)) == sorted(TASKS)
+def is_code(task):
+    return isinstance(TASKS[task].check, OnRanks | Function) or task == "collectives.broken"
 
 
-@pytest.mark.parametrize("task, given", RIGHT)
-def test_right_answers_are_right(task, given):
-    reply = labs.answer(task, given)
+def marked(task, *case):
+    """A case of a test; what runs on ranks is marked so."""
+    cell = any(isinstance(one, Cell) for one in case) or any(map(callable, case))
+    return pytest.param(task, *case, marks=[pytest.mark.ranks] * (cell and is_code(task)))
+
+
+def given(task, answer):
+    """The reply to an answer: a value, or a cell with the names of its notebook."""
+    return run_cell(answer) if isinstance(answer, Cell) else labs.answer(task, answer)
+
+
+def run_cell(cell):
+    """The reply to a cell, run as a notebook would: its source is known, and its names are those of __main__."""
+    import torch
+
+    from hybridlab.labs import data_parallel_pictures as pictures
+    from hybridlab.labs.data_parallel_tasks import tied_part
+
+    file = f"<cell {abs(hash(cell))}>"
+    linecache.cache[file] = len(cell), None, cell.splitlines(keepends=True), file
+    *body, last = cell.split("\nlabs.answer(")
+    names = dict(__name__="__main__", hl=hl, labs=labs, torch=torch, pictures=pictures, tied_part=tied_part)
+    if not body:
+        return eval(cell, names)
+    exec(compile(cell[: -len("labs.answer(" + last)], file, "exec"), names)
+    return eval("labs.answer(" + last, names)
+
+
+def solution(task, seed=0):
+    return SOLUTIONS[task].with_numbers(TASKS[task].of(seed).numbers)
+
+
+def test_every_task_has_a_solution_that_answers_it():
+    assert SOLUTIONS.keys() == TASKS.keys()
+    for task, one in SOLUTIONS.items():
+        assert one.cell.rstrip().splitlines()[-1].startswith(("labs.answer(", "})")), task
+        assert f'labs.answer("{task}", ' in one.cell and one.wrong and re.fullmatch(r"[^!]+\.", one.why), task
+
+
+@pytest.mark.parametrize("task, answer", [marked(task, solution(task)) for task in TASKS])
+def test_the_solution_is_right(task, answer):
+    reply = given(task, answer)
     assert reply.right and reply.sentence and not reply.hint, reply
 
 
-@pytest.mark.parametrize("task, given, piece", WRONG)
-def test_wrong_answers_are_told_what_is_off(task, given, piece):
-    reply = labs.answer(task, given)
+@pytest.mark.parametrize("task, answer", [marked(task, also) for task, one in SOLUTIONS.items() for also in one.also])
+def test_other_right_answers_are_right(task, answer):
+    assert given(task, answer).right
+
+
+WRONG = [marked(task, *case) for task, one in SOLUTIONS.items() for case in one.wrong]
+
+
+@pytest.mark.parametrize("task, answer, piece", WRONG)
+def test_wrong_answers_are_told_what_is_off(task, answer, piece):
+    reply = given(task, answer)
     assert not reply.right and piece in reply.sentence and reply.hint == TASKS[task].hints[0], reply
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [pytest.param(t, marks=[pytest.mark.ranks] * is_code(t)) for t in TASKS])
 def test_nonsense_is_answered_and_never_right(task):
-    for given in NONSENSE:
-        reply = labs.answer(task, given)
-        assert not reply.right and reply.sentence and reply.hint, given
+    for one in NONSENSE:
+        reply = labs.answer(task, one)
+        assert not reply.right and reply.sentence and reply.hint, one
         assert "Not yet" in repr(reply) and "Not yet" in reply._repr_html_()
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_hints_come_one_by_one_and_the_last_stays(task):
+def test_three_hints_come_one_by_one_and_the_last_stays(task):
     hints = TASKS[task].hints
-    assert len(hints) >= 2
-    told = [labs.answer(task, None).hint for _ in range(len(hints) + 1)]
-    assert told == [*hints, hints[-1]]
+    assert len(hints) == len(set(hints)) == 3
+    assert [labs.answer(task, None).hint for _ in range(4)] == [*hints, hints[-1]]
 
 
-@pytest.mark.parametrize("task, given", dict(RIGHT).items())
-def test_after_a_right_answer_the_hints_begin_again(task, given):
+@pytest.mark.parametrize("task", [task for task in TASKS if isinstance(TASKS[task].check, Number)])
+def test_after_a_right_answer_the_hints_begin_again(task):
     for _ in range(2):
         labs.answer(task, None)
-    labs.answer(task, given)
+    assert run_cell(solution(task)).right
     assert labs.answer(task, None).hint == TASKS[task].hints[0]
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_questions_and_hints_are_sentences(task):
-    for text in (labs.question(task), *TASKS[task].hints):
+def test_questions_hints_and_objectives_are_sentences(task):
+    for text in (labs.question(task), *TASKS[task].hints, TASKS[task].objective):
         assert text[-1] in ".?" or "comm." in text, text  # a line of code for ranks ends as code does
         assert "!" not in text
+    assert 1 <= TASKS[task].difficulty <= 3 and 1 <= TASKS[task].minutes <= 15 and "\n" not in TASKS[task].objective
+
+
+def test_a_number_is_judged_at_once():
+    """The first answer may compute what is right; all later ones compare."""
+    for name, task in TASKS.items():
+        if isinstance(task.check, Number):
+            task.check.right
+            start = time.perf_counter()
+            labs.answer(name, 1e6)
+            assert time.perf_counter() - start < 0.05, name
+
+
+# --- numbers that vary ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def somebody():
+    """The test may say who it is; afterwards it is nobody."""
+    yield
+    labs.student(0)
+
+
+def test_enough_tasks_vary_over_the_course():
+    assert len(VARIED) >= 8 and len({TASKS[name].notebook for name in VARIED}) >= 6
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_with_every_seed_the_solution_is_right_and_the_slips_are_wrong_and_distinct(name, somebody):
+    for seed in SEEDS:
+        task = TASKS[name].of(seed)
+        labs.student(seed)
+        assert run_cell(solution(name, seed)).right, (seed, task.numbers)
+        assert len(set(task.hints)) == 3 and all(hint.endswith((".", "?")) for hint in task.hints), task.hints
+        values = [value for value, _ in task.check.slips]
+        for place, (value, told) in enumerate(task.check.slips):
+            assert task.check(value) == (False, told), (seed, task.numbers, value)
+            assert not any(task.check.same(value, other) for other in values[:place]), (seed, task.numbers)
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_the_question_names_its_numbers_and_they_vary(name):
+    tasks = [TASKS[name].of(seed) for seed in SEEDS]
+    assert tasks[0].question == TASKS[name].question and len({task.question for task in tasks}) > 2
+    for task in tasks:
+        words = re.findall(r"\d+(?:\.\d+)?", task.question)
+        assert {f"{value}" for value in task.numbers.values()} <= set(words), task.question
+
+
+# --- headings of the notebooks -----------------------------------------------------------------------------------
+
+
+def starred():
+    """(heading, stars, minutes, task) of every exercise heading; one that speaks of several tasks has several."""
+    for book in BOOKS:
+        waiting = []
+        for cell in nbformat.read(book, as_version=4).cells:
+            line = cell.source.partition("\n")[0]
+            if cell.cell_type == "markdown" and line.startswith("#"):
+                told = re.findall(r"(★+) (\d+) minutes", line)
+                waiting = [(line, len(stars), int(minutes)) for stars, minutes in told]
+            asked = re.search(r'labs\.question\("([^"]+)"\)', cell.source) if cell.cell_type == "code" else None
+            if asked and waiting:
+                yield *waiting.pop(0), asked[1], book.stem
+
+
+def test_headings_say_what_the_tasks_say():
+    found = list(starred())
+    assert len(found) > 40
+    for heading, stars, minutes, task, book in found:
+        assert (stars, minutes, book) == (TASKS[task].difficulty, TASKS[task].minutes, TASKS[task].notebook), heading

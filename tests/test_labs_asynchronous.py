@@ -1,4 +1,4 @@
-"""Notebook 15: its schedules, its pictures, what `test_exercises` feeds its exercises, its trainings on real ranks."""
+"""Notebook 15: its schedules, its pictures, its trainings on real ranks."""
 
 import math
 import pathlib
@@ -21,37 +21,6 @@ PIPEDREAM = hl.schedule("pipedream", ranks=4, microbatches=8)
 
 def delayed(rank, ranks, microbatch):
     return max(0, microbatch - (ranks - 1 - rank))
-
-
-def too_old(rank, ranks, microbatch):
-    return microbatch - (ranks - 1 - rank)
-
-
-RIGHT = {
-    "pipedream.versions": [[6, 5, 4, 3, 2, 1], ("6", 5, 4, 3, 2, 1)],
-    "pipedream.delay": [delayed],
-    "pipedream.memory": [20, "20"],
-    "pipedream.throughput": [84 / 57, 1.474],
-    "pipedream.wrong_way": [(1, -1), [-0.5, 2]],
-}
-WRONG = {  # (answer, a piece of the sentence that it must get)
-    "pipedream.versions": [
-        ([1, 2, 3, 4, 5, 6], "other way round"),
-        ([5, 4, 3, 2, 1, 0], "The version before them"),
-        ([6] * 6, "vertical sync"),
-        ([6, 5, 4, 3, 2, 2], "rank 5"),
-        ([6, 5], "6 numbers"),
-    ],
-    "pipedream.delay": [
-        (too_old, "rank 0 of 4, microbatch 0 it says -3; the schedule says 0"),
-        (lambda rank, ranks, microbatch: microbatch, "rank 0 of 4, microbatch 1"),
-        (lambda rank: 0, "raised TypeError"),
-        (delayed(0, 4, 3), "your function itself"),
-    ],
-    "pipedream.memory": [(36, "what stashing takes"), (16, "what 2BW takes"), (6, "first rank alone"), (48, "p-r")],
-    "pipedream.throughput": [(1.75, "fills and drains too"), (19 / 16, "no bubble at all"), (4, "Too large")],
-    "pipedream.wrong_way": [((1, 0.9), "same sign"), ((0, 1), "zero"), (-1, "two numbers"), ((1, 0), "zero")],
-}
 
 
 # --- exercises --------------------------------------------------------------------------------------------------

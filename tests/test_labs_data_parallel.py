@@ -1,4 +1,4 @@
-"""Notebook 21: buckets predicted and drawn, sums measured on real ranks, what goes wrong, and every answer judged."""
+"""Notebook 21: buckets predicted and drawn, sums measured on real ranks, and what goes wrong."""
 
 import json
 import math
@@ -11,7 +11,7 @@ import hybridlab as hl
 from hybridlab import labs
 from hybridlab.core.layout import Layout, Param
 from hybridlab.labs import data_parallel_pictures as pictures
-from hybridlab.labs.data_parallel_tasks import LARGEST, MOST, ROWS, best_exposed, tied_gradient, tied_numbers
+from hybridlab.labs.data_parallel_tasks import LARGEST, MOST, best_exposed, tied_gradient, tied_numbers
 from hybridlab.labs.tasks import TASKS
 from hybridlab.predict.buckets import Bucket, Overlap, made_by_work, overlap
 from hybridlab.predict.collectives import Link, cost
@@ -273,85 +273,6 @@ def test_at_equal_samples_the_larger_batch_makes_fewer_steps_and_learns_less(pai
 
 
 # --- answers ----------------------------------------------------------------------------------------------------
-
-
-def filled(size):
-    """Neighbours together until a bucket is full."""
-    groups, room = [], 0
-    for name, its in pictures.model().gradients:
-        if its > room:
-            groups.append([])
-            room = max(size, its)
-        groups[-1].append(name)
-        room -= its
-    return groups
-
-
-def parts():
-    """(gradient by the first use, by the last) of each rank's summed squares, by autograd."""
-    import torch
-
-    from hybridlab.labs.data_parallel_tasks import tied_part
-
-    for rank in range(len(ROWS)):
-        first, last, x, targets = tied_part(rank)
-        (x @ first @ last.T - targets).square().sum().backward()
-        assert torch.equal(first, last) and len(x) == ROWS[rank]
-        yield first.grad.flatten(), last.grad.flatten()
-
-
-(FIRST_0, LAST_0), (FIRST_1, LAST_1) = parts()
-OWN = [(FIRST_0 + LAST_0) / 1, (FIRST_1 + LAST_1) / 3]
-SUM = FIRST_0 + LAST_0 + FIRST_1 + LAST_1
-
-
-def homes(*gradients):
-    """What two ranks bring home: the same from both, unless two are given."""
-    return [one.tolist() for one in (gradients * 2 if len(gradients) == 1 else gradients)]
-
-
-NAMES = [name for name, _ in pictures.model().gradients]
-RIGHT = {
-    "data_parallel.equal": [homes(SUM / 4), [tied_gradient()] * 2],
-    "data_parallel.exposed": [1.29, "1.29"],
-    "data_parallel.reverse": [16, 16.0],
-    "data_parallel.buckets": [filled(40 << 20), [tuple(group) for group in filled(38 << 20)]],
-}
-WRONG = {
-    "data_parallel.equal": [
-        (homes(*OWN), "nothing was summed"),
-        (homes(OWN[0] + OWN[1]), "sum of means"),
-        (homes((OWN[0] + OWN[1]) / 2), "mean of means"),
-        (homes(SUM), "gradient of the sum"),
-        (homes((FIRST_0 + FIRST_1) / 4), "that of `first`"),
-        (homes((LAST_0 + LAST_1) / 4), "that of `last`"),
-        (homes(FIRST_0, FIRST_1 / 3), "And nothing was summed"),
-        (homes(LAST_0 + LAST_1 / 3), "mean of its own rows"),
-        (homes(SUM / 5), "not the gradient"),
-        (homes(SUM / 4)[:1], "Give the list"),
-    ],
-    "data_parallel.exposed": [
-        (1.05, "the last sum alone"),
-        (3.29, "That is both sums"),
-        (0.00129, "Too small"),
-        (20, "Too large"),
-    ],
-    "data_parallel.reverse": [
-        (4, "order of the backward"),
-        (36, "backward and sums"),
-        (12, "One sum is missing"),
-        (0, "Too small"),
-    ],
-    "data_parallel.buckets": [
-        ([[name] for name in NAMES], "197 buckets, 79.05 ms exposed. At most 10"),
-        ([NAMES], "one bucket has 329.0 MiB"),
-        (filled(45 << 20), "Come down to 3.84 ms"),
-        ([NAMES[1:]], "is in 0 buckets"),
-        ([NAMES, NAMES], "is in 2 buckets"),
-        ([["a"]], "no gradient 'a'"),
-        (NAMES, "list of buckets"),
-    ],
-}
 
 
 def test_one_process_has_the_gradient_that_autograd_computes():

@@ -1,4 +1,4 @@
-"""Exercises of notebooks 11 and 12: what `test_exercises` feeds them, bounds that hold; and the experiments."""
+"""Exercises of notebooks 11 and 12: bounds that hold; and the experiments."""
 
 import itertools
 import re
@@ -19,147 +19,6 @@ from hybridlab.train.stages import cut
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
-
-GAME = "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n1F0,1F1,1B0,1F2,1B1,1F3,1B2,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3"
-GAME_LETTERS = ["FFFBFBBB", "FFBFBFBB", "FBFBFBFB"]
-GPIPE_LETTERS = ["FFFFBBBB"] * 3
-DESIGN = ["FFF" + "BF" * 9 + "BBB", "FFF" + "BBFBFF" * 3 + "BBB", "FFFBBB" + "FFBFBB" * 3, "FB" * 12]
-IN_TURNS = ["FFF" + "BF" * 9 + "BBB", "FFF" + "BF" * 9 + "BBB", "FF" + "BF" * 10 + "BB", "FB" * 12]
-
-
-def one_f_one_b(rank, ranks, microbatches):
-    w = min(ranks - 1 - rank, microbatches)
-    return "F" * w + "FB" * (microbatches - w) + "B" * w
-
-
-def warm_up_by_one_too_long(rank, ranks, microbatches):
-    w = min(ranks - rank, microbatches)
-    return "F" * w + "FB" * (microbatches - w) + "B" * w
-
-
-def many_microbatches_only(rank, ranks, microbatches):
-    w = ranks - 1 - rank
-    return "F" * w + "FB" * (microbatches - w) + "B" * w
-
-
-def backwards_first(rank, ranks, microbatches):
-    return "B" * microbatches + "F" * microbatches
-
-
-RIGHT = {
-    "gpipe.bubbles": [(3 / 11, 3 / 8), [0.273, 0.375], ("0.2727", "0.375")],
-    "gpipe.microbatches": [(27, 63), [27.0, 63.0]],
-    "gpipe.chart": [("2B0", "3B0"), ["0B0", "1B0"], (" 1B3 ", "2B3")],
-    "gpipe.size": [(8, 3 / 8), [8, 0.375]],
-    "gpipe.design": [8, 8.0],
-    "gpipe.again": [8, "8"],
-    "1f1b.game": [GAME, GAME_LETTERS, hl.schedule("1f1b", ranks=3, microbatches=4)],
-    "1f1b.held": [[4, 4, 4, 3, 2, 1], (4, 4, 4, 3, 2, 1)],
-    "1f1b.order": [one_f_one_b],
-    "1f1b.deadlock": [("2SEND_F1", "3SEND_B0"), ["3SEND_B0", "2SEND_F1"]],
-    "1f1b.design": [DESIGN, _from_letters(DESIGN), hl.Schedule.from_csv(_from_letters(DESIGN))],
-}
-WRONG = {  # (answer, a piece of the sentence that it must get)
-    "gpipe.bubbles": [
-        ((3 / 8, 3 / 11), "the other way round"),
-        ((3 / 8, 3 / 8), "idle / ideal is right"),
-        ((3 / 11, 3 / 11), "idle / total is right"),
-        ((27.3, 37.5), "between 0 and 1"),
-        ((0.5, 0.5), "Neither is right"),
-        (3 / 11, "two numbers"),
-    ],
-    "gpipe.microbatches": [
-        ((30, 70), "idle / ideal is a tenth"),
-        ((16, 32), "p = 4, m = 16: idle / total is 15.8%, too much"),
-        ((27, 64), "p = 8, m = 64: idle / total is 9.9%, little enough, but"),
-        ((63, 27), "p = 4, m = 63"),
-        ((26.5, 63), "not possible"),
-        ((0, 63), "not possible"),
-        ((10**8, 63), "not possible"),
-        (27, "two whole numbers"),
-    ],
-    "gpipe.chart": [
-        (("3B0", "2B0"), "The other way round: 2B0 takes what 3B0 makes"),
-        (("1F0", "0F0"), "slot 1 after 0"),
-        (("3B0", "3F3"), "takes nothing from 3F3"),
-        (("9F9", "0F0"), "no box of this chart"),
-        ("2B0", "two boxes"),
-    ],
-    "gpipe.size": [
-        ((32, 3 / 32), "larger pieces"),
-        ((16, 3 / 16), "before b was doubled"),
-        ((8, 3 / 11), "The other number is idle / total"),
-        ((8, 0.5), "m is right"),
-        ((7, 3 / 7), "with the new b"),
-        (8, "two numbers"),
-    ],
-    "gpipe.design": [
-        (1, "m = 96: idle / total 3.0%, a step takes 891 units; 450 are possible"),
-        (96, "m = 1: idle / total 75.0%"),
-        (12, "450 are possible"),
-        (7, "7 does not divide 96"),
-        (0, "0 does not divide"),
-        (-8, "-8 does not divide"),
-        (2.5, "one whole number"),
-        ("8", "one whole number"),
-    ],
-    "gpipe.again": [
-        (32, "all four ranks"),
-        (11, "in eight of them"),
-        (7, "Too small"),
-        (41, "Too large"),
-    ],
-    "1f1b.game": [
-        (GPIPE_LETTERS, "rank 0 holds 4 activations at once; 3 will do"),
-        (["FB" * 4] * 3, "It takes 36 units, idle / total 66.7%; 18 are possible"),
-        (GAME.replace("2F0,2B0", "2B0,2F0"), "waits on itself"),
-        (GAME.replace(",2B3", ""), "add 2B3"),
-        (["FB"] * 3, "Make it 3, 3, 4"),
-        ("0X0,0B0", "is no action"),
-        (["FX"], "list of strings of F and B"),
-        ("0F0," * 10_000, "far too long"),
-        (_from_letters(GAME_LETTERS).replace("0B0", "0I0,0W0"), "F and B"),
-    ],
-    "1f1b.held": [
-        ([6, 5, 4, 3, 2, 1], "only 4 microbatches"),
-        ([4] * 6, "That is GPipe"),
-        ([1, 2, 3, 4, 4, 4], "The other way round"),
-        ([4, 4, 3, 3, 2, 1], "Look at rank 2"),
-        ([4, 3, 2, 1], "6 numbers"),
-    ],
-    "1f1b.order": [
-        (lambda rank, ranks, m: "F" * m + "B" * m, "rank 0 holds 8 activations at once; 4 will do"),
-        (warm_up_by_one_too_long, "activations at once"),
-        (many_microbatches_only, "With 4 ranks and 2 microbatches"),
-        (backwards_first, "waits on itself"),
-        (lambda rank: "FB", "raised TypeError"),
-        (lambda rank, ranks, m: ["F"] * m, "return a string"),
-        (one_f_one_b(0, 4, 8), "your function itself"),
-    ],
-    "1f1b.deadlock": [
-        (("0SEND_F3", "1SEND_F2"), "a rank that waits for another"),
-        (("2SEND_F1", "0SEND_F0"), "Nobody stands at '0SEND_F0'"),
-        (("2RECV_B0", "3RECV_F1"), "Name the sends"),
-        ("2SEND_F1", "two messages"),
-    ],
-    "1f1b.design": [
-        ([one_f_one_b(rank, 4, 12) for rank in range(4)], "rank 0 holds 4 activations and has room for 3"),
-        (IN_TURNS, "rank 0 holds 3. It takes 72 units; 54 are possible"),
-        (["FB" * 12] * 4, "144 units; 54 are possible"),
-        (["FB" * 8] * 4, "Make it 4, 4, 12"),
-        ([*DESIGN[:3], "BF" * 12], "waits on itself"),
-    ],
-}
-NONSENSE = [
-    [object()] * 6,
-    print,
-    (10**400, 1),
-    (float("nan"),) * 2,
-    (float("inf"),) * 2,
-    (float("inf"),) * 6,
-    (-1, -1),
-]
-
 
 # --- are the exercises worth asking? ----------------------------------------------------------------------------
 
@@ -188,6 +47,16 @@ def test_every_too_early_box_of_the_chart_is_accepted():
 def test_the_best_size_is_neither_end_and_is_the_only_one():
     steps = {b: gpipe_tasks._step(b).length for b in range(1, 97) if 96 % b == 0}
     assert [b for b, length in steps.items() if length == min(steps.values())] == [8]
+
+
+def test_a_game_is_an_answer_once_it_is_finished():
+    game, target = hl.play(4, 7, limit=4), hl.simulate(hl.schedule("1f1b", ranks=4, microbatches=7), UNIT)
+    assert "not finished" in labs.answer("1f1b.play", game).sentence
+    for span in sorted(target.spans, key=lambda span: span.begin):
+        game.choose(span.rank, span.action.kind)
+    assert labs.answer("1f1b.play", game).right
+    halves = hl.play(4, 8, split=True, limit=4)
+    assert "not finished" in labs.answer("zero_bubble.puzzle", halves).sentence
 
 
 @pytest.mark.long

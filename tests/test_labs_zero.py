@@ -1,4 +1,4 @@
-"""The lab on zero: its figures, its formulas against the package's, its programs, and its exercises."""
+"""The lab on zero: its figures, its formulas against the package's, and its programs."""
 
 import re
 
@@ -9,37 +9,6 @@ from hybridlab.labs import zero_fsdp, zero_plan
 from hybridlab.labs.zero_pictures import ZeroExplorer, bars, stages, told
 from hybridlab.labs.zero_plan import Plan, carried, kept
 from hybridlab.show.memory_bars import GREEN, PARTS, TALL, Carried, Column, memory_bars
-
-RIGHT: dict = {
-    "zero_fsdp.stages": [[120, 31.4, 16.6, 1.9], (120.0, 31.40625, 16.640625, 1.875)],
-    "zero_fsdp.ratio": [1.5],
-    "zero_fsdp.names": [["FULL_SHARD", "NO_SHARD", "HYBRID_SHARD", "SHARD_GRAD_OP"]],
-    "zero_fsdp.hybrid": [4],
-    "zero_fsdp.design": [[3, 4, 2], (3, 4, 4)],
-}
-WRONG: dict = {
-    "zero_fsdp.stages": [
-        ([120, 1.875, 1.875, 1.875], "Stage 1 shares only some"),
-        ([120, 31.4, 16.6, 1.64], "Stage 3 is too small"),
-        ([120, 60, 16.6, 1.9], "Stage 1 is too large"),
-    ],
-    "zero_fsdp.ratio": [(1, "taken apart"), (2, "thirds"), (3, "sends it twice"), (1.2, "Too small"), (9, "Too large")],
-    "zero_fsdp.names": [
-        (["SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "FULL_SHARD"], "The other way round"),
-        (["FULL_SHARD", "HYBRID_SHARD", "NO_SHARD", "SHARD_GRAD_OP"], "Row (b)"),
-        (["FULL_SHARD"] * 4, "Each name"),
-        (["FULL_SHARD", "NO_SHARD", "HYBRID_SHARD", "DDP"], "DDP is none of"),
-    ],
-    "zero_fsdp.hybrid": [(8, "every gather goes"), (2, "more than a rank has room for"), (3, "Answer with one of")],
-    "zero_fsdp.design": [
-        ([1, 4, 1], "too much memory"),
-        ([3, 4, 6], "too much memory"),
-        ([2, 8, 1], "too much memory"),
-        ([3, 8, 2], "too much traffic"),
-        ([3, 4, 1], "too long"),
-        ([3, 3, 1], "owners 1, 2, 4 or 8"),
-    ],
-}  # fmt: skip
 
 # --- bars ---------------------------------------------------------------------------------------------------------
 

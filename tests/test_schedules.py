@@ -210,3 +210,8 @@ def test_a_quarter_of_a_million_actions_are_columns():
 def test_every_schedule_tells_its_facts():
     for name, facts in hl.schedules().items():
         assert {"Placement", "Order", "Needs", "Bubble", "Peak", "Source"} <= set(facts), name
+
+
+def test_a_schedule_without_actions_is_told_what_to_add():
+    with pytest.raises(ValueError, match="add 0B0"):
+        validate(Schedule.of("empty", [[], []], {(0, 0): 0, (1, 0): 1}, 1))

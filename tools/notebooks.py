@@ -10,6 +10,7 @@ ids (a widget's static picture stays); one output per stream; kernel and languag
 
 import argparse
 import copy
+import os
 import pathlib
 import sys
 
@@ -34,6 +35,7 @@ KEPT_CELL_METADATA = ("tags", "slideshow", "jupyter", "editable", "deletable")
 
 def execute(notebook, folder):
     """The notebook with the outputs of a fresh kernel that runs in `folder`; raises nbclient's errors."""
+    os.environ["HYBRIDLAB_PROGRESS"] = "off"  # stored answers are nobody's
     NotebookClient(
         notebook,
         timeout=SECONDS_PER_CELL,

@@ -3,7 +3,9 @@
 import html
 from dataclasses import dataclass
 
-from hybridlab.labs.tasks import TASKS
+from hybridlab.labs import record
+from hybridlab.labs.student import task as asked
+from hybridlab.labs.written import write
 
 _attempts: dict[str, int] = {}
 
@@ -30,7 +32,7 @@ class Reply:
 
 
 def answer(task: str, value) -> Reply:
-    """The reply to one answer; every wrong one brings the next hint, the last stays.
+    """The reply to one answer; every wrong one brings the next hint, the last stays. The answer is kept (`record`).
 
     raises  ValueError when there is no such task
 
@@ -40,19 +42,28 @@ def answer(task: str, value) -> Reply:
     >>> answer("naive.utilisation", 1 / 4)
     Right: 0.25.
     """
-    if task not in TASKS:
-        raise ValueError(f"there is no exercise {task!r}: choose one of {', '.join(TASKS)}")
-    right, sentence = TASKS[task].check(value)
+    exercise = asked(task)
+    right, sentence = exercise.check(value)
+    _keep(task, right, value)
     if right:
         _attempts.pop(task, None)
         return Reply(True, sentence)
     _attempts[task] = _attempts.get(task, 0) + 1
-    hints = TASKS[task].hints
-    return Reply(False, sentence, hints[min(_attempts[task], len(hints)) - 1])
+    return Reply(False, sentence, exercise.hints[min(_attempts[task], len(exercise.hints)) - 1])
+
+
+def _keep(task: str, right: bool, value):
+    """Add an answer to the record; a wrong one does not replace a right one."""
+    with record.changing() as kept:
+        before = kept["tasks"].get(task, {"right": False, "tries": 0, "answer": None})
+        stays = before["right"] and not right
+        kept["tasks"][task] = {
+            "right": right or before["right"],
+            "tries": before["tries"] + 1,
+            "answer": before["answer"] if stays else write(value),
+        }
 
 
 def question(task: str) -> str:
-    """What a task asks."""
-    if task not in TASKS:
-        raise ValueError(f"there is no exercise {task!r}: choose one of {', '.join(TASKS)}")
-    return TASKS[task].question
+    """What a task asks; with the numbers of this student, where they vary."""
+    return asked(task).question

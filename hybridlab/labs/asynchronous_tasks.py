@@ -1,12 +1,17 @@
 """Exercises of notebook 15, on training without a flush: `pipedream.*`. The package computes every number."""
 
+from functools import partial
+
 import hybridlab as hl
 from hybridlab.labs.asynchronous import flushed
 from hybridlab.labs.pipelines import several
-from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.labs.task import Number, Task, Verdict, varying
+from hybridlab.labs.trial import Function, Gave
 
 SIZES = ((4, 8), (2, 5), (6, 3), (8, 12), (1, 3))  # (ranks, microbatches) in pipedream.delay
 UNIT = hl.Costs(F=1, B=2)
+
+task = partial(Task, notebook="15_pipedream")
 
 
 def _versions(name: str, ranks: int, **more) -> list[int]:
@@ -31,23 +36,19 @@ def _kept(answer) -> Verdict:
     return False, f"Look at rank {wrong} again."
 
 
-def _version(answer) -> Verdict:
-    """A function (rank, ranks, microbatch) -> version, tried on sizes that the question does not name."""
-    if not callable(answer):
-        return False, "Answer with your function itself: my_version, without parentheses."
+def _version(gave: list[Gave]) -> Verdict:
+    """What a function (rank, ranks, microbatch) -> version has returned, for sizes that the question does not name."""
+    calls = iter(gave)
     for ranks, microbatches in SIZES:
         schedule = hl.schedule("pipedream", ranks=ranks, microbatches=microbatches)
         for rank, program in enumerate(schedule.program):
-            for m, right in ((action.microbatch, action.version) for action in program if action.kind == "F"):
+            versions = {action.microbatch: action.version for action in program if action.kind == "F"}
+            for m, call in zip(range(microbatches), calls):
                 where = f"rank {rank} of {ranks}, microbatch {m}"
-                try:
-                    given = answer(rank, ranks, m)
-                    same = bool(given == right)
-                except Exception as error:
-                    said = str(error).split("\n")[0][:80]
-                    return False, f"For {where} it raised {type(error).__name__}: {said}."
-                if not same:
-                    return False, f"For {where} it says {str(given)[:20]}; the schedule says {right}."
+                if call.raised:
+                    return False, f"For {where} it raised {call.raised}."
+                if isinstance(call.value, bool) or call.value != versions[m]:
+                    return False, f"For {where} it says {str(call.value)[:20]}; the schedule says {versions[m]}."
     return True, f"The same as the schedule for all {len(SIZES)} sizes that were tried."
 
 
@@ -79,44 +80,69 @@ def _times_faster() -> float:
     return hl.simulate(flushed(16, window=4), UNIT).length / endless.length
 
 
+def _memory(ranks):
+    p = ranks
+    stashed, twice = p * (p + 1) // 2, 2 * p
+    return task(
+        f"{p} ranks, and one version of a stage's weights takes 1 GB. All ranks together: how many GB of weights does "
+        "2BW save against weight stashing?",
+        Number(
+            lambda: sum(_versions("pipedream", p)) - sum(_versions("pipedream_2bw", p)),
+            "GB",
+            slips=[
+                (stashed, "That is what stashing takes. The question is what 2BW saves of it."),
+                (twice, "That is what 2BW takes. The question is what it saves."),
+                (p - 2, "That is the first rank alone."),
+                (p * p - twice, "Stashing keeps p-r versions on rank r, not p on every rank."),
+            ],
+        ),
+        (
+            f"Add up p-r for r = 0 … {p - 1}.",
+            f"{p} + {p - 1} + … + 1 against {p} times 2.",
+            f"Stashing takes {stashed} GB. 2BW keeps two versions on each of {p} ranks.",
+        ),
+        objective="Say what two versions save against many.",
+        difficulty=1,
+        minutes=4,
+    )
+
+
 ASYNCHRONOUS_TASKS: dict[str, Task] = {
-    "pipedream.versions": Task(
+    "pipedream.versions": task(
         "PipeDream with weight stashing on 6 ranks. How many versions of its weights does each rank hold at most? Give "
         "a list.",
         _kept,
         (
             "A version is kept until the last backward that needs it. How many microbatches can be on the way?",
             "Rank r has p-r microbatches on the way, and an update comes after each of them.",
+            "p-r for p = 6 and r = 0 … 5: the list begins with 6 and ends with 1.",
         ),
+        objective="Say how many versions of its weights each rank keeps.",
+        difficulty=1,
+        minutes=3,
     ),
-    "pipedream.delay": Task(
+    "pipedream.delay": task(
         "Write a function (rank, ranks, microbatch) that returns the version which the forward of a microbatch finds "
         "on a rank, in PipeDream with stashing. Version 0 is the first.",
-        _version,
+        Function(
+            tuple((r, ranks, m) for ranks, microbatches in SIZES for r in range(ranks) for m in range(microbatches)),
+            _version,
+            "Answer with your function itself: my_version, without parentheses.",
+        ),
         (
             "The last rank has always done every update before: microbatch m finds version m there.",
             "On rank r, p-1-r microbatches are still on the way. And no version is older than the first.",
+            "Take p-1-r from m, and let max(0, …) see to it that nothing is negative.",
         ),
+        objective="State the delay of asynchronous updates as a rule.",
+        difficulty=2,
+        minutes=6,
     ),
-    "pipedream.memory": Task(
-        "8 ranks, and one version of a stage's weights takes 1 GB. All ranks together: how many GB of weights does "
-        "2BW save against weight stashing?",
-        number(
-            lambda: sum(_versions("pipedream", 8)) - sum(_versions("pipedream_2bw", 8)),
-            "GB",
-            slips=[
-                (36, "That is what stashing takes. The question is what 2BW saves of it."),
-                (16, "That is what 2BW takes. The question is what it saves."),
-                (6, "That is the first rank alone."),
-                (48, "Stashing keeps p-r versions on rank r, not p on every rank."),
-            ],
-        ),
-        ("Add up p-r for r = 0 … 7.", "8 + 7 + … + 1 against 8 times 2."),
-    ),
-    "pipedream.throughput": Task(
+    "pipedream.memory": varying(_memory, ranks=(8, 6, 10, 12)),
+    "pipedream.throughput": task(
         "4 ranks, 16 microbatches, F takes 1 unit and B takes 2, updates are free. 1F1B with a flush after every 4 "
         "microbatches against PipeDream, from start to end: how many times as long does it take?",
-        number(
+        Number(
             _times_faster,
             slips=[
                 (7 / 4, "So it is without end. Here PipeDream fills and drains too, once."),
@@ -126,9 +152,13 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
         (
             "A step with a flush takes (m+p-1)(F+B), with m = 4. How many steps are there?",
             "PipeDream is one pipeline of 16 microbatches: (16+4-1) times 3 units.",
+            "Four steps of 7 times 3 units, over 19 times 3 units.",
         ),
+        objective="Say what is gained when a pipeline is filled only once.",
+        difficulty=2,
+        minutes=5,
     ),
-    "pipedream.wrong_way": Task(
+    "pipedream.wrong_way": task(
         "A stage computes y = b·a·x, the loss is y²/2; x = 1 and a = 1. An update changes b between forward and "
         "backward. Without stashing, which two values of b (in the forward, in the backward) make the gradient of a "
         "point the wrong way: its sign is that of the true gradient neither with the old b nor with the new one?",
@@ -136,6 +166,10 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
         (
             "The gradient of a is (gradient by y) · b · x. The first factor is from the forward, b from the backward.",
             "The true gradient of a is b²: never negative. The mixed one is old b times new b.",
+            "Choose one b above zero and one below it.",
         ),
+        objective="Build a case in which mixed versions make the loss larger.",
+        difficulty=3,
+        minutes=8,
     ),
 }

@@ -1,20 +1,24 @@
 """The exercises of notebook 21, data parallelism. As in `labs.tasks`, the package computes every number."""
 
 import functools
+from functools import partial
 
 import numpy as np
 
 from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
-from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.labs.task import Number, Task, Verdict, varying
+from hybridlab.labs.trial import OnRanks
+from hybridlab.labs.words import in_words
 from hybridlab.predict.buckets import overlap
 from hybridlab.predict.collectives import Link
 
 ROWS = (1, 3)  # of the batch, on each rank
 FEATURES, WIDTH = 4, 2
 LAST = {"ranks": 8, "link": Link(30e-6, 1 / 25e9), "bytes": (26e6, 9e6), "full": (26e-3, 28e-3)}
-LAYERS, LAYER_MS, SUM_MS = 4, 5, 4  # in data_parallel.reverse
 MOST, LARGEST, WITHIN = 10, 48 << 20, 1.15  # buckets, bytes of one, times the best, in data_parallel.buckets
+
+task = partial(Task, notebook="21_data_parallel")
 
 
 # --- one gradient, as if nothing were shared ----------------------------------------------------------------------
@@ -98,12 +102,12 @@ def _last_exposed(busy=True, early=True):
     return 1e3 * overlap(layout, full, LAST["link"], early=early).exposed
 
 
-def _order_exposed(reverse: bool):
+def _order_exposed(reverse: bool, count: int, each: float, sums: float):
     """ms exposed when a bucket per layer goes in one order or the other; the backward makes the last layer first."""
-    packs = range(LAYERS)[::-1] if reverse else range(LAYERS)
-    made = {f"{layer}": LAYER_MS * (LAYERS - layer) / 1e3 for layer in range(LAYERS)}
-    alone = Link(alpha=SUM_MS / 2e3, beta=0.0)  # two messages between two ranks: every sum takes SUM_MS
-    return 1e3 * overlap(_layout([4] * LAYERS, 2, packs), made, alone).exposed
+    packs = range(count)[::-1] if reverse else range(count)
+    made = {f"{layer}": each * (count - layer) / 1e3 for layer in range(count)}
+    alone = Link(alpha=sums / 2e3, beta=0.0)  # two messages between two ranks: every sum takes so long
+    return 1e3 * overlap(_layout([4] * count, 2, packs), made, alone).exposed
 
 
 @functools.cache
@@ -149,40 +153,58 @@ def _bucketed(answer) -> Verdict:
     return True, f"{told}; the best with {MOST} buckets of neighbours is {1e3 * best_exposed():.2f} ms."
 
 
-DATA_PARALLEL_TASKS: dict[str, Task] = {
-    "data_parallel.equal": Task(
-        f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; `first` and "
-        "`last` are copies of it. Return from each rank, as a flat list, the gradient of the mean over all four rows "
-        "by the one weight.",
-        _equal,
-        (
-            "Local sum divided by the rows of all ranks; then add what belongs to one weight: over uses, over ranks.",
-            "loss = squares.sum() / 4, and after the backward g = first.grad + last.grad; comm.all_reduce(g)",
-        ),
-    ),
-    "data_parallel.reverse": Task(
-        f"{LAYERS} layers, a backward of {LAYER_MS} ms for each, a bucket for each, and a sum takes {SUM_MS} ms. In "
-        f"the order of the backward the sums expose {_order_exposed(True):g} ms. Now number the buckets from the "
-        "first layer to the last, and send them in this order. How many ms are exposed?",
-        number(
-            lambda: _order_exposed(False),
+def _reverse(count, each, sums):
+    """The other order, for a model of so many layers, with so many ms for a layer's backward and for a sum."""
+    usual = _order_exposed(True, count, each, sums)
+    return task(
+        f"{count} layers, a backward of {each} ms for each, a bucket for each, and a sum takes {sums} ms. In the order "
+        f"of the backward the sums expose {usual:g} ms. Now number the buckets from the first layer to the last, and "
+        "send them in this order. How many ms are exposed?",
+        Number(
+            lambda: _order_exposed(False, count, each, sums),
             "ms",
             slips=[
-                (_order_exposed(True), "That is the order of the backward. Which gradient is made last?"),
-                (LAYERS * (SUM_MS + LAYER_MS), "That is backward and sums together. The question is what is exposed."),
-                (3 * SUM_MS, "One sum is missing: can any of the four begin before the backward has ended?"),
+                (usual, "That is the order of the backward. Which gradient is made last?"),
+                (count * (sums + each), "That is backward and sums together. The question is what is exposed."),
+                (
+                    (count - 1) * sums,
+                    f"One sum is missing: can any of the {in_words(count)} begin before the backward has ended?",
+                ),
             ],
         ),
         (
             "Bucket 0 goes first. When is it full?",
-            "The first layer's gradient is made last: no sum begins before the backward ends, and then all four do.",
+            f"The first layer's gradient is made last: no sum begins before the backward ends, and then all "
+            f"{in_words(count)} do.",
+            f"{in_words(count).capitalize()} sums of {sums} ms, one after another, all of them behind the backward.",
         ),
+        objective="Say why buckets go in the order of the backward.",
+        difficulty=1,
+        minutes=3,
+    )
+
+
+DATA_PARALLEL_TASKS: dict[str, Task] = {
+    "data_parallel.equal": task(
+        f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; `first` and "
+        "`last` are copies of it. Return from each rank, as a flat list, the gradient of the mean over all four rows "
+        "by the one weight.",
+        OnRanks(_equal, (2,)),
+        (
+            "Local sum divided by the rows of all ranks; then add what belongs to one weight: over uses, over ranks.",
+            "In place of the mean: squares.sum() / 4. And g is the sum of two gradients before ranks add it up.",
+            "loss = squares.sum() / 4, and after the backward g = first.grad + last.grad; comm.all_reduce(g)",
+        ),
+        objective="Make the gradient of ranks with unequal parts that of one process.",
+        difficulty=2,
+        minutes=6,
     ),
-    "data_parallel.exposed": Task(
+    "data_parallel.reverse": varying(_reverse, count=(4, 5, 6, 8), each=(5, 6, 10), sums=(4, 3, 2)),
+    "data_parallel.exposed": task(
         f"{LAST['ranks']} ranks, links with 30 µs and 25 GB/s. The backward ends at 28 ms. The bucket before the last, "
         "of 26 MB, is full at 26 ms, and the link is free then. The last one, of 9 MB, is full at 28 ms. How many ms "
         "are exposed?",
-        number(
+        Number(
             _last_exposed,
             "ms",
             within=0.005,
@@ -194,9 +216,13 @@ DATA_PARALLEL_TASKS: dict[str, Task] = {
         (
             "The last sum begins when its bucket is full and the link is free: the later of the two.",
             "max(28, 26 + sum of 26 MB) + sum of 9 MB - 28, each sum 14 · 30 µs + 1.75 · bytes / 25 GB/s.",
+            "The sum of 26 MB takes 2.24 ms, so the link is free at 28.24 ms. The sum of 9 MB takes 1.05 ms.",
         ),
+        objective="Say what of a sum cannot be hidden behind the backward.",
+        difficulty=2,
+        minutes=4,
     ),
-    "data_parallel.buckets": Task(
+    "data_parallel.buckets": task(
         f"Group the gradients of the large model into at most {MOST} buckets. Each is a copy of its gradients: none "
         f"may be larger than {LARGEST >> 20} MiB. Expose no more than {WITHIN:g} times the best that is possible. "
         "Give a list of buckets in the order in which they go, each a list of names.",
@@ -204,6 +230,10 @@ DATA_PARALLEL_TASKS: dict[str, Task] = {
         (
             "Fill a bucket until the next gradient would be too much for it, then begin another. Which size?",
             "Large buckets save messages, and the last one is exposed whole: large at first, smaller at the end.",
+            "With 38 to 40 MiB for every bucket there are few enough, and the last one is small enough.",
         ),
+        objective="Cut gradients into buckets under limits of number, memory and time.",
+        difficulty=3,
+        minutes=12,
     ),
 }

@@ -6,6 +6,7 @@ import torch
 
 import hybridlab as hl
 from hybridlab.labs.chart import Axis, Curve, chart
+from hybridlab.measuring.saved import Saved
 from hybridlab.predict.published import published
 from hybridlab.show.figure import Figure
 from hybridlab.train.model import GPT, token_loss
@@ -111,17 +112,8 @@ def left_behind(shape: hl.Shape, sequences: int, ranks: int = 2) -> tuple[int, i
 def _left_behind(comm, shape, sequences, ranks):
     model = GPT(shape)
     stage = stages_of(model, cut(shape, ranks))[-1]
-    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept = {}  # storages by their place: what is saved twice counts once
-
-    def keep(x):
-        storage = x.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage
-        return x
-
     entered = torch.randn(sequences, shape.context, shape.width, requires_grad=True)
     targets = torch.zeros(sequences, shape.context, dtype=torch.long)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+    with Saved(model.parameters()) as left:
         token_loss(stage(entered), targets)
-    return sum(storage.nbytes() for storage in kept.values()), entered.nbytes
+    return left.peak, entered.nbytes

@@ -1,11 +1,12 @@
 """Exercises of notebook 11, on microbatches and bubbles: `gpipe.*`. The package computes every number."""
 
-from functools import cache
+from functools import cache, partial
 
 import hybridlab as hl
 from hybridlab.core.flow import Flow
 from hybridlab.labs.pipelines import UNIT, close, predicted, several
-from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.labs.task import Number, Task, Verdict, varying
+from hybridlab.labs.words import in_words
 
 SHARE = 0.10  # of idle/total, in gpipe.microbatches
 CHART = """
@@ -16,6 +17,8 @@ CHART = """
 """.strip()  # one cell per slot: what a book drew, with all ranks starting their backwards at the same time
 HALVED = {"ranks": 4, "batch": 64, "sequences": 4}  # in gpipe.size
 CHOSEN = {"ranks": 4, "batch": 96}  # in gpipe.design
+
+task = partial(Task, notebook="11_gpipe")
 
 
 def _two_bubbles(answer) -> Verdict:
@@ -145,66 +148,102 @@ def _best_size(answer) -> Verdict:
     return True, f"{told}. No other b is quicker."
 
 
-def _again(recompute: str) -> float:
-    """The predicted length of GPipe on 4 ranks with 8 microbatches."""
-    return hl.simulate(hl.schedule("gpipe", ranks=4, microbatches=8, recompute=recompute), UNIT).length
+def _length(ranks: int, microbatches: int, recompute: str) -> float:
+    """The predicted length of GPipe."""
+    return hl.simulate(hl.schedule("gpipe", ranks, microbatches, recompute=recompute), UNIT).length
+
+
+def _again(ranks, microbatches):
+    p, m = ranks, microbatches
+    return task(
+        f"GPipe on {p} ranks with {m} microbatches; F takes 1 unit, B takes 2. Now every forward is done a second "
+        "time, right before its backward. By how many units does the step get longer?",
+        Number(
+            lambda: _length(p, m, "always") - _length(p, m, "never"),
+            "units",
+            slips=[
+                (p * m, f"That is the work of all {in_words(p)} ranks. They do it at the same time."),
+                (
+                    m + p - 1,
+                    f"{in_words(m + p - 1).capitalize()} slots, but only in {in_words(m)} of them does a rank repeat "
+                    "a forward.",
+                ),
+            ],
+        ),
+        (
+            "How many forwards does each rank do again?",
+            f"{in_words(m).capitalize()} on each rank, one unit each; all ranks at the same time.",
+            f"Each rank is busy for {m} times 1 unit more, and its idle time stays what it was.",
+        ),
+        objective="Say what recomputing every forward costs in time.",
+        difficulty=1,
+        minutes=2,
+    )
 
 
 GPIPE_TASKS: dict[str, Task] = {
-    "gpipe.bubbles": Task(
+    "gpipe.bubbles": task(
         "GPipe with 4 stages and 8 microbatches: which share is idle? Answer with (idle / total, idle / ideal).",
         _two_bubbles,
         (
             "Every rank waits for three slots, and works in eight.",
             "Total is what is idle and what is busy together: 3 in 11. Ideal is what is busy: 3 to 8.",
+            "Answer with a pair, first the smaller one: (3 / 11, 3 / 8).",
         ),
+        objective="Tell the two bubbles apart.",
+        difficulty=1,
+        minutes=2,
     ),
-    "gpipe.microbatches": Task(
+    "gpipe.microbatches": task(
         "What is the smallest m with idle / total at most a tenth? Answer with (m for 4 ranks, m for 8 ranks).",
         _enough_microbatches,
-        ("idle / total is (p-1)/(m+p-1).", "(p-1)/(m+p-1) = 1/10 says that m+p-1 is ten times p-1."),
+        (
+            "idle / total is (p-1)/(m+p-1).",
+            "(p-1)/(m+p-1) = 1/10 says that m+p-1 is ten times p-1.",
+            "So m is nine times p-1: with 4 ranks p-1 is 3, with 8 ranks it is 7.",
+        ),
+        objective="Choose the number of microbatches for a bubble that you can afford.",
+        difficulty=1,
+        minutes=4,
     ),
-    "gpipe.chart": Task(
+    "gpipe.chart": task(
         "Some boxes of the chart stand before what they need has been made. Answer with one such box and the box that "
         'it should have waited for, as in ("1F0", "0F0").',
         _too_early,
         (
             "Where does a backward get its gradient from, on every rank but the last?",
+            "In which slot do all ranks begin their backwards? Only one of them has what it needs there.",
             "In slot 7 four ranks begin their backwards at once. 2B0 takes the gradient that 3B0 makes.",
         ),
+        objective="Find in a printed chart what no machine can do.",
+        difficulty=2,
+        minutes=6,
     ),
-    "gpipe.size": Task(
+    "gpipe.size": task(
         f"A batch of {HALVED['batch']} sequences, {HALVED['ranks']} stages, microbatches of b = {HALVED['sequences']}. "
         "Now b is doubled, and the batch stays. Answer with the new (m, idle / ideal).",
         _resized,
-        ("m = B / b: half as many microbatches.", "m = 64 / 8, and idle / ideal is 3/m."),
+        (
+            "m = B / b: half as many microbatches.",
+            "m = 64 / 8, and idle / ideal is 3/m.",
+            "m is 8. With the three idle slots of four stages, idle / ideal is 3 / 8.",
+        ),
+        objective="Tell the number of microbatches from their size.",
+        difficulty=1,
+        minutes=3,
     ),
-    "gpipe.design": Task(
+    "gpipe.design": task(
         f"{CHOSEN['ranks']} stages, a batch of {CHOSEN['batch']} sequences. A forward of b sequences takes 2 + b units "
         f"on each stage, a backward twice that. Which b, a divisor of {CHOSEN['batch']}, makes the step shortest?",
         _best_size,
         (
             "Small b: hardly any bubble, but 2 units are paid for every microbatch. Large b: the other way round.",
             "The step takes 3 (B/b + p - 1) (2 + b) units. Write a loop over the divisors.",
+            "With b = 6 it takes 456 units, with b = 12 it takes 462. Which divisor lies between them?",
         ),
+        objective="Choose a microbatch size by the time of a step, not by the bubble alone.",
+        difficulty=2,
+        minutes=8,
     ),
-    "gpipe.again": Task(
-        "GPipe on 4 ranks with 8 microbatches; F takes 1 unit, B takes 2. Now every forward is done a second time, "
-        "right before its backward. By how many units does the step get longer?",
-        number(
-            lambda: _again("always") - _again("never"),
-            "units",
-            slips=[
-                (32, "That is the work of all four ranks. They do it at the same time."),
-                (
-                    11,
-                    "Eleven slots, but only in eight of them does a rank repeat a forward.",
-                ),
-            ],
-        ),
-        (
-            "How many forwards does each rank do again?",
-            "Eight on each rank, one unit each; all ranks at the same time.",
-        ),
-    ),
+    "gpipe.again": varying(_again, ranks=(4, 3, 5, 6), microbatches=(8, 10, 12, 16)),
 }

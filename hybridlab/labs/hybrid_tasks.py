@@ -112,8 +112,8 @@ def _design(answer) -> Verdict:
     return True, f"{fullest:,} bytes at rest, {out:,.0f} between nodes: nothing that fits sends less."
 
 
-def _count(exponent):
-    gpus = 2**exponent
+def _count(gpus):
+    exponent = gpus.bit_length() - 1
     return task(
         f"{gpus} GPUs: in how many ways can you choose p, t and d?",
         Number(
@@ -154,7 +154,7 @@ HYBRID_TASKS: dict[str, Task] = {
         difficulty=1,
         minutes=4,
     ),
-    "hybrid.count": varying(_count, exponent=(6, 5, 7, 8)),
+    "hybrid.count": varying(_count, gpus=(64, 32, 128, 256)),
     "hybrid.scatter": task(
         f"A cut between two stages lies between two nodes. t = {PARTS}; a boundary tensor has {BOUNDARY / 1e6:.2f} MB "
         "(b = 1, s = 2048, h = 12288, two bytes each). With scatter/gather, how many MB leave the two nodes for one "

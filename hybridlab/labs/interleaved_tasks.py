@@ -1,19 +1,23 @@
 """Exercises of notebook 13, on thinner stages: `interleaved.*`."""
 
 import math
+from functools import partial
 
 import hybridlab as hl
 from hybridlab.labs.interleaved import thinned
-from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.labs.task import Number, Task, Verdict, varying
 from hybridlab.labs.typed_schedule import typed
 
 RANKS = 4
 BOTH = ("bubble_fraction", "bubble_overhead")
 CLOSE = 0.01  # relative, as for a single number
+PARTS = {2: "half", 3: "a third", 4: "a quarter"}
 
 # the design of an interleaved step: 96 layers of half a unit forward and one backward, on four ranks
 LAYERS_PER_RANK, FORWARD, BACKWARD = 24, 12, 24
 MESSAGE, LONGEST, MOST_HELD = 1.2, 355, 4.8
+
+task = partial(Task, notebook="13_interleaved")
 
 
 def _shares(timeline, rank=0):
@@ -151,51 +155,73 @@ def _design(answer) -> Verdict:
     return True, f"{told}. Fewer chunks hold too much, many more send too much."
 
 
-INTERLEAVED_TASKS: dict[str, Task] = {
-    "interleaved.bubbles": Task(
-        "Interleaved 1F1B: 4 ranks, 8 microbatches, 2 chunks. Answer with [idle / total, idle / ideal].",
-        _both_bubbles,
-        (
-            "idle / ideal is (1/v)(p-1)/m, as on the slide. Here v = 2.",
-            "If idle / ideal is x, idle / total is x / (1 + x).",
-        ),
-    ),
-    "interleaved.memory": Task(
-        "Interleaved 1F1B: 4 ranks, 8 microbatches, 2 chunks. How many activations does rank 0 hold at most? "
+def _memory(ranks, chunks):
+    p, v, m = ranks, chunks, 2 * ranks
+    right = p * (1 + (p - 1) / (p * v))
+    return task(
+        f"Interleaved 1F1B: {p} ranks, {m} microbatches, {v} chunks. How many activations does rank 0 hold at most? "
         "Answer in rank shares: chunks held / chunks per rank.",
-        number(
-            lambda: _shares(hl.simulate(thinned(2))),
+        Number(
+            lambda: _shares(hl.simulate(thinned(v, p, m))),
             "rank shares",
             slips=[
-                (11, "That counts chunks. A chunk is half of what a rank owns."),
-                (4, "That is 1F1B. Interleaving holds more."),
-                (1.375, "That is the factor over 1F1B. How much is it?"),
+                (v * right, f"That counts chunks. A chunk is {PARTS[v]} of what a rank owns."),
+                (p, "That is 1F1B. Interleaving holds more."),
+                (right / p, "That is the factor over 1F1B. How much is it?"),
             ],
         ),
         (
             "Count the forwards that rank 0 does before its first backward; the first pair adds one to the warm-up.",
             "p shares times 1 + (p-1)/(p v).",
+            f"{p} times (1 + {p - 1} / {p * v}).",
         ),
+        objective="Say what interleaving costs in memory.",
+        difficulty=2,
+        minutes=4,
+    )
+
+
+INTERLEAVED_TASKS: dict[str, Task] = {
+    "interleaved.bubbles": task(
+        "Interleaved 1F1B: 4 ranks, 8 microbatches, 2 chunks. Answer with [idle / total, idle / ideal].",
+        _both_bubbles,
+        (
+            "idle / ideal is (1/v)(p-1)/m, as on the slide. Here v = 2.",
+            "If idle / ideal is x, idle / total is x / (1 + x).",
+            "x = 3/16. Three parts of idle time to sixteen of work: 3 of how many are idle?",
+        ),
+        objective="Say by how much two chunks shrink each of the two bubbles.",
+        difficulty=1,
+        minutes=3,
     ),
-    "interleaved.warmup": Task(
+    "interleaved.memory": varying(_memory, ranks=(4, 6, 8), chunks=(2, 3, 4)),
+    "interleaved.warmup": task(
         "2 ranks, 2 chunks, 4 microbatches. Let rank 0 warm up with 3 forwards in place of 4; then come pairs of "
         "one forward and one backward, then what is left, all in the old order of each kind. What does it cost?",
         _shorter_warm_up,
         (
             "The fourth forward of rank 0, 2F1, now opens the first pair: the backward 2B0 comes right after it.",
             "Rank 0: 0F0,0F1,2F0, then the pairs 2F1,2B0 and 0F2,2B1 and so on; three backwards are left for the end.",
+            "The line of rank 0 begins 0F0,0F1,2F0,2F1,2B0,0F2,2B1,0F3,0B0,2F2,0B1 and ends 2F3,2B2,2B3,0B2,0B3.",
         ),
+        objective="Find out what each forward of the warm-up is for.",
+        difficulty=2,
+        minutes=8,
     ),
-    "interleaved.published": Task(
+    "interleaved.published": task(
         "8 ranks, 48 microbatches. A text puts the bubble of GPipe at 0.127 and that of interleaving with v = 2 at "
         "0.073, and finds it 1.74 times smaller. Correct it: answer with [before, after], both by one definition.",
         _like_for_like,
         (
             "7/55 is 0.127 and 7/96 is 0.073. Which is idle / total, which idle / ideal?",
+            "7/55 is idle / total: 48 slots of work and 7 idle ones. Take 7/96 as it is; what is idle / ideal before?",
             "idle / ideal: 7/48 before, 7/96 after.",
         ),
+        objective="Compare two schedules by one definition.",
+        difficulty=2,
+        minutes=4,
     ),
-    "interleaved.design": Task(
+    "interleaved.design": task(
         f"4 ranks with {LAYERS_PER_RANK} layers each, 8 microbatches. A rank's layers take {FORWARD} units forward and "
         f"{BACKWARD} backward, a message takes {MESSAGE}. Find the smallest number of chunks per rank with which a "
         f"step takes at most {LONGEST} units and no rank holds more than {MOST_HELD} rank shares.",
@@ -204,6 +230,10 @@ INTERLEAVED_TASKS: dict[str, Task] = {
             "The chunks are equal, so v divides 24. Memory is p(1 + (p-1)/(pv)) shares: from which v on is it enough?",
             "hl.simulate(hl.schedule('interleaved', ranks=4, microbatches=8, chunks=v), "
             f"hl.Costs(F={FORWARD}/v, B={BACKWARD}/v, latency={MESSAGE})) tells the length. Try the divisors of 24.",
+            "With v = 3 memory is 5 shares, a little too much; with v = 6 the messages take too long.",
         ),
+        objective="Choose the number of chunks under a limit of time and one of memory.",
+        difficulty=3,
+        minutes=8,
     ),
 }

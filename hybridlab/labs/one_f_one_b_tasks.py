@@ -1,15 +1,20 @@
 """Exercises of notebook 12, on orders and what they hold: `1f1b.*`. The package computes every number."""
 
-from functools import cache
+from functools import cache, partial
 
 import hybridlab as hl
 from hybridlab.core.play import Stuck
 from hybridlab.labs.pipelines import UNIT, predicted, several
+from hybridlab.labs.played import played
 from hybridlab.labs.task import Task, Verdict
+from hybridlab.labs.trial import Function, Gave
 
 ROOM = 3  # activations on rank 0, in 1f1b.design
 LONGEST = 20_000  # letters of a typed schedule; far more than any exercise needs
 SIZES = ((4, 8), (2, 2), (3, 9), (4, 4), (1, 3), (4, 2), (6, 3), (8, 1))  # (ranks, microbatches) in 1f1b.order
+GAME = {"ranks": 4, "microbatches": 7, "units": 30, "held": 4}  # 1f1b.play
+
+task = partial(Task, notebook="12_1f1b")
 
 
 def _from_letters(lines: list[str]) -> str:
@@ -25,6 +30,9 @@ def _from_letters(lines: list[str]) -> str:
 def _typed(answer, ranks: int, microbatches: int) -> tuple[hl.Timeline | None, str]:
     """(the predicted timeline of an answer, "") or (None, what is wrong with it)."""
     told = "Answer with text: one line for each rank, its actions with commas between them."
+    answer, problem = played(answer)
+    if problem:
+        return None, problem
     try:
         if isinstance(answer, list | tuple):
             lines = [str(line).strip() for line in answer]
@@ -88,18 +96,18 @@ def _held_with_few(answer) -> Verdict:
     return False, f"Look at rank {wrong} again."
 
 
-def _order_of_a_rank(answer) -> Verdict:
-    """A function (rank, ranks, microbatches) -> letters, tried on sizes that the question does not name."""
-    if not callable(answer):
-        return False, "Answer with your function itself: my_order, without parentheses."
+def _order_of_a_rank(gave: list[Gave]) -> Verdict:
+    """What a function (rank, ranks, microbatches) has returned, for sizes that the question does not name."""
+    calls = iter(gave)
     for ranks, microbatches in SIZES:
-        try:
-            lines = [answer(rank, ranks, microbatches) for rank in range(ranks)]
-        except Exception as error:
-            said = str(error).split("\n")[0][:80]
-            return False, f"For {ranks} ranks and {microbatches} microbatches it raised {type(error).__name__}: {said}."
-        if not all(isinstance(line, str) for line in lines):
-            return False, f"It returned {type(lines[0]).__name__}; return a string of F and B."
+        lines = []
+        for _ in range(ranks):
+            call = next(calls)
+            if call.raised:
+                return False, f"For {ranks} ranks and {microbatches} microbatches it raised {call.raised}."
+            if not isinstance(call.value, str):
+                return False, f"It returned {type(call.value).__name__}; return a string of F and B."
+            lines.append(call.value)
         t, problem = _typed(lines, ranks, microbatches)
         problem = problem if t is None else _against_1f1b(t)
         if problem:
@@ -174,38 +182,91 @@ def _within_room(answer) -> Verdict:
     )
 
 
+def _played(answer) -> Verdict:
+    """A game, or a typed schedule, of four ranks and seven microbatches: short, and with little memory."""
+    t, problem = _typed(answer, GAME["ranks"], GAME["microbatches"])
+    if t is None:
+        return False, problem
+    held = max(t.peak_live)
+    told = f"{t.length:g} units, and no rank holds more than {held} activations"
+    if held > GAME["held"]:
+        rank = t.peak_live.index(held)
+        return False, f"{t.length:g} units, but rank {rank} holds {held} activations; {GAME['held']} are allowed."
+    if t.length > GAME["units"]:
+        return False, f"{told}. But it takes longer than {GAME['units']} units: who waits although there is work?"
+    return True, f"{told}. With whole backwards nothing is shorter; halves of backwards are, and come in notebook 14."
+
+
 ONE_F_ONE_B_TASKS: dict[str, Task] = {
-    "1f1b.game": Task(
+    "1f1b.game": task(
         "3 ranks, 4 microbatches: a schedule as short as 1F1B that holds more activations on no rank.",
         _your_schedule,
         (
             "The last rank can do every backward right after its forward. How do the others keep it at work?",
             "Two forwards first on rank 0 and one on rank 1; then one forward, one backward, in turn.",
+            "Letter by letter: rank 0 FFFBFBBB, rank 1 FFBFBFBB, rank 2 FBFBFBFB. Number each kind from 0.",
         ),
+        objective="Write a schedule by hand that loses no time and keeps little.",
+        difficulty=2,
+        minutes=10,
     ),
-    "1f1b.held": Task(
+    "1f1b.play": task(
+        f"{GAME['ranks']} ranks, {GAME['microbatches']} microbatches; F takes 1 unit, B takes 2. Make a step of at "
+        f"most {GAME['units']} units in which no rank ever holds more than {GAME['held']} activations. Play "
+        f"it with hl.play({GAME['ranks']}, {GAME['microbatches']}, limit={GAME['held']}) and hand in the finished "
+        "game, or type the schedule.",
+        _played,
+        (
+            "The last rank is the clock: when it has begun it must never wait. Give it a forward whenever it has none.",
+            "Rank r does 3-r forwards, then a forward and a backward in turn, then the backwards that are left.",
+            'Rank 0: "FFF" + "FB" * 4 + "BBB". Rank 3: "FB" * 7. The two between them do two and one forwards first.',
+        ),
+        objective="Keep a target of time and one of memory at once.",
+        difficulty=2,
+        minutes=8,
+    ),
+    "1f1b.held": task(
         "1F1B on 6 ranks with only 4 microbatches. How many activations does each rank hold at most? Give a list.",
         _held_with_few,
-        ("Rank r can have as many on the way as there are ranks from it to the end.", "min(p-r, m) for r = 0 … 5."),
+        (
+            "Rank r can have as many on the way as there are ranks from it to the end.",
+            "min(p-r, m) for r = 0 … 5.",
+            "p-r is 6, 5, 4, 3, 2, 1; no entry can be larger than m = 4.",
+        ),
+        objective="Say what each rank holds, with few microbatches too.",
+        difficulty=1,
+        minutes=3,
     ),
-    "1f1b.order": Task(
+    "1f1b.order": task(
         "Write a function (rank, ranks, microbatches) that returns 1F1B's order on that rank, as a string of F and B.",
-        _order_of_a_rank,
+        Function(
+            tuple((rank, ranks, microbatches) for ranks, microbatches in SIZES for rank in range(ranks)),
+            _order_of_a_rank,
+            "Answer with your function itself: my_order, without parentheses.",
+        ),
         (
             "First w forwards, then F and B in turn, then the backwards that are left. What is w on the last rank?",
+            "On rank r, w = ranks - 1 - rank. What if there are fewer microbatches than that?",
             'w = min(ranks - 1 - rank, microbatches), and the middle is "FB" * (microbatches - w).',
         ),
+        objective="Write 1F1B as a rule for any rank.",
+        difficulty=2,
+        minutes=8,
     ),
-    "1f1b.deadlock": Task(
+    "1f1b.deadlock": task(
         "1F1B with 4 ranks and 8 microbatches. Each rank receives right before an action and sends right after it, and "
         "a send blocks until it is received. Which two sends wait for each other?",
         _deadlocked,
         (
             "Everybody gets as far as the first backward of the last rank. Who is to receive its gradient?",
             "Rank 3 has done 3F0 and 3B0. Rank 2 has done 2F0 and 2F1, and wants to hand on the second one.",
+            "Rank 3 stands at 3SEND_B0. Rank 2 stands at the send of its second forward, in the same way of writing.",
         ),
+        objective="Find the circle in which ranks wait for each other.",
+        difficulty=2,
+        minutes=5,
     ),
-    "1f1b.design": Task(
+    "1f1b.design": task(
         f"4 ranks, 12 microbatches, and rank 0 has room for {ROOM} activations only. F takes 1 unit, B takes 2. Which "
         "schedule is the shortest?",
         _within_room,
@@ -216,5 +277,8 @@ ONE_F_ONE_B_TASKS: dict[str, Task] = {
             'Three microbatches go round every 12 units. Rank 1: "FFF" + "BBFBFF" * 3 + "BBB". Rank 3: "FB" * 12. What '
             "is the rhythm of rank 2?",
         ),
+        objective="Design a schedule for a limit of memory, and say what it costs in time.",
+        difficulty=3,
+        minutes=12,
     ),
 }

@@ -1,43 +1,97 @@
-"""A task: one exercise, with the check of an answer; and the check that most of them need, for one number."""
+"""A task: one exercise, with the check of an answer; and the check that most of them need, for one number.
 
+The numbers of some tasks vary from student to student. Such a task is written once, as a function of its numbers, and
+question, check, slips and hints follow from them (`varying`). Seed 0 is the task that the notebooks show.
+"""
+
+import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cache, cached_property
 
 Verdict = tuple[bool, str]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One exercise: the question, the check of an answer, and graded hints."""
+    """One exercise: the question, the check of an answer, and three hints, the last nearly the answer.
+
+    objective   what can be done after it, in one line
+    difficulty  1 to 3; a notebook's heading shows as many stars
+    notebook    the name of its file, without .ipynb
+    numbers     those that vary from student to student, as this one has them
+    """
 
     question: str
     check: Callable[[object], Verdict]
-    hints: tuple[str, ...]
+    hints: tuple[str, str, str]
+    _: KW_ONLY
+    objective: str
+    difficulty: int
+    minutes: int
+    notebook: str
+    numbers: dict[str, float] = field(default_factory=dict)
+    variants: Callable[[int], "Task"] | None = None
+
+    def of(self, seed: int) -> "Task":
+        """The task as a student with this seed has it."""
+        return self.variants(seed) if self.variants else self
 
 
-def number(
-    expected: Callable[[], float], unit: str = "", within: float = 0.01, slips=()
-) -> Callable[[object], Verdict]:
+def varying(make: Callable[..., Task], **choices) -> Task:
+    """A task whose numbers a seed chooses: `make(**numbers)`, each number one of its `choices`, for seed 0 the first.
+
+    >>> def ask(ranks):
+    ...     about = dict(objective="Add.", difficulty=1, minutes=1, notebook="00_start")
+    ...     return Task(f"1 + {ranks}?", Number(lambda: 1 + ranks), ("Count.", "Begin at 1.", f"{1 + ranks}."), **about)
+    >>> task = varying(ask, ranks=(4, 5, 6))
+    >>> task.question, {task.of(seed).question for seed in range(50)} == {"1 + 4?", "1 + 5?", "1 + 6?"}
+    ('1 + 4?', True)
+    """
+
+    @cache
+    def of(seed: int) -> Task:
+        numbers = {name: values[_place(seed, make.__name__, name, len(values))] for name, values in choices.items()}
+        return replace(make(**numbers), numbers=numbers)
+
+    return replace(of(0), variants=of)
+
+
+def _place(seed: int, task: str, number: str, count: int) -> int:
+    """Which of so many choices; the same on every machine and under every version of Python."""
+    if seed == 0:
+        return 0
+    return int.from_bytes(hashlib.sha256(f"{seed} {task} {number}".encode()).digest()[:8], "big") % count
+
+
+@dataclass(frozen=True)
+class Number:
     """A check for one number, right within a relative tolerance; `slips` are (wrong value, what was mixed up)."""
 
-    def check(answer):
-        right = expected()
+    expected: Callable[[], float]
+    unit: str = ""
+    within: float = 0.01
+    slips: tuple[tuple[float, str], ...] | list = ()
+
+    @cached_property
+    def right(self) -> float:
+        return self.expected()
+
+    def __call__(self, answer) -> Verdict:
+        unit = f" {self.unit}" if self.unit else ""
         try:
             given = math.nan if isinstance(answer, bool) else float(answer)  # True is no 1 here: it answers nothing
         except (TypeError, ValueError, OverflowError):
             given = math.nan
         if not math.isfinite(given):
-            return False, f"Answer with one number{f' in {unit}' if unit else ''}."
-        if abs(given - right) <= within * max(abs(right), 1e-12):
-            return True, f"{_shown(right)}{f' {unit}' if unit else ''}."
-        for value, mixed_up in slips:
-            if abs(given - value) <= within * max(abs(value), 1e-12):
+            return False, f"Answer with one number{f' in{unit}' if unit else ''}."
+        if self.same(given, self.right):
+            return True, f"{self.right:.4g}{unit}."
+        for value, mixed_up in self.slips:
+            if self.same(given, value):
                 return False, mixed_up
-        return False, "Too large." if given > right else "Too small."
+        return False, "Too large." if given > self.right else "Too small."
 
-    return check
-
-
-def _shown(value):
-    return f"{value:.4g}"
+    def same(self, given: float, value: float) -> bool:
+        return abs(given - value) <= self.within * max(abs(value), 1e-12)

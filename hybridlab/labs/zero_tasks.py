@@ -1,8 +1,9 @@
 """The exercises of notebook 22, ZeRO and FSDP. As in `labs.tasks`, the package computes every number."""
 
 import math
+from functools import partial
 
-from hybridlab.labs.task import Task, Verdict, number
+from hybridlab.labs.task import Number, Task, Verdict
 from hybridlab.labs.zero_plan import NODE, Plan, carried, kept, leaving, most, seconds
 from hybridlab.show.memory_bars import size
 
@@ -12,6 +13,8 @@ FITS = 30e9  # bytes at rest in zero_fsdp.hybrid
 ROOM, LEAVE, SECONDS = 28e9, 20e9, 0.9  # the targets of zero_fsdp.design
 CLOSE = 0.02  # relative: the paper prints three digits
 STRATEGIES = ("NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD")
+
+task = partial(Task, notebook="22_zero_fsdp")
 
 
 def _numbers(answer, count: int) -> list[float] | None:
@@ -110,19 +113,23 @@ def _design(answer) -> Verdict:
 
 
 ZERO_TASKS: dict[str, Task] = {
-    "zero_fsdp.stages": Task(
+    "zero_fsdp.stages": task(
         "7.5 billion parameters, 64 ranks, mixed precision with Adam: 2 bytes for a weight, 2 for its gradient, 12 for "
         "what the optimizer keeps. How many GB does a rank keep under the stages 0, 1, 2 and 3?",
         _stages,
         (
             "What is shared is divided by 64, the rest is not: stage 1 shares 12 of the 16 bytes.",
             "Stage 1: 4 + 12/64 bytes for each parameter. Stage 2: 2 + 14/64. Stage 3: 16/64.",
+            "Multiply by 7.5: stage 0 is 16 · 7.5 = 120 GB, stage 1 is 4.1875 · 7.5, and so on.",
         ),
+        objective="Say what each stage of ZeRO leaves on a rank.",
+        difficulty=1,
+        minutes=4,
     ),
-    "zero_fsdp.ratio": Task(
+    "zero_fsdp.ratio": task(
         "How many times as many bytes as plain data parallelism do fully sharded weights send in a step, when every "
         "unit is gathered for its forward and again for its backward?",
-        number(
+        Number(
             _ratio,
             slips=[
                 (1, "That is stage 1 or 2: a reduce-scatter and one gather are an all-reduce, taken apart."),
@@ -132,10 +139,14 @@ ZERO_TASKS: dict[str, Task] = {
         ),
         (
             "A gather and a reduce-scatter send as much as each other: Ψ(p-1)/p. An all-reduce is two of these.",
+            "How many gathers are there for each unit, and how many reduce-scatters?",
             "Two gathers and one reduce-scatter, over two.",
         ),
+        objective="Say what fully sharded weights cost in traffic.",
+        difficulty=1,
+        minutes=2,
     ),
-    "zero_fsdp.names": Task(
+    "zero_fsdp.names": task(
         "Which strategy of FSDP is which row? (a) shares at rest, whole for a forward, whole again for a backward; "
         "(b) whole always; (c) as (a), but every group of neighbours has a full set of shares; (d) shares at rest, "
         "whole from the first forward to the backward. Answer with four names.",
@@ -143,19 +154,27 @@ ZERO_TASKS: dict[str, Task] = {
         (
             "FULL_SHARD is what the lecture calls fully sharded, NO_SHARD is replicated.",
             "In (d) only gradients and optimizer state are shared while the step is computed: the name says so.",
+            "(b) is NO_SHARD, (c) is HYBRID_SHARD, (d) is SHARD_GRAD_OP.",
         ),
+        objective="Tell the strategies of FSDP by what they keep when.",
+        difficulty=2,
+        minutes=4,
     ),
-    "zero_fsdp.hybrid": Task(
+    "zero_fsdp.hybrid": task(
         f"7.5B in mixed precision, stage 3, on two nodes of {NODE} ranks each. A rank has room for {FITS / 1e9:.0f} GB "
         "at rest. Rings go round in rank order. Among how many neighbours do you share, so that the fewest bytes leave "
         "a node in a step?",
         _hybrid,
         (
             "14 bytes for each parameter, divided by the owners, must fit. Whose rings cross the border?",
+            "14 · 7.5 GB is 105 GB: among 1 or 2 ranks it does not fit. Which of the others stay inside a node?",
             "With as many owners as a node has ranks, no gather leaves the node.",
         ),
+        objective="Choose among how many ranks to share, by room and by traffic.",
+        difficulty=2,
+        minutes=5,
     ),
-    "zero_fsdp.design": Task(
+    "zero_fsdp.design": task(
         f"The same two nodes; a unit takes 8 ms forward and 16 ms backward. Choose [stage, owners, active] so that no "
         f"rank ever holds more than {ROOM / 1e9:.0f} GB of weights, gradients and optimizer state, at most "
         f"{LEAVE / 1e9:.0f} GB leave a node, and a step takes at most {SECONDS} s.",
@@ -163,6 +182,10 @@ ZERO_TASKS: dict[str, Task] = {
         (
             "Memory decides the stage, traffic the owners, time how many units are gathered ahead.",
             "Stage 3 among the ranks of a node. With one active unit every gather is waited for.",
+            "[3, 4, active]: 1 is too long, 6 is too much memory. Very few ahead are enough.",
         ),
+        objective="Meet limits of memory, traffic and time with one plan.",
+        difficulty=3,
+        minutes=12,
     ),
 }

@@ -55,7 +55,8 @@ def states(parameters, stage=0, ways=1, widths: Widths = MIXED) -> Footprint:
     120.0 GB 31.4 GB 16.6 GB 1.9 GB
     """
     shares = [parameters / np.where(stage >= least, ways, 1) for least in (3, 2, 1)]
-    kept = (widths.value, widths.gradient, (1 + widths.states) * widths.master)
+    apart = widths.master != widths.value  # else the weights are their own master copy
+    kept = (widths.value, widths.gradient, (apart + widths.states) * widths.master)
     return Footprint(*(share * width for share, width in zip(shares, kept)), activations=0)
 
 

@@ -73,10 +73,15 @@ class Planned:
     seconds: np.ndarray
     bytes: np.ndarray
 
+    @property
+    def room(self) -> float:
+        """Bytes of a device that a plan may use."""
+        return ROOM * self.machine.memory
+
     @cached_property
     def fits(self) -> np.ndarray:
         """For each plan, whether its memory is enough."""
-        return self.bytes <= ROOM * self.machine.memory
+        return self.bytes <= self.room
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -144,7 +149,7 @@ def plan(model: str | Shape, machine: str | Machine, gpus: int, batch: int, fit:
     >>> planned.best.plan.t, planned.machine.node
     (4, 8)
     >>> planned.why(p=1)
-    'p=1 does not fit: at least 88 GB on one device, most of it optimizer, and 80 GB are there'
+    'p=1 does not fit: at least 88 GB on one device, most of it optimizer, and 76 of 80 GB may be used'
     """
     shape = model if isinstance(model, Shape) else catalog.model(model).shape
     kind = machine if isinstance(machine, Machine) else catalog.machine(machine)

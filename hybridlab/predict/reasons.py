@@ -24,7 +24,7 @@ def reason(planned, sizes: dict) -> str:
         one = mine.choice(mine.space.one(int(mine.bytes.argmin())))
         return (
             f"{asked} does not fit: at least {one.memory.total / 1e9:.0f} GB on one device, most of it "
-            f"{one.memory.most}, and {planned.machine.memory / 1e9:.0f} GB are there"
+            f"{one.memory.most}, and {planned.room / 1e9:.0f} of {planned.machine.memory / 1e9:.0f} GB may be used"
         )
     one, best = mine.best, planned.best
     if one.plan == best.plan:

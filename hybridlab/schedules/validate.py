@@ -99,7 +99,7 @@ def _check_goals(flow):
     if len(missing):
         stage, microbatch = divmod(int(missing[0]), len(schedule.replica_of))
         rank = schedule.place[stage, schedule.replica_of[microbatch]]
-        last = max(int(schedule.starts[rank + 1]) - 1, 0)
+        last = int(schedule.starts[rank + 1]) - 1  # of an empty first rank -1: no row is marked
         why = f"rank {rank} never makes the {flow.describe(goals.start + int(missing[0]))}: add {stage}B{microbatch}"
         raise Invalid(schedule, last, why)
     if "OPT" in flow.parts_of_kind:

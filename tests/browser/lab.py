@@ -60,6 +60,10 @@ class Lab:
         v4 = nbformat.v4
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
         nbformat.write(v4.new_notebook(cells=list(map(v4.new_code_cell, cells)), metadata=kernel), self.folder / name)
+        return self.open_file(page, name)
+
+    def open_file(self, page, name) -> "Notebook":
+        """A notebook that lies in the folder, opened in a page of the browser and run to its end."""
         page.goto(f"http://127.0.0.1:{self.port}/lab/tree/{name}?reset&token={self.token}")
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell", timeout=60_000)
         page.wait_for_function(READY, timeout=60_000)

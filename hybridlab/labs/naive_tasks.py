@@ -1,0 +1,152 @@
+"""Exercises of notebook 10, on ranks that take turns and on balance: `naive.*`. The package computes every number."""
+
+from functools import partial
+from itertools import combinations
+
+import hybridlab as hl
+from hybridlab.labs.task import Number, Task, Verdict, varying
+from hybridlab.labs.words import in_words
+
+LAYER_TIMES = (10, 10, 10, 10, 20, 20, 20, 20)  # ms of each layer in the balancing exercises
+
+task = partial(Task, notebook="10_naive")
+
+
+def _naive_speedup(ranks):
+    one = hl.simulate(hl.schedule("naive", ranks=1, microbatches=1), hl.Costs(F=ranks, B=2 * ranks))
+    return one.length / hl.simulate(hl.schedule("naive", ranks=ranks, microbatches=1), hl.Costs(F=1, B=2)).length
+
+
+def _slots_of(name, stages, microbatches):
+    return hl.simulate(hl.schedule(name, ranks=stages, microbatches=microbatches), hl.Costs(F=1, B=2)).length / 3
+
+
+def _stage_times(sizes):
+    """The time of each stage when the layers are cut, in order, into stages of these sizes."""
+    starts = [sum(sizes[:stage]) for stage in range(len(sizes))]
+    return [sum(LAYER_TIMES[start : start + size]) for start, size in zip(starts, sizes)]
+
+
+def _bottleneck(stages):
+    """The slowest stage's time of the best contiguous cut: every cut is tried."""
+    last = len(LAYER_TIMES)
+    cuts = ((0, *inner, last) for inner in combinations(range(1, last), stages - 1))
+    return min(max(_stage_times([b - a for a, b in zip(cut, cut[1:])])) for cut in cuts)
+
+
+def _balanced(answer) -> Verdict:
+    """Sizes of three stages whose slowest is as quick as any cut can make it."""
+    try:
+        sizes = [int(size) for size in answer]
+        whole = sizes == [float(size) for size in answer]
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole:
+        return False, "Answer with three whole numbers: how many layers each stage gets, as in [3, 3, 2]."
+    if len(sizes) != 3 or min(sizes) < 1:
+        return False, "Make it three stages, each with at least one layer."
+    if sum(sizes) != len(LAYER_TIMES):
+        return False, f"These stages hold {sum(sizes)} layers; the model has {len(LAYER_TIMES)}."
+    times, target = _stage_times(sizes), _bottleneck(3)
+    told = f"The stages take {' '.join(map(str, times))} ms"
+    if max(times) > target:
+        return False, f"{told}: stage {times.index(max(times))} is the slowest. {target} ms are possible."
+    return True, f"{told}: no cut into three has a quicker slowest stage."
+
+
+def _utilisation(ranks):
+    return task(
+        f"Naive model parallelism on {ranks} GPUs: which share of the time is each GPU busy?",
+        Number(
+            lambda: 1 - hl.simulate(hl.schedule("naive", ranks=ranks, microbatches=1)).bubble_fraction,
+            slips=[
+                (1 - 1 / ranks, "That is the idle share. The question is the busy one."),
+                (100 / ranks, "Give a share between 0 and 1."),
+            ],
+        ),
+        (
+            "Only one GPU works at a time, and the work is shared equally.",
+            "Each of N GPUs works 1/N of the time.",
+            f"N = {ranks}: one divided by {ranks}.",
+        ),
+        objective="Say how busy GPUs are that take turns.",
+        difficulty=1,
+        minutes=1,
+    )
+
+
+def _slots(stages, microbatches):
+    p, m = stages, microbatches
+    return task(
+        f"{p} stages, {m} microbatches, one slot is F and B of one microbatch. How many slots does a pipeline (GPipe) "
+        "need?",
+        Number(
+            lambda: _slots_of("gpipe", p, m),
+            "slots",
+            slips=[
+                (p * m, "That is the naive order: one microbatch after another."),
+                (m, f"The first stage needs {in_words(m)}; the others start later."),
+            ],
+        ),
+        (
+            f"The last stage starts {in_words(p - 1)} slots late.",
+            "m + p - 1 slots.",
+            f"The last stage starts in slot {p - 1}, counted from 0, and works in {m} slots: {m} + {p - 1}.",
+        ),
+        objective="Count the slots of a pipeline.",
+        difficulty=1,
+        minutes=2,
+    )
+
+
+NAIVE_TASKS: dict[str, Task] = {
+    "naive.utilisation": varying(_utilisation, ranks=(4, 3, 5, 6, 8)),
+    "naive.slots": varying(_slots, stages=(3, 4, 5, 6), microbatches=(3, 4, 6, 8)),
+    "naive.speedup": task(
+        "The same model on 1 GPU and, naively, on 4. By which factor is the step faster on 4 (messages free)?",
+        Number(
+            lambda: _naive_speedup(4),
+            slips=[
+                (4, "Four GPUs, but never two at work together."),
+                (0.25, "Each is busy a quarter of the time, yet the work is done in the same time."),
+            ],
+        ),
+        (
+            "Add up who works when: is any of it done at the same time?",
+            "Nothing overlaps: the time stays what it was.",
+            "A step that takes as long as before is faster by the factor one.",
+        ),
+        objective="Tell memory that is gained from time that is not.",
+        difficulty=1,
+        minutes=1,
+    ),
+    "naive.balance": task(
+        f"Eight layers take {' '.join(map(str, LAYER_TIMES))} ms. Cut them, in order, into three stages so that the "
+        "slowest stage is as quick as possible. Answer with the number of layers of each stage.",
+        _balanced,
+        (
+            "All layers together take 120 ms. What would each of three equal stages take?",
+            "Add up layers from the first one until 40 ms are reached; begin the next stage there.",
+            "Stage 0 gets the four layers of 10 ms. The other four take 20 ms each, and two of them make 40.",
+        ),
+        objective="Cut a model where its time is, not where its layers are.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "naive.bottleneck": task(
+        "The same eight layers, now on four stages. How long does the slowest stage take in the best cut?",
+        Number(
+            lambda: _bottleneck(4),
+            "ms",
+            slips=[(sum(LAYER_TIMES) / 4, "That is the mean, 120 / 4. Try to find a cut that reaches it.")],
+        ),
+        (
+            "If every stage took 30 ms, the first three layers would be stage 0. Go on from there.",
+            "30 for stage 0, and 10 + 20 for stage 1. Then three layers of 20 ms are left, for two stages.",
+            "One of these two stages gets two layers of 20 ms, and no other cut avoids that.",
+        ),
+        objective="See why the mean over the stages cannot always be reached.",
+        difficulty=2,
+        minutes=3,
+    ),
+}

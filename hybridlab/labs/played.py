@@ -1,0 +1,12 @@
+"""A game handed in as an answer: the schedule that was played."""
+
+
+def played(answer) -> tuple[object, str]:
+    """(the schedule of a finished game, ""), ("", why not) of one that is not finished; any other answer as it is.
+
+    >>> played("0F0,0B0")
+    ('0F0,0B0', '')
+    """
+    if getattr(answer, "finished", None) is False:
+        return "", "The game is not finished: choose until nothing is left, then hand it in."
+    return (answer.schedule if hasattr(answer, "finished") else answer), ""

@@ -1,0 +1,47 @@
+"""One submission, checked again in this process: `python -m hybridlab.labs.regrade FILE`.
+
+Started by `labs.grade` for each file, alone. A line of JSON for every answer: [task, right, the reply]. What the
+answers print goes nowhere, and what they crash is this process.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+
+def main(file: str):
+    """Check every answer of a submission; one line each, as soon as it is known."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    from hybridlab.labs.student import seed_of
+    from hybridlab.labs.submission import load
+    from hybridlab.labs.tasks import TASKS
+
+    submission = load(Path(file))
+    seed = seed_of(submission["student"])
+    for name, written in submission["answers"].items():
+        if name in TASKS:
+            print(json.dumps([name, *_checked(TASKS[name].of(seed), written)]), file=out, flush=True)
+
+
+def _checked(task, written) -> tuple[bool | None, str]:
+    """The verdict on a written answer; None for one that cannot be repeated."""
+    from hybridlab.labs.written import read
+
+    try:
+        answer = read(written)
+    except Exception as error:
+        return None, str(error).split("\n")[0][:200]
+    try:
+        right, sentence = task.check(answer)
+        return bool(right), sentence
+    except Exception as error:  # a check that an answer breaks has not found it right
+        return False, f"the check ended with {type(error).__name__}: {str(error)[:200]}"
+
+
+if __name__ == "__main__":
+    os.environ["HYBRIDLAB_PROGRESS"] = "off"
+    main(sys.argv[1])

@@ -1,0 +1,32 @@
+"""A solution: the cell that is right, why, and the answers that are known to be wrong, with what they are told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Template
+
+
+class Cell(str):
+    """The text of a notebook's cell that answers an exercise: it ends with `labs.answer("task", …)`."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What replaces a notebook's exercise cell, and one sentence why.
+
+    cell   may use names that the notebook has defined before; $name stands for a number that varies (`Task.numbers`)
+    wrong  (an answer, or the Cell that gives it; a piece of the sentence that it gets), for the numbers of seed 0
+    also   other answers that are right
+    """
+
+    cell: str
+    why: str
+    wrong: tuple[tuple[object, str], ...]
+    also: tuple = ()
+
+    def with_numbers(self, numbers: Mapping) -> Cell:
+        """The cell for the numbers of one student; `TASKS[task].numbers` are those of the notebooks.
+
+        >>> Solution('labs.answer("a", $ranks - 1)', "One rank less.", ()).with_numbers({"ranks": 4})
+        'labs.answer("a", 4 - 1)'
+        """
+        return Cell(Template(self.cell).substitute(numbers) if numbers else self.cell)

@@ -1,0 +1,61 @@
+"""Whose numbers an exercise has: a name or a number chooses the seed; nobody's, seed 0, are those of the notebooks."""
+
+import hashlib
+
+from hybridlab.labs import record
+from hybridlab.labs.task import Task
+from hybridlab.labs.tasks import TASKS
+
+
+def seed_of(student: str | int | None) -> int:
+    """The seed of a student: a number is its own, a name gives one, nobody has 0.
+
+    >>> seed_of(None), seed_of(17), seed_of("Ada") == seed_of(" ada "), seed_of("Ada") != seed_of("Bob")
+    (0, 17, True, True)
+    """
+    if student is None or isinstance(student, int):
+        return student or 0
+    name = " ".join(student.split()).lower()
+    return 1 + int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+
+
+def seed() -> int:
+    """The seed that counts on this machine."""
+    return seed_of(record.read()["student"])
+
+
+def task(name: str) -> Task:
+    """A task with this student's numbers.
+
+    raises  ValueError when there is no such task
+    """
+    if name not in TASKS:
+        raise ValueError(f"there is no exercise {name!r}: choose one of {', '.join(TASKS)}")
+    return TASKS[name].of(seed()) if TASKS[name].variants else TASKS[name]
+
+
+def student(who: str | int) -> None:
+    """Say who you are, a name or a number; it is kept on this machine, and chooses the numbers of some exercises.
+
+    0 is nobody: the numbers of the notebooks. Right answers to exercises whose numbers change are asked for again.
+
+    raises  ValueError for anything else
+    """
+    if isinstance(who, bool) or not isinstance(who, str | int) or (isinstance(who, int) and who < 0):
+        raise ValueError("say who you are with a name or a number from 0 on: labs.student('Ada') or labs.student(17)")
+    if isinstance(who, str) and not 0 < len(who.strip()) <= 80:
+        raise ValueError("a name has 1 to 80 letters: labs.student('Ada')")
+    with record.changing() as kept:
+        before, kept["student"] = seed_of(kept["student"]), who or None
+        after = seed_of(kept["student"])
+        again = [name for name in kept["tasks"] if name in TASKS and _numbers(name, before) != _numbers(name, after)]
+        for name in again:
+            kept["tasks"][name]["right"] = False
+    varied = sum(task.variants is not None for task in TASKS.values())
+    print(f"{varied} exercises have numbers of your own now." if after else "The numbers are those of the notebooks.")
+    if again:
+        print(f"To be answered again: {', '.join(again)}.")
+
+
+def _numbers(name: str, seed: int) -> dict:
+    return TASKS[name].of(seed).numbers

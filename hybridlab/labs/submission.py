@@ -1,0 +1,64 @@
+"""A submission: one JSON file with the answers as they were given, to be checked again by `python -m hybridlab grade`.
+
+    {"form": 1, "student": "Ada" or 17 or null, "seed": 0, "versions": {"hybridlab": …, "python": …},
+     "answers": {"tour.bubble": 0.2258, "1f1b.order": {"function": {"name": …, "source": …}}, …}}
+
+It holds no verdicts, no times and nothing about the machine. How an answer is written: `labs.written`.
+"""
+
+import json
+import platform
+from pathlib import Path
+
+import hybridlab
+from hybridlab.labs import record
+from hybridlab.labs.student import seed_of
+
+FORM = 1
+LARGEST = 5_000_000  # bytes
+
+
+def export(path: str | Path) -> Path:
+    """Write a submission with everything that was answered; a right answer goes before a later wrong one.
+
+    raises  ValueError when nothing was answered, or the file cannot be written
+    """
+    kept = record.read()
+    answers = {name: one["answer"] for name, one in kept["tasks"].items()}
+    if not answers:
+        raise ValueError("nothing to export: no exercise was answered on this machine")
+    versions = {"hybridlab": hybridlab.__version__, "python": platform.python_version()}
+    seed = seed_of(kept["student"])
+    submission = {"form": FORM, "student": kept["student"], "seed": seed, "versions": versions, "answers": answers}
+    path = Path(path).expanduser()
+    try:
+        path.write_text(json.dumps(submission, indent=1, ensure_ascii=False), encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+    for name, written in answers.items():
+        if isinstance(written, dict) and "unwritten" in written:
+            print(f"{name} is not in it: {written['unwritten']}")
+    return path
+
+
+def load(path: Path) -> dict:
+    """A submission, looked over.
+
+    raises  ValueError in one sentence for a file that is none
+    """
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"larger than {LARGEST / 1e6:g} MB")
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError("damaged: this is no JSON") from None
+    if not isinstance(found, dict) or found.get("form") != FORM or not isinstance(found.get("answers"), dict):
+        raise ValueError("no submission that labs.export has written")
+    student = found.get("student")
+    if isinstance(student, bool) or not isinstance(student, str | int | None):
+        raise ValueError("no submission that labs.export has written: its student is neither a name nor a number")
+    if found.get("seed") != seed_of(student):
+        raise ValueError("its seed is not the one of its student")
+    return found

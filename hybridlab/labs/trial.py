@@ -1,0 +1,187 @@
+"""Code answers: what a student has written, run on real ranks: fresh processes, with a time limit.
+
+One way for all of them. A function for every rank (`OnRanks`) runs on as many ranks as the question names, then on
+sizes that it does not name; a plain function (`Function`) runs on one rank, for many arguments. An answer that fails,
+hangs or ends its process costs a sentence.
+"""
+
+import contextlib
+import io
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hybridlab.labs.source import Source
+from hybridlab.labs.task import Verdict
+from hybridlab.world import frames
+
+SECONDS = 10.0  # for one run
+HANG_S = 3.0  # for an operation in which a rank waits
+MOST_PRINTED = 2000  # letters from each rank
+
+
+class Failed(Exception):
+    """Why a trial has no result, in one sentence."""
+
+
+class TimeIsUp(BaseException):  # no Exception: an answer that catches everything must end too
+    """Raised on a rank when its time is over."""
+
+
+def is_code(answer) -> bool:
+    """Whether an answer is a function, or some functions: written here, or read from a submission."""
+    if isinstance(answer, list | tuple):
+        return bool(answer) and all(map(is_code, answer))
+    return isinstance(answer, Source) or callable(answer)
+
+
+def run(ranks: int, trial: Callable, answer, *args, seconds: float = SECONDS) -> list:
+    """What `trial(comm, answer, *args)` returns from each of so many fresh ranks.
+
+    raises  Failed in one sentence when it cannot be sent, fails, hangs, or takes longer than `seconds`; RankError is
+    its cause where ranks failed
+    """
+    from hybridlab.world.faults import FRESH, RankError
+    from hybridlab.world.launch import ranks as start
+
+    try:
+        with start(ranks, timeout=seconds + 2, hang_s=HANG_S) as pool:
+            return pool.run(_guarded, trial, answer, args, seconds)
+    except RankError as error:
+        raise Failed(f"{str(error).removesuffix(FRESH).rstrip('; ')}.") from error
+    except TypeError as error:
+        raise Failed(f"{error}.") from error
+
+
+def _guarded(comm, trial, answer, args, seconds):
+    """On the rank: the answer made from its source if need be, an alarm set, and its printing kept short."""
+
+    def ring(*_):
+        raise TimeIsUp(f"no result after {seconds:g} s")
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with contextlib.redirect_stdout(_Short(sys.stdout)):
+            return trial(comm, _loaded(answer), *args)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _loaded(answer):
+    if isinstance(answer, list | tuple):
+        return type(answer)(map(_loaded, answer))
+    return answer.load() if isinstance(answer, Source) else answer
+
+
+class _Short(io.TextIOBase):
+    """A stream that lets the first letters through and drops the rest."""
+
+    def __init__(self, stream):
+        self._stream, self._left = stream, MOST_PRINTED
+
+    def write(self, text: str) -> int:
+        self._stream.write(text[: self._left])
+        self._left -= min(len(text), self._left)
+        return len(text)
+
+    def flush(self):
+        self._stream.flush()
+
+
+# --- the two kinds ----------------------------------------------------------------------------------------------
+
+
+def called_on_rank(comm, function, *args):
+    """The usual trial of a function for ranks: it is called with its `comm`."""
+    return function(comm, *args)
+
+
+@dataclass(frozen=True)
+class OnRanks:
+    """A check of a function that runs on every rank.
+
+    judge     the verdict on what the ranks of the first size return; an answer that is no code is judged as such a list
+    sizes     on how many ranks it is tried; those after the first are not in the question
+    expected  expected(size): what right ranks return there, rank by rank
+    """
+
+    judge: Callable[[object], Verdict]
+    sizes: tuple[int, ...]
+    expected: Callable[[int], list] | None = None
+    trial: Callable = called_on_rank
+
+    def __call__(self, answer) -> Verdict:
+        if not is_code(answer):
+            return self.judge(answer)
+        try:
+            right, sentence = self.judge(run(self.sizes[0], self.trial, answer))
+            for size in self.sizes[1:] if right else ():
+                found, wanted = run(size, self.trial, answer), self.expected(size)
+                if found != wanted:
+                    told = f"Right on {self.sizes[0]} ranks. {size} ranks return {_short(found)}"
+                    return False, f"{told}; {_short(wanted)} would be right."
+        except Failed as failed:
+            return False, str(failed)
+        return right, sentence
+
+
+@dataclass(frozen=True)
+class Function:
+    """A check of a plain function.
+
+    cases  the arguments of each call
+    judge  the verdict on what the calls gave: one `Gave` for each, up to the first that raised
+    ask    the reply to what is no function
+    """
+
+    cases: tuple[tuple, ...]
+    judge: Callable[[list["Gave"]], Verdict]
+    ask: str
+
+    def __call__(self, answer) -> Verdict:
+        if not is_code(answer) or isinstance(answer, list | tuple):
+            return False, self.ask
+        try:
+            (found,) = run(1, _calls, answer, self.cases)
+        except Failed as failed:
+            return False, str(failed)
+        return self.judge([Gave(*one) for one in found])
+
+
+@dataclass(frozen=True)
+class Gave:
+    """What one call gave: a value that can travel, else its text; or what it raised, type and first line."""
+
+    value: object
+    raised: str = ""
+
+
+def _calls(comm, function, cases):
+    found = []
+    for case in cases:
+        try:
+            found.append((_plain(function(*case)), ""))
+        except Exception as error:
+            first = str(error).split("\n")[0][:80]
+            return [*found, (None, f"{type(error).__name__}: {first}")]
+    return found
+
+
+def _plain(value):
+    """The value if it can travel home: sets as lists, what nobody can send as its text."""
+    if isinstance(value, set | frozenset):
+        return sorted(map(_plain, value), key=repr)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else list(map(_plain, value))
+    try:
+        frames.encode(value)
+        return value
+    except TypeError:
+        return repr(value)[:200]
+
+
+def _short(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,92 @@
+"""An answer in writing: as JSON, and back. What is submitted is what was answered, not a verdict about it."""
+
+import json
+import math
+import types
+
+from hybridlab.labs.source import Source, source_of
+
+LONGEST = 200_000  # letters of one answer
+
+
+def write(answer):
+    """An answer as JSON; what cannot be written is told by a sentence under "unwritten".
+
+    >>> write((8, 3 / 8)), write({"gelu"}), write({"mesh": 3})
+    ([8, 0.375], {'set': ['gelu']}, {'dict': [['mesh', 3]]})
+    >>> write(object())["unwritten"]
+    'an object cannot be written down'
+    """
+    try:
+        written = _write(answer)
+    except ValueError as error:
+        return {"unwritten": str(error)}
+    if len(json.dumps(written)) > LONGEST:
+        return {"unwritten": f"it has more than {LONGEST} letters"}
+    return written
+
+
+def _write(answer):
+    from hybridlab.core.mesh import Mesh
+    from hybridlab.core.schedule import Schedule
+
+    if answer is None or isinstance(answer, bool | str | int):
+        return answer
+    if isinstance(answer, float):
+        return answer if math.isfinite(answer) else {"float": repr(float(answer))}
+    if isinstance(answer, list | tuple):
+        return [_write(one) for one in answer]
+    if isinstance(answer, set | frozenset):
+        return {"set": sorted(map(_write, answer), key=str)}
+    if isinstance(answer, dict):
+        return {"dict": [[_write(key), _write(value)] for key, value in answer.items()]}
+    if isinstance(answer, Mesh):
+        return {"mesh": dict(answer.axes)}
+    if isinstance(answer, Schedule):
+        return {"schedule": answer.to_csv()}
+    if isinstance(answer, Source):
+        return {"function": {"name": answer.name, "source": answer.text}}
+    if isinstance(answer, types.FunctionType | types.MethodType | types.BuiltinFunctionType | type):
+        return _write(source_of(answer))
+    if hasattr(answer, "tolist"):  # numpy's numbers and arrays, and torch's
+        return _write(answer.tolist())
+    if isinstance(getattr(answer, "schedule", None), Schedule):  # a game; an unfinished one has no valid schedule
+        return _write(answer.schedule) if getattr(answer, "finished", True) else {"unwritten": "it was not finished"}
+    raise ValueError(f"{_a(type(answer).__name__)} cannot be written down")
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def read(written):
+    """The answer that was written; a tuple comes back as a list, a function as its `Source`.
+
+    raises  ValueError for what could not be written, or is no writing of ours
+
+    >>> read(write({"mesh": (1, {2})}))
+    {'mesh': [1, {2}]}
+    """
+    from hybridlab.core.mesh import Mesh
+    from hybridlab.core.schedule import Schedule
+
+    if isinstance(written, list):
+        return [read(one) for one in written]
+    if not isinstance(written, dict):
+        return written
+    match written:
+        case {"set": list(items)}:
+            return {read(one) for one in items}
+        case {"dict": list(items)}:
+            return {read(key): read(value) for key, value in items}
+        case {"float": str(text)}:
+            return float(text)
+        case {"mesh": dict(axes)}:
+            return Mesh(**axes)
+        case {"schedule": str(text)}:
+            return Schedule.from_csv(text)
+        case {"function": {"name": str(name), "source": str(text)}}:
+            return Source(text, name)
+        case {"unwritten": str(reason)}:
+            raise ValueError(f"the answer could not be written down: {reason}")
+    raise ValueError("this is no answer that labs.export has written")

@@ -1,0 +1,134 @@
+"""Here: this machine as a machine of the catalog, measured between its own ranks; and plans that really run on it.
+
+The performance model counts 16-bit numbers and we compute with 32 bits, so all rates of bytes are halved. The two
+numbers that the model fits are found as for the paper's table, but from one block: how long it takes for a few and for
+many sequences, on all ranks at once, as they will work.
+
+Relatives: `core.catalog`, `predict.performance`, `measuring.links`, notebook 41.
+"""
+
+import time
+
+import torch
+
+from hybridlab.core.catalog import Machine
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
+from hybridlab.measuring import machine
+from hybridlab.measuring.links import measured_link
+from hybridlab.predict.performance import Fit, pieces
+from hybridlab.predict.plan import Plan
+from hybridlab.train.loop import Trainer
+from hybridlab.train.model import Block
+from hybridlab.train.task import Task, task
+from hybridlab.world.comm import Comm
+from hybridlab.world.launch import ranks
+
+FEW, MANY, REPEATS = 1, 8, 12  # sequences in a microbatch; repetitions of each
+SIDE, COPIED = 256, 1 << 24  # of the matrices that are multiplied; bytes that are copied
+HALF = 2  # our numbers are twice as long as those of the model
+GIB = 2**30
+
+
+def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit]:
+    """This machine as a node of so many ranks, and the fit with which one block of a model takes what it takes here.
+
+    >>> kind, fit = here(Shape(layers=2, width=16, context=16))  # doctest: +SKIP
+    >>> kind.node, kind.peak  # doctest: +SKIP
+    (2, 41500000000.0)
+    """
+    with ranks(count) as pool:
+        link, _ = measured_link(pool, "all_reduce", repeats=REPEATS)
+        found = pool.run(_rates, shape)
+    product, copy, few, many = (max(times) for times in zip(*found))  # the slower rank counts
+    peak, copied, share = 2 * SIDE**3 / product, 2 * COPIED / copy, min(machine.memory() or (4 * GIB,)) / count
+    said = {name: f"measured between {count} ranks, one thread each" for name in ("peak", "bandwidth", "inside")}
+    kind = Machine(
+        "here", f"this machine, {count} ranks", count, peak, share, copied / HALF, 1 / link.beta / HALF,
+        1 / link.beta / HALF, (link.alpha, link.alpha), said | {"memory": "what is free now, shared out"},
+    )  # fmt: skip
+    return kind, calibrated(shape, kind, few, many)
+
+
+def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
+    """The fit with which a block's forward and backward take so many seconds, for FEW and for MANY sequences.
+
+    Both shares are the same number: a block alone does not tell them apart.
+
+    >>> from hybridlab.core.catalog import machine
+    >>> fit = calibrated(Shape(), machine("a100"), few=1e-3 + 1e-4, many=1e-3 + 8e-4)
+    >>> round(fit.launch * 3 / 4, 6)
+    0.001
+    """
+    each = max(many - few, 1e-9) / (MANY - FEW)
+    ideal = _block_seconds(shape, kind, Fit(1, 1, 0))
+    return Fit(ideal / each, ideal / each, max(few - FEW * each, 0) * 4 / 3)
+
+
+def _block_seconds(shape, kind, fit) -> float:
+    """Forward and backward of one block and one sequence, by the performance model."""
+    one = pieces(shape, Plan(), 1, kind, fit)
+    return float(sum(one.forward) + sum(one.backward))
+
+
+def _rates(comm, shape) -> tuple[float, float, float, float]:
+    """Seconds, on every rank at once: of a product, of a copy, of a block's forward and backward for FEW and MANY."""
+    a, b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    source, target = torch.zeros(COPIED, dtype=torch.uint8), torch.empty(COPIED, dtype=torch.uint8)
+    block = Block(shape)
+    works = [lambda: a @ b, lambda: target.copy_(source), *(_there_and_back(block, shape, n) for n in (FEW, MANY))]
+    return tuple(map(min, zip(*(_once_each(comm, works) for _ in range(REPEATS + 3)))))
+
+
+def _there_and_back(block, shape, sequences):
+    x = torch.randn(sequences, shape.context, shape.width, requires_grad=True)
+    return lambda: block(x).sum().backward()
+
+
+def _once_each(comm, works) -> list[float]:
+    """The time of each piece of work, while all ranks do it. Of several, the least tells: all else only adds."""
+    times = []
+    for work in works:
+        comm.barrier()
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return times
+
+
+def mesh_of(plan: Plan) -> Mesh:
+    """The mesh of a plan; ranks that share a stage are neighbours."""
+    return Mesh(pp=plan.p, dp=plan.d, tp=plan.t)
+
+
+def job_of(plan: Plan, shape: Shape, batch: int) -> Task:
+    """What the ranks train under a plan: 1F1B, or interleaved; gradients are summed in large packs, as the model says.
+
+    raises  ValueError when a plan recomputes or shares states: these are timed elsewhere
+    """
+    if plan.recompute or plan.zero or plan.sequence or plan.scatter:
+        raise ValueError(f"{plan} does more than divide: give p, t, d, b and v alone")
+    name, more = ("interleaved", {"chunks": plan.v}) if plan.v > 1 else ("1f1b", {})
+    return task(mesh_of(plan), name, plan.microbatches(batch), batch, shape=shape, sums="buckets", **more)
+
+
+def in_turns(plans: list[Plan], shape: Shape, batch: int, rounds: int = 5) -> list[list[float]]:
+    """times[plan][round]: seconds of whole training steps of several plans for equally many ranks, taken in turns, so
+    that whatever else the machine does meets all of them. The slower rank counts."""
+    (count,) = {plan.devices for plan in plans}
+    jobs = [job_of(plan, shape, batch) for plan in plans]
+    with ranks(count) as pool:
+        return pool.run(_turns, jobs, rounds)[0]
+
+
+def _turns(comm, jobs, rounds):
+    trainers = [Trainer(Comm(job.mesh, comm.rank), job) for job in jobs]
+    times = [[] for _ in jobs]
+    for step in range(rounds + 2):
+        for trainer, mine in zip(trainers, times):
+            comm.barrier()
+            begin = time.perf_counter()
+            trainer.step(step)
+            taken = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+            mine.append(comm.all_reduce(taken, op="max").item())
+    return [mine[2:] for mine in times]

@@ -1,0 +1,63 @@
+"""This machine as a machine of the catalog: the fit gives back what it was made from, and plans really run."""
+
+import math
+
+import pytest
+
+import hybridlab as hl
+from hybridlab.core.catalog import machine
+from hybridlab.measuring.here import FEW, MANY, calibrated, here, in_turns, job_of, mesh_of
+from hybridlab.predict.performance import pieces, step
+from hybridlab.predict.plan import Plan
+
+SHAPE = hl.Shape(layers=2, width=32, heads=4, context=16)
+
+
+A100 = machine("a100")
+
+
+def seconds(fit, sequences):
+    one = pieces(SHAPE, Plan(b=sequences), sequences, A100, fit)
+    return float(sum(one.forward) + sum(one.backward))
+
+
+@pytest.mark.parametrize("launch, each", [(1e-3, 1e-4), (0, 2e-3), (5e-3, 1e-6)])
+def test_with_the_fit_a_block_takes_what_it_took(launch, each):
+    few, many = (launch + n * each for n in (FEW, MANY))
+    fit = calibrated(SHAPE, A100, few, many)
+    assert math.isclose(seconds(fit, FEW), few, rel_tol=1e-9) and math.isclose(seconds(fit, MANY), many, rel_tol=1e-9)
+
+
+def test_noise_that_makes_many_cheaper_than_few_is_no_negative_time():
+    fit = calibrated(SHAPE, A100, few=2e-3, many=1e-3)
+    assert min(fit) >= 0 and seconds(fit, FEW) > 0
+
+
+def test_ranks_that_share_a_stage_are_neighbours():
+    assert list(mesh_of(Plan(p=2, t=2, d=2)).groups("tp")) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+
+
+@pytest.mark.parametrize(
+    "plan, schedule", [(Plan(p=2, b=2), "1f1b"), (Plan(p=2, b=2, v=2), "interleaved"), (Plan(d=2, b=2), "1f1b")]
+)
+def test_a_plan_becomes_its_task(plan, schedule):
+    job = job_of(plan, hl.Shape(layers=4, width=32, heads=4, context=16), batch=8)
+    assert job.schedule.name.startswith(schedule)
+    assert job.sequences == plan.b and job.microbatches == plan.d * plan.microbatches(8)
+
+
+@pytest.mark.parametrize("more", [{"recompute": 2}, {"zero": 1}, {"sequence": True}, {"scatter": True}])
+def test_what_is_not_timed_here_is_refused(more):
+    with pytest.raises(ValueError, match="does more than divide: give p, t, d, b and v alone"):
+        job_of(Plan(t=2, d=2, **more), SHAPE, batch=8)
+
+
+@pytest.mark.ranks
+def test_this_machine_has_rates_and_plans_run_on_it():
+    kind, fit = here(SHAPE, count=2)
+    assert kind.node == 2 and 1e8 < kind.peak < 1e13 and 1e8 < kind.bandwidth < 1e12 and kind.memory > 2**27
+    assert 1e6 < kind.inside == kind.across and 0 <= kind.latency[0] < 1 and set(kind.sources) >= {"peak", "memory"}
+    plans = [Plan(d=2, b=2), Plan(p=2, b=2), Plan(t=2, b=2)]
+    assert all(float(step(SHAPE, one, 8, kind, fit).total) > 0 for one in plans)
+    times = in_turns(plans, SHAPE, batch=8, rounds=2)
+    assert [len(one) for one in times] == [2, 2, 2] and all(0 < t < 60 for one in times for t in one)

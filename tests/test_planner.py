@@ -1,0 +1,486 @@
+"""The planner: the space is whole, the best is the best of all, its formulas agree with the schedules, and what the
+lectures conclude comes out. One-line mutants of the formulas are caught."""
+
+import inspect
+import json
+import math
+import sys
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hybridlab as hl
+from hybridlab.cli import main
+from hybridlab.core.catalog import Machine, machine, model
+from hybridlab.predict import footprint as footprints
+from hybridlab.predict import performance, replay, sc21
+from hybridlab.predict import planner as planners
+from hybridlab.predict import space as spaces
+from hybridlab.predict.activations import FULL, NONE, RECOMPUTE, kept
+from hybridlab.predict.arithmetic import flops
+from hybridlab.predict.plan import Plan, check_plan, named
+from hybridlab.predict.planner import plan
+
+A100 = machine("a100")
+PAPER = {"zero": 0, "recompute": "full", "sequence": False}  # what SC'21's programs could do
+SMALL = Machine("small", "nodes of 4 for tests", 4, 1e12, 3e6, 1e11, 1e10, 1e9, (1e-6, 1e-5), {})
+TOY = hl.Shape(layers=6, width=48, heads=6, context=16, vocabulary=64)
+
+
+# --- the space --------------------------------------------------------------------------------------------------
+
+shapes = st.builds(
+    hl.Shape, layers=st.integers(1, 6), heads=st.sampled_from((0, 1, 2, 4, 6)), width=st.just(24), context=st.just(8)
+)
+
+
+def legal(shape, devices, batch):
+    """Every plan that `check_plan` lets through, tried one by one, with all switches that make a difference."""
+    for p, t, d in product(range(1, devices + 1), repeat=3):
+        for b, v in product(range(1, batch + 1), range(1, shape.layers + 1)) if p * t * d == devices else ():
+            try:
+                check_plan(Plan(p, t, d, b, v), shape, batch)
+            except ValueError:
+                continue
+            cuts = [(False, False)] + [(True, False)] * (t > 1) + [(False, True)] * (t > 1 and p > 1)
+            for how, zero, cut in product(range(len(RECOMPUTE)), range(4 if d > 1 else 1), cuts):
+                yield Plan(p, t, d, b, v, how, zero, *cut)
+
+
+def every(found):
+    return [found.one(place) for place in range(len(found.p))]
+
+
+def the_space_is_what_is_legal(shape, devices, batch):
+    found, wanted = every(spaces.space(shape, devices, batch)), list(legal(shape, devices, batch))
+    assert len(found) == len(set(found)) == len(wanted)
+    assert set(found) == set(wanted)
+
+
+@given(shape=shapes, devices=st.integers(1, 8), batch=st.integers(1, 8))
+@settings(max_examples=60, deadline=None)
+def test_the_space_is_every_plan_that_is_legal(shape, devices, batch):
+    the_space_is_what_is_legal(shape, devices, batch)
+
+
+@pytest.mark.parametrize(
+    "one, same",
+    [
+        (Plan(p=2, t=1, d=2, sequence=True), Plan(p=2, t=1, d=2)),
+        (Plan(p=2, t=1, d=2, scatter=True), Plan(p=2, t=1, d=2)),
+        (Plan(p=1, t=2, d=2, scatter=True), Plan(p=1, t=2, d=2)),
+        (Plan(p=2, t=2, d=1, sequence=True, scatter=True), Plan(p=2, t=2, d=1, sequence=True)),
+        *((Plan(p=2, t=2, d=1, zero=stage), Plan(p=2, t=2, d=1)) for stage in (1, 2, 3)),
+    ],
+)
+def test_what_the_space_leaves_out_makes_no_difference(one, same):
+    for of in (lambda plan: performance.step(TOY, plan, 8, SMALL), lambda plan: footprints.footprint(TOY, plan, 8)):
+        assert tuple(map(float, of(one))) == tuple(map(float, of(same)))
+
+
+def test_no_space_is_empty_arrays():
+    nothing = spaces.space(hl.Shape(layers=4), devices=5, batch=4)
+    assert [len(field) for field in nothing] == [0] * len(Plan._fields)
+
+
+# --- the best of all --------------------------------------------------------------------------------------------
+
+
+@given(shape=shapes, devices=st.integers(1, 12), batch=st.integers(1, 12), memory=st.floats(2e5, 4e6))
+@settings(max_examples=40, deadline=None)
+def test_the_best_is_the_best_of_plans_tried_one_by_one(shape, devices, batch, memory):
+    from dataclasses import replace
+
+    kind, tried = replace(SMALL, memory=memory), []
+    for one in legal(shape, devices, batch):
+        seconds = float(performance.step(shape, one, batch, kind).total)
+        needs = float(footprints.footprint(shape, one, batch).total)
+        if needs <= planners.ROOM * memory:
+            tried.append((seconds, needs))
+    if not tried:
+        with pytest.raises(ValueError, match="no plan fits|needs ≥|no p·t·d"):
+            plan(shape, kind, devices, batch)
+        return
+    best = plan(shape, kind, devices, batch).best
+    assert math.isclose(best.step.total, min(tried)[0], rel_tol=1e-12)
+    assert best.memory.total <= planners.ROOM * memory
+
+
+@pytest.mark.parametrize("name, gpus, batch", [("gpt-18.4b", 32, 64), ("llama3-8b", 16, 32), ("mixtral-8x7b", 32, 16)])
+def test_many_plans_at_once_are_what_each_is_alone(name, gpus, batch):
+    shape = model(name).shape
+    found = spaces.space(shape, gpus, batch)
+    at_once = [performance.pieces(shape, found, batch, A100), performance.step(shape, found, batch, A100),
+               footprints.footprint(shape, found, batch)]  # fmt: skip
+    for place in range(0, len(found.p), 101):
+        one = found.one(place)
+        alone = [performance.pieces(shape, one, batch, A100), performance.step(shape, one, batch, A100),
+                 footprints.footprint(shape, one, batch)]  # fmt: skip
+        for mine, its in zip(alone, at_once):
+            for name, a, b in zip(mine._fields, mine, its):
+                a, b = (np.array([*one] if isinstance(one, tuple) else [one], dtype=object) for one in (a, b))
+                b = [np.broadcast_to(column, len(found.p))[place] for column in b]
+                assert np.allclose(a.astype(float), np.array(b, float), rtol=1e-12, atol=0), (name, str(one))
+    rates = performance.throughput(shape, found, batch, A100)
+    assert np.isclose(rates[0], performance.throughput(shape, found.one(0), batch, A100), rtol=1e-12)
+
+
+def test_the_front_is_what_nobody_beats():
+    planned = plan("gpt-18.4b", "a100", gpus=64, batch=64)
+    front = planned.front
+    assert front[0] == planned.best and len(front) > 5
+    on_it = {(one.step.total, one.memory.total) for one in front}
+    times, sizes = planned.seconds[planned.fits], planned.bytes[planned.fits]
+    for seconds, size in on_it:
+        assert not ((times <= seconds) & (sizes <= size) & ((times < seconds) | (sizes < size))).any()
+    assert [one.step.total for one in front] == sorted(one.step.total for one in front)
+    beaten = [not any(s <= a and m <= b for s, m in on_it) for a, b in zip(times, sizes)]
+    assert not any(beaten), "whoever is not on the front is beaten by somebody on it"
+
+
+def test_the_top_are_the_quickest_and_each_sizes_once():
+    planned = plan("gpt-18.4b", "a100", gpus=64, batch=64)
+    top = planned.top(10)
+    assert [one.step.total for one in top] == sorted(one.step.total for one in top) and len(top) == 10
+    assert len({one.plan[:5] for one in top}) == 10 and top[0] == planned.best
+
+
+def test_what_does_not_fit_is_counted_by_what_weighs_most():
+    planned = plan("gpt-39.1b", "a100", gpus=64, batch=64)
+    assert sum(planned.rejected.values()) == int((~planned.fits).sum()) > 0
+    assert set(planned.rejected) == set(footprints.Footprint._fields)
+
+
+# --- why --------------------------------------------------------------------------------------------------------
+
+GPT3 = plan("gpt3-175b", "a100", gpus=1024, batch=1536, **PAPER)
+
+
+@pytest.mark.parametrize(
+    "sizes, said",
+    [
+        ({"t": 5}, "t=5 is impossible: p·t·d must be 1024"),
+        ({"p": 4, "t": 4, "d": 4}, "p=4, t=4, d=4 is impossible: p·t·d must be 1024"),
+        ({"t": 64, "p": 1}, "t=64, p=1 is impossible: t = 64 must divide the 96 heads: choose it from 1, 2, 3"),
+        ({"p": 64}, "p=64 is impossible: p·v = 64 must divide the model's 96 layers"),
+        ({"d": 1024}, "d=1024 is impossible: b·d = 1024 must divide the batch of 1536"),
+        ({"b": 5}, "b=5 is impossible: b·d = 5 must divide the batch of 1536"),
+        ({"p": 1}, "p=1 does not fit: at least 93 GB on one device, most of it optimizer, and 76 of 80 GB may be used"),
+        ({"t": 16}, "leaves the node of 8: sums along tp"),
+        ({"b": 32}, "b=32 does not fit: at least 82 GB on one device, most of it activations"),
+        ({"v": 1}, "filling and emptying the pipeline"),
+    ],
+)
+def test_why_names_the_number(sizes, said):
+    sentence = GPT3.why(**sizes)
+    assert said in sentence and sentence.startswith(", ".join(f"{name}={size}" for name, size in sizes.items()))
+
+
+def test_why_of_a_losing_plan_has_both_numbers():
+    other, best = GPT3.only(t=16).best, GPT3.best
+    sentence = GPT3.why(t=16)
+    assert f"{other.step.total / best.step.total - 1:.0%} slower" in sentence
+    for one in (other, best):
+        assert f"{one.step.tensor:.2f} s of {one.step.total:.2f} s" in sentence
+
+
+def test_why_of_the_best_says_so():
+    best = GPT3.best
+    assert GPT3.why(**best.plan._asdict()).endswith(f"is the best: {best}")
+
+
+def test_every_factorisation_gets_a_sentence():
+    for p, t in product(spaces.divisors(64), repeat=2):
+        sentence = plan("gpt-161b", "a100", 64, 128, **PAPER).why(p=p, t=t)
+        assert any(word in sentence for word in ("impossible", "does not fit", "slower", "is the best")), sentence
+
+
+# --- what cannot be ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        (("gpt3-175b", "a100", 8, 96), "needs ≥ 35 GPUs of 80 GB: weights, gradients and Adam's state of 174.6"),
+        (("gpt3-175b", "h200", 8, 96), "needs ≥ 20 GPUs of 141 GB"),
+        (("gpt3-175b", "a100", 36, 96), "no plan fits into 95% of 80 GB: the smallest, p=1 t=12 d=3 b=1"),
+        (("gpt-1.7b", "a100", 7, 64), "no p·t·d = 7 divides this model and batch: t must divide 24 heads, p 24 layers"),
+        (("gpt-1.7b", "a100", 0, 64), "gpus=0 is no number of gpus: give 1 or more"),
+        (("gpt-1.7b", "a100", 8, 0), "batch=0 is no number of batch"),
+        (("gpt-0b", "a100", 8, 8), "there is no model 'gpt-0b'"),
+        (("gpt-1.7b", "b100", 8, 8), "there is no machine 'b100'"),
+    ],
+)
+def test_the_impossible_is_told_what_is_missing(asked, said):
+    with pytest.raises(ValueError) as error:
+        plan(*asked)
+    assert said in str(error.value)
+
+
+def test_a_field_that_a_plan_has_not_is_refused():
+    with pytest.raises(ValueError, match="a plan has no 'q': name any of p, t, d"):
+        GPT3.why(q=1)
+    with pytest.raises(ValueError, match="recompute is one of none, selective, full"):
+        plan("gpt-1.7b", "a100", 8, 64, recompute="some")
+
+
+# --- the formulas against the schedules -------------------------------------------------------------------------
+
+
+def the_live_count_is_the_schedules(p, m, v):
+    timeline = hl.simulate(replay.schedule_of(Plan(p=p, b=1, v=v), batch=m))
+    assert footprints.live(p, m, v) * v == timeline.peak_live[0] == max(timeline.peak_live)
+
+
+@pytest.mark.parametrize("p", (1, 2, 3, 4, 8))
+def test_live_is_the_peak_of_the_real_schedule(p):
+    for m in (1, 2, 3, 5, 8, 16):
+        the_live_count_is_the_schedules(p, m, 1)
+    for v, rounds in product((2, 3, 5), (1, 2, 5)) if p > 1 else ():
+        the_live_count_is_the_schedules(p, rounds * p, v)
+
+
+def without_the_end(one):
+    """Seconds of a step without the sum over copies and the optimizer, which `replay` leaves out."""
+    return one.step.total - one.step.data - one.step.optimizer
+
+
+@pytest.mark.parametrize("name, gpus, batch", [("gpt-39.1b", 512, 1536), ("gpt-161b", 64, 128)])
+def test_the_real_schedule_takes_what_the_formula_says(name, gpus, batch):
+    planned = plan(name, "a100", gpus, batch)
+    top = planned.top(20)
+    played = [replay.replay(planned.shape, one.plan, batch, A100).length for one in top]
+    for one, length in zip(top, played):
+        assert abs(length / without_the_end(one) - 1) < 0.01, str(one.plan)
+    whole = [length + one.step.total - without_the_end(one) for one, length in zip(top, played)]
+    for i, j in product(range(len(top)), repeat=2):
+        if top[i].step.total * 1.01 < top[j].step.total:
+            assert whole[i] < whole[j], "plans more than the tolerance apart keep their order"
+
+
+# --- what the lectures conclude ---------------------------------------------------------------------------------
+
+SEVERAL_NODES = [row for row in sc21.table() if row.shape.parameters * 16 > A100.node * A100.memory]
+each_large = pytest.mark.parametrize("row", SEVERAL_NODES, ids=lambda row: f"{row.shape.parameters / 1e9:.0f}B")
+
+
+def of(row, **given):
+    return plan(row.shape, A100, row.plan.devices, row.batch, **given)
+
+
+@each_large
+def test_takeaway_1_tensor_inside_a_node_and_stages_across(row):
+    """Zhang: tensor parallelism within a server, pipeline parallelism to scale to several."""
+    planned = of(row, **PAPER)
+    best = planned.best.plan
+    assert 1 < best.t <= A100.node < best.p * best.t and best.p > 1
+    beyond = planned.only(t=16)
+    if len(beyond.order):
+        assert beyond.best.step.total > 1.05 * planned.best.step.total
+        assert "leaves the node of 8" in planned.why(t=16)
+
+
+@each_large
+def test_takeaway_1_holds_with_all_choices_of_today_too(row):
+    assert of(row).best.plan.t <= A100.node
+
+
+@each_large
+def test_takeaway_2_model_parallel_by_memory_then_copies(row):
+    """Zhang: model parallelism by the size of memory, data parallelism to scale. Nearly: the largest number of copies
+    that fits leaves no room for larger microbatches; the best is never less than half of it."""
+    planned = of(row, **PAPER)
+    best = planned.best.plan
+    most = int(planned.space.d[planned.fits].max())
+    assert best.d <= most <= 2 * best.d
+    chain = [d for d in spaces.divisors(best.d) if planned.only(d=d).fits.any()]
+    times = [planned.only(d=d).best.step.total for d in chain]
+    assert times == sorted(times, reverse=True), "more copies, less time, up to the best"
+
+
+def test_takeaway_2_is_exact_for_most_of_the_table():
+    exact = [of(row, **PAPER) for row in sc21.table()]
+    exact = [int(one.space.d[one.fits].max()) == one.best.plan.d for one in exact]
+    assert sum(exact) >= 6
+
+
+def test_data_parallelism_ends_at_the_batch():
+    shape = model("gpt-1.7b").shape
+    assert max(plan(shape, A100, 64, 64).space.d) == 64 and max(plan(shape, A100, 64, 32).space.d) == 32
+    with pytest.raises(ValueError, match="d a batch of 32"):
+        plan(shape, A100, 64, 32, t=1, p=1)
+
+
+@pytest.mark.parametrize("batch", (32, 128))
+def test_the_161b_figure_peaks_where_t_and_p_are_8(batch):
+    rows = [row for row in sc21.figure(13) if row.batch == batch]
+    assert max(rows, key=lambda row: row.predicted()).plan[:2] == (8, 8)
+
+
+# --- the command line -------------------------------------------------------------------------------------------
+
+
+def asked(capsys, *arguments):
+    code = main(["plan", *arguments, "--json"])
+    return code, capsys.readouterr()
+
+
+def test_the_command_answers_with_all_keys(capsys):
+    code, said = asked(
+        capsys, *"--model gpt3-175b --machine a100 --gpus 1024 --batch 1536 --zero 0 --tokens 300e9".split()
+    )
+    answer = json.loads(said.out.splitlines()[-1])
+    assert code == 0 and {"best", "front", "rejected"} <= answer.keys()
+    wanted = {"p", "t", "d", "b", "v", "recompute", "step_seconds", "tflops_per_gpu", "memory_gb", "days"}
+    assert wanted <= answer["best"].keys() and answer["best"]["zero"] == 0
+    assert answer["best"]["p"] * answer["best"]["t"] * answer["best"]["d"] == 1024
+    steps = 300e9 / (1536 * 2048)
+    assert math.isclose(answer["best"]["days"], steps * answer["best"]["step_seconds"] / 86400, rel_tol=1e-9)
+    assert answer["front"][0]["step_seconds"] == answer["best"]["step_seconds"]
+
+
+def test_the_command_says_what_is_missing(capsys):
+    code, said = asked(capsys, *"--model gpt3-175b --machine a100 --gpus 8 --batch 96".split())
+    assert code == 2 and "needs ≥ 35 GPUs of 80 GB" in said.err and "Traceback" not in said.err
+
+
+# --- mutants ----------------------------------------------------------------------------------------------------
+# Each is one line of a formula, changed; each must break one of these laws, which say the same in another way.
+
+
+def gpt(**sizes):
+    return Plan(**{"p": 1, "t": 1, "d": 1, "b": 1, "recompute": FULL} | sizes)
+
+
+def idle_is_the_schedules():
+    for sizes in ({"p": 4}, {"p": 4, "v": 2}, {"p": 8, "v": 3}):
+        one = gpt(**sizes)
+        formula = performance.step(SHAPE, one, 8, A100)
+        played = replay.replay(SHAPE, one, 8, A100).length + float(formula.data + formula.optimizer)
+        assert abs(played / float(formula.total) - 1) < 0.02
+
+
+def live_is_the_schedules():
+    for p, m, v in ((4, 8, 1), (4, 2, 1), (4, 8, 2), (8, 16, 3)):
+        the_live_count_is_the_schedules(p, m, v)
+
+
+def every_operation_takes_its_time():
+    """What all devices multiply, in FLOP, is what arithmetic says."""
+    for how, name in enumerate(RECOMPUTE):
+        for sizes in ({}, {"t": 8}, {"p": 4, "t": 2, "d": 2}):
+            one = gpt(recompute=how, **sizes)
+            work = flops(SHAPE, 8, name)
+            spent = float(performance.step(SHAPE, one, 8, A100).multiply) * one.devices * A100.peak
+            assert math.isclose(spent * performance.FITTED.multiply, work.blocks + work.attention, rel_tol=1e-9)
+
+
+def every_kept_byte_is_read_and_written():
+    """Pointwise work without recomputation: each kept byte twice in the forward, four times in the backward."""
+    spent = float(performance.step(SHAPE, gpt(recompute=NONE), 8, A100).pointwise) * A100.bandwidth
+    assert math.isclose(spent * performance.FITTED.memory, 6 * 8 * SHAPE.layers * kept(SHAPE, 1).total, rel_tol=1e-9)
+
+
+def gradients_are_summed_once_around_the_ring():
+    """16 copies of one device each, over two nodes: 7/8 inside twice, then two nodes exchange their eighths."""
+    size, d = 2 * SHAPE.parameters, 16
+    expected = 2 * 7 / 8 * size / A100.inside + size / 8 / A100.across + 14 * A100.latency[0] + 2 * A100.latency[1]
+    for batch in (16, 64):
+        spent = float(performance.step(SHAPE, gpt(d=d), batch, A100).data)
+        assert math.isclose(spent, expected, rel_tol=1e-6), "once in a step, whatever the batch"
+
+
+def sums_along_tp_cost_the_link_that_they_use():
+    stream, (near, far) = 2 * SHAPE.context * SHAPE.width, A100.latency
+    inside = 2 * 7 / 8 * stream / A100.inside + 14 * near
+    for t, one_sum in ((8, inside), (16, inside + stream / 8 / A100.across + 2 * far)):
+        spent = performance.step(SHAPE, gpt(t=t), 8, A100).tensor
+        assert math.isclose(float(spent), 6 * 8 * SHAPE.layers * one_sum, rel_tol=1e-9)
+
+
+def messages_cross_every_boundary_twice():
+    one = performance.step(SHAPE, gpt(p=16, v=2), 16, A100)
+    hop = 2 * SHAPE.context * SHAPE.width / A100.across + A100.latency[1]
+    assert math.isclose(float(one.messages), 16 * 2 * 2 * hop, rel_tol=1e-9)
+
+
+def every_weight_is_held():
+    assert math.isclose(float(footprints.weights(SHAPE)), SHAPE.parameters)
+    eight = 8 * float(footprints.weights(SHAPE, t=8))
+    assert abs(eight - SHAPE.parameters - 7 * SHAPE.layers * SHAPE.block.whole) < 1, "norms are on all of them"
+
+
+def states_are_the_papers():
+    found = [float(footprints.states(7.5e9, stage, 64).total) / 1e9 for stage in range(4)]
+    assert [round(one, 1) for one in found] == [120.0, 31.4, 16.6, 1.9]
+
+
+def spaces_are_whole():
+    for shape, devices, batch in ((hl.Shape(layers=4), 8, 8), (hl.Shape(layers=6, heads=2), 12, 6)):
+        the_space_is_what_is_legal(shape, devices, batch)
+
+
+SHAPE = model("gpt-39.1b").shape
+LAWS = (
+    idle_is_the_schedules,
+    live_is_the_schedules,
+    every_operation_takes_its_time,
+    every_kept_byte_is_read_and_written,
+    gradients_are_summed_once_around_the_ring,
+    sums_along_tp_cost_the_link_that_they_use,
+    messages_cross_every_boundary_twice,
+    every_weight_is_held,
+    states_are_the_papers,
+    spaces_are_whole,
+)
+MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
+    (performance, "(sum(stage) + messages) / plan.v", "(sum(stage) + messages)", idle_is_the_schedules),
+    (performance, "(plan.p - 1) * (sum(stage)", "plan.p * (sum(stage)", idle_is_the_schedules),
+    (performance, "shape.multiplied / plan.t", "shape.multiplied", every_operation_takes_its_time),
+    (performance, "(2 + full) * matrices", "2 * matrices", every_operation_takes_its_time),
+    (performance, "(2 + again) * core,", "(2 + full) * core,", every_operation_takes_its_time),
+    (performance, "(2 + full) * between", "(1 + full) * between", every_kept_byte_is_read_and_written),
+    (performance, "rates.sum(plan.d, near, 2 * held)", "rates.sum(plan.d, near, held)",
+     gradients_are_summed_once_around_the_ring),
+    (performance, "m * head, m * messages, bubble, data,", "m * head, m * messages, bubble, m * data,",
+     gradients_are_summed_once_around_the_ring),
+    (performance, "np.minimum(plan.t, machine.node)", "plan.t", sums_along_tp_cost_the_link_that_they_use),
+    (performance, "pairs = 2 if shape.heads else 1", "pairs = 1", sums_along_tp_cost_the_link_that_they_use),
+    (performance, "messages = 2 * plan.v * hop", "messages = 2 * hop", messages_cross_every_boundary_twice),
+    (performance, "np.where(plan.devices > node, far, near)", "np.where(plan.devices > node, near, near)",
+     messages_cross_every_boundary_twice),
+    (footprints, "chunks / v, np.minimum(p, m)", "chunks / v, m", live_is_the_schedules),
+    (footprints, "2 * (p - 1) + (v - 1) * p + 1", "(p - 1) + (v - 1) * p + 1", live_is_the_schedules),
+    (footprints, "block.mlp) / t + block.whole", "block.mlp + block.whole) / t", every_weight_is_held),
+    (footprints, "for least in (3, 2, 1)", "for least in (3, 1, 2)", states_are_the_papers),
+    (spaces, "for v in (divisors(shape.layers // p)", "for v in (divisors(shape.layers)", spaces_are_whole),
+    (spaces, "((zero == 0) | (d > 1))", "((zero == 0) | (d > 2))", spaces_are_whole),
+    (spaces, "if batch % d == 0", "if d == 1", spaces_are_whole),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_laws_hold(law):
+    law()
+
+
+@pytest.mark.parametrize("where, line, other, law", MUTANTS, ids=[one[2] for one in MUTANTS])
+def test_every_mutant_breaks_its_law(where, line, other, law, monkeypatch):
+    source = inspect.getsource(where)
+    assert source.count(line) == 1, line
+    changed = dict(vars(where))
+    exec(compile(source.replace(line, other), where.__file__, "exec"), changed)
+    own = [name for name, one in inspect.getmembers(where, inspect.isfunction) if one.__module__ == where.__name__]
+    users = [one for name, one in sys.modules.items() if name.startswith("hybridlab.") or name == __name__]
+    for name, user in product(own, users):
+        if getattr(user, name, None) is getattr(where, name):
+            monkeypatch.setattr(user, name, changed[name])
+    with pytest.raises(AssertionError):
+        law()
+
+
+def test_named_plans_round_trip():
+    assert named({"recompute": "selective", "t": 2}) == Plan(t=2, recompute=1)
