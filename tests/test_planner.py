@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import hybridlab as hl
 from hybridlab.cli import main
-from hybridlab.core.catalog import Machine, machine, model
+from hybridlab.core.catalog import MODELS, Machine, machine, model
 from hybridlab.predict import footprint as footprints
 from hybridlab.predict import performance, replay, sc21
 from hybridlab.predict import planner as planners
@@ -263,12 +263,18 @@ def test_the_real_schedule_takes_what_the_formula_says(name, gpus, batch):
 
 # --- what the lectures conclude ---------------------------------------------------------------------------------
 
-SEVERAL_NODES = [row for row in sc21.table() if row.shape.parameters * 16 > A100.node * A100.memory]
+PUBLISHED = [*sc21.table(), *(sc21.figure(number)[-1] for number in (12, 13, 16))]  # and 175B, 161B, 91B
+SEVERAL_NODES = [row for row in PUBLISHED if row.shape.parameters * 16 > planners.ROOM * A100.node * A100.memory]
 each_large = pytest.mark.parametrize("row", SEVERAL_NODES, ids=lambda row: f"{row.shape.parameters / 1e9:.0f}B")
 
 
 def of(row, **given):
     return plan(row.shape, A100, row.plan.devices, row.batch, **given)
+
+
+def test_every_large_gpt_of_the_catalog_is_looked_at():
+    large = [one for one in MODELS.values() if one.name.startswith("gpt") and one.shape.parameters > 39e9]
+    assert {one.shape for one in large} == {row.shape for row in SEVERAL_NODES}
 
 
 @each_large

@@ -214,4 +214,4 @@ def test_every_schedule_tells_its_facts():
 
 def test_a_schedule_without_actions_is_told_what_to_add():
     with pytest.raises(ValueError, match="add 0B0"):
-        validate(Schedule.of("empty", [[], []], {(0, 0): 0, (1, 0): 1}, 1))
+        hl.validate(hl.Schedule.of("empty", [[], []], {(0, 0): 0, (1, 0): 1}, 1))
