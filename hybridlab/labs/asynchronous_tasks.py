@@ -140,8 +140,8 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
     ),
     "pipedream.memory": varying(_memory, ranks=(8, 6, 10, 12)),
     "pipedream.throughput": task(
-        "4 ranks, 16 microbatches, F takes 1 unit and B takes 2, updates are free. 1F1B with a flush after every 4 "
-        "microbatches against PipeDream, from start to end: how many times as long does it take?",
+        "4 ranks, 16 microbatches, F takes 1 unit and B takes 2, updates are free. How many times as long as PipeDream "
+        "does 1F1B take, with a flush after every 4 microbatches, from start to end?",
         Number(
             _times_faster,
             slips=[
@@ -160,8 +160,9 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
     ),
     "pipedream.wrong_way": task(
         "A stage computes y = b·a·x, the loss is y²/2; x = 1 and a = 1. An update changes b between forward and "
-        "backward. Without stashing, which two values of b (in the forward, in the backward) make the gradient of a "
-        "point the wrong way: its sign is that of the true gradient neither with the old b nor with the new one?",
+        "backward. Without stashing, the gradient of the weight a mixes both b. Give two values of b, (in the forward, "
+        "in the backward), with which its sign is wrong: the true gradient has the other sign, with the old b and with "
+        "the new one.",
         _wrong_way,
         (
             "The gradient of a is (gradient by y) · b · x. The first factor is from the forward, b from the backward.",

@@ -88,7 +88,7 @@ def _two_backwards(answer) -> Verdict:
             False,
             "Where all ranks do the same, each has the whole gradient already: their sum is too large.",
         )
-    return False, 'Answer with two words, as in ("split", "split").'
+    return False, 'Not so. Answer with two words, as in ("split", "split"): each rank ends with the gradient of its part.'
 
 
 def _broken(answer) -> Verdict:
@@ -173,12 +173,14 @@ COLLECTIVE_TASKS: dict[str, Task] = {
     "collectives.bytes": varying(_bytes, ranks=(4, 5, 6, 8), megabytes=(12, 30, 60, 120)),
     "collectives.seconds": varying(_seconds, ranks=(8, 10, 16), megabytes=(100, 80, 40), microseconds=(20, 40, 50)),
     "collectives.order": task(
-        "Four ranks; rank r starts with r. Return from each rank the number of the rank before it (rank 0: of rank 3).",
+        "Four ranks; rank r starts with r. Return from each rank the number of the rank before it (rank 0: of the last "
+        "one). Three ranks are tried too.",
         OnRanks(_shifted, (RANKS, 3), lambda size: [float((rank - 1) % size) for rank in range(size)]),
         (
             "If everybody sends first, everybody waits. Who could receive first?",
             "Ranks with an odd number receive into a new tensor first, and send then.",
-            "if comm.rank % 2: comm.recv(y, left), then comm.send(x, right); else the other way round.",
+            "left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size. if comm.rank % 2: comm.recv(y, left), "
+            "then comm.send(x, right); else the other way round.",
         ),
         objective="Open a circle of sends that wait for each other.",
         difficulty=2,

@@ -135,12 +135,13 @@ class Explorer(ipywidgets.VBox):
         self.size = slider("bucket", SIZES, "25 MiB")
         self.first = slider("first bucket", FIRSTS, "1 MiB")
         self.alpha, self.rate = slider("α of the link", ALPHAS, "30 µs"), slider("1/β of the link", RATES, "25 GB/s")
-        self.waits = ipywidgets.Checkbox(description="wait for the whole backward", indent=False)
+        apart = {"margin": "2px 2px 2px 24px"}
+        self.waits = ipywidgets.Checkbox(description="wait for the whole backward", indent=False, layout=apart)
         self._picture = ipywidgets.HTML()
         controls = self.size, self.first, self.alpha, self.rate, self.waits
         for one in controls:
             one.observe(self._show, "value")
-        rows = [[self._button("◀", "smaller buckets", -1), self._button("▶", "larger buckets", 1), self.size]]
+        rows = [[self.size, self._button("◀", "smaller buckets", -1), self._button("▶", "larger buckets", 1)]]
         rows += [[self.first, self.waits], [self.alpha, self.rate]]
         super().__init__([*(ipywidgets.HBox(row) for row in rows), self._picture])
         self._show()

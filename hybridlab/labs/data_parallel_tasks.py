@@ -187,8 +187,8 @@ def _reverse(count, each, sums):
 DATA_PARALLEL_TASKS: dict[str, Task] = {
     "data_parallel.equal": task(
         f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; `first` and "
-        "`last` are copies of it. Return from each rank, as a flat list, the gradient of the mean over all four rows "
-        "by the one weight.",
+        "`last` are copies of it. Return from each rank, as a flat list, the gradient that one process would have: "
+        "that of the mean over all four rows, with respect to the one weight.",
         OnRanks(_equal, (2,)),
         (
             "Local sum divided by the rows of all ranks; then add what belongs to one weight: over uses, over ranks.",
@@ -203,7 +203,7 @@ DATA_PARALLEL_TASKS: dict[str, Task] = {
     "data_parallel.exposed": task(
         f"{LAST['ranks']} ranks, links with 30 µs and 25 GB/s. The backward ends at 28 ms. The bucket before the last, "
         "of 26 MB, is full at 26 ms, and the link is free then. The last one, of 9 MB, is full at 28 ms. How many ms "
-        "are exposed?",
+        "are exposed, to two decimals?",
         Number(
             _last_exposed,
             "ms",
@@ -223,8 +223,8 @@ DATA_PARALLEL_TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "data_parallel.buckets": task(
-        f"Group the gradients of the large model into at most {MOST} buckets. Each is a copy of its gradients: none "
-        f"may be larger than {LARGEST >> 20} MiB. Expose no more than {WITHIN:g} times the best that is possible. "
+        f"Group the gradients of the large model into at most {MOST} buckets. A bucket is a copy of its gradients, so "
+        f"none may be larger than {LARGEST >> 20} MiB. Expose no more than {WITHIN:g} times the best that is possible. "
         "Give a list of buckets in the order in which they go, each a list of names.",
         _bucketed,
         (

@@ -15,6 +15,7 @@ from hybridlab.show.still import Still
 __all__ = ["between_nodes", "by_axis", "counted"]  # beside what stands here: what the notebook takes from the traffic
 
 MOST = 16  # ranks
+WIDE = "272px"  # a control: three stand side by side
 SHAPE = Shape(heads=8, dropout=0.1)
 PARAMETERS = (
     "blocks.0.mlp.up.weight",
@@ -80,17 +81,17 @@ class RankGrid(ipywidgets.VBox):
 
     def __init__(self, **first):
         slider = lambda name, most: ipywidgets.IntSlider(
-            first[name], 0 if name == "rank" else 1, most, description=name, layout={"width": "300px"}
+            first[name], 0 if name == "rank" else 1, most, description=name, layout={"width": WIDE}
         )
-        menu = lambda name, told, options, wide="300px": ipywidgets.Dropdown(
-            value=first[name], options=options, description=told, layout={"width": wide}
+        menu = lambda name, told, options: ipywidgets.Dropdown(
+            value=first[name], options=options, description=told, layout={"width": WIDE}
         )
         orders = [(" → ".join(order), " ".join(order)) for order in permutations(("pp", "dp", "tp"))]
         self.choices = {axis: slider(axis, MOST) for axis in ("dp", "pp", "tp")} | {
             "order": menu("order", "slow → fast", orders),
             "per_node": menu("per_node", "node of", [2, 4, 8, 16]),
             "zero": menu("zero", "ZeRO", [0, 1, 2]),
-            "scatter": ipywidgets.Checkbox(first["scatter"], description="scatter/gather", layout={"width": "300px"}),
+            "scatter": ipywidgets.Checkbox(first["scatter"], description="scatter/gather", layout={"width": WIDE}),
             "parameter": menu("parameter", "parameter", PARAMETERS),
             "rank": slider("rank", MOST - 1),
         }

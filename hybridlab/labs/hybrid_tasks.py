@@ -115,7 +115,7 @@ def _design(answer) -> Verdict:
 def _count(gpus):
     exponent = gpus.bit_length() - 1
     return task(
-        f"{gpus} GPUs: in how many ways can you choose p, t and d?",
+        f"{gpus} GPUs: in how many ways can you choose p, t and d, so that p · t · d = {gpus}?",
         Number(
             lambda: factorisations(gpus),
             "ways",

@@ -146,9 +146,9 @@ def _design(answer) -> Verdict:
     if length > LONGEST and held > MOST_HELD:
         return False, f"{told}: too slow, and too much."
     if length > LONGEST:
-        return False, f"{told}: memory is fine, {LONGEST} units are not kept."
+        return False, f"{told}: memory is fine, but a step may take {LONGEST} units at most."
     if held > MOST_HELD:
-        return False, f"{told}: the time is fine, {MOST_HELD} shares are not kept."
+        return False, f"{told}: the time is fine, but a rank may hold {MOST_HELD} shares at most."
     smaller = [v for v in possible if v < chunks and _fits(v)]
     if smaller:
         return False, f"{told}. That will do, and so will a smaller v."
@@ -197,7 +197,7 @@ INTERLEAVED_TASKS: dict[str, Task] = {
     "interleaved.memory": varying(_memory, ranks=(4, 6, 8), chunks=(2, 3, 4)),
     "interleaved.warmup": task(
         "2 ranks, 2 chunks, 4 microbatches. Let rank 0 warm up with 3 forwards in place of 4; then come pairs of "
-        "one forward and one backward, then what is left, all in the old order of each kind. What does it cost?",
+        "one forward and one backward, then what is left, all in the old order of each kind. Type this schedule.",
         _shorter_warm_up,
         (
             "The fourth forward of rank 0, 2F1, now opens the first pair: the backward 2B0 comes right after it.",

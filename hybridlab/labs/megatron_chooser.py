@@ -59,9 +59,13 @@ class Chooser(ipywidgets.VBox):
 
 def _buttons(label, options, value):
     texts = [(str(option), option) for option in options]
-    return ipywidgets.ToggleButtons(
-        options=texts, value=value, description=label, style={"button_width": "auto", "description_width": "70px"}
-    )
+    return ipywidgets.ToggleButtons(options=texts, value=value, description=label, **beside("80px"))
+
+
+def beside(wide: str) -> dict:
+    """How toggle buttons stand beside their label, which is so wide; by themselves they would stand below it."""
+    style = {"button_width": "auto", "description_width": wide}
+    return {"style": style, "layout": {"display": "flex", "align_items": "baseline", "margin": "2px"}}
 
 
 def below_each_other(stills: list[Still]) -> str:

@@ -36,7 +36,7 @@ def _conjugate(answer) -> Verdict:
     worst = {what: max(home[what] for home in homes) for what in "ZxAB"}
     forward, backward = homes[0]["sums"]
     if not worst["Z"] < EQUAL:
-        what = "nobody adds them: that is g" if forward == 0 else "or x was changed before the first matrix"
+        what = "nobody adds them: that is g" if forward == 0 else "g alone adds: forward, f hands x on as it is"
         return False, f"Z is wrong already in the forward. The ranks hold summands of it, and {what}."
     if not max(worst["A"], worst["B"]) < EQUAL:
         return (
@@ -187,7 +187,7 @@ def _bytes(context, width, ways):
     right = whole * (ways - 1) / ways
     return task(
         f"One layer, b = 1, s = {context}, h = {width}, t = {ways}. How many numbers does each rank send for a "
-        "microbatch, forward and backward together, when every sum goes round a ring?",
+        "microbatch, forward and backward together, when every sum goes round a ring? Give the exact number.",
         Number(
             lambda: _elements(Shape(layers=1, width=width, heads=width // 128, context=context), ways),
             "numbers",

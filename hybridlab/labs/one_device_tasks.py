@@ -22,8 +22,8 @@ def _parameters(layers: int) -> Task:
     blocks, embeddings = l * (12 * h * h + 13 * h), (V + s) * h
     right = f"{shape.parameters / 1e9:.4g}"
     return task(
-        f"A GPT with the sizes of GPT-3: {l} layers, width {h}, {s} positions, a vocabulary of {V}. A block has "
-        "12 h² + 13 h parameters; the head shares the embedding of tokens, and has a norm of 2 h. How many parameters "
+        f"A GPT like GPT-3, with {l} layers, width {h}, {s} positions and a vocabulary of {V}. A block has "
+        "12 h² + 13 h parameters. The head shares the embedding of tokens, and has a norm of 2 h. How many parameters "
         "is that, in billions, to four digits?",
         Number(
             lambda: shape.parameters / 1e9,
@@ -137,7 +137,7 @@ def _seconds(batch: int) -> Task:
     return task(
         f"A GPT of {l} layers, width {h}, {s} positions and a vocabulary of {V} trains with batches of {batch} "
         f"sequences on one A100, at half of its {A100.peak / 1e12:g} TFLOP/s. A step is "
-        "72·B·s·l·h²·(1 + s/6h + V/12lh) operations. How many seconds is that?",
+        "72·B·s·l·h²·(1 + s/6h + V/12lh) operations. How many seconds is that, to three digits?",
         Number(
             lambda: right,
             "s",
@@ -168,7 +168,7 @@ ONE_DEVICE_TASKS: dict[str, Task] = {
     "one_device.bound": task(
         f"Products in half precision on an A100, {A100.peak / 1e12:g} TFLOP/s and {A100.bandwidth / 1e12:g} TB/s: A is "
         "4096×4096 times 4096×4096, B is 1×4096 times 4096×4096, C is 64×4096 times 4096×4096, D is 65536×64 times "
-        "64×65536. Which of them does memory hold up, not arithmetic? Answer with letters.",
+        '64×65536. Which of them wait for memory, and not for arithmetic? Answer with letters, as in "AB".',
         _memory_bound,
         (
             "Operations: 2mkn. Bytes: 2(mk + kn + mn). Which has few operations for each byte?",

@@ -101,12 +101,15 @@ def _order_of_a_rank(gave: list[Gave]) -> Verdict:
     calls = iter(gave)
     for ranks, microbatches in SIZES:
         lines = []
-        for _ in range(ranks):
+        for rank in range(ranks):
             call = next(calls)
             if call.raised:
                 return False, f"For {ranks} ranks and {microbatches} microbatches it raised {call.raised}."
             if not isinstance(call.value, str):
                 return False, f"It returned {type(call.value).__name__}; return a string of F and B."
+            if (forwards := call.value.count("F")) > microbatches:
+                told = f"rank {rank} does {forwards} forwards, more than there are microbatches"
+                return False, f"With {ranks} ranks and {microbatches} microbatches: {told}."
             lines.append(call.value)
         t, problem = _typed(lines, ranks, microbatches)
         problem = problem if t is None else _against_1f1b(t)
@@ -199,7 +202,7 @@ def _played(answer) -> Verdict:
 
 ONE_F_ONE_B_TASKS: dict[str, Task] = {
     "1f1b.game": task(
-        "3 ranks, 4 microbatches: a schedule as short as 1F1B that holds more activations on no rank.",
+        "Type a schedule for 3 ranks and 4 microbatches. It must be as short as 1F1B, and hold no more on any rank.",
         _your_schedule,
         (
             "The last rank can do every backward right after its forward. How do the others keep it at work?",

@@ -94,7 +94,7 @@ def _sizes(answer) -> Verdict:
     for label, b in rows.items():
         if answer[label] != verdict(label):
             p, _, d, _, v, *_ = ROWS[label].plan
-            return False, f"{label} with b = {b}: m = {ROWS[label].batch / (b * d):g}, p = {p}, v = {v}."
+            return False, f"Not {label}. With b = {b} it has m = {ROWS[label].batch / (b * d):g}, p = {p}, v = {v}."
     gain = with_size("18.4B", 16).predicted() / ROWS["18.4B"].predicted() - 1
     return True, (
         "39.1B: the bubble grows faster than the products gain. 76.1B and 310.1B: interleaved, m must be a multiple of "

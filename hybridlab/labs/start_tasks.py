@@ -115,8 +115,8 @@ START_TASKS: dict[str, Task] = {
         "Type a schedule for 2 ranks and 2 microbatches. It must be as short as 1F1B, and hold no more on any rank.",
         _same_order,
         (
-            "One line per rank. Rank 1 can run a backward right after its forward: 1F0,1B0,1F1,1B1.",
-            "Leave the line of rank 1 as it is. Rank 0 has two forwards and two backwards: what does rank 1 wait for?",
+            "Rank 1 works well already: each backward right after its forward. So change the line of rank 0.",
+            "Rank 0 has two forwards and two backwards. What does rank 1 wait for, and when could it have it?",
             "Rank 0 must give rank 1 its second microbatch before the first gradient comes back: 0F0,0F1,0B0,0B1.",
         ),
         objective="Type a schedule, and see what its order costs in time and memory.",

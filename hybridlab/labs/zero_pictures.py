@@ -2,6 +2,7 @@
 
 import ipywidgets
 
+from hybridlab.labs.megatron_chooser import beside
 from hybridlab.labs.zero_fsdp import RANKS
 from hybridlab.labs.zero_plan import MODELS, POLICIES, Plan, carried, kept
 from hybridlab.show.memory_bars import Column, memory_bars, size
@@ -138,5 +139,4 @@ def _divisors(ranks):
 
 
 def _buttons(name, options, value):
-    wide = {"button_width": "auto", "description_width": "90px"}
-    return ipywidgets.ToggleButtons(description=name, options=options, value=value, style=wide)
+    return ipywidgets.ToggleButtons(description=name, options=options, value=value, **beside("90px"))

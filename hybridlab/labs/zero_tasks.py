@@ -133,7 +133,7 @@ ZERO_TASKS: dict[str, Task] = {
             _ratio,
             slips=[
                 (1, "That is stage 1 or 2: a reduce-scatter and one gather are an all-reduce, taken apart."),
-                (2, "Count in thirds: an all-reduce is worth two of them. How many are a gather and a scatter?"),
+                (2, "Two gathers and a reduce-scatter are three thirds. How many of these thirds is an all-reduce?"),
                 (3, "Three times the model, but plain data parallelism sends it twice."),
             ],
         ),

@@ -48,9 +48,9 @@ function renderMap({ model, el }) {
 
   // The next cell that exists in a direction: up and down to other p, left and right to other t.
   function beside(cell, down, right) {
-    const [p, t] = sizes(cell), [mine, other, sign] = down ? [0, 1, down] : [1, 0, right];
-    const line = cells().map(sizes).filter((one) => one[other] === [p, t][other] && sign * (one[mine] - [p, t][mine]) > 0);
-    line.sort((a, b) => sign * (a[mine] - b[mine]));
+    const here = sizes(cell), [along, other, sign] = down ? [0, 1, down] : [1, 0, right];
+    const ahead = (one) => one[other] === here[other] && sign * (one[along] - here[along]) > 0;
+    const line = cells().map(sizes).filter(ahead).sort((a, b) => sign * (a[along] - b[along]));
     return line.length ? find(line[0]) : cell;
   }
 

@@ -31,6 +31,8 @@ SEEN = """area => Array.from(area.querySelectorAll("svg, canvas, p, table"), (on
     : one.tagName === "svg" ? one.outerHTML.replace(/ (tabindex|role|aria-label|data-chosen)="[^"]*"/g, "")
     : one.innerText).join("\\n")"""
 CHANGED = f"([area, before]) => ({SEEN})(area) !== before"
+NAME = """one => one.ariaLabel ?? one.closest("label")?.innerText
+  ?? one.closest(".jupyter-widgets:has(.widget-label)").querySelector(".widget-label").innerText"""
 SUMMARY = "__import__('ipywidgets').widgets.widget._instances[{!r}].summary"
 
 
@@ -99,11 +101,15 @@ def _choose(one):
 
 
 def _label(one):
-    return one.evaluate("one => one.ariaLabel ?? (one.closest('label') ?? one.closest('.jupyter-widgets')).innerText")
+    return one.evaluate(NAME).partition("\n")[0]
 
 
 def _text(one):
     return one.get_attribute("title") or one.inner_text()
+
+
+def _title(one):
+    return one.locator("title").text_content()
 
 
 KINDS = (
@@ -114,5 +120,7 @@ KINDS = (
     (".widget-toggle-buttons", _label, lambda one: one.locator("button:not(.mod-active)").first.click()),
     (".widget-button", _text, lambda one: one.click()),
     (".hl-moves button[aria-disabled=false]", _text, lambda one: one.click()),
+    ("[data-press]", lambda one: f"the part {one.get_attribute('data-press')}", lambda one: one.click()),
+    (".hl-cell", _title, lambda one: one.click()),
     ("canvas", lambda one: "the picture", lambda one: one.press("End")),
 )
