@@ -88,7 +88,10 @@ def _two_backwards(answer) -> Verdict:
             False,
             "Where all ranks do the same, each has the whole gradient already: their sum is too large.",
         )
-    return False, 'Not so. Answer with two words, as in ("split", "split"): each rank ends with the gradient of its part.'
+    return (
+        False,
+        'Not so. Answer with two words, as in ("split", "split"): each rank ends with the gradient of its part.',
+    )
 
 
 def _broken(answer) -> Verdict:

@@ -129,9 +129,8 @@ def pieces(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FI
     held = weights(shape, plan.p, plan.t)
     near = np.clip(machine.node // plan.t, 1, plan.d)  # copies in one node
     gradients = rates.sum(plan.d, near, 2 * held)
-    layers = (
-        shape.layers / plan.p
-    )  # gathers of ZeRO 3 go on behind the forward, and behind the backward, of all of them
+    # ZeRO 3's gathers go on behind the forward, and behind the backward, of all layers of a stage
+    layers = shape.layers / plan.p
     exposed = sum(np.maximum(gradients / 2 - layers * sum(one), 0) for one in (forward, backward))
     data = np.where(plan.zero == 3, gradients / 2 + plan.microbatches(batch) * exposed, gradients)
     optimizer = ADAM_BYTES * held / np.where(plan.zero > 0, plan.d, 1) / rates.memory
