@@ -150,7 +150,7 @@ def test_nobody_else_is_a_student(who):
 ANSWERS = [1, 0.25, True, None, "text", [1, "a"], {"gelu", "mask"}, {"tp": [[0, 1]], 3: None}, hl.Mesh(dp=2, pp=4), {}]
 
 
-@pytest.mark.parametrize("answer", ANSWERS, ids=str)
+@pytest.mark.parametrize("answer", ANSWERS, ids=range(len(ANSWERS)))
 def test_what_is_written_is_read_again(answer):
     assert read(json.loads(json.dumps(write(answer)))) == answer
 
