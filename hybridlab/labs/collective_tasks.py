@@ -182,8 +182,8 @@ COLLECTIVE_TASKS: dict[str, Task] = {
         (
             "If everybody sends first, everybody waits. Who could receive first?",
             "Ranks with an odd number receive into a new tensor first, and send then.",
-            "left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size. if comm.rank % 2: comm.recv(y, left), "
-            "then comm.send(x, right); else the other way round.",
+            "left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size. if comm.rank % 2: "
+            "comm.recv(y, left), then comm.send(x, right); else the other way round.",
         ),
         objective="Open a circle of sends that wait for each other.",
         difficulty=2,

@@ -36,7 +36,7 @@ def _conjugate(answer) -> Verdict:
     worst = {what: max(home[what] for home in homes) for what in "ZxAB"}
     forward, backward = homes[0]["sums"]
     if not worst["Z"] < EQUAL:
-        what = "nobody adds them: that is g" if forward == 0 else "g alone adds: forward, f hands x on as it is"
+        what = "nobody adds them: that is g" if forward == 0 else "only g adds; x is left alone before the first matrix"
         return False, f"Z is wrong already in the forward. The ranks hold summands of it, and {what}."
     if not max(worst["A"], worst["B"]) < EQUAL:
         return (

@@ -50,9 +50,10 @@ def fits(model: str, sequences: int, precision: str, recompute: str, cards: int,
     whole = sum(model_s)
     left = room - active
     needed = f"at least {math.ceil(whole / left)} such cards" if left > 0 else "no number of cards helps"
+    where = f"on each of {cards} cards" if cards > 1 else "on one card"
     told = (
         f"{catalog.model(model).label}: {shape.parameters / 1e9:.4g} billion parameters; all shared, "
-        f"{size(whole / cards)} of the model and {size(active)} of activations {'on one card' if cards == 1 else f'on each of {cards} cards'}: "
+        f"{size(whole / cards)} of the model and {size(active)} of activations {where}: "
         f"{'fits' if sum(shared) <= room else 'does not fit'} in {size(room)}; {needed}"
     )
     title = f"{model}, {sequences} sequence{'s' * (sequences > 1)} on each card, {precision}, recompute {recompute}"

@@ -17,7 +17,7 @@ def bars(plan: Plan) -> Still:
     layout, policy = plan.layout, plan.policy
     whole = ACTIVE * plan.unit if layout.params[0].rest == 3 else 0
     shares = [layout.share_number("all", rank) for rank in range(plan.ranks)]
-    below = [f"share {share}" if layout.params[0].owners > 1 else "everything" for share in shares]
+    below = [f"share {share}" if layout.params[0].owners > 1 else "all" for share in shares]
     own = [kept(plan, rank) for rank in range(plan.ranks)]
     columns = [Column(f"rank {rank}", *each, whole) for rank, each in enumerate(zip(own, below))]
     sends = carried(layout, plan.widths)

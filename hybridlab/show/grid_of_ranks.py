@@ -65,7 +65,7 @@ def grid_of_ranks(
 
 def refusal(sentence: str) -> Still:
     """The picture of a layout that cannot be: the sentence that says what to change."""
-    lines = wrap(sentence, WIDTH - 120, PX["heading"])
+    lines = wrap(sentence, 0.85 * (WIDTH - 120), PX["heading"])
     frame = f'<rect x="24" y="24" width="{WIDTH - 48}" height="{40 + 26 * len(lines)}" fill="none" stroke="{ERROR}" '
     body = [frame + 'stroke-width="3"/>', words(44, 62, "✕", PX["heading"], fill=ERROR)]
     body += [words(76, 62 + 26 * i, line, PX["heading"]) for i, line in enumerate(lines)]

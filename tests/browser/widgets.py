@@ -1,8 +1,8 @@
 """The live widgets of an open notebook: what each shows, which controls it has, and how a reader moves them.
 
 Nothing is known here of a particular widget: a control is anything on which a reader can put a hand, a picture is
-everything else. A slider is moved by its arrow keys, a check box by the space bar, a menu by its keys, buttons and parts
-of a picture by the mouse.
+everything else. A slider and a menu are moved by arrow keys, a check box by the space bar, buttons and parts of a
+picture by the mouse; and back again, where there is a way back.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from playwright.sync_api import Locator, Page, TimeoutError
 
-SECONDS = 20  # until a moved control shows; another's work may hold the kernel
+SECONDS = 10  # until a moved control shows; the machine may be busy
+TRIES = 2  # a button may have nothing to do until another one was pressed
 
 MARK = """() => {
   const view = "application/vnd.jupyter.widget-view+json", found = [];
@@ -24,103 +25,151 @@ MARK = """() => {
   }
   return found;
 }"""
-# Everything that is no control: texts, pictures with their places, and what is painted. What only marks a focus is no
-# part of it.
+# Everything that is no control: texts, pictures with their places, and what is painted. What only marks where the focus
+# is does not count.
 SEEN = """area => Array.from(area.querySelectorAll("svg, canvas, p, table"), (one) =>
   one.tagName === "CANVAS" ? one.toDataURL()
     : one.tagName === "svg" ? one.outerHTML.replace(/ (tabindex|role|aria-label|data-chosen)="[^"]*"/g, "")
     : one.innerText).join("\\n")"""
 CHANGED = f"([area, before]) => ({SEEN})(area) !== before"
 NAME = """one => one.ariaLabel ?? one.closest("label")?.innerText
-  ?? one.closest(".jupyter-widgets:has(.widget-label)").querySelector(".widget-label").innerText"""
-SUMMARY = "__import__('ipywidgets').widgets.widget._instances[{!r}].summary"
+  ?? one.closest(".lm-Widget:has(.widget-label)").querySelector(".widget-label").innerText"""
+WHERE = "one => one.value ?? one.getAttribute('aria-valuenow')"
+# Texts that lie on each other, or reach out of their picture.
+ASTRAY = """area => Array.from(area.querySelectorAll("svg"), (svg) => {
+  const frame = svg.getBoundingClientRect(), found = [];
+  const texts = Array.from(svg.querySelectorAll("text"), (one) => [one.textContent, one.getBoundingClientRect()])
+    .filter(([text]) => text.trim());
+  texts.forEach(([text, box], i) => {
+    if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1)
+      found.push(`"${text}" is cut off`);
+    for (const [other, its] of texts.slice(0, i)) {
+      const wide = Math.min(box.right, its.right) - Math.max(box.left, its.left);
+      const tall = Math.min(box.bottom, its.bottom) - Math.max(box.top, its.top);
+      if (wide > 1 && tall > 0.35 * Math.min(box.height, its.height)) found.push(`"${text}" lies on "${other}"`);
+    }
+  });
+  return found;
+}).flat()"""
 
 
 class Control(NamedTuple):
-    """One thing to move: what it is called, and how it is moved."""
+    """One thing to move: what it is called, how it is moved, and how it is moved back."""
 
     name: str
     move: Callable[[], None]
+    back: Callable[[], None]
 
 
 class Widget(NamedTuple):
-    """A live widget: the cell that shows it, its name in the kernel, and where it stands on the page."""
+    """A live widget: the cell that shows it, and where it stands on the page."""
 
     cell: str
-    model: str
     area: Locator
 
-    def seen(self) -> str:
-        """All that it shows, the controls left out."""
-        return self.area.evaluate(SEEN)
+    def faults(self) -> list[str]:
+        """Moves every control once; returns what has no effect, and texts that cannot be read, before and after."""
+        found, left = self._astray("at first"), list(controls(self.area))
+        for _ in range(TRIES):
+            left = [one for one in left if not self._moved(one, found)]
+        return [f"{self.cell}: {one}" for one in found] + [f"{self.cell}: {one.name} does nothing" for one in left]
 
-    def stuck(self) -> list[str]:
-        """Moves every control once; returns the names of those after which nothing looks different."""
-        return [one.name for one in controls(self.area) if not self._moved(one)]
-
-    def _moved(self, control):
-        before = self.seen()
+    def _moved(self, control, found):
+        before = self.area.evaluate(SEEN)
         control.move()
+        moved = self._until_not(before)
+        found += self._astray(f"{control.name} was moved")
+        after = self.area.evaluate(SEEN)
+        control.back()
+        if moved and control.back is not _stay:
+            self._until_not(after)
+        return moved
+
+    def _until_not(self, seen):
+        """Waits until another picture is shown; False where it never is."""
+        page, limit = self.area.page, 1e3 * SECONDS
         try:
-            self.area.page.wait_for_function(CHANGED, arg=[self.area.element_handle(), before], timeout=1e3 * SECONDS)
+            page.wait_for_function(CHANGED, arg=[self.area.element_handle(), seen], timeout=limit)
         except TimeoutError:
             return False
         return True
 
+    def _astray(self, when):
+        return [f"{one}, {when}" for one in self.area.evaluate(ASTRAY)]
+
 
 def widgets(page: Page) -> list[Widget]:
     """The live widgets of the notebook that a page shows, in its order."""
-    return [Widget(cell, model, page.locator(f"[data-live='{model}']")) for cell, model in page.evaluate(MARK)]
+    return [Widget(cell, page.locator(f"[data-live='{model}']")) for cell, model in page.evaluate(MARK)]
 
 
 def controls(area: Locator) -> Iterator[Control]:
-    """Every control of a widget, one after the other; what is switched off or folded away is left out."""
-    for selector, name, move in KINDS:
-        found = area.locator(selector)
-        for i in range(found.count()):
-            one = found.nth(i)
+    """Every control of a widget, kind after kind; what is switched off or folded away is left out."""
+    for selector, make in KINDS:
+        for one in area.locator(selector).all():
             if one.is_visible() and one.is_enabled():
-                yield Control(name(one), lambda: move(one))
+                yield make(one)
 
 
-def _slide(one):
+def _slider(one):
     """One step along, by the keyboard; at the end, one step back."""
-    where = "one => one.value ?? one.getAttribute('aria-valuenow')"
-    one.focus()
-    before = one.evaluate(where)
-    one.press("ArrowRight")
-    if one.evaluate(where) == before:
-        one.press("ArrowLeft")
+    went = []
+
+    def move():
+        one.focus()
+        before = one.evaluate(WHERE)
+        one.press("ArrowRight")
+        went[:] = ["ArrowLeft"]
+        if one.evaluate(WHERE) == before:
+            one.press("ArrowLeft")
+            went[:] = ["ArrowRight"]
+
+    return Control(_name(one), move, lambda: one.press(went[0]))
 
 
-def _choose(one):
-    """The next choice of a menu, by the keyboard; of the last one, the one before."""
+def _menu(one):
+    """The next choice, by the keyboard; of the last one, the one before."""
     at, of = one.evaluate("one => [one.selectedIndex, one.options.length]")
-    one.focus()
-    one.press("ArrowDown" if at + 1 < of else "ArrowUp")
+    there, back = ("ArrowDown", "ArrowUp") if at + 1 < of else ("ArrowUp", "ArrowDown")
+    return Control(_name(one), lambda: one.press(there), lambda: one.press(back))
 
 
-def _label(one):
+def _box(one):
+    return Control(_name(one), lambda: one.press("Space"), lambda: one.press("Space"))
+
+
+def _choice(one):
+    """The first of several buttons that is not pressed yet; then again the one that was."""
+    pressed = ["mod-active" in each.get_attribute("class") for each in one.locator("button").all()]
+    there, back = (one.locator("button").nth(pressed.index(which)) for which in (False, True))
+    return Control(_name(one), there.click, back.click)
+
+
+def _press(one):
+    return Control(one.get_attribute("title") or one.text_content(), one.click, _stay)
+
+
+def _canvas(one):
+    return Control("the picture", lambda: one.press("Home"), lambda: one.press("End"))
+
+
+def _stay():
+    """There is no way back."""
+
+
+def _name(one):
     return one.evaluate(NAME).partition("\n")[0]
 
 
-def _text(one):
-    return one.get_attribute("title") or one.inner_text()
-
-
-def _title(one):
-    return one.locator("title").text_content()
-
-
 KINDS = (
-    ("input[type=range]", _label, _slide),
-    (".noUi-handle", _label, _slide),
-    ("select", _label, _choose),
-    ("input[type=checkbox]", _label, lambda one: one.press("Space")),
-    (".widget-toggle-buttons", _label, lambda one: one.locator("button:not(.mod-active)").first.click()),
-    (".widget-button", _text, lambda one: one.click()),
-    (".hl-moves button[aria-disabled=false]", _text, lambda one: one.click()),
-    ("[data-press]", lambda one: f"the part {one.get_attribute('data-press')}", lambda one: one.click()),
-    (".hl-cell", _title, lambda one: one.click()),
-    ("canvas", lambda one: "the picture", lambda one: one.press("End")),
+    ("canvas", _canvas),
+    ("input[type=range]", _slider),
+    (".noUi-handle", _slider),
+    ("select", _menu),
+    ("input[type=checkbox]", _box),
+    (".widget-toggle-buttons", _choice),
+    (".widget-button", _press),
+    (".hl-moves button[aria-disabled=false] >> nth=0", _press),
+    ("[data-press] >> nth=0", _press),
+    (".hl-cell:not([data-chosen]) >> nth=0", _press),
 )
