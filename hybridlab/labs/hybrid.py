@@ -9,6 +9,7 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.labs.chart import Axis, Curve, chart
 from hybridlab.labs.hybrid_traffic import between_nodes, by_axis, counted, meetings
+from hybridlab.labs.megatron_chooser import beside
 from hybridlab.show.grid_of_ranks import grid_of_ranks, refusal
 from hybridlab.show.still import Still
 
@@ -83,8 +84,8 @@ class RankGrid(ipywidgets.VBox):
         slider = lambda name, most: ipywidgets.IntSlider(
             first[name], 0 if name == "rank" else 1, most, description=name, layout={"width": WIDE}
         )
-        menu = lambda name, told, options: ipywidgets.Dropdown(
-            value=first[name], options=options, description=told, layout={"width": WIDE}
+        menu = lambda name, told, options: ipywidgets.ToggleButtons(
+            value=first[name], options=options, description=told, **beside("80px")
         )
         orders = [(" → ".join(order), " ".join(order)) for order in permutations(("pp", "dp", "tp"))]
         self.choices = {axis: slider(axis, MOST) for axis in ("dp", "pp", "tp")} | {
@@ -92,14 +93,18 @@ class RankGrid(ipywidgets.VBox):
             "per_node": menu("per_node", "node of", [2, 4, 8, 16]),
             "zero": menu("zero", "ZeRO", [0, 1, 2]),
             "scatter": ipywidgets.Checkbox(first["scatter"], description="scatter/gather", layout={"width": WIDE}),
-            "parameter": menu("parameter", "parameter", PARAMETERS),
+            "parameter": ipywidgets.SelectionSlider(
+                value=first["parameter"], options=PARAMETERS, description="parameter", layout={"width": "420px"}
+            ),
             "rank": slider("rank", MOST - 1),
         }
+        self.choices["zero"].layout.margin = "2px 2px 2px 24px"
         self._picture = ipywidgets.HTML()
-        each = list(self.choices.values())
-        for one in each:
+        for one in self.choices.values():
             one.observe(lambda _: self.draw(), "value")
-        super().__init__([*(ipywidgets.HBox(each[i : i + 3]) for i in (0, 3, 6)), self._picture])
+        rows = [list(self.choices)[:3], ["order"], ["per_node", "zero"], ["parameter"], ["rank", "scatter"]]
+        boxes = [ipywidgets.HBox([self.choices[name] for name in row]) for row in rows]
+        super().__init__([*boxes, self._picture])
         self.draw()
 
     def draw(self):

@@ -24,6 +24,7 @@ WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # of a cell; of all rows togethe
 TWO_LINES = (58.0, 36.0)  # a cell that is at least so large says more
 PALEST, TINT = 0.2, 0.05  # the share of the best throughput that is palest; no cell that fits is white
 PX, INK, PAPER, MUTED = STYLE["pixels"], STYLE["ink"], STYLE["paper"], STYLE["muted"]
+BOLD = 0.59  # how wide a letter of a title is, by its height
 QUICK, GREY, BEST = STYLE["kinds"]["F"]["fill"], STYLE["light"]["bubble"], STYLE["kinds"]["B"]["fill"]
 SHORT = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "activations": "activ."}
 
@@ -140,7 +141,8 @@ def _hatch():
 
 def _head(title):
     """The title, and what colours and outlines mean."""
-    out = [words(24, 32, title, PX["heading"], **{"font-weight": "600"})]
+    fitting = (WIDTH - 48) / (BOLD * len(title) or 1)
+    out = [words(24, 32, title, min(PX["heading"], round(fitting, 1)), **{"font-weight": "600"})]
     x = 24
     for share in (0.4, 0.6, 0.8, 1.0):
         out.append(f'<rect x="{x}" y="46" width="34" height="18" fill="{_colour(share)}" stroke="{STYLE["grid"]}"/>')

@@ -69,6 +69,7 @@ class Widget(NamedTuple):
 
     def faults(self) -> list[str]:
         """Moves every control once; returns what has no effect, and texts that cannot be read, before and after."""
+        self.area.scroll_into_view_if_needed()
         found, left = self._astray("at first"), list(controls(self.area))
         for _ in range(TRIES):
             left = [one for one in left if not self._moved(one, found)]
