@@ -236,7 +236,7 @@ def demo(chosen) -> dict:
 
 def grade(chosen) -> dict:
     """Check the submissions of a folder again; told on stderr as they come, then the table."""
-    from hybridlab.labs import grade as grading
+    from hybridlab.labs.exercises import grade as grading
 
     def tell(row):
         print(f"{row.file}: {row.problem or f'{row.right} right'}", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 import hybridlab as hl
 from hybridlab.labs import data_parallel_pictures, gpipe, zero_bubble, zero_plan
-from hybridlab.labs.naive_tasks import LAYER_TIMES
+from hybridlab.labs.tasks.naive import LAYER_TIMES
 from hybridlab.predict.arithmetic import training_seconds
 from hybridlab.predict.collectives import cost
 from hybridlab.predict.memory import MIXED

@@ -13,10 +13,10 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
+from hybridlab.labs.exercises.task import Number
+from hybridlab.labs.exercises.trial import Function, OnRanks
 from hybridlab.labs.solutions import SOLUTIONS, Cell
-from hybridlab.labs.task import Number
 from hybridlab.labs.tasks import TASKS
-from hybridlab.labs.trial import Function, OnRanks
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
 
@@ -48,7 +48,7 @@ def run_cell(cell):
     import torch
 
     from hybridlab.labs import data_parallel_pictures as pictures
-    from hybridlab.labs.data_parallel_tasks import tied_part
+    from hybridlab.labs.tasks.data_parallel import tied_part
 
     file = f"<cell {abs(hash(cell))}>"
     linecache.cache[file] = len(cell), None, cell.splitlines(keepends=True), file

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from hybridlab.cli import main
-from hybridlab.labs import grade as grading
+from hybridlab.labs.exercises import grade as grading
+from hybridlab.labs.exercises.student import seed_of
+from hybridlab.labs.exercises.submission import FORM
 from hybridlab.labs.solutions import SOLUTIONS
-from hybridlab.labs.student import seed_of
-from hybridlab.labs.submission import FORM
 from hybridlab.labs.tasks import TASKS
 
 ORDER = """

@@ -11,7 +11,7 @@ import pytest
 import hybridlab as hl
 from hybridlab.labs.asynchronous import Trained, flushed, from_replays, trained, ways
 from hybridlab.labs.asynchronous_pictures import learned, met, versions_met
-from hybridlab.labs.asynchronous_tasks import _slope, _times_faster
+from hybridlab.labs.tasks.asynchronous import _slope, _times_faster
 from hybridlab.show.style import STYLE
 from hybridlab.train.run import train
 

@@ -9,9 +9,9 @@ import pytest
 import hybridlab as hl
 from hybridlab import labs
 from hybridlab.labs import interleaved, zero_bubble
-from hybridlab.labs.interleaved_tasks import _fits
 from hybridlab.labs.solutions.interleaved import RANK_1, SHORTER
 from hybridlab.labs.solutions.zero_bubble import BETTER, CUT, H1
+from hybridlab.labs.tasks.interleaved import _fits
 from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.published import published
 

@@ -7,9 +7,10 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.catalog import machine, model
-from hybridlab.labs import choosing, choosing_tasks
+from hybridlab.labs import choosing
 from hybridlab.labs.choosing_explorer import GPUS, MOST_BOXES, explorer, played_plan
 from hybridlab.labs.tasks import TASKS
+from hybridlab.labs.tasks import choosing as choosing_tasks
 from hybridlab.predict import sc21
 from hybridlab.predict.plan import Plan
 from hybridlab.predict.planner import plan

@@ -11,8 +11,8 @@ import hybridlab as hl
 from hybridlab import labs
 from hybridlab.core.layout import Layout, Param
 from hybridlab.labs import data_parallel_pictures as pictures
-from hybridlab.labs.data_parallel_tasks import LARGEST, MOST, best_exposed, tied_gradient, tied_numbers
 from hybridlab.labs.tasks import TASKS
+from hybridlab.labs.tasks.data_parallel import LARGEST, MOST, best_exposed, tied_gradient, tied_numbers
 from hybridlab.predict.buckets import Bucket, Overlap, made_by_work, overlap
 from hybridlab.predict.collectives import Link, cost
 from hybridlab.show.buckets import Row, buckets, layers

@@ -7,8 +7,9 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.layout import Cut, Layout, Param, even
-from hybridlab.labs import hybrid, hybrid_tasks
+from hybridlab.labs import hybrid
 from hybridlab.labs.hybrid_traffic import Meeting, between_nodes, by_axis, counted, meetings
+from hybridlab.labs.tasks import hybrid as hybrid_tasks
 from hybridlab.predict.collectives import cost
 from hybridlab.show.grid_of_ranks import grid_of_ranks, leaving, refusal
 from hybridlab.show.style import STYLE

@@ -7,8 +7,9 @@ import subprocess
 
 import pytest
 
-from hybridlab.labs import sc21, sc21_figures, sc21_table, sc21_tasks
+from hybridlab.labs import sc21, sc21_figures, sc21_table
 from hybridlab.labs.sc21_table import LABELS, ROWS
+from hybridlab.labs.tasks import sc21 as sc21_tasks
 from hybridlab.predict.performance import Step
 from hybridlab.predict.sc21 import errors, figure
 from hybridlab.predict.sc21 import fitted as fitted_on

@@ -138,3 +138,9 @@ def test_blocks_have_dropout_on_both_branches():
     assert torch.equal(block(x_BTD), z_BTD)
     half = lambda branch: (branch == 0).double().mean()
     assert 0.4 < half(y_BTD - x_BTD) < 0.6 and 0.4 < half(z_BTD - y_BTD) < 0.6
+
+
+@pytest.mark.parametrize("more", [{"style": "llama"}, {"experts": 4}, {"inner": 64}], ids=str)
+def test_shapes_that_are_only_planned_are_refused(more):
+    with pytest.raises(ValueError, match="leave out style, inner and experts"):
+        GPT(Shape(**more))

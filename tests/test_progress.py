@@ -12,12 +12,12 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
-from hybridlab.labs import record
-from hybridlab.labs.source import source_of
-from hybridlab.labs.student import seed_of
-from hybridlab.labs.submission import load
+from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises.source import source_of
+from hybridlab.labs.exercises.student import seed_of
+from hybridlab.labs.exercises.submission import load
+from hybridlab.labs.exercises.written import read, write
 from hybridlab.labs.tasks import TASKS
-from hybridlab.labs.written import read, write
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def notebook(tmp_path_factory):
 def test_a_function_comes_with_all_that_it_uses(notebook, name, result):
     source = source_of(notebook[name])
     there = textwrap.dedent(f"""
-        from hybridlab.labs.source import Source
+        from hybridlab.labs.exercises.source import Source
         print(Source({source.text!r}, {source.name!r}).load()(4))
     """)
     out = subprocess.run([sys.executable, "-c", there], capture_output=True, text=True, check=True).stdout

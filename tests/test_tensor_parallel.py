@@ -15,9 +15,9 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 
-from hybridlab.core.shape import Shape
 from hybridlab.core.layout import Layout, Param, even
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.modes import sequence_parallel, tensor_parallel, vocabulary_parallel
 from hybridlab.modes.halves import input_half, weight_half
 from hybridlab.predict import traffic

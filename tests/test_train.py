@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from hybridlab.core.shape import Shape
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.schedules.registry import schedule
 from hybridlab.train.alone import alone_on_rank
 from hybridlab.train.model import GPT, token_loss

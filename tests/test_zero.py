@@ -13,9 +13,9 @@ import equality
 import pytest
 import torch
 
-from hybridlab.core.shape import Shape
 from hybridlab.core.layout import Layout
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
 from hybridlab.modes.data_parallel import FORMS, Replicated
 from hybridlab.modes.work import ModelWork
 from hybridlab.modes.zero import Sharded

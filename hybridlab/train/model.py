@@ -171,8 +171,8 @@ class GPT(nn.Module):
         super().__init__()
         if shape.style != "gpt" or shape.experts > 1 or shape.inner is not None:
             raise ValueError(
-                "this shape can be planned here, not trained: the reference model is a GPT whose MLP is 4 times as wide "
-                "as its stream; leave out style, inner and experts"
+                "this shape can be planned here, not trained: the reference model is a GPT with an MLP of four times "
+                "the width; leave out style, inner and experts"
             )
         self.embed = Embed(shape)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))

@@ -3,8 +3,8 @@
 import numpy as np
 
 from hybridlab.labs.data_parallel_pictures import model
-from hybridlab.labs.data_parallel_tasks import ROWS, _uses, tied_gradient
 from hybridlab.labs.solutions.solution import Cell, Solution
+from hybridlab.labs.tasks.data_parallel import ROWS, _uses, tied_gradient
 
 
 def _gradient(loss: str, g: str, summed: str = "comm.all_reduce(g)") -> Cell:

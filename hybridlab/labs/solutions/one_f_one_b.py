@@ -1,8 +1,8 @@
 """Solutions of notebook 12."""
 
 import hybridlab as hl
-from hybridlab.labs.one_f_one_b_tasks import _from_letters
 from hybridlab.labs.solutions.solution import Cell, Solution
+from hybridlab.labs.tasks.one_f_one_b import _from_letters
 
 GAME = "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n1F0,1F1,1B0,1F2,1B1,1F3,1B2,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3"
 GAME_LETTERS = ["FFFBFBBB", "FFBFBFBB", "FBFBFBFB"]

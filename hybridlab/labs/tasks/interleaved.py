@@ -4,8 +4,8 @@ import math
 from functools import partial
 
 import hybridlab as hl
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.interleaved import thinned
-from hybridlab.labs.task import Number, Task, Verdict, varying
 from hybridlab.labs.typed_schedule import typed
 
 RANKS = 4

@@ -4,10 +4,10 @@ from functools import cache, partial
 
 import hybridlab as hl
 from hybridlab.core.play import Stuck
+from hybridlab.labs.exercises.played import played
+from hybridlab.labs.exercises.task import Task, Verdict
+from hybridlab.labs.exercises.trial import Function, Gave
 from hybridlab.labs.pipelines import UNIT, predicted, several
-from hybridlab.labs.played import played
-from hybridlab.labs.task import Task, Verdict
-from hybridlab.labs.trial import Function, Gave
 
 ROOM = 3  # activations on rank 0, in 1f1b.design
 LONGEST = 20_000  # letters of a typed schedule; far more than any exercise needs

@@ -6,9 +6,9 @@ import numpy as np
 
 from hybridlab.core.shape import Shape
 from hybridlab.labs import hunt
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import Function, OnRanks
 from hybridlab.labs.megatron_sizes import gigabytes, on_the_wire
-from hybridlab.labs.task import Number, Task, Verdict, varying
-from hybridlab.labs.trial import Function, OnRanks
 from hybridlab.predict.collectives import Link, cost
 from hybridlab.predict.traffic import tensor
 

@@ -3,9 +3,9 @@
 import html
 from dataclasses import dataclass
 
-from hybridlab.labs import record
-from hybridlab.labs.student import task as asked
-from hybridlab.labs.written import write
+from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises.student import task as asked
+from hybridlab.labs.exercises.written import write
 
 _attempts: dict[str, int] = {}
 

@@ -3,9 +3,9 @@
 from functools import partial
 
 import hybridlab as hl
-from hybridlab.labs.task import Number, Task, Verdict, varying
-from hybridlab.labs.trial import OnRanks
-from hybridlab.labs.words import in_words
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import OnRanks
+from hybridlab.labs.exercises.words import in_words
 
 start_task, tour_task = (partial(Task, notebook=name) for name in ("00_start", "01_tour"))
 

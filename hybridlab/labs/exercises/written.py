@@ -4,7 +4,7 @@ import json
 import math
 import types
 
-from hybridlab.labs.source import Source, source_of
+from hybridlab.labs.exercises.source import Source, source_of
 
 LONGEST = 200_000  # letters of one answer
 

@@ -4,9 +4,9 @@ from functools import cache, partial
 
 import hybridlab as hl
 from hybridlab.core.flow import Flow
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.pipelines import UNIT, close, predicted, several
-from hybridlab.labs.task import Number, Task, Verdict, varying
-from hybridlab.labs.words import in_words
 
 SHARE = 0.10  # of idle/total, in gpipe.microbatches
 CHART = """

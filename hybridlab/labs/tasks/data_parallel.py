@@ -7,9 +7,9 @@ import numpy as np
 
 from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
-from hybridlab.labs.task import Number, Task, Verdict, varying
-from hybridlab.labs.trial import OnRanks
-from hybridlab.labs.words import in_words
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import OnRanks
+from hybridlab.labs.exercises.words import in_words
 from hybridlab.predict.buckets import overlap
 from hybridlab.predict.collectives import Link
 

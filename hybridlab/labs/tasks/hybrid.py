@@ -5,10 +5,10 @@ from itertools import product
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import Function, Gave
+from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.hybrid_traffic import between_nodes
-from hybridlab.labs.task import Number, Task, Verdict, varying
-from hybridlab.labs.trial import Function, Gave
-from hybridlab.labs.words import in_words
 from hybridlab.predict.memory import model_states
 from hybridlab.predict.traffic import traffic
 from hybridlab.schedules.registry import schedule

@@ -3,7 +3,7 @@
     {"form": 1, "student": "Ada" or 17 or null, "seed": 0, "versions": {"hybridlab": …, "python": …},
      "answers": {"tour.bubble": 0.2258, "1f1b.order": {"function": {"name": …, "source": …}}, …}}
 
-It holds no verdicts, no times and nothing about the machine. How an answer is written: `labs.written`.
+It holds no verdicts, no times and nothing about the machine. How an answer is written: `labs.exercises.written`.
 """
 
 import json
@@ -11,8 +11,8 @@ import platform
 from pathlib import Path
 
 import hybridlab
-from hybridlab.labs import record
-from hybridlab.labs.student import seed_of
+from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises.student import seed_of
 
 FORM = 1
 LARGEST = 5_000_000  # bytes

@@ -3,7 +3,7 @@
 import html
 from typing import NamedTuple
 
-from hybridlab.labs import record
+from hybridlab.labs.exercises import record
 from hybridlab.labs.tasks import TASKS
 
 HEADING = ("notebook", "right", "of", "minutes left", "open")
@@ -68,7 +68,7 @@ def reset(task: str | None = None) -> None:
 
     raises  ValueError when there is no such task
     """
-    from hybridlab.labs.answer import _attempts
+    from hybridlab.labs.exercises.answer import _attempts
 
     if task is not None and task not in TASKS:
         raise ValueError(f"there is no exercise {task!r}: choose one of {', '.join(TASKS)}")

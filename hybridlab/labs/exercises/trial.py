@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hybridlab.labs.source import Source
-from hybridlab.labs.task import Verdict
+from hybridlab.labs.exercises.source import Source
+from hybridlab.labs.exercises.task import Verdict
 from hybridlab.world import frames
 
 SECONDS = 10.0  # for one run

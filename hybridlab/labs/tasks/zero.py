@@ -3,7 +3,7 @@
 import math
 from functools import partial
 
-from hybridlab.labs.task import Number, Task, Verdict
+from hybridlab.labs.exercises.task import Number, Task, Verdict
 from hybridlab.labs.zero_plan import NODE, Plan, carried, kept, leaving, most, seconds
 from hybridlab.show.memory_bars import size
 

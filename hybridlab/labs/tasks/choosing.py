@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 from hybridlab.core import catalog
-from hybridlab.labs.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.predict.activations import FULL, RECOMPUTE
 from hybridlab.predict.footprint import footprint
 from hybridlab.predict.performance import step, throughput

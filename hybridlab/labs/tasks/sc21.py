@@ -4,9 +4,9 @@ from functools import cache, partial
 
 from hybridlab.core.catalog import model
 from hybridlab.core.shape import Shape
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.sc21 import with_size
 from hybridlab.labs.sc21_table import LABELS, ROWS
-from hybridlab.labs.task import Number, Task, Verdict, varying
 from hybridlab.predict.arithmetic import DAY, training_seconds
 
 WIDTH, VOCABULARY, CONTEXT = 12288, 51200, 2048  # sc21.parameters

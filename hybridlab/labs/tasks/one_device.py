@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 from hybridlab.core import catalog
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.one_device_memory import placing, training
-from hybridlab.labs.task import Number, Task, Verdict, varying
 from hybridlab.predict.arithmetic import flops, product
 
 task = partial(Task, notebook="02_one_device")

@@ -1,7 +1,7 @@
-"""One submission, checked again in this process: `python -m hybridlab.labs.regrade FILE`.
+"""One submission, checked again in this process: `python -m hybridlab.labs.exercises.regrade FILE`.
 
-Started by `labs.grade` for each file, alone. A line of JSON for every answer: [task, right, the reply]. What the
-answers print goes nowhere, and what they crash is this process.
+Started by `labs.exercises.grade` for each file, alone. A line of JSON for every answer: [task, right, the reply]. What
+the answers print goes nowhere, and what they crash is this process.
 """
 
 import json
@@ -16,8 +16,8 @@ def main(file: str):
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    from hybridlab.labs.student import seed_of
-    from hybridlab.labs.submission import load
+    from hybridlab.labs.exercises.student import seed_of
+    from hybridlab.labs.exercises.submission import load
     from hybridlab.labs.tasks import TASKS
 
     submission = load(Path(file))
@@ -29,7 +29,7 @@ def main(file: str):
 
 def _checked(task, written) -> tuple[bool | None, str]:
     """The verdict on a written answer; None for one that cannot be repeated."""
-    from hybridlab.labs.written import read
+    from hybridlab.labs.exercises.written import read
 
     try:
         answer = read(written)

@@ -3,8 +3,8 @@
 from functools import partial
 
 import hybridlab as hl
-from hybridlab.labs.played import played
-from hybridlab.labs.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.played import played
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.typed_schedule import typed
 from hybridlab.labs.zero_bubble import beside
 

@@ -2,8 +2,8 @@
 
 import hashlib
 
-from hybridlab.labs import record
-from hybridlab.labs.task import Task
+from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises.task import Task
 from hybridlab.labs.tasks import TASKS
 
 

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from hybridlab.labs.task import Number, Task, Verdict, varying
-from hybridlab.labs.trial import Failed, OnRanks, called_on_rank, is_code, run
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import Failed, OnRanks, called_on_rank, is_code, run
 from hybridlab.predict.collectives import Link, cost
 
 RANKS = 4

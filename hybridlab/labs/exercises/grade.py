@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import hybridlab
-from hybridlab.labs.progress import by_notebook
-from hybridlab.labs.submission import load
+from hybridlab.labs.exercises.progress import by_notebook
+from hybridlab.labs.exercises.submission import load
 from hybridlab.labs.tasks import TASKS
 
 HOME = str(Path(hybridlab.__file__).parent.parent)
@@ -84,7 +84,7 @@ def _alone(file: Path, seconds: float) -> tuple[list[str], str]:
     """(lines, what went wrong) of a fresh interpreter that checks one file; nothing of it lives on."""
     with tempfile.TemporaryDirectory(prefix="hybridlab-grade-") as room, tempfile.TemporaryFile() as told:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hybridlab.labs.regrade", str(file.resolve())],
+            [sys.executable, "-m", "hybridlab.labs.exercises.regrade", str(file.resolve())],
             stdin=subprocess.DEVNULL,
             stdout=told,
             stderr=subprocess.DEVNULL,

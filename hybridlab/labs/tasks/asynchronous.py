@@ -4,9 +4,9 @@ from functools import partial
 
 import hybridlab as hl
 from hybridlab.labs.asynchronous import flushed
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import Function, Gave
 from hybridlab.labs.pipelines import several
-from hybridlab.labs.task import Number, Task, Verdict, varying
-from hybridlab.labs.trial import Function, Gave
 
 SIZES = ((4, 8), (2, 5), (6, 3), (8, 12), (1, 3))  # (ranks, microbatches) in pipedream.delay
 UNIT = hl.Costs(F=1, B=2)

@@ -4,8 +4,8 @@ from functools import partial
 from itertools import combinations
 
 import hybridlab as hl
-from hybridlab.labs.task import Number, Task, Verdict, varying
-from hybridlab.labs.words import in_words
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.words import in_words
 
 LAYER_TIMES = (10, 10, 10, 10, 20, 20, 20, 20)  # ms of each layer in the balancing exercises
 
