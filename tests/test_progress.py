@@ -167,6 +167,11 @@ def test_numbers_of_other_packages_schedules_and_games_are_written():
     assert read(write(game)).computing == schedule.computing
 
 
+def test_of_several_lambdas_on_one_line_the_right_one_is_written():
+    one, two, outer = (lambda x: x + 1), (lambda x: x * 3 if x else 0), (lambda x: (lambda y: y - 1)(x))
+    assert [source_of(f).load()(5) for f in (one, two, outer)] == [6, 15, 4]
+
+
 @pytest.mark.parametrize("answer", [object(), 1j, b"x", [object()], "x" * 300_000], ids=range(5))
 def test_what_cannot_be_written_is_told(answer):
     written = write(answer)

@@ -49,7 +49,7 @@ def grade(folder: str | Path, seconds: float = SECONDS, on_row=lambda row: None)
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}")
+        raise ValueError(f"{folder} is {'a file' if folder.is_file() else 'no folder'}: name the folder of submissions")
     files = sorted(folder.glob("*.json"))
     if not files:
         raise ValueError(f"there is no submission in {folder}: students write one with labs.export('name.json')")

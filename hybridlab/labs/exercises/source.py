@@ -86,8 +86,8 @@ def _text(value) -> str:
         nodes = []
     if not nodes:
         raise ValueError(f"the source of {getattr(value, '__name__', value)} is not known here")
-    if isinstance(nodes[0], ast.Lambda):
-        return ast.get_source_segment("".join(lines), nodes[0])
+    if isinstance(nodes[-1], ast.Lambda):  # the innermost of those around the code
+        return ast.get_source_segment("".join(lines), nodes[-1])
     return textwrap.dedent("".join(lines[_first(nodes[0]) - 1 : nodes[0].end_lineno])).rstrip()
 
 
@@ -96,8 +96,15 @@ def _defines(node, value, methods) -> bool:
     if isinstance(value, type):
         return isinstance(node, ast.ClassDef) and node.name == value.__name__ and node.lineno <= line <= node.end_lineno
     if isinstance(node, ast.Lambda):
-        return value.__name__ == "<lambda>" and node.lineno == line
+        return value.__name__ == "<lambda>" and node.lineno == line and _within(value.__code__, node.body)
     return isinstance(node, ast.FunctionDef) and node.name == value.__name__ and _first(node) == line
+
+
+def _within(code: types.CodeType, node) -> bool:
+    """Whether all of the code comes from inside a node: there may be several lambdas on one line."""
+    begin, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+    places = [place for place in code.co_positions() if None not in place and place[2:] != (0, 0)]
+    return all(begin <= (line, column) and (last, until) <= end for line, last, column, until in places)
 
 
 def _first(node) -> int:

@@ -115,16 +115,21 @@ class OnRanks:
     def __call__(self, answer) -> Verdict:
         if not is_code(answer):
             return self.judge(answer)
+        asked, *others = self.sizes
         try:
-            right, sentence = self.judge(run(self.sizes[0], self.trial, answer))
-            for size in self.sizes[1:] if right else ():
-                found, wanted = run(size, self.trial, answer), self.expected(size)
-                if found != wanted:
-                    told = f"Right on {self.sizes[0]} ranks. {size} ranks return {_short(found)}"
-                    return False, f"{told}; {_short(wanted)} would be right."
+            right, sentence = self.judge(run(asked, self.trial, answer))
         except Failed as failed:
             return False, str(failed)
-        return right, sentence
+        wrong = (told for size in others if right and (told := self._elsewhere(size, answer)))
+        return next(((False, f"Right on {asked} ranks. {told}") for told in wrong), (right, sentence))
+
+    def _elsewhere(self, size: int, answer) -> str:
+        """What is wrong on a size that the question does not name; empty when nothing is."""
+        try:
+            found, wanted = run(size, self.trial, answer), self.expected(size)
+        except Failed as failed:
+            return f"On {size} ranks: {failed}"
+        return "" if found == wanted else f"{size} ranks return {_short(found)}; {_short(wanted)} would be right."
 
 
 @dataclass(frozen=True)
