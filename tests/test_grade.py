@@ -108,7 +108,10 @@ def test_the_command_prints_the_table_and_says_what_it_is_not(tmp_path, capsys):
     assert found["students"][0]["right"] == 1 and "not tamper-proof" in found["note"]
 
 
-@pytest.mark.parametrize("folder, piece", [("nowhere", "is no folder: name the folder"), (".", "there is no submission in")])
+BAD = [("nowhere", "is no folder: name the folder"), (".", "there is no submission in")]
+
+
+@pytest.mark.parametrize("folder, piece", BAD)
 def test_a_bad_folder_ends_in_one_sentence(tmp_path, folder, piece, capsys):
     assert main(["grade", str(tmp_path / folder)]) == 2
     assert piece in capsys.readouterr().err
