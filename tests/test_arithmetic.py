@@ -63,6 +63,7 @@ def test_no_product_is_above_the_roof(m, k, n):
 
 
 @given(n=sizes)
+@pytest.mark.long
 def test_a_square_has_n_over_6_flops_per_byte_in_single_precision(n):
     assert product(n, n, n, 1, 1, width=4).intensity == pytest.approx(n / 6)
 

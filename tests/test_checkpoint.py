@@ -211,6 +211,7 @@ def pieces_of(draw, shape):
 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
+@pytest.mark.long
 def test_pieces_meet_in_the_elements_that_both_have(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=0, max_size=3)))
     numbers = np.arange(np.prod(shape, dtype=int)).reshape(shape)
@@ -222,6 +223,7 @@ def test_pieces_meet_in_the_elements_that_both_have(data):
 
 @given(layouts(), layouts())
 @settings(max_examples=60, deadline=None)
+@pytest.mark.long
 def test_every_element_of_any_layout_comes_from_one_place_of_any_other(before, after):
     of = lambda layout, name, rank: Piece(layout.box(name, rank), layout.share(name, rank))
     for name, shape in SHAPES.items():
@@ -235,6 +237,7 @@ def test_every_element_of_any_layout_comes_from_one_place_of_any_other(before, a
 
 @given(layouts(), layouts())
 @settings(max_examples=25, deadline=None)
+@pytest.mark.long
 def test_saved_under_any_layout_and_loaded_under_any_other(before, after):
     with tempfile.TemporaryDirectory() as folder:
         path = store(folder, before)
@@ -243,6 +246,7 @@ def test_saved_under_any_layout_and_loaded_under_any_other(before, after):
 
 
 @pytest.mark.parametrize("after", OTHERS.values(), ids=OTHERS)
+@pytest.mark.long
 def test_a_hybrid_layout_and_others_both_ways(tmp_path, after):
     assert equal_under(store(tmp_path / "there", HYBRID), after)
     assert equal_under(store(tmp_path / "back", after), HYBRID)
@@ -524,6 +528,7 @@ def ends_at(line, function) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_ended_at_any_line_of_saving_there_is_the_old_checkpoint_or_the_new(tmp_path):
     small = replace(ONE, params=ONE.params[2:3])
     for step in (1, 2):

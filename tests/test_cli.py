@@ -60,6 +60,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
+@pytest.mark.long
 def test_bad_input_ends_in_one_sentence_and_exit_code_2(line, capsys):
     assert main(line.split()) == 2
     said = capsys.readouterr().err.strip()

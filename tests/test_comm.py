@@ -257,6 +257,7 @@ def opens_backwards(comm):
         (lambda comm: comm.iall_reduce(torch.ones(3), op="mean"), "use one of sum"),
     ],
 )
+@pytest.mark.long
 def test_impossible_operations_are_refused_before_anything_is_sent(two, wrong, sentence):
     def attempt(comm):
         try:
@@ -369,6 +370,7 @@ def dangerous(name: str) -> bool:
     return name.endswith(loads) or objects.endswith(("_object", "_object_list"))
 
 
+@pytest.mark.long
 def test_nothing_that_comes_from_a_rank_is_unpickled():
     """One place may unpickle: a rank, what its own kernel sends it."""
     package = Path(hybridlab.__file__).parent

@@ -42,6 +42,7 @@ def slides(name):
 
 
 @every_book
+@pytest.mark.long
 def test_a_page_fetches_nothing_and_every_picture_has_its_text(name):
     for page in (slides(name), sheet.printable(name, editions.instructor(books()[name]))):
         found = Fetched(page)

@@ -45,6 +45,7 @@ def files(floor):
 
 
 @pytest.mark.parametrize("floor", MAY_IMPORT)
+@pytest.mark.long
 def test_nothing_imports_upward(floor):
     assert files(floor)
     assert {file.name: upward(file) for file in files(floor) if upward(file)} == {}

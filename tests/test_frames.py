@@ -50,6 +50,7 @@ def same(a, b):
 
 
 @given(VALUES)
+@pytest.mark.long
 def test_plain_values_come_home_with_their_types(value):
     assert same(round_trip(value), value)
 

@@ -172,6 +172,7 @@ def test_a_run_can_be_stopped():
     assert game.told == "Stopped." and len(game.picture["timelines"]) == 1
 
 
+@pytest.mark.long
 def test_a_choice_taken_back_ends_the_run_and_what_it_tells_later_is_not_heard():
     game = follow(play(ranks=2, microbatches=2, run=Ranks(slow=True)))
     game.run()

@@ -89,6 +89,7 @@ def test_nothing_is_lost_when_the_reader_is_slow(path):
     assert reader.post(0, 1) is None  # its place is taken
 
 
+@pytest.mark.long
 def test_a_number_changes_in_one_piece(path):
     """Seen half written, or zero in between, the count of posts would make the reader begin again."""
     reader, seen = Journal(path), set()

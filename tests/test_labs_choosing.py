@@ -104,6 +104,7 @@ def test_without_a_kernel_the_map_stands_in():
     assert data["image/svg+xml"] == one.map == one.twin and data["text/plain"] == one.summary
 
 
+@pytest.mark.long
 def test_a_long_plan_is_drawn_with_fewer_microbatches_and_says_so():
     for name, gpus, v in (("gpt-1t", 3072, 2), ("gpt-18.4b", 64, 1)):
         planned = plan(name, "a100", gpus, 3072, b=1, v=v, **choosing.SLIDES)

@@ -81,6 +81,7 @@ def test_the_repeated_block_has_the_names_and_shapes_of_the_whole_model():
     assert [(p.name, p.shape) for p in layout.params] == [(n, tuple(w.shape)) for n, w in GPT(shape).named_parameters()]
 
 
+@pytest.mark.long
 def test_more_buckets_pay_more_messages_and_fewer_wait_longer():
     found = pictures.over_sizes()
     counts = [count for count, _ in found.values()]

@@ -37,6 +37,7 @@ ROOM = WIDTH - LABELS - RIGHT
 # --- a step -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_loop_has_its_parts_and_leaves_the_threads_alone():
     threads = torch.get_num_threads()
     found = steps(SHAPE, batch=2, count=2)

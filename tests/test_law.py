@@ -130,6 +130,7 @@ def mutants():
 
 
 @pytest.mark.parametrize("kind, what, row", list(mutants()), ids=lambda x: x.replace(" ", "_") if "|" not in x else "")
+@pytest.mark.long
 def test_every_term_of_the_law_is_needed(kind, what, row, monkeypatch):
     monkeypatch.setitem(LAW, kind, row)
     for fact in FACTS.values():

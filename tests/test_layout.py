@@ -119,6 +119,7 @@ def test_what_a_rank_keeps_is_its_pieces(layout):
 
 @given(layouts())
 @quick
+@pytest.mark.long
 def test_meetings_are_symmetric_and_every_member_agrees(layout):
     for name, rank in each(layout):
         for meet in (layout.same_box, layout.summed, layout.sharers, layout.copies, layout.twins):
@@ -239,6 +240,7 @@ def test_a_span_too_short_is_refused(layout, data):
 
 @given(layouts(), layouts())
 @quick
+@pytest.mark.long
 def test_layouts_are_equal_where_their_fingerprints_are(a, b):
     assert (a == b) == (a.fingerprint == b.fingerprint)
     again = Layout(Mesh(**a.mesh.axes), tuple(replace(param) for param in a.params))

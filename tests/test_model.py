@@ -114,6 +114,7 @@ def test_every_site_draws_for_itself_and_all_are_told_at_once():
     assert model.draws == Draws(seed=9)
 
 
+@pytest.mark.long
 def test_a_forward_that_is_done_again_drops_the_same():
     model = GPT(Shape(**SMALL, dropout=0.2))
     with torch.no_grad():
@@ -121,6 +122,7 @@ def test_a_forward_that_is_done_again_drops_the_same():
     assert torch.equal(model(TOKENS), once)
 
 
+@pytest.mark.long
 def test_without_a_rate_or_in_evaluation_nothing_happens():
     x = torch.ones(WHOLE)
     assert site(rate=0.0)(x) is x

@@ -31,6 +31,7 @@ def pictures(grid):
     return gzip.decompress(base64.b64decode(grid["pictures"])).decode().split("\n")
 
 
+@pytest.mark.long
 def test_the_grid_is_every_schedule_at_every_point(grid, pictures):
     assert grid["names"][1:] == list(hl.schedules())
     assert [tuple(axis["values"]) for axis in grid["axes"]] == list(SMALL.values())

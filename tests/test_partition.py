@@ -22,6 +22,7 @@ def cuttings(first: int, last: int, stages: int):
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
 @settings(max_examples=150, deadline=None)
+@pytest.mark.long
 def test_the_largest_stage_is_as_small_as_can_be(weights, data):
     def largest(stages):
         return max(sum(weights[k] for k in one) for one in stages)
@@ -72,6 +73,7 @@ a_level = st.tuples(st.integers(1, 4), st.sampled_from([0.5, 1, 4, 16]))
 
 @given(st.lists(profiles, min_size=1, max_size=6), a_level)
 @settings(max_examples=150, deadline=None)
+@pytest.mark.long
 def test_no_plan_on_equal_machines_is_faster(layers, level):
     found = replicated(layers, level)
     every = list(plans(0, len(layers), [level]))

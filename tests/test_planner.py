@@ -62,6 +62,7 @@ def the_space_is_what_is_legal(shape, devices, batch):
 
 @given(shape=shapes, devices=st.integers(1, 8), batch=st.integers(1, 8))
 @settings(max_examples=60, deadline=None)
+@pytest.mark.long
 def test_the_space_is_every_plan_that_is_legal(shape, devices, batch):
     the_space_is_what_is_legal(shape, devices, batch)
 
@@ -110,6 +111,7 @@ def test_the_best_is_the_best_of_plans_tried_one_by_one(shape, devices, batch, m
 
 
 @pytest.mark.parametrize("name, gpus, batch", [("gpt-18.4b", 32, 64), ("llama3-8b", 16, 32), ("mixtral-8x7b", 32, 16)])
+@pytest.mark.long
 def test_many_plans_at_once_are_what_each_is_alone(name, gpus, batch):
     shape = model(name).shape
     found = spaces.space(shape, gpus, batch)
@@ -236,6 +238,7 @@ def the_live_count_is_the_schedules(p, m, v):
 
 
 @pytest.mark.parametrize("p", (1, 2, 3, 4, 8))
+@pytest.mark.long
 def test_live_is_the_peak_of_the_real_schedule(p):
     for m in (1, 2, 3, 5, 8, 16):
         the_live_count_is_the_schedules(p, m, 1)
@@ -249,6 +252,7 @@ def without_the_end(one):
 
 
 @pytest.mark.parametrize("name, gpus, batch", [("gpt-39.1b", 512, 1536), ("gpt-161b", 64, 128)])
+@pytest.mark.long
 def test_the_real_schedule_takes_what_the_formula_says(name, gpus, batch):
     planned = plan(name, "a100", gpus, batch)
     top = planned.top(20)

@@ -44,6 +44,7 @@ def named(rows):
 
 
 @pytest.mark.parametrize("name, phrase, computed", COMPUTED, ids=named(COMPUTED))
+@pytest.mark.long
 def test_a_number_is_what_the_package_computes(name, phrase, computed):
     assert places(phrase, name), f"{name} does not say it any more"
     assert computed() == phrase

@@ -23,11 +23,13 @@ def rate(name, row, chunks=1):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['model']}-{row['microbatches_m']}")
 @pytest.mark.parametrize("name", EXACT)
+@pytest.mark.long
 def test_printed_rates_to_the_last_digit(name, row):
     assert round(rate(name, row).bubble_span, 4) == row[EXACT[name]]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['model']}-{row['microbatches_m']}")
+@pytest.mark.long
 def test_interleaved_differs_by_the_fill_of_the_first_sweep(row):
     """Our plain rate is higher by exactly p messages: the paper seems to count 2vp-2-p hops where we count 2vp-2.
 

@@ -16,6 +16,7 @@ RANKS, MICROBATCHES = (1, 2, 3, 4, 8), range(1, 17)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])
+@pytest.mark.long
 def test_closed_forms(name):
     for p, m in itertools.product(RANKS, MICROBATCHES):
         t = hl.simulate(hl.schedule(name, ranks=p, microbatches=m), hl.Costs(F=1, B=2))
@@ -27,6 +28,7 @@ def test_closed_forms(name):
         assert t.peak_live == ([m] * p if name == "gpipe" else [min(p - r, m) for r in range(p)])
 
 
+@pytest.mark.long
 def test_naive_works_one_rank_at_a_time():
     for p, m in itertools.product(RANKS, MICROBATCHES):
         t = hl.simulate(hl.schedule("naive", ranks=p, microbatches=m), hl.Costs(F=1, B=2))
@@ -53,6 +55,7 @@ def test_equal_stages_have_the_closed_length_at_any_cost(p, m, f, b, name):
 
 @given(st.integers(1, 5), st.integers(1, 8), st.sampled_from(["naive", "gpipe", "1f1b"]), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
+@pytest.mark.long
 def test_lowering_changes_nothing_but_messages(p, m, name, dp):
     s = hl.schedule(name, ranks=p, microbatches=m, dp=dp)
     lowered = hl.validate(hl.lower(s))
@@ -201,6 +204,7 @@ def test_pytorch_agrees_on_gpipe():
         assert cells == [[str(a) for a in program] for program in hl.schedule("gpipe", p, m).program]
 
 
+@pytest.mark.long
 def test_a_quarter_of_a_million_actions_are_columns():
     s = hl.schedule("1f1b", ranks=64, microbatches=2048)
     assert isinstance(s.rows, np.ndarray) and s.rows.shape == (262144, 6)

@@ -212,6 +212,7 @@ def test_a_title_is_escaped_and_several_timelines_have_a_line_each():
     assert summary.split("\n") == [predicted("naive").summary, predicted("gpipe").summary]
 
 
+@pytest.mark.long
 def test_a_very_large_picture_stays_small():
     large = predicted("1f1b", ranks=32, microbatches=256)
     assert len(boxes(large)) > MANY

@@ -277,6 +277,7 @@ def measured_boxes(shown):
     return int((column(shown, "x1") > column(shown, "x0"))[mine].sum())
 
 
+@pytest.mark.long
 def test_a_run_can_be_stopped_and_started_again():
     widget = explore(ranks=2, microbatches=4, run=stand_in(pause=0.02))
     widget.run()

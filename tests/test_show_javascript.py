@@ -74,6 +74,7 @@ def test_columns_are_read_as_python_wrote_them():
 @needs_node
 @pytest.mark.parametrize("window", [(0, 1), (0.2, 0.55), (0.4, 0.41)])
 @pytest.mark.parametrize("columns", [7, 400])
+@pytest.mark.long
 def test_shares_sum_to_the_area_of_the_boxes(window, columns):
     shown = picture(*timelines())
     begin, end = (share * shown["length"] for share in window)
@@ -92,6 +93,7 @@ def test_shares_sum_to_the_area_of_the_boxes(window, columns):
 
 
 @needs_node
+@pytest.mark.long
 def test_a_column_of_pixels_is_stacked_as_its_shares_say():
     call = "(() => { const pixels = new Uint32Array(3 * 10), share = [0, 0, 0, 0.52, 0.22, 0.2];"
     call += " stack(pixels, 9, 2, 3, 10, share, 1, [7, 8, 9]); return Array.from(pixels); })()"

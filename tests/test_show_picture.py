@@ -99,6 +99,7 @@ def test_a_hundred_thousand_spans_are_some_megabytes():
 
 
 @pytest.mark.parametrize("name, latency", EVERY_FAMILY)
+@pytest.mark.long
 def test_needs_are_the_makers_of_what_an_action_takes(name, latency):
     timeline = predicted(name, latency=latency)
     flow, found = timeline.flow, needs(timeline)
@@ -109,6 +110,7 @@ def test_needs_are_the_makers_of_what_an_action_takes(name, latency):
 
 
 @pytest.mark.parametrize("name, latency", EVERY_FAMILY)
+@pytest.mark.long
 def test_what_was_waited_for_is_the_last_to_end_of_all_that_could_hold_back(name, latency):
     timeline = predicted(name, latency=latency)
     flow, begin, end, lane = timeline.flow, timeline.begin[0], timeline.end[0], timeline.lane
@@ -123,6 +125,7 @@ def test_what_was_waited_for_is_the_last_to_end_of_all_that_could_hold_back(name
 
 
 @pytest.mark.parametrize("name, latency", EVERY_FAMILY)
+@pytest.mark.long
 def test_the_critical_path_is_the_timelines_own(name, latency):
     timeline = predicted(name, latency=latency)
     shown = column(picture(timeline), "path").tolist()

@@ -466,6 +466,7 @@ def seat(rank=0, **axes):
 
 @pytest.mark.parametrize("ways", WAYS)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long
 def test_every_element_has_a_place_and_counts_once(name, ways):
     one = CASES[name]
     layout = laid_out(Mesh(tp=ways), one)

@@ -119,6 +119,7 @@ def test_a_file_can_be_the_text(tmp_path):
             Text.of(path)
 
 
+@pytest.mark.long
 def test_training_alone_learns():
     job = task(Mesh(pp=1), "1f1b", microbatches=2, batch=8, steps=15, shape=SMALL, optimizer="adamw", rate=1e-2)
     losses = alone_on_rank(None, job)["losses"]

@@ -141,7 +141,7 @@ class Explorer(ipywidgets.VBox):
         controls = self.size, self.first, self.alpha, self.rate, self.waits
         for one in controls:
             one.observe(self._show, "value")
-        rows = [[self.size, self._button("◀", "smaller buckets", -1), self._button("▶", "larger buckets", 1)]]
+        rows = [[self._button("◀", "smaller buckets", -1), self._button("▶", "larger buckets", 1), self.size]]
         rows += [[self.first, self.waits], [self.alpha, self.rate]]
         super().__init__([*(ipywidgets.HBox(row) for row in rows), self._picture])
         self._show()
