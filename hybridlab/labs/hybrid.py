@@ -77,7 +77,7 @@ def table(task, per_node: int | None = None) -> list[tuple[str, ...]]:
 class RankGrid(ipywidgets.VBox):
     """Sliders for dp, pp and tp, the order of the axes, the size of a node, ZeRO, a parameter and a rank; the picture.
 
-    Every choice is a control that the keyboard reaches. Without a kernel the picture of the first choices stands in.
+    Sliders and buttons, and no menus: JupyterLab takes the arrow keys away from ipywidgets' menus. Without a kernel the picture of the first choices stands in.
     """
 
     def __init__(self, **first):
@@ -94,7 +94,10 @@ class RankGrid(ipywidgets.VBox):
             "zero": menu("zero", "ZeRO", [0, 1, 2]),
             "scatter": ipywidgets.Checkbox(first["scatter"], description="scatter/gather", layout={"width": WIDE}),
             "parameter": ipywidgets.SelectionSlider(
-                value=first["parameter"], options=PARAMETERS, description="parameter", layout={"width": "420px"}
+                value=first["parameter"],
+                options=[(name.removesuffix(".weight"), name) for name in PARAMETERS],  # there is room for so much
+                description="parameter",
+                layout={"width": "420px"},
             ),
             "rank": slider("rank", MOST - 1),
         }
