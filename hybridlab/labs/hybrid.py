@@ -77,7 +77,8 @@ def table(task, per_node: int | None = None) -> list[tuple[str, ...]]:
 class RankGrid(ipywidgets.VBox):
     """Sliders for dp, pp and tp, the order of the axes, the size of a node, ZeRO, a parameter and a rank; the picture.
 
-    Sliders and buttons, and no menus: JupyterLab takes the arrow keys away from ipywidgets' menus. Without a kernel the picture of the first choices stands in.
+    Sliders and buttons, and no menus: JupyterLab takes the arrow keys away from ipywidgets' menus. Without a kernel
+    the picture of the first choices stands in.
     """
 
     def __init__(self, **first):
