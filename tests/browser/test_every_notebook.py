@@ -92,6 +92,7 @@ def missing(page, seconds=10):
     return wrong
 
 
+@pytest.mark.long  # the longest of all: every notebook does all that it does
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_and_every_control_does_something(name, lab, copies, watched, seen):
     notebook = lab.open_file(watched.page, f"{name}.ipynb")
