@@ -152,7 +152,7 @@ def _intensity(one: Product) -> float:
 
 
 def _under(roof, intensities):
-    low, high = min(intensities), max(*intensities, 1.5 * roof.ridge)
+    low, high = min(intensities), 2 * max(*intensities, roof.ridge)  # room for the last label
     x = [min(low, roof.ridge), roof.ridge, high]
     y = [min(roof.peak, roof.bandwidth * one) / 1e9 for one in x]
     return Curve("roof: bandwidth, then peak", *([math.log10(one) for one in many] for many in (x, y)), 3, "dash")
