@@ -33,10 +33,10 @@ SOME = 300  # plans that are evaluated one by one in a round
 LEAST_RATIO, MOST_SECONDS = 1000, 0.050
 
 
-def seconds(run) -> float:
+def seconds(run, *given) -> float:
     gc.collect()
     start = time.process_time()
-    run()
+    run(*given)
     return time.process_time() - start
 
 
@@ -50,12 +50,15 @@ def rates(rounds: int) -> tuple[list[float], list[float]]:
     def evaluated(plans):
         return step(shape, plans, batch, a100).total, footprint(shape, plans, batch).total
 
+    def one_after_the_other(some):
+        return [evaluated(one) for one in some]
+
     draw, at_once, one_by_one = random.Random(0), [], []
     evaluated(whole)
     for _ in range(rounds):
         some = [every.one(place) for place in draw.sample(range(plans), SOME)]
-        at_once.append(plans / seconds(lambda: evaluated(whole)))
-        one_by_one.append(SOME / seconds(lambda: [evaluated(one) for one in some]))  # noqa: B023
+        at_once.append(plans / seconds(evaluated, whole))
+        one_by_one.append(SOME / seconds(one_after_the_other, some))
     return at_once, one_by_one
 
 

@@ -1,6 +1,5 @@
 """Notebook 15: its schedules, its pictures, its trainings on real ranks."""
 
-import math
 import pathlib
 import re
 from xml.etree import ElementTree
@@ -106,7 +105,6 @@ PROSE = [
         "meets version 2 on rank 0, version 3 on rank 1",
         lambda: f"meets version {VERSIONS[0, 5]} on rank 0, version {VERSIONS[1, 5]} on rank 1",
     ),
-    ("ln 256 = 5.5", lambda: f"ln 256 = {math.log(256):.1f}"),
     ("`0F3#0`", lambda: f"`{PIPEDREAM.program[0][3]}`"),
 ]
 

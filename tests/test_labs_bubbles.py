@@ -76,9 +76,6 @@ def prose(name):
 
 
 PROSE = [  # (notebook, what its text says, the same from the package)
-    ("14_zero_bubble", "has 24 units of work", lambda: f"has {max(hl.simulate(H1).busy):g} units of work"),
-    ("14_zero_bubble", "1F1B takes 33", lambda: f"1F1B takes {hl.simulate(hl.schedule('1f1b', 4, 8)).length:g}"),
-    ("14_zero_bubble", "cut only: 30 units", lambda: f"cut only: {hl.simulate(CUT).length:g} units"),
     ("14_zero_bubble", "eighteen printed rates", lambda: {18: "eighteen printed rates"}[3 * len(_rows())]),
     ("14_zero_bubble", "six configurations", lambda: {6: "six configurations"}[len(_rows())]),
     ("13_interleaved", "80 ms, its backward 160 ms", lambda: _seconds(interleaved.costs(1, 0, interleaved.UNIT))),

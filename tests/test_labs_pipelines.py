@@ -111,17 +111,9 @@ def _held(name):
     return " ".join(map(str, hl.simulate(hl.schedule(name, ranks=4, microbatches=8)).peak_live))
 
 
-def _cut(microbatches):
-    """One batch in so many pieces."""
-    return _length("gpipe", 4, microbatches, hl.Costs(F=8 / microbatches, B=16 / microbatches))
-
-
 HELD = _held("gpipe")
 PROSE = [
-    ("11_gpipe", "60 units in place of 33", lambda: f"{_cut(2)} units in place of {_cut(8)}"),
-    ("11_gpipe", "by 60/33", lambda: f"by {_cut(2)}/{_cut(8)}"),
     ("11_gpipe", "at time 7.", lambda: f"at time {_first_backward('gpipe', 4, hl.Costs(F=1, B=1)):g}."),
-    ("12_1f1b", "33 units both", lambda: " ".join({_length(name, 4, 8) for name in ("gpipe", "1f1b")}) + " units both"),
     ("12_1f1b", "4 3 2 1 activations in place of 8 8 8 8", lambda: f"{_held('1f1b')} activations in place of {HELD}"),
     ("12_1f1b", "at time 4,", lambda: f"at time {_first_backward('1f1b', 4, UNIT):g},"),
 ]

@@ -58,6 +58,11 @@ def trained(comm, one):
     return losses, gradients, {name: share.detach().clone() for name, share in trainer.parameters.items()}
 
 
+def cut_for(layout, rank, whole):
+    """Of every whole tensor, the share that a rank owns."""
+    return {name: x.flatten()[layout.share(name, rank)] for name, x in whole.items()}
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
 @pytest.mark.parametrize("mesh, shape", [(TWO, SHAPE), (FOUR, SHAPE), (TWO, ODD)], ids=["two", "four", "padded"])
 def test_shares_are_plain_data_parallelism_bit_for_bit(bench, mesh, shape, stage):
@@ -71,16 +76,15 @@ def test_shares_are_plain_data_parallelism_bit_for_bit(bench, mesh, shape, stage
         assert list(plain.layout.packs.values()) == list(shared.layout.packs.values())
         whole, parts = (bench.pool(mesh).run(trained, one) for one in (plain, shared))
         for rank, ((losses, *wholes), (its, *shares)) in enumerate(zip(whole, parts)):
-            # B023: the function is called in this turn of the loop only, while its rank is the loop's
-            part = lambda x, name: x[name].flatten()[shared.layout.share(name, rank)]  # noqa: B023
-            assert all(torch.equal(g.flatten(), part(wholes[0], name)) for name, g in shares[0].items())
+            gradients, weights = (cut_for(shared.layout, rank, whole) for whole in wholes)
+            assert all(torch.equal(g.flatten(), gradients[name]) for name, g in shares[0].items())
             if shape == SHAPE:
                 assert its == losses
-                assert all(torch.equal(w.flatten(), part(wholes[1], name)) for name, w in shares[1].items())
+                assert all(torch.equal(w.flatten(), weights[name]) for name, w in shares[1].items())
             else:
                 assert its == pytest.approx(losses, rel=1e-14)
                 close = dict(rtol=0, atol=1e-12 if optimizer == "adamw" else 1e-15)
-                assert all(torch.allclose(w.flatten(), part(wholes[1], n), **close) for n, w in shares[1].items())
+                assert all(torch.allclose(w.flatten(), weights[n], **close) for n, w in shares[1].items())
 
 
 # ---- bytes at rest
