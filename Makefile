@@ -85,14 +85,14 @@ test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: su
 	@$(PY) -c "import playwright" 2>/dev/null || $(call PIP,$(PY)) install -r requirements-browser.lock
 	$(PYTEST) tests/browser $(ARGS)
 
-soak: $(READY)  ## every fault of the table, again and again, and healthy runs: about 15 minutes, writes results/faults.json
+soak: $(READY) soak-notebooks  ## every notebook offline; every fault, again and again: 25 minutes, writes results/
 	$(PY) tests/faults/soak.py $(ARGS)
 
 soak-equality: $(READY)  ## a sample of all ways to join the modes, ten minutes, writes results/equality.json
 	$(PY) tests/equality_soak.py $(ARGS)
 
 soak-notebooks: $(READY)  ## every notebook in a copied folder with the network off, writes results/notebooks.json
-	$(PY) tests/offline.py $(ARGS)
+	$(PY) tests/offline.py
 
 lint: $(READY)  ## style only
 	$(PY) -m ruff check .

@@ -81,7 +81,7 @@ def _parser():
     flags.add_plan(one)
 
     one = command("measure", measure, "Measure this machine, and record it with where it comes from.")
-    one.add_argument("--suite", default="cpu", help="cpu (default; a few minutes) or gpu (needs CUDA)")
+    one.add_argument("--suite", default="cpu", help="cpu (default), gpu (needs CUDA), course (the notebooks)")
     one.add_argument("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
 
     one = command("demo", demo, "The main job: train three ways, run three schedules, write build/report.html.")

@@ -92,7 +92,7 @@ def ran(path: pathlib.Path) -> dict:
     import nbformat
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    from tools.notebooks import execute
+    from hybridlab.measuring.course_suite import execute
 
     begin, error = time.monotonic(), ""
     try:

@@ -144,9 +144,17 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(mon
     assert "cannot write to" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("suite, sentence", [("tpu", "choose cpu or gpu"), ("gpu", "needs a GPU that torch can use")])
+@pytest.mark.parametrize(
+    "suite, sentence",
+    [
+        ("tpu", "choose cpu, gpu or course"),
+        ("gpu", "needs a GPU that torch can use"),
+        ("course", "start it beside that folder"),
+    ],
+)
 def test_a_suite_that_cannot_run_is_told_in_one_sentence(suite, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(machine, "gpus", lambda: ())
+    monkeypatch.chdir(tmp_path)  # where no notebooks are
     assert cli.main(["measure", "--suite", suite, "--out", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert sentence in told and told.count("\n") == 1
@@ -155,7 +163,7 @@ def test_a_suite_that_cannot_run_is_told_in_one_sentence(suite, sentence, tmp_pa
 
 def kept_records():
     folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), "results")
-    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if re.match("(cpu|gpu)-", name)]
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if re.match("(cpu|gpu|course)-", name)]
 
 
 @pytest.mark.parametrize("file", kept_records(), ids=os.path.basename)

@@ -107,6 +107,13 @@ def test_outputs_that_are_not_compared_are_few_and_followed_by_one_that_is(name)
         assert IGNORED not in tags(verdict), f"nothing compared follows {code[i].id}"
 
 
+@pytest.mark.parametrize("name", [name for name in BOOKS if name != "00_start"])
+def test_what_it_measures_stands_beside_what_other_machines_recorded(name):
+    told = [cell for cell in cells(name, "code") if "labs.machines(" in cell.source]
+    assert any(f'labs.machines("{name.partition("_")[2]}", ' in cell.source for cell in told)
+    assert all("this machine" in output.data["text/plain"] for cell in told for output in cell.outputs)
+
+
 @every_book
 def test_links_between_notebooks_lead_somewhere(name):
     links = re.findall(r"\]\(([^)#:]+\.ipynb)\)", prose(name))

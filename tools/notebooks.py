@@ -10,16 +10,15 @@ ids (a widget's static picture stays); one output per stream; kernel and languag
 
 import argparse
 import copy
-import os
 import pathlib
 import sys
 
 import nbformat
-from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from hybridlab.measuring.course_suite import execute
+
 HERE = pathlib.Path(__file__).resolve().parent.parent
-SECONDS_PER_CELL = 120  # the limit of `make test` too
 WIDGET = "application/vnd.jupyter.widget-view+json"
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -31,20 +30,6 @@ METADATA = {
     },
 }
 KEPT_CELL_METADATA = ("tags", "slideshow", "jupyter", "editable", "deletable")
-
-
-def execute(notebook, folder):
-    """The notebook with the outputs of a fresh kernel that runs in `folder`; raises nbclient's errors."""
-    os.environ["HYBRIDLAB_PROGRESS"] = "off"  # stored answers are nobody's
-    NotebookClient(
-        notebook,
-        timeout=SECONDS_PER_CELL,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(folder)}},
-        store_widget_state=False,
-        coalesce_streams=True,
-    ).execute()
-    return notebook
 
 
 def stored_form(notebook):

@@ -21,6 +21,7 @@ from hybridlab.core.lanes import LANES
 from hybridlab.core.schedule import Schedule
 
 FORMAT, VERSION = "hybridlab.timeline", 1
+LISTED = 16  # ranks whose numbers one line still holds
 
 
 class Span(NamedTuple):
@@ -199,7 +200,12 @@ class Timeline:
         """One line of words for the whole picture: caption, alternative text, and what tests compare."""
         s = self.schedule
         peaks = self.peak_live
-        held = f"{peaks[0]} on every rank" if len(set(peaks)) == 1 else " ".join(map(str, peaks)) + " by rank"
+        if len(set(peaks)) == 1:
+            held = f"{peaks[0]} on every rank"
+        elif len(peaks) <= LISTED:
+            held = " ".join(map(str, peaks)) + " by rank"
+        else:
+            held = f"{min(peaks)} to {max(peaks)}, by rank"
         kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
         return (
             f"{s.name}, {_count(s.ranks, 'rank')}, {_count(len(s.replica_of), 'microbatch')}, {kind}: "

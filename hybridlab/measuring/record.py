@@ -13,32 +13,36 @@ from pathlib import Path
 
 from hybridlab.measuring import machine
 
-SUITES = ("cpu", "gpu")
+SUITES = ("cpu", "gpu", "course")
 
 
 def measure(suite: str = "cpu", out: str | Path = "results", on_row=lambda row: None) -> tuple[dict, Path]:
-    """Run a suite; returns its record and the file that holds it, `<suite>-<day>.json` in the folder `out`.
+    """Run a suite; returns its record and the file that holds it, `<suite>-<day>.json` in the folder `out`
+    (`course-<device>-<day>.json`).
 
-    on_row  called with each row as soon as it is measured
+    on_row  called with each row as soon as it is measured; the file then holds it, so whoever breaks off loses nothing
 
     raises  ValueError when there is no such suite, when it needs what this machine lacks, or the file cannot be written
     """
     rows = _rows(suite)
     from hybridlab.train.run import provenance  # only now, so that a wrong suite is told at once
 
-    file = _file(Path(out), suite, provenance()["when"][:10])
-    begin, found, load = time.monotonic(), [], round(os.getloadavg()[0], 2)
-    for one in rows:
-        found.append(one)
-        on_row(one)
+    begin = time.monotonic()
     record = {
         "suite": suite,
         "command": f"python -m hybridlab measure --suite {suite}",
-        "took": round(time.monotonic() - begin, 1),
-        "machine": provenance() | hardware() | {"load before": load},
-        "rows": found,
+        "took": 0.0,
+        "machine": provenance() | hardware() | {"load before": round(os.getloadavg()[0], 2)},
+        "rows": [],
     }
-    file.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    device = "-" + record["machine"]["device"] if suite == "course" else ""  # the one that runs on either
+    file = Path(out) / f"{suite}{device}-{record['machine']['when'][:10]}.json"
+    _keep(record, file)  # now, so that a place where nothing can be written is told before minutes are spent
+    for one in rows:
+        record["rows"].append(one)
+        record["took"] = round(time.monotonic() - begin, 1)
+        _keep(record, file)
+        on_row(one)
     return record, file
 
 
@@ -97,15 +101,16 @@ def _rows(suite) -> Iterator[dict]:
                     "the gpu suite needs a GPU that torch can use (CUDA), and there is none: try --suite cpu"
                 )
             return gpu_suite.rows(len(machine.gpus()))
-    raise ValueError(f"there is no suite {suite!r}: choose {' or '.join(SUITES)}")
+        case "course":
+            from hybridlab.measuring import course_suite
+
+            return course_suite.rows()
+    raise ValueError(f"there is no suite {suite!r}: choose {', '.join(SUITES[:-1])} or {SUITES[-1]}")
 
 
-def _file(folder, suite, day) -> Path:
-    """The place of the record, seen to be there before minutes are spent on measuring."""
+def _keep(record, file):
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{suite}-{day}.json"
-        with open(file, "a"):
-            return file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"cannot write to {folder}: {error.strerror}") from None
+        raise ValueError(f"cannot write to {file.parent}: {error.strerror}") from None

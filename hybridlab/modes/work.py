@@ -157,6 +157,8 @@ class EmulatedWork:
 
     elements  of a message;  latency  seconds that each message takes at least, beside what it takes anyway
     jitter    durations vary by this share (standard deviation), the same for one action in every order and run
+
+    `pace` is 1; at 0 nothing is waited for: so a step to warm up costs what its messages cost.
     """
 
     widest = 1
@@ -164,6 +166,7 @@ class EmulatedWork:
     def __init__(self, costs, elements: int = 256, latency: float = 0.0, jitter: float = 0.0):
         self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
         self.live = self.peak_live = 0
+        self.pace = 1.0
         self.free = 0.0  # when the last collective will have been over
 
     def bind(self, action, part):
@@ -182,7 +185,7 @@ class EmulatedWork:
 
     def arrived(self, tensors):
         """Wait until the message has been under way as long as stated; it says when it left."""
-        left = float(tensors[0][0]) + self.latency - time.perf_counter()
+        left = float(tensors[0][0]) + self.latency * self.pace - time.perf_counter()
         if self.latency and left > 0:
             time.sleep(left)
 
@@ -199,7 +202,7 @@ class EmulatedWork:
 
     def _beside(self, message, action):
         """A rank's collectives take their turns, beside what it computes."""
-        self.free = max(self.free, time.perf_counter()) + self.costs.of(action.kind, action.stage)
+        self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of(action.kind, action.stage)
         return _Lasting(message, self.free)
 
     def _wait(self, seconds, kind, _):
@@ -207,7 +210,7 @@ class EmulatedWork:
         self.live += ("input" in makes) - ("input" in takes)
         self.peak_live = max(self.peak_live, self.live)
         if seconds:
-            time.sleep(seconds)
+            time.sleep(seconds * self.pace)
         stamped = torch.full((self.elements,), time.perf_counter(), dtype=torch.float64)
         return repeat((stamped,))  # on every edge that leads on
 

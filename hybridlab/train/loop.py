@@ -51,8 +51,7 @@ class Trainer:
         comm, task = self.comm, self.task
         every = stages.stages_of(model, task.bounds)
         named = stages.names_of(model, every)
-        example = torch.zeros(task.sequences, task.shape.context, dtype=torch.long)
-        self.rooms = stages.rooms_of(every, task.bounds, model.skips, example)
+        self.rooms = stages.rooms_of(model, task.bounds, task.sequences)
         if self.comm.mesh["tp"] > 1:
             tensor_parallel.split(model, comm, self.layout, task.sequence)
             if task.sequence or task.scatter:

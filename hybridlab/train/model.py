@@ -197,6 +197,11 @@ class GPT(nn.Module):
         """What is done in sequence."""
         return [self.embed, *self.blocks, self.head]
 
+    def between(self, sequences: int) -> torch.Tensor:
+        """x_BTD as it leaves any layer but the head, whichever it is: an example without memory."""
+        size = sequences, self.embed.position.num_embeddings, self.embed.position.embedding_dim
+        return torch.empty(size, dtype=self.embed.position.weight.dtype, device="meta")
+
     @property
     def dropouts(self) -> list[Dropout]:
         """Every site where elements may be dropped, in model order: behind the embedding, and on every branch."""

@@ -79,17 +79,18 @@ def _run_emulated(comm, schedule, work, driven, steps, live):
     player = loop.player(comm, schedule, work, driven, loop.watching(comm) if live else None)
     home = {"times": [], "programs": [], "losses": [], "latency": latency}
     for step in range(steps):
+        work.pace = float(step > 0)  # the first step is not measured: it opens connections
         comm.barrier()
         home["times"].append(player.step())
         home["programs"] += [[str(action) for action in player.program]] * driven
         if comm.rank == 0:
             comm.emit(step=step)
-    return home | {"ledger": comm.ledger.rows(), "peak_live": work.peak_live}
+    return home | {"device": comm.device.type, "ledger": comm.ledger.rows(), "peak_live": work.peak_live}
 
 
 def _run_model(comm, job, live=False, saving=None):
     latency = link_latency(comm, elements=job.sequences * job.shape.context * job.shape.width)
-    return loop.train_on_rank(comm, job, live, saving) | {"latency": latency}
+    return loop.train_on_rank(comm, job, live, saving) | {"device": comm.device.type, "latency": latency}
 
 
 def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0):
@@ -97,7 +98,7 @@ def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0):
     ledger = tuple({"rank": rank, **row} for rank, home in enumerate(homes) for row in home["ledger"])
     homes = [homes[rank] for rank in mesh.line(0)]
     latency = max(at_least, homes[0]["latency"])
-    origin = provenance() | {"work": work, "mesh": dict(mesh.axes), "latency": latency}
+    origin = provenance(homes[0]["device"]) | {"work": work, "mesh": dict(mesh.axes), "latency": latency}
     origin["rendezvous"] = not at_least  # a stated latency runs from when a value was made, whoever waits for it
     origin["peak_live"] = [home["peak_live"] for home in homes]  # counted by the ranks
     times, losses = [home["times"][skip:] for home in homes], homes[0]["losses"]
@@ -112,8 +113,8 @@ def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0):
     return sorted(steps, key=lambda one: one.length)[(len(steps) - 1) // 2]
 
 
-def provenance() -> dict:
-    """When, where and on what a measurement was made."""
+def provenance(device: str = "cpu") -> dict:
+    """When, where and on what kind of device a measurement was made."""
     return {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": platform.machine(),
@@ -121,7 +122,7 @@ def provenance() -> dict:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "device": "cpu",
+        "device": device,
     }
 
 

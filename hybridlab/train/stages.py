@@ -1,6 +1,5 @@
 """Stages: the model cut into contiguous slices of its layers, one per pipeline stage."""
 
-import copy
 import time
 from dataclasses import dataclass
 from itertools import accumulate
@@ -142,16 +141,9 @@ def names_of(model: GPT, stages: list[Stage]) -> list[dict[str, nn.Parameter]]:
     return [{name[id(weight)]: weight for weight in stage.parameters()} for stage in stages]
 
 
-def rooms_of(stages: list[Stage], bounds, skips: dict, tokens_BT) -> dict[int, list]:
+def rooms_of(model: GPT, bounds, sequences: int) -> dict[int, list]:
     """For every edge, numbered as in `Schedule.edges`, an example without memory of each tensor that travels there."""
-    links = Links.of(bounds, skips)
-    chain = [(s, s + 1) for s in range(len(stages))]
-    arriving, rooms = {(-1, 0): (torch.empty_like(tokens_BT, device="meta"),)}, {}
-    for number, stage in enumerate(copy.deepcopy(stages)):
-        entering = [edge for edge in [(number - 1, number), *links.skips] if edge[1] == number]
-        leaving = stage.to("meta")(*(x for edge in entering for x in arriving[edge]))
-        going = [edge for edge in [(number, number + 1), *links.skips] if edge[0] == number and edge in links.crossing]
-        for edge, tensors in zip(going, leaving):
-            arriving[edge] = tensors
-            rooms[[*chain, *links.skips].index(edge)] = [x.detach() for x in tensors]
-    return rooms
+    links = Links.of(bounds, model.skips)
+    edges = [*((stage, stage + 1) for stage in range(len(bounds))), *links.skips]
+    crossing = {number: links.crossing.get(edge, ()) for number, edge in enumerate(edges)}  # none behind the model
+    return {number: [model.between(sequences) for _ in layers] for number, layers in crossing.items()}

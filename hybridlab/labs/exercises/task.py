@@ -87,11 +87,16 @@ class Number:
         if not math.isfinite(given):
             return False, f"Answer with one number{f' in{unit}' if unit else ''}."
         if self.same(given, self.right):
-            return True, f"{self.right:.4g}{unit}."
+            return True, f"{self._told}{unit}."
         for value, mixed_up in self.slips:
             if self.same(given, value):
                 return False, mixed_up
         return False, "Too large." if given > self.right else "Too small."
+
+    @property
+    def _told(self) -> str:
+        """Whole numbers in full, others with four digits."""
+        return f"{self.right:,.0f}" if self.right == round(self.right) else f"{self.right:.4g}"
 
     def same(self, given: float, value: float) -> bool:
         return abs(given - value) <= self.within * max(abs(value), 1e-12)

@@ -167,7 +167,7 @@ ZERO_TASKS: dict[str, Task] = {
         _hybrid,
         (
             "14 bytes for each parameter, divided by the owners, must fit. Whose rings cross the border?",
-            "14 · 7.5 GB is 105 GB: among 1 or 2 ranks it does not fit. Which of the others stay inside a node?",
+            "14 · 7.5 GB shared by 2 is 52.5 GB, alone it is more: neither fits. Which others stay inside a node?",
             "With as many owners as a node has ranks, no gather leaves the node.",
         ),
         objective="Choose among how many ranks to share, by room and by traffic.",

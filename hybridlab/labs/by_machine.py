@@ -1,0 +1,92 @@
+"""What this machine measured, beside its prediction and beside what other machines recorded."""
+
+import html
+import json
+import os
+from dataclasses import dataclass
+
+from hybridlab.core.timeline import Timeline
+from hybridlab.measuring.course_suite import TO
+from hybridlab.measuring.record import row
+from hybridlab.measuring.recorded import Recorded, recorded
+
+HERE, PREDICTED = "this machine", "predicted"
+SCALES = {"s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")), "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")),
+          "B/s": ((1e9, "GB/s"), (1e6, "MB/s"))}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Machines:
+    """A table: what was measured over where, each in its unit."""
+
+    columns: tuple[str, ...]
+    rows: dict[str, tuple[str, ...]]
+
+    def __repr__(self):
+        return "\n".join(f"{what}: {'; '.join(self._told(cells))}" for what, cells in self.rows.items())
+
+    def _told(self, cells):
+        return [f"{column} {cell}" for column, cell in zip(self.columns, cells) if cell]
+
+    def _repr_html_(self):
+        line = lambda cells, tag: "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+        body = "".join(f"<tr>{line((what, *cells), 'td')}</tr>" for what, cells in self.rows.items())
+        return f"<table><thead><tr>{line(('', *self.columns), 'th')}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def machines(notebook: str, measured: dict, unit: str = "s", records: list[Recorded] | None = None) -> Machines:
+    """A table of what a notebook measured: predicted, on this machine, and on those whose records are in `results`.
+
+    measured  {what: measured, or (predicted, measured)}; each a timeline, a number of `unit`, or several, whose median
+              counts
+    unit      "s", "FLOP/s" or "B/s"
+
+    Under `hybridlab measure --suite course` what was measured is written down too.
+
+    >>> machines("1f1b", {"1F1B, one step": (0.5, [0.51, 0.55, 0.52])}, records=[])
+    1F1B, one step: predicted 500 ms; this machine 520 ms
+    """
+    records = recorded() if records is None else records
+    both = {what: one if isinstance(one, tuple) else (None, one) for what, one in measured.items()}
+    rows = {what: row(what, unit, numbers(one), notebook=notebook) for what, (_, one) in both.items()}
+    _write_down(rows.values())
+    cells = {
+        what: [foreseen and numbers(foreseen)[0], rows[what]["median"], *(of(one, notebook, what) for one in records)]
+        for what, (foreseen, _) in both.items()
+    }
+    columns = (PREDICTED, HERE, *(one.label for one in records))
+    filled = [place for place in range(len(columns)) if any(its[place] is not None for its in cells.values())]
+    return Machines(
+        tuple(columns[place] for place in filled),
+        {what: tuple(in_unit(its[place], unit) for place in filled) for what, its in cells.items()},
+    )
+
+
+def numbers(measured) -> list[float]:
+    """The repetitions of a measurement: the lengths of a timeline's steps, or the numbers themselves."""
+    if isinstance(measured, Timeline):
+        return [measured.step(number).length for number in range(measured.steps)]
+    return [float(one) for one in measured] if isinstance(measured, list) else [float(measured)]
+
+
+def in_unit(number: float | None, unit: str) -> str:
+    """
+    >>> in_unit(0.0123, "s"), in_unit(4.15e10, "FLOP/s"), in_unit(None, "s")
+    ('12.3 ms', '41.5 GFLOP/s', '')
+    """
+    if number is None:
+        return ""
+    size, name = next((scale for scale in SCALES[unit] if number >= scale[0]), SCALES[unit][-1])
+    return f"{float(f'{number / size:.3g}'):g} {name}"
+
+
+def of(record: Recorded, notebook: str, what: str) -> float | None:
+    """What that machine measured, or None."""
+    found = record.row(notebook, what)
+    return found and found["median"]
+
+
+def _write_down(rows):
+    if file := os.environ.get(TO):
+        with open(file, "a", encoding="utf-8") as told:
+            told.writelines(json.dumps(one) + "\n" for one in rows)

@@ -1,0 +1,75 @@
+"""The course suite: every notebook run on this machine, and what each of them tells of its measurements.
+
+What is worth recording, and under which name, the notebooks say themselves, with `labs.machines`: while this suite runs
+them, it writes down what it is given.
+
+Relatives: `measuring.recorded` (who reads it), `labs.machines`.
+"""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hybridlab.measuring.record import row
+
+SECONDS_PER_CELL = 120  # the limit of `make test` too
+TO = "HYBRIDLAB_RECORD"  # names the file to which a notebook's rows go
+
+
+def rows(folder: str | Path = "notebooks") -> Iterator[dict]:
+    """The rows of each notebook in its turn; one that fails is told, and the next one run.
+
+    raises  ValueError when the folder holds no notebook
+    """
+    paths = sorted(Path(folder).glob("*.ipynb"))
+    if not paths:
+        raise ValueError(
+            f"the course suite runs the notebooks, and there is none in {folder}/: start it beside that folder"
+        )
+    return (one for path in paths for one in _told_by(path))
+
+
+def _told_by(path: Path) -> Iterator[dict]:
+    import nbformat
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    with tempfile.TemporaryDirectory(prefix="hybridlab-") as place:
+        told, begin, failed = Path(place) / "rows", time.monotonic(), {}
+        try:
+            execute(nbformat.read(path, as_version=4), path.parent, **{TO: str(told)})
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            failed = {"failed": _in_one_line(error)}
+        took = time.monotonic() - begin
+        if told.exists():
+            yield from map(json.loads, told.read_text(encoding="utf-8").splitlines())
+        yield row("the whole notebook", "s", [round(took, 1)], notebook=path.stem, **failed)
+
+
+def _in_one_line(error) -> str:
+    """
+    >>> from nbclient.exceptions import CellExecutionError, DeadKernelError
+    >>> _in_one_line(CellExecutionError("", "ValueError", "no")), _in_one_line(DeadKernelError("Kernel died"))
+    ('ValueError: no', 'DeadKernelError: Kernel died')
+    """
+    name, said = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", error)
+    return f"{name}: {said}"
+
+
+def execute(notebook, folder, **environment):
+    """The notebook with the outputs of a fresh kernel that runs in `folder`; raises nbclient's errors."""
+    from nbclient import NotebookClient
+
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS_PER_CELL,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+        store_widget_state=False,
+        coalesce_streams=True,
+    )
+    # stored answers are nobody's
+    client.execute(env=os.environ | {"HYBRIDLAB_PROGRESS": "off"} | environment)
+    return notebook
