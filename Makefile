@@ -72,7 +72,7 @@ test: $(READY)  ## every test: style, fast, processes, notebooks
 	@echo "== 2 of 4: fast tests, long tests and doctests"
 	$(PYTEST) $(SHARED) --long -m "$(FAST)"
 	@echo "== 3 of 4: tests that start processes"
-	$(PYTEST) --long -m "not ($(FAST))" tests
+	$(PYTEST) $(SHARED) --long -m "not ($(FAST))" tests
 	@echo "== 4 of 4: every cell of every notebook, against its stored output"
 	@mkdir -p build && rm -f build/again
 	@printf '%s\n' $(NOTEBOOKS) | xargs -n 1 -P 2 sh -c '$(NBVAL) "$$0" || echo "$$0" >> build/again'

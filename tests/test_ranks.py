@@ -24,6 +24,7 @@ from hybridlab.world.faults import Fault, failure
 from hybridlab.world.groups import Group
 from hybridlab.world.launch import RankError, ranks
 from hybridlab.world.ledger import Ledger
+from hybridlab.world.zygote import END_SECONDS
 
 pytestmark = pytest.mark.ranks
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest to run what is written here
@@ -52,8 +53,8 @@ def alive(pid) -> bool:
 
 
 def gone(pids) -> bool:
-    """Whether all of these end within two seconds."""
-    end = time.monotonic() + 2
+    """Whether all of these end soon: a parent of ranks that is importing torch first finishes that."""
+    end = time.monotonic() + END_SECONDS
     while any(map(alive, pids)) and time.monotonic() < end:
         time.sleep(0.01)
     return not any(map(alive, pids))
