@@ -35,7 +35,7 @@ def step(measured: Parts, predicted: Parts | None = None) -> Still:
 # --- networks -----------------------------------------------------------------------------------------------------
 
 KINDS = {"data": (5, "circle"), "pipeline": (2, "square"), "tensor": (4, "diamond"), "hybrid": (1, "cross")}
-LEFT_OF = ("ZeRO", "Megatron-LM", "TorchGPipe")  # whose names stand to the left of their points
+LEFT_OF = ("ZeRO", "Megatron-LM")  # whose names stand to the left of their points
 BILLION = 1e9
 
 

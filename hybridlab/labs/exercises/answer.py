@@ -7,6 +7,8 @@ from hybridlab.labs.exercises import record
 from hybridlab.labs.exercises.student import task as asked
 from hybridlab.labs.exercises.written import write
 
+GREEN, ORANGE, BLUE = "#1b7f4d", "#b04a00", "#0072b2"  # right, not yet, asked
+
 _attempts: dict[str, int] = {}
 
 
@@ -24,11 +26,9 @@ class Reply:
         )
 
     def _repr_html_(self):
-        colour, word = ("#1b7f4d", "Right") if self.right else ("#b04a00", "Not yet")
-        hint = f"<br>Hint: {html.escape(self.hint)}" if self.hint else ""
-        body = html.escape(self.sentence).replace("\n", "<br>")
-        style = f"border-left:4px solid {colour};padding:4px 10px;margin:4px 0"
-        return f'<div style="{style}"><b style="color:{colour}">{word}.</b> {body}{hint}</div>'
+        colour, word = (GREEN, "Right") if self.right else (ORANGE, "Not yet")
+        hint = f"\nHint: {self.hint}" if self.hint else ""
+        return framed(colour, f'<b style="color:{colour}">{word}.</b> {html.escape(self.sentence + hint)}')
 
 
 def answer(task: str, value) -> Reply:
@@ -64,6 +64,22 @@ def _keep(task: str, right: bool, value):
         }
 
 
-def question(task: str) -> str:
+class Question(str):
+    """What a task asks: text, which a notebook sets as prose."""
+
+    def __repr__(self):
+        return str(self)
+
+    def _repr_html_(self):
+        return framed(BLUE, html.escape(self))
+
+
+def question(task: str) -> Question:
     """What a task asks; with the numbers of this student, where they vary."""
-    return asked(task).question
+    return Question(asked(task).question)
+
+
+def framed(colour: str, body: str) -> str:
+    """HTML behind a bar of this colour; its line breaks stay."""
+    style = f"border-left:4px solid {colour};padding:4px 10px;margin:4px 0;white-space:pre-line"
+    return f'<div style="{style}">{body}</div>'

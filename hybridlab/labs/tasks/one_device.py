@@ -68,7 +68,7 @@ def _cards(card: int) -> Task:
             "cards",
             1e-9,
             [
-                (least(weights), "So many cards *place* the weights. Training keeps gradients and Adam's state too."),
+                (least(weights), "So many hold the weights alone. Training keeps gradients and Adam's state too."),
                 (8, "The lecture's eight cards place the weights. Training keeps 16 bytes for each parameter."),
                 (least(2 * weights), "Weights and gradients: Adam keeps 12 bytes more for each parameter."),
                 (least(whole * 3 / 4), "12 bytes are Adam's alone; weights and gradients take 2 each."),
