@@ -11,13 +11,17 @@ from fractions import Fraction
 import numpy as np
 
 import hybridlab as hl
-from hybridlab.labs import data_parallel_pictures, gpipe, zero_bubble, zero_plan
+from hybridlab.labs import data_parallel_pictures, gpipe, interleaved, zero_bubble, zero_plan
+from hybridlab.labs.asynchronous_pictures import met
+from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.tasks.naive import LAYER_TIMES
+from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.arithmetic import training_seconds
 from hybridlab.predict.collectives import cost
 from hybridlab.predict.memory import MIXED
 from hybridlab.predict.partition import partition
 from hybridlab.predict.published import published
+from tools.course import books
 
 DAY = 86_400
 
@@ -48,8 +52,41 @@ def slots(name):
 
 
 def messages(name, ranks, microbatches):
-    lowered = hl.lower(hl.schedule(name, ranks=ranks, microbatches=microbatches))
-    return sum(action.kind.startswith("SEND") for program in lowered.program for action in program)
+    return sends(hl.schedule(name, ranks=ranks, microbatches=microbatches))
+
+
+def sends(schedule):
+    return sum(action.kind.startswith("SEND") for program in hl.lower(schedule).program for action in program)
+
+
+def first_backward(name, microbatches, **costs):
+    return min(span.begin for span in played(name, 4, microbatches, **costs).spans if span.action.kind == "B")
+
+
+def seconds(costs):
+    return f"{costs.F * 1e3:g} ms, its backward {costs.B * 1e3:g} ms"
+
+
+def thinned_sends():
+    """Messages of two chunks on each of two ranks, over those of one."""
+    two, one = (sends(interleaved.thinned(chunks, ranks=2)) for chunks in (2, 1))
+    return two // one
+
+
+def zero_bubbles():
+    return published("zero_bubble_tables")
+
+
+def planned():
+    """The schedules on the plane of notebook 14: lines of its table."""
+    (table,) = (cell for cell in books()["14_zero_bubble"].cells if cell.id == "zero_bubble-plane-table")
+    return len(table.outputs[0].text.splitlines())
+
+
+def versions(microbatch):
+    found = met(hl.schedule("pipedream", ranks=4, microbatches=8))
+    of = {(rank, m): version for rank, m, version, _ in found}
+    return f"meets version {of[0, microbatch]} on rank 0, version {of[1, microbatch]} on rank 1"
 
 
 def bubbles(ranks, microbatches):
@@ -178,7 +215,25 @@ COMPUTED = [
     ("11_gpipe", "a forward is 10 ms", lambda: f"a forward is {80 / 8:g} ms"),
     ("12_1f1b", "4 3 2 1", lambda: held("1f1b")),
     ("12_1f1b", "8 8 8 8", lambda: held("gpipe")),
+    ("11_gpipe", "at time 7.", lambda: f"at time {first_backward('gpipe', 4, F=1, B=1):g}."),
+    (
+        "12_1f1b",
+        "4 3 2 1 activations in place of 8 8 8 8",
+        lambda: f"{held('1f1b')} activations in place of {held('gpipe')}",
+    ),
+    ("12_1f1b", "at time 4,", lambda: f"at time {first_backward('1f1b', 4, F=1, B=2):g},"),
     ("12_1f1b", "33 units both", lambda: f"{units('1f1b', 4, 8)} units both"),
+    ("13_interleaved", "80 ms, its backward 160 ms", lambda: seconds(interleaved.costs(1, 0, interleaved.UNIT))),
+    ("13_interleaved", "the twelve runs", lambda: f"the {in_words(3 * len(interleaved.LATENCIES))} runs"),
+    ("13_interleaved", "has 2048 bytes", lambda: f"has {8 * EmulatedWork(None).elements} bytes"),
+    ("13_interleaved", "sends three times the bytes", lambda: f"sends {in_words(thinned_sends())} times the bytes"),
+    ("13_interleaved", "up to 32 GPUs", lambda: f"up to {max(row['stages_p'] for row in zero_bubbles())} GPUs"),
+    ("14_zero_bubble", "eighteen printed rates", lambda: {18: "eighteen"}[3 * len(zero_bubbles())] + " printed rates"),
+    ("14_zero_bubble", "six configurations", lambda: f"{in_words(len(zero_bubbles()))} configurations"),
+    ("14_zero_bubble", "of a whole rank 40 ms", lambda: f"of a whole rank {zero_bubble.UNIT * 1e3:g} ms"),
+    ("14_zero_bubble", "twelve schedules", lambda: f"{in_words(planned())} schedules"),
+    ("15_pipedream", "meets version 2 on rank 0, version 3 on rank 1", lambda: versions(microbatch=5)),
+    ("15_pipedream", "`0F3#0`", lambda: f"`{hl.schedule('pipedream', ranks=4, microbatches=8).program[0][3]}`"),
     ("14_zero_bubble", "24 units of work", lambda: f"{played('1f1b', 4, 8).busy[0]:g} units of work"),
     ("14_zero_bubble", "1F1B takes 33", lambda: f"1F1B takes {units('1f1b', 4, 8)}"),
     ("14_zero_bubble", "6 units of a rank", lambda: f"{2 + 3 + 1} units of a rank"),

@@ -122,6 +122,13 @@ def test_links_between_notebooks_lead_somewhere(name):
 
 
 @every_book
+def test_bold_text_has_no_slanted_letters(name):
+    """JupyterLab shows the stars of *a* where it stands inside **b**, as in a formula."""
+    bold = re.findall(r"\*\*(.+?)\*\*+", re.sub(r"`[^`]*`", "", prose(name)))
+    assert [text for text in bold if "*" in text] == []
+
+
+@every_book
 def test_the_text_is_quiet(name):
     assert "!" not in re.sub(r"`[^`]*`", "", prose(name))
 

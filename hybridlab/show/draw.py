@@ -13,13 +13,14 @@ from hybridlab.show.figure import Figure
 from hybridlab.show.grid import MANY, grid
 from hybridlab.show.grid_of_ranks import grid_of_ranks
 from hybridlab.show.still import Still
-from hybridlab.show.style import STYLE
+from hybridlab.show.style import STYLE, mix
 from hybridlab.show.svg import LEFT, RIGHT, TALLEST, svg, wrap
 
 USUAL_WIDTH = 960  # of a notebook's output, for which labels are chosen
 BELOW, CAPTION_LINE = 66, 21  # pixels under the plot, and for each line of the captions there
 NARROW = 760  # captions are broken for a notebook beside an open file browser: plotly does not break them again
 COLUMNS = 2000  # of the heat-map
+PALE = 0.6  # how far dots move towards their ground, so that a number on them can be read
 PX = STYLE["pixels"]
 
 
@@ -73,7 +74,7 @@ def _bars(picture):
 def _bar(picture, mine, look, labels, key):
     marker = {"color": look.fill, "line": {"color": look.edge, "width": 2 if look.dotted else 1}}
     if look.hatch or look.dotted:
-        shape, colour = ("/", look.hatch) if look.hatch else (".", look.edge)
+        shape, colour = ("/", look.hatch) if look.hatch else (".", mix(look.edge, look.fill, PALE))
         marker["pattern"] = {"shape": shape, "fgcolor": colour, "bgcolor": look.fill, "size": 8, "solidity": 0.3}
     return go.Bar(
         orientation="h",
