@@ -79,7 +79,7 @@ def _slips():
     yield [(one + two).sum(axis=0)] * 2, "That is the gradient of the sum. Divide by the number of all rows, 4."
     for use, name in enumerate(("first", "last")):
         only = "Only one use of the weight has given a gradient; the other one belongs to it too."
-        yield [(one + two)[use] / 4] * 2, f"{only} This is that of `{name}`."
+        yield [(one + two)[use] / 4] * 2, f"{only} This is that of {name}."
         yield [one[use] / ROWS[0], two[use] / ROWS[1]], f"{only} And nothing was summed over the ranks."
         yield [one[use] / ROWS[0] + two[use] / ROWS[1]] * 2, f"{only} And each rank has taken the mean of its own rows."
 
@@ -186,8 +186,8 @@ def _reverse(count, each, sums):
 
 DATA_PARALLEL_TASKS: dict[str, Task] = {
     "data_parallel.equal": task(
-        f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; `first` and "
-        "`last` are copies of it. Return from each rank, as a flat list, the gradient that one process would have: "
+        f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; below, first "
+        "and last are copies of it. Return from each rank, as a flat list, the gradient that one process would have: "
         "that of the mean over all four rows, with respect to the one weight.",
         OnRanks(_equal, (2,)),
         (
