@@ -77,7 +77,7 @@ def sizes(shape: hl.Shape, batch: int, ranks: int = 2) -> dict[int, hl.Timeline]
     """{sequences in a microbatch: its quickest step}: one batch in ever larger pieces, a real model."""
     cuts = [b for b in range(1, batch + 1) if batch % b == 0]
     schedules = {b: hl.schedule("gpipe", ranks=ranks, microbatches=batch // b) for b in cuts}
-    real = {b: hl.run(s, work="model", model=shape, batch=batch, steps=5) for b, s in schedules.items()}
+    real = {b: hl.run(s, work="model", model=shape, batch=batch, steps=4) for b, s in schedules.items()}
     return {b: min((t.step(i) for i in range(t.steps)), key=lambda step: step.length) for b, t in real.items()}
 
 

@@ -12,7 +12,7 @@ from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline
 
 
-def link_latency(comm, laps: int = 20, elements: int = 256, hold: float = 0.002) -> float:
+def link_latency(comm, laps: int = 12, elements: int = 256, hold: float = 0.002) -> float:
     """Seconds from a message having been posted to its receiver being awake with it, the receive posted before.
 
     A token travels round all ranks; each holds it for a while, asleep, as it will between messages of a pipeline. The
