@@ -4,8 +4,9 @@ Everything a course needs is a name of this package; each is loaded when it is f
 hybridlab costs milliseconds and needs neither torch nor a notebook.
 """
 
-import importlib
 import sys
+
+from hybridlab.lazily import lazily
 
 # A package and a function share the name `schedules`: bound here, it means the function for good.
 from hybridlab.schedules.registry import schedule, schedules
@@ -41,14 +42,7 @@ _HOME = {
     "play": "labs.play",
 }
 __all__ = ["__version__", "schedule", "schedules", *_HOME]
-
-
-def __getattr__(name):
-    if name not in _HOME:
-        raise AttributeError(f"hybridlab has no {name!r}: it has {', '.join(sorted(_HOME))}")
-    value = getattr(importlib.import_module(f"hybridlab.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOME)
 
 
 def __dir__():

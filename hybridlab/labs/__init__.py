@@ -5,7 +5,7 @@ And `labs.machines`: what you measured, beside what was recorded on other machin
 Each name is loaded when it is first used: ranks import modules of this package, and want none of that.
 """
 
-import importlib
+from hybridlab.lazily import lazily
 
 _HOME = {
     "answer": "exercises.answer",
@@ -17,14 +17,7 @@ _HOME = {
     "machines": "by_machine",
 }
 __all__ = [*_HOME]
-
-
-def __getattr__(name):
-    if name not in _HOME:
-        raise AttributeError(f"hybridlab.labs has no {name!r}: it has {', '.join(sorted(_HOME))}")
-    value = getattr(importlib.import_module(f"hybridlab.labs.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOME)
 
 
 def __dir__():
