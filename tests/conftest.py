@@ -3,7 +3,9 @@
 And what several files of tests share.
 """
 
+import gc
 import pathlib
+import re
 import sys
 import time
 
@@ -25,9 +27,26 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Browser tests are collected where they are named: `pytest tests/browser`, as make test-browser does."""
-    named = any("browser" in pathlib.Path(one).parts for one in config.args)
-    return True if collection_path.name == "browser" and not named else None
+    """Browser tests are collected where they are named: `pytest tests/browser`, as make test-browser does.
+
+    A file of long tests only is not opened without --long: importing it takes as long as running others.
+    """
+    if collection_path.name == "browser" and not any("browser" in pathlib.Path(one).parts for one in config.args):
+        return True
+    if collection_path.suffix == ".py" and not config.getoption("--long"):
+        return bool(re.search(r"^pytestmark = \W*pytest\.mark\.long", collection_path.read_text(), re.M)) or None
+    return None
+
+
+def pytest_collection(session):
+    """Thousands of tests are found, none is dropped: nothing to collect as garbage until they are there."""
+    gc.disable()
+
+
+def pytest_collection_finish(session):
+    gc.freeze()
+    gc.set_threshold(50_000)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

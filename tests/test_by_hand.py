@@ -50,6 +50,7 @@ games = st.builds(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(hand=games, seed=st.integers(0, 10**6))
 def test_every_game_ends_in_a_valid_schedule_within_its_limit(hand, seed):

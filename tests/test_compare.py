@@ -186,6 +186,7 @@ def interleaved(says, seed) -> Ranks:
     return ranks
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(programs(), st.integers(0, 2**32))
 def test_a_healthy_program_fits_in_every_interleaving(says, seed):
@@ -193,6 +194,7 @@ def test_a_healthy_program_fits_in_every_interleaving(says, seed):
     assert comparison.misfit() is None and comparison.unmet() is None
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(programs(), st.integers(0, 2**32), st.data())
 def test_one_changed_or_missing_call_is_always_found(says, seed, data):

@@ -8,6 +8,7 @@ import itertools
 import equality
 import pytest
 
+pytestmark = pytest.mark.long  # many cases, and choosing them takes a second
 COMBINATIONS = sorted(equality.pairwise(), key=lambda one: str(equality.mesh_of(one)))  # a mesh keeps its ranks
 
 

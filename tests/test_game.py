@@ -44,6 +44,7 @@ def test_bubble_and_memory_grow_as_one_chooses():
     assert game.picture["timelines"][0]["peaks"] == [2, 1]
 
 
+@pytest.mark.long
 def test_what_is_lost_is_idle_time_that_no_later_choice_can_fill():
     game = play(ranks=3, microbatches=3)
     before = 0.0
@@ -163,6 +164,7 @@ def test_a_run_that_fails_says_so_and_the_game_goes_on():
     assert game.board["chosen"] == 7 and not game.running["can"]
 
 
+@pytest.mark.long
 def test_a_run_can_be_stopped():
     game = follow(play(ranks=2, microbatches=2, run=Ranks(slow=True)))
     game.run()

@@ -74,6 +74,7 @@ def drawn(figure, mark):
     return sum(element.tag.endswith(mark) for element in ElementTree.fromstring(figure.twin).iter())
 
 
+@pytest.mark.long
 def test_points_of_a_machine_without_overhead_lie_on_the_lines():
     real = {(v, latency): _simulated(v, latency) for v in (1, 2, 4) for latency in interleaved.LATENCIES}
     figure = gain_and_loss(real)

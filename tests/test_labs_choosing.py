@@ -73,6 +73,7 @@ def test_nothing_is_drawn_outside_the_sheet(planned):
 # --- the explorer -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_explorer_follows_every_choice_and_says_why_not():
     one = explorer()
     assert one.cell == [8, 8] and "p=8, t=8 is the best" in one.told and one.timeline.startswith("<svg")
@@ -91,6 +92,7 @@ def test_the_explorer_follows_every_choice_and_says_why_not():
     assert one.planned.machine.name == "h200" and "llama3-8b on 128 × h200, batch 256" in one.summary
 
 
+@pytest.mark.long
 def test_every_number_of_devices_on_the_slider_is_answered():
     one = explorer(model="gpt-1.7b", batch=512, zero="any", recompute="any", sequence="any")
     for gpus in GPUS:
@@ -98,6 +100,7 @@ def test_every_number_of_devices_on_the_slider_is_answered():
         assert one.problem == "" or "divides this model" in one.problem
 
 
+@pytest.mark.long
 def test_without_a_kernel_the_map_stands_in():
     one = explorer()
     data, _ = one._repr_mimebundle_()

@@ -92,6 +92,7 @@ def test_more_buckets_pay_more_messages_and_fewer_wait_longer():
     assert exposed[: best + 1] == sorted(exposed[: best + 1], reverse=True) and exposed[best:] == sorted(exposed[best:])
 
 
+@pytest.mark.long
 def test_no_way_to_deal_out_four_gradients_beats_the_best():
     """The search over all cuts, against every cut of a model of few gradients."""
     best = best_exposed(most=len(pictures.model().gradients), largest=math.inf)

@@ -117,6 +117,7 @@ def test_the_controls_redraw_and_refuse():
     assert grid._picture.value == grid.still.svg
 
 
+@pytest.mark.long
 def test_without_a_kernel_the_picture_stands_in():
     grid = hybrid.explorer()
     bundle = grid._repr_mimebundle_()
@@ -172,6 +173,7 @@ def test_bytes_that_leave_a_node_are_counted_on_the_ring():
     assert ring.counted == 400
 
 
+@pytest.mark.long
 def test_the_order_of_the_axes_moves_bytes_and_does_not_make_any():
     orders = [hybrid.job(hybrid.mesh_of(" ".join(order), dp=2, pp=2, tp=2)) for order in
               itertools.permutations(("dp", "pp", "tp"))]  # fmt: skip
@@ -236,6 +238,7 @@ def test_no_design_that_fits_sends_less_than_the_best():
             assert fullest > hybrid_tasks.CAP or out > best[1] or mesh == hybrid_tasks.BEST[0], mesh
 
 
+@pytest.mark.long
 def test_the_question_of_the_notebook_has_its_answer():
     fast, slow = (sum(between_nodes(hybrid.job(hl.Mesh(**axes)), 4).values()) for axes in
                   (dict(dp=2, pp=2, tp=4), dict(tp=4, dp=2, pp=2)))  # fmt: skip

@@ -69,6 +69,7 @@ def test_samples_may_change_places_and_steps_may_not():
 # --- memory -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [{}, {"tied": True}, {"dropout": 0.1}, {"kv_heads": 1}], ids=str)
 def test_every_byte_of_a_real_step_is_foreseen(more):
     shape = hl.Shape(layers=2, width=16, heads=2, context=16, **more)

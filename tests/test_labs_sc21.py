@@ -23,6 +23,7 @@ NODE = shutil.which("node")
 # --- the table --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_row_stands_there_with_what_was_printed():
     svg = sc21_table.picture("145.6B").svg
     assert re.findall(r'<g data-press="([^"]+)"', svg) == list(LABELS)
@@ -45,6 +46,7 @@ def test_nothing_is_written_outside_the_sheet_or_over_its_neighbour():
         assert before.right + 0.55 * STYLE["pixels"]["box"] * widest < column.right + 6, column.heading
 
 
+@pytest.mark.long
 def test_hiding_a_row_is_leaving_it_out():
     its = errors()
     for label, seen, left_out in zip(LABELS, its.seen, its.left_out):
@@ -115,6 +117,7 @@ def test_without_a_kernel_the_first_row_stands_in():
     assert "39.1B: 138 TFLOP/s printed" in bundle["text/plain"] and "data-press" in bundle["image/svg+xml"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(NODE is None, reason="node is not installed: JavaScript is not run outside a browser")
 def test_a_press_tells_the_value_of_the_part_and_only_of_such():
     """With a stand-in for the browser: what is drawn, and what is told for a press on a part and beside all parts."""

@@ -67,6 +67,7 @@ def test_every_element_is_counted_exactly_once(layout):
         assert sorted(np.concatenate(counted)) == list(range(np.prod(layout[name].shape)))
 
 
+@pytest.mark.long
 @given(layouts())
 @quick
 def test_shares_partition_their_box(layout):
@@ -100,6 +101,7 @@ def test_pieces_of_a_pack_hold_its_shares_and_the_padding_is_at_the_end(layout):
                 assert list(at[mine]) == list(at[layout.share(name, rank)])
 
 
+@pytest.mark.long
 @given(layouts())
 @quick
 def test_what_a_rank_keeps_is_its_pieces(layout):
@@ -132,6 +134,7 @@ def test_meetings_are_symmetric_and_every_member_agrees(layout):
         )
 
 
+@pytest.mark.long
 @given(layouts())
 @quick
 def test_meetings_lie_in_one_another(layout):

@@ -13,6 +13,7 @@ from hybridlab.show.module import module
 from hybridlab.show.page import AXES, COMPARED, FIRST, page
 from hybridlab.show.picture import picture, to_json
 
+pytestmark = pytest.mark.long  # a whole page is built
 SMALL = {"ranks": (2, 3), "microbatches": (2, 4), "ratio": (1, 2)}
 
 

@@ -82,6 +82,7 @@ def test_no_plan_on_equal_machines_is_faster(layers, level):
     assert found.seconds == pytest.approx(min(price(layers, one, [level]) for one in every), rel=1e-12)
 
 
+@pytest.mark.long
 @given(st.lists(profiles, min_size=1, max_size=4), a_level, a_level)
 @settings(max_examples=60, deadline=None)
 def test_no_plan_on_two_levels_is_faster(layers, lower, upper):
@@ -93,6 +94,7 @@ def test_no_plan_on_two_levels_is_faster(layers, lower, upper):
     assert found.seconds == pytest.approx(min(price(layers, one, levels) for one in every), rel=1e-12)
 
 
+@pytest.mark.long
 @given(st.lists(profiles, min_size=1, max_size=5), st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
 def test_where_nothing_is_sent_one_stage_on_all_machines_is_best(layers, machines):
@@ -139,6 +141,7 @@ def test_vgg16_on_16_machines_is_15_1(gigabits):
     ]
 
 
+@pytest.mark.long
 def test_vgg16_is_data_parallel_where_the_network_is_fast():
     assert replicated(VGG16, (16, 25 / 8 * 1e9)).stages == (Stage(range(len(VGG16)), 16),)
 

@@ -90,6 +90,7 @@ def test_no_space_is_empty_arrays():
 # --- the best of all --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @given(shape=shapes, devices=st.integers(1, 12), batch=st.integers(1, 12), memory=st.floats(2e5, 4e6))
 @settings(max_examples=40, deadline=None)
 def test_the_best_is_the_best_of_plans_tried_one_by_one(shape, devices, batch, memory):
@@ -194,6 +195,7 @@ def test_why_of_the_best_says_so():
     assert GPT3.why(**best.plan._asdict()).endswith(f"is the best: {best}")
 
 
+@pytest.mark.long
 def test_every_factorisation_gets_a_sentence():
     for p, t in product(spaces.divisors(64), repeat=2):
         sentence = plan("gpt-161b", "a100", 64, 128, **PAPER).why(p=p, t=t)

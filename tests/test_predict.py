@@ -61,6 +61,7 @@ def test_costs_per_stage_and_the_slowest_stage_rules():
     assert t.length >= 72 and {span.rank for span in t.critical_path} == {0, 1, 2, 3}
 
 
+@pytest.mark.long
 @given(st.lists(st.decimals(0, 50, places=3), min_size=3, max_size=3), st.integers(1, 4), st.integers(1, 6))
 @settings(max_examples=40, deadline=None)
 def test_the_critical_path_has_no_holes_and_its_length_is_the_length(costs, p, m):
@@ -71,6 +72,7 @@ def test_the_critical_path_has_no_holes_and_its_length_is_the_length(costs, p, m
     assert all(before.end == pytest.approx(after.begin) for before, after in zip(path, path[1:]))
 
 
+@pytest.mark.long
 @given(
     st.integers(1, 5),
     st.integers(1, 7),

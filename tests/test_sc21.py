@@ -114,6 +114,7 @@ def test_the_numbers_in_use_are_the_fit_on_table_1():
     assert len(FITTED) == 3
 
 
+@pytest.mark.long
 def test_every_row_as_seen_is_close():
     found = the_errors()
     assert found.means[0] == pytest.approx(0.0108, abs=0.0005)

@@ -46,6 +46,7 @@ def test_nine_slots_become_five():
     assert slots == {"naive": 9, "gpipe": 5}
 
 
+@pytest.mark.long
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.sampled_from(["gpipe", "1f1b"]))
 @settings(max_examples=60, deadline=None)
 def test_equal_stages_have_the_closed_length_at_any_cost(p, m, f, b, name):
@@ -193,6 +194,7 @@ def test_text_with_a_mistake_names_the_cell(text, says):
         hl.Schedule.from_csv(text)
 
 
+@pytest.mark.long
 def test_pytorch_agrees_on_gpipe():
     """PyTorch's generator as second opinion (not for 1F1B: its printed order starts at F1 on the last rank)."""
     viewer = pytest.importorskip(

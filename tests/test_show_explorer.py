@@ -242,6 +242,7 @@ def until(what, seconds=10):
         time.sleep(0.01)
 
 
+@pytest.mark.long
 def test_a_run_grows_under_its_prediction_and_stays(monkeypatch):
     monkeypatch.setattr(live, "PAUSE", 0)
     run = stand_in(pause=0.002)
@@ -302,6 +303,7 @@ def test_an_error_of_the_run_is_told_in_place():
     assert widget.problem == ""
 
 
+@pytest.mark.long
 def test_another_choice_leaves_the_run():
     widget = explore(ranks=2, microbatches=4, run=stand_in(pause=0.01))
     widget.run()

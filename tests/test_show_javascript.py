@@ -103,6 +103,7 @@ def test_a_column_of_pixels_is_stacked_as_its_shares_say():
     assert ran('packed("#0072B2")', picture(*timelines())) == 0xFFB27200
 
 
+@pytest.mark.long
 @needs_node
 def test_takers_are_needs_the_other_way_round_and_messages_are_passed_through():
     shown = picture(*timelines())
