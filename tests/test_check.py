@@ -1,5 +1,7 @@
 """The proof of equality: it holds for every schedule and layout, and every mutant of the runtime breaks it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -32,6 +34,16 @@ def test_data_parallel_copies_are_one_device(mesh):
     report = hl.check(mesh, "1f1b", **TRY)
     assert report.ok and report.largest_gap < 1e-13, report
     assert "all-reduces d·Ψ" in report.bytes
+
+
+def test_bytes_are_compared_axis_by_axis_too():
+    report = hl.check(hl.Mesh(dp=2, tp=2), shape=SMALL, sequence=True)
+    assert report.ok and {what for what, _, _ in report.axes} == {"sums", "inside"}
+    key, other = ("inside", "tp", "all_gather"), ("inside", "tp", "reduce_scatter")
+    (gathers, formula), (scatters, its) = report.axes[key], report.axes[other]
+    swapped = replace(report, axes=report.axes | {key: (gathers + 8, formula), other: (scatters - 8, its)})
+    assert not swapped.ok, "the sum of both is as it should be"
+    assert f"inside, along tp, all_gather: {gathers + 8:,} bytes counted, {formula:,} by the formula" in str(swapped)
 
 
 def test_single_precision_has_its_own_tolerance():

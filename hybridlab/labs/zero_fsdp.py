@@ -9,14 +9,13 @@ import torch
 import hybridlab as hl
 from hybridlab.core.action import Action
 from hybridlab.core.layout import Layout
-from hybridlab.labs.zero_plan import carried
 from hybridlab.predict.collectives import cost
+from hybridlab.train import formulas
+from hybridlab.train.check import sender
 from hybridlab.train.loop import Trainer, memory
 from hybridlab.train.task import Task, task
 
 RANKS, UNITS = 4, 4
-SHARING = ("all_reduce", "reduce_scatter", "all_gather")
-SENDERS = ("data_parallel.py", "zero.py")  # the files whose sums and gathers are counted
 
 
 def job(zero: int, owners: int | None = None, active: int = 1, units: int = UNITS, ranks: int = RANKS, **more) -> Task:
@@ -53,8 +52,7 @@ def _train_one(comm, job):
     watch = lambda *_: held.append(_whole(trainer.weights))
     trainer, before = Trainer(comm, job, watch), len(comm.ledger)
     losses = [loss for step in range(job.steps) for loss in trainer.step(step)[0]]
-    rows = [row for row in comm.ledger.rows()[before:] if row["op"] in SHARING]
-    rows = [row for row in rows if row["source"].split(":")[0] in SENDERS]
+    rows = [row for row in comm.ledger.rows()[before:] if sender(row) == "sums"]
     sent = sum(cost(row["op"], row["group"], row["bytes"]).bytes for row in rows) / job.steps
     owned = {name: weight.detach().clone() for name, weight in trainer.parameters.items()}
     return Home(losses, owned, memory(trainer), max(held), sent)
@@ -71,13 +69,7 @@ def _whole(weights) -> int:
 
 def sent(job: Task, rank: int = 0) -> float:
     """Bytes that a rank sends in a step of a task, by the formulas, its gathers counted in its program."""
-    line = job.mesh.line(rank)
-    opened = [action.stage for action in job.schedule.program[line.index(rank)] if action.kind == "UNSHARD"]
-    gathers = {
-        pack: sum(stage in job.homes[names[0]] for stage in opened) if job.zero == 3 else 1
-        for pack, names in job.layout.packs.items()
-    }
-    return sum(one.bytes for one in carried(job.layout, gathers=gathers, rank=rank))
+    return sum(one.sent for one in formulas.meetings(job)["sums"] if rank in one.ranks)
 
 
 def same_bits(job: Task, homes: list[Home], plain: list[Home]) -> bool:

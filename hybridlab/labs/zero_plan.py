@@ -3,7 +3,6 @@
 Formulas are read from the layout's record (`core.layout`), so they hold for any owners, and padding counts.
 """
 
-from itertools import chain, repeat
 from typing import NamedTuple
 
 import hybridlab as hl
@@ -73,10 +72,10 @@ def kept(plan: Plan, rank: int = 0) -> dict[str, int]:
     return {what: width * elements[what] for what, width in PRINTED.items()}
 
 
-def carried(layout: Layout, widths: Widths = SINGLE, gathers: dict | None = None, rank: int = 0) -> list[Carried]:
-    """What a rank sends in a step to sum gradients and to gather weights, ring by ring, all packs together.
+def carried(layout: Layout, widths: Widths = SINGLE) -> list[Carried]:
+    """What rank 0 sends in a step to sum gradients and gather weights, by ring, all packs together.
 
-    gathers  {pack: how often a step gathers it}; by default once, and twice where weights are shared too
+    With stage 3 weights are gathered twice.
 
     >>> for one in carried(Plan(owners=8).layout, MIXED):
     ...     print(f"{one.name} among {one.among}: {one.bytes / 1e9:g} GB")
@@ -87,17 +86,17 @@ def carried(layout: Layout, widths: Widths = SINGLE, gathers: dict | None = None
     """
     sums = {}
     for pack in layout.packs:
-        for name, one in _named(layout, widths, pack, rank, (gathers or {}).get(pack)):
+        for name, one in _named(layout, widths, pack):
             key = name, len(one.ranks)
             sums[key] = sums.get(key, 0) + cost(one.op, len(one.ranks), one.bytes).bytes
     return [Carried(name, among, bytes) for (name, among), bytes in sums.items()]
 
 
-def _named(layout, widths, pack, rank, gathers=None):
-    """(what for, the meeting) of everything that a pack needs in a step."""
+def _named(layout, widths, pack):
+    """(what for, the meeting) of everything that rank 0 needs for a pack in a step."""
     after = ["after the update"] if layout.params[0].rest < 3 else ["forward", "backward"]
-    when = chain(after, repeat(after[-1]))
-    for one in meetings(layout, pack, rank, widths, gathers):
+    when = iter(after)
+    for one in meetings(layout, pack, 0, widths):
         yield f"{one.op.replace('_', '-')}, {next(when) if one.what == 'weights' else one.what}", one
 
 

@@ -9,6 +9,7 @@ so blows up rounding noise where the true gradient is small. One step moves an e
 gradient changes that by at most about rate·4δ/√v, and never by more than 2·rate. See `alone.adam_bound`.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
@@ -21,13 +22,11 @@ from hybridlab.train.task import task
 from hybridlab.world.launch import ranks
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
-SENDERS = {  # the files of the modes whose bytes are counted, and the operations
-    "sent": (("pipeline.py", "message_driven.py"), ("isend",)),
-    "summed": (("data_parallel.py", "zero.py"), ("all_reduce", "reduce_scatter", "all_gather")),
-    "split": (
-        ("tensor_parallel.py", "sequence_parallel.py", "vocabulary_parallel.py"),
-        ("all_reduce", "reduce_scatter", "all_gather"),
-    ),
+SUMS = ("all_reduce", "reduce_scatter", "all_gather")
+SENDERS = {  # the files of the modes whose bytes are counted, and the operations: what for, as in `formulas.meetings`
+    "messages": (("pipeline.py", "message_driven.py"), ("isend",)),
+    "sums": (("data_parallel.py", "zero.py"), SUMS),
+    "inside": (("tensor_parallel.py", "sequence_parallel.py", "vocabulary_parallel.py"), SUMS),
 }
 
 
@@ -38,13 +37,15 @@ class Report:
     gaps    {"loss", "norm", "gradient <name>", "weight <name>": relative gap};  largest_gap  the worst of them
     adam    {"weight <name>": difference over its bound}, in place of gaps, where Adam made the weights
     excepted  parameters whose gradient is rounding noise alone: Adam moves them at random
-    bytes   {"what": (counted in the ledgers, by the formula)};  ok  all gaps within tolerance and all bytes equal
+    bytes   {"what": (counted in the ledgers, by the formula)};  axes  {(what, axis, operation): the same}
+    ok      all gaps within tolerance and all bytes equal, axis by axis
     reference  what it was compared with, in words
     """
 
     layout: str
     gaps: dict[str, float]
     bytes: dict[str, tuple[int, int]]
+    axes: dict[tuple[str, str, str], tuple[int, int]] = field(repr=False)
     tolerance: float
     losses: tuple[float, ...] = field(repr=False, default=())
     reference: str = "one device"
@@ -62,7 +63,7 @@ class Report:
         return (
             self.largest_gap <= self.tolerance
             and all(share <= 1 for share in self.adam.values())
-            and all(counted == formula for counted, formula in self.bytes.values())
+            and all(counted == formula for table in (self.bytes, self.axes) for counted, formula in table.values())
         )
 
     def __str__(self):
@@ -78,6 +79,9 @@ class Report:
             lines.append(f"  no gradient but rounding noise: {', '.join(self.excepted)}")
         for what, (counted, formula) in self.bytes.items():
             lines.append(f"  {what}: {counted:,} bytes counted, {formula:,} by the formula")
+        for (what, axis, op), (counted, formula) in self.axes.items():
+            if counted != formula:
+                lines.append(f"  {what}, along {axis}, {op}: {counted:,} bytes counted, {formula:,} by the formula")
         return "\n".join(lines)
 
 
@@ -113,7 +117,7 @@ def check(
     losses = tuple(parts[0]["losses"].tolist())
     reference = "one device" if job.flushes else "a replay of its weight versions on one device"
     tolerance = max(TOLERANCE[one] for one in (dtype, job.sum_dtype, job.master_dtype))
-    return Report(_describe(job), gaps, _bytes(job, parts), tolerance, losses, reference, adam, excepted)
+    return Report(_describe(job), gaps, *_bytes(job, parts), tolerance, losses, reference, adam, excepted)
 
 
 def _on_rank(comm, job, sabotage):
@@ -132,14 +136,23 @@ def _on_rank(comm, job, sabotage):
         "losses": torch.tensor(losses, dtype=torch.float64),
         "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
         "moved": sum(trainer.weights.moved.values()) if job.flushes else 0,
-        "bytes": {what: _bytes_from(comm, *senders) for what, senders in SENDERS.items()},
+        "bytes": _sent(comm.ledger.rows()),
     }
 
 
-def _bytes_from(comm, files, ops):
-    """What the files of a mode sent; a message counts where it leaves."""
-    rows = [row for row in comm.ledger.rows() if row["source"].split(":")[0] in files and row["op"] in ops]
-    return sum(row["bytes"] for row in rows)
+def sender(row) -> str | None:
+    """What a row of a ledger was for, one of `SENDERS`; None for losses and clocks."""
+    file = row["source"].partition(":")[0]
+    return next((what for what, (files, ops) in SENDERS.items() if file in files and row["op"] in ops), None)
+
+
+def _sent(rows) -> Counter:
+    """{(what for, axis, operation): bytes}; a message counts where it leaves."""
+    table = Counter()
+    for row in rows:
+        if what := sender(row):
+            table[what, row["axis"], row["op"]] += row["bytes"]
+    return table
 
 
 def _gap(mine, reference, scale=None):
@@ -182,19 +195,33 @@ def _adam_shares(parts, alone, job):
     return shares, tuple(excepted)
 
 
-def _bytes(job, parts) -> dict:
-    """{"what, by its formula": (counted in the ledgers of all ranks and steps, by the formula)}."""
-    counted = {what: sum(part["bytes"][what] for part in parts) for what in SENDERS}
-    table = {"messages 2·M·(p-1)·b·s·h": (counted["sent"], job.steps * formulas.sent(job))}
-    if job.flushes and (summed := formulas.summed(job)):
-        copied = "all-reduces d·Ψ" if job.mesh["tp"] == 1 else "all-reduces of gradients"
-        table["sums and gathers of shares" if job.zero else copied] = counted["summed"], job.steps * summed
+def _bytes(job, parts) -> tuple[dict, dict]:
+    """({"what, by its formula": (counted in the ledgers of all ranks and steps, by the formula)}, axis by axis)."""
+    counted, formula = Counter(), Counter()
+    for part in parts:
+        counted.update(part["bytes"])
+    for what, held in formulas.meetings(job).items():
+        formula.update({(what, *key): job.steps * size for key, size in formulas.by_axis(held).items()})
+    compared = [key for key in sorted(counted | formula) if job.flushes or key[0] != "sums"]
+    axes = {key: (counted[key], formula[key]) for key in compared}
+    table = {}
+    for what, title in _titles(job).items():
+        rows = [both for key, both in axes.items() if key[0] == what]
+        if rows or what == "messages":
+            table[title] = tuple(map(sum, zip((0, 0), *rows)))
     if job.offload:
         moved = sum(part["moved"] for part in parts)
         table["to the optimizer and back"] = moved, job.steps * formulas.moved(job)
-    if job.mesh["tp"] > 1:
-        table["inside stages, along tp"] = counted["split"], job.steps * formulas.split(job)
-    return table
+    return table, axes
+
+
+def _titles(job) -> dict[str, str]:
+    copied = "all-reduces d·Ψ" if job.mesh["tp"] == 1 else "all-reduces of gradients"
+    return {
+        "messages": "messages 2·M·(p-1)·b·s·h",
+        "sums": "sums and gathers of shares" if job.zero else copied,
+        "inside": "inside stages, along tp",
+    }
 
 
 def _describe(job):
