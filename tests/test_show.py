@@ -132,8 +132,8 @@ def test_a_later_chunk_is_lighter_and_the_legend_says_so():
     picture = boxes(hl.simulate(two_chunks))
     chunk = {(picture.label(i, True), int(picture.stage[i])): picture.looks[picture.look[i]].chunk for i in range(8)}
     assert chunk["F0", 0] == 0 and chunk["F0", 2] == 1 and chunk["B0", 3] == 1
-    assert "lighter: later chunk" in dict(picture.legend)
-    assert "lighter: later chunk" not in dict(boxes(predicted()).legend)
+    assert "lighter: the rank's further stages" in dict(picture.legend)
+    assert "lighter: the rank's further stages" not in dict(boxes(predicted()).legend)
 
 
 def test_labels_are_in_one_form_and_only_where_they_fit():

@@ -20,7 +20,7 @@ MEANING = {
     "B": "whole backward",
     "I": "input half of the backward (zero-bubble papers call it B)",
     "W": "weight half of the backward",
-    "C": "forward that keeps nothing (checkpointed)",
+    "C": "forward that keeps only its input (checkpointed)",
     "R": "recomputation of a checkpointed forward",
     "OPT": "optimizer step",
     "SEND_F": "send an activation",

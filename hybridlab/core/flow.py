@@ -13,7 +13,7 @@ from hybridlab.core.lists import Lists
 from hybridlab.core.schedule import Schedule
 
 MADE_ON_ARRIVAL = {"activation": 2, "gradient": 0}  # which end of its edge a travelling value arrives at
-VERSIONED = ("saved", "input", "kept")
+VERSIONED = {"saved": "saved tensors", "input": "input", "kept": "kept tensors"}  # and what they are called
 
 
 class Flow:
@@ -28,7 +28,7 @@ class Flow:
     >>> toy = Schedule.of("toy", [np.concatenate([actions("F", 0, [0]), actions("B", 0, [0])])], {(0, 0): 0}, 1)
     >>> flow = Flow(toy)
     >>> [flow.describe(value) for value in flow.makes[0]]
-    ['activation of stage 0 for microbatch 0', 'saved of 0F0', 'input of 0F0']
+    ['activation of stage 0 for microbatch 0', 'saved tensors of 0F0', 'input of 0F0']
     """
 
     def __init__(self, schedule: Schedule, law: dict[str, str] = LAW):
@@ -137,7 +137,7 @@ class Flow:
     def _saved(self):
         """Where each row's values of the `VERSIONED` names stand in their blocks, which are alike."""
         where = self.stage, self._microbatch, np.maximum(self.version, 0)
-        return self._number(VERSIONED[0], *where) - self.block[VERSIONED[0]]
+        return self._number("saved", *where) - self.block["saved"]
 
     @cached_property
     def _whole(self):
@@ -323,7 +323,7 @@ class Flow:
             return f"{name} of stage {source} for microbatch {microbatch}{on}"
         if name in VERSIONED:
             stage, microbatch, version = where
-            return f"{name} of {stage}F{microbatch}" + (f"#{version}" if version else "")
+            return f"{VERSIONED[name]} of {stage}F{microbatch}" + (f"#{version}" if version else "")
         if name == "weight_gradient":
             return f"weight gradient of stage {where[0]} for microbatch {where[1]}"
         stage, replica, version = where

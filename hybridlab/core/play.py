@@ -95,7 +95,7 @@ def _stuck(flow: Flow, made: bytearray, position: list[int], unfinished: list[in
             missing = next(value for value in flow.takes[action] if not made[value])
             by = flow.maker[missing]
             whence = f", which {flow.action(by)} on rank {flow.rank[by]} makes" if by >= 0 else ", which nobody makes"
-            what = flow.describe(missing) + whence
+            what = f"the {flow.describe(missing)}{whence}"
         waiting[rank] = (str(flow.action(action)), what)
     first = int(flow.first_row[position[unfinished[0]]])
     return Stuck(flow.schedule.name, waiting, flow.schedule.grid(mark=first))

@@ -209,9 +209,9 @@ class Timeline:
         kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
         return (
             f"{s.name}, {_count(s.ranks, 'rank')}, {_count(len(s.replica_of), 'microbatch')}, {kind}: "
-            f"length {_number(self.length)} {self.unit}, "
+            f"length {amount(self.length, self.unit)}, "
             f"idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}, "
-            f"activations held at most {held}"
+            f"activations{' of one stage' if s.chunks > 1 else ''} held at most {held}"
         )
 
     def metrics(self) -> dict:
@@ -301,6 +301,17 @@ BUBBLES = ("bubble_fraction", "bubble_overhead", "bubble_span")
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("ch") else "s")
+
+
+def amount(length: float, unit: str) -> str:
+    """A length as it is written: times with four digits, in milliseconds below ten seconds.
+
+    >>> amount(1, "units"), amount(33, "units"), amount(1.34292, "s"), amount(10.4227, "s")
+    ('1 unit', '33 units', '1343 ms', '10.42 s')
+    """
+    if unit == "s":
+        return f"{1e3 * length:.4g} ms" if length < 9.9995 else f"{length:.4g} s"
+    return f"{_number(length)} {unit.removesuffix('s') if length == 1 else unit}"
 
 
 def _number(value: float) -> str:

@@ -42,7 +42,7 @@ class ByHand:
 
     >>> hand = ByHand(ranks=2, microbatches=1).choose(0, "F")
     >>> [choice.why_not for choice in hand.choices(1)]
-    ['', '1B0 comes after 1F0 on rank 1: that makes the saved of 1F0']
+    ['', '1B0 comes after 1F0 on rank 1: that makes the saved tensors of 1F0']
     >>> for rank, kind in [(1, "F"), (1, "B"), (0, "B")]:
     ...     hand = hand.choose(rank, kind)
     >>> print(hand.schedule)

@@ -102,7 +102,7 @@ class _Queues:
             elif self.position[rank] < end:
                 action = self.position[rank]
                 missing = next(v for v in self.flow.takes[action] if not self.made[v])
-                waiting[rank] = (str(self.flow.action(action)), self.flow.describe(missing))
+                waiting[rank] = (str(self.flow.action(action)), f"the {self.flow.describe(missing)}")
                 marks.append(action)
         grid = self.flow.schedule.grid(mark=int(self.flow.first_row[marks[0]]))
         return Stuck(self.flow.schedule.name, waiting, grid)

@@ -5,7 +5,7 @@ included, and where there are messages half a lane under it. Timelines of one pr
 predicted above measured; other timelines stand below each other.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -91,10 +91,13 @@ class Boxes:
         looks = sorted(seen, key=lambda one: (one.measured, one.chunk, order.index(one.kind)))
         first = {}
         for one in looks:
-            first.setdefault(one.name, one)
-        named = sorted(first.items(), key=lambda item: order.index(item[1].kind))
+            first.setdefault(one.kind, one)
+        alike = {}
+        for one in sorted(first.values(), key=lambda one: order.index(one.kind)):
+            alike.setdefault((one.fill, one.hatch, one.dotted), []).append(one)
+        named = [(" or ".join(one.name for one in some), some[0]) for some in alike.values()]
         lighter = next((one for one in looks if one.chunk and one not in first.values()), None)
-        return named + ([("lighter: later chunk", lighter)] if lighter else [])
+        return named + ([("lighter: the rank's further stages", lighter)] if lighter else [])
 
     def label(self, box: int, wide: bool) -> str:
         """What is written in one box: its microbatch, in a wide box with the kind in front."""
@@ -155,7 +158,7 @@ def boxes(*timelines: Timeline, rulers: bool = False) -> Boxes:
             y += RULER * len(panel)
         tops, pitch = _tops(panel)
         for one, own_tops in zip(panel, tops):
-            scale, note = _scale(one, panel, timelines)
+            one, scale, note = _scaled(one, panel, timelines)
             parts.append(columns(one, scale, y + own_tops, looks))
             captions.append(one.summary + note)
             scales.append(scale)
@@ -227,19 +230,20 @@ def _lane_label(lane, lanes):
     return "measured" if both and lane.measured else f"rank {lane.rank}"
 
 
-def _scale(one, panel, timelines):
-    """The length of one tick on the time axis, and what the caption must say about it.
+def _scaled(one, panel, timelines):
+    """The timeline in the axis's unit, the length of one tick there, and what the caption must say about it.
 
     Beside a measurement a prediction is in seconds. One made in toy units is stretched, so that the shapes compare.
     """
     if one.unit == "s" or all(other.unit != "s" for other in timelines):
-        return one.tick * (1e3 if one.unit == "s" else 1), _step_note(one)
+        return one, one.tick * (1e3 if one.unit == "s" else 1), _step_note(one)
     real = next(other for other in (*panel, *timelines) if other.unit == "s")
     mine, other = (float(np.mean(t.busy)) for t in (one, real))
     if not mine or not other or 1 / APART < mine / other < APART:
-        return one.tick * 1e3, "; here a unit is a second"
-    return one.tick * other / mine * 1e3, f"; drawn with 1 unit = {shown(other / mine * 1e3)} ms"
+        return replace(one, unit="s"), one.tick * 1e3, ""
+    return one, one.tick * other / mine * 1e3, f"; drawn with 1 unit = {shown(other / mine * 1e3)} ms"
 
 
 def _step_note(one):
-    return f"; drawn: step {one.typical} of {one.steps}, the one of median length" if one.steps > 1 else ""
+    which = "the shorter" if one.steps == 2 else "that of median length"
+    return f"; drawn: of {one.steps} steps {which}" if one.steps > 1 else ""

@@ -155,22 +155,21 @@ function paintAxes(pen, picture, place, theme, font) {
   const every = Math.ceil((font.axis + 3) / (place.lane * (picture.height / picture.lanes.length)));
   for (const lane of picture.lanes)
     if (lane.rank % every === 0) pen.fillText(lane.label, LEFT - 10, place.lifted(lane.top) + place.lane / 2 + 1);
-  pen.textAlign = "left";
-  const unit = `time, ${picture.unit}`, end = place.x(place.to), y = place.plot + AXIS / 2 + 2;
-  const last = end - pen.measureText(unit).width - 26;
-  pen.fillText(unit, last + 26, y);
+  const y = place.plot + AXIS / 2 + 2;
+  pen.fillText(picture.unit, LEFT - 10, y);
   pen.textAlign = "center";
   const span = place.to - place.from, power = 10 ** Math.floor(Math.log10(span / 6));
   const step = [1, 2, 5, 10].map((f) => f * power).find((s) => span / s <= 8);
-  for (let t = Math.ceil(place.from / step - 1e-9) * step; t <= place.to; t += step)
-    if (place.x(t) + pen.measureText(number(t)).width / 2 < last) pen.fillText(number(t), place.x(t), y);
+  for (let t = Math.ceil(place.from / step - 1e-9) * step; t <= place.to + 1e-9 * step; t += step)
+    pen.fillText(number(t), place.x(t), y);
   pen.textAlign = "left";
   pen.font = `600 ${font.heading}px ${font.family}`;
   for (const heading of picture.headings)
     pen.fillText(heading.text, LEFT, place.lifted(heading.y - 0.5) + Math.max(BAND, place.lane) / 2);
 }
 
-// Which time a bubble is compared with: per timeline, compute time and idle time laid end to end; framed, the whole.
+// Which time a bubble is compared with: per timeline, compute time and idle time laid end to end, the idle time dark;
+// framed, the whole.
 function paintRulers(pen, picture, place, theme, font, key) {
   for (const one of picture.timelines) {
     const measure = one.measures.find((each) => each.key === key), y = place.lifted(one.ruler);
@@ -183,11 +182,9 @@ function paintRulers(pen, picture, place, theme, font, key) {
     pen.beginPath();
     pen.rect(LEFT - 2, y, place.right - LEFT + 4, place.plot);
     pen.clip();
-    pen.globalAlpha = 0.45;
-    pen.fillRect(begin, y + 20, busy - begin, 5);
-    pen.globalAlpha = 1;
-    pen.fillStyle = theme.bubble;
     pen.fillRect(busy, y + 20, end - busy, 5);
+    pen.fillStyle = theme.bubble;
+    pen.fillRect(begin, y + 20, busy - begin, 5);
     pen.lineWidth = 2;
     pen.strokeRect(begin, y + 19, whole - begin, 7);
     if (measure.rank >= 0) {

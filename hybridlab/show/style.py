@@ -19,7 +19,7 @@ STYLE = {
     "pixels": {"box": 14, "smallest": 12, "axis": 15, "caption": 15, "heading": 18, "lane": 34},
     "kinds": {
         "F": {"name": "forward", "fill": "#0072B2"},
-        "C": {"name": "forward, keeps nothing", "fill": "#0072B2"},
+        "C": {"name": "forward, keeps only its input", "fill": "#00507D", "hatch": True},
         "R": {"name": "forward, recomputed", "fill": "#0072B2", "outline": True},
         "B": {"name": "backward", "fill": "#E69F00"},
         "I": {"name": "input half", "fill": "#E69F00"},
@@ -70,7 +70,7 @@ def look(kind: str, chunk: int = 0, measured: bool = False) -> Look:
         return Look(kind, own["name"], letter, 0, measured, own["fill"], "#000000", BUBBLE_EDGE, "", False)
     full, paper = own["fill"], STYLE["paper"]
     if own.get("outline"):
-        return Look(kind, own["name"], letter, chunk, measured, paper, full, full, "", True)
+        return Look(kind, own["name"], letter, chunk, measured, paper, STYLE["ink"], full, "", True)
     fill = mix(full, paper, 1 - (1 - LATER_CHUNK) ** chunk)
     fill = mix(fill, paper, MEASURED) if measured else fill
     text = max(("#FFFFFF", "#000000"), key=lambda ink: contrast(ink, fill))

@@ -10,7 +10,7 @@ from html import escape
 import numpy as np
 
 from hybridlab.core.timeline import Timeline
-from hybridlab.show.boxes import Boxes, boxes, text_width
+from hybridlab.show.boxes import Boxes, boxes
 from hybridlab.show.grid import MANY, grid, runs
 from hybridlab.show.style import STYLE
 
@@ -151,15 +151,11 @@ def _ink(lane):
 
 
 def _axis(picture, top, bottom, scale):
-    out, name = [], f"time, {picture.unit}"
-    end = LEFT + picture.length * scale
-    last = end - text_width(name, PX["axis"]) - 12
+    out = [words(LEFT - 10, bottom + 21, picture.unit, PX["axis"], "end")]
     for tick in ticks(0, picture.length, 9):
         x = LEFT + tick * scale
         out.append(f'<path d="M{_n(x)} {_n(top - 4)}V{_n(bottom + 4)}" stroke="{STYLE["grid"]}"/>')
-        if x + text_width(f"{tick:g}", PX["axis"]) / 2 < last:
-            out.append(words(x, bottom + 21, f"{tick:g}", PX["axis"], "middle"))
-    out.append(words(end, bottom + 21, name, PX["axis"], "end"))
+        out.append(words(x, bottom + 21, f"{tick:g}", PX["axis"], "middle"))
     return out, bottom + 30
 
 

@@ -218,7 +218,7 @@ def _bytes(job, parts) -> tuple[dict, dict]:
 def _titles(job) -> dict[str, str]:
     copied = "all-reduces d·Ψ" if job.mesh["tp"] == 1 else "all-reduces of gradients"
     return {
-        "messages": "messages 2·M·(p-1)·b·s·h",
+        "messages": "messages between stages",
         "sums": "sums and gathers of shares" if job.zero else copied,
         "inside": "inside stages, along tp",
     }

@@ -7,7 +7,7 @@ from hybridlab.labs.exercises import record
 from hybridlab.labs.exercises.student import task as asked
 from hybridlab.labs.exercises.written import write
 
-GREEN, ORANGE, BLUE = "#1b7f4d", "#b04a00", "#0072b2"  # right, not yet, asked
+GREEN, ORANGE, BLUE = "#1e8752", "#c45500", "#0072b2"  # right, not yet, asked; legible on white and on black
 
 _attempts: dict[str, int] = {}
 
