@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 import hybridlab as hl
+from hybridlab.core.catalog import machine
 from hybridlab.labs import data_parallel_pictures, gpipe, interleaved, zero_bubble, zero_plan
 from hybridlab.labs.asynchronous_pictures import met
 from hybridlab.labs.exercises.words import in_words
@@ -20,6 +21,7 @@ from hybridlab.predict.arithmetic import training_seconds
 from hybridlab.predict.collectives import cost
 from hybridlab.predict.memory import MIXED
 from hybridlab.predict.partition import partition
+from hybridlab.predict.planner import ROOM
 from hybridlab.predict.published import published
 from tools.course import books
 
@@ -165,6 +167,11 @@ def superlinear():
     return f"{gpus:.0f} × the GPUs, {rate:.0f} × the PFLOP/s"
 
 
+def usable():
+    memory = machine("a100").memory / 1e9
+    return f"{ROOM * memory:.0f} of {memory:.0f} GB"
+
+
 FRACTION, OVERHEAD = (lambda: share(float(bubbles(4, 8)[1]))), (lambda: share(float(bubbles(4, 8)[0])))
 
 COMPUTED = [
@@ -254,6 +261,7 @@ COMPUTED = [
     ("22_zero_fsdp", "350 GB", lambda: f"{175e9 * 2 / 1e9:g} GB"),
     ("22_zero_fsdp", "1.5 times as much", lambda: f"{sent(3) / sent(0):g} times as much"),
     ("22_zero_fsdp", "2 bytes", lambda: f"{MIXED.value} bytes"),
+    ("41_choosing", "76 of 80 GB", usable),
     ("42_sc21", "96 × the GPUs, 114 × the PFLOP/s", superlinear),
     (
         "42_sc21",

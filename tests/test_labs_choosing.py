@@ -78,7 +78,7 @@ def test_the_explorer_follows_every_choice_and_says_why_not():
     one = explorer()
     assert one.cell == [8, 8] and "p=8, t=8 is the best" in one.told and one.timeline.startswith("<svg")
     one.cell = [4, 16]
-    assert "t=16 leaves the node of 8" in one.told and "p=4 t=16" in one.timeline
+    assert "its tensor groups leave the node of 8" in one.told and "p=4 t=16" in one.timeline
     one.cell = [1, 1]
     assert "does not fit" in one.told and one.timeline == ""
     before = one.map
@@ -148,6 +148,15 @@ def test_predicted_and_measured_stand_side_by_side():
     figure = choosing.side_by_side({"a": 0.02, "b": 0.01}, {"a": [0.03, 0.05, 0.04], "b": [0.02, 0.02, 0.03]})
     assert figure.summary == "ms predicted and measured: b: 10 and 20; a: 20 and 40"
     assert [len(trace.x) for trace in figure.data] == [6, 2, 2]
+    predicted = figure.data[-1]
+    assert list(predicted.customdata) == [10, 20] and np.allclose(predicted.y, np.log10([10, 20]))
+
+
+def test_a_long_sentence_stands_in_lines_that_are_seen_whole():
+    sentence = plan("gpt3-175b", "a100", 1024, 1536, **choosing.SLIDES).why(d=1024)
+    lines = choosing.in_lines(sentence, indent=2).splitlines()
+    assert len(lines) > 1 and max(map(len, lines)) < 103 and all(line.startswith("  ") for line in lines[1:])
+    assert " ".join(line.strip() for line in lines) == sentence
 
 
 # --- exercises --------------------------------------------------------------------------------------------------

@@ -69,9 +69,9 @@ def test_tensor_groups_that_leave_their_node_are_outlined_as_errors(axes, out):
 
 def test_the_words_say_what_the_layout_says():
     told = grid_of_ranks(small(dp=2, pp=2, tp=2), rank=5).summary
-    assert "rank 5 at dp 1, pp 0, tp 1; its groups: dp 1 5; pp 5 7; tp 4 5" in told
+    assert "rank 5 at dp 1, pp 0, tp 1; its groups: dp 1, 5; pp 5, 7; tp 4, 5" in told
     assert "computes with 4–8 × 0–6, owns elements 12–24 of these 24 at rest" in told
-    assert "adds its gradient with ranks 1 5" in told
+    assert "adds its gradient with ranks 1, 5" in told
     assert "nothing of it is here" in grid_of_ranks(small(dp=2, pp=2), rank=1).summary
 
 

@@ -137,7 +137,7 @@ def test_pictures_below_each_other_are_as_tall_as_all():
 def test_the_chart_tells_what_is_no_speed_up():
     measured = {t: megatron.Shares(1 / t, 0.1 * t, 1 / t, []) for t in (1, 2, 4)}
     figure = megatron_pictures.times(measured, {1: measured[1]}, cores=2)
-    assert "4 (more ranks than cores)" in figure.twin and "2 (more" not in figure.twin
+    assert "4, on 2 cores" in figure.twin and "2, on" not in figure.twin
     assert "9% with t = 1" in figure.summary
 
 

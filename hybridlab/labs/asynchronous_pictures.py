@@ -11,9 +11,17 @@ from hybridlab.show.still import Still
 from hybridlab.show.style import STYLE, look
 from hybridlab.show.svg import sheet, words, wrap
 
-BOX, GAP, ROW, LEFT, TOP = 30, 16, 50, 84, 104
+BOX, ROW, LEFT, TOP = 30, 50, 84, 104
+PAIR, WIDEST = 75, 600  # from a pair to the next, less where many stand in a row; a whole row, at most
 PX = STYLE["pixels"]
-PENS = ((5, "solid"), (3, "dash"), (2, "solid"), (1, "dot"), (4, "dashdot"), (0, "dot"))
+PENS = (
+    (5, "solid", ""),
+    (3, "dash", ""),
+    (2, "solid", ""),
+    (1, "dot", ""),
+    (4, "dashdot", ""),
+    (3, "", "circle-open"),  # points without a line: they lie on other curves
+)
 SMOOTH = 8  # microbatches behind each point of a loss curve
 
 
@@ -45,37 +53,34 @@ def versions_met(schedule: hl.Schedule, stash: bool = True) -> Still:
     mixed = sum(forward != backward for _, _, forward, backward in pairs)
     columns, title = 1 + max(m for _, m, _, _ in pairs), f"{schedule.name}, {'with' if stash else 'without'} stashing"
     summary = f"{title}: versions in forward and backward, rank by microbatch; they differ in {mixed} of {len(pairs)}"
-    width, bottom = LEFT + columns * (2 * BOX + GAP) + 20, TOP + schedule.ranks * ROW
+    step = min(PAIR, WIDEST // columns)
+    width, bottom = LEFT + columns * step + 20, TOP + schedule.ranks * ROW
     out = [words(LEFT, 28, title, PX["heading"], **{"font-weight": "600"}), *_legend()]
     out.append(words(LEFT - 12, TOP - 10, "microbatch", PX["smallest"], "end", fill=STYLE["muted"]))
     for m in range(columns):
-        out.append(words(_x(m) + BOX, TOP - 10, f"{m}", PX["axis"], "middle", fill=STYLE["muted"]))
+        out.append(words(LEFT + step * (m + 0.4), TOP - 10, f"{m}", PX["axis"], "middle", fill=STYLE["muted"]))
     for rank in range(schedule.ranks):
         out.append(words(LEFT - 12, TOP + rank * ROW + 21, f"rank {rank}", PX["axis"], "end"))
     for pair in pairs:
-        out += _pair(*pair)
-    lines = wrap(summary, width - 40, PX["caption"])
+        out += _pair(step, *pair)
+    lines = wrap(summary, width - 60, PX["caption"])
     out += [words(20, bottom + 14 + 20 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
     return Still(sheet(width, bottom + 20 * len(lines) + 6, title, summary, out), summary)
 
 
-def _x(microbatch):
-    return LEFT + microbatch * (2 * BOX + GAP)
-
-
-def _pair(rank, microbatch, forward, backward):
-    x, y = _x(microbatch), TOP + rank * ROW
-    yield from _box(x, y, "F", str(forward))
-    yield from _box(x + BOX, y, "B", str(backward))
+def _pair(step, rank, microbatch, forward, backward):
+    x, y, box = LEFT + step * microbatch, TOP + rank * ROW, 0.4 * step
+    yield from _box(x, y, "F", str(forward), box)
+    yield from _box(x + box, y, "B", str(backward), box)
     if forward != backward:
         outline = f'fill="none" stroke="{STYLE["error"]}" stroke-width="4" stroke-dasharray="7 3"'
-        yield f'<rect x="{x - 4}" y="{y - 4}" width="{2 * BOX + 8}" height="{BOX + 8}" {outline}/>'
+        yield f'<rect x="{x - 4}" y="{y - 4}" width="{2 * box + 8:g}" height="{BOX + 8}" {outline}/>'
 
 
-def _box(x, y, kind, text):
+def _box(x, y, kind, text, wide=BOX):
     its = look(kind)
-    yield f'<rect x="{x}" y="{y}" width="{BOX}" height="{BOX}" fill="{its.fill}" stroke="{STYLE["paper"]}"/>'
-    yield words(x + BOX / 2, y + 20, text, PX["box"], "middle", fill=its.text)
+    yield f'<rect x="{x:g}" y="{y}" width="{wide:g}" height="{BOX}" fill="{its.fill}" stroke="{STYLE["paper"]}"/>'
+    yield words(x + wide / 2, y + 20, text, PX["box"], "middle", fill=its.text)
 
 
 def _legend():
@@ -87,11 +92,11 @@ def _legend():
 def learned(runs: dict[str, Trained]) -> Figure:
     """Loss over microbatches, each point the mean of `SMOOTH` microbatches, measured in real trainings."""
     curves, told = [], []
-    for (name, run), (colour, dash) in zip(runs.items(), PENS):
+    for (name, run), pen in zip(runs.items(), PENS):
         each = SMOOTH // run.window
         parts = [run.losses[i : i + each] for i in range(0, len(run.losses), each)]
         losses = [sum(part) / each for part in parts]
-        curves.append(Curve(name, [SMOOTH * (i + 1) for i in range(len(parts))], losses, colour, dash))
+        curves.append(Curve(name, [SMOOTH * (i + 1) for i in range(len(parts))], losses, *pen))
         told.append(f"{name} {losses[-1]:.2f}")
     x = Axis("microbatches seen", 0, max(curve.x[-1] for curve in curves) + 2)
     most = max(max(filter(math.isfinite, curve.y)) for curve in curves)

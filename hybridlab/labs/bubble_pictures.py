@@ -1,24 +1,32 @@
 """The pictures of notebooks 13 and 14: what thin stages cost, and memory against bubble. Predicted, and measured."""
 
+import math
+
 import hybridlab as hl
 from hybridlab.labs import interleaved
 from hybridlab.labs.chart import Axis, Curve, chart
 from hybridlab.labs.zero_bubble import held
 from hybridlab.show.figure import Figure
 
-PENS = ((5, "solid", "circle"), (1, "dash", "square"), (4, "dot", "diamond"), (2, "dashdot", "cross"), (3, "solid", ""))
+PENS = (
+    (5, "solid", "circle"),
+    (1, "dash", "square"),
+    (4, "dot", "diamond"),
+    (2, "dashdot", "cross"),
+    (3, "solid", "circle-open"),
+)
 FINE = 30  # pieces of a predicted line
 TO_THE_LEFT = ("v_half", "zb_h1")  # on the plane, where names would meet
+ASIDE, BELOW = 0.1, 0.011  # of a name from its point: beside it, because crosses lie above
 
 
 def valleys(lengths: dict[float, list[float]], chunks) -> Figure:
     """Predicted lengths of a step over the number of chunks: one curve for each latency."""
-    curves = [
-        Curve(f"message {latency}", range(len(row)), row, *pen) for (latency, row), pen in zip(lengths.items(), PENS)
-    ]
+    rows = zip(lengths.items(), PENS)
+    curves = [Curve(f"message {latency} units", range(len(row)), row, *pen) for (latency, row), pen in rows]
     every = [length for row in lengths.values() for length in row]
     x = Axis("chunks per rank v", -0.15, len(chunks) - 0.85, marks=dict(enumerate(map(str, chunks))))
-    y = Axis("units", 0.8 * min(every), 1.05 * max(every))
+    y = Axis("units", 10 * math.floor(0.08 * min(every)), 1.05 * max(every))
     told = "Length over v: falls while messages are free; a valley, then a rise, once they take time"
     return chart(curves, x, y, "Length of a step", told)
 
@@ -47,11 +55,14 @@ def plane(predicted: dict[str, hl.Timeline], real: dict[str, hl.Timeline] | None
     memory = [held(t) for t in predicted.values()]
     span, fraction = ([getattr(t, name) for t in predicted.values()] for name in ("bubble_span", "bubble_fraction"))
     curves = [Curve("", [x, x], ends, 2, "dot") for x, *ends in zip(memory, span, fraction)]
-    curves.append(Curve("bubble_span", memory, span, 5, "", "circle", list(predicted), TO_THE_LEFT))
+    curves.append(Curve("bubble_span", memory, span, 5, "", "circle"))
     if real:
         measured = [t.bubble_fraction for t in real.values()]
         curves.append(Curve("bubble_fraction, measured", [held(t) for t in real.values()], measured, 1, "", "cross"))
     curves.append(Curve("bubble_fraction", memory, fraction, 5, "", "circle-open"))
+    beside = [x - ASIDE if name in TO_THE_LEFT else x + ASIDE for name, x in zip(predicted, memory)]
+    lower = [y - BELOW for y in fraction]
+    curves.append(Curve("", beside, lower, labels=list(predicted), left=TO_THE_LEFT))
     first = next(iter(predicted.values())).schedule
     size = f"{first.ranks} ranks, {len(first.replica_of)} microbatches"
     seen = f", {len(real)} of them measured" if real else ""

@@ -75,7 +75,8 @@ def _layout(x, y, title, curves):
     font = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
     axes = [
         {
-            "title": {"text": axis.name, "font": font},
+            "title": {"text": axis.name, "font": font, "standoff": 12},
+            "automargin": True,
             "range": [axis.low, axis.high],
             "tickvals": list(axis.ticks),
             "ticktext": list(axis.ticks.values()),

@@ -97,7 +97,7 @@ def attention_still(shape: Shape, ranks: int, kv_heads: int, flow: str = "forwar
 def times(measured: dict, foreseen: dict, cores: int) -> Figure:
     """Milliseconds of a step over the number of ranks, computing and in collectives; {ranks: `megatron.Shares`}.
 
-    foreseen  the same by rule;  cores  of this machine: with more ranks than that nothing becomes faster
+    foreseen  the same by rule;  cores  of this machine: with more ranks than that no step becomes shorter
     """
     curves = []
     for what, name, colour, marker in (
@@ -108,13 +108,12 @@ def times(measured: dict, foreseen: dict, cores: int) -> Figure:
             at = [math.log2(ranks) for ranks in its]
             ms = [1e3 * getattr(one, what) for one in its.values()]
             curves.append(Curve(f"{name}, {kind}", at, ms, colour, dash, marker + hollow))
-    marks = {math.log2(t): f"{t}" + (" (more ranks than cores)" if t > cores else "") for t in measured}
+    marks = {math.log2(t): f"{t}" + (f", on {cores} core{'s' * (cores > 1)}" if t > cores else "") for t in measured}
     share = {t: one.talking / (one.computing + one.talking) for t, one in measured.items()}
     told = "Share of a step in collectives: " + ", ".join(f"{part:.0%} with t = {t}" for t, part in share.items())
-    x, y = (
-        Axis("ranks t", -0.1, max(marks) + 0.25, marks=marks),
-        Axis("ms", 0, 1.08 * max(max(one.y) for one in curves)),
-    )
+    most = max(max(one.y) for one in curves)
+    x = Axis("ranks t", -0.1, max(marks) + 0.25, marks=marks)
+    y = Axis("ms", -0.04 * most, 1.08 * most)  # room for the marks at 0
     return chart(curves, x, y, "One training step, the same model on more ranks", told)
 
 

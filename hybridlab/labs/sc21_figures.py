@@ -115,7 +115,8 @@ def draw(number: int) -> Figure:
     marks = {place(row): _mark(how, row) for row in found}
     low, high = min(marks), max(marks)
     x = Axis(how.axis, low - 0.03 * (high - low), high + 0.03 * (high - low), marks=marks)
-    return chart(curves, x, Axis(how.unit, 0, 1.08 * max(max(curve.y) for curve in curves)), how.title, told)
+    y = Axis(how.unit, 0, 1.08 * max(max(curve.y) for curve in curves))
+    return chart(curves, x, y, f"{how.title}, predicted", told)
 
 
 def _mark(how, row):

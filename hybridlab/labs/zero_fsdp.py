@@ -1,5 +1,6 @@
 """Notebook 22 on real ranks: memory and bytes counted in them, gathers placed in programs, two mistakes."""
 
+import textwrap
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -126,6 +127,19 @@ def _neighbours(program):
 def looped(units: int = UNITS, ranks: int = 2) -> hl.Schedule:
     """Every rank with the whole model in units, one microbatch: forwards first to last, backwards last to first."""
     return hl.schedule("looped_bfs", ranks=1, microbatches=1, chunks=units, dp=ranks)
+
+
+def written(schedule: hl.Schedule) -> str:
+    """The program of rank 0 in short lines; what follows the last forward begins a new one.
+
+    >>> print(written(hl.sharded(hl.Schedule.from_csv("0F0,1F0,1B0,0B0"), active=1)))
+    0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0
+    1B0 1RESHARD 1REDUCE_GRAD 0UNSHARD 0B0 0RESHARD 0REDUCE_GRAD
+    """
+    program = schedule.program[0]
+    turn = 1 + max(i for i, action in enumerate(program) if action.kind == "F")
+    halves = (" ".join(map(str, half)) for half in (program[:turn], program[turn:]))
+    return "\n".join(textwrap.fill(half, 100) for half in halves)
 
 
 def foreseen(schedule: hl.Schedule, costs: hl.Costs) -> hl.Timeline:

@@ -29,7 +29,7 @@ def reason(planned, sizes: dict) -> str:
     one, best = mine.best, planned.best
     if one.plan == best.plan:
         return f"{asked} is the best: {one}"
-    return f"{asked} {_slower(one, best)}; {_term(one, best, planned.machine.node)}"
+    return f"{asked} {_slower(one, best)}; {_leaving(one, best, planned.machine.node, sizes)}{_term(one, best)}"
 
 
 def _slower(one, best) -> str:
@@ -37,13 +37,25 @@ def _slower(one, best) -> str:
     return f"is {share:.0%} slower" if share >= 0.005 else f"is slower by {share:.2%}"
 
 
-def _term(one, best, node: int) -> str:
-    """What takes more time than in the best plan: the term that grows most."""
+def _grown(one, best) -> str:
+    """The term that takes most time more than in the best plan."""
     more = {name: mine - its for name, mine, its in zip(one.step._fields, one.step, best.step)}
-    term = max(more, key=more.get)
-    leaves = f"t={one.plan.t} leaves the node of {node}: " if term == "tensor" and one.plan.t > node else ""
+    return max(more, key=more.get)
+
+
+def _leaving(one, best, node: int, sizes: dict) -> str:
+    """That tensor groups leave their node, where their sums decide; with t, where nobody asked for it."""
+    if _grown(one, best) != "tensor" or one.plan.t <= node:
+        return ""
+    who = "its tensor groups leave" if "t" in sizes else f"its best plan has t={one.plan.t}, which leaves"
+    return f"{who} the node of {node}: "
+
+
+def _term(one, best) -> str:
+    """What takes more time than in the best plan."""
+    term = _grown(one, best)
     return (
-        f"{leaves}{WORDS[term]} {getattr(one.step, term):.2f} s of {one.step.total:.2f} s, in the best plan "
+        f"{WORDS[term]} {getattr(one.step, term):.2f} s of {one.step.total:.2f} s, in the best plan "
         f"{getattr(best.step, term):.2f} s of {best.step.total:.2f} s"
     )
 

@@ -65,10 +65,9 @@ def _bars(picture):
     """One trace per look; the first of each name speaks for all of that name in the legend."""
     _, labels = picture.labels((USUAL_WIDTH - LEFT - RIGHT) / picture.length, lane_pixels(picture))
     keys = {look: (place, name) for place, (name, look) in enumerate(picture.legend)}
-    return [
-        _bar(picture, np.flatnonzero(picture.look == number).tolist(), look, labels, keys.get(look))
-        for number, look in enumerate(picture.looks)
-    ]
+    there = picture.x1 > picture.x0  # of a bar without length its outline would be seen
+    boxes_of = [np.flatnonzero(there & (picture.look == number)).tolist() for number in range(len(picture.looks))]
+    return [_bar(picture, mine, look, labels, keys.get(look)) for look, mine in zip(picture.looks, boxes_of) if mine]
 
 
 def _bar(picture, mine, look, labels, key):

@@ -1,8 +1,8 @@
 """A grid of ranks: the mesh as sheets, one per copy; the same ranks as bricks in nodes; what each has of a parameter.
 
-A brick shows the whole parameter as a small rectangle: blue is the slice that the rank computes with, black what it
-owns of it at rest. Ranks with the same letter add their gradients. Groups of the chosen rank have an outline for each
-axis; a tensor group that leaves its node is an error.
+A brick shows the whole parameter as a small rectangle: blue is the slice that the rank computes with, black on it what
+it owns at rest (a rim stays blue). Ranks with the same letter add their gradients. Groups of the chosen rank have an
+outline for each axis; a tensor group that leaves its node is an error.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,18 @@ from hybridlab.show.still import Still
 from hybridlab.show.style import STYLE
 from hybridlab.show.svg import sheet, words, wrap
 
-WIDTH, MARGIN, MIDDLE, TOP = 960, 24, 372, 92  # nodes begin right of the middle
-BRICK, ACROSS, GAP, PAD = (122, 74), 4, 10, 12  # a brick in pixels; how many side by side
+WIDTH, MARGIN, MIDDLE, TOP = 960, 24, 356, 92  # nodes begin right of the middle
+BRICK, ACROSS, GAP, PAD = (128, 74), 4, 10, 12  # a brick in pixels; how many side by side
 SHEETS = 330  # sheets that would be taller together are drawn smaller
 PX, INK, PAPER, ERROR = STYLE["pixels"], STYLE["ink"], STYLE["paper"], STYLE["error"]
+LABEL, RIM = PX["smallest"] + 1, 4  # of bricks and sheets; how much blue stays beside black
 BOX = STYLE["curves"][0]
 AXES = {  # the name of a group, its outline's colour and dashes
     "tp": ("tensor group", STYLE["curves"][5], ""),
     "pp": ("pipeline", STYLE["curves"][1], "9 4"),
     "dp": ("data group", STYLE["curves"][4], "2 4"),
 }
-COLUMNS = (24, 100, 270, 420, 680)  # where the table's columns begin
+COLUMNS = ((24, "start"), (100, "start"), (270, "start"), (620, "end"), (760, "end"))  # of the table; numbers end there
 
 
 def grid_of_ranks(
@@ -44,7 +45,7 @@ def grid_of_ranks(
     >>> from hybridlab.core.layout import Cut, Param, even
     >>> one = Param("w", (4, 6), shard={"tp": Cut(0, even(4, 2))}, partial=("dp",), owners=2, rest=1)
     >>> grid_of_ranks(Layout(Mesh(dp=2, tp=2), (one,)), rank=1)
-    <picture dp=2 × tp=2, rank 1 at dp 0, tp 1; its groups: dp 1 3; tp 0 1. w 4×6: the rank computes with 2–4 × 0–6, ...
+    <picture dp=2 × tp=2, rank 1 at dp 0, tp 1; its groups: dp 1, 3; tp 0, 1. w 4×6: the rank computes with 2–4 × ...
     """
     parameter = parameter or telling(layout)
     if parameter not in layout.named:
@@ -113,7 +114,7 @@ def _of_nodes(mesh, per_node):
 
 
 def _list(ranks):
-    return " ".join(map(str, ranks))
+    return ", ".join(map(str, ranks))
 
 
 class _Look:
@@ -171,26 +172,28 @@ def _sheets(mesh, look):
         tall = 26.0
     high = parts * (tall + 6) + step
     column = max(1, -(-copies // 2) if copies * high > SHEETS and stages == 1 else copies)
-    out, bottom = [], TOP
+    gap, out, arrows, bottom = 0.3 * wide, [], [], TOP
     for d in range(copies):
         x, y = MARGIN + d // column * (wide + 60), TOP + d % column * high
-        out.append(words(x, y + tall / 2 + 5, f"dp {d}", PX["smallest"], fill=STYLE["muted"]))
+        out.append(words(x, y + tall / 2 + 5, f"dp {d}", LABEL, fill=STYLE["muted"]))
         for s in range(stages):
             for part in range(parts):
                 at = {"dp": d, "pp": s, "tp": part}
-                box = x + 48 + s * wide, y + part * (tall + 6), wide - (16 if wide > 40 else 6), tall
+                box = x + 48 + s * wide, y + part * (tall + 6), wide - gap, tall
                 out += _seat(look, mesh.rank(**{axis: at[axis] for axis in mesh.axes}), box)
                 if s < stages - 1:
-                    out.append(_arrow(box[0] + box[2] + 3, y + part * (tall + 6) + tall / 2, wide - box[2] - 6))
+                    room = min(6, gap / 3)  # for the frames of both seats
+                    arrows.append(_arrow(box[0] + box[2] + room, box[1] + tall / 2, gap - 2 * room))
         bottom = max(bottom, y + high)
     for s in range(stages if wide > 40 and stages > 1 else 0):
-        out.append(words(MARGIN + 48 + s * wide, TOP - 9, f"stage {s}", PX["smallest"], fill=STYLE["muted"]))
-    return out, bottom
+        name = f"stage {s}" if wide > 56 else f"{s}"
+        out.append(words(MARGIN + 48 + s * wide, TOP - 9, name, LABEL, fill=STYLE["muted"]))
+    return [*out, *arrows], bottom
 
 
 def _seat(look, rank, box):
     x, y, wide, tall = box
-    return look.brick(rank, *box, [words(x + wide / 2, y + tall / 2 + 5, str(rank), PX["smallest"] + 1, "middle")])
+    return look.brick(rank, *box, [words(x + wide / 2, y + tall / 2 + 5, str(rank), LABEL, "middle")])
 
 
 def _arrow(x, y, wide):
@@ -213,7 +216,7 @@ def _nodes(layout, parameter, look, per_node):
         if per_node < mesh.size:
             ground = f'fill="none" stroke="{STYLE["grid"]}" stroke-width="2" rx="8"'
             out.append(f'<rect x="{x}" y="{y}" width="{frame[0]}" height="{frame[1]}" {ground}/>')
-            out.append(words(x + PAD, y + 16, f"node {node}", PX["smallest"], fill=STYLE["muted"]))
+            out.append(words(x + PAD, y + 16, f"node {node}", LABEL, fill=STYLE["muted"]))
         for i, rank in enumerate(here):
             left, top = x + PAD + i % columns * (wide + GAP), y + PAD + 12 + i // columns * (tall + GAP)
             out += look.brick(rank, left, top, wide, tall, _inside(layout, parameter, rank, left, top, letters, look))
@@ -237,9 +240,9 @@ def _inside(layout, parameter, rank, x, y, letters, look):
     out = [words(x + 10, y + 24, str(rank), PX["heading"], **{"font-weight": "700"})]
     if rank in look.out:
         out.append(words(x + 42, y + 23, "✕", PX["axis"], fill=ERROR, **{"font-weight": "700"}))
-    out.append(words(x + 10, y + 44, " ".join(f"{axis[0]}{at}" for axis, at in place.items()), PX["smallest"]))
-    out.append(words(x + 10, y + 62, f"adds: {letters[rank]}" if rank in letters else "", PX["smallest"]))
-    return out + _slices(layout, parameter, rank, x + 68, y + 10, 46, BRICK[1] - 20)
+    out.append(words(x + 10, y + 44, " ".join(f"{axis[0]}{at}" for axis, at in place.items()), LABEL))
+    out.append(words(x + 10, y + 62, f"adds: {letters[rank]}" if rank in letters else "", LABEL))
+    return out + _slices(layout, parameter, rank, x + 74, y + 10, 46, BRICK[1] - 20)
 
 
 def _slices(layout, parameter, rank, x, y, wide, tall):
@@ -256,7 +259,7 @@ def _slices(layout, parameter, rank, x, y, wide, tall):
     left, broad = x + wide * columns.start / across, wide * (columns.stop - columns.start) / across
     share, size = layout.share(parameter, rank), layout.size(parameter, rank)
     own = top + high * share.start / size, high * (share.stop - share.start) / size
-    for at, height, fill, inset in ((top, high, BOX, 0), (*own, INK, broad * 0.28)):
+    for at, height, fill, inset in ((top, high, BOX, 0), (*own, INK, min(RIM, broad / 4))):
         size = f'width="{broad - 2 * inset:.1f}" height="{height:.1f}"'
         out.append(f'<rect x="{left + inset:.1f}" y="{at:.1f}" {size} fill="{fill}"/>')
     return out
@@ -267,5 +270,5 @@ def _table(rows, y):
     out = []
     for number, row in enumerate(rows):
         more = {"font-weight": "600"} if not number else {}
-        out += [words(x, y + 22 * number + 16, cell, PX["box"], **more) for x, cell in zip(COLUMNS, row)]
+        out += [words(x, y + 22 * number + 16, cell, PX["box"], side, **more) for (x, side), cell in zip(COLUMNS, row)]
     return out, y + (22 * len(rows) + 8 if rows else 0)

@@ -23,6 +23,7 @@ WIDTH, LEFT, TOP, RIGHT = 960, 92, 124, 24
 WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # of a cell; of all rows together
 TWO_LINES = (58.0, 36.0)  # a cell that is at least so large says more
 PALEST, TINT = 0.2, 0.05  # the share of the best throughput that is palest; no cell that fits is white
+LEGIBLE = 4.5  # contrast
 PX, INK, PAPER, MUTED = STYLE["pixels"], STYLE["ink"], STYLE["paper"], STYLE["muted"]
 BOLD = 0.59  # how wide a letter of a title is, by its height
 QUICK, GREY, BEST = STYLE["kinds"]["F"]["fill"], STYLE["light"]["bubble"], STYLE["kinds"]["B"]["fill"]
@@ -144,11 +145,11 @@ def _head(title):
     fitting = (WIDTH - 48) / (BOLD * len(title) or 1)
     out = [words(24, 32, title, min(PX["heading"], round(fitting, 1)), **{"font-weight": "600"})]
     x = 24
-    for share in (0.4, 0.6, 0.8, 1.0):
+    for share in (PALEST, 0.4, 0.6, 0.8, 1.0):
         out.append(f'<rect x="{x}" y="46" width="34" height="18" fill="{_colour(share)}" stroke="{STYLE["grid"]}"/>')
         x += 34
-    out.append(words(x + 8, 60, "40 % to 100 % of the best", PX["caption"]))
-    x += 226
+    out.append(words(x + 8, 60, f"{PALEST:.0%} to 100% of the best", PX["caption"]))
+    x += 216
     looks = (
         (f'fill="{PAPER}" stroke="{BEST}" stroke-width="5"', "best", 84),
         (f'fill="url(#too-large)" stroke="{MUTED}"', "does not fit: needs, most of it", 272),
@@ -195,7 +196,7 @@ def _drawn(one: Cell, frame):
         case "too large":
             yield f'<rect {box} fill="url(#too-large)" stroke="#B0B0B0"/>'
         case "fits":
-            ink = max((INK, PAPER), key=lambda ink: contrast(ink, fill))
+            ink = PAPER if contrast(PAPER, fill) >= LEGIBLE else INK
             pen = f'stroke="{BEST}" stroke-width="5"' if one.share == 1 else f'stroke="{STYLE["grid"]}"'
             yield f'<rect {box} fill="{fill}" {pen}/>'
     middle, lower = x + frame.wide / 2, y + frame.tall / 2

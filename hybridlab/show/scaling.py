@@ -95,7 +95,7 @@ def _layout():
         "showline": True,
         "ticks": "outside",
     }
-    sizes, times = [1 << k for k in range(10, 31, 3)], [10.0**k for k in range(-6, 2)]
+    sizes, times = [1 << k for k in range(10, 31, 3)], [f * 10.0**k for k in range(-6, 2) for f in (1, 2, 5)]
     sizes = {"tickvals": sizes, "ticktext": [amount(size, SIZES) for size in sizes]}
     times = {"tickvals": times, "ticktext": [f"{amount(time * 1.0001, UNITS)} " for time in times]}
     return {
@@ -107,7 +107,7 @@ def _layout():
         "plot_bgcolor": STYLE["paper"],
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         "xaxis": axis | sizes | {"title": {"text": "bytes of the full tensor", "font": font}},
-        "yaxis": axis | times,
+        "yaxis": axis | times | {"title": {"text": "time", "font": font, "standoff": 12}},
     }
 
 

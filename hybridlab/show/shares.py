@@ -30,7 +30,7 @@ PARTS = {  # of a step, in the order in which `predict.performance.Step` has the
     "pointwise": Part("between the products", mix(BLUE, PAPER, 0.45)),
     "tensor": Part("sums along tp", GREEN),
     "launch": Part("starting blocks", mix(BLUE, PAPER, 0.8), DOTS),
-    "head": Part("head", mix(BLUE, PAPER, 0.25), SLANT),
+    "head": Part("head", mix(BLUE, PAPER, 0.62), SLANT),
     "messages": Part("messages", mix(GREEN, PAPER, 0.5), BACK),
     "bubble": Part("bubble", KINDS["bubble"]["fill"], outline=True),
     "data": Part("sums along dp", mix(GREEN, PAPER, 0.7), SLANT),

@@ -24,8 +24,8 @@ labs.answer("choosing.microbatch", min(seconds, key=seconds.get))""",
         "With ZeRO 3 all copies share the states, so no stage and no sum along tp is needed; half the memory is "
         "enough without the scores.",
         (
-            (dict(p=1, t=1, d=32, b=1, zero=3), "quick enough, but 40 GB are not kept"),
-            (dict(p=1, t=1, d=32, b=1, zero=3, recompute="full"), "it fits, but 12.8 s are not kept"),
+            (dict(p=1, t=1, d=32, b=1, zero=3), "quick enough, but it needs more than 40 GB"),
+            (dict(p=1, t=1, d=32, b=1, zero=3, recompute="full"), "it fits, but it takes longer than 12.8 s"),
             (dict(p=1, t=1, d=32, b=8, recompute="full"), "too slow, and too large"),
             (dict(p=8, t=8, d=1, b=1), "p·t·d = 64, and there are 32 devices"),
             (dict(p=1, t=32, d=1, b=1), "t = 32 must divide the 48 heads"),

@@ -11,13 +11,13 @@ l, h, V, s = $layers, 12288, 51200, 2048
 labs.answer("sc21.parameters", 12 * l * h**2 * (1 + 13 / (12 * h) + (V + s) / (12 * l * h)) / 1e9)""",
         "Blocks have 12h² + 13h each; tokens and positions have a vector each, and a tied head adds nothing.",
         (
-            (173.946, "matrices of the blocks"),
-            (175.245, "one matrix"),
-            (174_615_846_912, "in billions"),
+            (130.460, "matrices of the blocks"),
+            (131.755, "one matrix"),
+            (131_125_469_184, "in billions"),
             (200, "large"),
             (17.46, "small"),
         ),
-        also=(174.6, "174.616"),
+        also=(131.1, "131.125"),
     ),
     "sc21.days": Solution(
         'labs.answer("sc21.days", 12 * 128 * 25600**2 * (1 + 13 / (12 * 25600) + 53248 / (12 * 128 * 25600)) / 1e9)',

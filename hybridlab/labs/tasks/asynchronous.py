@@ -160,9 +160,9 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
     ),
     "pipedream.wrong_way": task(
         "A stage computes y = b·a·x, the loss is y²/2; x = 1 and a = 1. An update changes b between forward and "
-        "backward. Without stashing, the gradient of the weight a mixes both b. Give two values of b, (in the forward, "
-        "in the backward), with which its sign is wrong: the true gradient has the other sign, with the old b and with "
-        "the new one.",
+        "backward. Without stashing, the gradient of the weight a mixes both b. Give b as a pair (in the forward, in "
+        "the backward) for which its sign is wrong: the true gradient has the other sign, with the old b and with the "
+        "new one.",
         _wrong_way,
         (
             "The gradient of a is (gradient by y) · b · x. The first factor is from the forward, b from the backward.",

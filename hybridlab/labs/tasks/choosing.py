@@ -74,9 +74,9 @@ def _scenario(answer) -> Verdict:
     if bytes_ > MOST and seconds > LONGEST:
         return False, f"{told}: too slow, and too large."
     if bytes_ > MOST:
-        return False, f"{told}: quick enough, but {MOST / 1e9:.0f} GB are not kept."
+        return False, f"{told}: quick enough, but it needs more than {MOST / 1e9:.0f} GB."
     if seconds > LONGEST:
-        return False, f"{told}: it fits, but {LONGEST} s are not kept."
+        return False, f"{told}: it fits, but it takes longer than {LONGEST} s."
     return True, f"{told}. Both limits are kept."
 
 
@@ -96,7 +96,7 @@ def _microbatch(stages, sequences):
             ],
         ),
         (
-            "The step is (b'/b + p - 1) · (tF(b) + tB(b)), where b' is the number of sequences of a copy.",
+            "The step is (m + p - 1) · (tF(b) + tB(b)), where m is the number of sequences of a copy, divided by b.",
             f"With b = 1: ({each} + {p - 1}) · 15 ms = {seconds[1] / 1e3:.3f} s. Do the same for the others.",
             f"It is shortest with {seconds[best] / 1e3:.3f} s.",
         ),

@@ -106,10 +106,10 @@ def _design(answer) -> Verdict:
         return False, f"{error}."
     least = bill(*BEST)[1]
     if fullest > CAP:
-        return False, f"A rank keeps {fullest:,} bytes at rest; {CAP:,} are allowed. Between nodes: {out:,.0f}."
+        return False, f"A rank keeps {fullest:,} bytes at rest; {CAP:,} are allowed. Between nodes: {out:,.0f} bytes."
     if out > least:
         return False, f"It fits, {fullest:,} bytes. But {out:,.0f} bytes leave their node; {least:,.0f} are possible."
-    return True, f"{fullest:,} bytes at rest, {out:,.0f} between nodes: nothing that fits sends less."
+    return True, f"{fullest:,} bytes at rest, {out:,.0f} bytes between nodes: nothing that fits sends less."
 
 
 def _count(gpus):
@@ -123,7 +123,7 @@ def _count(gpus):
                 (
                     exponent + 1,
                     f"{in_words(exponent + 1).capitalize()} are the divisors of {gpus}; or the choices, if you do not "
-                    "tell which number is p, t or d.",
+                    "tell p, t and d apart.",
                 ),
                 (6 * factorisations(gpus), "You count the orders of the axes too. How many without them?"),
                 (gpus, "Every factor is a power of two. How many ways to share out its exponents?"),

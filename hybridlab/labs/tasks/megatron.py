@@ -258,9 +258,9 @@ MEGATRON_TASKS: dict[str, Task] = {
     "megatron.design": task(
         f"A model: {PLANNED.layers} layers, h = {PLANNED.width}, heads={PLANNED.heads}, kv_heads={PLANNED.kv_heads}, "
         f"s = {PLANNED.context}, a vocabulary of {PLANNED.vocabulary}. Microbatches of {SEQUENCES} sequences, mixed "
-        f"precision, Adam. A GPU has {GPU} GB. In a server of {SERVER} GPUs each sends 300 GB/s, across servers 25. "
-        f"A microbatch may spend {1e3 * ALLOWED:.0f} ms on sending along tp. Choose t, and whether the sequence is cut "
-        "too: (t, True or False).",
+        f"precision, Adam. A GPU has {GPU} GB. In a server of {SERVER} GPUs each sends 300 GB/s, across servers 25 "
+        f"GB/s. A microbatch may spend {1e3 * ALLOWED:.0f} ms on sending along tp. Choose t, and whether the sequence "
+        "is cut too: (t, True or False).",
         _design,
         (
             "t must divide heads, and divide kv_heads or be a multiple of it. Which of those stay inside a server?",
