@@ -127,6 +127,11 @@ def test_what_is_longer_than_a_card_is_outlined_and_what_is_too_long_is_cut():
     assert widths(svg, "weights")[1] == pytest.approx(ROOM, abs=0.01) and not widths(svg, "gradients")
 
 
+def test_the_lectures_picture_does_not_answer_the_exercise():
+    still = pictures.placing_and_training(175e9, cards=8, card=80e9)
+    assert "placing on 8 cards: 43.8 GB" in still.summary and "training on 35" not in still.summary
+
+
 def test_a_step_is_drawn_by_its_parts():
     one = Parts(0.001, 0.02, 0.001, 0.04, 0.01)
     still = pictures.step(one, one._replace(forward=0.01))
@@ -150,6 +155,8 @@ def test_the_roof_bends_at_the_ridge():
     roof = figure.data[0]
     assert roof.x[1] == pytest.approx(1) and roof.y[1] == roof.y[2] == pytest.approx(2)
     assert "ridge at 10 FLOPs" in figure.summary and ">m = 1<" in figure.twin
+    places = [place for trace in figure.data[1:] for place in trace.textposition]
+    assert all(place.startswith("bottom") for place in places)  # the roof is above
     assert pictures.ridges().keys() == MACHINES.keys()
 
 

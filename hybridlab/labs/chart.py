@@ -21,7 +21,7 @@ class Curve(NamedTuple):
     name    in the legend, or "" to stay out of it;  x, y  of equal length
     colour  a number into STYLE["curves"];  dash  one of STYLE["dashes"], or "" for no line
     marker  one of STYLE["markers"], with "-open" behind it for an outline, or "" for none
-    labels  one text per point, or none;  left  the labels that stand to the left of their points
+    labels  one text per point, or none;  left, below  the labels that stand to the left of their points, or under them
     """
 
     name: str
@@ -32,6 +32,7 @@ class Curve(NamedTuple):
     marker: str = ""
     labels: Sequence[str] = ()
     left: Sequence[str] = ()
+    below: Sequence[str] = ()
 
 
 class Axis(NamedTuple):
@@ -67,7 +68,11 @@ def _trace(curve):
         line={"color": colour, "width": 2.5, "dash": curve.dash or "solid"},
         marker={"symbol": curve.marker or "circle", "size": 11, "color": colour, "line": {"color": colour, "width": 2}},
         text=list(curve.labels) or None,
-        textposition=[f"top {'left' if label in curve.left else 'right'}" for label in curve.labels] or None,
+        textposition=[
+            f"{'bottom' if label in curve.below else 'top'} {'left' if label in curve.left else 'right'}"
+            for label in curve.labels
+        ]
+        or None,
     )
 
 
@@ -168,4 +173,4 @@ def _drawn(curve, points):
         yield f'<path d="{MARKS[shape]}" {pen} transform="translate({x:.1f} {y:.1f})"/>'
     for (x, y), label in zip(points, curve.labels):
         side, anchor = (-9, "end") if label in curve.left else (9, "start")
-        yield words(x + side, y - 8, label, PX["smallest"] + 1, anchor)
+        yield words(x + side, y + (20 if label in curve.below else -8), label, PX["smallest"] + 1, anchor)

@@ -62,13 +62,13 @@ def picture(mine: Speeds, others: Speeds) -> Figure:
     for m, colour in zip(MICROBATCHES, COLOURS):
         for name, speeds, dash, marker in (
             (f"m = {m}, emulated here", mine, "solid", "circle"),
-            (f"m = {m}, (18, 256) published", others, "dash", "square-open"),
+            (f"m = {m}, published by torchgpipe", others, "dash", "square-open"),
         ):
             at = {n: speeds[m, n] for n in PARTITIONS if (m, n) in speeds}
             curves.append(Curve(name, [math.log2(n) for n in at], list(at.values()), colour, dash, marker))
         told.append(f"m = {m}, 8 partitions: {mine[m, 8]:.1f} emulated, {others[m, 8]:.1f} published")
     x = Axis("partitions", -0.1, 3.1, marks={math.log2(n): str(n) for n in PARTITIONS})
-    y = Axis("times the throughput of m = 1 on 2", 0, 1.05 * max(max(curve.y) for curve in curves))
+    y = Axis("throughput: m = 1 on 2 partitions is 1", 0, 1.05 * max(max(curve.y) for curve in curves))
     title = "Model parallelism (m = 1) and pipeline, emulated and published"
     return chart(curves, x, y, title, f"Throughput over partitions: {'; '.join(told)}")
 
@@ -86,11 +86,15 @@ def valley(real: dict[int, hl.Timeline]) -> Figure:
     at = [math.log2(b) for b in real]
     step = [1e3 * t.length for t in real.values()]
     busy = [1e3 * sum(t.busy) / len(t.busy) for t in real.values()]
-    curves = [Curve("a step", at, step, 5, "solid", "circle"), Curve("busy in it", at, busy, 1, "dash", "square")]
+    curves = [
+        Curve("length of a step", at, step, 5, "solid", "circle"),
+        Curve("of it busy, mean of the ranks", at, busy, 1, "dash", "square"),
+    ]
     x = Axis("sequences in a microbatch b", -0.1, at[-1] + 0.1, marks={math.log2(b): str(b) for b in real})
     best = min(real, key=lambda b: real[b].length)
     told = f"Length of a step over b: {step[0]:.0f} ms at first, {min(step):.0f} at b = {best}, {step[-1]:.0f} at last"
-    return chart(curves, x, Axis("ms", 0, 1.05 * max(step)), "Length of a step over the size of a microbatch", told)
+    y = Axis("time, ms", 0, 1.05 * max(step))
+    return chart(curves, x, y, "Length of a step over the size of a microbatch", told)
 
 
 # --- forwards done again ------------------------------------------------------------------------------------------

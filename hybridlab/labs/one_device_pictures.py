@@ -35,7 +35,7 @@ def step(measured: Parts, predicted: Parts | None = None) -> Still:
 # --- networks -----------------------------------------------------------------------------------------------------
 
 KINDS = {"data": (5, "circle"), "pipeline": (2, "square"), "tensor": (4, "diamond"), "hybrid": (1, "cross")}
-LEFT_OF = ("ZeRO", "Megatron-LM")  # whose names stand to the left of their points
+LEFT_OF, BELOW = ("ZeRO", "Megatron-LM"), ("Mesh-TensorFlow",)  # where names stand that would meet another point's
 BILLION = 1e9
 
 
@@ -45,8 +45,9 @@ def growth() -> Figure:
     for kind, (colour, marker) in KINDS.items():
         rows = [row for row in FRAMEWORKS if row.parallelism == kind]
         x, y = ([math.log10(one) for one in many] for many in zip(*((r.accelerators, r.parameters) for r in rows)))
-        curves.append(Curve(kind, x, y, colour, "", marker, [row.name for row in rows], LEFT_OF))
-    x = Axis("accelerators", 0.7, 3.8, marks={math.log10(n): str(n) for n in (8, 16, 64, 256, 512, 2048)})
+        curves.append(Curve(kind, x, y, colour, "", marker, [row.name for row in rows], LEFT_OF, BELOW))
+    marks = {math.log10(n): str(n) for n in (8, 16, 64, 256, 512, 2048)}
+    x = Axis("devices: GPUs, CPUs or TPU cores", 0.7, 3.8, marks=marks)
     y = Axis("parameters", 7, 11.4, marks={7: "10 M", 8: "100 M", 9: "1 B", 10: "10 B", 11: "100 B"})
     least, most = (end(FRAMEWORKS, key=lambda row: row.parameters) for end in (min, max))
     told = f"From {_named(least)} to {_named(most)}: {most.parameters / least.parameters:,.0f} times as large"
@@ -76,7 +77,7 @@ class Frameworks:
         ]
 
     def _repr_markdown_(self):
-        head = ("framework", "it divides by", "most accelerators", "largest network", "its technique runs in")
+        head = ("framework", "it divides by", "most devices", "largest network", "its technique runs in")
         rows = [(*row[:-1], self._link(row[-1])) for row in self.rows]
         return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
@@ -101,14 +102,17 @@ def formula_and_counted(computed: Footprint, counted: Footprint, model: str) -> 
     return anatomy(bars, f"What training keeps: {model}", f"{told}: together {size(counted.total)}; {same}")
 
 
+LONGEST = 3  # cards' sizes at which a bar is cut off
+
+
 def placing_and_training(parameters: float, cards: int, card: float) -> Still:
     """The weights alone, and all that training keeps of the model, equally shared among cards of so many bytes."""
-    least = math.ceil(training(parameters, 1).total / card)
-    rows = [("placing", placing, cards), ("training", training, cards), ("training", training, least)]
+    rows = [("placing", placing, cards), ("training", training, cards)]
     kept = [what(parameters, n) for _, what, n in rows]
     bars = [Bar(f"{name} on {n} cards", "on each", one) for (name, _, n), one in zip(rows, kept)]
     told = "; ".join(f"{bar.name}: {size(one.total)} on each" for bar, one in zip(bars, kept))
-    return anatomy(bars, f"{_count(parameters)} parameters, before any activation", told, card)
+    longest = LONGEST * card  # longer bars are cut off, so that the line of the card stands clear of the first sum
+    return anatomy(bars, f"{_count(parameters)} parameters, before any activation", told, card, longest)
 
 
 # --- the roofline -------------------------------------------------------------------------------------------------
@@ -126,6 +130,9 @@ class Roof(NamedTuple):
         return self.peak / self.bandwidth
 
 
+LEFT_BELOW = ("n = 64", "m = 64")  # products whose names stand to the left, where they meet no other's
+
+
 def roofline(square: list[Product], thin: list[Product], roof: Roof) -> Figure:
     """FLOP/s of matrix products over their arithmetic intensity, under the roof of this core, on logarithmic axes."""
     curves = [_under(roof, [_intensity(one) for one in (*square, *thin)])]
@@ -135,7 +142,7 @@ def roofline(square: list[Product], thin: list[Product], roof: Roof) -> Figure:
     ):
         x, y = [math.log10(_intensity(one)) for one in many], [math.log10(one.rate / 1e9) for one in many]
         labels = [f"n = {one.n}" if one in square else f"m = {one.m}" for one in many]
-        curves.append(Curve(name, x, y, colour, "", marker, labels))
+        curves.append(Curve(name, x, y, colour, "", marker, labels, LEFT_BELOW, labels))  # above them is the roof
     across, up = ([at for curve in curves for at in getattr(curve, axis)] for axis in "xy")
     x = Axis("arithmetic intensity: FLOPs for each byte", min(across) - 0.1, max(across) + 0.3, marks=_decades(across))
     y = Axis("GFLOP/s", min(up) - 0.2, max(up) + 0.2, marks=_decades(up))

@@ -157,7 +157,7 @@ def _again(ranks, microbatches):
     p, m = ranks, microbatches
     return task(
         f"GPipe on {p} ranks with {m} microbatches; F takes 1 unit, B takes 2. Now every forward is done a second "
-        "time, right before its backward. By how many units does the step get longer?",
+        "time: in the list of a rank it stands right before its backward. By how many units does the step get longer?",
         Number(
             lambda: _length(p, m, "always") - _length(p, m, "never"),
             "units",
