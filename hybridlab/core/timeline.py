@@ -209,7 +209,7 @@ class Timeline:
         kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
         return (
             f"{s.name}, {_count(s.ranks, 'rank')}, {_count(len(s.replica_of), 'microbatch')}, {kind}: "
-            f"length {amount(self.length, self.unit)}, "
+            f"length {length_text(self.length, self.unit)}, "
             f"idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}, "
             f"activations{' of one stage' if s.chunks > 1 else ''} held at most {held}"
         )
@@ -303,10 +303,10 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("ch") else "s")
 
 
-def amount(length: float, unit: str) -> str:
+def length_text(length: float, unit: str) -> str:
     """A length as it is written: times with four digits, in milliseconds below ten seconds.
 
-    >>> amount(1, "units"), amount(33, "units"), amount(1.34292, "s"), amount(10.4227, "s")
+    >>> length_text(1, "units"), length_text(33, "units"), length_text(1.34292, "s"), length_text(10.4227, "s")
     ('1 unit', '33 units', '1343 ms', '10.42 s')
     """
     if unit == "s":

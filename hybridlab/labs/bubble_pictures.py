@@ -17,7 +17,7 @@ PENS = (
 )
 FINE = 30  # pieces of a predicted line
 TO_THE_LEFT = ("v_half", "zb_h1")  # on the plane, where names would meet
-ASIDE, BELOW = 0.1, 0.011  # of a name from its point: beside it, because crosses lie above
+ABOVE = ("dualpipe_v",)  # and above: else names stand under their points, since crosses lie above
 
 
 def valleys(lengths: dict[float, list[float]], chunks) -> Figure:
@@ -59,10 +59,8 @@ def plane(predicted: dict[str, hl.Timeline], real: dict[str, hl.Timeline] | None
     if real:
         measured = [t.bubble_fraction for t in real.values()]
         curves.append(Curve("bubble_fraction, measured", [held(t) for t in real.values()], measured, 1, "", "cross"))
-    curves.append(Curve("bubble_fraction", memory, fraction, 5, "", "circle-open"))
-    beside = [x - ASIDE if name in TO_THE_LEFT else x + ASIDE for name, x in zip(predicted, memory)]
-    lower = [y - BELOW for y in fraction]
-    curves.append(Curve("", beside, lower, labels=list(predicted), left=TO_THE_LEFT))
+    below = [name for name in predicted if name not in ABOVE]
+    curves.append(Curve("bubble_fraction", memory, fraction, 5, "", "circle-open", list(predicted), TO_THE_LEFT, below))
     first = next(iter(predicted.values())).schedule
     size = f"{first.ranks} ranks, {len(first.replica_of)} microbatches"
     seen = f", {len(real)} of them measured" if real else ""

@@ -29,10 +29,9 @@ def between_nodes(job, per_node: int) -> dict[str, float]:
 
 def counted(ledger, steps: int = 1) -> dict[tuple[str, str], float]:
     """{(axis, operation): bytes of a step} of a training's ledger rows: what the modes sent, not losses and clocks."""
-    from hybridlab.train.check import sender
+    from hybridlab.train.check import sent
 
     table = Counter()
-    for row in ledger:
-        if sender(row):
-            table[row["axis"], row["op"]] += row["bytes"]
+    for (_, axis, op), size in sent(ledger).items():
+        table[axis, op] += size
     return {key: table[key] / steps for key in sorted(table)}

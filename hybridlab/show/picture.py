@@ -27,7 +27,7 @@ import numpy as np
 
 from hybridlab.core.action import KINDS, MEANING
 from hybridlab.core.critical_path import chain
-from hybridlab.core.timeline import Timeline, amount
+from hybridlab.core.timeline import Timeline, length_text
 from hybridlab.predict.live import live
 from hybridlab.show.boxes import Boxes, Heading, Lane, boxes, panels_of, shown
 from hybridlab.show.needs import needs
@@ -168,7 +168,7 @@ def _timeline(timeline, drawn, number):
         "ranks": timeline.schedule.ranks,
         "chunks": timeline.schedule.chunks,
         "peaks": timeline.peak_live,
-        "length": amount(timeline.length, timeline.unit),
+        "length": length_text(timeline.length, timeline.unit),
         "scale": scale,
         "ruler": drawn.rulers[number],
         "measures": _measures(timeline, scale / timeline.tick),

@@ -136,7 +136,7 @@ def _on_rank(comm, job, sabotage):
         "losses": torch.tensor(losses, dtype=torch.float64),
         "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
         "moved": sum(trainer.weights.moved.values()) if job.flushes else 0,
-        "bytes": _sent(comm.ledger.rows()),
+        "bytes": sent(comm.ledger.rows()),
     }
 
 
@@ -146,8 +146,8 @@ def sender(row) -> str | None:
     return next((what for what, (files, ops) in SENDERS.items() if file in files and row["op"] in ops), None)
 
 
-def _sent(rows) -> Counter:
-    """{(what for, axis, operation): bytes}; a message counts where it leaves."""
+def sent(rows) -> Counter:
+    """{(what for, axis, operation): bytes} of a ledger's rows; a message counts where it leaves."""
     table = Counter()
     for row in rows:
         if what := sender(row):
