@@ -7,17 +7,19 @@ its coordinates give it, or nothing. At rest, the ranks that hold the same box m
 Along an axis a parameter's gradient has one of three types (see `world.typed`): V where boxes differ, the axis *shards*
 it; R where copies see different data, so that their gradients are *partial* summands; I where copies do the same.
 
-Read next: `modes.data_parallel` (sums), `modes.zero` (shares), `modes.tensor_parallel` (boxes).
+Read next: `core.rules` (who writes the records), `core.peers` (who has the same), `modes.data_parallel` (sums),
+`modes.zero` (shares), `modes.tensor_parallel` (boxes).
 """
 
 import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import NamedTuple
 
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.peers import Peers
 
 
 class Cut(NamedTuple):
@@ -47,8 +49,9 @@ def even(length: int, parts: int, whole: int = 1) -> tuple[tuple[int, int], ...]
 class Param:
     """The record of one parameter.
 
-    shape    of the whole parameter, never padded
-    shard    {axis: Cut};  at  {axis: the coordinates that hold it}, where not all do: a stage, the ends of a tied model
+    shape    of the whole parameter, never padded;  dims  what its dims are called, see `core.rules`
+    shard    {axis: Cut}; an axis may be a product, "y+z";  at  {axis: the coordinates that hold it}, where not all do:
+             a stage, the ends of a tied model
     partial  the axes over whose copies the local gradients still have to be added
     pack     what is sent as one buffer bears one number
     owners   along dp, how many neighbouring ranks share a box at rest: 1 for none
@@ -63,16 +66,30 @@ class Param:
     pack: int = 0
     owners: int = 1
     rest: int = 0
+    dims: str = ""
 
     def __hash__(self):
         return hash(self.name)
 
-    def box(self, place: dict[str, int]) -> tuple[slice, ...] | None:
-        """The slices of the whole that the rank at these coordinates computes with; None: nothing is there."""
-        if any(place.get(axis, 0) not in held for axis, held in self.at.items()):
+    def box(self, mesh: Mesh, rank: int) -> tuple[slice, ...] | None:
+        """The slices of the whole that a rank computes with; None: it has nothing of it."""
+        if any(mesh.place(rank, axis) not in held for axis, held in self.at.items()):
             return None
-        spans = {cut.dim: cut.spans[place.get(axis, 0)] for axis, cut in self.shard.items()}
+        spans = {cut.dim: cut.spans[mesh.place(rank, axis)] for axis, cut in self.shard.items()}
         return tuple(slice(*spans.get(dim, (0, length))) for dim, length in enumerate(self.shape))
+
+    @property
+    def largest(self) -> int:
+        """The number of elements of the largest box."""
+        longest = {cut.dim: max(high - low for low, high in cut.spans) for cut in self.shard.values()}
+        return math.prod(longest.get(dim, length) for dim, length in enumerate(self.shape))
+
+    @property
+    def pattern(self) -> tuple:
+        """What decides who has the same: equal for parameters that are cut alike, however long they are."""
+        numbered = lambda cut: tuple(cut.spans.index(span) for span in cut.spans)
+        shard = tuple(sorted((axis, numbered(cut)) for axis, cut in self.shard.items()))
+        return shard, tuple(sorted(self.at.items())), self.partial, self.owners
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +123,7 @@ class Layout:
 
     def box(self, name: str, rank: int) -> tuple[slice, ...] | None:
         """The slices of a parameter that `rank` computes with; None: it has nothing of it."""
-        return self.named[name].box(self.mesh.coordinates(rank))
+        return self.named[name].box(self.mesh, rank)
 
     def held(self, rank: int) -> list[str]:
         """The parameters of which `rank` has something, in model order."""
@@ -118,40 +135,43 @@ class Layout:
 
     # who has the same, and who adds what
 
+    def peers(self, name: str) -> Peers:
+        """Who has the same of a parameter, and who adds its gradients."""
+        return self._peers[self.named[name].pattern]
+
+    @cached_property
+    def _peers(self) -> dict[tuple, Peers]:
+        patterns = dict.fromkeys(param.pattern for param in self.params)
+        return {one: Peers(self.mesh, dict(one[0]), dict(one[1]), *one[2:]) for one in patterns}
+
     def same_box(self, name: str, rank: int) -> tuple[int, ...]:
         """The ranks that compute with the same box as `rank`, itself included."""
-        return _same_box(self, name, rank)
+        return self.peers(name).same_box(rank)
 
     def summed(self, name: str, rank: int) -> tuple[int, ...]:
         """The ranks whose gradients of this box have to be added: those of the same box that differ along `partial`."""
-        along = self.mesh.group(rank, self.named[name].partial)
-        return tuple(other for other in self.same_box(name, rank) if other in along)
+        return self.peers(name).summed(rank)
 
     def sharers(self, name: str, rank: int) -> tuple[int, ...]:
         """The ranks among which this rank's box is shared out at rest: `owners` neighbours along dp."""
-        owners, here = self.named[name].owners, self.mesh.coordinates(rank).get("dp", 0)
-        line = self.mesh.group(rank, "dp")
-        return line[here // owners * owners : here // owners * owners + owners]
+        return self.peers(name).sharers(rank)
 
     def share_number(self, name: str, rank: int) -> int:
         """Which of the shares is this rank's."""
-        return self.sharers(name, rank).index(rank)
+        return self.peers(name).share_number(rank)
 
     def copies(self, name: str, rank: int) -> tuple[int, ...]:
         """The ranks that own the same share of the same box."""
-        number = self.share_number(name, rank)
-        return tuple(other for other in self.same_box(name, rank) if self.share_number(name, other) == number)
+        return self.peers(name).copies(rank)
 
     def twins(self, name: str, rank: int) -> tuple[int, ...]:
         """The ranks whose summands of this share are still apart when the sharers have added theirs."""
-        summed = self.summed(name, rank)
-        return tuple(other for other in self.copies(name, rank) if other in summed)
+        return self.peers(name).twins(rank)
 
     @cached_property
     def groups(self) -> list[tuple[int, ...]]:
         """The ranks that meet to add gradients or to gather shares: every group, in the order in which it is opened."""
-        every = [(name, rank) for name in self.named for rank in range(self.mesh.size) if self.box(name, rank)]
-        found = {meet(*one) for one in every for meet in (self.summed, self.sharers, self.twins)}
+        found = set().union(*(peers.groups for peers in self._peers.values()))
         return sorted(group for group in found if len(group) > 1)
 
     def counts(self, name: str, rank: int) -> bool:
@@ -194,7 +214,9 @@ class Layout:
     @cached_property
     def fingerprint(self) -> str:
         """A short text that is the same for equal layouts only: what ranks compare before the first step."""
-        text = json.dumps([list(self.mesh.axes.items()), [asdict(param) for param in self.params]], sort_keys=True)
+        without_names = lambda record: {field: value for field, value in record.items() if field != "dims"}
+        records = [without_names(asdict(param)) for param in self.params]
+        text = json.dumps([list(self.mesh.axes.items()), records], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def elements(self, rank: int) -> dict[str, int]:
@@ -221,6 +243,7 @@ class Layout:
         for param in self.params:
             for axis, cut in param.shard.items():
                 self._refuse_holes(param, axis, cut)
+            self._refuse_double_cuts(param)
             for axis, held in param.at.items():
                 if not held or not set(held) <= set(range(self.mesh[axis])):
                     raise ValueError(f"{param.name} is held at {axis}={held}, but {axis} runs to {self.mesh[axis] - 1}")
@@ -231,13 +254,27 @@ class Layout:
                     f"them, choose one of {ways}"
                 )
         for names in self.packs.values():
-            if len({(self[name].owners, self[name].rest, self._meetings(name)) for name in names}) > 1:
+            if len({(self[name].owners, self[name].rest, self.peers(name).sums) for name in names}) > 1:
                 raise ValueError(f"{', '.join(names)} do not rest alike or meet other ranks: put them in several packs")
         return self
 
+    def _refuse_double_cuts(self, param):
+        axes = [axis for axes in param.shard for axis in axes.split("+")]
+        for axis in axes:
+            if axes.count(axis) > 1:
+                raise ValueError(f"{param.name} is cut twice along {axis}: leave one of the cuts out")
+        dims = [cut.dim for cut in param.shard.values()]
+        for dim in dims:
+            if dims.count(dim) > 1:
+                both = [axis for axis, cut in param.shard.items() if cut.dim == dim]
+                raise ValueError(
+                    f"dim {dim} of {param.name} is cut along {' and along '.join(both)}: cut it once, along the "
+                    f"product {'+'.join(both)!r}"
+                )
+
     def _refuse_holes(self, param, axis, cut):
-        if len(cut.spans) != self.mesh[axis]:
-            raise ValueError(f"{param.name} has {len(cut.spans)} spans along {axis}={self.mesh[axis]}: give one each")
+        if len(cut.spans) != (length := self.mesh.length(axis)):
+            raise ValueError(f"{param.name} has {len(cut.spans)} spans along {axis}={length}: give one each")
         at = 0
         for low, high in sorted({span for span in cut.spans if span[1] > span[0]}):
             if low != at:
@@ -245,12 +282,3 @@ class Layout:
             at = max(at, high)
         if at != param.shape[cut.dim]:
             raise ValueError(f"{param.name} has length {param.shape[cut.dim]}, its spans along {axis} end at {at}")
-
-    def _meetings(self, name):
-        return tuple(self.summed(name, rank) for rank in range(self.mesh.size))
-
-
-@cache
-def _same_box(layout: Layout, name: str, rank: int) -> tuple[int, ...]:
-    box = layout.box(name, rank)
-    return tuple(other for other in range(layout.mesh.size) if box is not None and layout.box(name, other) == box)

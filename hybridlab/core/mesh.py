@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 
+PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all others are inside a stage
 
 class Mesh:
     """Ranks 0 … size-1 laid out on named axes; keyword order is rank order, the first axis varies slowest.
@@ -83,8 +84,32 @@ class Mesh:
 
     @property
     def played(self) -> "Mesh":
-        """The mesh of the ranks that play one schedule together: this one without tp."""
-        return Mesh(**{axis: length for axis, length in self.axes.items() if axis != "tp"})
+        """The mesh of the ranks that play one schedule together: this one with dp and pp only."""
+        return Mesh(**{axis: length for axis, length in self.axes.items() if axis in PLAYED})
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The axes inside a stage: ranks that differ along these only hold one stage between them.
+
+        >>> Mesh(dp=2, tp=2, cp=1).inside
+        ('tp',)
+        """
+        return tuple(axis for axis, length in self.axes.items() if axis not in PLAYED and length > 1)
+
+    def place(self, rank: int, axes: str) -> int:
+        """Where `rank` stands along one axis, or along a product of axes, "y+z", of which the last varies fastest.
+
+        >>> Mesh(y=2, x=2, z=3).place(8, "y+z"), Mesh(y=2, x=2, z=3).length("y+z")
+        (5, 6)
+        """
+        here, number = self.coordinates(rank), 0
+        for axis in axes.split("+"):
+            number = number * self[axis] + here.get(axis, 0)
+        return number
+
+    def length(self, axes: str) -> int:
+        """The number of coordinates along one axis, or along a product of axes."""
+        return math.prod(self[axis] for axis in axes.split("+"))
 
     def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
         """Every group along `axes`, each rank in exactly one, in the order in which all ranks open them."""

@@ -23,10 +23,9 @@ def packed(layout: Layout, homes: dict[str, tuple], limits=(FIRST_BYTES, PACK_BY
     >>> packed(three, dict.fromkeys("abc", (0,)), limits=(40, 80)).packs
     {1: ['a', 'b'], 0: ['c']}
     """
-    ways, every = {}, range(layout.mesh.size)
-    bytes_of = {name: width * max(layout.size(name, rank) for rank in every) for name in layout.named}
+    ways, bytes_of = {}, {param.name: width * param.largest for param in layout.params}
     for param in reversed(layout.params):
-        way = homes[param.name], param.owners, param.rest, *(layout.summed(param.name, rank) for rank in every)
+        way = homes[param.name], param.owners, param.rest, layout.peers(param.name).sums
         ways.setdefault(way, []).append(param.name)
     runs = [run for names in ways.values() for run in _runs(names, bytes_of, *limits)]
     number = {name: pack for pack, run in enumerate(runs) for name in run}
