@@ -4,6 +4,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 STYLES = ("gpt", "llama")
+DIMS = {  # of the matrices, by the name of their module: outputs, inputs; all else has the width D
+    "token": "V D",
+    "position": "T D",
+    "q": "NH D",
+    "k": "KH D",
+    "v": "KH D",
+    "out": "D NH",
+    "up": "F D",
+    "gate": "F D",
+    "down": "D F",
+    "scores": "V D",
+}
 
 
 class Block(NamedTuple):
@@ -128,6 +140,23 @@ class Shape:
         heads of keys and values are shared); both embeddings; final norm; a head, unless it is tied."""
         block = self.block
         return self.layers * (block.attention + self.experts * block.mlp + block.whole) + self.embedding + self.head
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The length of every named dim, by its letter; see `dims`."""
+        every = {"T": self.context, "D": self.width, "N": self.heads, "K": self.key_heads if self.heads else 0,
+                 "F": self.inside, "V": self.vocabulary}  # fmt: skip
+        return {letter: length for letter, length in every.items() if length}
+
+    def dims(self, name: str) -> str:
+        """The names of the dims of a parameter of the reference model, by the parameter's name.
+
+        >>> Shape().dims("blocks.0.attention.q.weight"), Shape().dims("blocks.0.mlp.up.bias")
+        ('NH D', 'F')
+        """
+        module, kind = name.split(".")[-2:]
+        both = DIMS.get(module, "D D")
+        return both if kind == "weight" and module in DIMS else both.split()[0]
 
     @property
     def skipping(self) -> dict[int, int]:

@@ -16,12 +16,12 @@ about the next sum wait for each other for ever. A weight without a gradient cou
 it, go when the backward has ended.
 
 Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.layout`, the record; `core.packs`;
-`modes.zero`, which keeps a share of each sum; `schedules.sums`, where in the program; notebook 21. An all-reduce of n
-bytes over d ranks costs each rank's wire 2 n (d-1)/d bytes.
+`modes.zero`, which keeps a share of each sum; `modes.under_way`; `schedules.sums`, where in the program; notebook 21. An
+all-reduce of n bytes over d ranks costs each rank's wire 2 n (d-1)/d bytes.
 """
 
-import time
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
@@ -29,8 +29,15 @@ from typing import NamedTuple
 import torch
 
 from hybridlab.core.layout import Layout
+from hybridlab.core.packs import FIRST_BYTES, PACK_BYTES
+from hybridlab.modes import tallies
+from hybridlab.modes.mode import Mode, Option
+from hybridlab.modes.under_way import Sum, Sums
+from hybridlab.predict import sharing
+from hybridlab.predict.transfer import Transfer
 
 FORMS = ("after", "each", "buckets")
+DTYPES = ("float32", "float64", "bfloat16")
 
 
 class Policy(NamedTuple):
@@ -221,35 +228,68 @@ class Replicated:
                 self._send(one)
 
 
-class Sum:
-    """A sum under way, and what to do with it when it is over."""
-
-    def __init__(self, message, take):
-        self.message, self.take = message, take
-
-    def wait(self):
-        """Wait until it is over, once."""
-        if self.take:
-            take, self.take = self.take, None
-            take(self.message.wait())
-
-
-class Sums(list):
-    """Sums that are waited for together."""
-
-    def wait(self):
-        """Wait for all of them."""
-        for one in self:
-            one.wait()
-
-    def when_over(self, note):
-        """Call note(time in ns) as each ends."""
-        for one in self:
-            one.message.when_over(note)
-        if not self:
-            note(time.perf_counter_ns())
-
-
 def _gradients(program) -> list[int]:
     """The stage of every action that makes weight gradients."""
     return [part.stage for action in program for part in action.parts or (action,) if part.kind in ("B", "W")]
+
+
+class DataParallel(Mode):
+    """What the runtime asks of this mode. It always takes part, unless ZeRO does: a tied weight is summed too."""
+
+    name, axis, purpose = "data parallelism", "dp", "sums"
+    options = {
+        "sums": Option(None, "how gradients are summed (default after; buckets with --zero)", str, FORMS),
+        "sum_dtype": Option(None, "of gradient sums (default --dtype, float32 for bfloat16)", str, DTYPES),
+        "master_dtype": Option(
+            None, "of what the optimizer updates (default --dtype, float32 for bfloat16)", str, DTYPES
+        ),
+        "offload": Option(False, "the optimizer and its state in the host's memory"),
+    }
+    factors = {"sums": FORMS}
+
+    def takes_part(self, mesh, chosen):
+        return not chosen["zero"]
+
+    def completed(self, mesh, chosen):
+        wide = "float32" if chosen["dtype"] == "bfloat16" else chosen["dtype"]
+        return {"sums": "after", "sum_dtype": wide, "master_dtype": wide}
+
+    def title(self, job):
+        return "all-reduces of gradients" if job.mesh.inside else "all-reduces d·Ψ"
+
+    def keeper(self, job) -> type[Replicated]:
+        """Who keeps the weights of a rank."""
+        return Replicated
+
+    def limits(self, job) -> tuple[float, float]:
+        """Bytes of the first pack of a stage, and of the others: what is sent as one buffer."""
+        return (FIRST_BYTES, PACK_BYTES) if job["sums"] == "buckets" else (0, 0)
+
+    def gathers(self, job, pack: int, rank: int) -> int | None:
+        """How often a step gathers a pack on a rank, where that is not the usual number."""
+        return None
+
+    def transfers(self, job) -> Iterator[Transfer]:
+        """Pack by pack, each where its first rank stands; and the tallies."""
+        layout = job.layout
+        for pack in layout.packs:
+            for rank in range(job.mesh.size):
+                found = sharing.transfers(layout, pack, rank, job.widths, self.gathers(job, pack, rank))
+                yield from (one for one in found if one.ranks[0] == rank)
+        yield from tallies.transfers(layout, tallies.tallying(job.whole))
+
+    def moved(self, job) -> int:
+        """Bytes of one step's way to an optimizer in the host's memory, and back: gradients of all shares, and new
+        values for them, padded, once for each gather."""
+        layout, down, up = job.layout, 0, 0
+        for pack, names in layout.packs.items():
+            for rank in range(job.mesh.size):
+                if layout.box(names[0], rank) is None:
+                    continue
+                shares = [layout.share(name, rank) for name in names]
+                down += sum(share.stop - share.start for share in shares)
+                up += layout.piece(pack, rank) * (self.gathers(job, pack, rank) or 1)
+        return down * job.widths.gradient + up * job.widths.value
+
+
+MODE = DataParallel()

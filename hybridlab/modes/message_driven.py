@@ -27,6 +27,7 @@ from hybridlab.core.schedule import Schedule
 FORWARD, BACKWARD = "F", "B"
 TAGS = {FORWARD: 0, BACKWARD: 2}  # a message and, one tag later, the number of its microbatch
 ROOM = 3  # tags between two tensors of one message
+NUMBER = 8  # bytes of the number
 now = time.perf_counter_ns
 
 

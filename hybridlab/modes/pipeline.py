@@ -18,6 +18,8 @@ Relatives: schedules in `schedules/`, prediction in `predict.simulate`, the pict
 """
 
 import time
+from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -25,6 +27,9 @@ import torch
 from hybridlab.core.action import COLLECTIVES, MESSAGES
 from hybridlab.core.law import LAW
 from hybridlab.core.schedule import Schedule
+from hybridlab.modes.message_driven import NUMBER
+from hybridlab.modes.mode import Mode
+from hybridlab.predict.transfer import Transfer, transfer
 
 
 class Player:
@@ -171,3 +176,43 @@ class _Awaited:
 def _travelling(side: str) -> list[tuple[str, str]]:
     """What travels on edges among the values of one side of a row of the law: (name, mark), `<` into, `>` out of."""
     return [(value[:-1], value[-1]) for value in side.split() if value[-1] in "<>"]
+
+
+class Pipeline(Mode):
+    """What the runtime asks of this mode; what plays on a rank is a `Player`."""
+
+    name, axis, purpose = "pipeline parallelism", "pp", "messages"
+
+    def takes_part(self, mesh, chosen):
+        return True
+
+    def title(self, job):
+        return "messages between stages"
+
+    def transfers(self, job) -> Iterator[Transfer]:
+        """Every line of ranks that play the schedule together sends what crosses its cuts: all of it, or its part."""
+        number = NUMBER if job.driven else 0
+        for line in sorted({job.mesh.line(rank) for rank in range(job.mesh.size)}):
+            rooms = job.rooms(line[0])
+            for (edge, one, other), times in _crossings(job).items():
+                tensors = rooms[edge]
+                back = [x for x in tensors if x.is_floating_point()]  # what can have a gradient
+                for what, sender, receiver, sent in (
+                    ("activations", one, other, tensors),
+                    ("gradients", other, one, back),
+                ):
+                    size = job.accumulate * times * (sum(x.nbytes for x in sent) + number)
+                    yield transfer(job.mesh, what, "isend", (line[sender], line[receiver]), size)
+
+
+def _crossings(job) -> Counter:
+    """{(edge, rank of the line, another): messages forward in one play}."""
+    schedule, times = job.schedule, Counter()
+    for edge, (a, b) in enumerate(schedule.edges):
+        for replica in schedule.replica_of if (a, b) in job.links.crossing else ():
+            one, other = schedule.place[a, replica], schedule.place[b, replica]
+            times[edge, one, other] += one != other
+    return +times
+
+
+MODE = Pipeline()

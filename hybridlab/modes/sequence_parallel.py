@@ -48,11 +48,12 @@ class CutStream:
         """This rank's positions of the sum of the summands."""
         return reduce_scatter(self.comm, summand_BTD, "tp", 1, sizes=self.sizes)
 
-    def place(self, model):
-        """Tell what depends on the position which ones are here."""
-        model.embed.position.register_forward_pre_hook(lambda _, positions: positions[0][self.positions])
-        for dropout in model.dropouts:
-            dropout.first = self.positions.start
+    def place(self, module, entered: list[str]):
+        """Tell what depends on the position which ones are here; but not what is inside an entered module: that is
+        called with all of them."""
+        for name, layer in module.named_modules():
+            if hasattr(layer, "first") and not any(name.startswith(f"{one}.") for one in entered):
+                layer.first = self.positions.start
 
 
 class GatheredAgain:

@@ -13,24 +13,37 @@ the pairs, the residual stream, is the same on all ranks, or cut along the seque
   norms, positions, other biases   all                        the same; where the sequence is cut, a summand
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053; the narrowed boundaries, Narayanan et al. 2021, arXiv:2104.04473, 4.1.
-Relatives: `world.typed`, `core.layout`, `vocabulary_parallel` (embedding and loss), `predict.traffic.tensor` (bytes).
+Which matrices these are, a table of rules says (`RULES`): hidden units F, heads N, heads of keys K and tokens V are cut
+along tp, whatever model has dims of these names. A matrix whose outputs are cut reads from the stream, one whose inputs
+are cut writes to it, and a module that holds both is entered once, for all that it holds.
+
+Relatives: `world.typed`, `core.rules`, `sequence_parallel`, `vocabulary_parallel` (embedding and loss),
+`predict.traffic.tensor` (the bytes again, in closed form), notebook 30.
 """
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.layout import Cut, Layout, Param, even
+from hybridlab.core.layout import Layout, Param
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.rules import placed
 from hybridlab.core.shape import Shape
+from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.sequence_parallel import CutStream, part_sizes
 from hybridlab.modes.vocabulary_parallel import VocabularyEmbedding, token_loss
 from hybridlab.world.typed import all_gather, all_reduce, enter
 from hybridlab.world.typed import split as part
 
-__all__ = ["narrowed", "narrowed_rooms", "place", "refuse_misfits", "split", "token_loss"]
+RULES = {"F": "tp", "N": "tp", "K": "tp", "V": "tp"}  # hidden units, heads, heads of keys and values, tokens
+COPIED = "K"  # fewer heads of keys than ranks: neighbours hold the same one
 
 
 def place(param: Param, shape: Shape, ways: int, sequence: bool = False) -> dict:
-    """What tensor parallelism changes in one parameter's record.
+    """What tensor parallelism changes in the record of one parameter of a model of this shape.
 
     ways      the length of tp;  sequence  whether the stream between the matrices is cut along the sequence
 
@@ -39,42 +52,32 @@ def place(param: Param, shape: Shape, ways: int, sequence: bool = False) -> dict
     >>> place(Param("blocks.0.mlp.down.bias", (32,)), Shape(), ways=2, sequence=True)
     {'partial': ('tp',)}
     """
-    cut, summand = _cuts(shape, ways).get(param.name.split(".")[-2]), {"partial": (*param.partial, "tp")}
-    if cut is None or cut.dim == len(param.shape):  # a bias has no inputs to be cut by
-        return summand if sequence else {}
-    copied = len(set(cut.spans)) < ways
-    return {"shard": {**param.shard, "tp": cut}} | (summand if copied else {})
+    named = replace(param, dims=shape.dims(param.name))
+    return placed(named, RULES, Mesh(tp=ways), shape.sizes, data=["tp"] if sequence else [], copied=COPIED)
 
 
-def _cuts(shape: Shape, ways: int) -> dict[str, Cut]:
-    """{module: how its weight is cut}; where there are fewer heads of keys than ranks, neighbours hold the same one."""
-    hidden, tokens = even(4 * shape.width, ways), even(shape.vocabulary, ways)
-    cuts = {"up": Cut(0, hidden), "down": Cut(1, hidden), "token": Cut(0, tokens), "scores": Cut(0, tokens)}
-    if shape.heads:
-        queries, different = even(shape.width, ways, whole=shape.head_width), min(ways, shape.key_heads)
-        heads = even(shape.key_heads * shape.head_width, different, whole=shape.head_width)
-        keys = tuple(span for span in heads for _ in range(ways // different))
-        cuts |= {"q": Cut(0, queries), "k": Cut(0, keys), "v": Cut(0, keys), "out": Cut(1, queries)}
-    return cuts
-
-
-def refuse_misfits(shape: Shape, ways: int, sequence: bool = False):
-    """Nothing, if a model can be cut over so many ranks.
+def refuse_misfits(sizes: dict[str, int], ways: int, sequence: bool = False):
+    """Nothing, if a model whose dims have these sizes can be cut over so many ranks.
 
     raises  ValueError when heads are not whole on a rank, or a rank would have nothing
     """
-    heads, keys = shape.heads, shape.key_heads
+    heads = sizes.get("N", 0)
+    keys = sizes.get("K", heads)
     fits = lambda t: heads % t == 0 and (keys % t == 0 or t % keys == 0)
     if heads and not fits(ways):
         raise ValueError(
             f"tp={ways} cannot share out heads={heads} and kv_heads={keys}: it must divide heads, and divide kv_heads "
             f"or be a multiple of it, choose one of {[t for t in range(1, heads + 1) if fits(t)]}"
         )
-    shared = {"tokens of the vocabulary": shape.vocabulary, "hidden units": 4 * shape.width}
-    shared |= {"positions": shape.context} if sequence else {}
-    for what, number in shared.items():
-        if number < ways:
-            raise ValueError(f"tp={ways} cannot share out {number} {what}: choose tp up to {number}")
+    shared = {"V": "tokens of the vocabulary", "F": "hidden units"} | ({"T": "positions"} if sequence else {})
+    for letter, what in shared.items():
+        if sizes.get(letter, ways) < ways:
+            raise ValueError(
+                f"tp={ways} cannot share out {sizes[letter]} {what}: choose tp up to {sizes[letter]}"
+            )
+
+
+# --- the model's part on a rank: where it reads from the stream, and where it writes to it --------------------------
 
 
 class WholeStream:
@@ -104,32 +107,96 @@ class RowParallel(nn.Module):
         self.weight, self.bias, self.stream = linear.weight, linear.bias, stream
 
     def forward(self, x_BTF):
-        return self.stream.leave(functional.linear(x_BTF, self.weight)) + self.bias
+        y_BTD = self.stream.leave(functional.linear(x_BTF, self.weight))
+        return y_BTD if self.bias is None else y_BTD + self.bias
 
 
-def split(model, comm, layout: Layout, sequence: bool = False):
-    """Turn a full GPT into this rank's part of it, in place: parameters keep their identity and their names.
+class Crossing(NamedTuple):
+    """A place where a model that is cut touches the stream.
+
+    kind   "enter": what comes in is read by matrices whose outputs are cut; "leave": a matrix whose inputs are cut makes
+           a summand; "rows": an embedding of which a rank has some rows
+    name   of the module in the model;  letter  of the dim that is cut;  within  whether a module around it is a pair
+    """
+
+    kind: str
+    name: str
+    letter: str
+    within: bool = False
+
+
+def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
+    """Where a model touches the stream, in model order.
+
+    raises  ValueError where a parameter is cut whose module is neither linear nor an embedding
+    """
+    name_of = {id(weight): name for name, weight in module.named_parameters()}
+    cut = {}  # {name of a module: (dim, letter, module)}
+    for name, child in module.named_modules():
+        for weight in child.parameters(recurse=False):
+            param = layout[name_of[id(weight)]]
+            if "tp" not in param.shard:
+                continue
+            if not isinstance(child, (nn.Linear, nn.Embedding)):
+                raise ValueError(
+                    f"{param.name} is cut along tp, and {type(child).__name__} is neither Linear nor Embedding: leave its "
+                    "dims without names"
+                )
+            if weight is child.weight:
+                dim = param.shard["tp"].dim
+                cut[name] = dim, param.dims.split()[dim][0] if param.dims else "", child
+    found, entered = [], set()
+    for name, child in module.named_modules():
+        inside = {f"{name}.{one}": cut[f"{name}.{one}"] for one, _ in child.named_children() if f"{name}.{one}" in cut}
+        if name and {dim for dim, _, _ in inside.values()} == {0, 1}:
+            found.append(Crossing("enter", name, "", within=True))
+            entered |= inside.keys()
+        if name in cut:
+            dim, letter, _ = cut[name]
+            if dim == 1:
+                found.append(Crossing("leave", name, letter, name in entered))
+            elif isinstance(child, nn.Embedding):
+                found.append(Crossing("rows", name, letter))
+            elif name not in entered:
+                found.append(Crossing("enter", name, letter))
+    return found
+
+
+def fit(module: nn.Module, comm, layout: Layout, context: int | None = None):
+    """Turn a model whose parameters are this rank's boxes into this rank's part of it, in place.
+
+    context  the positions of a sequence, where the stream is cut along them; None where it is whole
+    """
+    stream = WholeStream(comm) if context is None else CutStream(comm, context)
+    found = crossings(module, layout)
+    entered = [one.name for one in found if one.kind == "enter"]
+    if context is not None:
+        stream.place(module, entered)
+    lengths = {id(weight): layout[name].shape[0] for name, weight in module.named_parameters()}
+    for kind, name, _, _ in found:
+        around, _, last = name.rpartition(".")
+        layer = module.get_submodule(name)
+        if kind == "enter":
+            stream.enter(layer)
+        elif kind == "leave":
+            setattr(module.get_submodule(around), last, RowParallel(layer, stream))
+        else:
+            rows = VocabularyEmbedding(layer, comm, lengths[id(layer.weight)], stream)
+            setattr(module.get_submodule(around), last, rows)
+
+
+def split(module: nn.Module, comm, layout: Layout, context: int | None = None):
+    """Turn a whole model into this rank's part of it, in place: parameters keep their identity and their names.
 
     Layers whose parameters are not here at all, those of other stages, keep them whole and must not be called.
     """
-    for name, weight in model.named_parameters():
+    for name, weight in module.named_parameters():
         if box := layout.box(name, comm.rank):
             weight.data = weight.data[box].clone()
-    context, width = layout["embed.position.weight"].shape
-    stream = CutStream(comm, context) if sequence else WholeStream(comm)
-    for block in model.blocks:
-        if block.attends:
-            stream.enter(block.attention)
-            block.attention.out = RowParallel(block.attention.out, stream)
-        stream.enter(block.mlp)
-        block.mlp.down = RowParallel(block.mlp.down, stream)
-    stream.enter(model.head.scores)
-    model.embed.token = VocabularyEmbedding(model.embed.token, comm, layout["embed.token.weight"].shape[0], stream)
-    if sequence:
-        stream.place(model)
+    fit(module, comm, layout, context)
 
 
-# between stages: each rank sends its part over the slow link, and the parts are joined over the fast one
+# --- between stages: each rank sends its part over the slow link, and the parts are joined over the fast one --------
 
 
 class Narrowed(nn.Module):
@@ -153,15 +220,135 @@ class Narrowed(nn.Module):
         return all_gather(self.comm, part_BTD, "tp", 1, to="I", sizes=self.sizes)
 
 
-def narrowed(stage, comm, shape: Shape) -> Narrowed:
+def narrowed(stage, comm, context: int) -> Narrowed:
     """A stage that sends and receives 1/t of every tensor on each of t ranks, where each would send the whole.
 
     Without sequence parallelism: with it, the stream is cut anyway.
     """
-    return Narrowed(stage, comm, part_sizes(shape.context, comm))
+    return Narrowed(stage, comm, part_sizes(context, comm))
 
 
-def narrowed_rooms(rooms: dict, comm) -> dict:
-    """The same examples of what travels on each edge (see `stages.rooms_of`), as long as this rank's parts."""
-    here = comm.coordinates["tp"]
-    return {edge: [x.split(part_sizes(x.shape[1], comm), 1)[here] for x in tensors] for edge, tensors in rooms.items()}
+# --- the mode -------------------------------------------------------------------------------------------------------
+
+
+class TensorParallel(Mode):
+    """What the runtime asks of this mode."""
+
+    name, axis, purpose, copied = "tensor parallelism", "tp", "inside", COPIED
+    options = {
+        "sequence": Option(False, "with --tp: cut norms and residuals along the sequence"),
+        "scatter": Option(False, "with --tp: each rank sends its part between stages"),
+    }
+    factors = {"stream": ("whole", "scatter", "sequence")}
+
+    def refuse(self, job):
+        sizes, ways = job.sizes, job.mesh["tp"]
+        if not RULES.keys() & sizes.keys():
+            raise ValueError(
+                f"tp={ways} cuts dims called {', '.join(RULES)}, and this model has none: name its dims, "
+                'dims={"0.weight": "F D"}'
+            )
+        for option in ("sequence", "scatter"):
+            if job[option] and "T" not in sizes:
+                raise ValueError(f"{option}=True cuts the positions T, and no dim of this model has that name: leave it out")
+        refuse_misfits(sizes, ways, job["sequence"])
+        self._refuse_open_cuts(job)
+
+    def _refuse_open_cuts(self, job):
+        """What one matrix cuts, the next has to join: beside modules that hold a pair, matrices come in turns."""
+        open_at = None
+        for one in job.once(_crossings):
+            if one.within or one.kind == "rows":
+                continue
+            if one.kind == "leave" and (open_at is None or open_at.letter != one.letter):
+                raise ValueError(
+                    f"{one.name} is cut along {one.letter} by its inputs, and what comes to it is whole: name the outputs "
+                    f"of the layer before it {one.letter}, or its inputs otherwise"
+                )
+            if one.kind == "enter" and open_at is not None:
+                raise ValueError(
+                    f"{open_at.name} leaves {open_at.letter} in parts, and {one.name} reads the whole of it: name the "
+                    f"inputs of {one.name} {open_at.letter}, and not its outputs"
+                )
+            open_at = one if one.kind == "enter" else None
+        if open_at is not None and open_at.letter != job.model.scores:
+            raise ValueError(
+                f"{open_at.name} leaves {open_at.letter} in parts, and no layer behind it joins them: name its outputs "
+                "otherwise"
+            )
+
+    def rules(self, job):
+        return RULES
+
+    def between(self, job):
+        return RULES | ({"T": "tp"} if job["sequence"] else {})
+
+    def stream(self, job):
+        return RULES | ({"T": "tp"} if job["sequence"] or job["scatter"] else {})
+
+    def fit(self, module, comm, job):
+        fit(module, comm, job.layout, job.sizes["T"] if job["sequence"] else None)
+
+    def around(self, stage, comm, job):
+        return narrowed(stage, comm, job.sizes["T"]) if self._scatters(job) else stage
+
+    def loss(self, comm, job, whole):
+        return token_loss(comm, job.sizes["V"]) if self._cuts_scores(job) else whole
+
+    def _scatters(self, job) -> bool:
+        return job["scatter"] and not job["sequence"]
+
+    def _cuts_scores(self, job) -> bool:
+        return job.model.scores in RULES
+
+    # what it sends
+
+    def sends(self, job, layer, when, here) -> Iterator[tuple[str, int]]:
+        ways, positions = job.mesh["tp"], here.get("T", 1)
+        filled = ways * -(-positions // ways) if job["sequence"] else positions  # uneven parts are filled up
+        size = here["B"] * filled * job.widths.value
+        for kind, features, wanted in job.once(_by_layer).get(layer, ()):
+            back = kind != "rows" and (wanted or job.stage_of(layer) > 0)
+            yield from ((op, features * size) for op in _operations(kind, when, job["sequence"], back))
+        if layer == len(job.layers) - 1 and when == "forward" and self._cuts_scores(job):
+            # the largest score; Σ exp and the target's score
+            yield "all_reduce", 3 * here["B"] * positions * job.widths.value
+
+    def sends_around(self, job, stage, when):
+        """The parts that crossed a cut are put together."""
+        tensors = {"forward": job.links.into, "backward": job.links.out_of}
+        if self._scatters(job) and when in tensors:
+            ways = job.mesh["tp"]
+            for layers in tensors[when](stage):
+                for layer in layers:
+                    rows, positions, *features = job.between[layer].shape
+                    filled = rows * ways * -(-positions // ways) * job.between[layer][0, 0].numel()
+                    yield "all_gather", filled * job.widths.value
+
+
+def _operations(kind: str, when: str, cut: bool, back: bool) -> list[str]:
+    """What a crossing does; `cut` says whether the stream is cut along the sequence, `back` whether a gradient goes on."""
+    if kind == "enter":
+        does = {"backward": ["all_reduce"] * back}
+        with_parts = {"forward": ["all_gather"], "backward": ["reduce_scatter"] * back, "again": ["all_gather"]}
+    else:
+        does = {"forward": ["all_reduce"]}
+        with_parts = {"forward": ["reduce_scatter"], "backward": ["all_gather"]}
+    return (with_parts if cut else does).get(when, [])
+
+
+def _crossings(job) -> list[Crossing]:
+    return crossings(job.whole, job.layout)
+
+
+def _by_layer(job) -> dict[int, list[tuple[str, int, bool]]]:
+    """{layer: (kind, numbers that cross for one row and position, whether what comes in has a gradient)}."""
+    found, positions = {}, job.sizes.get("T", 1)
+    for one in job.once(_crossings):
+        passed = job.passed[one.name]
+        crossing = passed.entered if one.kind == "enter" else passed.left
+        found.setdefault(passed.layer, []).append((one.kind, crossing.numel() // positions, passed.wanted))
+    return found
+
+
+MODE = TensorParallel()

@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn import functional
 
 from hybridlab.core.layout import even
-from hybridlab.core.shape import Shape
 
 
 class VocabularyEmbedding(nn.Module):
@@ -32,9 +31,9 @@ class VocabularyEmbedding(nn.Module):
         return self.stream.leave(functional.embedding(row_BT, self.weight) * here_BT[..., None])
 
 
-def token_loss(comm, shape: Shape):
+def token_loss(comm, vocabulary: int):
     """The loss for scores cut along the vocabulary: loss(scores_BTV, targets_BT), the same number on all ranks."""
-    first, last = _span(shape.vocabulary, comm)
+    first, last = _span(vocabulary, comm)
     return lambda scores_BTV, targets_BT: _CrossEntropy.apply(scores_BTV, targets_BT, comm, first, last)
 
 

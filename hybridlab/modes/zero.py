@@ -22,15 +22,21 @@ Source: Rajbhandari et al. 2020, arXiv:1910.02054; hybrid: Zhao et al. 2023, arX
 import torch
 
 from hybridlab.core.layout import Layout
-from hybridlab.modes.data_parallel import Replicated, Sum
+from hybridlab.modes.data_parallel import DataParallel, Replicated
+from hybridlab.modes.mode import Option
+from hybridlab.modes.under_way import Arrival, Sum
+from hybridlab.schedules.sharded import sharded
+from hybridlab.schedules.sums import sooner
+
+STAGES = (0, 1, 2, 3)
 
 
 def shared(layout: Layout, stage: int, owners: int) -> Layout:
     """The layout with every parameter at rest shared among `owners` neighbours along dp, as this ZeRO stage says.
 
-    raises  ValueError for another stage, or owners that do not divide dp
+    raises  ValueError for another stage
     """
-    if stage not in (0, 1, 2, 3):
+    if stage not in STAGES:
         raise ValueError(f"there is no ZeRO stage {stage}: choose 0, 1, 2 or 3")
     return layout.with_params(lambda param: {"owners": owners, "rest": stage})
 
@@ -128,7 +134,7 @@ class Sharded(Replicated):
             self._used_as(piece, self.values[pack]), self.layout.sharers(first, self.comm.rank)
         )
 
-    def unshard(self, stage) -> "Arrival":
+    def unshard(self, stage) -> Arrival:
         """Start to gather the weights of a stage; those that another stage uses are there already."""
         for pack in self._packs(stage):
             if not self.in_use[pack]:
@@ -157,18 +163,64 @@ class Sharded(Replicated):
         return sorted({self.layout[name].pack for name in self.named[stage]})
 
 
-class Arrival:
-    """The weights of a stage on their way."""
+class Zero(DataParallel):
+    """What the runtime asks of this mode: what it does otherwise than plain data parallelism."""
 
-    def __init__(self, weights, packs):
-        self.weights, self.packs = weights, packs
+    name, purpose = "ZeRO", "shares"
+    options = {
+        "zero": Option(0, "what replicas share at rest: ZeRO's stage, 0 to 3 (default 0)", int, STAGES),
+        "owners": Option(None, "among how many replicas (default all: --dp)", int),
+    }
+    factors = {"zero": ("0", "1", "2", "3", "1 of 2", "2 of 2", "3 of 2")}  # "of 2": hybrid, shared among two owners
 
-    def wait(self):
-        """Wait until they are there."""
-        for pack in self.packs:
-            self.weights.arrive(pack)
+    def takes_part(self, mesh, chosen):
+        return bool(chosen["zero"])
 
-    def when_over(self, note):
-        """Call note(time in ns) as each pack arrives."""
-        for pack in self.packs:
-            self.weights.gathering[pack].when_over(note)
+    def completed(self, mesh, chosen):
+        return {"owners": mesh["dp"], "sums": "buckets"} if chosen["zero"] else {"owners": 1}
+
+    def title(self, job):
+        return "sums and gathers of shares"
+
+    def refuse(self, job):
+        if job.mesh["dp"] == 1:
+            raise ValueError(f"zero={job['zero']} shares among replicas, and dp=1 has one: give dp=2 or more")
+
+    def meant(self, name, chunks, mesh, chosen, layers):
+        """With stage 3 and one pipeline rank, a loop over single layers: whole weights of few are there at a time."""
+        loops = chosen["zero"] == 3 and mesh["pp"] == 1 and chunks is None
+        return ("looped_bfs", layers) if loops else (name, chunks)
+
+    def scheduled(self, schedule, chosen, active):
+        write = {2: sooner, 3: lambda schedule: sharded(schedule, active)}.get(chosen["zero"])
+        return write(schedule) if write else schedule
+
+    def keeper(self, job):
+        return Sharded if job["owners"] > 1 else Replicated
+
+    def placed(self, layout, job):
+        return shared(layout, job["zero"], job["owners"])
+
+    def limits(self, job):
+        """With stage 3, all that a stage of the pipeline gathers at once."""
+        return (float("inf"), float("inf")) if job["zero"] == 3 else super().limits(job)
+
+    def gathers(self, job, pack, rank):
+        """With stage 3, as often as the schedule says."""
+        if job["zero"] < 3:
+            return None
+        program = job.schedule.program[job.mesh.line(rank).index(rank)]
+        return job.accumulate * _opened(program, job.homes[job.layout.packs[pack][0]])
+
+
+def _opened(program, stages) -> int:
+    """How often a program gathers what these stages share: not when one of them has it already."""
+    opened = in_use = 0
+    for action in program:
+        if action.stage in stages and action.kind in ("UNSHARD", "RESHARD"):
+            opened += action.kind == "UNSHARD" and not in_use
+            in_use += 1 if action.kind == "UNSHARD" else -1
+    return opened
+
+
+MODE = Zero()

@@ -9,6 +9,7 @@ Three facts shape a program. A send may wait until its receive is posted, whatev
 waited for before its tensor is touched. NCCL knows no tags: what one rank sends another must be received in that order.
 """
 
+import copy
 import functools
 import math
 from datetime import timedelta
@@ -38,6 +39,8 @@ reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.red
 class Comm:
     """This rank's door to the others: `rank`, `size`, `mesh`, `coordinates` (a dict), `ledger`, and the operations.
 
+    purpose  what this door's operations are for, in the ledger's words; "" where nobody has said: see `for_purpose`
+
     Every rank opens the same groups in the same order when the Comm is made: each axis alone, all ranks, and the
     further tuples of axes in `groups`. The default process group must exist (see `meet`). Tensors may be on the CPU or
     on `device`, the one that the placement gives this rank; those that are not contiguous are copied on the way.
@@ -54,7 +57,7 @@ class Comm:
         timeout: timedelta | None = None,
         on_event=None,
     ):
-        self.mesh, self.rank, self.size = mesh, rank, mesh.size
+        self.mesh, self.rank, self.size, self.purpose = mesh, rank, mesh.size, ""
         self._placed = placed or placement(mesh.size, gpus=0)
         self.coordinates = mesh.coordinates(rank)
         self.ledger = Ledger(mesh)
@@ -90,7 +93,7 @@ class Comm:
         if group.size == 1:
             return Message(lambda: x)
         flat = _flat(x)
-        row = self.ledger.begin("all_reduce", group, x.nbytes, flat, how=op, waits=False)
+        row = self._begin("all_reduce", group, x.nbytes, flat, how=op, waits=False)
         work = dist.all_reduce(flat, REDUCE[op], group.handle, async_op=True)
         return self._started(work, row, flat, lambda: settle(flat, x))
 
@@ -115,7 +118,7 @@ class Comm:
             return Message(lambda: x.detach().clone())
         flat = _flat(filled(x.detach(), dim, max(sizes)))
         room = flat.new_empty((group.size, *flat.shape))
-        row = self.ledger.begin("all_gather", group, room.nbytes, flat, waits=False)
+        row = self._begin("all_gather", group, room.nbytes, flat, waits=False)
         work = gather_single(room.view(-1), flat.view(-1), group.handle, async_op=True)
         return self._started(work, row, flat, lambda: joined(room, dim, sizes))
 
@@ -134,7 +137,7 @@ class Comm:
             return Message(lambda: x.detach().clone())
         parts = stacked(x.detach(), dim, sizes)
         mine = torch.empty_like(parts[0])
-        row = self.ledger.begin("reduce_scatter", group, parts.nbytes, x, how="sum", waits=False)
+        row = self._begin("reduce_scatter", group, parts.nbytes, x, how="sum", waits=False)
         work = reduce_scatter_single(mine.view(-1), parts.view(-1), group=group.handle, async_op=True)
         length = sizes[group.ranks.index(self.rank)]
         return self._started(work, row, parts, lambda: mine.narrow(dim, 0, length).contiguous())
@@ -161,7 +164,7 @@ class Comm:
         shapes = [_resized(_resized(x.shape, cut, sent[here]), join, length) for length in received]
         room = x.new_empty(sum(map(math.prod, shapes)))
         flat = torch.cat([part.reshape(-1) for part in parts])
-        row = self.ledger.begin("all_to_all", group, x.nbytes, how=f"cut {cut}, join {join}")
+        row = self._begin("all_to_all", group, x.nbytes, how=f"cut {cut}, join {join}")
         leaving, coming = [part.numel() for part in parts], [math.prod(shape) for shape in shapes]
         dist.all_to_all_single(room, flat, coming, leaving, group.handle)
         self.ledger.end(row)
@@ -175,7 +178,7 @@ class Comm:
         if group.size == 1:
             return x
         flat = _flat(x)
-        row = self.ledger.begin("broadcast", group, x.nbytes, flat, root=group.ranks[source])
+        row = self._begin("broadcast", group, x.nbytes, flat, root=group.ranks[source])
         dist.broadcast(flat, group.ranks[source], group.handle)
         self.ledger.end(row)
         return settle(flat, x)
@@ -184,7 +187,7 @@ class Comm:
         """Wait until every rank of the group is here."""
         group = self.group(axis)
         if group.size > 1:
-            row = self.ledger.begin("barrier", group, 0)
+            row = self._begin("barrier", group, 0)
             dist.barrier(group.handle)
             self.ledger.end(row)
 
@@ -223,6 +226,18 @@ class Comm:
         if self.on_event:
             self.on_event(event)
 
+    def for_purpose(self, purpose: str) -> "Comm":
+        """The same door, which says what it is used for: the ledger writes it beside every operation.
+
+        A typed move keeps the door it was given, so what its backward sends has the same purpose.
+        """
+        door = copy.copy(self)
+        door.purpose = purpose
+        return door
+
+    def _begin(self, *about, **more) -> int:
+        return self.ledger.begin(*about, purpose=self.purpose, **more)
+
     # who meets whom
 
     def open(self, *groups: tuple[int, ...]):
@@ -235,7 +250,7 @@ class Comm:
             if list(ranks) != (ordered := sorted(set(ranks))):
                 raise ValueError(f"a group lists its ranks in order, each once: {tuple(ordered)}, not {ranks}")
             if len(ranks) > 1 and ranks not in self._handles:
-                row = self.ledger.begin("open", every, 0, how=str(ranks))
+                row = self._begin("open", every, 0, how=str(ranks))
                 self._handles[ranks] = dist.new_group(list(ranks), timeout=self._timeout)
                 self.ledger.end(row)
             if self.rank in ranks:
@@ -282,7 +297,7 @@ class Comm:
             raise ValueError(f"{op}: rank {peer} cannot exchange messages with itself; copy the tensor instead")
         if not 0 <= peer < self.size:
             raise ValueError(f"{op}: there is no rank {peer}; ranks are 0 to {self.size - 1}")
-        return self.ledger.begin(op, self._pairs[peer], x.nbytes, x, peer=peer, tag=tag, waits=op in ("send", "recv"))
+        return self._begin(op, self._pairs[peer], x.nbytes, x, peer=peer, tag=tag, waits=op in ("send", "recv"))
 
 
 def _flat(x):

@@ -19,13 +19,13 @@ class Ledger:
 
     op, axis ("dp", "dp+tp"; for a message the axes on which the two ranks differ), group (number of ranks), bytes (of
     the full tensor: gathered for all_gather, unscattered for reduce_scatter), peer and tag (None for collectives),
-    source ("file:line" of the caller), begin_ns and end_ns (perf_counter; for what is waited for later, from posting to
+    source ("file:line" of the caller), purpose (what for, as the sender said: see `Comm.for_purpose`), begin_ns and end_ns (perf_counter; for what is waited for later, from posting to
     the return of wait). An end of 0 means that it has not ended. Each run starts with an empty ledger.
 
     pen  writes the same into the journal, where the kernel reads along; None where nobody does
     """
 
-    COLUMNS = ("op", "axis", "group", "bytes", "peer", "tag", "source", "begin_ns", "end_ns")
+    COLUMNS = ("op", "axis", "group", "bytes", "peer", "tag", "source", "purpose", "begin_ns", "end_ns")
 
     def __init__(self, mesh: Mesh, pen: Pen | None = None):
         self._mesh, self._pen = mesh, pen
@@ -45,7 +45,9 @@ class Ledger:
     def __len__(self):
         return len(self.op)
 
-    def begin(self, op, group: Group, size: int, x=None, *, how="", root=None, peer=None, tag=None, waits=True) -> int:
+    def begin(
+        self, op, group: Group, size: int, x=None, *, purpose="", how="", root=None, peer=None, tag=None, waits=True
+    ) -> int:
         """Write down an operation that starts now; returns its row.
 
         size  bytes of the full tensor;  x  the tensor that is handed over, or None where shapes may differ
@@ -66,6 +68,7 @@ class Ledger:
             self.peer.append(peer)
             self.tag.append(tag)
             self.source.append(source)
+            self.purpose.append(purpose)
             self.end_ns.append(0)
             self.begin_ns.append(time.perf_counter_ns())
         return row

@@ -1,0 +1,162 @@
+"""What a mode is: one way to share training out among ranks. One file says all of it, and is asked here.
+
+A mode says what it refuses; what it cuts, as tables {dim: axis} of parameters, of the batch, and of what travels (see
+`core.rules`); how it fits the model; what it sends, and for what purpose; what its user may choose. Every method has a
+default that changes nothing, so a file holds what is particular about its mode and no more.
+
+From the tables follow boxes, shares, sums, room for messages, and who adds up losses. The *purpose* stands in the
+ledger beside every operation that a mode makes through the door it is given. A proof compares bytes purpose by purpose:
+what a mode sends and does not say is an error.
+
+`registry` lists the modes; CONTRIBUTING.md says how to add one. A `job` is what is trained and how (`train.job.Job`):
+job.mesh, job.model, job["zero"] (what was chosen), job.layout.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from hybridlab.core.layout import Layout
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.rules import Rules
+from hybridlab.core.schedule import Schedule
+from hybridlab.predict.transfer import Transfer, transfer
+
+
+class Option(NamedTuple):
+    """One thing that the user of a mode may choose, in Python by its name, on the command line by a flag.
+
+    usual   what is meant where nobody says;  help  one line;  kind  of value: bool is a flag that is there or not
+    choices  the only legal ones, if they can be listed
+    """
+
+    usual: Any
+    help: str
+    kind: type = bool
+    choices: tuple = ()
+
+
+class Mode:
+    """One way to be parallel.
+
+    name     in sentences;  axis  of the mesh along which it works;  purpose  of what it sends
+    options  {name: Option};  copied  letters that its rules may leave shorter than the axis
+    factors  {name: choices}: its rows in the table of combinations that are all proved equal (tests/equality.py)
+    """
+
+    name, axis, purpose, copied = "", "", "", ""
+    options: dict[str, Option] = {}
+    factors: dict[str, tuple] = {}
+
+    def __repr__(self):
+        return f"<mode {self.name}>"
+
+    def takes_part(self, mesh: Mesh, chosen: dict) -> bool:
+        """Whether a job on this mesh, with these choices, uses the mode."""
+        return mesh[self.axis] > 1
+
+    def completed(self, mesh: Mesh, chosen: dict) -> dict:
+        """What its user did not say and follows from what was said."""
+        return {}
+
+    def title(self, job) -> str:
+        """What its bytes are called in a report."""
+        return f"inside stages, along {self.axis}"
+
+    # what it changes before anything runs
+
+    def refuse(self, job):
+        """Nothing, where the job can be shared out so.
+
+        raises  ValueError in one sentence that says what to change
+        """
+
+    def meant(self, name: str, chunks: int | None, mesh: Mesh, chosen: dict, layers: int) -> tuple[str, int | None]:
+        """The schedule that is meant by a name, and its number of chunks, for a model of so many layers."""
+        return name, chunks
+
+    def scheduled(self, schedule: Schedule, chosen: dict, active: int) -> Schedule:
+        """The schedule with the mode's own actions; `active` stages may have their weights gathered at a time."""
+        return schedule
+
+    def rules(self, job) -> Rules:
+        """{letter: axis}: how parameters are cut."""
+        return {}
+
+    def data(self, job) -> Rules:
+        """{letter: axis}: how the batch is cut."""
+        return {}
+
+    def between(self, job) -> Rules:
+        """{letter: axis}: how what travels between layers is cut, where that is not as the batch."""
+        return self.data(job)
+
+    def stream(self, job) -> Rules:
+        """{letter: axis}: how what travels between stages is cut."""
+        return self.between(job)
+
+    def placed(self, layout: Layout, job) -> Layout:
+        """The layout with what the mode says of every record, beside its rules."""
+        return layout
+
+    # what it changes on a rank
+
+    def fit(self, module, comm, job):
+        """Turn the whole model, whose parameters are this rank's boxes, into its part of the model, in place."""
+
+    def around(self, stage, comm, job):
+        """A stage as its neighbours reach it."""
+        return stage
+
+    def loss(self, comm, job, whole):
+        """The loss of what this rank has made; `whole` is the model's own."""
+        return whole
+
+    # what it sends
+
+    def sends(self, job, layer: int, when: str, here: dict[str, int]) -> Iterator[tuple[str, float]]:
+        """(operation, bytes) that one microbatch costs in one layer.
+
+        when  "forward", "backward", or "again": in the backward too, for what is done a second time
+        here  {letter: its length on the ranks that differ along this axis only, together}
+
+        Bytes are those of the full tensor, as one rank's ledger has them; where ranks differ, their mean.
+        """
+        return iter(())
+
+    def sends_around(self, job, stage: int, when: str) -> Iterator[tuple[str, float]]:
+        """The same, of what is done at the ends of a stage."""
+        return iter(())
+
+    def transfers(self, job) -> Iterator[Transfer]:
+        """All that a step sends for this mode; what `sends` says, once for every action of the schedule that does it."""
+        mesh = job.mesh
+        for line in sorted({mesh.line(rank) for rank in range(mesh.size)}):
+            for seat, program in enumerate(job.schedule.program):
+                group = mesh.group(line[seat], self.axis)
+                if group[0] == line[seat]:  # the first rank speaks for all
+                    for op, size in self._of_program(job, program, job.lengths(group[0], self.axis)).items():
+                        yield transfer(mesh, "activations", op, group, size * job.accumulate)
+
+    def _of_program(self, job, program, here) -> Counter:
+        """{operation: bytes} of one play of a rank's program."""
+        sizes, parts = Counter(), [part for action in program for part in action.parts or (action,)]
+        for (kind, stage), times in Counter((part.kind, part.stage) for part in parts).items():
+            for when in phases(kind, stage):
+                found = [one for layer in job.bounds[stage] for one in self.sends(job, layer, when, here)]
+                for op, size in [*found, *self.sends_around(job, stage, when)]:
+                    sizes[op] += times * size
+        return +sizes
+
+
+def phases(kind: str, stage: int) -> tuple[str, ...]:
+    """What one action does of "forward", "backward" and "again". Both halves of a backward do again what they need; in
+    the first stage, where nothing entered, the weight half does all.
+
+    >>> phases("B", 1), phases("I", 0), phases("W", 0)
+    (('backward', 'again'), (), ('backward', 'again'))
+    """
+    if kind in ("F", "C", "R"):
+        return ("forward",)
+    whole = "W" if stage == 0 else "I"
+    return ("backward", "again") if kind in ("B", whole) else ("again",) if kind == "W" else ()

@@ -1,0 +1,74 @@
+"""The modes there are: one line for each, the file whose `MODE` it is. A job takes those that its mesh and choices ask for.
+
+They are asked in this order: stages before copies, copies before what is inside a stage. A mode from outside the
+package is added with `register`; it then stands behind these, has its flags, and is proved equal like them.
+"""
+
+from importlib import import_module
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.modes.mode import Mode, Option
+
+FILES = ("pipeline", "data_parallel", "zero", "tensor_parallel")
+_added: list[Mode] = []
+
+
+def modes() -> list[Mode]:
+    """Every mode."""
+    return [*(import_module(f"hybridlab.modes.{file}").MODE for file in FILES), *_added]
+
+
+def register(mode: Mode) -> Mode:
+    """Add a mode.
+
+    raises  ValueError when it does not say what its bytes are for, or another mode has its purpose or an option
+    """
+    if not mode.purpose:
+        raise ValueError(f"{mode.name or type(mode).__name__} does not say what it sends for: give it a purpose")
+    for other in modes():
+        if other.purpose == mode.purpose or other.name == mode.name:
+            raise ValueError(f"{other.name} has the purpose {other.purpose} already: give {mode.name} one of its own")
+        if both := mode.options.keys() & other.options.keys():
+            raise ValueError(f"{other.name} has an option {min(both)} already: give {mode.name}'s another name")
+    _added.append(mode)
+    return mode
+
+
+def unregister(mode: Mode):
+    """Take an added mode away again."""
+    _added.remove(mode)
+
+
+def options() -> dict[str, Option]:
+    """Everything that can be chosen, by name."""
+    return {name: option for mode in modes() for name, option in mode.options.items()}
+
+
+def chosen_of(mesh: Mesh, said: dict) -> dict:
+    """{option: what was said, what follows from that, or what is usual}.
+
+    raises  ValueError for a value that is not one of an option's choices
+    """
+    every = options()
+    said = {name: value for name, value in said.items() if value is not None}
+    for name, value in said.items():
+        choices = every[name].choices
+        if choices and value not in choices:
+            raise ValueError(f"there is no {name} {value!r}: choose one of {', '.join(map(str, choices))}")
+    chosen = {name: option.usual for name, option in every.items()} | said
+    for mode in modes():
+        chosen |= {name: value for name, value in mode.completed(mesh, chosen).items() if name not in said}
+    return chosen
+
+
+def taking_part(mesh: Mesh, chosen: dict) -> tuple[Mode, ...]:
+    """The modes of a job.
+
+    raises  ValueError for an axis that no mode is about
+    """
+    every = modes()
+    known = {mode.axis: mode.name for mode in every}
+    for axis, length in mesh.axes.items():
+        if axis not in known and length > 1:
+            raise ValueError(f"{mesh} has an axis {axis}, which no mode is about: use {', '.join(known)}")
+    return tuple(mode for mode in every if mode.takes_part(mesh, chosen))

@@ -1,0 +1,49 @@
+"""What is under way beside the compute: sums of gradients, gathers of weights, and what to do when they are over."""
+
+import time
+
+
+class Sum:
+    """A sum under way, and what to do with it when it is over."""
+
+    def __init__(self, message, take):
+        self.message, self.take = message, take
+
+    def wait(self):
+        """Wait until it is over, once."""
+        if self.take:
+            take, self.take = self.take, None
+            take(self.message.wait())
+
+
+class Sums(list):
+    """Sums that are waited for together."""
+
+    def wait(self):
+        """Wait for all of them."""
+        for one in self:
+            one.wait()
+
+    def when_over(self, note):
+        """Call note(time in ns) as each ends."""
+        for one in self:
+            one.message.when_over(note)
+        if not self:
+            note(time.perf_counter_ns())
+
+
+class Arrival:
+    """The weights of a stage on their way."""
+
+    def __init__(self, weights, packs):
+        self.weights, self.packs = weights, packs
+
+    def wait(self):
+        """Wait until they are there."""
+        for pack in self.packs:
+            self.weights.arrive(pack)
+
+    def when_over(self, note):
+        """Call note(time in ns) as each pack arrives."""
+        for pack in self.packs:
+            self.weights.gathering[pack].when_over(note)
