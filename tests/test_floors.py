@@ -63,7 +63,7 @@ def test_what_is_below_all_imports_nothing_of_ours():
 def test_an_upward_import_would_be_seen(tmp_path):
     (tmp_path / "core").mkdir()
     file = tmp_path / "core" / "mesh.py"
-    file.write_text("def f():\n    from hybridlab.predict.simulate import simulate\n")
+    file.write_text("def f():\n    from hybridlab.predict.time.simulate import simulate\n")
     assert upward(file, tmp_path) == ["predict"]
 
 

@@ -13,7 +13,8 @@ the pairs, the residual stream, is the same on all ranks, or cut along the seque
   norms, positions, other biases   all                        the same; where the sequence is cut, a summand
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053; the narrowed boundaries, Narayanan et al. 2021, arXiv:2104.04473, 4.1.
-Relatives: `world.typed`, `core.layout`, `vocabulary_parallel` (embedding and loss), `predict.traffic.tensor` (bytes).
+Relatives: `world.talk.typed`, `core.layout`, `vocabulary_parallel` (embedding and loss), `predict.bytes.traffic.tensor`
+(bytes).
 """
 
 from torch import nn
@@ -23,8 +24,8 @@ from hybridlab.core.layout import Cut, Layout, Param, even
 from hybridlab.core.shape import Shape
 from hybridlab.modes.sequence_parallel import CutStream, part_sizes
 from hybridlab.modes.vocabulary_parallel import VocabularyEmbedding, token_loss
-from hybridlab.world.typed import all_gather, all_reduce, enter
-from hybridlab.world.typed import split as part
+from hybridlab.world.talk.typed import all_gather, all_reduce, enter
+from hybridlab.world.talk.typed import split as part
 
 __all__ = ["narrowed", "narrowed_rooms", "place", "refuse_misfits", "split", "token_loss"]
 
