@@ -58,7 +58,7 @@ demo: $(READY)  ## one pipeline predicted, run on real processes, and compared
 	$(PY) -m hybridlab demo $(ARGS)
 
 page: $(READY)  ## build/hybridlab.html: the timelines in one file that opens without a server
-	$(PY) -m hybridlab.show.page build/hybridlab.html
+	$(PY) -m hybridlab.show.live.page build/hybridlab.html
 
 pages: $(READY)  ## write the pages about the course again, from the notebooks
 	$(PY) -m tools.pages

@@ -35,8 +35,8 @@ import ipywidgets
 import numpy as np
 import plotly.graph_objects as go
 import hybridlab as hl
-from hybridlab.show.boxes import boxes
-from hybridlab.show.explorer import explore, simulated
+from hybridlab.show.timelines.boxes import boxes
+from hybridlab.show.live.explorer import explore, simulated
 """
 CANVAS = """
 began = time.time()

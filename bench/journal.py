@@ -19,9 +19,9 @@ import torch
 import hybridlab as hl
 from hybridlab.core.mesh import Mesh
 from hybridlab.train.run import provenance
-from hybridlab.world.groups import Group
-from hybridlab.world.journal import RING, Journal, Pen, create
-from hybridlab.world.ledger import Ledger
+from hybridlab.world.talk.groups import Group
+from hybridlab.world.talk.journal import RING, Journal, Pen, create
+from hybridlab.world.talk.ledger import Ledger
 
 MOST = 10e-6  # seconds for one operation
 ROUNDS = 40

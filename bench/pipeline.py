@@ -26,7 +26,7 @@ from hybridlab.train import loop
 from hybridlab.train.model import GPT, token_loss
 from hybridlab.train.task import task
 from hybridlab.train.text import Text
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
 
 NAMES = ("gpipe", "1f1b", "interleaved")
 LARGE = Shape(layers=8, width=256, heads=4, context=64)

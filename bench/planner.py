@@ -22,10 +22,10 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hybridlab.core.catalog import machine, model  # after the number of threads
-from hybridlab.predict.footprint import footprint
-from hybridlab.predict.performance import step
-from hybridlab.predict.planner import plan
-from hybridlab.predict.space import chosen, grid
+from hybridlab.predict.plans.footprint import footprint
+from hybridlab.predict.plans.performance import step
+from hybridlab.predict.plans.planner import plan
+from hybridlab.predict.plans.space import chosen, grid
 
 MANY = ("gpt-145.6b", "a100", 1536, 2304)  # model, machine, devices, sequences in a batch: of SC'21's the most plans
 LARGE = ("gpt-1t", "a100", 3072, 3072)

@@ -27,7 +27,7 @@ from hybridlab.train import loop
 from hybridlab.train.model import GPT
 from hybridlab.train.task import task
 from hybridlab.train.text import Text
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
 
 TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"
 SHAPE, BATCH, WARM, MOST = Shape(layers=8, width=256, heads=4, context=64), 8, 3, 1.05

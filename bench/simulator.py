@@ -19,8 +19,8 @@ import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hybridlab.predict.costs import Costs  # after the number of threads
-from hybridlab.predict.simulate import simulate
+from hybridlab.predict.time.costs import Costs  # after the number of threads
+from hybridlab.predict.time.simulate import simulate
 from hybridlab.schedules.interleaved import interleaved
 from hybridlab.schedules.lower import lower
 

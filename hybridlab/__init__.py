@@ -20,24 +20,24 @@ _HOME = {
     "Timeline": "core.timeline",
     "validate": "schedules.validate",
     "lower": "schedules.lower",
-    "Costs": "predict.costs",
-    "simulate": "predict.simulate",
-    "automatic": "predict.automatic",
-    "traffic": "predict.traffic",
-    "live": "predict.live",
-    "plan": "predict.planner",
-    "memory": "predict.footprint",
+    "Costs": "predict.time.costs",
+    "simulate": "predict.time.simulate",
+    "automatic": "predict.time.automatic",
+    "traffic": "predict.bytes.traffic",
+    "live": "predict.bytes.live",
+    "plan": "predict.plans.planner",
+    "memory": "predict.plans.footprint",
     "sharded": "schedules.sharded",
     "check_rendezvous": "schedules.rendezvous",
-    "ranks": "world.launch",
-    "RankError": "world.launch",
-    "placement": "world.placement",
+    "ranks": "world.processes.launch",
+    "RankError": "world.processes.launch",
+    "placement": "world.processes.placement",
     "Shape": "core.shape",
     "run": "train.run",
-    "predicted_for": "predict.overlay",
+    "predicted_for": "predict.time.overlay",
     "doctor": "measuring.doctor",
     "check": "train.check",
-    "draw": "show.draw",
+    "draw": "show.timelines.draw",
     "explore": "labs.explore",
     "play": "labs.play",
 }
@@ -50,8 +50,8 @@ def __dir__():
 
 
 if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()):
-    from hybridlab.show import notebook
-    from hybridlab.world import cells
+    from hybridlab.show.timelines import notebook
+    from hybridlab.world.cells import cells
 
     notebook.register(_shell)
     cells.register(_shell)

@@ -97,7 +97,7 @@ def _parser():
 
 def schedule(chosen) -> dict:
     """Print every rank's list of actions."""
-    from hybridlab.predict.simulate import simulate
+    from hybridlab.predict.time.simulate import simulate
     from hybridlab.schedules.lower import lower
 
     made = flags.read_schedule_or_file(chosen)
@@ -115,8 +115,8 @@ def schedule(chosen) -> dict:
 
 def simulate(chosen) -> dict:
     """Predict a timeline."""
-    from hybridlab.predict.costs import Costs
-    from hybridlab.predict.simulate import simulate as predict
+    from hybridlab.predict.time.costs import Costs
+    from hybridlab.predict.time.simulate import simulate as predict
 
     timeline = predict(flags.read_schedule_or_file(chosen), Costs(F=chosen.F, B=chosen.B, latency=chosen.latency))
     print(timeline.summary)
@@ -126,8 +126,8 @@ def simulate(chosen) -> dict:
 
 def run(chosen) -> dict:
     """Play a schedule for real, and lay it beside its prediction."""
-    from hybridlab.predict.costs import Costs
-    from hybridlab.predict.overlay import predicted_for
+    from hybridlab.predict.time.costs import Costs
+    from hybridlab.predict.time.overlay import predicted_for
     from hybridlab.train.run import run as play
 
     made = flags.read_schedule(chosen)
@@ -200,8 +200,8 @@ def doctor(chosen) -> dict:
 
 def plan(chosen) -> dict:
     """Plan a training run that nobody here can afford."""
-    from hybridlab.predict.planner import days
-    from hybridlab.predict.planner import plan as search
+    from hybridlab.predict.plans.planner import days
+    from hybridlab.predict.plans.planner import plan as search
 
     planned = search(chosen.model, chosen.machine, chosen.gpus, chosen.batch, **flags.read_plan(chosen))
     print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")

@@ -193,13 +193,13 @@ def read_saving(chosen):
 
 
 def _svg(timeline, path):
-    from hybridlab.show.svg import svg
+    from hybridlab.show.timelines.svg import svg
 
     Path(path).write_text(svg(timeline), encoding="utf-8")
 
 
 def _html(timeline, path):
-    from hybridlab.show.report import report
+    from hybridlab.show.live.report import report
 
     report(path, timeline.schedule.name, [("Timeline", timeline.summary, [timeline])])
 

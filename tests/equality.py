@@ -17,7 +17,7 @@ from hybridlab.schedules.gpipe import gpipe
 from hybridlab.schedules.registry import schedule
 from hybridlab.schedules.replicate import replicate
 from hybridlab.train import check as proof
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
 
 FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v")
 ALL = (*FEW, "gpipe", "hanayo", "naive", "looped_bfs", "zb_h2", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe")

@@ -12,17 +12,21 @@ import numpy as np
 
 import hybridlab as hl
 from hybridlab.core.catalog import machine
-from hybridlab.labs import data_parallel_pictures, gpipe, interleaved, zero_bubble, zero_plan
-from hybridlab.labs.asynchronous_pictures import met
+from hybridlab.labs.asynchronous.pictures import met
+from hybridlab.labs.data_parallel import pictures as data_parallel_pictures
 from hybridlab.labs.exercises.words import in_words
-from hybridlab.labs.tasks.naive import LAYER_TIMES
+from hybridlab.labs.gpipe import sweeps as gpipe
+from hybridlab.labs.interleaved import thin_stages as interleaved
+from hybridlab.labs.naive.tasks import LAYER_TIMES
+from hybridlab.labs.zero import plan as zero_plan
+from hybridlab.labs.zero_bubble import halves as zero_bubble
 from hybridlab.modes.work import EmulatedWork
-from hybridlab.predict.arithmetic import training_seconds
-from hybridlab.predict.collectives import cost
-from hybridlab.predict.memory import MIXED
-from hybridlab.predict.partition import partition
-from hybridlab.predict.planner import ROOM
-from hybridlab.predict.published import published
+from hybridlab.predict.bytes.collectives import cost
+from hybridlab.predict.bytes.memory import MIXED
+from hybridlab.predict.papers.published import published
+from hybridlab.predict.plans.arithmetic import training_seconds
+from hybridlab.predict.plans.partition import partition
+from hybridlab.predict.plans.planner import ROOM
 from tools.course import books
 
 DAY = 86_400
@@ -272,24 +276,25 @@ COMPUTED = [
 ]
 
 TIMES = "F=0.04, B=0.08"
-IN_PICTURES = "labs/data_parallel_pictures.py: Link(alpha=30e-6, beta=1 / 25e9)"
-IN_PLAN = "labs/zero_plan.py: Link(0, 1 / 100e9), Link(0, 1 / 12.5e9)"
+IN_PICTURES = "labs/data_parallel/pictures.py: Link(alpha=30e-6, beta=1 / 25e9)"
+IN_THIN_STAGES = "labs/interleaved/thin_stages.py: UNIT = 0.08"
+IN_PLAN = "labs/zero/plan.py: Link(0, 1 / 100e9), Link(0, 1 / 12.5e9)"
 WITH_GATHERS = "40 ms forward and 80 ms backward, a gather 30 ms, a sum 30 ms"
 SET = [
     ("01_tour", "40 ms per forward and 80 ms per backward", TIMES),
     ("10_naive", "40 ms of waiting for a forward, 80 ms for a backward", TIMES),
     ("10_naive", "within 5 %", "< 0.05"),
     ("11_gpipe", "1 unit for being started, and 1 unit for each sequence", "F=1 + b, B=2 * (1 + b)"),
-    ("11_gpipe", "80 ms forward and 160 ms backward", "labs/gpipe.py: WHOLE = 0.08"),
+    ("11_gpipe", "80 ms forward and 160 ms backward", "labs/gpipe/sweeps.py: WHOLE = 0.08"),
     ("11_gpipe", "40 ms of waiting for a forward, 80 ms for a backward", TIMES),
-    ("12_1f1b", "4 ms a forward", "labs/one_f_one_b.py: SHORT = hl.Costs(F=0.004"),
+    ("12_1f1b", "4 ms a forward", "labs/one_f_one_b/orders.py: SHORT = hl.Costs(F=0.004"),
     ("13_interleaved", "takes 1 unit, a backward 2", "hl.Costs(F=1, B=2)"),
     ("13_interleaved", "takes 1 unit here, its backward 2", "hl.Costs(F=1, B=2)"),
-    ("13_interleaved", "a rank's forward takes 80 ms, its backward 160 ms", "labs/interleaved.py: UNIT = 0.08"),
-    ("13_interleaved", "in units of 80 ms", "labs/interleaved.py: UNIT = 0.08"),
+    ("13_interleaved", "a rank's forward takes 80 ms, its backward 160 ms", IN_THIN_STAGES),
+    ("13_interleaved", "in units of 80 ms", IN_THIN_STAGES),
     ("13_interleaved", "has 2048 bytes", "* 2048"),
     ("14_zero_bubble", "F, I and W take 1 unit each", "F=1, I=1, W=1"),
-    ("14_zero_bubble", "40 ms each", "labs/zero_bubble.py: UNIT = 0.04"),
+    ("14_zero_bubble", "40 ms each", "labs/zero_bubble/halves.py: UNIT = 0.04"),
     ("14_zero_bubble", "take 3 units, and then 2", "for fused in (3, 2)"),
     ("15_pipedream", "F 40 ms, B 80 ms", TIMES),
     ("20_collectives", "holds 12 MB of gradients", "3_000_000"),

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hybridlab as hl
-from hybridlab.labs import megatron_sizes
+from hybridlab.labs.megatron import sizes as megatron_sizes
 from hybridlab.measuring.saved import Saved
-from hybridlab.predict import saved
-from hybridlab.predict.activations import RECOMPUTE, kept, kept_for
+from hybridlab.predict.bytes import saved
+from hybridlab.predict.bytes.activations import RECOMPUTE, kept, kept_for
 from hybridlab.train.model import GPT, token_loss
 
 SMALL = hl.Shape(layers=1, width=32, heads=4, context=16)

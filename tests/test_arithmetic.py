@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 import hybridlab as hl
 from hybridlab.core import catalog
-from hybridlab.labs.one_device import products
-from hybridlab.predict.arithmetic import flops, product, utilisation
+from hybridlab.labs.one_device.loop import products
+from hybridlab.predict.plans.arithmetic import flops, product, utilisation
 
 sizes = st.integers(1, 4096)
 GPTS = [name for name in catalog.MODELS if name.startswith("gpt")]

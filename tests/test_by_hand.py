@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hybridlab as hl
-from hybridlab.predict.bound import shortest
+from hybridlab.predict.time.bound import shortest
 from hybridlab.schedules.by_hand import ByHand
 
 

@@ -7,7 +7,7 @@ import jupyter_client
 import pytest
 
 import hybridlab as hl
-from hybridlab.world import cells, namespace
+from hybridlab.world.cells import cells, namespace
 
 pytestmark = pytest.mark.ranks
 
@@ -178,7 +178,7 @@ def _progress(comm, source):
 
 
 def test_a_bar_is_as_far_as_the_slowest_rank(capfd):
-    from hybridlab.world.progress import Bar
+    from hybridlab.world.cells.progress import Bar
 
     with Bar(2) as bar:
         bar(0, {"loss": 1.0})

@@ -31,7 +31,7 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.reshard import Piece, meet
 from hybridlab.train import checkpoint, checkpoint_record
 from hybridlab.train.checkpoint import load, newest, save
-from hybridlab.world.launch import RankError, ranks
+from hybridlab.world.processes.launch import RankError, ranks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

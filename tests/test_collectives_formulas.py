@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlab.predict.collectives import FORMULAS, Link, cost, crossover, hierarchical
+from hybridlab.predict.bytes.collectives import FORMULAS, Link, cost, crossover, hierarchical
 
 EVERY = [(op, algorithm) for op, algorithms in FORMULAS.items() for algorithm in algorithms]
 LINK = Link(alpha=7e-5, beta=4e-10)

@@ -12,12 +12,12 @@ import torch
 
 import hybridlab
 from hybridlab.core.mesh import Mesh
-from hybridlab.world import ring
-from hybridlab.world.comm import Comm
-from hybridlab.world.launch import ranks
-from hybridlab.world.message import Message, incoming, outgoing, settle
-from hybridlab.world.parts import joined, lengths, stacked
-from hybridlab.world.placement import placement
+from hybridlab.world.processes.launch import ranks
+from hybridlab.world.processes.placement import placement
+from hybridlab.world.talk import ring
+from hybridlab.world.talk.comm import Comm
+from hybridlab.world.talk.message import Message, incoming, outgoing, settle
+from hybridlab.world.talk.parts import joined, lengths, stacked
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 on_ranks = pytest.mark.ranks

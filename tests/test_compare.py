@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlab.world.compare import Comparison, told
-from hybridlab.world.journal import Post
-from hybridlab.world.supervise import whereabouts
+from hybridlab.world.explain.compare import Comparison, told
+from hybridlab.world.explain.supervise import whereabouts
+from hybridlab.world.talk.journal import Post
 
 
 class Ranks:

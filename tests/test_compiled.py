@@ -136,7 +136,7 @@ def test_machine_code_plays_the_same_rounds(name, dp, monkeypatch):
 
 
 def test_large_schedules_take_machine_code_and_small_ones_do_not(monkeypatch):
-    simulator = importlib.import_module("hybridlab.predict.simulate")
+    simulator = importlib.import_module("hybridlab.predict.time.simulate")
     taken, compiled = [], simulator._compiled
     monkeypatch.setattr(simulator, "_compiled", lambda *given: taken.append(1) or compiled(*given))
     s = hl.schedule("1f1b", ranks=2, microbatches=2)
@@ -149,11 +149,11 @@ def test_large_schedules_take_machine_code_and_small_ones_do_not(monkeypatch):
 def test_without_numba_the_plain_engine_runs_and_compiled_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
     assert playing.machine_code.__wrapped__(playing.longest_path) is None  # past its memory
-    compiled = importlib.import_module("hybridlab.predict.compiled")
+    compiled = importlib.import_module("hybridlab.predict.time.compiled")
     monkeypatch.setattr(compiled, "AVAILABLE", False)
     with pytest.raises(ValueError, match=r"hybridlab\[fast\]"):
         hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=2), engine="compiled")
-    monkeypatch.setattr(importlib.import_module("hybridlab.predict.simulate"), "LARGE", 1)
+    monkeypatch.setattr(importlib.import_module("hybridlab.predict.time.simulate"), "LARGE", 1)
     assert hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=2)).length == 9
 
 

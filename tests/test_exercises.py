@@ -1,6 +1,7 @@
 """Every exercise is fed its solution, answers that are known to be wrong, other forms of both, and nonsense.
 
-The answers stand in `hybridlab.labs.solutions`; each piece of nonsense is tried on every exercise. Code runs on ranks.
+The answers stand in `hybridlab.labs.exercises.all_solutions`; each piece of nonsense is tried on every exercise. Code
+runs on ranks.
 """
 
 import linecache
@@ -13,10 +14,10 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
+from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
+from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.task import Number
 from hybridlab.labs.exercises.trial import Function, OnRanks
-from hybridlab.labs.solutions import SOLUTIONS, Cell
-from hybridlab.labs.tasks import TASKS
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
 
@@ -47,8 +48,8 @@ def run_cell(cell):
     """The reply to a cell, run as a notebook would: its source is known, and its names are those of __main__."""
     import torch
 
-    from hybridlab.labs import data_parallel_pictures as pictures
-    from hybridlab.labs.tasks.data_parallel import tied_part
+    from hybridlab.labs.data_parallel import pictures
+    from hybridlab.labs.data_parallel.tasks import tied_part
 
     file = f"<cell {abs(hash(cell))}>"
     linecache.cache[file] = len(cell), None, cell.splitlines(keepends=True), file

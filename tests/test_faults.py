@@ -27,10 +27,10 @@ from faults.table import FOUR, ROWS, Elsewhere, Needs, Run
 
 import hybridlab
 from hybridlab.core.mesh import Mesh
-from hybridlab.world import gang, home
-from hybridlab.world.faults import LastSeen, failure, fault_of
-from hybridlab.world.frames import Frame
-from hybridlab.world.launch import RankError, ranks
+from hybridlab.world.explain.faults import LastSeen, failure, fault_of
+from hybridlab.world.processes import gang, home
+from hybridlab.world.processes.frames import Frame
+from hybridlab.world.processes.launch import RankError, ranks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 ROOT = pathlib.Path(__file__).parents[1]
@@ -258,7 +258,7 @@ def test_a_rank_that_fails_before_the_meeting(monkeypatch):
     assert time.monotonic() - begin < 3 and caught.value.rank == 2
 
 
-HEAD = "import os, sys, time\nfrom hybridlab.world.launch import RankError, ranks\n"
+HEAD = "import os, sys, time\nfrom hybridlab.world.processes.launch import RankError, ranks\n"
 
 
 @pytest.fixture
@@ -492,7 +492,7 @@ def test_locale_c_and_another_alphabet(driver, tmp_path):
 @with_ranks
 def test_without_a_network(driver):
     """In a network namespace of its own, with nothing but loopback."""
-    program = "from hybridlab.world.launch import ranks; print(ranks(2).run(lambda comm: comm.barrier() or comm.rank))"
+    program = "from hybridlab import ranks; print(ranks(2).run(lambda comm: comm.barrier() or comm.rank))"
     shell = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" -c "$1"', sys.executable, program]
     done = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert not re.search("unshare|ip:", done.stderr), f"this test needs root, unshare and ip: {done.stderr}"
@@ -540,7 +540,7 @@ def test_output_is_text(pools, capsys):
 
 
 def test_no_time_of_day_decides():
-    for file in (ROOT / "hybridlab" / "world").glob("*.py"):
+    for file in (ROOT / "hybridlab" / "world").rglob("*.py"):
         assert not re.search(r"time\.time\(|datetime\.now|utcnow", file.read_text()), file.name
 
 
@@ -628,7 +628,7 @@ def test_fresh_ranks_are_new_in_every_run():
 
 @with_ranks
 def test_a_package_that_has_changed_gets_a_new_parent(monkeypatch):
-    from hybridlab.world import zygote
+    from hybridlab.world.processes import zygote
 
     parent = lambda comm: os.getppid()
     monkeypatch.setattr(zygote, "edition", lambda: 1)

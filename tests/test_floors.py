@@ -1,6 +1,7 @@
 """The floors: nothing imports upward, and importing the package loads neither torch nor a notebook."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from functools import cache
@@ -63,13 +64,30 @@ def test_what_is_below_all_imports_nothing_of_ours():
 def test_an_upward_import_would_be_seen(tmp_path):
     (tmp_path / "core").mkdir()
     file = tmp_path / "core" / "mesh.py"
-    file.write_text("def f():\n    from hybridlab.predict.simulate import simulate\n")
+    file.write_text("def f():\n    from hybridlab.predict.time.simulate import simulate\n")
     assert upward(file, tmp_path) == ["predict"]
 
 
 def test_every_folder_is_a_floor():
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == set(MAY_IMPORT)
+
+
+WITH_ROOMS = ("predict", "world", "show", "labs")
+ROOMS = sorted(path.parent for floor in WITH_ROOMS for path in (PACKAGE / floor).glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: f"{room.parent.name}/{room.name}")
+def test_a_room_names_every_file_that_is_in_it(room):
+    told = ast.get_docstring(ast.parse((room / "__init__.py").read_text()))
+    files = {file.stem for file in room.glob("*.py")} - {"__init__"}
+    assert files and sorted(name for name in files if f"`{name}`" not in told) == []
+
+
+def test_every_name_of_a_notebooks_room_can_be_had():
+    rooms = [importlib.import_module(f"hybridlab.labs.{room.name}") for room in ROOMS if room.parent.name == "labs"]
+    names = [(room, name) for room in rooms for name in getattr(room, "__all__", ())]
+    assert len(names) > 50 and all(getattr(room, name) is not None for room, name in names)
 
 
 @pytest.mark.parametrize("floor", PURE)

@@ -6,11 +6,11 @@ import pytest
 import hybridlab as hl
 from hybridlab.core import catalog
 from hybridlab.core.layout import Layout, Param
-from hybridlab.predict.activations import kept_for
-from hybridlab.predict.footprint import footprint, live, states, weights
-from hybridlab.predict.memory import MIXED, model_states
-from hybridlab.predict.plan import Plan
-from hybridlab.predict.published import published
+from hybridlab.predict.bytes.activations import kept_for
+from hybridlab.predict.bytes.memory import MIXED, model_states
+from hybridlab.predict.papers.published import published
+from hybridlab.predict.plans.footprint import footprint, live, states, weights
+from hybridlab.predict.plans.plan import Plan
 
 ROWS = published("zero_memory_7p5B_formula")
 STAGES = ("baseline_GB", "Pos_GB", "Pos_g_GB", "Pos_g_p_GB")
@@ -30,7 +30,7 @@ def test_the_four_numbers_of_the_paper():
 
 @pytest.mark.parametrize("stage", range(3))
 def test_states_are_those_of_a_real_layout(stage):
-    """Up to stage 2; in stage 3 our layouts keep no half-precision share, see `predict.memory`."""
+    """Up to stage 2; in stage 3 our layouts keep no half-precision share, see `predict.bytes.memory`."""
     param = Param("all", (4096,), partial=("dp",), owners=8 if stage else 1, rest=stage)
     layout = Layout(hl.Mesh(dp=8), (param,))
     ours, exact = states(4096, stage, 8), model_states(layout, 0, MIXED)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlab.world import frames
+from hybridlab.world.processes import frames
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 
@@ -168,7 +168,7 @@ def test_a_closed_socket_is_told_also_inside_a_frame(cut):
 
 
 def test_plain_values_need_no_torch():
-    code = "import sys; from hybridlab.world.frames import *; decode(*encode([1, (2.0, 'a')]))"
+    code = "import sys; from hybridlab.world.processes.frames import *; decode(*encode([1, (2.0, 'a')]))"
     code += "; print('torch' in sys.modules)"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert child.stdout == "False\n"

@@ -5,9 +5,9 @@ import time
 import pytest
 
 import hybridlab as hl
-from hybridlab.show.boxes import BUBBLE
-from hybridlab.show.game import Game, lost, play
-from hybridlab.show.picture import boxes_of, picture
+from hybridlab.show.live.game import Game, lost, play
+from hybridlab.show.timelines.boxes import BUBBLE
+from hybridlab.show.timelines.picture import boxes_of, picture
 
 FIFO = "0F 0F 1F 1B 0B 1F 1B 0B"  # 1F1B of two ranks and two microbatches
 

@@ -9,10 +9,10 @@ import pytest
 
 from hybridlab.cli import main
 from hybridlab.labs.exercises import grade as grading
+from hybridlab.labs.exercises.all_solutions import SOLUTIONS
+from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.student import seed_of
 from hybridlab.labs.exercises.submission import FORM
-from hybridlab.labs.solutions import SOLUTIONS
-from hybridlab.labs.tasks import TASKS
 
 ORDER = """
 def my_order(rank, ranks, microbatches):

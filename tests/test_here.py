@@ -7,8 +7,8 @@ import pytest
 import hybridlab as hl
 from hybridlab.core.catalog import machine
 from hybridlab.measuring.here import FEW, MANY, calibrated, here, in_turns, job_of, mesh_of
-from hybridlab.predict.performance import pieces, step
-from hybridlab.predict.plan import Plan
+from hybridlab.predict.plans.performance import pieces, step
+from hybridlab.predict.plans.plan import Plan
 
 SHAPE = hl.Shape(layers=2, width=32, heads=4, context=16)
 

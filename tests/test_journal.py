@@ -8,10 +8,10 @@ import time
 import pytest
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.world import journal
-from hybridlab.world.groups import Group
-from hybridlab.world.journal import Journal, Pen
-from hybridlab.world.ledger import Ledger
+from hybridlab.world.talk import journal
+from hybridlab.world.talk.groups import Group
+from hybridlab.world.talk.journal import Journal, Pen
+from hybridlab.world.talk.ledger import Ledger
 
 TEXT = "all_reduce\n(8,)\nfloat32\nsum\n/home/me/lab.py:3"
 

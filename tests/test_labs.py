@@ -3,7 +3,7 @@
 import pytest
 
 from hybridlab import labs
-from hybridlab.labs.tasks.naive import LAYER_TIMES
+from hybridlab.labs.naive.tasks import LAYER_TIMES
 
 pytestmark = pytest.mark.usefixtures("first_attempt")
 

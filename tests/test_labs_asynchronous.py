@@ -5,10 +5,10 @@ from xml.etree import ElementTree
 import pytest
 
 import hybridlab as hl
-from hybridlab.labs.asynchronous import Trained, flushed, from_replays, trained, ways
-from hybridlab.labs.asynchronous_pictures import learned, met, versions_met
-from hybridlab.labs.tasks.asynchronous import _slope, _times_faster
-from hybridlab.show.style import STYLE
+from hybridlab.labs.asynchronous.pictures import learned, met, versions_met
+from hybridlab.labs.asynchronous.tasks import _slope, _times_faster
+from hybridlab.labs.asynchronous.updates import Trained, flushed, from_replays, trained, ways
+from hybridlab.show.paper.style import STYLE
 from hybridlab.train.run import train
 
 SMALL = {"shape": hl.Shape(layers=4, width=8, heads=2, context=8), "sequences": 1}

@@ -6,8 +6,10 @@ from xml.etree import ElementTree
 import pytest
 
 import hybridlab as hl
-from hybridlab.labs import interleaved, zero_bubble
-from hybridlab.labs.bubble_pictures import gain_and_loss, plane, valleys
+from hybridlab.labs.interleaved import thin_stages as interleaved
+from hybridlab.labs.interleaved.pictures import gain_and_loss, valleys
+from hybridlab.labs.zero_bubble import halves as zero_bubble
+from hybridlab.labs.zero_bubble.pictures import plane
 
 H1 = hl.schedule("zb_h1", ranks=4, microbatches=8)
 

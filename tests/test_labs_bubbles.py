@@ -6,10 +6,10 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
-from hybridlab.labs.solutions.interleaved import RANK_1, SHORTER
-from hybridlab.labs.solutions.zero_bubble import BETTER, CUT, H1
-from hybridlab.labs.tasks.interleaved import _fits
-from hybridlab.predict.published import published
+from hybridlab.labs.interleaved.solutions import RANK_1, SHORTER
+from hybridlab.labs.interleaved.tasks import _fits
+from hybridlab.labs.zero_bubble.solutions import BETTER, CUT, H1
+from hybridlab.predict.papers.published import published
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
 

@@ -7,14 +7,14 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.catalog import machine, model
-from hybridlab.labs import choosing
-from hybridlab.labs.choosing_explorer import GPUS, MOST_BOXES, explorer, played_plan
-from hybridlab.labs.tasks import TASKS
-from hybridlab.labs.tasks import choosing as choosing_tasks
-from hybridlab.predict import sc21
-from hybridlab.predict.plan import Plan
-from hybridlab.predict.planner import plan
-from hybridlab.show.plan_map import BEST, cells, plan_map
+from hybridlab.labs.choosing import tasks as choosing_tasks
+from hybridlab.labs.choosing import trades as choosing
+from hybridlab.labs.choosing.plan_explorer import GPUS, MOST_BOXES, explorer, played_plan
+from hybridlab.labs.exercises.all_tasks import TASKS
+from hybridlab.predict.papers import sc21
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.planner import plan
+from hybridlab.show.plans.plan_map import BEST, cells, plan_map
 
 FIGURE_13 = plan("gpt-161b", "a100", 64, 128, **choosing.SLIDES)
 FREE = plan("gpt-39.1b", "a100", 512, 1536)
@@ -187,7 +187,7 @@ def test_the_microbatch_is_the_best_of_the_table():
 
 def test_the_notebooks_pair_of_plans_is_divided_as_it_says():
     """With memory aside: sums along tp grow with the batch, the sum of gradients does not."""
-    from hybridlab.predict.performance import step
+    from hybridlab.predict.plans.performance import step
 
     gpt, a100 = model("gpt-5.9b").shape, machine("a100")
     few, many = (step(gpt, Plan(t=8, recompute=2), batch, a100) for batch in (64, 256))

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import hybridlab as hl
-from hybridlab.labs import collectives
-from hybridlab.labs.ring_picture import ring_still
-from hybridlab.predict.collectives import Link, cost
-from hybridlab.show.scaling import Series, scaling
-from hybridlab.show.stepper import Stepper
-from hybridlab.show.still import Still
-from hybridlab.show.tiles import tiles
+from hybridlab.labs.collectives import on_ranks as collectives
+from hybridlab.labs.collectives.ring_picture import ring_still
+from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.show.charts.scaling import Series, scaling
+from hybridlab.show.layouts.tiles import tiles
+from hybridlab.show.live.stepper import Stepper
+from hybridlab.show.paper.still import Still
 
 # --- pictures ---------------------------------------------------------------------------------------------------
 

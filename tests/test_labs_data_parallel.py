@@ -10,13 +10,13 @@ import pytest
 import hybridlab as hl
 from hybridlab import labs
 from hybridlab.core.layout import Layout, Param
-from hybridlab.labs import data_parallel_pictures as pictures
-from hybridlab.labs.tasks import TASKS
-from hybridlab.labs.tasks.data_parallel import LARGEST, MOST, best_exposed, tied_gradient, tied_numbers
-from hybridlab.predict.buckets import Bucket, Overlap, made_by_work, overlap
-from hybridlab.predict.collectives import Link, cost
-from hybridlab.show.buckets import Row, buckets, layers
-from hybridlab.show.style import look
+from hybridlab.labs.data_parallel import pictures
+from hybridlab.labs.data_parallel.tasks import LARGEST, MOST, best_exposed, tied_gradient, tied_numbers
+from hybridlab.labs.exercises.all_tasks import TASKS
+from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.predict.time.buckets import Bucket, Overlap, made_by_work, overlap
+from hybridlab.show.paper.style import look
+from hybridlab.show.timelines.buckets import Row, buckets, layers
 
 # --- predicted --------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ def pair():
 @pytest.mark.ranks
 @pytest.mark.parametrize("form", ["after", "each", "buckets"])
 def test_a_measured_step_has_every_sum_once_and_in_order(pair, form):
-    from hybridlab.labs import data_parallel
+    from hybridlab.labs.data_parallel import on_ranks as data_parallel
 
     one = data_parallel.job(form)
     row = data_parallel.measured(pair, {"it": one}, Link(1e-4, 1e-9), steps=2)["it"]
@@ -236,7 +236,7 @@ def test_a_measured_step_has_every_sum_once_and_in_order(pair, form):
 
 @pytest.mark.ranks
 def test_all_reduces_are_as_many_as_parameters_or_packs(pair):
-    from hybridlab.labs import data_parallel
+    from hybridlab.labs.data_parallel import on_ranks as data_parallel
 
     size, parameters = 4 * data_parallel.SMALL.parameters, len(data_parallel.job().layout.params)
     assert data_parallel.counted(pair, data_parallel.job("after")) == (parameters, size)
@@ -249,7 +249,7 @@ def test_all_reduces_are_as_many_as_parameters_or_packs(pair):
 
 @pytest.mark.ranks
 def test_an_unused_weight_costs_the_overlap_of_all_behind_it(pair):
-    from hybridlab.labs import data_parallel
+    from hybridlab.labs.data_parallel import on_ranks as data_parallel
 
     names = [name for name, _ in data_parallel.gradients()]
     (all_in, every), (some, _) = data_parallel.launched_inside(pair)
@@ -258,7 +258,7 @@ def test_an_unused_weight_costs_the_overlap_of_all_behind_it(pair):
 
 @pytest.mark.ranks
 def test_sabotages_are_noticed():
-    from hybridlab.labs import data_parallel
+    from hybridlab.labs.data_parallel import on_ranks as data_parallel
 
     small = {"shape": hl.Shape(layers=1, width=16, heads=2, context=8, tied=True), "microbatches": 1}
     assert hl.check(mesh=hl.Mesh(dp=2), **small).ok
@@ -268,7 +268,7 @@ def test_sabotages_are_noticed():
 
 @pytest.mark.ranks
 def test_at_equal_samples_the_larger_batch_makes_fewer_steps_and_learns_less(pair):
-    from hybridlab.labs import data_parallel
+    from hybridlab.labs.data_parallel import on_ranks as data_parallel
 
     small, large = (data_parallel.train(pair, batch, samples=256) for batch in (8, 128))
     assert (len(small), len(large)) == (32, 2) and small[-1] < large[-1]

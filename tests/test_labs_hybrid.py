@@ -7,12 +7,12 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.layout import Cut, Layout, Param, even
-from hybridlab.labs import hybrid
-from hybridlab.labs.hybrid_traffic import between_nodes, by_axis, counted
-from hybridlab.labs.tasks import hybrid as hybrid_tasks
-from hybridlab.predict.collectives import cost
-from hybridlab.show.grid_of_ranks import grid_of_ranks, leaving, refusal
-from hybridlab.show.style import STYLE
+from hybridlab.labs.hybrid import grid as hybrid
+from hybridlab.labs.hybrid import tasks as hybrid_tasks
+from hybridlab.labs.hybrid.traffic import between_nodes, by_axis, counted
+from hybridlab.predict.bytes.collectives import cost
+from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks, leaving, refusal
+from hybridlab.show.paper.style import STYLE
 from hybridlab.train.formulas import Meeting
 
 CUBE = hl.Mesh(dp=2, pp=2, tp=2)

@@ -7,13 +7,16 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.shape import Shape
-from hybridlab.labs import megatron, megatron_pair, megatron_pictures, megatron_sizes
-from hybridlab.labs.megatron_chooser import Chooser, below_each_other
-from hybridlab.labs.megatron_pair import WAYS, layout_of, steps_of
-from hybridlab.labs.megatron_pictures import SHAPE, attention_still, pair_still
-from hybridlab.predict.traffic import tensor
-from hybridlab.show.cuts import FILLS, Matrix, Sign, Slice, cuts, shade
-from hybridlab.show.style import contrast
+from hybridlab.labs.megatron import on_ranks as megatron
+from hybridlab.labs.megatron import pair as megatron_pair
+from hybridlab.labs.megatron import pictures as megatron_pictures
+from hybridlab.labs.megatron import sizes as megatron_sizes
+from hybridlab.labs.megatron.pair import WAYS, layout_of, steps_of
+from hybridlab.labs.megatron.pictures import SHAPE, attention_still, pair_still
+from hybridlab.predict.bytes.traffic import tensor
+from hybridlab.show.layouts.cuts import FILLS, Matrix, Sign, Slice, cuts, shade
+from hybridlab.show.live.chooser import Chooser, below_each_other
+from hybridlab.show.paper.style import contrast
 
 # --- the picture --------------------------------------------------------------------------------------------------
 
@@ -86,7 +89,7 @@ def test_nothing_is_drawn_outside_the_sheet():
 
 
 def test_gradients_have_the_types_of_the_package():
-    from hybridlab.world.typed import CONJUGATE
+    from hybridlab.world.talk.typed import CONJUGATE
 
     assert megatron_pictures.GRADIENT == CONJUGATE
 

@@ -9,10 +9,10 @@ import torch
 import hybridlab as hl
 from hybridlab.core import catalog
 from hybridlab.core.catalog import FRAMEWORKS, MACHINES
-from hybridlab.labs import one_device
-from hybridlab.labs import one_device_pictures as pictures
-from hybridlab.labs.one_device_explorer import CARDS, KINDS, MODELS, SEQUENCES, activations, anatomy_explorer, fits
-from hybridlab.labs.one_device_memory import (
+from hybridlab.labs.one_device import loop as one_device
+from hybridlab.labs.one_device import pictures
+from hybridlab.labs.one_device.explorer import CARDS, KINDS, MODELS, SEQUENCES, activations, anatomy_explorer, fits
+from hybridlab.labs.one_device.memory import (
     computed,
     counted,
     counted_on_ranks,
@@ -23,11 +23,11 @@ from hybridlab.labs.one_device_memory import (
     training,
 )
 from hybridlab.measuring.one_device import Parts, Product, bandwidth, product, quickest, steps
-from hybridlab.predict.activations import RECOMPUTE
-from hybridlab.predict.memory import MIXED
-from hybridlab.show.anatomy import LABELS, LOOKS, RIGHT, WIDTH, Bar, anatomy
-from hybridlab.show.memory_bars import PARTS
-from hybridlab.show.step_parts import Row, step_parts
+from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.bytes.memory import MIXED
+from hybridlab.show.layouts.anatomy import LABELS, LOOKS, RIGHT, WIDTH, Bar, anatomy
+from hybridlab.show.layouts.memory_bars import PARTS
+from hybridlab.show.plans.step_parts import Row, step_parts
 from hybridlab.train.task import task
 
 SHAPE = hl.Shape(layers=2, width=16, heads=2, context=16)

@@ -8,12 +8,13 @@ import pytest
 import hybridlab as hl
 from hybridlab import labs
 from hybridlab.core.play import Stuck
-from hybridlab.labs import gpipe, naive
-from hybridlab.labs import one_f_one_b as orders
-from hybridlab.labs.pipelines import UNIT
-from hybridlab.labs.tasks import gpipe as gpipe_tasks
-from hybridlab.labs.tasks.gpipe import CHART
-from hybridlab.labs.tasks.one_f_one_b import ROOM, _by_hand, _from_letters, _least_length
+from hybridlab.labs.exercises.pipelines import UNIT
+from hybridlab.labs.gpipe import sweeps as gpipe
+from hybridlab.labs.gpipe import tasks as gpipe_tasks
+from hybridlab.labs.gpipe.tasks import CHART
+from hybridlab.labs.naive import cuts as naive
+from hybridlab.labs.one_f_one_b import orders
+from hybridlab.labs.one_f_one_b.tasks import ROOM, _by_hand, _from_letters, _least_length
 from hybridlab.train.stages import cut
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases

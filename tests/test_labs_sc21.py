@@ -7,15 +7,17 @@ import subprocess
 
 import pytest
 
-from hybridlab.labs import sc21, sc21_figures, sc21_table
-from hybridlab.labs.sc21_table import LABELS, ROWS
-from hybridlab.labs.tasks import sc21 as sc21_tasks
-from hybridlab.predict.performance import Step
-from hybridlab.predict.sc21 import errors, figure
-from hybridlab.predict.sc21 import fitted as fitted_on
-from hybridlab.show.module import HERE
-from hybridlab.show.shares import LEFT, PARTS, RIGHT, WIDTH, shares
-from hybridlab.show.style import STYLE
+from hybridlab.labs.sc21 import figures as sc21_figures
+from hybridlab.labs.sc21 import rows as sc21
+from hybridlab.labs.sc21 import table as sc21_table
+from hybridlab.labs.sc21 import tasks as sc21_tasks
+from hybridlab.labs.sc21.table import LABELS, ROWS
+from hybridlab.predict.papers.sc21 import errors, figure
+from hybridlab.predict.papers.sc21 import fitted as fitted_on
+from hybridlab.predict.plans.performance import Step
+from hybridlab.show.live.module import HERE
+from hybridlab.show.paper.style import STYLE
+from hybridlab.show.plans.shares import LEFT, PARTS, RIGHT, WIDTH, shares
 
 NODE = shutil.which("node")
 
@@ -179,7 +181,7 @@ def test_more_than_linear():
 
 
 def test_the_work_of_a_block_is_the_formula():
-    from hybridlab.labs import sc21_measured
+    from hybridlab.labs.sc21 import measured as sc21_measured
 
     h, B, s = 64, sc21_measured.SEQUENCES, sc21_measured.CONTEXT
     assert sc21_measured.work(h) == pytest.approx(72 * B * s * h * h * (1 + s / (6 * h)))
@@ -189,7 +191,7 @@ def test_the_work_of_a_block_is_the_formula():
 
 @pytest.mark.ranks
 def test_a_block_is_measured_beside_a_product():
-    from hybridlab.labs import sc21_measured
+    from hybridlab.labs.sc21 import measured as sc21_measured
 
     real = sc21_measured.measured((16, 128))
     assert real.product > 0 and set(real.block) == {16, 128}

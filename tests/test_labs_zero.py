@@ -5,10 +5,11 @@ import re
 import pytest
 
 import hybridlab as hl
-from hybridlab.labs import zero_fsdp, zero_plan
-from hybridlab.labs.zero_pictures import ZeroExplorer, bars, stages, told
-from hybridlab.labs.zero_plan import Plan, carried, kept
-from hybridlab.show.memory_bars import GREEN, PARTS, TALL, Carried, Column, memory_bars
+from hybridlab.labs.zero import on_ranks as zero_fsdp
+from hybridlab.labs.zero import plan as zero_plan
+from hybridlab.labs.zero.pictures import ZeroExplorer, bars, stages, told
+from hybridlab.labs.zero.plan import Plan, carried, kept
+from hybridlab.show.layouts.memory_bars import GREEN, PARTS, TALL, Carried, Column, memory_bars
 
 # --- bars ---------------------------------------------------------------------------------------------------------
 
@@ -126,7 +127,7 @@ def trained():
 
 @pytest.mark.ranks
 def test_counted_bytes_are_the_formulas(trained):
-    from hybridlab.predict.memory import model_states
+    from hybridlab.predict.bytes.memory import model_states
 
     for job, homes in trained.values():
         for rank, home in enumerate(homes):

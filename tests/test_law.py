@@ -10,7 +10,7 @@ from hybridlab.core.flow import Flow
 from hybridlab.core.law import LAW
 from hybridlab.core.play import Stuck, play
 from hybridlab.core.schedule import Schedule
-from hybridlab.predict.simulate import simulate
+from hybridlab.predict.time.simulate import simulate
 from hybridlab.schedules.lower import lower
 from hybridlab.schedules.validate import Invalid, validate
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlab.predict.matmul import ALGORITHMS, lower_bound, moved, ranked
+from hybridlab.predict.bytes.matmul import ALGORITHMS, lower_bound, moved, ranked
 
 # --- ranks ------------------------------------------------------------------------------------------------------
 

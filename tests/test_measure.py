@@ -10,8 +10,8 @@ import pytest
 
 from hybridlab import cli
 from hybridlab.measuring import cpu_suite, doctor, gpu_suite, machine, record
-from hybridlab.predict.collectives import Link, cost
-from hybridlab.world.placement import placement
+from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.world.processes.placement import placement
 
 WELL = {
     "system": "Linux x86_64",

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 import hybridlab as hl
-from hybridlab.predict.live import Bytes, peak_bytes
+from hybridlab.predict.bytes.live import Bytes, peak_bytes
 
 pytestmark = pytest.mark.long  # many cases
 

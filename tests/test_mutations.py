@@ -11,7 +11,7 @@ import hybridlab as hl
 from hybridlab.core.flow import Flow
 from hybridlab.core.play import Stuck
 from hybridlab.core.schedule import Schedule
-from hybridlab.predict.simulate import LINKS
+from hybridlab.predict.time.simulate import LINKS
 from hybridlab.schedules.rendezvous import CONVENTIONS, check_rendezvous
 from hybridlab.schedules.validate import Invalid
 

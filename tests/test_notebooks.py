@@ -9,7 +9,7 @@ import re
 import nbformat
 import pytest
 
-from hybridlab.labs.tasks import TASKS
+from hybridlab.labs.exercises.all_tasks import TASKS
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "notebooks"
 BOOKS = {path.stem: nbformat.read(path, as_version=4) for path in sorted(FOLDER.glob("*.ipynb"))}

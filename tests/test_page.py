@@ -9,9 +9,9 @@ import re
 import pytest
 
 import hybridlab as hl
-from hybridlab.show.module import module
-from hybridlab.show.page import AXES, COMPARED, FIRST, page
-from hybridlab.show.picture import picture, to_json
+from hybridlab.show.live.module import module
+from hybridlab.show.live.page import AXES, COMPARED, FIRST, page
+from hybridlab.show.timelines.picture import picture, to_json
 
 pytestmark = pytest.mark.long  # a whole page is built
 SMALL = {"ranks": (2, 3), "microbatches": (2, 4), "ratio": (1, 2)}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlab.predict.partition import partition
-from hybridlab.predict.published import published
-from hybridlab.predict.replicated import Layer, Stage, replicated
+from hybridlab.predict.papers.published import published
+from hybridlab.predict.plans.partition import partition
+from hybridlab.predict.plans.replicated import Layer, Stage, replicated
 
 
 def cuttings(first: int, last: int, stages: int):

@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 import hybridlab as hl
 from hybridlab.cli import main
 from hybridlab.core.catalog import MODELS, Machine, machine, model
-from hybridlab.predict import footprint as footprints
-from hybridlab.predict import performance, replay, sc21
-from hybridlab.predict import planner as planners
-from hybridlab.predict import space as spaces
-from hybridlab.predict.activations import FULL, NONE, RECOMPUTE, kept
-from hybridlab.predict.arithmetic import flops
-from hybridlab.predict.plan import Plan, check_plan, named
-from hybridlab.predict.planner import plan
+from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept
+from hybridlab.predict.papers import sc21
+from hybridlab.predict.plans import footprint as footprints
+from hybridlab.predict.plans import performance, replay
+from hybridlab.predict.plans import planner as planners
+from hybridlab.predict.plans import space as spaces
+from hybridlab.predict.plans.arithmetic import flops
+from hybridlab.predict.plans.plan import Plan, check_plan, named
+from hybridlab.predict.plans.planner import plan
 
 A100 = machine("a100")
 PAPER = {"zero": 0, "recompute": "full", "sequence": False}  # what SC'21's programs could do

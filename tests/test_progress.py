@@ -13,11 +13,11 @@ import pytest
 import hybridlab as hl
 from hybridlab import labs
 from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.source import source_of
 from hybridlab.labs.exercises.student import seed_of
 from hybridlab.labs.exercises.submission import load
 from hybridlab.labs.exercises.written import read, write
-from hybridlab.labs.tasks import TASKS
 
 
 @pytest.fixture

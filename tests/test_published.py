@@ -3,7 +3,7 @@
 import pytest
 
 import hybridlab as hl
-from hybridlab.predict.published import published
+from hybridlab.predict.papers.published import published
 
 ROWS = published("zero_bubble_tables")
 EXACT = {"1f1b": "rate_1F1B", "zb_h1": "rate_ZB_H1", "zb_h2": "rate_ZB_H2"}

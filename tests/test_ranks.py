@@ -20,11 +20,11 @@ import pytest
 import torch
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.world.faults import Fault, failure
-from hybridlab.world.groups import Group
-from hybridlab.world.launch import RankError, ranks
-from hybridlab.world.ledger import Ledger
-from hybridlab.world.zygote import END_SECONDS
+from hybridlab.world.explain.faults import Fault, failure
+from hybridlab.world.processes.launch import RankError, ranks
+from hybridlab.world.processes.zygote import END_SECONDS
+from hybridlab.world.talk.groups import Group
+from hybridlab.world.talk.ledger import Ledger
 
 pytestmark = pytest.mark.ranks
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest to run what is written here
@@ -344,7 +344,7 @@ def test_a_second_run_meanwhile_is_refused(four):
 
 HEAD = """
 import os, sys, time
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
 pool = ranks(2)
 pids = pool.run(lambda comm: [os.getppid(), os.getpid()])
 print([pids[0][0], pids[0][1], pids[1][1]], flush=True)

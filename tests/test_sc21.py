@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from hybridlab.core.catalog import machine, model
-from hybridlab.predict import performance, sc21
-from hybridlab.predict.activations import FULL, NONE
-from hybridlab.predict.arithmetic import DAY, flops, training_seconds, training_seconds_exact, utilisation
-from hybridlab.predict.footprint import footprint
-from hybridlab.predict.performance import FITTED
-from hybridlab.predict.published import published
-from hybridlab.predict.sc21 import Row, errors, figure, fitted, table
+from hybridlab.predict.bytes.activations import FULL, NONE
+from hybridlab.predict.papers import sc21
+from hybridlab.predict.papers.published import published
+from hybridlab.predict.papers.sc21 import Row, errors, figure, fitted, table
+from hybridlab.predict.plans import performance
+from hybridlab.predict.plans.arithmetic import DAY, flops, training_seconds, training_seconds_exact, utilisation
+from hybridlab.predict.plans.footprint import footprint
+from hybridlab.predict.plans.performance import FITTED
 
 A100 = machine("a100")
 PRINTED = published("megatron_sc21_table1")

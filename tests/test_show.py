@@ -13,15 +13,15 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import hybridlab as hl
-from hybridlab.predict.live import live
+from hybridlab.predict.bytes.live import live
 from hybridlab.show import __main__ as gallery
-from hybridlab.show.boxes import BUBBLE, boxes
-from hybridlab.show.curves import curves
-from hybridlab.show.draw import draw
-from hybridlab.show.grid import MANY, grid, runs
-from hybridlab.show.notebook import register
-from hybridlab.show.report import report
-from hybridlab.show.svg import animated, svg
+from hybridlab.show.charts.curves import curves
+from hybridlab.show.live.report import report
+from hybridlab.show.timelines.boxes import BUBBLE, boxes
+from hybridlab.show.timelines.draw import draw
+from hybridlab.show.timelines.grid import MANY, grid, runs
+from hybridlab.show.timelines.notebook import register
+from hybridlab.show.timelines.svg import animated, svg
 
 SHOW = pathlib.Path(gallery.__file__).parent
 PLOTLY, SVG, TEXT = "application/vnd.plotly.v1+json", "image/svg+xml", "text/plain"

@@ -11,14 +11,15 @@ import traitlets
 
 import hybridlab as hl
 from hybridlab.core import exchange
-from hybridlab.show import explorer, live
-from hybridlab.show.explorer import SLIDERS, explore, simulated, takes_chunks
-from hybridlab.show.live import Growing, in_seconds
-from hybridlab.show.picture import column, picture
-from hybridlab.show.spans import BUBBLE
-from hybridlab.show.style import STYLE
-from hybridlab.show.twin import twin
-from hybridlab.show.typed import cells, parsed
+from hybridlab.show.live import attempt as live
+from hybridlab.show.live import explorer
+from hybridlab.show.live.attempt import Growing, in_seconds
+from hybridlab.show.live.explorer import SLIDERS, explore, simulated, takes_chunks
+from hybridlab.show.live.typed_text import cells, parsed
+from hybridlab.show.paper.style import STYLE
+from hybridlab.show.timelines.picture import column, picture
+from hybridlab.show.timelines.spans import BUBBLE
+from hybridlab.show.timelines.twin import twin
 
 SVG, TEXT = "image/svg+xml", "text/plain"
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import hybridlab as hl
-from hybridlab.show.explorer import Explorer
-from hybridlab.show.module import HERE, VIEW, module
-from hybridlab.show.picture import column, picture, to_json
-from hybridlab.show.spans import BUBBLE
-from hybridlab.show.style import STYLE
+from hybridlab.show.live.explorer import Explorer
+from hybridlab.show.live.module import HERE, VIEW, module
+from hybridlab.show.paper.style import STYLE
+from hybridlab.show.timelines.picture import column, picture, to_json
+from hybridlab.show.timelines.spans import BUBBLE
 
 FILES = sorted(HERE.glob("*.js"))
 NODE = shutil.which("node")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import hybridlab as hl
-from hybridlab.predict.live import live
-from hybridlab.show.boxes import boxes
-from hybridlab.show.needs import needs
-from hybridlab.show.picture import boxes_of, column, picture, to_json
-from hybridlab.show.spans import BUBBLE
-from hybridlab.show.twin import twin
+from hybridlab.predict.bytes.live import live
+from hybridlab.show.timelines.boxes import boxes
+from hybridlab.show.timelines.needs import needs
+from hybridlab.show.timelines.picture import boxes_of, column, picture, to_json
+from hybridlab.show.timelines.spans import BUBBLE
+from hybridlab.show.timelines.twin import twin
 
 
 def predicted(name="1f1b", ranks=4, microbatches=8, latency=0.0, **more):

@@ -20,11 +20,11 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.modes import sequence_parallel, tensor_parallel, vocabulary_parallel
 from hybridlab.modes.halves import input_half, weight_half
-from hybridlab.predict import traffic
+from hybridlab.predict.bytes import traffic
 from hybridlab.train.model import GPT, token_loss
 from hybridlab.train.stages import Links, cut, stages_of
-from hybridlab.world import typed
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
+from hybridlab.world.talk import typed
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 SEQUENCES, ROW, STEP = 3, 6, 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.world import torchrun
+from hybridlab.world.processes import torchrun
 
 ROOT = Path(__file__).parents[1]
 TALK = """

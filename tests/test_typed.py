@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.world import typed
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
+from hybridlab.world.talk import typed
 
 pytestmark = pytest.mark.ranks
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -19,13 +19,13 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes.data_parallel import FORMS, Replicated
 from hybridlab.modes.work import ModelWork
 from hybridlab.modes.zero import Sharded
-from hybridlab.predict.memory import Widths, model_states
+from hybridlab.predict.bytes.memory import Widths, model_states
 from hybridlab.schedules.sums import without_sums
 from hybridlab.train import alone, loop, resume
 from hybridlab.train.model import GPT, Dropout
 from hybridlab.train.task import Task, task
 from hybridlab.train.text import Text
-from hybridlab.world.launch import RankError
+from hybridlab.world.processes.launch import RankError
 
 pytestmark = pytest.mark.ranks
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

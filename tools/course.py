@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import nbformat
 
-from hybridlab.labs.tasks import TASKS
+from hybridlab.labs.exercises.all_tasks import TASKS
 
 HOUSE = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = HOUSE / "notebooks"

@@ -17,8 +17,8 @@ from html import escape
 
 import nbformat
 
-from hybridlab.labs.solutions import SOLUTIONS, Cell
-from hybridlab.labs.tasks import TASKS
+from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
+from hybridlab.labs.exercises.all_tasks import TASKS
 from tools import sheet
 from tools.course import FOLDER, HOUSE, TASK, Book, books
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from hybridlab.show.style import STYLE
+from hybridlab.show.paper.style import STYLE
 from tools.course import Book
 
 FAMILIES = {"0": "start", "1": "pipelines", "2": "sums and shares", "3": "inside a layer", "4": "all together"}

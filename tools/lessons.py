@@ -3,7 +3,7 @@
 import tomllib
 from functools import cache
 
-from hybridlab.labs.tasks import TASKS
+from hybridlab.labs.exercises.all_tasks import TASKS
 from tools.course import HOUSE, Book, books
 
 DATA = HOUSE / "docs" / "lessons.toml"

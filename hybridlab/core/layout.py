@@ -4,8 +4,9 @@ Slicing, sums of gradients, the global norm, clipping, the optimizer's shares, c
 all ask the same record. It separates two places. While computing, a rank holds a *box*: the slice of the parameter that
 its coordinates give it, or nothing. At rest, the ranks that hold the same box may share it out: each owns a *share*.
 
-Along an axis a parameter's gradient has one of three types (see `world.typed`): V where boxes differ, the axis *shards*
-it; R where copies see different data, so that their gradients are *partial* summands; I where copies do the same.
+Along an axis a parameter's gradient has one of three types (see `world.talk.typed`): V where boxes differ, the axis
+*shards* it; R where copies see different data, so that their gradients are *partial* summands; I where copies do the
+same.
 
 Read next: `core.rules` (who writes the records), `core.peers` (who has the same), `modes.data_parallel` (sums),
 `modes.zero` (shares), `modes.tensor_parallel` (boxes).

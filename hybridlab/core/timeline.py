@@ -151,7 +151,7 @@ class Timeline:
     def waited_for(self) -> np.ndarray:
         """For every action of the typical step the action that it waited for last; -1: nothing held it back.
 
-        >>> from hybridlab.predict.simulate import simulate
+        >>> from hybridlab.predict.time.simulate import simulate
         >>> from hybridlab.schedules.registry import schedule
         >>> simulate(schedule("gpipe", ranks=2, microbatches=1)).waited_for.tolist()  # 0F0 0B0 1F0 1B0
         [-1, 3, 0, 2]

@@ -7,11 +7,11 @@ from tqdm import tqdm
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
-from hybridlab.predict.overlay import predicted_for
+from hybridlab.predict.time.overlay import predicted_for
 from hybridlab.schedules.registry import schedule
-from hybridlab.show.curves import curves
-from hybridlab.show.draw import draw
-from hybridlab.show.report import report
+from hybridlab.show.charts.curves import curves
+from hybridlab.show.live.report import report
+from hybridlab.show.timelines.draw import draw
 from hybridlab.train.run import run, train
 from hybridlab.train.text import Text
 

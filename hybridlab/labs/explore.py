@@ -1,7 +1,7 @@
 """`hl.explore`: the explorer of `show`, handed the `run` that starts real processes, which pictures do not know."""
 
-from hybridlab.show.explorer import Explorer
-from hybridlab.show.explorer import explore as _explore
+from hybridlab.show.live.explorer import Explorer
+from hybridlab.show.live.explorer import explore as _explore
 
 
 def explore(*shown, **choices) -> Explorer:

@@ -2,8 +2,8 @@
 
 import functools
 
-from hybridlab.show.game import Game
-from hybridlab.show.game import play as _play
+from hybridlab.show.live.game import Game
+from hybridlab.show.live.game import play as _play
 
 
 @functools.wraps(_play)

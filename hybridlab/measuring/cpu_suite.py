@@ -6,12 +6,12 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.measuring import startup
 from hybridlab.measuring.links import SIZES, measured_link
 from hybridlab.measuring.record import row
-from hybridlab.predict.costs import Costs
-from hybridlab.predict.overlay import predicted_for
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.overlay import predicted_for
 from hybridlab.schedules.registry import schedule
 from hybridlab.train.check import check
 from hybridlab.train.run import run
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 MESHES = (Mesh(pp=2), Mesh(dp=2), Mesh(dp=2, pp=2))

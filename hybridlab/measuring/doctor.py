@@ -4,8 +4,8 @@ import platform
 import time
 
 from hybridlab.measuring import machine
-from hybridlab.world.launch import RankError, ranks
-from hybridlab.world.placement import placement
+from hybridlab.world.processes.launch import RankError, ranks
+from hybridlab.world.processes.placement import placement
 
 GIB = 2**30
 LEAST_MEMORY, LEAST_SHARED, LEAST_FILES = 2 * GIB, 256 * 2**20, 256

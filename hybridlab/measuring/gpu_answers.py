@@ -15,8 +15,8 @@ import torch.distributed as dist
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.measuring.gpu_rank import Rank
-from hybridlab.world.comm import Comm
-from hybridlab.world.placement import Placement
+from hybridlab.world.processes.placement import Placement
+from hybridlab.world.talk.comm import Comm
 
 KIB, MIB = 1 << 10, 1 << 20
 

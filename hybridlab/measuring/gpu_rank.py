@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 from hybridlab.measuring.record import row
-from hybridlab.world.meet import meet, take_device
-from hybridlab.world.placement import Placement
+from hybridlab.world.processes.meet import meet, take_device
+from hybridlab.world.processes.placement import Placement
 
 TIMEOUT = timedelta(seconds=15)
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from hybridlab.world.placement import Placement, placement
+from hybridlab.world.processes.placement import Placement, placement
 
 PATIENCE = 12  # seconds that the others have to notice a rank that is gone; one question measures just that
 POLL = 0.05

@@ -4,7 +4,7 @@ The performance model counts 16-bit numbers and we compute with 32 bits, so all 
 numbers that the model fits are found as for the paper's table, but from one block: how long it takes for a few and for
 many sequences, on all ranks at once, as they will work.
 
-Relatives: `core.catalog`, `predict.performance`, `measuring.links`, notebook 41.
+Relatives: `core.catalog`, `predict.plans.performance`, `measuring.links`, notebook 41.
 """
 
 import time
@@ -16,13 +16,13 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.measuring import machine
 from hybridlab.measuring.links import measured_link
-from hybridlab.predict.performance import Fit, pieces
-from hybridlab.predict.plan import Plan
+from hybridlab.predict.plans.performance import Fit, pieces
+from hybridlab.predict.plans.plan import Plan
 from hybridlab.train.loop import Trainer
 from hybridlab.train.model import Block
 from hybridlab.train.task import Task, task
-from hybridlab.world.comm import Comm
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
+from hybridlab.world.talk.comm import Comm
 
 FEW, MANY, REPEATS = 1, 8, 12  # sequences in a microbatch; repetitions of each
 SIDE, COPIED = 256, 1 << 24  # of the matrices that are multiplied; bytes that are copied

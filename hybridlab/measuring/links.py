@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from hybridlab.predict.collectives import Link
+from hybridlab.predict.bytes.collectives import Link
 
 SIZES = (1 << 10, 1 << 13, 1 << 16, 1 << 19, 1 << 22)  # bytes
 REPEATS = 25

@@ -3,7 +3,7 @@
 Seconds are those in which the thread had a core (`time.thread_time`): time that other programs take does not count. And
 everything is done a few times and the quickest counts, since others can still empty a cache.
 
-Relatives: `predict.arithmetic` (the same by formula), notebook 02.
+Relatives: `predict.plans.arithmetic` (the same by formula), notebook 02.
 """
 
 import time

@@ -3,7 +3,7 @@
 Autograd hands every tensor that it saves to a pair of hooks. Here it is given back in a wrapper, so that it is known
 when it is let go. Memory is counted once, however many tensors look at it; weights, which are there anyway, are not.
 
-Relatives: `predict.saved` (the same by formula), notebook 02.
+Relatives: `predict.bytes.saved` (the same by formula), notebook 02.
 """
 
 from torch.autograd.graph import saved_tensors_hooks

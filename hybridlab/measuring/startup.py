@@ -7,8 +7,8 @@ import os
 import tempfile
 import time
 
-from hybridlab.world.launch import ranks
-from hybridlab.world.zygote import IDLE_SECONDS
+from hybridlab.world.processes.launch import ranks
+from hybridlab.world.processes.zygote import IDLE_SECONDS
 
 ANSWER = lambda comm: comm.rank  # travels by value, like what is written in a notebook: no rank imports this file
 
@@ -90,7 +90,7 @@ def _meet(rank, count, store, ready):
     import torch
     import torch.distributed as dist
 
-    from hybridlab.world.placement import LOOPBACK
+    from hybridlab.world.processes.placement import LOOPBACK
 
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK

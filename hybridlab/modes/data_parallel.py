@@ -33,8 +33,8 @@ from hybridlab.core.packs import FIRST_BYTES, PACK_BYTES
 from hybridlab.modes import tallies
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.under_way import Sum, Sums
-from hybridlab.predict import sharing
-from hybridlab.predict.transfer import Transfer
+from hybridlab.predict.bytes import sharing
+from hybridlab.predict.bytes.transfer import Transfer
 
 FORMS = ("after", "each", "buckets")
 DTYPES = ("float32", "float64", "bfloat16")

@@ -20,7 +20,7 @@ from hybridlab.core.layout import Layout
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.rules import Rules
 from hybridlab.core.schedule import Schedule
-from hybridlab.predict.transfer import Transfer, transfer
+from hybridlab.predict.bytes.transfer import Transfer, transfer
 
 
 class Option(NamedTuple):

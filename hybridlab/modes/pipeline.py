@@ -8,13 +8,15 @@ or waiting in place of computing, so that bubbles can be watched on a machine wi
 are real in both.
 
 An action waits for its message only when it needs it; a send never keeps its rank from computing. That is the
-convention that `predict.simulate` follows with rendezvous=True, which is how gloo hands messages over. Collectives run
-beside the compute actions too: a sum is waited for when the step ends, gathered weights when their stage needs them.
+convention that `predict.time.simulate` follows with rendezvous=True, which is how gloo hands messages over.
+Collectives run beside the compute actions too: a sum is waited for when the step ends, gathered weights when their
+stage needs them.
 
 On a mesh with other axes than dp and pp, as many pipelines play side by side as these have coordinates: the ranks that
 cut a stage between them (tp) play one program.
 
-Relatives: schedules in `schedules/`, prediction in `predict.simulate`, the picture in `show.draw`, notebooks 10 to 15.
+Relatives: schedules in `schedules/`, prediction in `predict.time.simulate`, the picture in `show.timelines.draw`;
+notebooks 10 to 15.
 """
 
 import time
@@ -29,7 +31,7 @@ from hybridlab.core.law import LAW
 from hybridlab.core.schedule import Schedule
 from hybridlab.modes.message_driven import NUMBER
 from hybridlab.modes.mode import Mode
-from hybridlab.predict.transfer import Transfer, transfer
+from hybridlab.predict.bytes.transfer import Transfer, transfer
 
 
 class Player:

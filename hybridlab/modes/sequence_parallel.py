@@ -14,7 +14,7 @@ Source: Korthikanti et al. 2022, arXiv:2205.05198. Relatives: `tensor_parallel`,
 from torch.autograd.graph import saved_tensors_hooks
 
 from hybridlab.core.layout import even
-from hybridlab.world.typed import all_gather, reduce_scatter
+from hybridlab.world.talk.typed import all_gather, reduce_scatter
 
 
 def part_sizes(context: int, comm) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from hybridlab.core.layout import Layout
-from hybridlab.predict.transfer import Transfer, transfer
+from hybridlab.predict.bytes.transfer import Transfer, transfer
 
 
 def tallying(module: nn.Module) -> dict[str, nn.Module]:

@@ -17,8 +17,8 @@ Which matrices these are, a table of rules says (`RULES`): hidden units F, heads
 along tp, whatever model has dims of these names. A matrix whose outputs are cut reads from the stream, one whose inputs
 are cut writes to it, and a module that holds both is entered once, for all that it holds.
 
-Relatives: `world.typed`, `core.rules`, `sequence_parallel`, `vocabulary_parallel` (embedding and loss),
-`predict.traffic.tensor` (the bytes again, in closed form), notebook 30.
+Relatives: `world.talk.typed`, `core.rules`, `sequence_parallel`, `vocabulary_parallel` (embedding and loss),
+`predict.bytes.traffic.tensor` (the bytes again, in closed form), notebook 30.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.sequence_parallel import CutStream, part_sizes
 from hybridlab.modes.vocabulary_parallel import VocabularyEmbedding, token_loss
-from hybridlab.world.typed import all_gather, all_reduce, enter
-from hybridlab.world.typed import split as part
+from hybridlab.world.talk.typed import all_gather, all_reduce, enter
+from hybridlab.world.talk.typed import split as part
 
 RULES = {"F": "tp", "N": "tp", "K": "tp", "V": "tp"}  # hidden units, heads, heads of keys and values, tokens
 COPIED = "K"  # fewer heads of keys than ranks: neighbours hold the same one

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from hybridlab.predict.costs import Costs
-from hybridlab.predict.simulate import simulate
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.simulate import simulate
 from hybridlab.schedules.registry import schedule
-from hybridlab.show.svg import animated, svg
+from hybridlab.show.timelines.svg import animated, svg
 
 DOCS = Path(__file__).parents[2] / "docs"
 

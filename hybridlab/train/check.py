@@ -19,7 +19,7 @@ from hybridlab.train import formulas, loop
 from hybridlab.train.alone import alone_on_rank, noise
 from hybridlab.train.replay import replayed_on_rank
 from hybridlab.train.task import task
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
 SUMS = ("all_reduce", "reduce_scatter", "all_gather")

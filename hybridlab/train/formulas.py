@@ -6,7 +6,7 @@ The ledgers of real runs are held against it, in sum and axis by axis; the labs 
     sums      gradients added, shares of parameters gathered
     inside    what the ranks that share a stage do together, along tp
 
-Relatives: `predict.sharing`, `predict.traffic`; `train.check`, notebook 40.
+Relatives: `predict.bytes.sharing`, `predict.bytes.traffic`; `train.check`, notebook 40.
 """
 
 from collections import Counter
@@ -17,9 +17,9 @@ import torch
 
 from hybridlab.core.layout import even
 from hybridlab.core.mesh import Mesh
-from hybridlab.predict import sharing, traffic
-from hybridlab.predict.collectives import cost
-from hybridlab.predict.memory import Widths
+from hybridlab.predict.bytes import sharing, traffic
+from hybridlab.predict.bytes.collectives import cost
+from hybridlab.predict.bytes.memory import Widths
 from hybridlab.train.stages import Links
 
 NUMBER = 8  # bytes that say which microbatch comes, where no order is written

@@ -13,13 +13,13 @@ from hybridlab.core.timeline import Timeline
 from hybridlab.modes.clocks import link_latency, measured
 from hybridlab.modes.message_driven import as_done, one_chain
 from hybridlab.modes.work import EmulatedWork
-from hybridlab.predict.costs import Costs
+from hybridlab.predict.time.costs import Costs
 from hybridlab.schedules.lower import lower, posted_ahead
 from hybridlab.schedules.validate import validate
 from hybridlab.train import loop
 from hybridlab.train.resume import Saving, stopping_gently
 from hybridlab.train.task import task
-from hybridlab.world.launch import ranks
+from hybridlab.world.processes.launch import ranks
 
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
 

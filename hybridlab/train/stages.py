@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hybridlab.core.shape import Shape
-from hybridlab.predict.partition import partition
+from hybridlab.predict.plans.partition import partition
 from hybridlab.train.model import GPT, in_sequence, token_loss
 
 WAYS = ("layers", "parameters", "time")

@@ -1,11 +1,14 @@
 """Real processes and the messages between them: the floor that turns `hl.ranks(4)` into four running ranks.
 
-Read in this order: `launch` (the kernel's side), `gang` (the processes of a pool), `zygote` (the warm parent of all
-ranks), `rank` (the life of one rank), `comm` (the one door to the network), `frames` and `home` (the wire home),
-`placement` (which backend and device each gets).
-How every fault gets its name: `ledger` and `journal` (what each rank says it does), `compare` (what does not fit),
-`supervise` (who is stuck, and where), `faults` (who failed first).
-Built on the door: `typed` (messages that gradients flow back through), `ring` (an all-reduce by hand). Where somebody
-else starts the ranks: `torchrun`.
+Four rooms. `processes` starts ranks and ends them; `talk` sends every message, an all-reduce too; `explain` gives every
+fault its name; `cells` runs the cells of a notebook on the ranks.
+Read in this order: `processes.launch` (the kernel's side), `processes.gang` (the processes of a pool),
+`processes.zygote` (the warm parent of all ranks), `processes.rank` (the life of one rank), `talk.comm` (the one door to
+the network), `talk.ledger` and `talk.journal` (what each rank says it does), `explain.compare` (what does not fit),
+`explain.supervise` (who is stuck, and where), `explain.faults` (who failed first).
 Importing this package, or `launch`, leaves torch unloaded: only ranks need it.
 """
+
+import os
+
+WORLD = os.path.dirname(__file__) + os.sep  # the code of this floor: what it says, it says for a caller outside

@@ -10,10 +10,10 @@ import json
 import pytest
 
 import hybridlab as hl
-from hybridlab.show.module import module, stylesheet
-from hybridlab.show.picture import picture, to_json
-from hybridlab.show.spans import RECEIVE_Y, SEND_Y
-from hybridlab.show.style import STYLE, look
+from hybridlab.show.live.module import module, stylesheet
+from hybridlab.show.paper.style import STYLE, look
+from hybridlab.show.timelines.picture import picture, to_json
+from hybridlab.show.timelines.spans import RECEIVE_Y, SEND_Y
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>{style}</style>
 <body style="background: {paper}; margin: 0"><div id="here"></div>

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hybridlab.show.explorer import SLIDERS
+from hybridlab.show.live.explorer import SLIDERS
 
 EXPLORER = "import hybridlab as hl\nexplorer = hl.explore('interleaved', '1f1b', ranks=4, microbatches=8)\nexplorer"
 METRICS = """one => {

@@ -6,7 +6,7 @@ import pytest
 
 import hybridlab as hl
 from browser.watched import Watched
-from hybridlab.show import page as module
+from hybridlab.show.live import page as module
 
 MOST_BYTES = 3_000_000
 

@@ -28,7 +28,7 @@ from faults.table import ROWS, Elsewhere, Needs, Run
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.train.run import provenance
-from hybridlab.world.launch import RankError, ranks
+from hybridlab.world.processes.launch import RankError, ranks
 
 HANG_S = 1.0
 OPERATIONS = 100

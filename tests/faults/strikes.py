@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from hybridlab.world import typed
+from hybridlab.world.talk import typed
 
 HIT, STEP = 2, 2
 KEPT = []

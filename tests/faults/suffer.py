@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from faults import strikes
 
-from hybridlab.world.launch import RankError
+from hybridlab.world.processes.launch import RankError
 
 
 class Suffered(NamedTuple):

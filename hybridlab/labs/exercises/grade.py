@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import hybridlab
+from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.progress import by_notebook
 from hybridlab.labs.exercises.submission import load
-from hybridlab.labs.tasks import TASKS
 
 HOME = str(Path(hybridlab.__file__).parent.parent)
 SECONDS = 300.0  # for one submission

@@ -4,7 +4,7 @@ import html
 from typing import NamedTuple
 
 from hybridlab.labs.exercises import record
-from hybridlab.labs.tasks import TASKS
+from hybridlab.labs.exercises.all_tasks import TASKS
 
 HEADING = ("notebook", "right", "of", "minutes left", "open")
 

@@ -3,8 +3,8 @@
 import hashlib
 
 from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.task import Task
-from hybridlab.labs.tasks import TASKS
 
 
 def seed_of(student: str | int | None) -> int:

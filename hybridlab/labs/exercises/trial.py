@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hybridlab.labs.exercises.source import Source
 from hybridlab.labs.exercises.task import Verdict
-from hybridlab.world import frames
+from hybridlab.world.processes import frames
 
 SECONDS = 10.0  # for one run
 HANG_S = 3.0  # for an operation in which a rank waits
@@ -42,8 +42,8 @@ def run(ranks: int, trial: Callable, answer, *args, seconds: float = SECONDS) ->
     raises  Failed in one sentence when it cannot be sent, fails, hangs, or takes longer than `seconds`; RankError is
     its cause where ranks failed
     """
-    from hybridlab.world.faults import FRESH, RankError
-    from hybridlab.world.launch import ranks as start
+    from hybridlab.world.explain.faults import FRESH, RankError
+    from hybridlab.world.processes.launch import ranks as start
 
     try:
         with start(ranks, timeout=seconds + 2, hang_s=HANG_S) as pool:

@@ -1,0 +1,176 @@
+"""Exercises of notebook 15, on training without a flush: `pipedream.*`. The package computes every number."""
+
+from functools import partial
+
+import hybridlab as hl
+from hybridlab.labs.asynchronous.updates import flushed
+from hybridlab.labs.exercises.pipelines import several
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import Function, Gave
+
+SIZES = ((4, 8), (2, 5), (6, 3), (8, 12), (1, 3))  # (ranks, microbatches) in pipedream.delay
+UNIT = hl.Costs(F=1, B=2)
+
+task = partial(Task, notebook="15_pipedream")
+
+
+def _versions(name: str, ranks: int, **more) -> list[int]:
+    """The most versions of its weights that each rank holds."""
+    return hl.simulate(hl.schedule(name, ranks=ranks, microbatches=2 * ranks, **more)).peak("weights")
+
+
+def _kept(answer) -> Verdict:
+    """The versions that each of six ranks stashes."""
+    right, given = _versions("pipedream", 6), several(answer, 6)
+    if given is None:
+        return False, "Answer with 6 numbers, one for each rank."
+    if given == right:
+        return True, f"{' '.join(map(str, right))}: p-r, one for each microbatch on the way."
+    if given == right[::-1]:
+        return False, "The other way round: on the first rank a microbatch is on the way longest."
+    if given == [one - 1 for one in right]:
+        return False, "You have counted the updates that come between. The version before them is kept too."
+    if given == _versions("pipedream", 6, vertical_sync=True):
+        return False, "That is vertical sync, where the last rank must keep what the first one still uses."
+    wrong = next(rank for rank in range(6) if given[rank] != right[rank])
+    return False, f"Look at rank {wrong} again."
+
+
+def _version(gave: list[Gave]) -> Verdict:
+    """What a function (rank, ranks, microbatch) -> version has returned, for sizes that the question does not name."""
+    calls = iter(gave)
+    for ranks, microbatches in SIZES:
+        schedule = hl.schedule("pipedream", ranks=ranks, microbatches=microbatches)
+        for rank, program in enumerate(schedule.program):
+            versions = {action.microbatch: action.version for action in program if action.kind == "F"}
+            for m, call in zip(range(microbatches), calls):
+                where = f"rank {rank} of {ranks}, microbatch {m}"
+                if call.raised:
+                    return False, f"For {where} it raised {call.raised}."
+                if isinstance(call.value, bool) or call.value != versions[m]:
+                    return False, f"For {where} it says {str(call.value)[:20]}; the schedule says {versions[m]}."
+    return True, f"The same as the schedule for all {len(SIZES)} sizes that were tried."
+
+
+def _slope(b: float, step: float = 1e-3) -> float:
+    """The derivative of (b·a)²/2 at a = 1, by finite differences."""
+    above, below = ((b * a) ** 2 / 2 for a in (1 + step, 1 - step))
+    return (above - below) / (2 * step)
+
+
+def _wrong_way(answer) -> Verdict:
+    """Two values of b for which the gradient of a, mixed from both, points the wrong way."""
+    pair = several(answer, 2)
+    if pair is None:
+        return False, "Answer with two numbers: b in the forward, b in the backward."
+    before, after = pair
+    true = [_slope(b) for b in pair]
+    mixed = before * after  # the gradient by y comes from the forward, where y = b; the factor b from the backward
+    told = f"By finite differences {true[0]:.3g} with the old b, {true[1]:.3g} with the new one; mixed: {mixed:.3g}."
+    if min(true) < 1e-6:
+        return False, f"{told} One of the true gradients is zero: choose two b that are not."
+    if mixed > 0:
+        return False, f"{told} The same sign: a step goes down in all three."
+    return True, f"{told} The mixed one has the other sign: a step along it makes the loss larger, with either b."
+
+
+def _times_faster() -> float:
+    """How much longer 16 microbatches take with a flush after every four than without."""
+    endless = hl.simulate(hl.schedule("pipedream", ranks=4, microbatches=16), UNIT)
+    return hl.simulate(flushed(16, window=4), UNIT).length / endless.length
+
+
+def _memory(ranks):
+    p = ranks
+    stashed, twice = p * (p + 1) // 2, 2 * p
+    return task(
+        f"{p} ranks, and one version of a stage's weights takes 1 GB. All ranks together: how many GB of weights does "
+        "2BW save against weight stashing?",
+        Number(
+            lambda: sum(_versions("pipedream", p)) - sum(_versions("pipedream_2bw", p)),
+            "GB",
+            slips=[
+                (stashed, "That is what stashing takes. The question is what 2BW saves of it."),
+                (twice, "That is what 2BW takes. The question is what it saves."),
+                (p - 2, "That is the first rank alone."),
+                (p * p - twice, "Stashing keeps p-r versions on rank r, not p on every rank."),
+            ],
+        ),
+        (
+            f"Add up p-r for r = 0 … {p - 1}.",
+            f"{p} + {p - 1} + … + 1 against {p} times 2.",
+            f"Stashing takes {stashed} GB. 2BW keeps two versions on each of {p} ranks.",
+        ),
+        objective="Say what two versions save against many.",
+        difficulty=1,
+        minutes=4,
+    )
+
+
+ASYNCHRONOUS_TASKS: dict[str, Task] = {
+    "pipedream.versions": task(
+        "PipeDream with weight stashing on 6 ranks. How many versions of its weights does each rank hold at most? Give "
+        "a list.",
+        _kept,
+        (
+            "A version is kept until the last backward that needs it. How many microbatches can be on the way?",
+            "Rank r has p-r microbatches on the way, and an update comes after each of them.",
+            "p-r for p = 6 and r = 0 … 5: the list begins with 6 and ends with 1.",
+        ),
+        objective="Say how many versions of its weights each rank keeps.",
+        difficulty=1,
+        minutes=3,
+    ),
+    "pipedream.delay": task(
+        "Write a function (rank, ranks, microbatch) that returns the version which the forward of a microbatch finds "
+        "on a rank, in PipeDream with stashing. Version 0 is the first.",
+        Function(
+            tuple((r, ranks, m) for ranks, microbatches in SIZES for r in range(ranks) for m in range(microbatches)),
+            _version,
+            "Answer with your function itself: my_version, without parentheses.",
+        ),
+        (
+            "The last rank has always done every update before: microbatch m finds version m there.",
+            "On rank r, p-1-r microbatches are still on the way. And no version is older than the first.",
+            "Take p-1-r from m, and let max(0, …) see to it that nothing is negative.",
+        ),
+        objective="State the delay of asynchronous updates as a rule.",
+        difficulty=2,
+        minutes=6,
+    ),
+    "pipedream.memory": varying(_memory, ranks=(8, 6, 10, 12)),
+    "pipedream.throughput": task(
+        "4 ranks, 16 microbatches, F takes 1 unit and B takes 2, updates are free. How many times as long as PipeDream "
+        "does 1F1B take, with a flush after every 4 microbatches, from start to end?",
+        Number(
+            _times_faster,
+            slips=[
+                (7 / 4, "So it is without end. Here PipeDream fills and drains too, once."),
+                (19 / 16, "That is PipeDream against no bubble at all."),
+            ],
+        ),
+        (
+            "A step with a flush takes (m+p-1)(F+B), with m = 4. How many steps are there?",
+            "PipeDream is one pipeline of 16 microbatches: (16+4-1) times 3 units.",
+            "Four steps of 7 times 3 units, over 19 times 3 units.",
+        ),
+        objective="Say what is gained when a pipeline is filled only once.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "pipedream.wrong_way": task(
+        "A stage computes y = b·a·x, the loss is y²/2; x = 1 and a = 1. An update changes b between forward and "
+        "backward. Without stashing, the gradient of the weight a mixes both b. Give b as a pair (in the forward, in "
+        "the backward) for which its sign is wrong: the true gradient has the other sign, with the old b and with the "
+        "new one.",
+        _wrong_way,
+        (
+            "The gradient of a is (gradient by y) · b · x. The first factor is from the forward, b from the backward.",
+            "The true gradient of a is b²: never negative. The mixed one is old b times new b.",
+            "Choose one b above zero and one below it.",
+        ),
+        objective="Build a case in which mixed versions make the loss larger.",
+        difficulty=3,
+        minutes=8,
+    ),
+}

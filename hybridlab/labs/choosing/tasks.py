@@ -1,0 +1,148 @@
+"""The exercises of notebook 41, choosing. As in `labs.exercises.all_tasks`, the package computes every number."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+from hybridlab.core import catalog
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.predict.bytes.activations import FULL, RECOMPUTE
+from hybridlab.predict.plans.footprint import footprint
+from hybridlab.predict.plans.performance import step, throughput
+from hybridlab.predict.plans.plan import Plan, check_plan, named
+
+A100 = catalog.machine("a100")
+DEVICES, BATCH, NODE = 64, 128, 4  # choosing.node: 161B, but in nodes of 4
+SCENARIO = {"model": "gpt-18.4b", "devices": 32, "batch": 256}  # choosing.scenario
+LONGEST, MOST = 12.8, 40e9  # seconds of a step, bytes on a device
+FORWARD = {1: 5.0, 2: 8.2, 4: 14.6, 8: 27.6, 16: 54.0}  # choosing.microbatch: ms of a forward, by sequences in it
+ASK = 'Answer with dict(p=…, t=…, d=…, b=…), and what you need of v, recompute="full", zero, sequence, scatter.'
+
+task = partial(Task, notebook="41_choosing")
+
+
+@cache
+def quickest_ways(node: int) -> int:
+    """The t with which 161B is quickest on 64 devices in nodes of this size: one copy, p = 64/t, b = 1, 128 sequences.
+
+    >>> [quickest_ways(node) for node in (4, 8)]
+    [4, 8]
+    """
+    shape, kind = catalog.model("gpt-161b").shape, replace(A100, node=node)
+
+    def rate(t):
+        one = Plan(p=DEVICES // t, t=t, b=1, recompute=FULL, scatter=True)
+        return float(throughput(shape, one, BATCH, kind))
+
+    return max((2, 4, 8, 16, 32), key=rate)
+
+
+def _whole(sizes: dict) -> bool:
+    """Whether the sizes of a plan are whole numbers, and its switches true or false."""
+    numbers = [sizes.get(name, 1) for name in ("p", "t", "d", "b", "v", "zero")]
+    switches = [sizes.get(name, False) for name in ("sequence", "scatter")]
+    return all(type(one) is int for one in numbers) and all(type(one) is bool for one in switches)
+
+
+def bill(one: Plan) -> tuple[float, float]:
+    """(seconds of a step, bytes on a device) of a plan in the scenario.
+
+    raises  ValueError in one sentence when it is not legal, or not for so many devices
+    """
+    shape, batch = catalog.model(SCENARIO["model"]).shape, SCENARIO["batch"]
+    if one.devices != SCENARIO["devices"]:
+        raise ValueError(f"p·t·d = {one.devices}, and there are {SCENARIO['devices']} devices")
+    if one.zero not in range(4):
+        raise ValueError(f"zero={one.zero} is no stage of ZeRO: give 0 to 3")
+    check_plan(one, shape, batch)
+    return float(step(shape, one, batch, A100).total), float(footprint(shape, one, batch).total)
+
+
+def _scenario(answer) -> Verdict:
+    """A plan as a dictionary: within the time and the memory."""
+    if isinstance(answer, Plan):
+        answer = answer._asdict()
+    if not isinstance(answer, dict) or not answer:
+        return False, ASK
+    try:
+        one = named({"recompute": "none"} | answer)
+        if not _whole(answer) or one.recompute not in range(len(RECOMPUTE)):
+            return False, ASK
+        seconds, bytes_ = bill(one)
+    except (ValueError, TypeError) as error:
+        return False, f"{error}."
+    told = f"{one}: {seconds:.1f} s a step, {bytes_ / 1e9:.0f} GB"
+    if bytes_ > MOST and seconds > LONGEST:
+        return False, f"{told}: too slow, and too large."
+    if bytes_ > MOST:
+        return False, f"{told}: quick enough, but it needs more than {MOST / 1e9:.0f} GB."
+    if seconds > LONGEST:
+        return False, f"{told}: it fits, but it takes longer than {LONGEST} s."
+    return True, f"{told}. Both limits are kept."
+
+
+def _microbatch(stages, sequences):
+    p, each = stages, sequences
+    seconds = {b: (each // b + p - 1) * 3 * forward for b, forward in FORWARD.items()}
+    best = min(seconds, key=seconds.get)
+    table = ", ".join(f"{forward:g} ms for {b}" for b, forward in FORWARD.items())
+    return task(
+        f"A pipeline of p = {p} stages; each copy has {each} sequences in a step. A stage's forward takes, by the "
+        f"sequences in its microbatch, {table}; a backward takes twice as long. Which b makes the step shortest?",
+        Number(
+            lambda: best,
+            slips=[
+                (16, "There a sequence is cheapest, but few microbatches make a large bubble."),
+                (1, "That is the smallest bubble, but every sequence is dear."),
+            ],
+        ),
+        (
+            "The step is (m + p - 1) · (tF(b) + tB(b)), where m is the number of sequences of a copy, divided by b.",
+            f"With b = 1: ({each} + {p - 1}) · 15 ms = {seconds[1] / 1e3:.3f} s. Do the same for the others.",
+            f"It is shortest with {seconds[best] / 1e3:.3f} s.",
+        ),
+        objective="Find the microbatch between dear sequences and a large bubble.",
+        difficulty=2,
+        minutes=5,
+    )
+
+
+CHOOSING_TASKS: dict[str, Task] = {
+    "choosing.node": task(
+        f"161B on {DEVICES} devices as in figure 13 (one copy, p = {DEVICES}/t, b = 1, {BATCH} sequences), but in "
+        f"nodes of {NODE}: all else is an A100. With which t is a step quickest?",
+        Number(
+            lambda: quickest_ways(NODE),
+            slips=[
+                (8, "That is the answer for nodes of 8. Now a group of 8 leaves its node."),
+                (2, "Inside the node, but 32 stages have a large bubble."),
+                (16, "Such a group spans four nodes, and its sums cross between them."),
+                (32, "Such a group spans eight nodes, and its sums cross between them."),
+            ],
+        ),
+        (
+            "While t stays inside the node, a larger t shortens the pipeline. What changes when it leaves?",
+            "dataclasses.replace(machine('a100'), node=4) is this machine, and hl.plan takes it in place of a name; "
+            "fix b=1, v=1 and the slides' limits.",
+            "The largest group that stays inside its node wins here too.",
+        ),
+        objective="Say where tensor parallelism should stop.",
+        difficulty=1,
+        minutes=4,
+    ),
+    "choosing.microbatch": varying(_microbatch, stages=(8, 4, 16), sequences=(64, 128, 256)),
+    "choosing.scenario": task(
+        f"18.4B on {SCENARIO['devices']} A100s, {SCENARIO['batch']} sequences in a step. Another program takes half "
+        f"of every device, so {MOST / 1e9:.0f} GB are yours; and a step shall take {LONGEST} s at most. Find a plan: "
+        "p, t, d, b, and what you like of v, recompute, zero, sequence, scatter.",
+        _scenario,
+        (
+            "16 bytes for each of 18.4 billion weights are 295 GB. Who shares them? With ZeRO, copies do too.",
+            'Full recomputation makes a step a third longer, "selective" only a little, and it drops the largest part '
+            "of the activations.",
+            'ZeRO 3, recompute="selective", b = 1, and nearly all devices as copies.',
+        ),
+        objective="Choose a plan under a limit of time and one of memory.",
+        difficulty=3,
+        minutes=10,
+    ),
+}

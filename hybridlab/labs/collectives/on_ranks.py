@@ -1,0 +1,148 @@
+"""Notebook 20: collectives that ranks really do, drawn; a ring, step by step; times of this machine beside the formula.
+
+A picture here is never made from what an operation should do. It shows what the ranks brought home.
+"""
+
+import numpy as np
+
+from hybridlab.labs.collectives.ring_picture import ring_still
+from hybridlab.predict.bytes.collectives import Link
+from hybridlab.show.charts.scaling import Series, scaling
+from hybridlab.show.layouts.tiles import tiles
+from hybridlab.show.paper.still import Still
+
+SIDE = 12
+OPERATIONS = {  # what a rank calls, and how the result is told
+    "all_reduce": (lambda comm, x: comm.all_reduce(x), "every rank holds the sum of all images"),
+    "all_gather": (lambda comm, x: comm.all_gather(x, dim=1), "every rank holds all images, side by side"),
+    "reduce_scatter": (lambda comm, x: comm.reduce_scatter(x, dim=1), "every rank holds its own part of the sum"),
+    "broadcast": (lambda comm, x: comm.broadcast(x, source=0), "every rank holds the image of rank 0"),
+    "all_to_all": (lambda comm, x: comm.all_to_all(x, cut=1, join=1), "rank r holds part r of every image"),
+}
+
+
+def images(count: int = 4, side: int = SIDE) -> list[np.ndarray]:
+    """One image per rank, told apart by its shape: disk, square, diamond, cross, and again.
+
+    >>> [int(image.sum()) for image in images(4)]
+    [88, 64, 60, 80]
+    """
+    y, x = np.mgrid[:side, :side] - (side - 1) / 2
+    far = np.maximum(abs(x), abs(y))
+    shapes = (
+        x**2 + y**2 <= (side * 0.45) ** 2,
+        far <= side / 3,
+        abs(x) + abs(y) <= side * 0.47,
+        (np.minimum(abs(x), abs(y)) <= side / 6) & (far <= side / 2),
+    )
+    return [shapes[rank % 4].astype(np.float32) for rank in range(count)]
+
+
+def pictured(pool, operation: str) -> Still:
+    """An operation that the ranks of a pool do with their images: what each holds before and after.
+
+    raises  ValueError when there is no such operation
+    """
+    if operation not in OPERATIONS:
+        raise ValueError(f"there is no picture of {operation!r}: choose one of {', '.join(OPERATIONS)}")
+    before = images(pool.size)
+    after = pool.run(_do, operation, before)
+    told = f"{operation} on {pool.size} ranks: {OPERATIONS[operation][1]}"
+    return tiles([before, after], [operation], ["before", "after"], told)
+
+
+def _do(comm, operation, before):
+    import torch
+
+    return OPERATIONS[operation][0](comm, torch.tensor(before[comm.rank])).numpy()
+
+
+def there_and_back(pool, pair: str) -> Still:
+    """A conjugate operation, "f" or "g", with images going forward and gradients coming back, by real autograd."""
+    homes = pool.run(_differentiate, pair, images(pool.size))
+    x, y, from_loss, to_x = ([home[name] for home in homes] for name in ("x", "y", "from loss", "to x"))
+    told = f"{pair} on {pool.size} ranks: forward it {_effect(x, y)}, backward it {_effect(from_loss, to_x)}"
+    steps = [f"{pair} forward", "the loss", f"{pair} backward"]
+    return tiles([x, y, from_loss, to_x], steps, ["x", f"{pair}(x)", f"gradient of {pair}(x)", "gradient of x"], told)
+
+
+def _effect(before, after) -> str:
+    """What an operation did to the numbers of all ranks, seen from the numbers."""
+    if all(np.array_equal(a, b) for a, b in zip(before, after)):
+        return "changes nothing"
+    return "sums over the ranks" if all(np.array_equal(b, sum(before)) for b in after) else "does something else"
+
+
+def _differentiate(comm, pair, shapes):
+    """f takes what is the same everywhere to work that differs; g takes summands to what is the same everywhere."""
+    import torch
+
+    from hybridlab.world.talk import typed
+
+    mine, alike = torch.tensor(shapes[comm.rank]), torch.tensor(shapes[0])
+    x, gradient = (alike, mine) if pair == "f" else (mine, alike)
+    x = x.requires_grad_()
+    y = typed.enter(comm, x, None) if pair == "f" else typed.all_reduce(comm, x, None, to="I")
+    y.backward(gradient)
+    tensors = {"x": x, "y": y, "from loss": gradient, "to x": x.grad}
+    return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+
+
+def ring(pool):
+    """A stepper over our ring all-reduce: after each step, whose numbers every rank's chunks contain."""
+    from hybridlab.show.live.stepper import Stepper
+
+    homes = pool.run(watched_ring)
+    held = np.stack([home["held"] for home in homes], axis=1)  # step, rank, chunk
+    sent = np.stack([home["sent"] for home in homes], axis=1)  # step, rank: which chunk left
+    return Stepper([ring_still(held, sent, step) for step in range(len(held))], start=1)
+
+
+def watched_ring(comm) -> dict:
+    """Our ring all-reduce of one number per chunk, 2ʳ from rank r, so that a sum tells by its bits who is in it.
+
+    returns "held" (step, chunk): the sums before the first and after every step; "sent" (step): the chunk that left;
+    "bytes": what the ledger says this rank has sent
+    """
+    import torch
+
+    from hybridlab.world.talk.ring import all_reduce
+
+    x = torch.full((comm.size,), 2.0**comm.rank)
+    watched = _Watched(comm, x)
+    all_reduce(watched, x)
+    wire = sum(row["bytes"] for row in comm.ledger.rows() if row["op"] == "isend")
+    held = torch.stack([*watched.held, x]).to(torch.int64)
+    return {"held": held.numpy(), "sent": np.array(watched.sent), "bytes": wire}
+
+
+class _Watched:
+    """A comm that notes, whenever a message leaves, which chunk of x it is and what x holds."""
+
+    def __init__(self, comm, x):
+        self._comm, self._x = comm, x
+        self.held, self.sent = [], []
+
+    def __getattr__(self, name):
+        return getattr(self._comm, name)
+
+    def isend(self, chunk, to, tag=0):
+        self.held.append(self._x.clone())
+        self.sent.append((chunk.data_ptr() - self._x.data_ptr()) // self._x.element_size())
+        return self._comm.isend(chunk, to, tag)
+
+
+def fitted(pool, operation: str, sizes=None) -> tuple[Link, Series]:
+    """The link that fits an operation's times on this machine, and the times with the formula, ready to be drawn."""
+    from hybridlab.measuring.links import SIZES, measured_link
+
+    sizes = sizes or SIZES
+    link, times = measured_link(pool, operation, sizes)
+    ranks = 2 if operation == "send" else pool.size
+    least = [min(runs) for runs in times]
+    return link, Series(operation, sizes, least, lambda size: link.seconds(operation, ranks, size))
+
+
+def chart(*series: Series):
+    """Times over bytes: points measured, lines by the formula."""
+    return scaling(*series)

@@ -1,0 +1,145 @@
+"""Solutions of notebook 20."""
+
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+SUM = [4.0 * i + 6 for i in range(8)]
+OWN = [[float(i + r) for i in range(8)] for r in range(4)]
+
+
+def _home(values, *operations):
+    """What one rank returns."""
+    return values, list(operations)
+
+
+def _shift(first: str, *lines: str) -> Cell:
+    body = "\n".join(f"    {line}" for line in (first, *lines))
+    return Cell(f"""\
+def my_shift(comm):
+    x, y = torch.tensor([float(comm.rank)]), torch.zeros(1)
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+{body}
+    return y.item()
+
+labs.answer("collectives.order", my_shift)""")
+
+
+def _compose(*lines: str) -> Cell:
+    body = "\n".join(f"    {line}" for line in lines)
+    return Cell(f"""\
+def my_all_reduce(comm):
+    x = torch.arange(8.0) + comm.rank
+{body}
+    return x.tolist(), comm.ledger.op
+
+labs.answer("collectives.compose", my_all_reduce)""")
+
+
+def _fault(*lines: str) -> Cell:
+    body = "\n".join(f"    {line}" for line in lines)
+    return Cell(f'def my_fault(comm):\n{body}\n\nlabs.answer("collectives.broken", my_fault)')
+
+
+SOLUTIONS: dict[str, Solution] = {
+    "collectives.bytes": Solution(
+        'labs.answer("collectives.bytes", 2 * ($ranks - 1) * $megabytes / $ranks)',
+        "Two rounds of p-1 steps, and in each step every rank sends a chunk of n/p.",
+        (
+            (24, "very many"),
+            (9, "one of the two rounds"),
+            (36, "everybody"),
+            (12, "too few"),
+            (30, "large"),
+            ("x", "one"),
+        ),
+        also=(18, 18.0, "18"),
+    ),
+    "collectives.seconds": Solution(
+        """\
+alpha, per_megabyte = $microseconds / 1e3, 0.1  # ms
+labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ranks * per_megabyte))""",
+        "2(p-1) messages come one after another, and each takes alpha and the time of n/p bytes.",
+        (
+            (17.5, "bytes alone"),
+            (10, "one message"),
+            (8.89, "one of the two rounds"),
+            (0.01778, "Too small"),
+        ),
+        also=(17.78,),
+    ),
+    "collectives.order": Solution(
+        _shift(
+            "if comm.rank % 2:",
+            "    comm.recv(y, source=left)",
+            "comm.send(x, to=right)",
+            "if comm.rank % 2 == 0:",
+            "    comm.recv(y, source=left)",
+        ),
+        "Odd ranks receive first, so some send finds its receive, and the circle opens.",
+        (
+            (_shift("comm.send(x, to=right)", "comm.recv(y, source=left)"), "wait"),
+            (_shift("y = x"), "its own"),
+            (_shift("y += [3, 0, 1, 2][comm.rank]"), "Right on 4 ranks. 3 ranks return"),
+            ([0, 1, 2, 3], "its own"),
+            ([3, 0, 1, 1], "Rank 3 holds 1"),
+            ([3, 0], "four ranks"),
+            (None, "four ranks"),
+            (["a"] * 4, "four ranks"),
+        ),
+        also=([3, 0, 1, 2], (3.0, 0.0, 1.0, 2.0)),
+    ),
+    "collectives.compose": Solution(
+        _compose("part = comm.reduce_scatter(x)", "x = comm.all_gather(part)"),
+        "A reduce-scatter leaves each rank its part of the sum, an all-gather puts the parts together: the two rounds.",
+        (
+            (_compose("comm.all_reduce(x)"), "called all_reduce itself"),
+            (_compose("pass"), "its own numbers"),
+            (_compose("x = comm.reduce_scatter(x)"), "its part of the sum"),
+            (_compose("x = comm.all_gather(x)"), "gathered before"),
+            ([_home(SUM, "all_reduce")] * 4, "called all_reduce itself"),
+            ([_home(own) for own in OWN], "its own numbers"),
+            ([_home(SUM[:2], "reduce_scatter")] * 4, "its part of the sum"),
+            ([_home(SUM * 4, "all_gather")] * 4, "gathered before"),
+            ([_home(SUM[::-1])] * 4, "the sum begins with"),
+            ([_home(None)] * 4, "no list of numbers"),
+            ([SUM] * 4, "numbers and operations"),
+            (5, "numbers and operations"),
+        ),
+        also=([_home(SUM, "reduce_scatter", "all_gather")] * 4,),
+    ),
+    "collectives.broken": Solution(
+        _fault("if comm.rank == 2:", "    return", "comm.all_reduce(torch.zeros(1))"),
+        "Three ranks are in an all-reduce that needs four; the report names the one that has finished without it.",
+        (
+            (_fault("comm.all_reduce(torch.zeros(1))"), "nobody waits for anybody"),
+            (_fault("if comm.rank == 1:", "    return", "comm.all_reduce(torch.zeros(1))"), "names rank 1"),
+            (_fault("assert comm.rank != 2", "comm.all_reduce(torch.zeros(1))"), "of kind 'AssertionError'"),
+            (_fault("comm.all_reduce(torch.zeros(1 + comm.rank // 2))"), "of kind 'mismatch'"),
+            ("left", "your function itself"),
+        ),
+    ),
+    "collectives.which": Solution(
+        'labs.answer("collectives.which", "reduce_scatter")',
+        "It sums and hands each rank its part, and sends half of what an all-reduce sends.",
+        (
+            ("all_reduce", "twice as much"),
+            ("all_gather", "sums nothing"),
+            ("all_to_all", "not add"),
+            ("broadcast", "one rank"),
+            (7, "five collectives"),
+        ),
+        also=("reduce_scatter", "Reduce-Scatter", "reduce scatter"),
+    ),
+    "collectives.backward": Solution(
+        'labs.answer("collectives.backward", ("reduce_scatter", "split"))',
+        "Where ranks do other work, each has a summand of the gradient: sum, and keep the own part. Where all do the "
+        "same, each has the whole gradient: keep the own part.",
+        (
+            (("split", "reduce_scatter"), "other way round"),
+            (("split", "split"), "loses some"),
+            (("reduce_scatter", "reduce_scatter"), "too large"),
+            ("split", "two words"),
+            (None, "two words"),
+        ),
+        also=(["reduce-scatter", "Split"],),
+    ),
+}

@@ -1,0 +1,253 @@
+"""The exercises of notebook 20, collectives. As in `labs.exercises.all_tasks`, the package computes every number."""
+
+from functools import partial
+
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import Failed, OnRanks, called_on_rank, is_code, run
+from hybridlab.predict.bytes.collectives import Link, cost
+
+RANKS = 4
+BETA = 0.1e-9  # seconds for a byte, in collectives.seconds
+PARTS = 8  # numbers that a rank brings in collectives.compose
+
+task = partial(Task, notebook="20_collectives")
+
+
+def _lists(answer, count: int) -> list | None:
+    """The answer as so many entries, one per rank, or None."""
+    return list(answer) if isinstance(answer, list | tuple) and len(answer) == count else None
+
+
+def _numbers(values) -> list[float] | None:
+    try:
+        return [float(value) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _composed(answer) -> Verdict:
+    """The sum on every rank, made of a reduce-scatter and an all-gather: (numbers, operations) from each rank."""
+    homes = _lists(answer, RANKS)
+    if homes is None or not all(isinstance(home, list | tuple) and len(home) == 2 for home in homes):
+        return False, "Give the list that pool.run returned: numbers and operations from each of four ranks."
+    expected = [float(RANKS * i + sum(range(RANKS))) for i in range(PARTS)]
+    for rank, (values, operations) in enumerate(homes):
+        held = _numbers(values)
+        if held is None:
+            return False, f"Rank {rank} returned no list of numbers: return x.tolist() first."
+        if "all_reduce" in operations:
+            return False, f"Rank {rank} called all_reduce itself: build it from the two others."
+        if held == [float(i + rank) for i in range(PARTS)]:
+            return False, f"Rank {rank} still holds its own numbers."
+        if len(held) == PARTS // RANKS:
+            return False, f"Rank {rank} holds {len(held)} numbers, its part of the sum. The rest is on the other ranks."
+        if len(held) > PARTS:
+            return False, f"Rank {rank} holds {len(held)} numbers: they were gathered before they were summed."
+        if held != expected:
+            return False, f"Rank {rank} holds {held[:3]} …; the sum begins with {expected[:3]}."
+    return True, f"All ranks hold the sum, {expected[0]:g} {expected[1]:g} …, and nobody has called all_reduce."
+
+
+def _shifted(answer) -> Verdict:
+    """On every rank the number of the rank before it."""
+    homes = _lists(answer, RANKS)
+    values = homes and _numbers(homes)
+    if values is None:
+        return False, "Give the list that impatient.run returned: one number from each of four ranks."
+    if values == [float(rank) for rank in range(RANKS)]:
+        return False, "Every rank still holds its own number: nothing has arrived."
+    if values != [float((rank - 1) % RANKS) for rank in range(RANKS)]:
+        wrong = next(rank for rank, value in enumerate(values) if value != (rank - 1) % RANKS)
+        return False, f"Rank {wrong} holds {values[wrong]:g}; the rank before it is {(wrong - 1) % RANKS}."
+    return True, "Every number has moved on by one rank, and nobody waits for ever."
+
+
+def _named(right: str, mixed_up: dict[str, str]):
+    """A check for the name of an operation; `mixed_up` are the replies to others."""
+
+    def check(answer) -> Verdict:
+        given = str(answer).strip().lower().replace("-", "_").replace(" ", "_")
+        if given == right:
+            return True, f"{right}."
+        return False, mixed_up.get(given, "Answer with the name of one of the five collectives, in quotes.")
+
+    return check
+
+
+def _two_backwards(answer) -> Verdict:
+    """The backwards of an all-gather: to R, and to I."""
+    pair = [str(one).strip().lower().replace("-", "_") for one in _lists(answer, 2) or []]
+    if pair == ["reduce_scatter", "split"]:
+        return True, "With work of its own on every rank the gradients are summands; with the same work they are whole."
+    if pair == ["split", "reduce_scatter"]:
+        return False, "The other way round."
+    if len(pair) == 2 and pair[0] == "split":
+        return False, "Where each rank does other work, each has another gradient: to drop all but one part loses some."
+    if len(pair) == 2 and pair[1] == "reduce_scatter":
+        return (
+            False,
+            "Where all ranks do the same, each has the whole gradient already: their sum is too large.",
+        )
+    return (
+        False,
+        'Not so. Answer with two words, as in ("split", "split"): each rank ends with the gradient of its part.',
+    )
+
+
+def _broken(answer) -> Verdict:
+    """A function for four ranks, after which the report says that others wait for rank 2, which has finished."""
+    if not is_code(answer) or isinstance(answer, list | tuple):
+        return False, "Answer with your function itself: my_fault, without parentheses."
+    try:
+        run(RANKS, called_on_rank, answer)
+    except Failed as failed:
+        cause, report = failed.__cause__, str(failed)
+        if not hasattr(cause, "kind"):
+            return False, report
+        if (cause.kind, cause.rank) == ("left", 2):
+            return True, f"The report: {report}"
+        wanted = "rank 2 shall leave while the others wait for it, so that the kind is 'left'"
+        return False, f"The report is of kind {cause.kind!r} and names rank {cause.rank}; {wanted}. It says: {report}"
+    return False, "All four ranks came to the end: nobody waits for anybody."
+
+
+def _bytes(ranks, megabytes):
+    p, n = ranks, megabytes
+    return task(
+        f"A ring all-reduce of {n} MB on {p} ranks: how many MB does each rank send?",
+        Number(
+            lambda: cost("all_reduce", p, n).bytes,
+            "MB",
+            slips=[
+                (2 * n, "Nearly. That is what it comes to with very many ranks, 2n."),
+                (cost("reduce_scatter", p, n).bytes, "That is one of the two rounds."),
+                ((p - 1) * n, "That is what sending everything to everybody costs."),
+                (n, "As many bytes as the tensor has would be too few for two rounds."),
+            ],
+        ),
+        (
+            "Two rounds of p-1 steps, and a chunk of n/p in each step.",
+            f"2 · {p - 1} chunks, each {_part(p)} of {n} MB.",
+            f"2 · {p - 1} · {n} / {p} MB.",
+        ),
+        objective="Say how many bytes each rank sends in an all-reduce.",
+        difficulty=1,
+        minutes=2,
+    )
+
+
+def _part(count: int) -> str:
+    """
+    >>> _part(4), _part(8)
+    ('a quarter', 'an eighth')
+    """
+    return {4: "a quarter", 5: "a fifth", 6: "a sixth", 8: "an eighth"}[count]
+
+
+def _seconds(ranks, megabytes, microseconds):
+    p, n, alpha = ranks, megabytes, microseconds
+    link = Link(alpha=alpha * 1e-6, beta=BETA)
+    there = cost("all_reduce", p, 1e6 * n)
+    return task(
+        f"{p} ranks, links with alpha = {alpha} µs and {1e-9 / BETA:.0f} GB/s. How many ms does a ring all-reduce of "
+        f"{n} MB take?",
+        Number(
+            lambda: link.seconds("all_reduce", p, 1e6 * n) * 1e3,
+            "ms",
+            within=0.005,
+            slips=[
+                (there.bytes * BETA * 1e3, f"That is the bytes alone. What do {there.messages:g} messages add?"),
+                (1e6 * n * BETA * 1e3, "That is one message with the whole tensor."),
+                (link.seconds("reduce_scatter", p, 1e6 * n) * 1e3, "That is one of the two rounds."),
+            ],
+        ),
+        (
+            "2(p-1) messages of n/p bytes, one after another.",
+            f"Each message takes {alpha} µs and its bytes, 0.1 ns each: {n / p:g} MB are {n / p / 10:g} ms.",
+            f"{there.messages:g} · ({alpha} µs + {n / p:g} MB · 0.1 ns per byte).",
+        ),
+        objective="Predict the time of a collective from two numbers of a link.",
+        difficulty=2,
+        minutes=3,
+    )
+
+
+COLLECTIVE_TASKS: dict[str, Task] = {
+    "collectives.bytes": varying(_bytes, ranks=(4, 5, 6, 8), megabytes=(12, 30, 60, 120)),
+    "collectives.seconds": varying(_seconds, ranks=(8, 10, 16), megabytes=(100, 80, 40), microseconds=(20, 40, 50)),
+    "collectives.order": task(
+        "Four ranks; rank r starts with r. Return from each rank the number of the rank before it (rank 0: of the last "
+        "one). Three ranks are tried too.",
+        OnRanks(_shifted, (RANKS, 3), lambda size: [float((rank - 1) % size) for rank in range(size)]),
+        (
+            "If everybody sends first, everybody waits. Who could receive first?",
+            "Ranks with an odd number receive into a new tensor first, and send then.",
+            "left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size. if comm.rank % 2: "
+            "comm.recv(y, left), then comm.send(x, right); else the other way round.",
+        ),
+        objective="Open a circle of sends that wait for each other.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "collectives.compose": task(
+        f"Four ranks; rank r brings {PARTS} numbers, r, r + 1, r + 2, … Return the sum over all ranks, from every "
+        "rank, without all_reduce.",
+        OnRanks(_composed, (RANKS,)),
+        (
+            "Which operation leaves every rank with its part of the sum? And which one puts parts together?",
+            "First comm.reduce_scatter, which returns a rank's part; then hand that part to comm.all_gather.",
+            "part = comm.reduce_scatter(x); x = comm.all_gather(part)",
+        ),
+        objective="Build an all-reduce of its two halves.",
+        difficulty=1,
+        minutes=4,
+    ),
+    "collectives.broken": task(
+        f"Break a rank, and read why: write a function for {RANKS} ranks in which rank 2 is done while the others are "
+        "still waiting for it in a collective. The reply shows the report, which must say so of rank 2.",
+        _broken,
+        (
+            "A collective ends when all ranks have come to it. Rank 2 shall return before.",
+            "if comm.rank == 2: return; and after that the others call a collective. What do they need for it?",
+            "After the line that lets rank 2 go: comm.all_reduce(torch.zeros(1)).",
+        ),
+        objective="Read from a report which rank is to blame, and where the others wait.",
+        difficulty=1,
+        minutes=4,
+    ),
+    "collectives.which": task(
+        "Each rank has gradients of all parameters, but updates only its own quarter of them. It needs the sum over "
+        "the ranks, of that quarter. Which collective?",
+        _named(
+            "reduce_scatter",
+            {
+                "all_reduce": "That works, and sends twice as much: three quarters of it nobody uses.",
+                "all_gather": "That joins, and sums nothing.",
+                "all_to_all": "That brings the right parts to the right rank, but does not add them.",
+                "broadcast": "That hands out the numbers of one rank only.",
+            },
+        ),
+        (
+            "Sum, and let every rank keep a part.",
+            "It is the first round of the ring.",
+            "Its name has two words: one for the sum, one for handing the parts out.",
+        ),
+        objective="Choose the collective that sends no more than is needed.",
+        difficulty=1,
+        minutes=2,
+    ),
+    "collectives.backward": task(
+        "All ranks gather the parts of a tensor. Which operation must bring the gradient back, if then (a) each rank "
+        "does other work with the whole, (b) all ranks do the same with it? Answer with two words; one of them is "
+        "split, which keeps a rank's own part and sends nothing.",
+        _two_backwards,
+        (
+            "In (b) every rank has the same gradient of the whole. In (a) each has only its own summand of it.",
+            "(a) sum, then keep the own part; (b) keep the own part.",
+            "One collective sums and keeps a part: it is the first half of an all-reduce. That is (a); (b) is split.",
+        ),
+        objective="Say which collective belongs into the backward.",
+        difficulty=3,
+        minutes=6,
+    ),
+}

@@ -1,0 +1,25 @@
+"""Notebook 21, data parallelism: gradients and sums of real ranks on one clock (`on_ranks`); its `pictures`.
+
+Its exercises are in `tasks`, their solutions in `solutions`.
+"""
+
+from hybridlab.lazily import lazily
+
+_HOME = {  # what the notebook uses
+    "RATE": "on_ranks",
+    "SMALL": "on_ranks",
+    "beside": "on_ranks",
+    "counted": "on_ranks",
+    "gradients": "on_ranks",
+    "in_groups": "on_ranks",
+    "job": "on_ranks",
+    "launched_inside": "on_ranks",
+    "mean_for_sum": "on_ranks",
+    "measured": "on_ranks",
+    "one_use_forgotten": "on_ranks",
+    "sent": "on_ranks",
+    "sweep": "on_ranks",
+    "train": "on_ranks",
+}
+__all__ = [*_HOME]
+__getattr__ = lazily(__name__, _HOME)

@@ -1,0 +1,239 @@
+"""The exercises of notebook 21, data parallelism: as in all rooms, the package computes every number."""
+
+import functools
+from functools import partial
+
+import numpy as np
+
+from hybridlab.core.layout import Layout, Param
+from hybridlab.core.mesh import Mesh
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import OnRanks
+from hybridlab.labs.exercises.words import in_words
+from hybridlab.predict.bytes.collectives import Link
+from hybridlab.predict.time.buckets import overlap
+
+ROWS = (1, 3)  # of the batch, on each rank
+FEATURES, WIDTH = 4, 2
+LAST = {"ranks": 8, "link": Link(30e-6, 1 / 25e9), "bytes": (26e6, 9e6), "full": (26e-3, 28e-3)}
+MOST, LARGEST, WITHIN = 10, 48 << 20, 1.15  # buckets, bytes of one, times the best, in data_parallel.buckets
+
+task = partial(Task, notebook="21_data_parallel")
+
+
+# --- one gradient, as if nothing were shared ----------------------------------------------------------------------
+
+
+def tied_numbers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(weight, inputs, targets) of the model x·w·wᵀ, which uses w twice, for the rows of all ranks."""
+    draw = np.random.default_rng(0)
+    return tuple(draw.normal(size=shape) for shape in ((FEATURES, WIDTH), *[(sum(ROWS), FEATURES)] * 2))
+
+
+def tied_part(rank: int) -> tuple:
+    """(first, last, x, targets) as tensors: the two uses of one weight, each a copy of its own, and a rank's rows."""
+    import torch
+
+    w, *rows = map(torch.tensor, tied_numbers())
+    start = sum(ROWS[:rank])
+    parts = [row[start : start + ROWS[rank]] for row in rows]
+    return w.clone().requires_grad_(), w.clone().requires_grad_(), *parts
+
+
+def _uses(rank):
+    """The gradients of a rank's *summed* squared errors by the first use of the weight, and by the last."""
+    w, x, targets = tied_numbers()
+    mine = slice(sum(ROWS[:rank]), sum(ROWS[: rank + 1]))
+    error = 2 * (x[mine] @ w @ w.T - targets[mine])
+    return np.stack([x[mine].T @ error @ w, error.T @ x[mine] @ w])
+
+
+def tied_gradient() -> list[float]:
+    """The gradient of the mean over all rows by the one weight: what one process computes."""
+    return (sum(_uses(rank).sum(axis=0) for rank in (0, 1)) / sum(ROWS)).flatten().tolist()
+
+
+def _equal(answer) -> Verdict:
+    """The gradient of the tied weight, from each of two ranks."""
+    try:
+        homes = np.array([[float(value) for value in home] for home in answer])
+    except (TypeError, ValueError, OverflowError):
+        homes = np.zeros(0)
+    if homes.shape != (2, FEATURES * WIDTH):
+        return False, f"Give the list that pair.run returned: {FEATURES * WIDTH} numbers from each of two ranks."
+    if np.allclose(homes, tied_gradient(), rtol=1e-9, atol=0):
+        return True, "Both ranks hold the gradient that one process computes, of a weight that is used twice."
+    for wrong, told in _slips():
+        if all(np.allclose(home, its.flatten(), rtol=1e-9, atol=0) for home, its in zip(homes, wrong)):
+            return False, told
+    return False, "This is not the gradient of the mean over all four rows."
+
+
+def _slips():
+    """(what the two ranks would hold, what was forgotten)."""
+    one, two = (_uses(rank) for rank in (0, 1))
+    means = [one.sum(axis=0) / ROWS[0], two.sum(axis=0) / ROWS[1]]
+    yield means, "Each rank has its own gradient: nothing was summed over the ranks."
+    yield [sum(means)] * 2, "That is a sum of means. Divide the local sums by the number of all rows, 4."
+    yield [sum(means) / 2] * 2, "That is a mean of means: the one row of rank 0 counts as much as three of rank 1."
+    yield [(one + two).sum(axis=0)] * 2, "That is the gradient of the sum. Divide by the number of all rows, 4."
+    for use, name in enumerate(("first", "last")):
+        only = "Only one use of the weight has given a gradient; the other one belongs to it too."
+        yield [(one + two)[use] / 4] * 2, f"{only} This is that of {name}."
+        yield [one[use] / ROWS[0], two[use] / ROWS[1]], f"{only} And nothing was summed over the ranks."
+        yield [one[use] / ROWS[0] + two[use] / ROWS[1]] * 2, f"{only} And each rank has taken the mean of its own rows."
+
+
+# --- buckets ------------------------------------------------------------------------------------------------------
+
+
+def _layout(sizes, ranks, packs) -> Layout:
+    """Parameters of so many bytes, the first one made last, each in the pack with its number."""
+    params = [Param(f"{i}", (round(size / 4),), partial=("dp",), pack=packs[i]) for i, size in enumerate(sizes)]
+    return Layout(Mesh(dp=ranks), tuple(params))
+
+
+def _last_exposed(busy=True, early=True):
+    """ms that two last buckets expose; without `busy`, the last alone."""
+    sizes, full = LAST["bytes"][::-1], dict(zip("10", LAST["full"]))
+    if not busy:
+        sizes, full = sizes[:1], {"0": full["0"]}
+    layout = _layout(sizes, LAST["ranks"], range(len(sizes))[::-1])
+    return 1e3 * overlap(layout, full, LAST["link"], early=early).exposed
+
+
+def _order_exposed(reverse: bool, count: int, each: float, sums: float):
+    """ms exposed when a bucket per layer goes in one order or the other; the backward makes the last layer first."""
+    packs = range(count)[::-1] if reverse else range(count)
+    made = {f"{layer}": each * (count - layer) / 1e3 for layer in range(count)}
+    alone = Link(alpha=sums / 2e3, beta=0.0)  # two messages between two ranks: every sum takes so long
+    return 1e3 * overlap(_layout([4] * count, 2, packs), made, alone).exposed
+
+
+@functools.cache
+def best_exposed(most: int = MOST, largest: float = LARGEST) -> float:
+    """The fewest seconds that buckets of neighbours can expose in the large model: so many at most, of so many bytes.
+
+    Found from the front: how soon the first i gradients can all be summed with k buckets, from all ways with k-1.
+    """
+    from hybridlab.labs.data_parallel.pictures import LINK, RANKS, model
+
+    one = model()
+    names, sizes = zip(*one.gradients)
+    ends, made = np.concatenate([[0], np.cumsum(sizes)]), np.array([one.made[name] for name in names])
+    alpha, beta = (LINK.seconds("all_reduce", RANKS, size) for size in (0, 1))
+    soonest, best = np.full(len(ends), np.inf), np.inf
+    soonest[0] = 0.0
+    for _ in range(most):
+        ready = np.maximum(soonest[:-1, None], made[None, :])  # a bucket from gradient j up to gradient i
+        size = ends[None, 1:] - ends[:-1, None]
+        sums = np.where((size > 0) & (size <= largest), ready + alpha + (beta - alpha) * size, np.inf)
+        soonest = np.concatenate([[np.inf], sums.min(axis=0)])
+        best = min(best, soonest[-1])
+    return float(best - made[-1])
+
+
+def _bucketed(answer) -> Verdict:
+    """Lists of names: every gradient once, few buckets, and little exposed."""
+    from hybridlab.labs.data_parallel.pictures import LINK, model
+
+    one = model()
+    try:
+        found = overlap(one.grouped(answer), one.made, LINK)
+    except (TypeError, ValueError) as error:
+        return False, str(error) if isinstance(error, ValueError) else "Give a list of buckets, each a list of names."
+    count, exposed, target = len(found.buckets), 1e3 * found.exposed, 1e3 * WITHIN * best_exposed()
+    told = f"{count} bucket{'s' * (count != 1)}, {exposed:.2f} ms exposed"
+    if count > MOST:
+        return False, f"{told}. At most {MOST} buckets are allowed."
+    if (largest := max(bucket.bytes for bucket in found.buckets)) > LARGEST:
+        return False, f"{told}, but one bucket has {largest / 2**20:.1f} MiB. {LARGEST >> 20} MiB are allowed."
+    if exposed > target:
+        return False, f"{told}. Come down to {target:.2f} ms."
+    return True, f"{told}; the best with {MOST} buckets of neighbours is {1e3 * best_exposed():.2f} ms."
+
+
+def _reverse(count, each, sums):
+    """The other order, for a model of so many layers, with so many ms for a layer's backward and for a sum."""
+    usual = _order_exposed(True, count, each, sums)
+    return task(
+        f"{count} layers, a backward of {each} ms for each, a bucket for each, and a sum takes {sums} ms. In the order "
+        f"of the backward the sums expose {usual:g} ms. Now number the buckets from the first layer to the last, and "
+        "send them in this order. How many ms are exposed?",
+        Number(
+            lambda: _order_exposed(False, count, each, sums),
+            "ms",
+            slips=[
+                (usual, "That is the order of the backward. Which gradient is made last?"),
+                (count * (sums + each), "That is backward and sums together. The question is what is exposed."),
+                (
+                    (count - 1) * sums,
+                    f"One sum is missing: can any of the {in_words(count)} begin before the backward has ended?",
+                ),
+            ],
+        ),
+        (
+            "Bucket 0 goes first. When is it full?",
+            f"The first layer's gradient is made last: no sum begins before the backward ends, and then all "
+            f"{in_words(count)} do.",
+            f"{in_words(count).capitalize()} sums of {sums} ms, one after another, all of them behind the backward.",
+        ),
+        objective="Say why buckets go in the order of the backward.",
+        difficulty=1,
+        minutes=3,
+    )
+
+
+DATA_PARALLEL_TASKS: dict[str, Task] = {
+    "data_parallel.equal": task(
+        f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; below, first "
+        "and last are copies of it. Return from each rank, as a flat list, the gradient that one process would have: "
+        "that of the mean over all four rows, with respect to the one weight.",
+        OnRanks(_equal, (2,)),
+        (
+            "Local sum divided by the rows of all ranks; then add what belongs to one weight: over uses, over ranks.",
+            "In place of the mean: squares.sum() / 4. And g is the sum of two gradients before ranks add it up.",
+            "loss = squares.sum() / 4, and after the backward g = first.grad + last.grad; comm.all_reduce(g)",
+        ),
+        objective="Make the gradient of ranks with unequal parts that of one process.",
+        difficulty=2,
+        minutes=6,
+    ),
+    "data_parallel.reverse": varying(_reverse, count=(4, 5, 6, 8), each=(5, 6, 10), sums=(4, 3, 2)),
+    "data_parallel.exposed": task(
+        f"{LAST['ranks']} ranks, links with 30 µs and 25 GB/s. The backward ends at 28 ms. The bucket before the last, "
+        "of 26 MB, is full at 26 ms, and the link is free then. The last one, of 9 MB, is full at 28 ms. How many ms "
+        "are exposed, to two decimals?",
+        Number(
+            _last_exposed,
+            "ms",
+            within=0.005,
+            slips=[
+                (_last_exposed(busy=False), "That is the last sum alone. Is the link free at 28 ms?"),
+                (_last_exposed(early=False), "That is both sums. The first of them begins at 26 ms, in the backward."),
+            ],
+        ),
+        (
+            "The last sum begins when its bucket is full and the link is free: the later of the two.",
+            "max(28, 26 + sum of 26 MB) + sum of 9 MB - 28, each sum 14 · 30 µs + 1.75 · bytes / 25 GB/s.",
+            "The sum of 26 MB takes 2.24 ms, so the link is free at 28.24 ms. The sum of 9 MB takes 1.05 ms.",
+        ),
+        objective="Say what of a sum cannot be hidden behind the backward.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "data_parallel.buckets": task(
+        f"Group the gradients of the large model into at most {MOST} buckets. A bucket is a copy of its gradients, so "
+        f"none may be larger than {LARGEST >> 20} MiB. Expose no more than {WITHIN:g} times the best that is possible. "
+        "Give a list of buckets in the order in which they go, each a list of names.",
+        _bucketed,
+        (
+            "Fill a bucket until the next gradient would be too much for it, then begin another. Which size?",
+            "Large buckets save messages, and the last one is exposed whole: large at first, smaller at the end.",
+            "With 38 to 40 MiB for every bucket there are few enough, and the last one is small enough.",
+        ),
+        objective="Cut gradients into buckets under limits of number, memory and time.",
+        difficulty=3,
+        minutes=12,
+    ),
+}

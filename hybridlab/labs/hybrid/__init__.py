@@ -1,0 +1,21 @@
+"""Notebook 40, all modes at once: the grid of ranks, curves, a mutant (`grid`); bytes along each axis (`traffic`).
+
+Its exercises are in `tasks`, their solutions in `solutions`.
+"""
+
+from hybridlab.lazily import lazily
+
+_HOME = {  # what the notebook uses
+    "SHAPE": "grid",
+    "curves": "grid",
+    "explorer": "grid",
+    "forget_the_tensor_sum": "grid",
+    "job": "grid",
+    "picture": "grid",
+    "proof": "grid",
+    "between_nodes": "traffic",
+    "by_axis": "traffic",
+    "counted": "traffic",
+}
+__all__ = [*_HOME]
+__getattr__ = lazily(__name__, _HOME)

@@ -1,0 +1,174 @@
+"""Notebook 40: the grid of ranks with its sliders, a table of what is sent where, curves, a mutant."""
+
+from functools import lru_cache
+from itertools import permutations
+
+import ipywidgets
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
+from hybridlab.labs.hybrid.traffic import between_nodes, by_axis, counted, meetings
+from hybridlab.show.charts.chart import Axis, Curve, chart
+from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks, refusal
+from hybridlab.show.live.chooser import beside
+from hybridlab.show.paper.still import Still
+
+__all__ = ["between_nodes", "by_axis", "counted"]  # beside what stands here: what the notebook takes from the traffic
+
+MOST = 16  # ranks
+WIDE = "272px"  # a control: three stand side by side
+SHAPE = Shape(heads=8, dropout=0.1)
+PARAMETERS = (
+    "blocks.0.mlp.up.weight",
+    "blocks.0.mlp.down.weight",
+    "blocks.3.mlp.up.weight",
+    "blocks.0.mlp_norm.weight",
+    "embed.token.weight",
+    "embed.position.weight",
+)
+WHAT = {"tp": "inside a stage", "pp": "between stages", "dp": "gradients, shares"}
+
+
+def mesh_of(order: str, **lengths: int) -> Mesh:
+    """The mesh with these axes in this order, the slowest first.
+
+    >>> mesh_of("pp dp tp", dp=3, tp=2, pp=1)
+    Mesh(pp=1, dp=3, tp=2)
+    """
+    return Mesh(**{axis: lengths[axis] for axis in order.split()})
+
+
+@lru_cache(maxsize=64)
+def job(mesh: Mesh, **more):
+    """The task of this notebook's model on a mesh; more as in `train.task.task`."""
+    from hybridlab.train.task import task  # here, because it loads torch
+
+    return task(mesh, **{"shape": SHAPE} | more)
+
+
+def picture(mesh: Mesh, per_node: int | None = None, parameter: str | None = None, rank: int = 0, **more) -> Still:
+    """The grid of ranks of a task on this mesh, with a table of what it sends; or why there is no such task.
+
+    more  as in `train.task.task`
+    """
+    try:
+        one = job(mesh, **more)
+        return grid_of_ranks(one.layout, parameter, min(rank, mesh.size - 1), per_node, table(one, per_node))
+    except ValueError as error:
+        return refusal(str(error))
+
+
+def table(task, per_node: int | None = None) -> list[tuple[str, ...]]:
+    """What one step sends: rows of text, one for each axis and operation, the last one the sum."""
+    nodes = per_node or task.mesh.size
+    rows = {key: [0.0, 0.0] for key in by_axis(task)}
+    for one in meetings(task):
+        rows[one.axis, one.op][0] += one.counted
+        rows[one.axis, one.op][1] += one.between(nodes)
+    heading = ("along", "what", "operation", "bytes of a step, all ranks", "between nodes")
+    body = [
+        (axis, WHAT.get(axis, "gradients"), op.replace("isend", "send"), f"{every:,.0f}", f"{out:,.0f}")
+        for (axis, op), (every, out) in rows.items()
+    ]
+    every, out = (sum(row[i] for row in rows.values()) for i in (0, 1))
+    return [heading, *body, ("all", "", "", f"{every:,.0f}", f"{out:,.0f}")]
+
+
+class RankGrid(ipywidgets.VBox):
+    """Sliders for dp, pp and tp, the order of the axes, the size of a node, ZeRO, a parameter and a rank; the picture.
+
+    Sliders and buttons, and no menus: JupyterLab takes the arrow keys away from ipywidgets' menus. Without a kernel
+    the picture of the first choices stands in.
+    """
+
+    def __init__(self, **first):
+        slider = lambda name, most: ipywidgets.IntSlider(
+            first[name], 0 if name == "rank" else 1, most, description=name, layout={"width": WIDE}
+        )
+        menu = lambda name, told, options: ipywidgets.ToggleButtons(
+            value=first[name], options=options, description=told, **beside("80px")
+        )
+        orders = [(" → ".join(order), " ".join(order)) for order in permutations(("pp", "dp", "tp"))]
+        self.choices = {axis: slider(axis, MOST) for axis in ("dp", "pp", "tp")} | {
+            "order": menu("order", "slow → fast", orders),
+            "per_node": menu("per_node", "node of", [2, 4, 8, 16]),
+            "zero": menu("zero", "ZeRO", [0, 1, 2]),
+            "scatter": ipywidgets.Checkbox(first["scatter"], description="scatter/gather", layout={"width": WIDE}),
+            "parameter": ipywidgets.SelectionSlider(
+                value=first["parameter"],
+                options=[(name.removesuffix(".weight"), name) for name in PARAMETERS],  # there is room for so much
+                description="parameter",
+                layout={"width": "420px"},
+            ),
+            "rank": slider("rank", MOST - 1),
+        }
+        self.choices["zero"].layout.margin = "2px 2px 2px 24px"
+        self._picture = ipywidgets.HTML()
+        for one in self.choices.values():
+            one.observe(lambda _: self.draw(), "value")
+        rows = [list(self.choices)[:3], ["order"], ["per_node", "zero"], ["parameter"], ["rank", "scatter"]]
+        boxes = [ipywidgets.HBox([self.choices[name] for name in row]) for row in rows]
+        super().__init__([*boxes, self._picture])
+        self.draw()
+
+    def draw(self):
+        """Draw what is chosen now."""
+        chosen = {name: one.value for name, one in self.choices.items()}
+        self.still = chosen_picture(**chosen)
+        self._picture.value = self.still.svg
+
+    @property
+    def summary(self) -> str:
+        """What the picture says, in words."""
+        return self.still.summary
+
+    def _repr_mimebundle_(self, **more):
+        return super()._repr_mimebundle_(**more) | self.still._repr_mimebundle_()
+
+
+def chosen_picture(dp, pp, tp, order, per_node, zero, scatter, parameter, rank) -> Still:
+    """The picture of the explorer's choices."""
+    if dp * pp * tp > MOST:
+        return refusal(f"dp × pp × tp = {dp} × {pp} × {tp} = {dp * pp * tp} ranks: make it {MOST} or fewer")
+    mesh = mesh_of(order, dp=dp, pp=pp, tp=tp)
+    if rank >= mesh.size:
+        return refusal(f"{mesh} has no rank {rank}: choose one up to {mesh.size - 1}")
+    return picture(mesh, per_node, parameter, rank, zero=zero, scatter=scatter)
+
+
+def explorer(dp=2, pp=2, tp=4, order="dp pp tp", per_node=4, zero=1, scatter=False, parameter=PARAMETERS[0], rank=1):
+    """The grid of ranks, with controls."""
+    return RankGrid(**locals())
+
+
+def curves(losses: dict[str, list[float]], first: dict[str, int] | None = None):
+    """Loss over steps, one curve for each layout; curves that coincide are told apart by dash and marker.
+
+    first  {name: the step before which a curve begins}, where that is not 0
+    """
+    first = first or {}
+    every = [loss for its in losses.values() for loss in its]
+    low, high, steps = min(every), max(every), max(len(its) + first.get(name, 0) for name, its in losses.items())
+    looks = [(0, "solid", ""), (1, "dash", "circle-open"), (5, "dot", "square-open"), (3, "dashdot", "cross"),
+             (2, "solid", "diamond")]  # fmt: skip
+    drawn = [
+        Curve(name, [first.get(name, 0) + step for step in range(len(its))], its, colour, dash, marker)
+        for (name, its), (colour, dash, marker) in zip(losses.items(), looks)
+    ]
+    told = f"{len(losses)} runs: {', '.join(losses)}; the loss falls from {high:.3f} to {low:.3f} nats per token"
+    axis = Axis("nats per token", low - 0.05 * (high - low), high + 0.05 * (high - low))
+    return chart(drawn, Axis("step", -0.5, steps - 0.5), axis, "one loss curve, several layouts", told)
+
+
+def proof(report) -> str:
+    """A report of `hl.check` without the last digits of its gap, which another processor may round otherwise."""
+    worst = f"largest of {len(report.gaps)} gaps below 1e-13: {report.largest_gap < 1e-13}"
+    rows = [f"{what}: {one:,} bytes counted, {other:,} by the formula" for what, (one, other) in report.bytes.items()]
+    return "\n  ".join([f"{report.layout}: equal to {report.reference}: {report.ok}", worst, *rows])
+
+
+def forget_the_tensor_sum():
+    """On every rank a share's gradient is not added over the ranks that share a stage."""
+    from hybridlab.core.layout import Layout
+
+    Layout.twins = lambda layout, name, rank: (rank,)

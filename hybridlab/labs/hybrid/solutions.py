@@ -1,0 +1,90 @@
+"""Solutions of notebook 40."""
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+
+def _groups(**axes) -> dict:
+    return {axis: [list(group) for group in Mesh(**axes).groups(axis)] for axis in ("tp", "dp", "pp")}
+
+
+def _design(zero=2, **axes) -> dict:
+    return {"mesh": Mesh(**axes), "zero": zero}
+
+
+def _builder(step: str) -> Cell:
+    return Cell(f"""\
+def data_groups(p, t, d):
+    groups = []
+    for stage in range(p):
+        for part in range(t):
+            first = stage * d * t + part
+            groups.append(list(range(first, first + d * t, {step})))
+    return groups
+
+labs.answer("hybrid.builder", data_groups)""")
+
+
+GROUPS = _groups(pp=2, dp=2, tp=2)
+
+SOLUTIONS: dict[str, Solution] = {
+    "hybrid.groups": Solution(
+        """\
+labs.answer("hybrid.groups", {
+    "tp": [[0, 1], [2, 3], [4, 5], [6, 7]],
+    "dp": [[0, 2], [1, 3], [4, 6], [5, 7]],
+    "pp": [[0, 4], [1, 5], [2, 6], [3, 7]],
+})""",
+        "rank = 4·stage + 2·copy + part: along each axis one of the three runs and the others stay.",
+        (
+            (_groups(tp=2, dp=2, pp=2), "pipeline fastest"),
+            (_groups(dp=2, pp=2, tp=2), "What you give for dp is pp"),
+            ({**GROUPS, "pp": [[0, 4]]}, "Along pp every rank 0 to 7"),
+            ({**GROUPS, "dp": [[0, 3], [1, 2], [4, 7], [5, 6]]}, "The groups along dp are off"),
+            ({"tp": GROUPS["tp"]}, "Answer with"),
+            ({**GROUPS, "tp": 3}, "The groups along tp are off"),
+        ),
+        also=(GROUPS, {axis: [tuple(reversed(one)) for one in its] for axis, its in GROUPS.items()}),
+    ),
+    "hybrid.count": Solution(
+        """\
+twos = ($gpus).bit_length() - 1
+labs.answer("hybrid.count", (twos + 2) * (twos + 1) // 2)""",
+        "The twos in the number of GPUs are dealt out to three axes: stars and bars.",
+        ((7, "divisors"), (168, "orders"), (64, "exponents"), (30, "large"), (20, "small")),
+        also=(28, "28"),
+    ),
+    "hybrid.scatter": Solution(
+        'labs.answer("hybrid.scatter", 2 * 2048 * 12288 * 2 / 1e6)',
+        "The parts of all t ranks make up one tensor, and one goes in each direction.",
+        ((805.3, "without"), (50.33, "gradient comes back"), (12.58, "one rank sends"), (1, "small")),
+        also=(100.66, 100.7),
+    ),
+    "hybrid.builder": Solution(
+        _builder("t"),
+        "Copies of one part are t ranks apart; the test could not see it, because t and d were equal.",
+        (
+            (_builder("d"), "With p=1, t=4, d=2 it builds [[0, 2, 4, 6]"),
+            (Cell('labs.answer("hybrid.builder", lambda p, t, d: 1 / 0)'), "ZeroDivisionError"),
+            (_builder("1"), "it builds"),
+            ([[0, 2]], "function itself"),
+        ),
+        also=(lambda p, t, d: Mesh(pp=p, dp=d, tp=t).groups("dp"),),
+    ),
+    "hybrid.design": Solution(
+        'labs.answer("hybrid.design", dict(mesh=hl.Mesh(dp=2, pp=4, tp=2), zero=2))',
+        "Tensor groups and neighbouring stages share a node; two copies with shared gradients and state just fit.",
+        (
+            (_design(dp=2, pp=8), "A rank keeps 704,640 bytes"),
+            (_design(dp=2, pp=4, tp=2, zero=1), "640,000 are allowed"),
+            (_design(dp=2, pp=2, tp=4), "are possible"),
+            (_design(pp=4, dp=2, tp=2), "are possible"),
+            (_design(dp=2, pp=2, tp=2), "has 8 ranks; there are 16"),
+            (_design(pp=16, zero=0), "16 stages need at least 16 layers"),
+            (_design(pp=4, tp=4), "dp=1 has one"),
+            ({"mesh": (2, 4, 2), "zero": 2}, "Answer with dict"),
+            (_design(dp=2, pp=4, tp=2, zero=3), "zero from 0 to 2"),
+        ),
+        also=(_design(dp=2, pp=4, tp=2),),
+    ),
+}

@@ -1,0 +1,207 @@
+"""The exercises of notebook 40, hybrid. As in `labs.exercises.all_tasks`, the package computes every number."""
+
+from functools import lru_cache, partial
+from itertools import product
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import Function, Gave
+from hybridlab.labs.exercises.words import in_words
+from hybridlab.labs.hybrid.traffic import between_nodes
+from hybridlab.predict.bytes.memory import model_states
+from hybridlab.predict.bytes.traffic import traffic
+from hybridlab.schedules.registry import schedule
+
+CUBE = Mesh(pp=2, dp=2, tp=2)  # hybrid.groups: tensor fastest, pipeline slowest
+BOUNDARY, PARTS = 1 * 2048 * 12288 * 2, 8  # hybrid.scatter: b·s·h in half precision; t
+TRIED = ((2, 2, 2), (1, 4, 2), (2, 2, 4), (3, 1, 4), (2, 8, 1))  # hybrid.builder: p, t, d
+DESIGN = {"shape": Shape(layers=8, width=64, heads=8, context=64), "microbatches": 4, "batch": 64}
+RANKS, PER_NODE, CAP = 16, 4, 640_000  # hybrid.design: bytes of weights, gradients and Adam's state on a rank
+BEST = Mesh(dp=2, pp=4, tp=2), 2
+
+task = partial(Task, notebook="40_hybrid")
+
+
+def factorisations(ranks: int) -> int:
+    """In how many ways p · t · d = ranks.
+
+    >>> factorisations(8)
+    10
+    """
+    ways = [n for n in range(1, ranks + 1) if ranks % n == 0]
+    return sum(p * t * d == ranks for p, t, d in product(ways, repeat=3))
+
+
+def _groups(answer) -> set | None:
+    """Groups as a set of sets of ranks, or None."""
+    try:
+        return {frozenset(int(rank) for rank in group) for group in answer}
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _three_axes(answer) -> Verdict:
+    """{"tp": groups, "dp": groups, "pp": groups} of the cube."""
+    if not isinstance(answer, dict) or set(answer) != {"tp", "dp", "pp"}:
+        return False, 'Answer with {"tp": [[0, 1], …], "dp": […], "pp": […]}.'
+    given = {axis: _groups(groups) for axis, groups in answer.items()}
+    right = {axis: _groups(CUBE.groups(axis)) for axis in given}
+    if given == right:
+        return True, "Neighbours differ in their part, every second rank in its copy, every fourth in its stage."
+    if given == {**right, "tp": right["pp"], "pp": right["tp"]}:
+        return False, "That is with the pipeline fastest and tensor slowest."
+    wrong = next(axis for axis in ("tp", "dp", "pp") if given[axis] != right[axis])
+    if given[wrong] and sorted(rank for group in given[wrong] for rank in group) != list(range(CUBE.size)):
+        return False, f"Along {wrong} every rank 0 to {CUBE.size - 1} stands in one group."
+    mixed_up = next((axis for axis in right if axis != wrong and right[axis] == given[wrong]), None)
+    return False, f"What you give for {wrong} is {mixed_up}." if mixed_up else f"The groups along {wrong} are off."
+
+
+def crossing(parts: int) -> float:
+    """Bytes that one microbatch sends over one cut, forward and backward, by so many ranks with the whole each."""
+    return sum(size for _, size in traffic(schedule("1f1b", ranks=2, microbatches=1), parts * BOUNDARY).values())
+
+
+def _builder(gave: list[Gave]) -> Verdict:
+    """What a function (p, t, d) that builds the data groups has returned."""
+    for (p, t, d), call in zip(TRIED, gave):
+        if call.raised:
+            return False, f"With p={p}, t={t}, d={d} it ends with {call.raised.partition(':')[0]}."
+        groups, right = _groups(call.value), Mesh(pp=p, dp=d, tp=t).groups("dp")
+        if groups != _groups(right) or len(call.value) != len(right):
+            told = f"it builds {_shown(call.value)}; the first data group is {list(right[0])}"
+            return False, f"With p={p}, t={t}, d={d} {told}."
+    return True, f"The step from copy to copy is t. Right for {len(TRIED)} meshes, where t and d differ too."
+
+
+def _shown(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+@lru_cache(maxsize=32)
+def bill(mesh: Mesh, zero: int) -> tuple[int, float]:
+    """(bytes at rest on the fullest rank, bytes of a step that leave a node) of a design.
+
+    raises  ValueError in one sentence for a layout that does not fit
+    """
+    from hybridlab.train import task as training  # here, because it loads torch
+
+    job = training.task(mesh, zero=zero, **DESIGN)
+    fullest = max(sum(model_states(job.layout, rank).values()) for rank in range(mesh.size))
+    return fullest, sum(between_nodes(job, PER_NODE).values())
+
+
+def _design(answer) -> Verdict:
+    """{"mesh": Mesh, "zero": stage}: under the cap, and with the fewest bytes between nodes."""
+    mesh, zero = (answer.get("mesh"), answer.get("zero")) if isinstance(answer, dict) else (None, None)
+    if not isinstance(mesh, Mesh) or isinstance(zero, bool) or zero not in (0, 1, 2):
+        return False, "Answer with dict(mesh=hl.Mesh(…), zero=…), zero from 0 to 2."
+    if mesh.size != RANKS:
+        return False, f"{mesh} has {mesh.size} ranks; there are {RANKS}."
+    try:
+        fullest, out = bill(mesh, zero)
+    except ValueError as error:
+        return False, f"{error}."
+    least = bill(*BEST)[1]
+    if fullest > CAP:
+        return False, f"A rank keeps {fullest:,} bytes at rest; {CAP:,} are allowed. Between nodes: {out:,.0f} bytes."
+    if out > least:
+        return False, f"It fits, {fullest:,} bytes. But {out:,.0f} bytes leave their node; {least:,.0f} are possible."
+    return True, f"{fullest:,} bytes at rest, {out:,.0f} bytes between nodes: nothing that fits sends less."
+
+
+def _count(gpus):
+    exponent = gpus.bit_length() - 1
+    return task(
+        f"{gpus} GPUs: in how many ways can you choose p, t and d, so that p · t · d = {gpus}?",
+        Number(
+            lambda: factorisations(gpus),
+            "ways",
+            slips=[
+                (
+                    exponent + 1,
+                    f"{in_words(exponent + 1).capitalize()} are the divisors of {gpus}; or the choices, if you do not "
+                    "tell p, t and d apart.",
+                ),
+                (6 * factorisations(gpus), "You count the orders of the axes too. How many without them?"),
+                (gpus, "Every factor is a power of two. How many ways to share out its exponents?"),
+            ],
+        ),
+        (
+            f"{gpus} = 2{'⁰¹²³⁴⁵⁶⁷⁸⁹'[exponent]}: {in_words(exponent)} twos go to three axes.",
+            f"{in_words(exponent).capitalize()} stars and two bars: {exponent + 2} over 2.",
+            f"{exponent + 2} · {exponent + 1} / 2.",
+        ),
+        objective="Count the grids that a planner has to look at.",
+        difficulty=1,
+        minutes=2,
+    )
+
+
+HYBRID_TASKS: dict[str, Task] = {
+    "hybrid.groups": task(
+        "Eight ranks, p = t = d = 2. The tensor axis varies fastest, then data; the pipeline slowest. Which ranks form "
+        "the groups along each axis?",
+        _three_axes,
+        (
+            "Write down rank = 4·(stage) + 2·(copy) + (part), and let one of the three run.",
+            "Along tp neighbours: [0, 1], [2, 3], … Along pp the ranks are 4 apart.",
+            "Along pp: [0, 4], [1, 5], [2, 6], [3, 7]. Along dp the ranks are 2 apart: [0, 2] is one group.",
+        ),
+        objective="Name the groups of a grid of ranks.",
+        difficulty=1,
+        minutes=4,
+    ),
+    "hybrid.count": varying(_count, gpus=(64, 32, 128, 256)),
+    "hybrid.scatter": task(
+        f"A cut between two stages lies between two nodes. t = {PARTS}; a boundary tensor has {BOUNDARY / 1e6:.2f} MB "
+        "(b = 1, s = 2048, h = 12288, two bytes each). With scatter/gather, how many MB leave the two nodes for one "
+        "microbatch, forward and backward together?",
+        Number(
+            lambda: crossing(1) / 1e6,
+            "MB",
+            slips=[
+                (crossing(PARTS) / 1e6, "That is without: all eight ranks send the same tensor."),
+                (BOUNDARY / 1e6, "That is the activation. Its gradient comes back."),
+                (2 * BOUNDARY / PARTS / 1e6, "That is what one rank sends. There are eight."),
+            ],
+        ),
+        (
+            "Each of the t ranks sends 1/t of the tensor.",
+            "All parts together are one tensor; and there is one for each direction.",
+            f"Twice {BOUNDARY / 1e6:.2f} MB.",
+        ),
+        objective="Say what scatter/gather saves between nodes.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "hybrid.builder": task(
+        "data_groups(p, t, d) builds the data groups for ranks in the order pipeline, data, tensor (fastest). It "
+        "passed its test with p = t = d = 2. Find the mistake and mend it.",
+        Function(TRIED, _builder, "Hand in the function itself: labs.answer(…, data_groups)."),
+        (
+            "Try p = 1, t = 4, d = 2 on paper. Which ranks hold part 0?",
+            "From one copy to the next the number grows by t. In the test t and d are both 2.",
+            "The three numbers of range: first, first + d * t, and the step from copy to copy, which is not d.",
+        ),
+        objective="Find a mistake that a test with equal numbers cannot see.",
+        difficulty=2,
+        minutes=6,
+    ),
+    "hybrid.design": task(
+        f"{RANKS} ranks in nodes of {PER_NODE}; the model and batch above. Choose dp, pp, tp, the order of the axes "
+        f"and ZeRO's stage (0, 1, 2). No rank may keep more than {CAP:,} bytes at rest; as few bytes as possible shall "
+        "leave their node.",
+        _design,
+        (
+            "Tensor groups talk most: keep them in a node, tp last. Then weigh messages against gradients.",
+            "Half of a node for tensor groups, the other half for stages; and share out gradients too.",
+            "Two copies, the slowest axis; then four stages; then two tensor ranks; stage 2.",
+        ),
+        objective="Choose a grid, its order and a stage of ZeRO, by memory and by traffic.",
+        difficulty=3,
+        minutes=12,
+    ),
+}

@@ -1,0 +1,83 @@
+"""Solutions of notebook 13."""
+
+import hybridlab as hl
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+USUAL = hl.schedule("interleaved", ranks=2, microbatches=4, chunks=2).to_csv()
+RANK_0, RANK_1 = USUAL.strip().splitlines()
+SHORTER = "0F0,0F1,2F0,2F1,2B0,0F2,2B1,0F3,0B0,2F2,0B1,2F3,2B2,2B3,0B2,0B3"
+
+SOLUTIONS: dict[str, Solution] = {
+    "interleaved.bubbles": Solution(
+        'labs.answer("interleaved.bubbles", [3 / 19, 3 / 16])',
+        "idle / ideal halves to (1/2)(3/8) = 3/16; three parts idle to sixteen of work are 3/19 of the total.",
+        (
+            ([3 / 16, 3 / 19], "other way round"),
+            ([3 / 11, 3 / 8], "without interleaving"),
+            ([3 / 22, 3 / 16], "does not simply halve"),
+            ([0.9, 3 / 16], "idle / total is too large"),
+            ([3 / 19, 0.01], "idle / ideal is too small"),
+            (0.158, "two numbers"),
+            ([0.158], "two numbers"),
+            ([15.8, 18.75], "idle / total is too large"),
+        ),
+        also=((0.158, 0.1875), ["0.158", "0.1875"]),
+    ),
+    "interleaved.memory": Solution(
+        'labs.answer("interleaved.memory", $ranks * (1 + ($ranks - 1) / ($ranks * $chunks)))',
+        "The warm-up of rank 0 goes through all chunks of p microbatches but the last, and then p-1 forwards further.",
+        ((11, "counts chunks"), (4, "That is 1F1B"), (1.375, "the factor"), (7, "Too large")),
+        also=(5.5, "5.5"),
+    ),
+    "interleaved.warmup": Solution(
+        f'''mine = """
+{SHORTER}
+{RANK_1}
+""".strip()
+
+labs.answer("interleaved.warmup", mine)''',
+        "With free messages nothing is lost; each forward of the longer warm-up pays for a message, with memory.",
+        (
+            (USUAL, "warms up with 4 forwards before its first pair; make it 3"),
+            (f"{RANK_0}\n{RANK_1.replace('1F1,3F0', '3F0,1F1')}", "Leave the line of rank 1"),
+            (f"{SHORTER.replace('2B1,0F3', '0F3,2B1')}\n{RANK_1}", "one forward, one backward"),
+            (f"{SHORTER.replace('0F0,0F1', '0F1,0F0')}x\n{RANK_1}", "is no action"),
+            (f"{SHORTER[:-4]}\n{RANK_1}", "add 0B3"),
+            (SHORTER, "nobody makes"),
+            ("0F0,0B0\n1F0,1B0", "Keep 2 ranks, 4 stages and 4 microbatches"),
+            ("2B0," + SHORTER.replace("2B0,", "") + "\n" + RANK_1, "waits"),
+            (16, "Answer with text"),
+            ("0F0," * 3000, "much longer"),
+        ),
+        also=(f"{SHORTER}\n{RANK_1}", hl.Schedule.from_csv(f"{SHORTER}\n{RANK_1}")),
+    ),
+    "interleaved.published": Solution(
+        'labs.answer("interleaved.published", [7 / 48, 7 / 96])',
+        "0.127 is idle / total and 0.073 is idle / ideal; by idle / ideal it is 7/48 before and half of it after.",
+        (
+            ([0.127, 0.073], "That is the published pair"),
+            ([7 / 96, 7 / 48], "other way round"),
+            ([7 / 48, 7 / 103], "not of one definition"),
+            ([12.7, 7.3], "between 0 and 1"),
+            ([0.5, 0.25], "take one of the two formulas"),
+            (1.74, "two numbers"),
+        ),
+        also=([7 / 55, 7 / 103], (0.127, 0.068), (0.146, 0.073)),
+    ),
+    "interleaved.design": Solution(
+        'labs.answer("interleaved.design", 4)',
+        "Three chunks hold 5 shares, too much; four hold 4.75 and are quick enough; six send too many messages.",
+        (
+            (Cell('labs.answer("interleaved.design", 2)'), "too slow, and too much"),
+            (1, "memory is fine, but a step may take 355 units at most"),
+            (2, "too slow, and too much"),
+            (3, "the time is fine, but a rank may hold 4.8 shares at most"),
+            (6, "a step may take 355 units at most"),
+            (5, "no 5 equal chunks"),
+            (2.5, "one whole number"),
+            (0, "no 0 equal chunks"),
+            (10**12, "equal chunks"),
+        ),
+        also=(4.0, "4"),
+    ),
+}

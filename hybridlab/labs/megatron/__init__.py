@@ -1,0 +1,21 @@
+"""Notebook 30, tensor parallelism: f and g on real ranks (`on_ranks`), two matrices cut in any way (`pair`), sizes of a
+large model (`sizes`), the hunt for wrong gradients (`hunt`); its `pictures`.
+
+Its exercises are in `tasks`, their solutions in `solutions`.
+"""
+
+from hybridlab.lazily import lazily
+
+_HOME = {  # what the notebook uses
+    "counted": "on_ranks",
+    "f": "on_ranks",
+    "foreseen": "on_ranks",
+    "forget_the_sum_of_f": "on_ranks",
+    "g": "on_ranks",
+    "left_behind": "on_ranks",
+    "narrowed": "on_ranks",
+    "shares": "on_ranks",
+    "tried": "on_ranks",
+}
+__all__ = [*_HOME]
+__getattr__ = lazily(__name__, _HOME)

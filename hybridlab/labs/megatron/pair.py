@@ -1,0 +1,187 @@
+"""Notebook 30: two matrices with a GELU between them, cut over ranks in any of four ways, and what that costs.
+
+From how the matrices are cut follows what every tensor between them *is* (`world.talk.typed`), and from that where
+ranks must talk. One list of steps says so: it is drawn, counted, and executed by real ranks.
+"""
+
+from typing import NamedTuple
+
+from hybridlab.core.layout import Cut, Layout, Param, even
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.collectives import cost
+
+A, B = "blocks.0.mlp.up.weight", "blocks.0.mlp.down.weight"  # torch keeps a matrix as its transpose
+ATTENTION = {letter: f"blocks.0.attention.{word}.weight" for letter, word in zip("QKVO", ("q", "k", "v", "out"))}
+WAYS = ("column → row", "row → column", "column → column", "row → row")
+
+
+class Step(NamedTuple):
+    """One step through the pair: a product with A or B, "gelu", or an arrow of `world.talk.typed`; and what it takes.
+
+    width  of the whole tensor that comes in
+    """
+
+    what: str
+    width: int
+
+    @property
+    def moves(self) -> bool:
+        """Whether ranks may have to talk here."""
+        return "->" in self.what
+
+
+def layout_of(shape: Shape, ranks: int, way: str = WAYS[0]) -> Layout:
+    """Where A and B are. "column → row" is Megatron's: its records are those that the mode itself makes.
+
+    >>> layout_of(Shape(), 2, "row → column")[A].shard["tp"]
+    Cut(dim=1, spans=((0, 16), (16, 32)))
+    """
+    from hybridlab.modes.tensor_parallel import place  # here: torch is not needed to ask an exercise
+
+    h = shape.width
+    whole = {A: (4 * h, h), B: (h, 4 * h)}
+    params = tuple(Param(name, lengths, pack=number) for number, (name, lengths) in enumerate(whole.items()))
+    if way == WAYS[0]:
+        return Layout(Mesh(tp=ranks), params).with_params(lambda param: place(param, shape, ranks)).validate()
+    dims = {name: 0 if word == "column" else 1 for name, word in zip(whole, way.split(" → "))}
+    cut = lambda param: {"shard": {"tp": Cut(dims[param.name], even(param.shape[dims[param.name]], ranks))}}
+    return Layout(Mesh(tp=ranks), params).with_params(cut).validate()
+
+
+def attention_layout(shape: Shape, ranks: int) -> Layout:
+    """Where the four matrices of attention are: cut by heads, as the mode itself cuts them."""
+    from hybridlab.modes.tensor_parallel import place
+
+    h, keys = shape.width, shape.key_heads * shape.head_width
+    lengths = {"Q": (h, h), "K": (keys, h), "V": (keys, h), "O": (h, h)}
+    params = tuple(Param(ATTENTION[letter], its, pack=i) for i, (letter, its) in enumerate(lengths.items()))
+    return Layout(Mesh(tp=ranks), params).with_params(lambda param: place(param, shape, ranks)).validate()
+
+
+def steps_of(layout: Layout) -> list[Step]:
+    """All that is done between x and Z, in order, both of them the same on every rank.
+
+    A product with columns needs all of what comes in, and makes some columns. A product with rows needs some columns,
+    and makes a summand of everything. GELU needs true values: a summand will not do.
+
+    >>> [step.what for step in steps_of(layout_of(Shape(), 2))]
+    ['I->R', 'A', 'gelu', 'B', 'P->I']
+    >>> [step.what for step in steps_of(layout_of(Shape(), 2, "row → column"))]
+    ['I->V', 'A', 'P->I', 'gelu', 'I->R', 'B', 'V->I']
+    """
+    columns = {name: layout[name].shard["tp"].dim == 0 for name in (A, B)}
+    kind, steps = "I", []
+    for letter, name in (("A", A), ("B", B)):
+        outputs, inputs = layout[name].shape
+        needs = "R" if columns[name] else "V"
+        if kind != needs:
+            steps.append(Step(f"{kind}->{needs}", inputs))
+        steps.append(Step(letter, inputs))
+        kind = "V" if columns[name] else "P"
+        if letter == "A":
+            if kind == "P":
+                kind = "I" if columns[B] else "V"
+                steps.append(Step(f"P->{kind}", outputs))
+            steps.append(Step("gelu", outputs))
+    return [*steps, Step(f"{kind}->I", layout[B].shape[0])]
+
+
+def spoken(arrow: str) -> str:
+    """The collective that an arrow is, or "" where nothing is sent.
+
+    >>> [spoken(arrow) for arrow in ("I->R", "P->I", "V->R", "P->V", "I->V")]
+    ['', 'all_reduce', 'all_gather', 'reduce_scatter', '']
+    """
+    before, after = arrow.split("->")
+    if before == "P":
+        return "reduce_scatter" if after == "V" else "all_reduce"
+    return "all_gather" if before == "V" and after != "P" else ""
+
+
+def back(arrow: str) -> str:
+    """The arrow that the gradient takes."""
+    from hybridlab.world.talk.typed import conjugate
+
+    return conjugate(arrow)
+
+
+def talks(steps: list[Step], backward: bool = False) -> list[tuple[str, int]]:
+    """(collective, width of the whole tensor) of every step in which something is sent, in the order of the steps."""
+    arrows = [(back(step.what) if backward else step.what, step.width) for step in steps if step.moves]
+    return [(spoken(arrow), width) for arrow, width in arrows if spoken(arrow)]
+
+
+def sent(layout: Layout) -> float:
+    """What each rank sends there and back, in units of b·s·h, by a ring.
+
+    >>> [sent(layout_of(Shape(), 2, way)) for way in WAYS]
+    [2.0, 9.0, 5.5, 5.5]
+    """
+    ranks, h, steps = layout.mesh["tp"], layout[A].shape[1], steps_of(layout)
+    both = [*talks(steps), *talks(steps, backward=True)]
+    return sum(cost(op, ranks, width / h).bytes for op, width in both)
+
+
+# --- on real ranks ------------------------------------------------------------------------------------------------
+
+
+def run_pair(pool, way: str, shape: Shape) -> list[dict]:
+    """What ranks find when they take the steps: from each, its largest gap to the whole pair and what it sent.
+
+    returns {"gap": relative, over Z and all gradients; "talks": [(collective, width)] forward, then backward}
+    """
+    return pool.run(_pair_on_rank, layout_of(shape, pool.size, way), shape.context)
+
+
+def _pair_on_rank(comm, layout, rows):
+    import torch
+
+    x, target, weights = drawn(layout, rows)
+    boxes = {name: layout.box(name, comm.rank) for name in weights}
+    mine = {name: weights[name].detach()[box].clone().requires_grad_() for name, box in boxes.items()}
+    its_x = x.detach().clone().requires_grad_()
+    z = torch.nn.functional.gelu(x @ weights[A].T) @ weights[B].T
+    its_z = _through(comm, steps_of(layout), its_x, mine)
+    z.backward(target)
+    its_z.backward(target)
+    pairs = [(z.detach(), its_z.detach()), (x.grad, its_x.grad)]
+    pairs += [(weights[name].grad[box], mine[name].grad) for name, box in boxes.items()]
+    sizes = [(row["op"], row["bytes"] // (8 * rows)) for row in comm.ledger.rows()]
+    return {"gap": max(gap(a, b) for a, b in pairs), "talks": sizes}
+
+
+def drawn(layout: Layout, rows: int):
+    """(x, the gradient of Z, {name: whole matrix}), the same random numbers on every rank."""
+    import torch
+
+    numbers = torch.Generator().manual_seed(0)
+    draw = lambda *lengths: torch.randn(lengths, generator=numbers, dtype=torch.float64)
+    x, target = draw(rows, layout[A].shape[1]).requires_grad_(), draw(rows, layout[B].shape[0])
+    return x, target, {name: draw(*layout[name].shape).requires_grad_() for name in (A, B)}
+
+
+def gap(right, mine) -> float:
+    """The largest difference of two tensors, over the largest entry of the right one."""
+    return float((right - mine).abs().max() / right.abs().max())
+
+
+def _through(comm, steps, x, weights):
+    import torch
+
+    from hybridlab.world.talk import typed
+
+    moves = {
+        "I->R": lambda x: typed.enter(comm, x, "tp"),
+        "P->I": lambda x: typed.all_reduce(comm, x, "tp", to="I"),
+        "I->V": lambda x: typed.split(comm, x, "tp", 1, of="I"),
+        "V->R": lambda x: typed.all_gather(comm, x, "tp", 1, to="R"),
+        "V->I": lambda x: typed.all_gather(comm, x, "tp", 1, to="I"),
+        "P->V": lambda x: typed.reduce_scatter(comm, x, "tp", 1),
+        "A": lambda x: x @ weights[A].T,
+        "B": lambda x: x @ weights[B].T,
+        "gelu": torch.nn.functional.gelu,
+    }
+    for step in steps:
+        x = moves[step.what](x)
+    return x

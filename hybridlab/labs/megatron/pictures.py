@@ -1,0 +1,194 @@
+"""Notebook 30, pictures: two matrices with a GELU between them, and an attention layer, cut over ranks; and a chart.
+
+Slices are the boxes of a Layout; what flows between them is read from `megatron_pair.steps_of`. Nothing is placed
+by hand.
+"""
+
+import math
+
+from hybridlab.core.layout import Layout, even
+from hybridlab.core.shape import Shape
+from hybridlab.labs.megatron import pair
+from hybridlab.show.charts.chart import Axis, Curve, chart
+from hybridlab.show.layouts.cuts import Matrix, Sign, Slice, cuts, in_words
+from hybridlab.show.live.chooser import Chooser
+from hybridlab.show.paper.figure import Figure
+from hybridlab.show.paper.still import Still
+
+SHAPE = Shape(width=64, heads=8, context=48)
+NAMES = {"I->R": "f", "P->I": "g", "I->V": "split", "V->R": "gather", "V->I": "gather", "P->V": "scatter"}
+NOTES = {"all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-\nscatter", "": "nothing"}
+GRADIENT = {"R": "P", "P": "R", "I": "I", "V": "V"}  # of what is drawn here; a test holds it against `world.talk.typed`
+FLOWS = ("forward", "backward")
+GELU = Sign("GELU")
+
+
+def pair_cut(shape: Shape = SHAPE, ranks: int = 4) -> Chooser:
+    """The MLP's two matrices, with buttons for the number of ranks, the way to cut, and the way that numbers flow."""
+    choices = {
+        "ranks": ("ranks", [1, 2, 4, 8], ranks),
+        "way": ("cut", list(pair.WAYS), pair.WAYS[0]),
+        "flow": ("flow", list(FLOWS), FLOWS[0]),
+    }
+    return Chooser(lambda **chosen: pair_still(shape, **chosen), choices, [{"flow": flow} for flow in FLOWS])
+
+
+def attention_cut(shape: Shape = SHAPE, ranks: int = 4, kv_heads: int = 2) -> Chooser:
+    """The matrices of attention, cut by heads, with buttons for the number of ranks and of heads of keys and values."""
+    ways = [n for n in (1, 2, 4, 8) if shape.heads % n == 0]
+    choices = {
+        "ranks": ("ranks", [1, 2, 4, 8, 16], ranks),
+        "kv_heads": ("kv_heads", ways, kv_heads),
+        "flow": ("flow", list(FLOWS), FLOWS[0]),
+    }
+    shown = [{"kv_heads": shape.heads}, {"kv_heads": kv_heads}]
+    return Chooser(lambda **chosen: attention_still(shape, **chosen), choices, shown)
+
+
+def pair_still(shape: Shape, ranks: int, way: str = pair.WAYS[0], flow: str = "forward") -> Still:
+    """The two matrices of an MLP on so many ranks.
+
+    >>> pair_still(SHAPE, 4).summary.split("; ")[0]
+    '4 ranks, A by column, B by row, forward: f sends nothing, g is an all-reduce of 48×64'
+    """
+    layout = pair.layout_of(shape, ranks, way)
+    steps, backward, rows = pair.steps_of(layout), flow == "backward", shape.context
+    weights = {"A": _weight(layout, pair.A, "A", ranks), "B": _weight(layout, pair.B, "B", ranks)}
+    parts, flowing = [], "x"
+    for step in steps:
+        if step.moves:
+            parts += _move(step, flowing, rows, ranks, backward, first=not parts)
+        elif step.what == "gelu":
+            parts.append(GELU)
+        else:
+            outputs = layout[pair.A if step.what == "A" else pair.B].shape[0]
+            kind = "V" if layout[pair.A if step.what == "A" else pair.B].shard["tp"].dim == 0 else "P"
+            flowing = "Y" if step.what == "A" else "Z"
+            parts += [Sign("·"), weights[step.what], Sign("="), _flow(flowing, rows, outputs, kind, ranks, backward)]
+    told = _pair_in_words(layout, steps, way, ranks, flow, rows)
+    title = f"MLP: A cut by {way.split(' → ')[0]}s, B by {way.split(' → ')[1]}s, {ranks} rank{'s' * (ranks > 1)}"
+    parts = _merged(parts)
+    middle = parts.index(GELU) if way != pair.WAYS[0] else 0  # the other ways are longer: two lines
+    return cuts([line for line in (parts[:middle], parts[middle:]) if line], ranks, title, told, backward)
+
+
+def attention_still(shape: Shape, ranks: int, kv_heads: int, flow: str = "forward") -> Still:
+    """The matrices of an attention layer on so many ranks, by heads.
+
+    raises  ValueError when heads cannot be shared out so
+
+    >>> attention_still(SHAPE, 4, 2).summary.split("; ")[1]
+    '8 heads of queries, 2 on each rank'
+    """
+    from hybridlab.modes.tensor_parallel import refuse_misfits
+
+    shape = Shape(width=shape.width, heads=shape.heads, context=shape.context, kv_heads=kv_heads)
+    refuse_misfits(shape, ranks)
+    layout, rows, h, backward = pair.attention_layout(shape, ranks), shape.context, shape.width, flow == "backward"
+    mats = [_weight(layout, name, letter, ranks, shape.head_width) for letter, name in pair.ATTENTION.items()]
+    parts = _move(pair.Step("I->R", h), "x", rows, ranks, backward, first=True)
+    parts += [Sign("·"), mats[0], Sign(","), mats[1], Sign(","), mats[2], Sign("attend")]
+    parts += [_flow("heads", rows, h, "V", ranks, backward), Sign("·"), mats[3], Sign("=")]
+    parts += [_flow("Z", rows, h, "P", ranks, backward), *_move(pair.Step("P->I", h), "Z", rows, ranks, backward)]
+    title = f"Attention: heads={shape.heads}, kv_heads={kv_heads}, {ranks} rank{'s' * (ranks > 1)}"
+    return cuts([_merged(parts)], ranks, title, _heads_in_words(layout, shape, ranks, flow), backward)
+
+
+def times(measured: dict, foreseen: dict, cores: int) -> Figure:
+    """Milliseconds of a step over the number of ranks, computing and in collectives; {ranks: `megatron.Shares`}.
+
+    foreseen  the same by rule;  cores  of this machine: with more ranks than that no step becomes shorter
+    """
+    curves = []
+    for what, name, colour, marker in (
+        ("computing", "computing", 5, "circle"),
+        ("talking", "in collectives", 4, "square"),
+    ):
+        for kind, its, dash, hollow in (("measured", measured, "solid", ""), ("predicted", foreseen, "dash", "-open")):
+            at = [math.log2(ranks) for ranks in its]
+            ms = [1e3 * getattr(one, what) for one in its.values()]
+            curves.append(Curve(f"{name}, {kind}", at, ms, colour, dash, marker + hollow))
+    marks = {math.log2(t): f"{t}" + (f", on {cores} core{'s' * (cores > 1)}" if t > cores else "") for t in measured}
+    share = {t: one.talking / (one.computing + one.talking) for t, one in measured.items()}
+    told = "Share of a step in collectives: " + ", ".join(f"{part:.0%} with t = {t}" for t, part in share.items())
+    most = max(max(one.y) for one in curves)
+    x = Axis("ranks t", -0.1, max(marks) + 0.25, marks=marks)
+    y = Axis("ms", -0.04 * most, 1.08 * most)  # room for the marks at 0
+    return chart(curves, x, y, "One training step, the same model on more ranks", told)
+
+
+# --- parts --------------------------------------------------------------------------------------------------------
+
+
+def _weight(layout: Layout, name: str, letter: str, ranks: int, head: int = 0) -> Matrix:
+    """A weight as formulas write it, inputs down and outputs across: torch keeps the transpose."""
+    outputs, inputs = layout[name].shape
+    boxes = {}
+    for rank in range(ranks):
+        across, down = ((one.start, one.stop) for one in layout.box(name, rank))
+        boxes.setdefault((down, across), []).append(rank)
+    slices = tuple(Slice(*box, tuple(its)) for box, its in boxes.items())
+    lines = tuple(range(head, outputs, head)) if head and letter != "O" else ()
+    return Matrix(letter, inputs, outputs, slices, lines=lines)
+
+
+def _flow(name: str, rows: int, columns: int, kind: str, ranks: int, backward: bool) -> Matrix:
+    """What flows, or its gradient, by its type along tp."""
+    kind, everybody = GRADIENT[kind] if backward else kind, tuple(range(ranks))
+    whole = (Slice((0, rows), (0, columns), everybody),)
+    parts = tuple(Slice((0, rows), span, (rank,)) for rank, span in enumerate(even(columns, ranks)))
+    flow = FLOWS[backward]
+    return Matrix(f"∂{name}" if backward else name, rows, columns, parts if kind == "V" else whole, flow, kind == "P")
+
+
+def _move(step, name, rows, ranks, backward, first=False) -> list:
+    """The sign of an arrow and what leaves it; before the first one also what comes in."""
+    before, after = step.what.split("->")
+    op = pair.spoken(pair.back(step.what) if backward else step.what) if ranks > 1 else ""
+    sign = Sign(NAMES[step.what], NOTES[op], lit=bool(op))
+    ends = [_flow(name, rows, step.width, kind, ranks, backward) for kind in (before, after)]
+    return [ends[0], sign, ends[1]] if first else [sign, ends[1]]
+
+
+def _merged(parts: list) -> list:
+    """The same parts without a matrix that looks like the one before it, across a sign."""
+    kept, last = [], None
+    for part in parts:
+        if isinstance(part, Matrix):
+            if part == last:
+                continue
+            last = part
+        kept.append(part)
+    return kept
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def _pair_in_words(layout, steps, way, ranks, flow, rows):
+    moves = []
+    for step in steps:
+        if step.moves:
+            op = pair.spoken(pair.back(step.what) if flow == "backward" else step.what) if ranks > 1 else ""
+            does = f"is an {op.replace('_', '-')} of {rows}×{step.width}" if op else "sends nothing"
+            moves.append(f"{NAMES[step.what]} {does}".replace("an reduce", "a reduce"))
+    moves = moves[::-1] if flow == "backward" else moves
+    first, second = way.split(" → ")
+    has = f"each rank has 1/{ranks} of A and B" if ranks > 1 else "one rank has all of A and B"
+    there = f"there and back each rank sends {pair.sent(layout):g} times {rows}×{layout[pair.A].shape[1]}"
+    return f"{ranks} rank{'s' * (ranks > 1)}, A by {first}, B by {second}, {flow}: {', '.join(moves)}; {has}; {there}"
+
+
+def _heads_in_words(layout, shape, ranks, flow):
+    name = pair.ATTENTION["K"]
+    sharing = sorted({layout.same_box(name, rank) for rank in range(ranks)})
+    copied = " and ".join(in_words(group) for group in sharing)
+    keys = f"{shape.key_heads} of keys and values"
+    if len(sharing) == ranks:
+        keys += f", {shape.key_heads // ranks} on each rank" if ranks > 1 else ""
+    else:
+        keys += f", each on several ranks: ranks {copied} hold the same and add its gradients"
+    flows = {"forward": "f sends nothing, g is an all-reduce", "backward": "g sends nothing, f is an all-reduce"}
+    moves = flows[flow] if ranks > 1 else "nothing is sent"
+    queries = f"{shape.heads} heads of queries, {shape.heads // ranks} on each rank"
+    return f"Attention on {ranks} rank{'s' * (ranks > 1)}, {flow}: {moves}; {queries}; {keys}"

@@ -1,0 +1,91 @@
+"""Notebook 30, sizes: what a rank has of a large model, keeps for the backward, and sends: computed, not allocated."""
+
+from hybridlab.core.layout import Layout, Param
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.collectives import cost
+from hybridlab.predict.bytes.traffic import tensor
+
+STATES = 16  # bytes per parameter with Adam in mixed precision
+HALF = 2  # bytes of an activation
+
+
+def records(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """{parameter: its shape}, in model order, of a model that is too large to be made here.
+
+    >>> sum(1 for name in records(Shape(layers=2)))
+    37
+    """
+    h, keys = shape.width, shape.key_heads * shape.head_width
+    found = {"embed.token.weight": (shape.vocabulary, h), "embed.position.weight": (shape.context, h)}
+    norm = lambda name: {f"{name}.weight": (h,), f"{name}.bias": (h,)}
+    linear = lambda name, out, into: {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
+    for block in (f"blocks.{number}" for number in range(shape.layers)):
+        found |= norm(f"{block}.attention_norm")
+        for letter, width in (("q", h), ("k", keys), ("v", keys), ("out", h)):
+            found |= linear(f"{block}.attention.{letter}", width, h)
+        found |= norm(f"{block}.mlp_norm") | linear(f"{block}.mlp.up", 4 * h, h) | linear(f"{block}.mlp.down", h, 4 * h)
+    scores = {} if shape.tied else {"head.scores.weight": (shape.vocabulary, h)}
+    return found | norm("head.norm") | scores
+
+
+def layout_of(shape: Shape, ways: int, sequence: bool = False) -> Layout:
+    """What lives where, over tp alone; every record is the mode's own.
+
+    raises  ValueError in one sentence when the model cannot be cut so
+    """
+    from hybridlab.modes.tensor_parallel import place, refuse_misfits
+
+    refuse_misfits(shape, ways, sequence)
+    params = tuple(Param(name, lengths, pack=i) for i, (name, lengths) in enumerate(records(shape).items()))
+    return Layout(Mesh(tp=ways), params).with_params(lambda param: place(param, shape, ways, sequence))
+
+
+def parameters(shape: Shape, ways: int, rank: int = 0) -> int:
+    """The number of parameters that a rank has; those that all ranks have count in full.
+
+    >>> parameters(Shape(), 1) == Shape().parameters
+    True
+    """
+    layout = layout_of(shape, ways)
+    return sum(layout.size(name, rank) for name in layout.named)
+
+
+def kept(shape: Shape, sequences: int, ways: int, sequence: bool = False) -> int:
+    """Numbers that one block's forward leaves behind on the first rank until the backward has come.
+
+    x, what each of the two norms makes, and what is added to x between them: 4·s·b·h, cut only with sequence
+    parallelism. Queries, what heads make, and twice the hidden units: 10·s·b·h/t. Keys and values: 2·s·b·h/t where each
+    rank has heads of its own. And two numbers per position for each norm, one for each head. No scores of attention: it
+    computes them again. Nothing of dropout: its mask is computed from places.
+
+    Source: Korthikanti et al. 2022, arXiv:2205.05198, 4.1, who count bytes in half precision, masks and scores.
+
+    >>> [kept(Shape(), 1, ways) / (32 * 32) for ways in (1, 2, 4)]
+    [16.25, 10.1875, 7.15625]
+    """
+    h, tokens, cut = shape.width, sequences * shape.context, ways if sequence else 1
+    keys = layout_of(shape, ways).size("blocks.0.attention.k.bias", 0)
+    return tokens * (4 * h + 4) // cut + tokens * (10 * h + shape.heads) // ways + tokens * 2 * keys
+
+
+def gigabytes(shape: Shape, sequences: int, ways: int, sequence: bool = False) -> tuple[float, float]:
+    """(GB of weights, gradients and Adam's state, GB of activations of one microbatch) on the first rank."""
+    states = STATES * parameters(shape, ways)
+    return states / 1e9, HALF * shape.layers * kept(shape, sequences, ways, sequence) / 1e9
+
+
+def on_the_wire(shape: Shape, sequences: int, ways: int, sequence: bool = False) -> float:
+    """The numbers that each rank sends along tp for one microbatch, there and back, by a ring.
+
+    >>> one = Shape(layers=1, width=12288, heads=96, context=2048)
+    >>> on_the_wire(one, 1, 8) - on_the_wire(Shape(layers=1, width=12288, heads=0, context=2048), 1, 8)
+    88080384.0
+    """
+    terms = tensor(shape, sequences, ways, sequence)
+    return sum(cost(_spoken(what, when, sequence), ways, elements).bytes for (what, when), elements in terms.items())
+
+
+def _spoken(what, when, sequence):
+    """A sum is a gather and a reduce-scatter; with sequence parallelism these come apart, each half as long."""
+    return "all_gather" if sequence and what != "loss" else "all_reduce"

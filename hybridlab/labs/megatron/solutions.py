@@ -1,0 +1,144 @@
+"""Solutions of notebook 30."""
+
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+HOP = 2048 * 12288  # b·s·h of megatron.bytes, as the notebook has it
+
+
+def _home(z=0.0, x=0.0, a=0.0, b=0.0, sums=(1, 1)):
+    """What `megatron.tried` returns from one rank."""
+    return {"Z": z, "x": x, "A": a, "B": b, "sums": sums}
+
+
+def _pair(f_backward: str, g_forward: str, f_forward: str = "x.view_as(x)", g_backward: str = "gradient") -> Cell:
+    return Cell(f"""\
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm):
+        ctx.comm = comm
+        return {f_forward}
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return {f_backward}, None
+
+
+class G(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z, comm):
+        ctx.comm = comm
+        return {g_forward}
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return {g_backward}, None
+
+pair = hl.ranks(2)  # for the trial that follows
+labs.answer("megatron.pair", (F.apply, G.apply))""")
+
+
+SUMMED, SUM_BACK = "comm.all_reduce(z.clone())", "ctx.comm.all_reduce(gradient.clone())"
+
+
+def _hunt(found: str) -> Cell:
+    """A gradient check that calls an entry wrong by this condition, over slope and claimed."""
+    return Cell(f"""\
+import numpy as np
+
+def wrong_gradients(loss, weights, gradients, step=1e-6):
+    wrong = set()
+    for name, w in weights.items():
+        for i in np.ndindex(w.shape):
+            kept, ends = w[i], []
+            for w[i] in (kept + step, kept - step):
+                ends.append(loss(weights))
+            w[i], slope, claimed = kept, (ends[0] - ends[1]) / (2 * step), gradients[name][i]
+            if {found}:
+                wrong.add(name)
+    return wrong
+
+labs.answer("megatron.hunt", wrong_gradients)""")
+
+
+SOLUTIONS: dict[str, Solution] = {
+    "megatron.pair": Solution(
+        _pair(SUM_BACK, SUMMED),
+        "Behind B the ranks hold summands of Z, so g adds forward; before A each has a summand of x's gradient, so f "
+        "adds backward.",
+        (
+            (_pair("gradient", "z.view_as(z)"), "nobody adds them"),
+            (_pair("gradient", SUMMED), "each rank has a summand"),
+            (_pair(SUM_BACK, SUMMED, g_backward=SUM_BACK), "g changes the gradient"),
+            (_pair(SUM_BACK, SUMMED, f_forward="comm.all_reduce(x.clone())"), "before the first matrix"),
+            ([_home(z=0.5, sums=(0, 0))] * 2, "nobody adds them"),
+            ([_home(z=0.5, sums=(2, 0))] * 2, "before the first matrix"),
+            ([_home(a=0.5, b=0.5, sums=(1, 2))] * 2, "g changes the gradient"),
+            ([_home(x=0.5, sums=(1, 0))] * 2, "each rank has a summand"),
+            ([_home(x=float("nan"))] * 2, "the gradient of x is not"),
+            ([_home(sums=(1, 3))] * 2, "1 sums forward and 3 backward"),
+            ([_home()], "two ranks"),
+            ([{}] * 2, "two ranks"),
+        ),
+        also=([_home()] * 2, (_home(1e-16), _home())),
+    ),
+    "megatron.sums": Solution(
+        'labs.answer("megatron.sums", 4 * $layers)',
+        "Each layer has two pairs of matrices, and each pair sums once forward and once backward.",
+        ((48, "forward alone"), (24, "two pairs"), (192, "take turns"), (5, "small"), ("x", "one number")),
+        also=(96, "96"),
+    ),
+    "megatron.bytes": Solution(
+        'labs.answer("megatron.bytes", 4 * 2 * ($ways - 1) / $ways * $context * $width)',
+        "Four sums of b·s·h numbers, and a ring sends 2(t-1)/t of each.",
+        (
+            (HOP, "next stage"),
+            (4 * HOP, "nearly twice"),
+            (8 * HOP, "very many"),
+            (3.5 * HOP, "forward alone"),
+            (1.75 * HOP, "one sum"),
+            (1, "small"),
+        ),
+        also=(176_160_768, 176160768.0),
+    ),
+    "megatron.gelu": Solution(
+        'labs.answer("megatron.gelu", {"double", "mask"})',
+        "Only what is linear, and adds nothing of its own, gives the same before the sum and after it.",
+        (
+            ({"gelu", "mask"}, "Not gelu"),
+            ({"double", "bias"}, "come in twice"),
+            (["norm"], "the mean and the spread"),
+            ("mask", "1 more"),
+            ({"relu"}, "from this list"),
+            (7, "from this list"),
+        ),
+        also=(["mask", "Double"],),
+    ),
+    "megatron.hunt": Solution(
+        _hunt("abs(slope - claimed) > 1e-4"),
+        "A finite difference asks the loss itself, entry by entry, and knows nothing of ranks or sums.",
+        (
+            (_hunt("False"), "does not name norm.bias"),
+            (_hunt("True"), "whose gradient is right"),
+            (_hunt("abs(abs(slope) - abs(claimed)) > 1e-4"), "Where one entry of the matrix has the other sign"),
+            (_hunt("abs(slope - claimed) > 0.5 * abs(slope)"), "it does not name"),
+            (Cell('labs.answer("megatron.hunt", lambda loss, weights, gradients: 1)'), "return a set of names"),
+            (Cell('labs.answer("megatron.hunt", lambda loss: set())'), "raised TypeError"),
+            ({"norm.bias"}, "your function itself"),
+        ),
+    ),
+    "megatron.design": Solution(
+        'labs.answer("megatron.design", (4, True))',
+        "t = 4 is the largest that divides the heads, fits the groups of keys and stays in a server; with whole "
+        "sequences the activations do not fit.",
+        (
+            ((8, False), "tp=8 cannot share out heads=36"),
+            ((2, True), "a GPU has 80 GB"),
+            ((4, False), "a GPU has 80 GB"),
+            ((12, True), "across servers of 8"),
+            ((4, 1), "two things"),
+            ((0, True), "whole number"),
+            (4, "two things"),
+        ),
+        also=([4, True],),
+    ),
+}

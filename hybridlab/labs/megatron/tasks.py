@@ -1,0 +1,274 @@
+"""The exercises of notebook 30, Megatron. As in `labs.exercises.all_tasks`, the package computes every number."""
+
+from functools import partial
+
+import numpy as np
+
+from hybridlab.core.shape import Shape
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.trial import Function, OnRanks
+from hybridlab.labs.megatron import hunt
+from hybridlab.labs.megatron.sizes import gigabytes, on_the_wire
+from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.predict.bytes.traffic import tensor
+
+# --- f and g ------------------------------------------------------------------------------------------------------
+
+EQUAL = 1e-10
+
+task = partial(Task, notebook="30_megatron")
+
+
+def _tried(comm, pair):
+    """On a rank: what f and g, as functions of (x, comm), do to two matrices between them."""
+    from hybridlab.labs.megatron.on_ranks import tried
+
+    return tried(comm, *pair)
+
+
+def _conjugate(answer) -> Verdict:
+    """f and g as tried on two ranks: what `megatron.tried` returned from each."""
+    homes = list(answer) if isinstance(answer, list | tuple) else []
+    if len(homes) != 2 or not all(
+        isinstance(home, dict) and {"Z", "x", "A", "B", "sums"} <= home.keys() for home in homes
+    ):
+        return False, "Give the list that pair.run(megatron.tried, …) returned: a report from each of two ranks."
+    worst = {what: max(home[what] for home in homes) for what in "ZxAB"}
+    forward, backward = homes[0]["sums"]
+    if not worst["Z"] < EQUAL:
+        what = "nobody adds them: that is g" if forward == 0 else "only g adds; x is left alone before the first matrix"
+        return False, f"Z is wrong already in the forward. The ranks hold summands of it, and {what}."
+    if not max(worst["A"], worst["B"]) < EQUAL:
+        return (
+            False,
+            "Z is right, the gradients of A and B are not: g changes the gradient, and should hand it on as it is.",
+        )
+    if not worst["x"] < EQUAL:
+        return (
+            False,
+            "Z and the gradients of A and B are right, the gradient of x is not: each rank has a summand of it.",
+        )
+    if (forward, backward) != (1, 1):
+        return False, f"Everything is right, with {forward} sums forward and {backward} backward; one each will do."
+    return True, "Z and all gradients are those of one process, with one sum forward (g) and one backward (f)."
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+WAYS = 8  # in megatron.sums
+
+
+def _blocks(shape, ways):
+    """{when: elements of all sums inside the blocks}, one sequence."""
+    terms = tensor(shape, 1, ways)
+    return {when: terms["blocks", when] for when in ("forward", "backward")}
+
+
+def _sums_of(shape, ways):
+    return sum(_blocks(shape, ways).values()) / (shape.context * shape.width)
+
+
+def _elements(shape, ways):
+    return cost("all_reduce", ways, sum(_blocks(shape, ways).values())).bytes
+
+
+# --- GELU before the sum ------------------------------------------------------------------------------------------
+
+_gelu = lambda x: 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+_mask = np.array([1.0, 0.0, 2.0, 0.0])
+CANDIDATES = {  # what might stand before the sum
+    "gelu": _gelu,
+    "double": lambda x: 2 * x,
+    "bias": lambda x: x + np.array([0.5, -1.0, 0.25, 2.0]),
+    "mask": lambda x: x * _mask,
+    "norm": lambda x: (x - x.mean()) / x.std(),
+}
+SUMMANDS = np.array([[3.0, -1.0, 0.5, 2.0], [-2.0, 1.5, 1.0, -0.5]])
+
+
+def commutes(name: str) -> bool:
+    """Whether a function of two summands, then added, is the function of their sum: tried with numbers.
+
+    >>> [name for name in CANDIDATES if commutes(name)]
+    ['double', 'mask']
+    """
+    function = CANDIDATES[name]
+    return bool(np.allclose(sum(map(function, SUMMANDS)), function(SUMMANDS.sum(axis=0))))
+
+
+WHY = {
+    "gelu": "GELU bends: of 3 and -2 it makes about 2.95, of their sum 1 about 0.84",
+    "bias": "every rank would add the bias, and it would come in twice",
+    "norm": "the mean and the spread of a summand are not those of the sum",
+}
+
+
+def _before_the_sum(answer) -> Verdict:
+    """The names of what may be done to summands."""
+    names = [answer] if isinstance(answer, str) else answer
+    try:
+        given = {str(name).strip().lower() for name in names}
+    except TypeError:
+        given = set()
+    if not given or not given <= CANDIDATES.keys():
+        return False, f"Answer with names from this list, as in {{'gelu', 'bias'}}: {', '.join(CANDIDATES)}."
+    wrong = [name for name in CANDIDATES if name in given and not commutes(name)]
+    if wrong:
+        return False, f"Not {wrong[0]}: {WHY[wrong[0]]}."
+    missing = [name for name in CANDIDATES if name not in given and commutes(name)]
+    if missing:
+        return False, f"Right so far; {len(missing)} more may stand there."
+    return True, "These are linear. Anything else must wait for the sum."
+
+
+# --- the design ---------------------------------------------------------------------------------------------------
+
+PLANNED = Shape(layers=36, width=4608, heads=36, kv_heads=4, context=4096, vocabulary=50257)
+SEQUENCES, GPU, SERVER, ALLOWED = 6, 80, 8, 0.5  # sequences in a microbatch, GB, GPUs, seconds
+INSIDE, ACROSS = Link(10e-6, 1 / 300e9), Link(20e-6, 1 / 25e9)  # between GPUs of a server, and of several
+
+
+def planned(ways: int, sequence: bool) -> tuple[float, float]:
+    """(GB on the first rank, seconds in which a microbatch's numbers are sent), for the model of the design task.
+
+    raises  ValueError when the model cannot be cut so
+    """
+    link = INSIDE if ways <= SERVER else ACROSS
+    seconds = 2 * on_the_wire(PLANNED, SEQUENCES, ways, sequence) * link.beta
+    return sum(gigabytes(PLANNED, SEQUENCES, ways, sequence)), seconds
+
+
+def _design(answer) -> Verdict:
+    """(t, whether the sequence is cut)."""
+    if not isinstance(answer, list | tuple) or len(answer) != 2 or not isinstance(answer[1], bool):
+        return False, "Answer with two things, as in (2, False): t, and whether the sequence is cut too."
+    if isinstance(answer[0], bool) or not isinstance(answer[0], int) or not 1 <= answer[0] <= 1024:
+        return False, "t is a whole number of ranks, 1 or more."
+    ways, sequence = answer
+    try:
+        size, seconds = planned(ways, sequence)
+    except ValueError as error:
+        return False, f"{error}."
+    told = f"{size:.1f} GB on the first rank, {1e3 * seconds:.0f} ms of sending"
+    if size > GPU:
+        return False, f"{told}: a GPU has {GPU} GB."
+    if seconds > ALLOWED:
+        where = f" across servers of {SERVER}" if ways > SERVER else ""
+        return False, f"{told}{where}: {1e3 * ALLOWED:.0f} ms are allowed."
+    return True, f"{told}: it fits, and no GPU more than needed."
+
+
+def _sums(layers):
+    return task(
+        f"A model of {layers} layers on t = {WAYS} ranks. How many all-reduces along tp happen inside its layers for "
+        "one microbatch, forward and backward together?",
+        Number(
+            lambda: _sums_of(Shape(layers=layers, width=1024, heads=16, context=1024), WAYS),
+            "all-reduces",
+            slips=[
+                (2 * layers, "That is the forward alone, or one of the two pairs in each layer."),
+                (layers, "One for each layer? A layer has two pairs of matrices, and each sums there and back."),
+                (8 * layers, "f and g take turns: forward only g sums, backward only f."),
+            ],
+        ),
+        (
+            "Attention is a pair too: q, k, v by heads, then the output matrix by rows.",
+            "2 forward and 2 backward in each.",
+            f"4 in each layer, and there are {layers} layers.",
+        ),
+        objective="Count the sums that tensor parallelism costs.",
+        difficulty=1,
+        minutes=2,
+    )
+
+
+def _bytes(context, width, ways):
+    hop, whole = context * width, 8 * context * width  # b·s·h, with b = 1
+    right = whole * (ways - 1) / ways
+    return task(
+        f"One layer, b = 1, s = {context}, h = {width}, t = {ways}. How many numbers does each rank send for a "
+        "microbatch, forward and backward together, when every sum goes round a ring? Give the exact number.",
+        Number(
+            lambda: _elements(Shape(layers=1, width=width, heads=width // 128, context=context), ways),
+            "numbers",
+            within=1e-6,
+            slips=[
+                (hop, "That is b·s·h: what a pipeline sends to the next stage, once."),
+                (4 * hop, "That is what four sums add up. A ring sends each part nearly twice."),
+                (whole, f"That is 8·b·s·h, for very many ranks. With t = {ways} there is a factor (t-1)/t."),
+                (right / 2, "That is the forward alone, or one of the two pairs."),
+                (right / 4, "That is one sum. There are four."),
+            ],
+        ),
+        (
+            "Four sums of b·s·h numbers; a ring sends 2(t-1)/t of each.",
+            "8·b·s·h·(t-1)/t.",
+            f"8 · {context} · {width} · {ways - 1} / {ways}.",
+        ),
+        objective="Say what a layer sends along tp, against what a pipeline sends.",
+        difficulty=2,
+        minutes=4,
+    )
+
+
+MEGATRON_TASKS: dict[str, Task] = {
+    "megatron.pair": task(
+        "Write f and g as autograd functions. Between them two ranks hold A cut by columns and B cut by rows. Z and "
+        "the gradients of x, A and B must be those of one process.",
+        OnRanks(_conjugate, (2,), trial=_tried),
+        (
+            "Forward, the ranks end with summands of Z. Backward, they end with summands of the gradient of x.",
+            "Forward g must sum, backward f must. A sum is comm.all_reduce of a clone.",
+            "g.forward and f.backward each return comm.all_reduce(…clone()); the other two change nothing.",
+        ),
+        objective="Write the two operators that make a cut pair of matrices whole.",
+        difficulty=2,
+        minutes=10,
+    ),
+    "megatron.sums": varying(_sums, layers=(24, 32, 36, 40, 48)),
+    "megatron.bytes": varying(_bytes, context=(2048, 1024, 4096), width=(12288, 8192, 16384), ways=(8, 4, 16)),
+    "megatron.gelu": task(
+        "Ranks hold summands, and g will add them. A mask means: some entries times 2, the others times 0, the same "
+        f"ones on all ranks. Which of these could every rank do before g as well as after it: {', '.join(CANDIDATES)}?",
+        _before_the_sum,
+        (
+            "It may stand before the sum if doing it to 3 and to -2, and adding, is the same as doing it to 1.",
+            "Only linear functions can change places with a sum; to add a constant is not linear.",
+            "Two of the five only multiply each entry by a fixed number.",
+        ),
+        objective="Say what may be done to summands, and what must wait for the sum.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "megatron.hunt": task(
+        "Two ranks share the positions of a sequence. The loss is right, but some gradients may not be. Write a "
+        "function (loss, weights, gradients) that returns the set of the names whose gradients are wrong. "
+        "loss(weights) is a number; weights and gradients are dictionaries of numpy arrays with the same names.",
+        Function(hunt.cases(), hunt.judged, "Answer with your function itself: wrong_gradients, without parentheses."),
+        (
+            "Change one entry of one weight by a little, up and down. By how much does the loss change?",
+            "The derivative is (loss above - loss below) / (2 · step). Compare every entry, not a norm: signs count.",
+            "for i in np.ndindex(w.shape): keep w[i]; w[i] = kept + 1e-6; above = loss(weights); the same below; put "
+            "kept back. Wrong is what differs from gradients[name][i] by more than 1e-4.",
+        ),
+        objective="Find wrong gradients by finite differences, where the loss gives nothing away.",
+        difficulty=2,
+        minutes=8,
+    ),
+    "megatron.design": task(
+        f"A model: {PLANNED.layers} layers, h = {PLANNED.width}, heads={PLANNED.heads}, kv_heads={PLANNED.kv_heads}, "
+        f"s = {PLANNED.context}, a vocabulary of {PLANNED.vocabulary}. Microbatches of {SEQUENCES} sequences, mixed "
+        f"precision, Adam. A GPU has {GPU} GB. In a server of {SERVER} GPUs each sends 300 GB/s, across servers 25 "
+        f"GB/s. A microbatch may spend {1e3 * ALLOWED:.0f} ms on sending along tp. Choose t, and whether the sequence "
+        "is cut too: (t, True or False).",
+        _design,
+        (
+            "t must divide heads, and divide kv_heads or be a multiple of it. Which of those stay inside a server?",
+            "16 bytes for every parameter on a rank, and 2 bytes for 36·s·b·h·(4 + 12/t) activations, or 16/t.",
+            "Inside a server t can be 1, 2 or 4. Only the largest fits, and only if the sequence is cut too.",
+        ),
+        objective="Choose t by what fits, what can be cut, and what the links allow.",
+        difficulty=3,
+        minutes=8,
+    ),
+}

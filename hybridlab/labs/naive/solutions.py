@@ -1,0 +1,43 @@
+"""Solutions of notebook 10."""
+
+from hybridlab.labs.exercises.solution import Solution
+
+SOLUTIONS: dict[str, Solution] = {
+    "naive.utilisation": Solution(
+        'labs.answer("naive.utilisation", 1 / $ranks)',
+        "The GPUs take turns and share the work equally, so each works 1/N of the time.",
+        ((0.75, "idle share"), (25, "between 0 and 1"), (0.5, "Too large")),
+        also=(0.25, "0.25"),
+    ),
+    "naive.slots": Solution(
+        'labs.answer("naive.slots", $microbatches + $stages - 1)',
+        "The last stage starts p-1 slots late and then needs one slot for each microbatch.",
+        ((9, "naive order"), (3, "others start later"), (6, "Too large")),
+        also=(5.0, "5"),
+    ),
+    "naive.speedup": Solution(
+        'labs.answer("naive.speedup", 1)',
+        "Nothing is done at the same time; only the memory is shared out.",
+        ((4, "never two at work"), (0.25, "in the same time"), (2, "Too large")),
+        also=(1.0, "1"),
+    ),
+    "naive.balance": Solution(
+        'labs.answer("naive.balance", [4, 2, 2])',
+        "Four layers of 10 ms and twice two layers of 20 ms: 40 ms on every stage, a third of the whole.",
+        (
+            ([3, 3, 2], "30 50 40 ms: stage 1 is the slowest. 40 ms are possible"),
+            ([5, 2, 1], "60 40 20 ms: stage 0"),
+            ([4, 2, 3], "hold 9 layers; the model has 8"),
+            ([4, 4], "three stages"),
+            ([8, 0, 0], "at least one layer"),
+            ([4.5, 1.5, 2], "whole numbers"),
+        ),
+        also=((4, 2, 2), [4.0, 2.0, 2.0]),
+    ),
+    "naive.bottleneck": Solution(
+        'labs.answer("naive.bottleneck", 40)',
+        "With 30 ms on each of the first two stages, three layers of 20 ms are left for two: one stage gets 40.",
+        ((30, "That is the mean"), (20, "Too small"), (50, "Too large")),
+        also=(40.0,),
+    ),
+}

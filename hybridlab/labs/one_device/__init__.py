@@ -1,0 +1,15 @@
+"""Notebook 02, one device: a step foreseen, and which parts of the loop may change places (`loop`); what training keeps
+(`memory`), whether it fits (`explorer`); its `pictures`.
+
+Its exercises are in `tasks`, their solutions in `solutions`.
+"""
+
+from hybridlab.lazily import lazily
+
+_HOME = {  # what the notebook uses
+    "foreseen": "loop",
+    "halves_apart": "loop",
+    "steps_apart": "loop",
+}
+__all__ = [*_HOME]
+__getattr__ = lazily(__name__, _HOME)

@@ -1,0 +1,192 @@
+"""The pictures of notebook 02: a step by its parts, networks and accelerators, the anatomy of memory, the roofline."""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import hybridlab as hl
+from hybridlab.core.catalog import FRAMEWORKS, MACHINES
+from hybridlab.labs.one_device.memory import placing, training
+from hybridlab.measuring.one_device import Parts, Product
+from hybridlab.predict.plans.arithmetic import product
+from hybridlab.predict.plans.footprint import Footprint
+from hybridlab.show.charts.chart import Axis, Curve, chart
+from hybridlab.show.layouts.anatomy import Bar, anatomy
+from hybridlab.show.layouts.memory_bars import size
+from hybridlab.show.paper.figure import Figure
+from hybridlab.show.paper.still import Still
+from hybridlab.show.plans.step_parts import Row, step_parts
+
+SINGLE = 4  # bytes of a number on this core
+
+
+# --- a step -------------------------------------------------------------------------------------------------------
+
+
+def step(measured: Parts, predicted: Parts | None = None) -> Still:
+    """One step of training by its parts; below the prediction, if there is one."""
+    rows = [Row("predicted", predicted._asdict(), False)] if predicted else []
+    told = "measured: " + ", ".join(f"{name} {1e3 * one:.3g} ms" for name, one in measured._asdict().items())
+    if predicted:
+        told = f"predicted {1e3 * sum(predicted):.3g} ms, measured {1e3 * sum(measured):.3g} ms; {told}"
+    return step_parts([*rows, Row("measured", measured._asdict())], "One training step on one core", told)
+
+
+# --- networks -----------------------------------------------------------------------------------------------------
+
+KINDS = {"data": (5, "circle"), "pipeline": (2, "square"), "tensor": (4, "diamond"), "hybrid": (1, "cross")}
+LEFT_OF, BELOW = ("ZeRO", "Megatron-LM"), ("Mesh-TensorFlow",)  # where names stand that would meet another point's
+BILLION = 1e9
+
+
+def growth() -> Figure:
+    """The lecture's table of frameworks: the largest network over the most accelerators, by what was divided."""
+    curves = []
+    for kind, (colour, marker) in KINDS.items():
+        rows = [row for row in FRAMEWORKS if row.parallelism == kind]
+        x, y = ([math.log10(one) for one in many] for many in zip(*((r.accelerators, r.parameters) for r in rows)))
+        curves.append(Curve(kind, x, y, colour, "", marker, [row.name for row in rows], LEFT_OF, BELOW))
+    marks = {math.log10(n): str(n) for n in (8, 16, 64, 256, 512, 2048)}
+    x = Axis("devices: GPUs, CPUs or TPU cores", 0.7, 3.8, marks=marks)
+    y = Axis("parameters", 7, 11.4, marks={7: "10 M", 8: "100 M", 9: "1 B", 10: "10 B", 11: "100 B"})
+    least, most = (end(FRAMEWORKS, key=lambda row: row.parameters) for end in (min, max))
+    told = f"From {_named(least)} to {_named(most)}: {most.parameters / least.parameters:,.0f} times as large"
+    return chart(curves, x, y, "The largest network that each framework trained", told)
+
+
+def _named(row):
+    return f"{row.name} ({_count(row.parameters)} parameters on {row.accelerators:,} {row.kind})"
+
+
+def _count(parameters):
+    return f"{parameters / BILLION:g} B" if parameters >= BILLION else f"{parameters / 1e6:g} M"
+
+
+class Frameworks:
+    """The same table in words, with a link to the notebook in which each technique runs, where that is there."""
+
+    def __init__(self, folder: str | Path = "."):
+        self._folder = Path(folder)
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """(framework, what it divides, accelerators, parameters, notebook) as text."""
+        return [
+            (row.name, row.parallelism, f"{row.accelerators:,} {row.kind}", _count(row.parameters), row.notebook)
+            for row in FRAMEWORKS
+        ]
+
+    def _repr_markdown_(self):
+        head = ("framework", "it divides by", "most devices", "largest network", "its technique runs in")
+        rows = [(*row[:-1], self._link(row[-1])) for row in self.rows]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
+
+    def _link(self, notebook):
+        there = (self._folder / f"{notebook}.ipynb").exists()
+        return f"[{notebook}]({notebook}.ipynb)" if there else f"{notebook} (to come)"
+
+    def __repr__(self):
+        return "\n".join(
+            f"{name:16} {how:9} {where:>16} {large:>7}  {book}" for name, how, where, large, book in self.rows
+        )
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+
+def formula_and_counted(computed: Footprint, counted: Footprint, model: str) -> Still:
+    """What a step keeps, by formula and counted."""
+    bars = [Bar("predicted", "by formula", computed), Bar("measured", "bytes of tensors", counted)]
+    told = ", ".join(f"{name} {size(part)}" for name, part in counted._asdict().items())
+    same = "equal to the byte" if computed == counted else f"{size(computed.total)} predicted"
+    return anatomy(bars, f"What training keeps: {model}", f"{told}: together {size(counted.total)}; {same}")
+
+
+LONGEST = 3  # cards' sizes at which a bar is cut off
+
+
+def placing_and_training(parameters: float, cards: int, card: float) -> Still:
+    """The weights alone, and all that training keeps of the model, equally shared among cards of so many bytes."""
+    rows = [("placing", placing, cards), ("training", training, cards)]
+    kept = [what(parameters, n) for _, what, n in rows]
+    bars = [Bar(f"{name} on {n} cards", "on each", one) for (name, _, n), one in zip(rows, kept)]
+    told = "; ".join(f"{bar.name}: {size(one.total)} on each" for bar, one in zip(bars, kept))
+    longest = LONGEST * card  # longer bars are cut off, so that the line of the card stands clear of the first sum
+    return anatomy(bars, f"{_count(parameters)} parameters, before any activation", told, card, longest)
+
+
+# --- the roofline -------------------------------------------------------------------------------------------------
+
+
+class Roof(NamedTuple):
+    """What a core can do at best: FLOP/s, and bytes/s to and from memory."""
+
+    peak: float
+    bandwidth: float
+
+    @property
+    def ridge(self) -> float:
+        """The FLOPs for each byte from which on arithmetic is the limit."""
+        return self.peak / self.bandwidth
+
+
+LEFT_BELOW = ("n = 64", "m = 64")  # products whose names stand to the left, where they meet no other's
+
+
+def roofline(square: list[Product], thin: list[Product], roof: Roof) -> Figure:
+    """FLOP/s of matrix products over their arithmetic intensity, under the roof of this core, on logarithmic axes."""
+    curves = [_under(roof, [_intensity(one) for one in (*square, *thin)])]
+    for name, many, colour, marker in (
+        ("n×n times n×n, measured", square, 5, "circle"),
+        ("m×4096 times 4096×4096, measured", thin, 2, "square"),
+    ):
+        x, y = [math.log10(_intensity(one)) for one in many], [math.log10(one.rate / 1e9) for one in many]
+        labels = [f"n = {one.n}" if one in square else f"m = {one.m}" for one in many]
+        curves.append(Curve(name, x, y, colour, "", marker, labels, LEFT_BELOW, labels))  # above them is the roof
+    across, up = ([at for curve in curves for at in getattr(curve, axis)] for axis in "xy")
+    x = Axis("arithmetic intensity: FLOPs for each byte", min(across) - 0.1, max(across) + 0.3, marks=_decades(across))
+    y = Axis("GFLOP/s", min(up) - 0.2, max(up) + 0.2, marks=_decades(up))
+    best, worst = (end((*square, *thin), key=lambda one: one.rate) for end in (max, min))
+    told = (
+        f"roof: {roof.peak / 1e9:.3g} GFLOP/s and {roof.bandwidth / 1e9:.3g} GB/s; ridge at {roof.ridge:.3g} FLOPs for "
+        f"each byte; best {best.rate / 1e9:.3g} GFLOP/s, worst {worst.rate / 1e9:.3g} GFLOP/s"
+    )
+    return chart(curves, x, y, "Products of matrices under the roofline of this core", told)
+
+
+def _intensity(one: Product) -> float:
+    return product(one.m, one.k, one.n, 1, 1, SINGLE).intensity
+
+
+def _under(roof, intensities):
+    low, high = min(intensities), 2 * max(*intensities, roof.ridge)  # room for the last label
+    x = [min(low, roof.ridge), roof.ridge, high]
+    y = [min(roof.peak, roof.bandwidth * one) / 1e9 for one in x]
+    return Curve("roof: bandwidth, then peak", *([math.log10(one) for one in many] for many in (x, y)), 3, "dash")
+
+
+def _decades(values):
+    """Ticks of a logarithmic axis: 1, 2, 5, 10 …"""
+    low, high = min(values) - 0.2, max(values) + 0.3
+    tens = range(math.floor(low), math.ceil(high) + 1)
+    marks = {math.log10(lead * 10.0**ten): f"{lead * 10.0**ten:g}" for ten in tens for lead in (1, 3)}
+    return {at: name for at, name in marks.items() if low + 0.1 <= at <= high}
+
+
+def ridges() -> dict[str, float]:
+    """{machine of the catalog: FLOPs for each byte from which on arithmetic is the limit}.
+
+    >>> print(*(f"{name} {ridge:.0f}" for name, ridge in ridges().items()))
+    v100 139 a100 153 h100 295 h200 206
+    """
+    return {name: one.peak / one.bandwidth for name, one in MACHINES.items()}
+
+
+def intensity_of(shape: hl.Shape, batch: int) -> float:
+    """FLOPs for each byte, in half precision, of the MLP's first product over a batch of so many sequences.
+
+    >>> from hybridlab.core.catalog import model
+    >>> round(intensity_of(model("gpt3-175b").shape, 1))
+    1695
+    """
+    return product(batch * shape.context, shape.width, shape.inside, 1, 1).intensity

@@ -1,0 +1,118 @@
+"""Solutions of notebook 12."""
+
+import hybridlab as hl
+from hybridlab.labs.exercises.solution import Cell, Solution
+from hybridlab.labs.one_f_one_b.tasks import _from_letters
+
+GAME = "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n1F0,1F1,1B0,1F2,1B1,1F3,1B2,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3"
+GAME_LETTERS = ["FFFBFBBB", "FFBFBFBB", "FBFBFBFB"]
+GPIPE_LETTERS = ["FFFFBBBB"] * 3
+DESIGN = ["FFF" + "BF" * 9 + "BBB", "FFF" + "BBFBFF" * 3 + "BBB", "FFFBBB" + "FFBFBB" * 3, "FB" * 12]
+IN_TURNS = ["FFF" + "BF" * 9 + "BBB", "FFF" + "BF" * 9 + "BBB", "FF" + "BF" * 10 + "BB", "FB" * 12]
+IN_LETTERS = ["F" * (3 - rank) + "FB" * (12 - (3 - rank)) + "B" * (3 - rank) for rank in range(4)]
+
+
+def _order(*lines: str) -> Cell:
+    """A cell whose function has these lines."""
+    body = "\n".join(f"    {line}" for line in lines)
+    return Cell(f'def my_order(rank, ranks, microbatches):\n{body}\n\nlabs.answer("1f1b.order", my_order)')
+
+
+def _phases(warm_up: str) -> Cell:
+    return _order(f"w = {warm_up}", 'return "F" * w + "FB" * (microbatches - w) + "B" * w')
+
+
+SOLUTIONS: dict[str, Solution] = {
+    "1f1b.game": Solution(
+        f'''mine = """
+{GAME}
+""".strip()
+
+labs.answer("1f1b.game", mine)''',
+        "Warm-up of p-1-r forwards, then a forward and a backward in turn: the last rank never waits, and rank r holds "
+        "p-r activations.",
+        (
+            (GPIPE_LETTERS, "rank 0 holds 4 activations at once; 3 will do"),
+            (["FB" * 4] * 3, "It takes 36 units, idle / total 66.7%; 18 are possible"),
+            (GAME.replace("2F0,2B0", "2B0,2F0"), "waits on itself"),
+            (GAME.replace(",2B3", ""), "add 2B3"),
+            (["FB"] * 3, "Make it 3, 3, 4"),
+            ("0X0,0B0", "is no action"),
+            (["FX"], "list of strings of F and B"),
+            ("0F0," * 10_000, "far too long"),
+            (_from_letters(GAME_LETTERS).replace("0B0", "0I0,0W0"), "F and B"),
+        ),
+        also=(GAME, GAME_LETTERS, hl.schedule("1f1b", ranks=3, microbatches=4)),
+    ),
+    "1f1b.play": Solution(
+        'labs.answer("1f1b.play", ["F" * w + "FB" * (7 - w) + "B" * w for w in (3, 2, 1, 0)])',
+        "It is 1F1B: seven slots of 3 units on the last rank, three more to fill and to drain, and p-r activations.",
+        (
+            (["F" * 7 + "B" * 7] * 4, "30 units, but rank 0 holds 7 activations; 4 are allowed"),
+            (["FB" * 7] * 4, "But it takes longer than 30 units"),
+            (["FFFB" + "FB" * 4 + "BB"] * 4, "waits"),
+            (["FB" * 8] * 4, "Make it 4, 4, 7"),
+            (hl.schedule("zb_h1", ranks=4, microbatches=7), "whole backwards only"),
+            (30, "Answer with text"),
+        ),
+        also=(hl.schedule("1f1b", ranks=4, microbatches=7),),
+    ),
+    "1f1b.held": Solution(
+        'labs.answer("1f1b.held", [min(6 - r, 4) for r in range(6)])',
+        "Rank r can have p-r microbatches on the way, and there are only m of them.",
+        (
+            ([6, 5, 4, 3, 2, 1], "only 4 microbatches"),
+            ([4] * 6, "That is GPipe"),
+            ([1, 2, 3, 4, 4, 4], "The other way round"),
+            ([4, 4, 3, 3, 2, 1], "Look at rank 2"),
+            ([4, 3, 2, 1], "6 numbers"),
+        ),
+        also=([4, 4, 4, 3, 2, 1], (4, 4, 4, 3, 2, 1)),
+    ),
+    "1f1b.order": Solution(
+        _phases("min(ranks - 1 - rank, microbatches)"),
+        "Warm-up, turns, cool-down; with few microbatches the warm-up ends when there are no more of them.",
+        (
+            (_order('return "F" * microbatches + "B" * microbatches'), "rank 0 holds 8 activations at once"),
+            (_phases("min(ranks - rank, microbatches)"), "activations at once"),
+            (_phases("ranks - 1 - rank"), "With 4 ranks and 2 microbatches"),
+            (_order('return "B" * microbatches + "F" * microbatches'), "waits on itself"),
+            (Cell('labs.answer("1f1b.order", lambda rank: "FB")'), "raised TypeError"),
+            (_order('return ["F"] * microbatches'), "return a string"),
+            (_order("while True: rank += 1"), "no result after"),
+            ("FFFB", "your function itself"),
+        ),
+    ),
+    "1f1b.deadlock": Solution(
+        'labs.answer("1f1b.deadlock", ("2SEND_F1", "3SEND_B0"))',
+        "Rank 2 wants to hand on its second forward before it receives a gradient, rank 3 its first gradient before it "
+        "receives a second forward.",
+        (
+            (("0SEND_F3", "1SEND_F2"), "a rank that waits for another"),
+            (("2SEND_F1", "0SEND_F0"), "Nobody stands at '0SEND_F0'"),
+            (("2RECV_B0", "3RECV_F1"), "Name the sends"),
+            ("2SEND_F1", "two messages"),
+        ),
+        also=(["3SEND_B0", "2SEND_F1"],),
+    ),
+    "1f1b.design": Solution(
+        """\
+room = [
+    "FFF" + "BF" * 9 + "BBB",
+    "FFF" + "BBFBFF" * 3 + "BBB",
+    "FFFBBB" + "FFBFBB" * 3,
+    "FB" * 12,
+]
+labs.answer("1f1b.design", room)""",
+        "Only three microbatches can be on the way, and each takes 12 units to come back: the others keep to that "
+        "rhythm and take what has come.",
+        (
+            (IN_LETTERS, "rank 0 holds 4 activations and has room for 3"),
+            (IN_TURNS, "rank 0 holds 3. It takes 72 units; 54 are possible"),
+            (["FB" * 12] * 4, "144 units; 54 are possible"),
+            (["FB" * 8] * 4, "Make it 4, 4, 12"),
+            ([*DESIGN[:3], "BF" * 12], "waits on itself"),
+        ),
+        also=(DESIGN, _from_letters(DESIGN), hl.Schedule.from_csv(_from_letters(DESIGN))),
+    ),
+}

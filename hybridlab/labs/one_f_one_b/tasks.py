@@ -1,0 +1,287 @@
+"""Exercises of notebook 12, on orders and what they hold: `1f1b.*`. The package computes every number."""
+
+from functools import cache, partial
+
+import hybridlab as hl
+from hybridlab.core.play import Stuck
+from hybridlab.labs.exercises.pipelines import UNIT, predicted, several
+from hybridlab.labs.exercises.played import played
+from hybridlab.labs.exercises.task import Task, Verdict
+from hybridlab.labs.exercises.trial import Function, Gave
+
+ROOM = 3  # activations on rank 0, in 1f1b.design
+LONGEST = 20_000  # letters of a typed schedule; far more than any exercise needs
+SIZES = ((4, 8), (2, 2), (3, 9), (4, 4), (1, 3), (4, 2), (6, 3), (8, 1))  # (ranks, microbatches) in 1f1b.order
+GAME = {"ranks": 4, "microbatches": 7, "units": 30, "held": 4}  # 1f1b.play
+
+task = partial(Task, notebook="12_1f1b")
+
+
+def _from_letters(lines: list[str]) -> str:
+    """The text of a schedule given as one string of F and B per rank; microbatches are numbered in their order.
+
+    >>> _from_letters(["FFBB", "FBFB"])
+    '0F0,0F1,0B0,0B1\\n1F0,1B0,1F1,1B1'
+    """
+    numbered = ([f"{kind}{line[:i].count(kind)}" for i, kind in enumerate(line)] for line in lines)
+    return "\n".join(",".join(f"{rank}{one}" for one in line) for rank, line in enumerate(numbered))
+
+
+def _typed(answer, ranks: int, microbatches: int) -> tuple[hl.Timeline | None, str]:
+    """(the predicted timeline of an answer, "") or (None, what is wrong with it)."""
+    told = "Answer with text: one line for each rank, its actions with commas between them."
+    answer, problem = played(answer)
+    if problem:
+        return None, problem
+    try:
+        if isinstance(answer, list | tuple):
+            lines = [str(line).strip() for line in answer]
+            if not lines or not all(line and set(line) <= {"F", "B"} and len(line) <= LONGEST for line in lines):
+                return None, f'{told} Or with a list of strings of F and B, as in ["FFBB", "FBFB"].'
+            answer = _from_letters(lines)
+        if not isinstance(answer, str | hl.Schedule):
+            return None, told
+        if isinstance(answer, str) and len(answer) > LONGEST:
+            return None, "This text is far too long for the question."
+        mine = hl.validate(hl.Schedule.from_csv(answer) if isinstance(answer, str) else answer)
+    except (ValueError, OSError) as error:
+        return None, str(error)
+    if {action.kind for program in mine.computing for action in program} - {"F", "B"}:
+        return None, "Use whole backwards only: F and B."
+    sizes = (mine.ranks, mine.stages, len(mine.replica_of))
+    if sizes != (ranks, ranks, microbatches):
+        has = f"Ranks, stages, microbatches: {', '.join(map(str, sizes))} here."
+        return None, f"{has} Make it {ranks}, {ranks}, {microbatches}."
+    return hl.simulate(mine, UNIT), ""
+
+
+def _against_1f1b(t: hl.Timeline) -> str:
+    """What keeps a timeline from being as good as 1F1B of its size, or ""."""
+    target = predicted("1f1b", t.schedule.ranks, t.schedule.microbatches)
+    if t.length > target.length:
+        return f"It takes {t.length:g} units, idle / total {t.bubble_fraction:.1%}; {target.length:g} are possible."
+    for rank, (held, enough) in enumerate(zip(t.peak_live, target.peak_live)):
+        if held > enough:
+            return f"It is quick enough, but rank {rank} holds {held} activations at once; {enough} will do."
+    return ""
+
+
+def _your_schedule(answer) -> Verdict:
+    """A schedule of three ranks and four microbatches, as good as 1F1B."""
+    t, problem = _typed(answer, 3, 4)
+    if t is None:
+        return False, problem
+    if problem := _against_1f1b(t):
+        return False, f"Valid. {problem}"
+    held = " ".join(map(str, t.peak_live))
+    return True, f"{t.length:g} units, idle / total {t.bubble_fraction:.1%}, held at most {held}: as good as 1F1B."
+
+
+def _held_with_few(answer) -> Verdict:
+    """The peaks of 1F1B where there are fewer microbatches than ranks."""
+    ranks, microbatches = 6, 4
+    given = several(answer, ranks)
+    right = predicted("1f1b", ranks, microbatches).peak_live
+    if given is None:
+        return False, f"Answer with {ranks} numbers, one for each rank."
+    if given == right:
+        return True, f"{' '.join(map(str, right))}: min(p-r, m)."
+    if given == [ranks - rank for rank in range(ranks)]:
+        return False, f"There are only {microbatches} microbatches: no rank can hold more than all of them."
+    if given == predicted("gpipe", ranks, microbatches).peak_live:
+        return False, "That is GPipe. The last rank can do a backward right after its first forward."
+    if given == right[::-1]:
+        return False, "The other way round: the first rank waits longest for its gradients."
+    wrong = next(rank for rank in range(ranks) if given[rank] != right[rank])
+    return False, f"Look at rank {wrong} again."
+
+
+def _order_of_a_rank(gave: list[Gave]) -> Verdict:
+    """What a function (rank, ranks, microbatches) has returned, for sizes that the question does not name."""
+    calls = iter(gave)
+    for ranks, microbatches in SIZES:
+        lines = []
+        for rank in range(ranks):
+            call = next(calls)
+            if call.raised:
+                return False, f"For {ranks} ranks and {microbatches} microbatches it raised {call.raised}."
+            if not isinstance(call.value, str):
+                return False, f"It returned {type(call.value).__name__}; return a string of F and B."
+            if (forwards := call.value.count("F")) > microbatches:
+                told = f"rank {rank} does {forwards} forwards, more than there are microbatches"
+                return False, f"With {ranks} ranks and {microbatches} microbatches: {told}."
+            lines.append(call.value)
+        t, problem = _typed(lines, ranks, microbatches)
+        problem = problem if t is None else _against_1f1b(t)
+        if problem:
+            return False, f"With {ranks} ranks and {microbatches} microbatches: {problem}"
+    return True, f"As good as 1F1B in all {len(SIZES)} sizes that were tried, fewer microbatches than ranks included."
+
+
+def _by_hand(schedule: hl.Schedule) -> hl.Schedule:
+    """A schedule with messages as one writes them first: receive before each action, send right after it."""
+    programs = []
+    for rank, program in enumerate(schedule.program):
+        line = []
+        for action in program:
+            source, target = (rank - 1, rank + 1) if action.kind == "F" else (rank + 1, rank - 1)
+            line += [f"{rank}RECV_{action.kind}{action.microbatch}"] * (0 <= source < schedule.ranks)
+            line += [str(action)]
+            line += [f"{rank}SEND_{action.kind}{action.microbatch}"] * (0 <= target < schedule.ranks)
+        programs.append(",".join(line))
+    return hl.Schedule.from_csv("\n".join(programs), name="by hand")
+
+
+@cache
+def _queue() -> tuple[str, ...]:
+    """Where the ranks of 1f1b.deadlock stand when nobody can go on, rank after rank."""
+    try:
+        hl.check_rendezvous(_by_hand(hl.schedule("1f1b", ranks=4, microbatches=8)))
+    except Stuck as stuck:
+        return tuple(action for action, _ in stuck.waiting.values())
+
+
+def _deadlocked(answer) -> Verdict:
+    """The two sends that wait for each other: the end of a queue of ranks."""
+    pair = [str(one).strip() for one in answer] if isinstance(answer, list | tuple) else []
+    if len(pair) != 2:
+        return False, 'Answer with two messages, as in ("0SEND_F0", "1SEND_B0").'
+    queue = _queue()
+    if set(pair) == set(queue[-2:]):
+        return True, f"{queue[-2]} and {queue[-1]}: each waits for a receive that stands behind the other one."
+    if set(pair) <= set(queue):
+        return False, "Both hang, but not because of each other: one of them waits for a rank that waits for another."
+    if any("RECV" in one for one in pair):
+        return False, "Name the sends: each rank stands at one."
+    wrong = next(one for one in pair if one not in queue)
+    return False, f"Nobody stands at {wrong[:20]!r} in the end."
+
+
+def _least_length(microbatches: int) -> float:
+    """A bound that no schedule with `ROOM` activations on rank 0 can beat (and that one reaches: see the tests).
+
+    A microbatch takes a whole round to come back to rank 0, and its place is free only then: so every ROOM microbatches
+    cost a round at least. The first ROOM of them cannot be back sooner than all of them through 1F1B.
+    """
+    first = predicted("1f1b", 4, ROOM).length
+    round_trip = predicted("1f1b", 4, 1).length
+    return first + (microbatches // ROOM - 1) * round_trip
+
+
+def _within_room(answer) -> Verdict:
+    """The quickest schedule of four ranks and twelve microbatches with little room on rank 0."""
+    t, problem = _typed(answer, 4, 12)
+    if t is None:
+        return False, problem
+    held, least = t.peak_live[0], _least_length(12)
+    if held > ROOM:
+        return False, f"Valid, {t.length:g} units. But rank 0 holds {held} activations and has room for {ROOM}."
+    if t.length > least:
+        return False, f"Valid, and it fits: rank 0 holds {held}. It takes {t.length:g} units; {least:g} are possible."
+    free = predicted("1f1b", 4, 12)
+    return True, (
+        f"{t.length:g} units with {held} activations on rank 0: nothing is quicker. 1F1B takes {free.length:g} "
+        f"and holds {free.peak_live[0]}: one activation less costs {t.length / free.length - 1:.0%} more time."
+    )
+
+
+def _played(answer) -> Verdict:
+    """A game, or a typed schedule, of four ranks and seven microbatches: short, and with little memory."""
+    t, problem = _typed(answer, GAME["ranks"], GAME["microbatches"])
+    if t is None:
+        return False, problem
+    held = max(t.peak_live)
+    told = f"{t.length:g} units, and no rank holds more than {held} activations"
+    if held > GAME["held"]:
+        rank = t.peak_live.index(held)
+        return False, f"{t.length:g} units, but rank {rank} holds {held} activations; {GAME['held']} are allowed."
+    if t.length > GAME["units"]:
+        return False, f"{told}. But it takes longer than {GAME['units']} units: who waits although there is work?"
+    return True, f"{told}. With whole backwards nothing is shorter; halves of backwards are, and come in notebook 14."
+
+
+ONE_F_ONE_B_TASKS: dict[str, Task] = {
+    "1f1b.game": task(
+        "Type a schedule for 3 ranks and 4 microbatches. It must be as short as 1F1B, and hold no more on any rank.",
+        _your_schedule,
+        (
+            "The last rank can do every backward right after its forward. How do the others keep it at work?",
+            "Two forwards first on rank 0 and one on rank 1; then one forward, one backward, in turn.",
+            "Letter by letter: rank 0 FFFBFBBB, rank 1 FFBFBFBB, rank 2 FBFBFBFB. Number each kind from 0.",
+        ),
+        objective="Write a schedule by hand that loses no time and keeps little.",
+        difficulty=2,
+        minutes=10,
+    ),
+    "1f1b.play": task(
+        f"{GAME['ranks']} ranks, {GAME['microbatches']} microbatches; F takes 1 unit, B takes 2. Make a step of at "
+        f"most {GAME['units']} units in which no rank ever holds more than {GAME['held']} activations. Play "
+        f"it with hl.play({GAME['ranks']}, {GAME['microbatches']}, limit={GAME['held']}) and hand in the finished "
+        "game, or type the schedule.",
+        _played,
+        (
+            "The last rank is the clock: when it has begun it must never wait. Give it a forward whenever it has none.",
+            "Rank r does 3-r forwards, then a forward and a backward in turn, then the backwards that are left.",
+            'Rank 0: "FFF" + "FB" * 4 + "BBB". Rank 3: "FB" * 7. The two between them do two and one forwards first.',
+        ),
+        objective="Keep a target of time and one of memory at once.",
+        difficulty=2,
+        minutes=8,
+    ),
+    "1f1b.held": task(
+        "1F1B on 6 ranks with only 4 microbatches. How many activations does each rank hold at most? Give a list.",
+        _held_with_few,
+        (
+            "Rank r can have as many on the way as there are ranks from it to the end.",
+            "min(p-r, m) for r = 0 … 5.",
+            "p-r is 6, 5, 4, 3, 2, 1; no entry can be larger than m = 4.",
+        ),
+        objective="Say what each rank holds, with few microbatches too.",
+        difficulty=1,
+        minutes=3,
+    ),
+    "1f1b.order": task(
+        "Write a function (rank, ranks, microbatches) that returns 1F1B's order on that rank, as a string of F and B.",
+        Function(
+            tuple((rank, ranks, microbatches) for ranks, microbatches in SIZES for rank in range(ranks)),
+            _order_of_a_rank,
+            "Answer with your function itself: my_order, without parentheses.",
+        ),
+        (
+            "First w forwards, then F and B in turn, then the backwards that are left. What is w on the last rank?",
+            "On rank r, w = ranks - 1 - rank. What if there are fewer microbatches than that?",
+            'w = min(ranks - 1 - rank, microbatches), and the middle is "FB" * (microbatches - w).',
+        ),
+        objective="Write 1F1B as a rule for any rank.",
+        difficulty=2,
+        minutes=8,
+    ),
+    "1f1b.deadlock": task(
+        "1F1B with 4 ranks and 8 microbatches. Each rank receives right before an action and sends right after it, and "
+        "a send blocks until it is received. Which two sends wait for each other?",
+        _deadlocked,
+        (
+            "Everybody gets as far as the first backward of the last rank. Who is to receive its gradient?",
+            "Rank 3 has done 3F0 and 3B0. Rank 2 has done 2F0 and 2F1, and wants to hand on the second one.",
+            "Rank 3 stands at 3SEND_B0. Rank 2 stands at the send of its second forward, in the same way of writing.",
+        ),
+        objective="Find the circle in which ranks wait for each other.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "1f1b.design": task(
+        f"4 ranks, 12 microbatches, and rank 0 has room for {ROOM} activations only. F takes 1 unit, B takes 2. Which "
+        "schedule is the shortest?",
+        _within_room,
+        (
+            'Rank 0: "FFF" + "BF" * 9 + "BBB". If the others insist on turns, who waits for forwards that cannot come?',
+            "Rank 0 sends new forwards only when gradients come back. So on ranks 1 and 2 do three forwards first, and "
+            "from then on do a backward whenever its gradient has come.",
+            'Three microbatches go round every 12 units. Rank 1: "FFF" + "BBFBFF" * 3 + "BBB". Rank 3: "FB" * 12. What '
+            "is the rhythm of rank 2?",
+        ),
+        objective="Design a schedule for a limit of memory, and say what it costs in time.",
+        difficulty=3,
+        minutes=12,
+    ),
+}

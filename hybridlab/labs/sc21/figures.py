@@ -1,0 +1,153 @@
+"""Notebook 42: the figures of the evaluation as the performance model draws them, and what the lecture says of each.
+
+The papers print their figures as drawings only; so what is compared are shapes: where a curve peaks, where it falls.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hybridlab.labs.sc21.table import PRINTED, ROWS
+from hybridlab.predict.bytes.activations import FULL
+from hybridlab.predict.papers.sc21 import Row, figure
+from hybridlab.show.charts.chart import Axis, Curve, chart
+from hybridlab.show.paper.figure import Figure
+
+LOOKS = ((5, "solid", "circle"), (1, "dash", "square"), (2, "dot", "diamond"))
+RATE = "TFLOP/s of one GPU"
+
+
+class Drawn(NamedTuple):
+    """How a figure is drawn.
+
+    said    what the lecture, or the paper, says of it;  x  a row's place;  axis  what that is;  mark  how it is written
+    series  the name of a row's curve;  log  whether places are powers of two
+    rate    what is drawn of a row
+    """
+
+    title: str
+    said: str
+    x: Callable[[Row], int]
+    axis: str
+    series: Callable[[Row], str]
+    mark: Callable[[Row], str] = lambda row: ""
+    log: bool = True
+    rate: Callable[[Row], float] = Row.predicted
+    unit: str = RATE
+
+
+def _batch(row: Row) -> str:
+    return f"B = {row.batch}"
+
+
+def _of_batch(row: Row) -> int:
+    return row.batch
+
+
+FIGURES = {
+    11: Drawn(
+        "Weak scaling: three layers for each stage, t = 8",
+        "The lecture: a larger batch scales better, as (p−1)/m",
+        lambda row: row.plan.p, "stages p", _batch,
+    ),
+    12: Drawn(
+        "Interleaved or not: 175B on 96 GPUs",
+        "The lecture: interleaved is faster, and the gap closes as the batch grows",
+        _of_batch, "batch B", lambda row: f"interleaved, v = {row.plan.v}" if row.plan.v > 1 else "not interleaved",
+        log=False,
+    ),
+    13: Drawn(
+        "Tensor against pipeline parallelism: 161B on 64 GPUs",
+        "The lecture: the peak is where t = p = 8: both are needed",
+        lambda row: row.plan.t, "t · p", _batch, lambda row: f"{row.plan.t}·{row.plan.p}",
+    ),
+    14: Drawn(
+        "Pipeline against data parallelism: 5.9B on 64 GPUs",
+        "The lecture: throughput falls as p grows",
+        lambda row: row.plan.p, "p · d", _batch, lambda row: f"{row.plan.p}·{row.plan.d}",
+    ),
+    15: Drawn(
+        "Tensor against data parallelism: 5.9B on 64 GPUs",
+        "The lecture: throughput falls as t grows",
+        lambda row: row.plan.t, "t · d", _batch, lambda row: f"{row.plan.t}·{row.plan.d}",
+    ),
+    16: Drawn(
+        "Size of a microbatch: 91B, t = p = 8",
+        "The lecture: the best size depends on the model. The paper: for this one it is 2",
+        lambda row: row.plan.b, "sequences in a microbatch b", _batch,
+    ),
+    17: Drawn(
+        "Recomputation: 145B on 128 GPUs",
+        "The paper: up to a third less at equal batches; but larger batches fit, and they give up to twice as much",
+        _of_batch, "batch B", lambda row: "forward done again" if row.plan.recompute == FULL else "all kept",
+        rate=lambda row: row.batch / row.step.total, unit="sequences/s",
+    ),
+    18: Drawn(
+        "Scatter/gather: 175B on 96 GPUs, interleaved",
+        "The lecture: up to 11 % more, most with a large batch",
+        _of_batch, "batch B", lambda row: "scatter/gather" if row.plan.scatter else "the same tensor t times",
+        log=False,
+    ),
+}  # fmt: skip
+
+
+def draw(number: int) -> Figure:
+    """A figure of the paper as the model has it; its words say what the lecture says, and what we find.
+
+    raises  ValueError when it is none of those here
+
+    >>> draw(13).summary
+    'The lecture: the peak is where t = p = 8: both are needed. The model: B = 32: 97 at 2·32, most 146 at 8·8, \
+101 at 32·2; B = 128: 149 at 2·32, most 169 at 8·8, 104 at 32·2'
+    """
+    if number not in FIGURES:
+        raise ValueError(f"figure {number} is not drawn here: choose one of {', '.join(map(str, FIGURES))}")
+    how, found = FIGURES[number], sorted(figure(number), key=FIGURES[number].x)
+    series = {}
+    for row in found:
+        series.setdefault(how.series(row), []).append(row)
+    place = (lambda row: math.log2(how.x(row))) if how.log else how.x
+    curves = [
+        Curve(name, [place(row) for row in rows], [how.rate(row) for row in rows], *look)
+        for (name, rows), look in zip(series.items(), LOOKS)
+    ]
+    told = f"{how.said}. The model: {'; '.join(_told(how, name, rows) for name, rows in series.items())}"
+    marks = {place(row): _mark(how, row) for row in found}
+    low, high = min(marks), max(marks)
+    x = Axis(how.axis, low - 0.03 * (high - low), high + 0.03 * (high - low), marks=marks)
+    y = Axis(how.unit, 0, 1.08 * max(max(curve.y) for curve in curves))
+    return chart(curves, x, y, f"{how.title}, predicted", told)
+
+
+def _mark(how, row):
+    return how.mark(row) or str(how.x(row))
+
+
+def _told(how, name, rows) -> str:
+    """A curve in words: where it begins, where it is highest, where it ends."""
+    first, best, last = rows[0], max(rows, key=how.rate), rows[-1]
+    digits = 0 if how.rate is Row.predicted else 2
+    at = lambda row: f"{how.rate(row):.{digits}f} at {_mark(how, row)}"
+    between = f", most {at(best)}" if best not in (first, last) else ""
+    return f"{name}: {at(first)}{between}, {at(last)}"
+
+
+def end_to_end() -> Figure:
+    """What one GPU does as the model grows with the machine: printed, predicted, and if scaling were linear."""
+    rows = list(ROWS.values())
+    at = [math.log2(row.plan.devices) for row in rows]
+    mine, printed = [row.predicted() for row in rows], [row.printed for row in rows]
+    curves = [
+        Curve("printed", at, printed, 3, "", "circle"),
+        Curve("predicted", at, mine, 5, "solid", "square-open"),
+        Curve("linear scaling", [at[0], at[-1]], [printed[0]] * 2, 1, "dash"),
+    ]
+    more = rows[-1].plan.devices / rows[0].plan.devices
+    work = [row["aggregate_pflops"] for row in PRINTED.values()]
+    told = (
+        f"{more:.0f} times the GPUs, {work[-1] / work[0]:.0f} times the PFLOP/s as printed, "
+        f"{more * mine[-1] / mine[0]:.0f} times as predicted: more than linear"
+    )
+    marks = {math.log2(n): str(n) for n in (32, 64, 128, 256, 512, 1024, 3072)}
+    x = Axis("GPUs", at[0] - 0.2, at[-1] + 0.2, marks=marks)
+    return chart(curves, x, Axis(RATE, 0, 185), "End to end: what one GPU does", told)

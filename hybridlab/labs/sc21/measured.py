@@ -1,0 +1,104 @@
+"""Notebook 42: how much of what this machine can multiply one block of the reference model uses, measured in a rank."""
+
+import math
+import time
+from typing import NamedTuple
+
+import torch
+
+import hybridlab as hl
+from hybridlab.labs.sc21.table import ROWS
+from hybridlab.predict.papers.sc21 import A100, Row
+from hybridlab.predict.plans.arithmetic import flops
+from hybridlab.show.charts.chart import Axis, Curve, chart
+from hybridlab.show.paper.figure import Figure
+from hybridlab.train.model import Block
+
+WIDTHS, CONTEXT, SEQUENCES, SQUARE, ROUNDS = (16, 64, 256, 512), 128, 2, 1024, 4
+
+
+class Measured(NamedTuple):
+    """FLOP/s in single precision: of a square product of matrices, and of a block, {width: forward and backward}."""
+
+    product: float
+    block: dict[int, float]
+
+    @property
+    def used(self) -> dict[int, float]:
+        """{width: the share of the product's rate that the block reaches}: MFU, with the product as the peak."""
+        return {width: rate / self.product for width, rate in self.block.items()}
+
+
+def shape_of(width: int) -> hl.Shape:
+    """The shape of one block of this width, with heads of 16."""
+    return hl.Shape(layers=1, width=width, heads=width // 16, context=CONTEXT)
+
+
+def work(width: int) -> float:
+    """The operations of one block, forward and backward, by the formula; scores are counted whole, as in the paper.
+
+    >>> work(256) / (72 * SEQUENCES * CONTEXT * 256**2 * (1 + CONTEXT / (6 * 256)))
+    1.0
+    """
+    one = flops(shape_of(width), SEQUENCES)
+    return one.blocks + one.attention
+
+
+def measured(widths=WIDTHS) -> Measured:
+    """Measured in a process of its own, on one core, in time of that core; each the quickest of several rounds."""
+    with hl.ranks(1) as pool:
+        product, *blocks = pool.run(_measure, tuple(widths))[0]
+    seconds = dict(zip(widths, blocks))
+    return Measured(2 * SQUARE**3 / product, {width: work(width) / seconds[width] for width in widths})
+
+
+def _measure(comm, widths):
+    """Seconds of the product, then of each width's block."""
+    a, b = torch.randn(2, SQUARE, SQUARE)
+    jobs = [lambda: a @ b, *(_step(Block(shape_of(width)), width) for width in widths)]
+    best = [float("inf")] * len(jobs)
+    for _ in range(ROUNDS):
+        for place, job in enumerate(jobs):
+            best[place] = min(best[place], *(_seconds(job) for _ in range(2)))
+    return best
+
+
+def _step(block, width):
+    x_BTD = torch.randn(SEQUENCES, CONTEXT, width, requires_grad=True)
+
+    def step():
+        block(x_BTD).sum().backward()
+        block.zero_grad()
+        x_BTD.grad = None
+
+    return step
+
+
+def _seconds(job) -> float:
+    """Seconds of the processor: what other programs take away in between does not count."""
+    begin = time.process_time()
+    job()
+    return time.process_time() - begin
+
+
+def picture(real: Measured) -> Figure:
+    """What share of its peak a machine uses: one block here over its width, beside the models of table 1."""
+    here = [(math.log2(width), 100 * share) for width, share in real.used.items()]
+    there = [(math.log2(row.shape.width), 100 * mfu(row)) for row in ROWS.values()]
+    curves = [
+        Curve("one block, measured here", *zip(*here), 5, "solid", "circle"),
+        Curve("whole models on A100s, printed, as MFU", *zip(*there), 1, "dash", "square"),
+    ]
+    told = f"One block here: {here[0][1]:.0f}% at width {min(real.used)}, {here[-1][1]:.0f}% at {max(real.used)}"
+    x = Axis("width h", 3.8, 14.8, marks={place: str(2**place) for place in range(4, 15, 2)})
+    return chart(curves, x, Axis("% of the peak", 0, 105), "MFU over the width of the model", told)
+
+
+def mfu(row: Row) -> float:
+    """The share of the peak that a row of table 1 uses for the model's own operations, those done twice left out.
+
+    >>> f"{mfu(ROWS['1008B']):.1%} of 52%"
+    '39.2% of 52%'
+    """
+    done, own = (flops(row.shape, row.batch, how).total for how in ("full", "none"))
+    return row.printed * 1e12 / A100.peak * own / done

@@ -1,0 +1,117 @@
+"""Notebook 42: the rows of table 1, live: a row's terms, its timeline, and what the fit says without a row."""
+
+import math
+
+import traitlets
+
+import hybridlab as hl
+from hybridlab.core.catalog import model
+from hybridlab.labs.sc21.table import LABELS, NOTHING, ROWS, off, refitted, signed, the_errors
+from hybridlab.labs.sc21.table import picture as table_picture
+from hybridlab.predict.bytes.activations import FULL
+from hybridlab.predict.papers.sc21 import A100, Row
+from hybridlab.predict.plans.performance import step
+from hybridlab.predict.plans.plan import Plan, check_plan
+from hybridlab.predict.plans.replay import replay
+from hybridlab.show.live.chooser import Chooser, below_each_other
+from hybridlab.show.live.pressed import Pressed
+from hybridlab.show.paper.still import Still
+from hybridlab.show.plans.shares import PARTS, shares
+from hybridlab.show.timelines.svg import svg
+
+__all__ = ["off", "signed", "the_errors"]  # beside what stands here: what the notebook takes from the table
+
+MOST_DRAWN = 700  # boxes of a timeline: of more nobody sees the order
+
+
+def terms(label: str, hidden: str = NOTHING) -> dict[str, float]:
+    """Seconds of a row's step by what they go into, by the fit without a hidden row.
+
+    >>> round(sum(terms("145.6B").values()), 1)
+    24.8
+    """
+    row = ROWS[label]
+    return {name: float(one) for name, one in step(*row[:3], A100, refitted(hidden))._asdict().items()}
+
+
+def anatomy(labels=LABELS, hidden: str = NOTHING) -> Still:
+    """What the predicted step of each row goes into, in shares."""
+    bars = {label: terms(label, hidden) for label in labels}
+    told = "; ".join(f"{label}: {_largest(bars[label])}" for label in dict.fromkeys((labels[0], labels[-1])))
+    return shares(bars, "What a step goes into, predicted", told)
+
+
+def _largest(bar, most: int = 4) -> str:
+    whole, first = sum(bar.values()), sorted(bar, key=bar.get, reverse=True)[:most]
+    return ", ".join(f"{PARTS[name].name} {bar[name] / whole:.0%}" for name in first)
+
+
+def timeline(label: str, hidden: str = NOTHING) -> hl.Timeline:
+    """A row's pipeline, played by its real schedule; of many microbatches the first few, twice as many as stages.
+
+    >>> timeline("145.6B").schedule.microbatches
+    16
+    """
+    row = ROWS[label]
+    return replay(row.shape, row.plan, _drawn(row) * row.plan.b * row.plan.d, A100, refitted(hidden))
+
+
+def _drawn(row: Row) -> int:
+    """How many microbatches of a row are drawn."""
+    m, p = row.plan.microbatches(row.batch), row.plan.p
+    return m if 2 * p * m * row.plan.v <= MOST_DRAWN else min(m, 2 * p)
+
+
+def row_picture(row: str, hidden: str = NOTHING) -> Still:
+    """The table with one row marked; below it, that row's terms and its timeline."""
+    one, drawn = ROWS[row], timeline(row, hidden)
+    m = one.plan.microbatches(one.batch)
+    title = f"{row}: one copy of the pipeline, {drawn.schedule.microbatches} of {m} microbatches"
+    played = Still(svg(drawn, title=title), f"{title}: {drawn.summary}")
+    parts = [table_picture(row, hidden), anatomy([row], hidden), played]
+    return Still(below_each_other(parts), ". ".join(part.summary for part in parts))
+
+
+class LiveTable(Chooser):
+    """The table with buttons: which row is shown, and which one is hidden from the fit. Rows can be pressed too."""
+
+    def __init__(self, row: str, hidden: str):
+        choices = {"row": ("row", LABELS, row), "hidden": ("hide", (NOTHING, *LABELS), hidden)}
+        super().__init__(row_picture, choices, [{}])
+        self.table = Pressed(lambda label: self.choose(row=label))
+        traitlets.dlink((self._picture, "value"), (self.table, "svg"))
+        self.children = [*self._buttons.values(), self.table]
+
+
+def live(row: str = "145.6B", hidden: str = NOTHING) -> LiveTable:
+    """The ten rows of table 1, live; a static picture of this row stands in where no kernel runs."""
+    return LiveTable(row, hidden)
+
+
+# --- other rows ---------------------------------------------------------------------------------------------------
+
+TABLE_2 = {384: 153, 768: 149, 1536: 141}  # GPT-3 on so many GPUs: TFLOP/s of one; arXiv:2104.04473, table 2
+
+
+def with_size(label: str, b: int) -> Row:
+    """A row of table 1 with microbatches of another size.
+
+    raises  ValueError when the batch, or the stages, cannot be divided so
+
+    >>> with_size("145.6B", 4).plan.microbatches(2304)
+    24
+    """
+    row = ROWS[label]
+    return row._replace(plan=check_plan(row.plan._replace(b=b), row.shape, row.batch))
+
+
+def unseen(name: str, gpus: int, p: int, batch: int, chunks: int = 1) -> Row:
+    """A row of table 2, on which nothing is fitted: t = 8, b = 1; its v is not printed.
+
+    >>> one = unseen("gpt3-175b", gpus=1536, p=12, batch=1536, chunks=4)
+    >>> print(f"{one.predicted():.1f} predicted, {one.printed} printed")
+    141.3 predicted, 141 printed
+    """
+    plan = Plan(p=p, t=8, d=gpus // (8 * p), b=1, v=chunks, recompute=FULL, scatter=True)
+    printed = TABLE_2.get(gpus, math.nan) if name == "gpt3-175b" else math.nan
+    return Row(model(name).shape, plan, batch, printed)

@@ -1,0 +1,172 @@
+"""The plans of notebook 22: what a rank keeps, sends and waits for, when weights are shared as ZeRO and FSDP do.
+
+Formulas are read from the layout's record (`core.layout`), so they hold for any owners, and padding counts.
+"""
+
+from typing import NamedTuple
+
+import hybridlab as hl
+from hybridlab.core.layout import Layout, Param
+from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.predict.bytes.memory import MIXED, SINGLE, Widths, model_states
+from hybridlab.predict.bytes.sharing import meetings
+from hybridlab.show.layouts.memory_bars import Carried
+
+PRINTED = {"value": 2, "gradient": 2, "optimizer": 12}  # bytes per element in the paper, also of a share
+POLICIES = {"mixed": MIXED, "single": SINGLE, "mixed, as printed": None}
+
+
+class Model(NamedTuple):
+    """A model by its size: elements, and units that are gathered one by one."""
+
+    elements: int
+    units: int
+
+
+MODELS = {
+    "7.5B": Model(7_500_000_000, 36),
+    "175B": Model(175_000_000_000, 96),
+    "small GPT": Model(hl.Shape().parameters, hl.Shape().layers),
+}
+
+
+class Plan(NamedTuple):
+    """One choice: a model, ranks, the ZeRO stage, among how many neighbours a parameter is shared, and dtypes."""
+
+    model: str = "7.5B"
+    ranks: int = 64
+    stage: int = 3
+    owners: int = 64
+    policy: str = "mixed"
+
+    @property
+    def layout(self) -> Layout:
+        """All parameters as one record; among one owner nothing is shared, whatever the stage."""
+        owners = self.owners if self.stage else 1
+        rest = self.stage if owners > 1 else 0
+        one = Param("all", (MODELS[self.model].elements,), partial=("dp",), owners=owners, rest=rest)
+        return Layout(hl.Mesh(dp=self.ranks), (one,))
+
+    @property
+    def widths(self) -> Widths:
+        """Bytes per element."""
+        return POLICIES[self.policy] or MIXED
+
+    @property
+    def unit(self) -> float:
+        """Bytes of the whole weights of one unit."""
+        return self.widths.value * MODELS[self.model].elements / MODELS[self.model].units
+
+
+def kept(plan: Plan, rank: int = 0) -> dict[str, int]:
+    """{"value", "gradient", "optimizer": bytes} that a rank keeps between two steps.
+
+    >>> [round(sum(kept(Plan(stage=stage)).values()) / 1e9, 2) for stage in (0, 1, 2, 3)]
+    [120.0, 31.41, 16.64, 1.64]
+    >>> [round(sum(kept(Plan(stage=s, policy="mixed, as printed")).values()) / 1e9, 2) for s in (0, 1, 2, 3)]
+    [120.0, 31.41, 16.64, 1.88]
+    """
+    if POLICIES[plan.policy]:
+        return model_states(plan.layout, rank, plan.widths)
+    elements = plan.layout.elements(rank)
+    return {what: width * elements[what] for what, width in PRINTED.items()}
+
+
+def carried(layout: Layout, widths: Widths = SINGLE) -> list[Carried]:
+    """What rank 0 sends in a step to sum gradients and gather weights, by ring, all packs together.
+
+    With stage 3 weights are gathered twice.
+
+    >>> for one in carried(Plan(owners=8).layout, MIXED):
+    ...     print(f"{one.name} among {one.among}: {one.bytes / 1e9:g} GB")
+    reduce-scatter, gradients among 8: 13.125 GB
+    all-reduce, shares among 8: 3.28125 GB
+    all-gather, forward among 8: 13.125 GB
+    all-gather, backward among 8: 13.125 GB
+    """
+    sums = {}
+    for pack in layout.packs:
+        for name, one in _named(layout, widths, pack):
+            key = name, len(one.ranks)
+            sums[key] = sums.get(key, 0) + cost(one.op, len(one.ranks), one.bytes).bytes
+    return [Carried(name, among, bytes) for (name, among), bytes in sums.items()]
+
+
+def _named(layout, widths, pack):
+    """(what for, the meeting) of everything that rank 0 needs for a pack in a step."""
+    after = ["after the update"] if layout.params[0].rest < 3 else ["forward", "backward"]
+    when = iter(after)
+    for one in meetings(layout, pack, 0, widths):
+        yield f"{one.op.replace('_', '-')}, {next(when) if one.what == 'weights' else one.what}", one
+
+
+def leaving(plan: Plan, node: int) -> float:
+    """Bytes that leave the first node in a step, when `node` neighbours form one and rings go round in rank order.
+
+    >>> [leaving(Plan(ranks=8, owners=owners), 4) / 1e9 for owners in (4, 8)]
+    [15.0, 39.375]
+    """
+    total = 0.0
+    for rank in range(node):
+        for _, op, group, bytes in meetings(plan.layout, 0, rank, plan.widths):
+            after = group[(group.index(rank) + 1) % len(group)]
+            total += cost(op, len(group), bytes).bytes if after >= node else 0
+    return total
+
+
+def offloaded(plan: Plan) -> dict[str, float]:
+    """Bytes of one rank when the optimizer and its state live in the host's memory: kept there, moved there and back.
+
+    >>> {what: bytes / 1e9 for what, bytes in offloaded(Plan(stage=2, ranks=4, owners=4)).items()}
+    {'stays': 18.75, 'host': 22.5, 'there': 3.75, 'back': 3.75}
+    """
+    layout, own = plan.layout, kept(plan)
+    share = layout.elements(0)["optimizer"]
+    stays, there = own["value"] + own["gradient"], share * plan.widths.gradient
+    return {"stays": stays, "host": own["optimizer"], "there": there, "back": share * plan.widths.value}
+
+
+# --- time: units on two nodes, gathered ahead ---------------------------------------------------------------------
+
+NODE = 4  # ranks of a node
+INSIDE, BETWEEN = Link(0, 1 / 100e9), Link(0, 1 / 12.5e9)  # seconds per byte inside a node, and between nodes
+FORWARD, BACKWARD = 0.008, 0.016  # seconds that a unit takes
+
+
+def step(plan: Plan, active: int = 2) -> hl.Timeline:
+    """The predicted step of one rank: a microbatch through all units, sums and gathers beside it.
+
+    active  with stage 3, units whose whole weights a rank holds at a time. With stages 1 and 2 the weights are gathered
+            when the update is over, which `seconds` adds
+
+    >>> round(step(Plan(ranks=8, owners=4), active=2).length, 3)
+    0.879
+    """
+    once = hl.schedule("looped_bfs", ranks=1, microbatches=1, chunks=MODELS[plan.model].units)
+    programs, shared = hl.sharded(once, active).program, plan.layout.params[0].rest == 3
+    if not shared:
+        programs = [[action for action in program if "SHARD" not in action.kind] for program in programs]
+    sums, gather = _times(plan)
+    costs = hl.Costs(F=FORWARD, B=BACKWARD, reduce=sums, gather=gather, unit="s")
+    return hl.simulate(once.with_programs(programs), costs)
+
+
+def seconds(plan: Plan, active: int = 2) -> float:
+    """The predicted length of a step, with the gather after the update where weights are not shared."""
+    after = plan.layout.params[0].rest in (1, 2)
+    return step(plan, active).length + after * _times(plan)[1] * MODELS[plan.model].units
+
+
+def most(plan: Plan, active: int = 2) -> float:
+    """The most bytes that a rank holds of the model: its own, and the whole weights of `active` units."""
+    return sum(kept(plan).values()) + (active * plan.unit if plan.layout.params[0].rest == 3 else 0)
+
+
+def _times(plan) -> tuple[float, float]:
+    """Seconds that the sums, and one gather, of a single unit take; a ring is as fast as its slowest link."""
+    sums, gather = 0.0, 0.0
+    for _, op, group, bytes in meetings(plan.layout, 0, 0, plan.widths, 1):
+        link = INSIDE if group[-1] // NODE == group[0] // NODE else BETWEEN
+        one = link.seconds(op, len(group), bytes / MODELS[plan.model].units)
+        sums, gather = (sums, one) if op == "all_gather" else (sums + one, gather)
+    return sums, gather

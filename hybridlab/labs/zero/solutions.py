@@ -1,0 +1,56 @@
+"""Solutions of notebook 22."""
+
+from hybridlab.labs.exercises.solution import Solution
+
+SOLUTIONS: dict[str, Solution] = {
+    "zero_fsdp.stages": Solution(
+        'labs.answer("zero_fsdp.stages", [7.5 * (whole + (16 - whole) / 64) for whole in (16, 4, 2, 0)])',
+        "Each stage divides one part more by 64: the optimizer's 12 bytes, then the gradient's 2, then the weight's 2.",
+        (
+            ([120, 1.875, 1.875, 1.875], "Stage 1 shares only some"),
+            ([120, 31.4, 16.6, 1.64], "Stage 3 is too small"),
+            ([120, 60, 16.6, 1.9], "Stage 1 is too large"),
+        ),
+        also=([120, 31.4, 16.6, 1.9], (120.0, 31.40625, 16.640625, 1.875)),
+    ),
+    "zero_fsdp.ratio": Solution(
+        'labs.answer("zero_fsdp.ratio", 3 / 2)',
+        "Two gathers and a reduce-scatter, against an all-reduce that is worth two of them.",
+        (
+            (1, "taken apart"),
+            (2, "thirds"),
+            (3, "sends it twice"),
+            (1.2, "Too small"),
+            (9, "Too large"),
+        ),
+        also=(1.5,),
+    ),
+    "zero_fsdp.names": Solution(
+        'labs.answer("zero_fsdp.names", ["FULL_SHARD", "NO_SHARD", "HYBRID_SHARD", "SHARD_GRAD_OP"])',
+        "(a) lets weights go after the forward and gathers them again; (d) keeps them until the backward.",
+        (
+            (["SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "FULL_SHARD"], "The other way round"),
+            (["FULL_SHARD", "HYBRID_SHARD", "NO_SHARD", "SHARD_GRAD_OP"], "Row (b)"),
+            (["FULL_SHARD"] * 4, "Each name"),
+            (["FULL_SHARD", "NO_SHARD", "HYBRID_SHARD", "DDP"], "DDP is none of"),
+        ),
+    ),
+    "zero_fsdp.hybrid": Solution(
+        'labs.answer("zero_fsdp.hybrid", 4)',
+        "With four owners 26.2 GB fit, and every gather stays inside its node; only sums of shares cross.",
+        ((8, "every gather goes"), (2, "more than a rank has room for"), (3, "Answer with one of")),
+    ),
+    "zero_fsdp.design": Solution(
+        'labs.answer("zero_fsdp.design", [3, 4, 2])',
+        "Stage 3 for memory, four owners for traffic, and one unit gathered ahead hides the gathers.",
+        (
+            ([1, 4, 1], "too much memory"),
+            ([3, 4, 6], "too much memory"),
+            ([2, 8, 1], "too much memory"),
+            ([3, 8, 2], "too much traffic"),
+            ([3, 4, 1], "too long"),
+            ([3, 3, 1], "owners 1, 2, 4 or 8"),
+        ),
+        also=((3, 4, 4),),
+    ),
+}

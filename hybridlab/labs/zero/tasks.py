@@ -1,0 +1,191 @@
+"""The exercises of notebook 22, ZeRO and FSDP. As in `labs.exercises.all_tasks`, the package computes every number."""
+
+import math
+from functools import partial
+
+from hybridlab.labs.exercises.task import Number, Task, Verdict
+from hybridlab.labs.zero.plan import NODE, Plan, carried, kept, leaving, most, seconds
+from hybridlab.show.layouts.memory_bars import size
+
+PAPER = Plan(ranks=64, owners=64, policy="mixed, as printed")
+TWO_NODES = Plan(ranks=2 * NODE, owners=2 * NODE)
+FITS = 30e9  # bytes at rest in zero_fsdp.hybrid
+ROOM, LEAVE, SECONDS = 28e9, 20e9, 0.9  # the targets of zero_fsdp.design
+CLOSE = 0.02  # relative: the paper prints three digits
+STRATEGIES = ("NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD")
+
+task = partial(Task, notebook="22_zero_fsdp")
+
+
+def _numbers(answer, count: int) -> list[float] | None:
+    """The answer as so many finite numbers, or None."""
+    if not isinstance(answer, list | tuple) or len(answer) != count or any(isinstance(one, bool) for one in answer):
+        return None
+    try:
+        values = [float(one) for one in answer]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return values if all(map(math.isfinite, values)) else None
+
+
+def _stages(answer) -> Verdict:
+    """GB that one rank keeps under stages 0 to 3, as the paper counts."""
+    given = _numbers(answer, 4)
+    if given is None:
+        return False, "Answer with four numbers in GB: [stage 0, stage 1, stage 2, stage 3]."
+    right = [sum(kept(PAPER._replace(stage=stage)).values()) / 1e9 for stage in range(4)]
+    if all(abs(a - b) <= CLOSE * b for a, b in zip(given, right)):
+        ours = sum(kept(PAPER._replace(policy="mixed")).values())
+        told = ", ".join(f"{one:.3g}" for one in right)
+        return True, f"{told} GB. Our ranks keep {size(ours)} in stage 3: no share in half precision beside the master."
+    stage = next(stage for stage, (a, b) in enumerate(zip(given, right)) if abs(a - b) > CLOSE * b)
+    if abs(given[stage] - right[0] / 64) <= CLOSE * right[0] / 64:
+        return False, f"Stage {stage} shares only some of the three parts; the others stay whole."
+    return False, f"Stage {stage} is too {'large' if given[stage] > right[stage] else 'small'}."
+
+
+def _ratio() -> float:
+    """What fully sharded weights send, over what plain data parallelism sends."""
+    every = [sum(one.bytes for one in carried(PAPER._replace(stage=stage).layout)) for stage in (3, 0)]
+    return every[0] / every[1]
+
+
+def _names(answer) -> Verdict:
+    """Which row is which strategy of FSDP."""
+    if not isinstance(answer, list | tuple) or len(answer) != 4:
+        return False, "Answer with four names, one for each row from (a) to (d)."
+    given = [str(one).strip().upper().rpartition(".")[2] for one in answer]
+    if unknown := [one for one in given if one not in STRATEGIES]:
+        return False, f"{unknown[0]} is none of {', '.join(STRATEGIES)}."
+    if len(set(given)) < 4:
+        return False, "Each name belongs to one row."
+    right = ["FULL_SHARD", "NO_SHARD", "HYBRID_SHARD", "SHARD_GRAD_OP"]
+    if given == right:
+        return True, (
+            "In FSDP2: a mesh of one dimension with reshard_after_forward=True; no fully_shard at all; a mesh of two "
+            "dimensions; reshard_after_forward=False."
+        )
+    row = next(i for i in range(4) if given[i] != right[i])
+    if {given[0], given[3]} == {"SHARD_GRAD_OP", "FULL_SHARD"} and given[0] == "SHARD_GRAD_OP":
+        return False, "The other way round: who lets weights go after the forward must gather them again."
+    return False, f"Row ({'abcd'[row]}) is another one."
+
+
+def _hybrid(answer) -> Verdict:
+    """Among how many neighbours to share on two nodes."""
+    owners = _numbers([answer], 1)
+    ways = [n for n in range(1, TWO_NODES.ranks + 1) if TWO_NODES.ranks % n == 0]
+    if owners is None or owners[0] not in ways:
+        return False, f"Answer with one of {', '.join(map(str, ways))}."
+    plans = {n: TWO_NODES._replace(owners=n) for n in ways}
+    own, leave = ({n: of(plan) for n, plan in plans.items()} for of in (_at_rest, lambda one: leaving(one, NODE)))
+    best, mine = min((n for n in ways if own[n] <= FITS), key=leave.get), int(owners[0])
+    told = f"{size(own[mine])} on each rank, {size(leave[mine])} leave a node"
+    if mine == best:
+        return True, f"{told}: weights are gathered inside the node, and only sums of shares cross."
+    if own[mine] > FITS:
+        return False, f"{told}: that is more than a rank has room for."
+    return False, f"{told}: it fits, but every gather goes through both nodes."
+
+
+def _at_rest(plan):
+    return sum(kept(plan).values())
+
+
+def _design(answer) -> Verdict:
+    """Stage, owners and active units for a target of memory, traffic and time."""
+    given = _numbers(answer, 3)
+    if given is None or any(one != int(one) for one in given):
+        return False, "Answer with three whole numbers: [stage, owners, active]."
+    stage, owners, active = map(int, given)
+    if stage not in range(4) or owners not in (1, 2, 4, 8) or not 1 <= active <= 36:
+        return False, "Stages are 0 to 3, owners 1, 2, 4 or 8, active units 1 to 36."
+    plan = TWO_NODES._replace(stage=stage, owners=owners)
+    held, leave, lasts = most(plan, active), leaving(plan, NODE), seconds(plan, active)
+    told = f"{size(held)} at most, {size(leave)} leave a node, {lasts:.3f} s"
+    if held > ROOM:
+        return False, f"{told}: too much memory."
+    if leave > LEAVE:
+        return False, f"{told}: too much traffic between the nodes."
+    if lasts > SECONDS:
+        return False, f"{told}: too long. Who waits for whom?"
+    return True, f"{told}."
+
+
+ZERO_TASKS: dict[str, Task] = {
+    "zero_fsdp.stages": task(
+        "7.5 billion parameters, 64 ranks, mixed precision with Adam: 2 bytes for a weight, 2 for its gradient, 12 for "
+        "what the optimizer keeps. How many GB does a rank keep under the stages 0, 1, 2 and 3?",
+        _stages,
+        (
+            "What is shared is divided by 64, the rest is not: stage 1 shares 12 of the 16 bytes.",
+            "Stage 1: 4 + 12/64 bytes for each parameter. Stage 2: 2 + 14/64. Stage 3: 16/64.",
+            "Multiply by 7.5: stage 0 is 16 · 7.5 = 120 GB, stage 1 is 4.1875 · 7.5, and so on.",
+        ),
+        objective="Say what each stage of ZeRO leaves on a rank.",
+        difficulty=1,
+        minutes=4,
+    ),
+    "zero_fsdp.ratio": task(
+        "How many times as many bytes as plain data parallelism do fully sharded weights send in a step, when every "
+        "unit is gathered for its forward and again for its backward?",
+        Number(
+            _ratio,
+            slips=[
+                (1, "That is stage 1 or 2: a reduce-scatter and one gather are an all-reduce, taken apart."),
+                (2, "Two gathers and a reduce-scatter are three thirds. How many of these thirds is an all-reduce?"),
+                (3, "Three times the model, but plain data parallelism sends it twice."),
+            ],
+        ),
+        (
+            "A gather and a reduce-scatter send as much as each other: Ψ(p-1)/p. An all-reduce is two of these.",
+            "How many gathers are there for each unit, and how many reduce-scatters?",
+            "Two gathers and one reduce-scatter, over two.",
+        ),
+        objective="Say what fully sharded weights cost in traffic.",
+        difficulty=1,
+        minutes=2,
+    ),
+    "zero_fsdp.names": task(
+        "Which strategy of FSDP is which row? (a) shares at rest, whole for a forward, whole again for a backward; "
+        "(b) whole always; (c) as (a), but every group of neighbours has a full set of shares; (d) shares at rest, "
+        "whole from the first forward to the backward. Answer with four names.",
+        _names,
+        (
+            "FULL_SHARD is what the lecture calls fully sharded, NO_SHARD is replicated.",
+            "In (d) only gradients and optimizer state are shared while the step is computed: the name says so.",
+            "(b) is NO_SHARD, (c) is HYBRID_SHARD, (d) is SHARD_GRAD_OP.",
+        ),
+        objective="Tell the strategies of FSDP by what they keep when.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "zero_fsdp.hybrid": task(
+        f"7.5B in mixed precision, stage 3, on two nodes of {NODE} ranks each. A rank has room for {FITS / 1e9:.0f} GB "
+        "at rest. Rings go round in rank order. Among how many neighbours do you share, so that the fewest bytes leave "
+        "a node in a step?",
+        _hybrid,
+        (
+            "14 bytes for each parameter, divided by the owners, must fit. Whose rings cross the border?",
+            "14 · 7.5 GB shared by 2 is 52.5 GB, alone it is more: neither fits. Which others stay inside a node?",
+            "With as many owners as a node has ranks, no gather leaves the node.",
+        ),
+        objective="Choose among how many ranks to share, by room and by traffic.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "zero_fsdp.design": task(
+        f"The same two nodes; a unit takes 8 ms forward and 16 ms backward. Choose [stage, owners, active] so that no "
+        f"rank ever holds more than {ROOM / 1e9:.0f} GB of weights, gradients and optimizer state, at most "
+        f"{LEAVE / 1e9:.0f} GB leave a node, and a step takes at most {SECONDS} s.",
+        _design,
+        (
+            "Memory decides the stage, traffic the owners, time how many units are gathered ahead.",
+            "Stage 3 among the ranks of a node. With one active unit every gather is waited for.",
+            "[3, 4, active]: 1 is too long, 6 is too much memory. Very few ahead are enough.",
+        ),
+        objective="Meet limits of memory, traffic and time with one plan.",
+        difficulty=3,
+        minutes=12,
+    ),
+}

@@ -1,0 +1,18 @@
+"""Notebook 14, zero-bubble pipelines: backwards in halves, run and sabotaged (`halves`); its `pictures`.
+
+Its exercises are in `tasks`, their solutions in `solutions`.
+"""
+
+from hybridlab.lazily import lazily
+
+_HOME = {  # what the notebook uses
+    "UNIT": "halves",
+    "beside": "halves",
+    "held": "halves",
+    "in_shares": "halves",
+    "keep_copies_apart": "halves",
+    "lose_a_weight_half": "halves",
+    "run": "halves",
+}
+__all__ = [*_HOME]
+__getattr__ = lazily(__name__, _HOME)

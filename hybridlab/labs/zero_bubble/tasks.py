@@ -1,0 +1,149 @@
+"""Exercises of notebook 14, on backwards in halves: `zero_bubble.*`."""
+
+from functools import partial
+
+import hybridlab as hl
+from hybridlab.labs.exercises.played import played
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.exercises.typed_schedule import typed
+from hybridlab.labs.zero_bubble.halves import beside
+
+RANKS, MICROBATCHES = 4, 8
+
+task = partial(Task, notebook="14_zero_bubble")
+
+
+def _zero_bubble_idle(costs):
+    t = hl.simulate(hl.schedule("zb_h1", ranks=RANKS, microbatches=MICROBATCHES), costs)
+    return t.length - max(t.busy)
+
+
+def _dualpipe_length(fused):
+    plan = hl.schedule("dualpipe", ranks=RANKS, microbatches=MICROBATCHES)
+    return hl.simulate(plan, hl.Costs(fused=fused)).length
+
+
+def _longest_pair():
+    """How long a fused pair may take so that DualPipe is as quick as ZB-V: found by halving."""
+    half = hl.Costs(F=0.5, I=0.5, W=0.5)  # two chunks per rank
+    target = hl.simulate(hl.schedule("zb_v", ranks=RANKS, microbatches=MICROBATCHES), half).length
+    low, high = 0.0, 3.0
+    for _ in range(20):
+        middle = round((low + high) / 2, 9)
+        low, high = (middle, high) if _dualpipe_length(middle) <= target else (low, middle)
+    return low
+
+
+def _moved(answer) -> Verdict:
+    """A typed order of F, I and W on four ranks: under 30 units, four activations at most."""
+    answer, problem = played(answer)
+    mine, problem = (None, problem) if problem else typed(answer)
+    if problem:
+        return False, problem
+    if (mine.ranks, mine.stages, len(mine.replica_of)) != (RANKS, RANKS, MICROBATCHES):
+        return False, f"Keep {RANKS} ranks, {RANKS} stages and {MICROBATCHES} microbatches."
+    t, target = hl.simulate(mine), _target()
+    held = max(t.peak_live)
+    if held > RANKS:
+        rank = t.peak_live.index(held)
+        return False, f"{t.length:g} units, but rank {rank} holds {held} activations until W; {RANKS} are allowed."
+    start = _beside()
+    if t.length >= start:
+        return False, f"Valid, and it takes {t.length:g} units. Beat {start:g}; {target:g} can be reached."
+    if t.length > target:
+        return True, f"{t.length:g} units, {held} activations at most. Can you reach {target:g}?"
+    return True, f"{t.length:g} units, {held} activations at most: as short as ZB-H1, and no order is shorter."
+
+
+def _target():
+    return hl.simulate(hl.schedule("zb_h1", ranks=RANKS, microbatches=MICROBATCHES)).length
+
+
+def _beside():
+    """The length when every W stands right behind its I: 1F1B, split."""
+    return hl.simulate(beside(hl.schedule("1f1b", ranks=RANKS, microbatches=MICROBATCHES))).length
+
+
+def _h1(I, W):
+    p = RANKS
+    return task(
+        f"ZB-H1 on {p} ranks, {MICROBATCHES} microbatches, with F = 1, I = {I}, W = {W}. How long is a rank idle, from "
+        "start to end?",
+        Number(
+            lambda: _zero_bubble_idle(hl.Costs(F=1, I=I, W=W)),
+            "units",
+            slips=[
+                (p - 1, f"That holds for equal costs. Here I is {_against_one(I)} and W {_against_one(W)}."),
+                ((p - 1) * (1 + I + W), "That is 1F1B: (p-1)(F+I+W)."),
+                ((p - 1) * (1 + I), "That is (p-1)(F+I): W has not been moved into the idle time."),
+            ],
+        ),
+        ("(p-1)(F+I-W): what W fills is no longer idle.", "p-1 is 3, and F is 1.", f"3 times (1 + {I} - {W})."),
+        objective="Say how much idle time weight halves can fill.",
+        difficulty=1,
+        minutes=3,
+    )
+
+
+def _against_one(cost):
+    return "longer" if cost > 1 else "shorter"
+
+
+def _clipped(ranks, microbatches):
+    p, m = ranks, microbatches
+    return task(
+        f"ZB-H2 on {p} ranks with {m} microbatches, F = I = W = 1. Every step ends with clipping by the global "
+        "gradient norm, so nobody goes on before all are done. Which share of all rank-time is idle (idle / total)?",
+        Number(
+            lambda: hl.simulate(hl.schedule("zb_h2", ranks=p, microbatches=m)).bubble_fraction,
+            slips=[
+                ((p - 1) / (3 * m), "That is idle / ideal. The question is idle / total."),
+                ((p - 1) / (m + p - 1), "That is 1F1B."),
+            ],
+        ),
+        (
+            "bubble_span is 0, but the clipping waits for the last rank, which started (p-1)F late.",
+            f"A rank works {m} times 3 units, and waits {p - 1}.",
+            f"{p - 1} divided by ({3 * m} + {p - 1}).",
+        ),
+        objective="Say what is left of a bubble that one definition does not see.",
+        difficulty=2,
+        minutes=3,
+    )
+
+
+ZERO_BUBBLE_TASKS: dict[str, Task] = {
+    "zero_bubble.h1": varying(_h1, I=(1.2, 1.1, 1.3, 1.4), W=(0.8, 0.9, 0.7, 0.6)),
+    "zero_bubble.clipped": varying(_clipped, ranks=(8, 6, 4), microbatches=(24, 16, 20, 32)),
+    "zero_bubble.pair": task(
+        "DualPipe on 4 ranks, 8 microbatches, F = I = W = 1: F and B one after another take 3. How long may a fused "
+        "pair take at most, so that a step is no longer than that of ZB-V?",
+        Number(
+            _longest_pair,
+            "units",
+            within=0.005,
+            slips=[(3, "That is F + B: fused, but nothing is gained, and ZB-V is shorter.")],
+        ),
+        (
+            "ZB-V has two chunks per rank: simulate it with F = I = W = 0.5. DualPipe with hl.Costs(fused=…).",
+            "Each fused pair in the longest chain saves the same. Compare the lengths at fused=3 and at fused=2.",
+            "A line through these two lengths meets that of ZB-V between 2.8 and 2.95. Try values there.",
+        ),
+        objective="Say how much fusing must gain to be worth it.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "zero_bubble.puzzle": task(
+        "4 ranks, 8 microbatches, F = I = W = 1. Move weight halves (W) into the idle time: make a step that is "
+        "shorter than 30 units, and in which no rank holds more than 4 activations, each counted from F until W.",
+        _moved,
+        (
+            "Who waits, waits for an input half of the last rank. Do I first there, and W when nothing else is due.",
+            "Rank r does W of microbatch i-r right after I of microbatch i, and the W that are left at the end.",
+            "The last rank begins 3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3F4,3I4,3W1 and goes on so; its W come 3 late.",
+        ),
+        objective="Fill idle time with weight halves, within a limit of memory.",
+        difficulty=3,
+        minutes=15,
+    ),
+}

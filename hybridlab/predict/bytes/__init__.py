@@ -1,0 +1,7 @@
+"""Bytes: what ranks hold, and what they send.
+
+Held: `memory` (weights, gradients, optimizer state), `activations` (by the papers' formulas), `saved` (the reference
+model's, thing by thing), `live` (over time, in a schedule). Sent: `collectives` (each operation, and its time),
+`traffic` (messages between stages), `sharing` (sums and gathers of a step), `matmul` (multiplication on grids of
+ranks).
+"""

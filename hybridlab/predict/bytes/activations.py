@@ -1,0 +1,84 @@
+"""Activations: the bytes that a block leaves behind for its backward, in 16-bit numbers with one-byte dropout masks.
+
+Sizes, ways and switches may be numpy arrays: a planner asks for 100 000 layouts at once.
+
+Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4; blocks of the Llama kind are counted the same way.
+Relatives: `core.shape`, `predict.plans.footprint`, notebooks 02, 12 and 22.
+"""
+
+from typing import NamedTuple
+
+from hybridlab.core.shape import Shape
+
+RECOMPUTE = ("none", "selective", "full")  # what is not kept for the backward, but done again: attention's core, or all
+NONE, SELECTIVE, FULL = range(3)
+
+
+class Kept(NamedTuple):
+    """Bytes that one block keeps of one microbatch, on one rank.
+
+    whole  what every rank of tp holds whole, or its part of the sequence;  cut  what is cut along tp;  core  scores
+    between positions, cut along tp by heads
+    """
+
+    whole: float
+    cut: float
+    core: float
+
+    @property
+    def total(self):
+        """All of them."""
+        return self.whole + self.cut + self.core
+
+
+def kept(shape: Shape, sequences, ways=1, sequence=False) -> Kept:
+    """What a block keeps when nothing is computed twice: in a GPT s·b·h·(10 + 24/t) + 5·a·b·s²/t bytes, and with
+    sequence parallelism all of it divided by t.
+
+    sequences  b, in a microbatch;  ways  t, the length of tp;  sequence  with sequence parallelism
+
+    >>> gpt = Shape(layers=96, width=12288, heads=96, context=2048)
+    >>> one = kept(gpt, sequences=1)
+    >>> one.total == 2048 * 12288 * (34 + 5 * 96 * 2048 / 12288)
+    True
+    >>> kept(gpt, 1, ways=8).whole == 10 * 2048 * 12288, kept(gpt, 1, ways=8, sequence=True).total == one.total / 8
+    (True, True)
+    """
+    tokens, h, f, gpt = sequences * shape.context, shape.width, shape.inside, shape.style == "gpt"
+    attends = shape.heads > 0
+    norms = 4 * h if attends else 2 * h  # what goes into each
+    into = 4 * h if attends else 2 * h  # what goes into attention, and into the MLP
+    masks = (2 if attends else 1) * h * gpt  # dropout of both residual branches
+    heads = (4 * h + 4 * shape.key_width) * attends  # queries, keys, values, and what goes into the projection
+    mlp = (4 if gpt else 6) * f * shape.chosen  # before and behind the nonlinearity, and the gate's
+    core = (5 if gpt else 2) * shape.heads * shape.context  # behind the softmax; and dropout's mask and its result
+    return Kept(
+        tokens * (norms + into + masks) / _parts(ways, sequence),
+        tokens * (heads + mlp) / ways,
+        tokens * core / ways,
+    )
+
+
+def kept_for(shape: Shape, sequences, ways=1, sequence=False, recompute="none"):
+    """(bytes kept of a microbatch for each block, bytes more while one block works) under a choice of recomputation.
+
+    "none" keeps all; "selective" does the scores between positions again; "full" keeps only what came in, 2·s·b·h, and
+    does the block again. While its backward runs, the block that was done again is there as a whole.
+
+    recompute  a name, or an array of places in RECOMPUTE
+
+    >>> gpt = Shape(layers=96, width=12288, heads=96, context=2048)
+    >>> [round(kept_for(gpt, 1, ways=8, sequence=True, recompute=how)[0] / 2**20) for how in RECOMPUTE]
+    [342, 102, 6]
+    """
+    one, how = kept(shape, sequences, ways, sequence), recompute
+    if isinstance(recompute, str):
+        how = RECOMPUTE.index(recompute)
+    came_in = 2 * sequences * shape.context * shape.width / _parts(ways, sequence)
+    stays = (how == FULL) * came_in + (how != FULL) * (one.whole + one.cut) + (how == NONE) * one.core
+    return stays, (how == FULL) * one.total + (how == SELECTIVE) * one.core
+
+
+def _parts(ways, sequence):
+    """Into how many parts a position's whole tensors are cut: t with sequence parallelism, 1 without."""
+    return 1 + sequence * (ways - 1)

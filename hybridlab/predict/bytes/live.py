@@ -1,0 +1,82 @@
+"""Live memory: what each rank holds of activations, gradients and receive buffers, over time and in bytes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybridlab.core.lanes import RECEIVE
+from hybridlab.core.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """What the values of one microbatch on one stage weigh: a number each, in bytes or in units of your choice.
+
+    input   what F keeps until W;  saved  what it keeps until I;  kept  what I keeps for W
+    buffer  one received tensor, held from the posting of its receive until nobody needs it
+    """
+
+    input: float = 1
+    saved: float = 0
+    kept: float = 0
+    buffer: float = 0
+
+
+def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
+    """live[rank]: (times, bytes); from each time on, in the timeline's unit, the rank holds so much.
+
+    A value is held from the begin of the action that makes it to the end of the last that takes it. With the default
+    weights these are activations in pieces, and the highest is `peak_live`.
+
+    >>> from hybridlab.predict.time.simulate import simulate
+    >>> from hybridlab.schedules.registry import schedule
+    >>> times, held = live(simulate(schedule("gpipe", ranks=1, microbatches=2)))[0]
+    >>> times.tolist(), held.tolist()
+    ([0.0, 1.0, 4.0, 6.0], [1.0, 2.0, 1.0, 0.0])
+    """
+    weights = weights or Bytes()
+    changes = [[] for _ in range(timeline.schedule.ranks)]
+    for name in ("input", "saved", "kept"):
+        _values(timeline, name, getattr(weights, name), changes)
+    _buffers(timeline, weights.buffer, changes)
+    return [_summed(own, timeline.tick) for own in changes]
+
+
+def peak_bytes(timeline: Timeline, weights: Bytes | None = None) -> list[float]:
+    """peak_bytes[rank]: the most that each rank holds at once."""
+    return [float(held.max(initial=0)) for _, held in live(timeline, weights)]
+
+
+def _values(timeline, name, weight, changes):
+    if not weight:
+        return
+    flow, step = timeline.flow, timeline.typical
+    made, freed = flow.lives(name)
+    for action in np.flatnonzero(made):
+        changes[flow.rank[action]].append((int(timeline.begin[step, action]), weight * int(made[action])))
+    for action in np.flatnonzero(freed):
+        changes[flow.rank[action]].append((int(timeline.end[step, action]), -weight * int(freed[action])))
+
+
+def _buffers(timeline, weight, changes):
+    """A receive buffer is there from its posting, long before anything arrives where receives are posted early."""
+    if not weight:
+        return
+    flow, step = timeline.flow, timeline.typical
+    last = np.full(flow.size, -1)
+    np.maximum.at(last, flow.takes.values, flow.takes.owners)
+    for receive in np.flatnonzero(timeline.lane == RECEIVE):
+        (arrived,) = flow.makes[receive]
+        rank = flow.rank[receive]
+        freed = last[arrived] if last[arrived] >= 0 else receive
+        changes[rank].append((int(timeline.ready[step, receive]), weight))
+        changes[rank].append((int(timeline.end[step, freed]), -weight))
+
+
+def _summed(changes, tick):
+    """What is held after all changes of each moment, from time 0 on."""
+    changes = sorted([(0, 0), *changes], key=lambda change: change[0])
+    times = np.array([time for time, _ in changes], dtype=np.int64)
+    held = np.cumsum([amount for _, amount in changes])
+    last = np.flatnonzero(np.append(np.diff(times) != 0, True))
+    return times[last] * tick, held[last].astype(float)

@@ -1,0 +1,188 @@
+"""Parallel matrix multiplication: what ranks on a grid send and hold for C = A·B, counted in elements.
+
+A is m×k, B is k×n, C is m×n; a grid is r rows × c columns × d deep. "Within a row" is among the ranks that differ in
+their column only. Blocks are equal, and what is gathered, scattered or summed goes round a ring
+(`predict.bytes.collectives`).
+
+*Of one product.* A, B and C lie evenly over all ranks, nothing twice, before and after.
+
+    cannon  q×q×1: blocks of A wander within their rows and blocks of B within their columns, so that each pair meets
+            (Cannon 1969). The first move brings them into place; only on one rank nothing moves.
+    summa   r×c×1: panels of k / lcm(r, c) columns of A and rows of B are handed round within rows and within columns
+            (van de Geijn and Watts 1997). That sends as much as gathering all of them, and one panel each is held.
+    2.5d    q×q×d, where d divides q: all d layers gather copies of the blocks, each walks a d-th of Cannon's way, and
+            their sums are scattered (Solomonik and Demmel 2011; there one layer holds A, B and C before and after).
+    3d      r×c×d: A is gathered within rows, B within columns, the sums are scattered along the depth (Agarwal et al.
+            1995).
+
+*Of a layer.* A is the input, B the weights; the backward makes the gradients of both.
+
+    axonn   r×c×d: the weights' k is cut over the rows and n over the columns, the batch m along the depth, where each
+            block of the weights is sharded too. Forward: weights are gathered along the depth, and kept; outputs are
+            summed within columns. Backward: gradients of the input are summed within rows, those of the weights summed
+            and scattered along the depth (Singh et al. 2023, arXiv:2305.13525). 1×1×d is sharded data parallelism.
+    column  1×c×1 of it, and
+    row     r×1×1: the two layers of Megatron (Shoeybi et al. 2019, arXiv:1909.08053).
+"""
+
+from math import lcm, prod
+from typing import NamedTuple
+
+from hybridlab.predict.bytes.collectives import cost
+
+
+class Moved(NamedTuple):
+    """What a product costs one rank, in elements; where ranks differ, the one with most.
+
+    sent    in the product; of a layer, in the forward
+    back    what the backward of a layer sends; 0 for a lone product
+    held    of A, B and C at once, panels included; a message on its way is not counted
+    copies  of A, B and C on all ranks together: 1 when nothing is there twice
+    """
+
+    sent: int
+    back: int
+    held: int
+    copies: float
+
+
+def moved(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int, int]) -> Moved:
+    """What an algorithm moves and holds to multiply (m, k, n) = sizes on (r, c, d) = grid.
+
+    raises  ValueError when there is no such algorithm, or it cannot work on this grid: with the number that must divide
+
+    >>> moved("cannon", (60, 60, 60), (2, 2, 1))
+    Moved(sent=3600, back=0, held=2700, copies=1.0)
+    >>> moved("3d", (60, 60, 60), (2, 2, 2))
+    Moved(sent=1350, back=0, held=2700, copies=2.0)
+    >>> moved("column", (60, 60, 60), (1, 4, 1)), moved("row", (60, 60, 60), (4, 1, 1))
+    (Moved(sent=0, back=5400, held=5400, copies=2.0), Moved(sent=5400, back=0, held=5400, copies=2.0))
+    """
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"there is no algorithm {algorithm!r}: choose one of {', '.join(ALGORITHMS)}")
+    if min(*sizes, *grid) < 1:
+        raise ValueError(f"sizes and grids count from 1: {sizes} on {_shown(grid)}")
+    m, k, n = sizes
+    sent, back, held = ALGORITHMS[algorithm](*sizes, *grid)
+    return Moved(int(sent), int(back), held, held * prod(grid) / (m * k + k * n + m * n))
+
+
+def ranked(algorithm: str, sizes: tuple[int, int, int], ranks: int) -> list[tuple[tuple[int, int, int], Moved]]:
+    """All grids of so many ranks on which an algorithm can work: those that send least first, then that hold least.
+
+    raises  ValueError when there is none
+
+    >>> [(grid, one.sent + one.back) for grid, one in ranked("axonn", (4096, 512, 512), ranks=4)[:3]]
+    [((1, 1, 4), 393216), ((1, 2, 2), 1179648), ((2, 1, 2), 1179648)]
+    """
+    found, why = [], None
+    for r in _divisors(ranks):
+        for c in _divisors(ranks // r):
+            grid = (r, c, ranks // r // c)
+            try:
+                found.append((grid, moved(algorithm, sizes, grid)))
+            except ValueError as error:
+                why = why or error
+    if not found:
+        why = why or "count ranks from 1"
+        raise ValueError(f"{algorithm} has no grid of {ranks} ranks for {sizes}: {why}")
+    return sorted(found, key=lambda one: (one[1].sent + one[1].back, one[1].held, one[0]))
+
+
+def lower_bound(sizes: tuple[int, int, int], ranks: int, held: float) -> float:
+    """The elements that some rank sends and receives together, whatever the algorithm, if it can hold so many.
+
+    m·k·n / (2·√2·ranks·√held) - held. Source: Irony, Toledo, Tiskin 2004, *Communication lower bounds for
+    distributed-memory matrix multiplication*. It says something about many ranks that hold little: with much memory,
+    all that is needed may be there.
+
+    >>> cannon = moved("cannon", (4096, 4096, 4096), (32, 32, 1))
+    >>> 2 * cannon.sent, round(lower_bound((4096, 4096, 4096), 32 * 32, cannon.held))
+    (2097152, 57868)
+    """
+    return max(0.0, prod(sizes) / (8**0.5 * ranks * held**0.5) - held)
+
+
+def _axonn(m, k, n, r, c, d):
+    m, k, n = _cut("m", m, d), _cut("k", k, r), _cut("n", n, c)
+    inputs, weights, outputs = m * k, k * n, m * n
+    gathered = _around("a block of the weights", weights, d)  # forward; scattered backward
+    return (
+        gathered + 2 * _around("outputs", outputs, r),
+        2 * _around("inputs", inputs, c) + gathered,
+        (inputs + weights + outputs),
+    )
+
+
+def _column(m, k, n, r, c, d):
+    _fits(r == d == 1, "column", "1×c×1", (r, c, d))
+    return _axonn(m, k, n, r, c, d)
+
+
+def _row(m, k, n, r, c, d):
+    _fits(c == d == 1, "row", "r×1×1", (r, c, d))
+    return _axonn(m, k, n, r, c, d)
+
+
+def _cannon(m, k, n, r, c, d):
+    _fits(r == c and d == 1, "cannon", "q×q×1", (r, c, d))
+    return _layers(m, k, n, r, c, d)
+
+
+def _layers(m, k, n, q, c, d):
+    _fits(q == c, "2.5d", "q×q×d", (q, c, d))
+    moves = _cut("q", q, d) * (q > 1)  # into place, then to the next pair until a d-th of the way is done
+    m, k, n = _cut("m", m, q), _cut("k", k, q), _cut("n", n, q)
+    blocks = {"A": m * k, "B": k * n, "C": m * n}
+    copied = sum(_around(f"a block of {name}", size, d) for name, size in blocks.items())
+    return copied + moves * (blocks["A"] + blocks["B"]), 0, sum(blocks.values())
+
+
+def _summa(m, k, n, r, c, d):
+    _fits(d == 1, "summa", "r×c×1", (r, c, d))
+    m, n, panel = _cut("m", m, r), _cut("n", n, c), _cut("k", k, lcm(r, c))
+    sent = _around("A in a row", m * k, c) + _around("B in a column", k * n, r)
+    visiting = panel * (m * (c > 1) + n * (r > 1))
+    return sent, 0, m * k // c + k * n // r + m * n + visiting
+
+
+def _cube(m, k, n, r, c, d):
+    m, k, n = _cut("m", m, r), _cut("k", k, d), _cut("n", n, c)
+    faces = (("a block of A", m * k, c), ("a block of B", k * n, r), ("a block of C", m * n, d))
+    return sum(_around(*face) for face in faces), 0, sum(size for _, size, _ in faces)
+
+
+ALGORITHMS = {  # (m, k, n, r, c, d) → sent, back, held
+    "cannon": _cannon,
+    "summa": _summa,
+    "2.5d": _layers,
+    "3d": _cube,
+    "axonn": _axonn,
+    "column": _column,
+    "row": _row,
+}
+
+
+def _around(what: str, size: int, ranks: int) -> float:
+    """What each of the ranks sends when so many elements are gathered or scattered among them; both are alike."""
+    _cut(what, size, ranks)
+    return cost("all_gather", ranks, size).bytes
+
+
+def _cut(what: str, size: int, parts: int) -> int:
+    if size % parts:
+        raise ValueError(f"{what} = {size} must be divisible by {parts}: choose another grid")
+    return size // parts
+
+
+def _fits(fits: bool, algorithm: str, form: str, grid):
+    if not fits:
+        raise ValueError(f"{algorithm} needs a grid of {form}, not {_shown(grid)}")
+
+
+def _shown(grid) -> str:
+    return "×".join(map(str, grid))
+
+
+def _divisors(number: int) -> list[int]:
+    return [one for one in range(1, number + 1) if number % one == 0]

@@ -1,0 +1,63 @@
+"""Saved: the bytes that the layers of the reference model leave behind for their backward, thing by thing; and the
+same list as the paper counts it.
+
+Ours differ from the paper's for four reasons. Numbers have four bytes, not two. Where nothing is dropped there is no
+mask. Attention is done in one go and keeps no scores between positions: one number for each head and position lets the
+backward do them again (Dao et al. 2022, arXiv:2205.14135). And each norm keeps its mean and its spread.
+
+Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1. Relatives: `predict.bytes.activations` (the paper's sum,
+for all kinds of models), `measuring.saved` (counted), notebook 02.
+"""
+
+from hybridlab.core.shape import Shape
+
+NUMBER, ID = 4, 8  # bytes of a number in single precision, and of a token's id
+STATISTICS = 2  # numbers that a norm keeps of each position: mean and spread
+
+
+def block(shape: Shape, sequences: int) -> dict[str, int]:
+    """{what: bytes} that one block of the reference model keeps of a microbatch, in single precision.
+
+    >>> one = block(Shape(layers=1, width=32, heads=4, context=16), sequences=2)
+    >>> one["scores"], sum(one.values()) / (16 * 2 * 32)
+    (0, 65.0)
+    """
+    tokens, h, f, attends = sequences * shape.context, shape.width, shape.inside, shape.heads > 0
+    norms = 2 if attends else 1
+    numbers = {
+        "into the norms": norms * h,
+        "out of the norms": norms * h,
+        "queries, keys, values": (h + 2 * shape.key_width) * attends,
+        "out of the heads": h * attends,
+        "scores": 0,
+        "inside the MLP": 2 * f,
+        "sums for norms and heads": STATISTICS * norms + shape.heads,
+    }
+    masks = norms * h if shape.dropout else 0
+    return {what: NUMBER * tokens * count for what, count in numbers.items()} | {"masks": tokens * masks}
+
+
+def paper(shape: Shape, sequences: int) -> dict[str, int]:
+    """The same things as the paper counts them: numbers of two bytes, masks of one, all scores; s·b·h·(34 + 5·a·s/h).
+
+    >>> sum(paper(Shape(layers=1, width=32, heads=4, context=16), sequences=2).values()) / (16 * 2 * 32)
+    44.0
+    """
+    tokens, dropped = sequences * shape.context, (2 if shape.heads else 1) * shape.width
+    two_bytes = {what: size // 2 for what, size in block(shape, sequences).items()}
+    otherwise = {"masks": dropped, "scores": 5 * shape.heads * shape.context, "sums for norms and heads": 0}
+    return two_bytes | {what: tokens * size for what, size in otherwise.items()}
+
+
+def layers(shape: Shape, sequences: int) -> list[int]:
+    """Bytes that each layer keeps: of the embedding the ids of tokens and positions (and a mask); of the blocks; of the
+    head what goes into its norm and its scores, what the loss makes of them, and the targets' ids.
+
+    >>> layers(Shape(layers=1, width=32, heads=4, context=16), sequences=2)
+    [384, 66560, 41476]
+    """
+    tokens, h = sequences * shape.context, shape.width
+    embed = ID * (tokens + shape.context) + (tokens * h if shape.dropout else 0)
+    scores = NUMBER * tokens * shape.vocabulary
+    head = NUMBER * tokens * (2 * h + STATISTICS) + scores + ID * tokens + NUMBER  # one number: the sum of weights
+    return [embed, *[sum(block(shape, sequences).values())] * shape.layers, head]

@@ -1,0 +1,124 @@
+"""SC'21: the printed table and figures of Narayanan et al. 2021 as shapes and plans, the fit on that table, its errors.
+
+A model is judged by rows that it has not seen: each row is predicted by a fit on the nine others (leave one out).
+Beside it stands the simplest prediction there is, one throughput for all rows.
+
+Source: arXiv:2104.04473, table 1, figures 11 to 18. Relatives: `predict.plans.performance`, notebooks 41 and 42.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.core.catalog import GPT_CONTEXT, GPT_VOCABULARY, machine
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.activations import FULL, NONE
+from hybridlab.predict.papers.published import published
+from hybridlab.predict.plans.performance import FITTED, Fit, step, throughput
+from hybridlab.predict.plans.plan import Plan
+
+A100 = machine("a100")
+
+
+class Row(NamedTuple):
+    """A configuration that was run: what, how divided, on which batch; and what was printed, TFLOP/s of one device
+    (nan: only drawn)."""
+
+    shape: Shape
+    plan: Plan
+    batch: int
+    printed: float
+
+    def predicted(self, fit: Fit = FITTED) -> float:
+        """TFLOP/s of one device, by the performance model."""
+        return float(throughput(self.shape, self.plan, self.batch, A100, fit)) / 1e12
+
+    @property
+    def step(self):
+        """The predicted step, term by term."""
+        return step(self.shape, self.plan, self.batch, A100)
+
+
+def table() -> tuple[Row, ...]:
+    """The ten rows of table 1.
+
+    >>> print(table()[-1].plan, round(table()[-1].shape.parameters / 1e9))
+    p=64 t=8 d=6 b=1, full recomputation, scatter/gather 1008
+    """
+    return tuple(_row(row, row["tflops_per_gpu"]) for row in published("megatron_sc21_table1"))
+
+
+def figure(number: int) -> tuple[Row, ...]:
+    """The configurations of a figure, in print order.
+
+    raises  ValueError when no such figure is known
+
+    >>> len(figure(13))
+    10
+    """
+    rows = tuple(_row(row, float("nan")) for row in published("sc21_figure_configs") if row["figure"] == number)
+    if not rows:
+        known = sorted({row["figure"] for row in published("sc21_figure_configs")})
+        raise ValueError(f"there is no figure {number}: choose one of {', '.join(map(str, known))}")
+    return rows
+
+
+def _row(row: dict, printed: float) -> Row:
+    t, p = row["tensor_parallel"], row["pipeline_parallel"]
+    d = row["data_parallel"] if "data_parallel" in row else row["gpus"] // (t * p)
+    how = NONE if row.get("recompute") == "none" else FULL
+    scatter = row.get("scatter_gather", "yes") == "yes" and t > 1 and p > 1
+    plan = Plan(p, t, d, row["microbatch"], row["virtual_chunks"], how, scatter=scatter)
+    shape = Shape(row["layers"], row["hidden"], row["heads"], GPT_CONTEXT, GPT_VOCABULARY, tied=True)
+    return Row(shape, plan, row["global_batch"], printed)
+
+
+def fitted(rows=None) -> Fit:
+    """The fit on these rows (all of table 1): the three numbers with the least squares of relative errors.
+
+    By Gauss and Newton's method on the logarithms, so that none of them comes out negative.
+
+    >>> fit = fitted()
+    >>> [round(mine / used, 3) for mine, used in zip(fit, FITTED)]
+    [1.0, 1.0, 1.0]
+    """
+    rows, x = rows or table(), np.log(FITTED)
+    for _ in range(20):
+        off, nudge = _off(x, rows), 1e-5
+        slope = np.transpose([(_off(x + nudge * one, rows) - off) / nudge for one in np.eye(len(x))])
+        nearer = np.linalg.lstsq(slope, off, rcond=None)[0]
+        x = x - nearer
+        if np.abs(nearer).max() < 1e-6:
+            break
+    return Fit(*(float(value) for value in np.exp(x)))
+
+
+def _off(x, rows):
+    return np.array([np.log(row.predicted(Fit(*np.exp(x))) / row.printed) for row in rows])
+
+
+class Errors(NamedTuple):
+    """Relative errors, one for each row of table 1, predicted over printed less one."""
+
+    seen: tuple[float, ...]
+    left_out: tuple[float, ...]
+    constant: tuple[float, ...]
+
+    @property
+    def means(self) -> tuple[float, float, float]:
+        """The mean size of each."""
+        return tuple(float(np.mean(np.abs(one))) for one in self)
+
+
+def errors() -> Errors:
+    """The errors of the fit on all rows, of each row by a fit on the others, and of the others' mean throughput.
+
+    >>> print(*(f"{mean:.1%}" for mean in errors().means))
+    1.1% 1.6% 6.8%
+    """
+    rows = table()
+    others = [[other for other in rows if other is not row] for row in rows]
+    seen = tuple(row.predicted() / row.printed - 1 for row in rows)
+    left_out = tuple(row.predicted(fitted(rest)) / row.printed - 1 for row, rest in zip(rows, others))
+    constant = tuple(float(np.mean([one.printed for one in rest])) / row.printed - 1 for row, rest in zip(rows, others))
+    return Errors(seen, left_out, constant)

@@ -1,0 +1,120 @@
+"""Arithmetic: how many floating-point operations a step is, how long training takes, what a device can keep up with.
+
+A multiplication of m×k by k×n is 2 m k n operations. A backward is two multiplications for each one of the forward, and
+full recomputation is the forward once more: 4 forwards in place of 3. Attention is counted whole, without leaving out
+what a causal mask hides, as the papers do.
+
+Sources: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 and appendix; Korthikanti et al. 2022, arXiv:2205.05198;
+Williams, Waterman, Patterson 2009, *Roofline*. Relatives: `core.shape`, `predict.plans.performance`, notebooks 02 and
+42.
+"""
+
+from typing import NamedTuple
+
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.activations import RECOMPUTE
+
+DAY = 86_400
+
+
+class Flops(NamedTuple):
+    """Operations of one optimizer step, by where they are."""
+
+    blocks: float
+    attention: float
+    head: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return sum(self)
+
+
+def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
+    """The operations of one step over `batch` sequences; "blocks" are the multiplications by weights in all blocks,
+    "attention" those of queries, keys and values with each other.
+
+    With recompute="none" these are the *model's* FLOPs, of which MFU speaks: 72 B s l h² (1 + s/6h + V/12lh). HFU
+    speaks of all that the hardware does: with "full", 96 B s l h² (1 + s/6h + V/16lh).
+
+    raises  ValueError when recompute is none of "none", "selective", "full"
+
+    >>> from hybridlab.core.catalog import model
+    >>> gpt3 = model("gpt3-175b").shape
+    >>> l, h, s, V = gpt3.layers, gpt3.width, gpt3.context, gpt3.vocabulary
+    >>> flops(gpt3, 1536, "full").total == 96 * 1536 * s * l * h * h + 16 * 1536 * s * s * l * h + 6 * 1536 * s * h * V
+    True
+    """
+    if recompute not in RECOMPUTE:
+        raise ValueError(f"recompute={recompute!r} is not known: choose one of {', '.join(RECOMPUTE)}")
+    tokens = batch * shape.context
+    forward = 2 * tokens * shape.layers * shape.multiplied
+    core = 4 * tokens * shape.layers * shape.context * (shape.width if shape.heads else 0)
+    return Flops(
+        forward * (4 if recompute == "full" else 3),
+        core * (3 if recompute == "none" else 4),
+        3 * 2 * tokens * shape.width * shape.vocabulary,
+    )
+
+
+def utilisation(shape: Shape, batch: int, seconds: float, devices: int, peak: float, recompute: str = "none") -> float:
+    """The share of the peak that a step of so many seconds uses: MFU, or HFU when the recomputation is counted too.
+
+    >>> from hybridlab.core.catalog import machine, model
+    >>> gpt = model("gpt-1t").shape
+    >>> hfu = utilisation(gpt, 3072, seconds=102.6, devices=3072, peak=machine("a100").peak, recompute="full")
+    >>> mfu = utilisation(gpt, 3072, seconds=102.6, devices=3072, peak=machine("a100").peak)
+    >>> f"{hfu:.1%} of the peak, {mfu:.1%} without what is done twice"
+    '52.3% of the peak, 39.2% without what is done twice'
+    """
+    return flops(shape, batch, recompute).total / (seconds * devices * peak)
+
+
+def training_seconds(tokens: float, parameters: float, devices: int, rate: float) -> float:
+    """The time to train, 8 T P / (n X): six operations for each token and parameter, and two more to do forwards again.
+
+    rate  FLOP/s that one device achieves
+
+    >>> round(training_seconds(300e9, 175e9, devices=1024, rate=140e12) / DAY, 1)
+    33.9
+    """
+    return 8 * tokens * parameters / (devices * rate)
+
+
+def training_seconds_exact(tokens: float, shape: Shape, devices: int, rate: float, recompute: str = "full") -> float:
+    """The time to train by all operations, attention and head too, of as many sequences as there are tokens for.
+
+    >>> from hybridlab.core.catalog import model
+    >>> round(training_seconds_exact(300e9, model("gpt3-175b").shape, devices=1024, rate=140e12) / DAY, 1)
+    34.7
+    """
+    return tokens / shape.context * flops(shape, 1, recompute).total / (devices * rate)
+
+
+class Intensity(NamedTuple):
+    """A piece of work beside what a machine can do: operations, bytes to and from memory, and the least time."""
+
+    flops: float
+    bytes: float
+    seconds: float
+    bound: str
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte."""
+        return self.flops / self.bytes
+
+
+def product(m: int, k: int, n: int, peak: float, bandwidth: float, width: int = 2) -> Intensity:
+    """An m×k matrix times a k×n one on the roofline: each is read once, the result is written once.
+
+    width  bytes of a number;  peak in FLOP/s, bandwidth in bytes/s
+
+    >>> from hybridlab.core.catalog import machine
+    >>> a100 = machine("a100")
+    >>> [product(b, 4096, 4096, a100.peak, a100.bandwidth).bound for b in (1, 4096)]
+    ['memory', 'arithmetic']
+    """
+    work, moved = 2 * m * k * n, width * (m * k + k * n + m * n)
+    reckoned, carried = work / peak, moved / bandwidth
+    return Intensity(work, moved, max(reckoned, carried), "arithmetic" if reckoned >= carried else "memory")

@@ -1,0 +1,104 @@
+"""The footprint: bytes of memory on one device while a plan trains, and which part of them weighs most.
+
+Source: Rajbhandari et al. 2020, arXiv:1910.02054 (states); Korthikanti et al. 2022, arXiv:2205.05198 (activations).
+Relatives: `predict.bytes.memory` (the same states of a real layout, to the byte), `predict.bytes.activations`,
+notebooks 02 and 41.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.core import catalog
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.activations import kept_for
+from hybridlab.predict.bytes.memory import MIXED, Widths
+from hybridlab.predict.plans.plan import Plan, check_plan, named
+
+
+class Footprint(NamedTuple):
+    """Bytes on one device, of one plan or of many."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+
+    @property
+    def total(self):
+        """All of them."""
+        return sum(self)
+
+    @property
+    def most(self) -> str:
+        """The name of the largest part."""
+        return self._fields[int(np.argmax(self))]
+
+
+def weights(shape: Shape, p=1, t=1):
+    """The weights of the rank that holds most: blocks, and the embedding or the head, whichever is larger.
+
+    >>> bool(weights(Shape()) == Shape().parameters)
+    True
+    """
+    block = shape.block
+    blocks = shape.layers / p * ((block.attention + shape.experts * block.mlp) / t + block.whole)
+    tied_copy = shape.vocabulary * shape.width if shape.tied else 0
+    first, last = shape.embedding / t, (shape.head + tied_copy) / t
+    return blocks + np.where(p == 1, first + shape.head / t, np.maximum(first, last))
+
+
+def states(parameters, stage=0, ways=1, widths: Widths = MIXED) -> Footprint:
+    """What `parameters` weights need at rest when ZeRO's stage shares them among so many copies: with 16-bit weights
+    and gradients and Adam in single precision 16, 4 + 12/d, 2 + 14/d, 16/d bytes for each.
+
+    >>> print(*(f"{states(7.5e9, stage, 64).total / 1e9:.1f} GB" for stage in range(4)))
+    120.0 GB 31.4 GB 16.6 GB 1.9 GB
+    """
+    shares = [parameters / np.where(stage >= least, ways, 1) for least in (3, 2, 1)]
+    apart = widths.master != widths.value  # else the weights are their own master copy
+    kept = (widths.value, widths.gradient, (apart + widths.states) * widths.master)
+    return Footprint(*(share * width for share, width in zip(shares, kept)), activations=0)
+
+
+def live(p, m, v=1):
+    """Microbatches of a stage's layers that the first rank holds at once: min(p, m) under 1F1B; interleaved, that many
+    chunks of which v make a microbatch. (`peak_live` of the schedules; a test holds the two together.)
+
+    >>> print(live(4, 8), live(4, 2), live(4, 8, v=2))
+    4.0 2.0 5.5
+    """
+    chunks = np.minimum(m * v, 2 * (p - 1) + (v - 1) * p + 1)
+    return np.where(v > 1, chunks / v, np.minimum(p, m))[()]
+
+
+def footprint(shape: Shape, plan: Plan, batch: int) -> Footprint:
+    """Bytes on the device that holds most.
+
+    Activations: those of all microbatches that are live on the first rank, one block more while it is done again, and
+    on the last rank the scores of one microbatch in single precision; whichever of the two is more.
+
+    >>> from hybridlab.core.catalog import model
+    >>> one = footprint(model("gpt3-175b").shape, Plan(p=12, t=8, b=1, recompute=2), batch=96)
+    >>> print(f"{one.total / 1e9:.0f} GB, most of it {one.most}")
+    36 GB, most of it optimizer
+    """
+    p, t, d, b, v, how, zero, sequence, _ = plan
+    each, again = kept_for(shape, b, t, sequence, how)
+    m, layers = plan.microbatches(batch), shape.layers / p
+    scores = 4 * b * shape.context * shape.vocabulary / t
+    first = live(p, m, v) * layers * each + np.where(p == 1, scores, 0)
+    last = layers * each + scores
+    return states(weights(shape, p, t), zero, d)._replace(activations=again + np.maximum(first, last))
+
+
+def memory(model: str | Shape, batch: int, **sizes) -> Footprint:
+    """Bytes on the device that holds most: a model, a batch of so many sequences, and the fields of a plan.
+
+    raises  ValueError when the catalog lacks the model, or the plan is not legal
+
+    >>> print(f"{memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
+    36 GB
+    """
+    shape = model if isinstance(model, Shape) else catalog.model(model).shape
+    return Footprint(*map(float, footprint(shape, check_plan(named(sizes), shape, batch), batch)))

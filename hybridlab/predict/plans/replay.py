@@ -1,0 +1,48 @@
+"""Replay: a plan's step played by its real schedule, action by action, in place of the closed formula.
+
+The formula of `predict.plans.performance` says m + (p - 1)/v; here the list of actions decides that the ranks would
+execute.
+
+Relatives: `predict.plans.performance`, `predict.time.simulate`, `schedules`, notebook 41.
+"""
+
+from hybridlab.core.catalog import Machine
+from hybridlab.core.schedule import Schedule
+from hybridlab.core.shape import Shape
+from hybridlab.core.timeline import Timeline
+from hybridlab.predict.plans.performance import FITTED, Fit, pieces
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.simulate import simulate
+from hybridlab.schedules.lower import lower
+from hybridlab.schedules.registry import schedule
+
+
+def schedule_of(plan: Plan, batch: int) -> Schedule:
+    """The schedule of one copy of a plan's pipeline: 1F1B, interleaved where ranks own several chunks.
+
+    >>> schedule_of(Plan(p=4, b=1, v=2), batch=8).name
+    'interleaved'
+    """
+    name, more = ("interleaved", {"chunks": plan.v}) if plan.v > 1 else ("1f1b", {})
+    return schedule(name, ranks=plan.p, microbatches=plan.microbatches(batch), **more)
+
+
+def replay(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Timeline:
+    """The timeline of one copy, in seconds, without the sum over copies and the optimizer, which come behind it.
+
+    A message keeps both its ranks for half its time each, since nothing overlaps in the programs that were measured.
+
+    >>> from hybridlab.core.catalog import machine, model
+    >>> one = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)
+    >>> timeline = replay(model("gpt-145.6b").shape, one, 2304, machine("a100"))
+    >>> print(f"{timeline.length:.1f} s, idle {timeline.bubble_fraction:.1%}")
+    24.4 s, idle 8.7%
+    """
+    forward, backward, head, hop, _, _ = pieces(shape, plan, batch, machine, fit)
+    layers, stages = shape.layers / (plan.p * plan.v), plan.p * plan.v
+    third = float(head) / 3  # of the head, one multiplication of three is the forward's
+    times = [layers * float(sum(one)) for one in (forward, backward)]
+    last = [times[0] + third, times[1] + 2 * third]
+    F, B = ((each,) * (stages - 1) + (its,) for each, its in zip(times, last))
+    return simulate(lower(schedule_of(plan, batch)), Costs(F=F, B=B, post=float(hop) / 2, unit="s"))

@@ -1,0 +1,99 @@
+"""Replicated stages: layers are cut into stages and stages get copies, so that the pipeline's slowest place is fastest.
+
+PipeDream's partitioner. Where `predict.plans.partition` gives each stage one rank, this one may give a stage of much
+work and few weights many ranks, and one of many weights a single one.
+
+Source: Narayanan et al. 2019, arXiv:1806.03377, *Partitioning algorithm*; the levels of the network: their SOSP paper,
+*PipeDream: Generalized Pipeline Parallelism for DNN Training*, 3.1. Seconds to sum weights count what a rank sends and
+what it receives, 4·(m - 1)/m of them, as the first paper and the released optimizer do. That optimizer adds these
+seconds to those of computing and leaves boundaries out; the papers, and we, take the larger and look at both.
+"""
+
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from hybridlab.predict.bytes.collectives import cost
+
+
+class Layer(NamedTuple):
+    """What a profile says of a layer: seconds of a minibatch forward and backward, bytes of its output and weights."""
+
+    seconds: float
+    output: float
+    weights: float
+
+
+class Stage(NamedTuple):
+    """Layers that `replicas` machines hold alike; `inside`, the stages into which each cuts them one level below."""
+
+    layers: range
+    replicas: int
+    inside: tuple["Stage", ...] = ()
+
+
+class Plan(NamedTuple):
+    """Stages, and the seconds between two minibatches that they finish: those of the slowest stage or boundary."""
+
+    seconds: float
+    stages: tuple[Stage, ...]
+
+
+def replicated(layers, *levels: tuple[int, float]) -> Plan:
+    """The plan of fewest seconds that uses all machines.
+
+    layers  of the model, in order
+    levels  of the network from the inside out: (how many parts of the level below make one, bytes per second between
+            them); a single one, (machines, bandwidth), where all machines are alike
+
+    The fewest seconds A(j, m) for the first j layers on m machines are those of one stage, T(0, j, m), or the least,
+    over all cuts i and replicas r of the last stage, of
+
+        max(A(i, m - r), 2·output of layer i - 1 / bandwidth, T(i, j, r))
+        where T(i, j, r) = max(seconds of the layers i to j - 1, 2·sent / bandwidth) / r
+
+    and sent are the bytes that a rank sends when r ranks sum these layers' weights. With levels, the seconds of layers
+    are those of their best plan one level below. Among equals one stage comes before two, and early cuts first.
+
+    raises  ValueError when there are no layers, or a level without machines or bandwidth
+
+    >>> convolution, linear = Layer(seconds=3.0, output=1e6, weights=1e6), Layer(seconds=1.0, output=1e3, weights=4e9)
+    >>> replicated([convolution, linear], (4, 1e9))
+    Plan(seconds=1.0, stages=(Stage(layers=range(0, 1), replicas=3, inside=()), \
+Stage(layers=range(1, 2), replicas=1, inside=())))
+    """
+    if not layers or not levels or any(machines < 1 or bandwidth <= 0 for machines, bandwidth in levels):
+        raise ValueError("a plan needs a layer, and levels of at least 1 machine and more than 0 bytes per second")
+    until = [0, *accumulate(layer.seconds for layer in layers)]
+
+    def best(first, last):
+        return Plan(until[last] - until[first], ())
+
+    for machines, bandwidth in levels:
+        best = _level(best, layers, machines, bandwidth)
+    return best(0, len(layers))
+
+
+def _level(below, layers, machines, bandwidth):
+    """(first, last) → the best plan for the layers first to last - 1 on all machines of one level."""
+    weights = [0, *accumulate(layer.weights for layer in layers)]
+
+    @cache
+    def stage(first, last, replicas):
+        seconds, inside = below(first, last)
+        summed = 2 * cost("all_reduce", replicas, weights[last] - weights[first]).bytes / bandwidth
+        return Plan(max(seconds, summed) / replicas, (Stage(range(first, last), replicas, inside),))
+
+    @cache
+    def best(first, last, count):
+        found = stage(first, last, count)
+        for cut in range(first + 1, last):
+            boundary = 2 * layers[cut - 1].output / bandwidth  # the output forward, its gradient backward
+            for replicas in range(1, count):
+                head, tail = best(first, cut, count - replicas), stage(cut, last, replicas)
+                seconds = max(head.seconds, boundary, tail.seconds)
+                if seconds < found.seconds:
+                    found = Plan(seconds, head.stages + tail.stages)
+        return found
+
+    return lambda first, last: best(first, last, machines)

@@ -1,0 +1,227 @@
+"""A scheduler: given costs and a memory limit, it finds an order of F, I and W by itself.
+
+Every rank decides when it is free, knowing what has arrived: an input half first, for others wait for it; then a
+forward, while memory lasts; a weight half when nothing else can be done. A few habits of such a rank can be switched;
+all combinations are tried, and the hand-made ZB-H1 and ZB-H2 where they fit; the best order is polished by swapping
+neighbours. (The automatic zero-bubble idea
+of Qi et al. 2023, arXiv:2401.10241, in our own form.)
+"""
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hybridlab.core.action import Action
+from hybridlab.core.flow import Flow
+from hybridlab.core.schedule import Schedule
+from hybridlab.predict.time.costs import Costs
+from hybridlab.schedules.zero_bubble import zb_h1, zb_h2
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a rank decides.
+
+    patience  leaves a weight half undone when something better is known to come within this share of its duration
+    warm_up   forwards before the first input half, as a function of the ranks behind, and of how many forwards fit into
+              the time that a microbatch is away there and back
+    """
+
+    patience: float
+    warm_up: Callable[[int, float], float]
+
+
+HABITS = [
+    Habits(patience, warm_up)
+    for patience in (0, 1)
+    for warm_up in (lambda behind, away: behind, lambda behind, away: 2 * behind, lambda behind, away: away)
+]
+POLISH = 400_000  # actions replayed in search of something better: about a third of a second
+FEWEST = 100  # swaps; so few, in a schedule so large that no more are afforded, find nothing
+
+
+def automatic(
+    ranks: int, microbatches: int, costs: Costs | None = None, limit: float | None = None, until_w: float = 1.0
+) -> Schedule:
+    """The best schedule found for one stage per rank, by the longest rank's own span.
+
+    costs    F, I, W per stage and latency
+    limit    memory of a rank, in activations of one microbatch (default p, as 1F1B)
+    until_w  the share of an activation that is held until W; I frees the rest
+
+    raises  ValueError when the limit is below 1
+
+    >>> from hybridlab.predict.time.simulate import simulate
+    >>> t = simulate(automatic(ranks=4, microbatches=8, limit=8))
+    >>> t.bubble_span, max(t.peak_live) <= 8
+    (0.0, True)
+    """
+    costs, limit = costs or Costs(), ranks if limit is None else limit
+    if limit < 1:
+        raise ValueError(f"limit={limit} leaves no room for one activation: give 1 or more")
+    if not 0 <= until_w <= 1:
+        raise ValueError(f"until_w={until_w} is no share: give a number from 0 to 1")
+    place = {(stage, 0): stage for stage in range(ranks)}
+    found = [_decide(ranks, microbatches, costs, limit, until_w, habits) for habits in HABITS]
+    tries = [Schedule.of("automatic", programs, place, microbatches) for programs in found]
+    tries += [make(ranks, microbatches).renamed("automatic") for make in (zb_h1, zb_h2)]
+    fitting = [one for one in tries if all(_fits([a.kind for a in program], limit, until_w) for program in one.program)]
+    best = min(fitting, key=lambda one: Replay(one, costs).spans_as_written())
+    return _polished(best, costs, lambda program: _fits(program, limit, until_w))
+
+
+def _fits(program: list[str], limit: float, until_w: float) -> bool:
+    """Whether a rank that does these kinds of actions in this order keeps within its memory."""
+    change = {"F": 1, "I": until_w - 1, "W": -until_w}
+    return max(itertools.accumulate(change[kind] for kind in program)) <= limit + 1e-9
+
+
+def _polished(schedule: Schedule, costs: Costs, fits) -> Schedule:
+    """The schedule after swapping neighbours on a rank as long as that shortens the longest span."""
+    replay = Replay(schedule, costs)
+    programs = [list(range(a, b)) for a, b in replay.bounds]
+    kinds = [schedule.action(row).kind for row in range(len(schedule.rows))]
+    best, left, improved = replay.spans(programs), POLISH // max(len(kinds), 1), True
+    left = left if left >= FEWEST else 0
+    while improved and left > 0:
+        improved = False
+        for program in programs:
+            for i in range(len(program) - 1):
+                if kinds[program[i]] == kinds[program[i + 1]] or left <= 0:
+                    continue
+                program[i : i + 2] = program[i + 1], program[i]
+                spans = replay.spans(programs) if fits([kinds[row] for row in program]) else None
+                left -= 1
+                if spans and spans < best:
+                    best, improved = spans, True
+                else:
+                    program[i : i + 2] = program[i + 1], program[i]
+    return schedule.with_programs([schedule.rows[program] for program in programs])
+
+
+class Replay:
+    """A schedule's durations and dependencies, read once from the law, to time other orders of the same actions."""
+
+    def __init__(self, schedule: Schedule, costs: Costs):
+        flow = Flow(schedule)
+        makers = flow.maker[flow.takes.values]
+        self.bounds = list(zip(schedule.starts.tolist(), schedule.starts[1:].tolist()))
+        self.duration = costs.table(schedule).tolist()
+        self.needs: list[list[tuple[int, float]]] = [[] for _ in range(flow.actions)]
+        for taker, maker in zip(flow.takes.owners.tolist(), makers.tolist()):
+            if maker >= 0:
+                self.needs[taker].append((maker, costs.latency if flow.rank[maker] != flow.rank[taker] else 0))
+
+    def spans_as_written(self) -> tuple[float, float] | None:
+        """`spans` of the schedule's own order."""
+        return self.spans([list(range(a, b)) for a, b in self.bounds])
+
+    def spans(self, programs: list[list[int]]) -> tuple[float, float] | None:
+        """(the longest rank's own span, the sum of all) when ranks do their actions in these orders; None if stuck."""
+        end: list[float | None] = [None] * len(self.duration)
+        began, clock, position = [None] * len(programs), [0.0] * len(programs), [0] * len(programs)
+        moved = True
+        while moved:
+            moved = False
+            for rank, program in enumerate(programs):
+                while position[rank] < len(program):
+                    action = program[position[rank]]
+                    begin = clock[rank]
+                    for maker, late in self.needs[action]:
+                        if end[maker] is None:
+                            begin = None
+                            break
+                        begin = max(begin, end[maker] + late)
+                    if begin is None:
+                        break
+                    began[rank] = begin if began[rank] is None else began[rank]
+                    end[action] = clock[rank] = begin + self.duration[action]
+                    position[rank] += 1
+                    moved = True
+        if any(done < len(program) for done, program in zip(position, programs)):
+            return None
+        own = [last - first for first, last in zip(began, clock)]
+        return round(max(own), 9), round(sum(own), 9)
+
+
+def _decide(ranks, microbatches, costs, limit, until_w, habits) -> list[list[Action]]:
+    """Let all ranks decide, in the order of time."""
+    minds = [_Rank(r, ranks, microbatches, costs, limit, until_w, habits) for r in range(ranks)]
+    events = [(0.0, r) for r in range(ranks)]
+    while events:
+        now = events[0][0]
+        awake = set()
+        while events and events[0][0] == now:
+            awake.add(heapq.heappop(events)[1])
+        for r in sorted(awake):
+            done = minds[r].act(now)
+            if done is None:
+                continue
+            action, end = done
+            heapq.heappush(events, (end, r))
+            neighbour = r + 1 if action.kind == "F" else r - 1 if action.kind == "I" else -1
+            if 0 <= neighbour < ranks:
+                arrives = end + costs.latency
+                (minds[neighbour].inputs if action.kind == "F" else minds[neighbour].gradients).append(arrives)
+                heapq.heappush(events, (arrives, neighbour))
+    return [mind.program for mind in minds]
+
+
+class _Rank:
+    """One rank's mind: what has arrived and will, what it has done, what it holds."""
+
+    def __init__(self, rank, ranks, microbatches, costs, limit, until_w, habits):
+        self.rank, self.habits, self.limit, self.until_w = rank, habits, limit, until_w
+        self.last = rank == ranks - 1
+        self.cost = {kind: costs.of(kind, rank) for kind in "FIW"}
+        behind = range(rank + 1, ranks)
+        away = sum(costs.of("F", r) + costs.of("I", r) + 2 * costs.latency for r in behind)
+        self.warm_up = 1 + math.floor(habits.warm_up(len(behind), away / self.cost["F"] if self.cost["F"] else 0))
+        self.done = dict.fromkeys("FIW", 0)
+        self.inputs = [0.0] * microbatches if rank == 0 else []  # when each microbatch's activation arrives
+        self.gradients: list[float] = []  # when each one's gradient arrives
+        self.free, self.program = 0.0, []
+
+    def act(self, now):
+        """The action that begins now and its end, or None: busy, or nothing to do."""
+        if now < self.free:
+            return None
+        kind = self._choose(now)
+        if kind is None:
+            return None
+        action = Action(kind, self.rank, self.done[kind])
+        self.done[kind] += 1
+        self.free = now + self.cost[kind]
+        if kind == "F" and self.last:
+            self.gradients.append(self.free)
+        self.program.append(action)
+        return action, self.free
+
+    def _choose(self, now):
+        can_f = self._arrived(self.inputs, "F", now) and self._room()
+        if self.done["I"] == 0:
+            can_f = can_f and self.done["F"] < self.warm_up
+        can_i = self._arrived(self.gradients, "I", now)
+        if can_i:
+            return "I"
+        if can_f:
+            return "F"
+        if self.done["W"] < self.done["I"] and not self._soon(now):
+            return "W"
+        return None
+
+    def _arrived(self, arrivals, kind, now):
+        return self.done[kind] < len(arrivals) and arrivals[self.done[kind]] <= now
+
+    def _room(self):
+        f, i, w = self.done.values()
+        return f - i + (i - w) * self.until_w + 1 <= self.limit + 1e-9
+
+    def _soon(self, now):
+        """Does something arrive before a weight half would end, that could then be done?"""
+        ahead = self.gradients[self.done["I"] : self.done["I"] + 1]
+        if self._room():
+            ahead = ahead + self.inputs[self.done["F"] : self.done["F"] + 1]
+        return any(now < arrival < now + self.cost["W"] * self.habits.patience for arrival in ahead)

@@ -1,0 +1,45 @@
+"""A bound: a length that no order of the same actions can beat."""
+
+import numpy as np
+
+from hybridlab.core.flow import Flow
+from hybridlab.core.play import play
+from hybridlab.core.schedule import Schedule
+from hybridlab.predict.time.costs import Costs
+
+
+def shortest(schedule: Schedule, costs: Costs | None = None) -> float:
+    """A length that no order of this schedule's actions on its ranks can beat; some order may need longer.
+
+    Each rank must wait until something can reach it, do all its own actions one by one, and after its last one let the
+    others finish; and no chain of actions, each of which takes what the one before makes, can be shortened. It knows no
+    memory limit. For schedules without messages written out.
+
+    >>> from hybridlab.schedules.registry import schedule
+    >>> shortest(schedule("gpipe", ranks=4, microbatches=8), Costs(F=1, B=2))
+    33.0
+    """
+    costs, flow = costs or Costs(), Flow(schedule)
+    duration, (order, _) = costs.table(schedule), play(flow)
+    before, after = np.zeros(flow.actions), np.zeros(flow.actions)  # the longest chains up to, and from, each action
+    needs = _needs(flow, costs)
+    for action in order.tolist():
+        before[action] = max((before[maker] + duration[maker] + late for maker, late in needs[action]), default=0.0)
+    for action in order[::-1].tolist():
+        for maker, late in needs[action]:
+            after[maker] = max(after[maker], late + duration[action] + after[action])
+    chains = before + duration + after
+    own = [slice(a, b) for a, b in zip(flow.program, flow.program[1:]) if b > a]
+    ranks = [before[mine].min() + duration[mine].sum() + after[mine].min() for mine in own]
+    return float(max(chains.max(initial=0), *ranks)) if ranks else 0.0
+
+
+def _needs(flow, costs):
+    """needs[action]: (maker, how much later its value arrives) of everything that it takes."""
+    needs = [[] for _ in range(flow.actions)]
+    for taker, value in zip(flow.takes.owners.tolist(), flow.takes.values.tolist()):
+        maker = int(flow.maker[value])
+        if maker >= 0:
+            crosses = flow.rank[maker] != flow.rank[taker]
+            needs[taker].append((maker, float(costs.of_message(int(flow.edge_of(value)))) if crosses else 0.0))
+    return needs

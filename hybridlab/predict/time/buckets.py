@@ -1,0 +1,104 @@
+"""Buckets: when the sums of gradients begin and end beside a backward, and what of them it does not hide.
+
+The three forms of data parallelism (see `modes.data_parallel`) are three inputs of one function, `overlap`: `after`
+waits for the whole backward and sends every gradient alone; `each` sends every gradient alone as soon as it is made;
+`buckets` sends the packs of the layout. Which gradient is in which pack, and in which order packs go, the layout's
+record says: the same one that the ranks read.
+
+What is assumed: sums go one after the other over the same links, each takes α and β alone, and neither computing nor
+sending slows the other down. On one machine it does; the measured picture shows by how much.
+
+Source: Li et al. 2020, arXiv:2006.15704. Relatives: `predict.bytes.collectives`, the price of one sum;
+`show.timelines.buckets`, the picture; notebook 21.
+"""
+
+from typing import NamedTuple
+
+from hybridlab.core.layout import Layout
+from hybridlab.predict.bytes.collectives import Link
+
+PASSES = 4  # floating-point operations per weight and token in a backward: two products, each a multiply and an add
+
+
+class Bucket(NamedTuple):
+    """One sum: the parameters whose gradients travel together, and its times in seconds.
+
+    full   when the last of its gradients is made;  begin  when its sum starts: in order, and when the link is free
+    """
+
+    names: tuple[str, ...]
+    bytes: int
+    full: float
+    begin: float
+    end: float
+
+
+class Overlap(NamedTuple):
+    """A backward and the sums beside it: `start` and `end` of the backward, and the buckets in the order they go."""
+
+    start: float
+    end: float
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def exposed(self) -> float:
+        """Seconds that a rank waits for sums when its backward has ended."""
+        return max(0.0, self.buckets[-1].end - self.end) if self.buckets else 0.0
+
+    @property
+    def sending(self) -> float:
+        """Seconds that all sums take together."""
+        return sum(bucket.end - bucket.begin for bucket in self.buckets)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all gradients that are summed."""
+        return sum(bucket.bytes for bucket in self.buckets)
+
+
+def overlap(layout: Layout, made: dict, link: Link, *, early=True, start=0.0, end=None, width=4) -> Overlap:
+    """The sums of a backward that makes the gradient of parameter `name` at `made[name]` seconds.
+
+    layout  its packs are the buckets; they go in the order of their numbers, as the runtime sends them
+    early   a bucket may start as soon as it is full; else all wait until the backward has ended
+    start, end  of the backward; its end is that of the last gradient unless it is said
+    width   bytes of one element
+
+    >>> from hybridlab.core.layout import Mesh, Param
+    >>> two = Layout(Mesh(dp=2), (Param("a", (1000,), partial=("dp",), pack=1), Param("b", (500,), partial=("dp",))))
+    >>> found = overlap(two, {"b": 2.0, "a": 4.0}, Link(alpha=0.5, beta=1e-3))
+    >>> [(bucket.names, bucket.full, bucket.begin, bucket.end) for bucket in found.buckets]
+    [(('b',), 2.0, 2.0, 5.0), (('a',), 4.0, 5.0, 10.0)]
+    >>> found.exposed, overlap(two, {"b": 2.0, "a": 4.0}, Link(0.5, 1e-3), early=False).exposed
+    (6.0, 8.0)
+    """
+    end = max(made.values()) if end is None else end
+    free, buckets = 0.0, []
+    for _, names in sorted(layout.packs.items()):
+        ranks, size = len(layout.summed(names[0], 0)), width * sum(layout.size(name, 0) for name in names)
+        full = max(made[name] for name in names)
+        begin = max(free, full if early else end)
+        free = begin + link.seconds("all_reduce", ranks, size)
+        buckets.append(Bucket(tuple(names), size, full, begin, free))
+    return Overlap(start, end, tuple(buckets))
+
+
+def made_by_work(layout: Layout, tokens: int, flops: float, free=("embed",)) -> dict[str, float]:
+    """When a backward makes every gradient, in seconds, if its time is that of its products with matrices alone.
+
+    tokens  that a rank has;  flops  floating-point operations per second
+    free    pieces of names: parameters that are looked up and not multiplied with
+
+    Gradients come from the last parameter to the first. Biases and norms take no time.
+
+    >>> from hybridlab.core.layout import Mesh, Param
+    >>> three = Layout(Mesh(dp=2), (Param("embed", (9, 9)), Param("first", (5, 5)), Param("last", (5, 10))))
+    >>> made_by_work(three, tokens=10, flops=1000.0)
+    {'last': 2.0, 'first': 3.0, 'embed': 3.0}
+    """
+    now, made = 0.0, {}
+    for param in reversed(layout.params):
+        if len(param.shape) == 2 and not any(piece in param.name for piece in free):
+            now += PASSES * tokens * layout.size(param.name, 0) / flops
+        made[param.name] = now
+    return made

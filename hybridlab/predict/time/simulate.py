@@ -1,0 +1,262 @@
+"""The simulator: play a schedule with durations, event by event.
+
+A rank does its actions in order. A compute action begins when its rank is free and everything that it takes has
+arrived. A message of a lowered schedule travels on a *link*, beside the compute actions; an action waits for it only
+when it needs it. Links differ in how many messages they carry at a time:
+
+    "directed"  one in each direction between two ranks (the default)
+    "pair"      one between two ranks, whichever way
+    "rank"      one in or out of each rank
+    "compute"   none beside computing: both ranks stop for it, as with blocking send and receive
+
+Where the schedule has no SEND and RECV, each crossing simply costs its message time. Ties go to the message that was
+ready first, then to the lower rank.
+"""
+
+import heapq
+import itertools
+import math
+
+import numpy as np
+
+from hybridlab.core.flow import Flow
+from hybridlab.core.lanes import COMPUTE, RECEIVE, REDUCE, SEND, lanes, messages
+from hybridlab.core.play import LARGE, play
+from hybridlab.core.schedule import Schedule
+from hybridlab.core.timeline import Timeline
+from hybridlab.predict.time.costs import Costs
+
+LINKS = {  # what a message from rank a to rank b occupies
+    "directed": lambda a, b: [(a, b)],
+    "pair": lambda a, b: [(min(a, b), max(a, b))],
+    "rank": lambda a, b: [a, b],
+    "compute": lambda a, b: [],
+}
+
+ENGINES = ("auto", "plain", "compiled")
+
+
+def simulate(
+    schedule: Schedule,
+    costs: Costs | None = None,
+    *,
+    link: str = "directed",
+    rendezvous: bool = False,
+    post: str = "program",
+    engine: str = "auto",
+) -> Timeline:
+    """The predicted timeline of a schedule.
+
+    link        how many messages travel at a time, see above
+    rendezvous  a message of a lowered schedule starts only when its receive has been posted too (as in gloo)
+    post        when receives are posted: "program", where they stand; "early", at the start
+    engine      "plain": the events below, in Python; "compiled": the same ticks by machine code (needs numba, the extra
+                `fast`); "auto": compiled for large schedules where numba is there
+
+    raises  Stuck when the ranks wait for each other; ValueError for an unknown option
+
+    >>> from hybridlab.schedules.registry import schedule
+    >>> t = simulate(schedule("1f1b", ranks=4, microbatches=8), Costs(F=1, B=2))
+    >>> t.length, t.peak_live
+    (33.0, [4, 3, 2, 1])
+    """
+    if link not in LINKS:
+        raise ValueError(f"link={link!r} is no kind of link: choose one of {', '.join(LINKS)}")
+    if post not in ("program", "early"):
+        raise ValueError(f'post={post!r} is no time to post a receive: choose "program" or "early"')
+    if engine not in ENGINES:
+        raise ValueError(f"engine={engine!r} is unknown: choose one of {', '.join(ENGINES)}")
+    case = _Case(schedule, costs or Costs(), link, rendezvous, post)
+    columns = None if engine == "plain" or engine == "auto" and len(schedule.rows) < LARGE else _compiled(case, engine)
+    columns = [np.asarray(column, dtype=np.int64)[None] for column in columns or _Simulation(case).play()]
+    told = {name: value for name, value in vars(case.costs).items() if value is not None}
+    origin = {"kind": "simulated", "link": link}
+    return Timeline(schedule, *columns, case.lane, float(case.tick), unit=case.costs.unit, costs=told, origin=origin)
+
+
+class _Case:
+    """What is to be simulated, in whole ticks: the same for both engines."""
+
+    def __init__(self, schedule, costs, link, rendezvous, post):
+        self.costs, self.flow, self.tick = costs, Flow(schedule), costs.tick()
+        self.resources, self.blocking = LINKS[link], link == "compute"
+        self.rendezvous = rendezvous or self.blocking
+        self.early = post == "early" and not self.blocking
+        self.lane = lanes(self.flow)
+        self.carried = [self._ticks(costs.of_message(edge)) for edge in range(len(self.flow.edges))]
+        self.duration = self._durations()
+
+    def _ticks(self, cost):
+        return round(cost / self.tick) if isinstance(cost, int) else round(float(cost) / float(self.tick))
+
+    def _durations(self):
+        flow = self.flow
+        ticks = self.costs.table(flow.schedule)
+        ticks /= float(self.tick)
+        duration = np.rint(ticks, out=ticks).astype(np.int64)
+        if not flow.schedule.fused:
+            return duration
+        duration = duration[flow.first_row]
+        for row in flow.schedule.fused:
+            stages = flow.schedule.rows[row : row + 2, 1].tolist()
+            duration[flow.action_of[row]] = self._ticks(self.costs.of_pair(*stages))
+        return duration
+
+    def late(self) -> np.ndarray:
+        """For every place in `takes`, how much later than it is born a value arrives: its message, unless written."""
+        flow = self.flow
+        late = np.zeros(len(flow.takes.values), dtype=np.int64)
+        if not flow.lowered and any(self.carried):
+            maker = flow.maker[flow.takes.values]
+            crosses = (maker >= 0) & (flow.rank[maker] != flow.rank[flow.takes.owners])
+            late[crosses] = np.array(self.carried)[flow.edge_of(flow.takes.values[crosses])]
+        return late
+
+
+def _compiled(case, engine):
+    """(ready, begin, end) by machine code; None without numba, or for the plain engine to say what is wrong."""
+    from hybridlab.predict.time import compiled
+
+    if engine == "compiled" and not compiled.AVAILABLE:
+        raise ValueError('engine="compiled" needs numba: pip install "hybridlab[fast]", or leave engine out')
+    return compiled.columns(case) if compiled.AVAILABLE else None
+
+
+class _Simulation:
+    """Clocks in whole ticks: of ranks, links and values; and the events to come."""
+
+    def __init__(self, case):
+        self.flow = flow = case.flow
+        self.resources, self.blocking = case.resources, case.blocking
+        self.rendezvous, self.early = case.rendezvous, case.early
+        self.duration, self.carried, self.lane = case.duration.tolist(), case.carried, case.lane.tolist()
+        self.rank, self.meeting, self.program = flow.rank.tolist(), flow.meeting.tolist(), flow.program.tolist()
+        self.takes = [flow.takes.values.tolist(), flow.takes.starts.tolist()]
+        self.makes = [flow.makes.values.tolist(), flow.makes.starts.tolist()]
+        self.late = case.late().tolist()
+        self.partner = self._partners()
+        self.born = [0 if given else math.inf for given in flow.given.tolist()]
+        self.waiters: dict[int, list[int]] = {}
+        self.ready, self.begin, self.end = ([0] * flow.actions for _ in range(3))
+        self.position, self.free = self.program[:-1], [0] * flow.schedule.ranks
+        self.posted, self.queue, self.occupied, self.present = {}, [], set(), {}
+        self.events, self.order = [], itertools.count()
+        for rank in range(flow.schedule.ranks):
+            self._later(0, rank, self._advance, rank)
+
+    def _partners(self):
+        """SEND → its RECV and RECV → its SEND."""
+        sends, receives = (column.tolist() for column in messages(self.flow, np.array(self.lane)))
+        return dict(zip([*sends, *receives], [*receives, *sends]))
+
+    def play(self):
+        """Let everything happen, in the order of time; at one time in the order of ranks. (ready, begin, end)."""
+        while self.events:
+            now = self.events[0][0]
+            while self.events and self.events[0][0] == now:
+                *_, happen, what = heapq.heappop(self.events)
+                happen(now, what)
+            self._start_messages(now)
+        if self.position != self.program[1:]:
+            play(self.flow, blocking=self.blocking)  # says who waits for whom
+        return self.ready, self.begin, self.end
+
+    def _later(self, time, rank, happen, what):
+        heapq.heappush(self.events, (time, rank, next(self.order), happen, what))
+
+    def _advance(self, now, rank):
+        """Let a rank go on until it is busy or must wait."""
+        while self.position[rank] < self.program[rank + 1] and self.free[rank] <= now:
+            action = self.position[rank]
+            arrival, missing = self._arrival(action)
+            if missing is not None:
+                self.waiters.setdefault(missing, []).append(rank)
+                return
+            if arrival > now:
+                return self._later(arrival, rank, self._advance, rank)
+            self.ready[action] = arrival
+            self.position[rank] += 1
+            if self.lane[action] == REDUCE:
+                self._join(now, action)
+                continue
+            free = now + self.duration[action]
+            if self.lane[action] == COMPUTE:
+                self.begin[action], self.end[action], self.free[rank] = now, free, free
+                self._later(free, rank, self._finish, action)
+            else:  # posting a message takes its time too
+                self.free[rank] = math.inf if self.blocking else free
+                self._later(free, rank, self._posted, action)
+
+    def _arrival(self, action):
+        """(when the last of what an action takes arrives, None), or (0, a value that is not born yet)."""
+        values, starts = self.takes
+        if self.lane[action] == RECEIVE:
+            return 0, None  # posting a receive needs nothing
+        arrival = 0
+        for at in range(starts[action], starts[action + 1]):
+            born = self.born[values[at]]
+            if born == math.inf:
+                return 0, values[at]
+            arrival = max(arrival, born + self.late[at])
+        return arrival, None
+
+    def _finish(self, now, action):
+        """What an action makes is there; whoever waited for it goes on, and so does its own rank."""
+        values, starts = self.makes
+        awake = {self.rank[action]}
+        for at in range(starts[action], starts[action + 1]):
+            self.born[values[at]] = now
+            awake.update(self.waiters.pop(values[at], ()))
+        for rank in sorted(awake):
+            self._later(now, rank, self._advance, rank)
+
+    def _posted(self, now, action):
+        """A message can start when its SEND has been posted, and, by rendezvous, its RECV too."""
+        self.posted[action] = now
+        send = action if self.lane[action] == SEND else self.partner[action]
+        receive = self.partner[send]
+        if send in self.posted and (receive in self.posted or self.early or not self.rendezvous):
+            if action == send or (self.rendezvous and not self.early):
+                heapq.heappush(self.queue, (now, self.rank[send], send))
+        self._later(now, self.rank[action], self._advance, self.rank[action])
+
+    def _start_messages(self, now):
+        """Start every message that is ready and whose link is free, first come first served."""
+        waiting = []
+        while self.queue:
+            ready, rank, send = heapq.heappop(self.queue)
+            receive = self.partner[send]
+            link = self.resources(rank, self.rank[receive])
+            if any(part in self.occupied for part in link):
+                waiting.append((ready, rank, send))
+                continue
+            self.occupied.update(link)
+            edge = int(self.flow.edge_of(self.takes[0][self.takes[1][receive]]))
+            end = now + self.carried[edge]
+            for action in (send, receive):
+                self.ready[action], self.begin[action], self.end[action] = ready, now, end
+            self._later(end, rank, self._arrived, send)
+        self.queue = waiting
+
+    def _arrived(self, now, send):
+        receive = self.partner[send]
+        self.occupied.difference_update(self.resources(self.rank[send], self.rank[receive]))
+        if self.blocking:
+            self.free[self.rank[send]] = self.free[self.rank[receive]] = now
+        self._finish(now, send)
+        self._finish(now, receive)
+
+    def _join(self, now, action):
+        """A collective begins when its last rank has come and all are done with the one before; it has its own lane."""
+        meeting = self.meeting[action]
+        there = self.present.setdefault(meeting if meeting >= 0 else -1 - action, [])
+        there.append(action)
+        if meeting >= 0 and len(there) < self.flow.attendance(meeting):
+            return
+        lanes_free = [self.present.get(("lane", self.rank[one]), 0) for one in there]
+        begin = max(now, *lanes_free)
+        duration = max(self.duration[one] for one in there)
+        for one in there:
+            self.begin[one], self.end[one] = begin, begin + duration
+            self.present["lane", self.rank[one]] = begin + duration
+            self._later(begin + duration, self.rank[one], self._finish, one)

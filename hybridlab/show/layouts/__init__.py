@@ -1,0 +1,3 @@
+"""Layouts: what lives where. Ranks and their slices (`grid_of_ranks`), matrices cut among ranks (`cuts`), images on
+ranks (`tiles`), bytes on each rank (`memory_bars`), and what fills a card (`anatomy`).
+"""

@@ -1,0 +1,234 @@
+"""Cuts: matrices in a row, drawn to scale, with the slices that ranks hold, and signs between them.
+
+A slice bears the numbers of its ranks and a shade of its own; what is the same on every rank has one shade; what every
+rank has a summand of is a pile of cards. A sign is green and filled where something is sent.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.still import Still
+from hybridlab.show.paper.style import STYLE, contrast, look, mix
+
+WIDTH, SIDE, TOP, TALLEST = 960, 24, 118, 320
+BETWEEN = 74  # from one line to the next
+CARD = (6, 14)  # how far each card of a pile lies from the one before it: right, up
+TIGHT, SPACE = 18, 10  # the width of "·" and "="; the space beside another sign
+SLOT = 50  # the least that a matrix takes
+BETWEEN = 74  # from one line to the next
+CARD = (6, 14)  # how far each card of a pile lies from the one before it: right, up
+TIGHT, SPACE, SLOT = (
+    18,
+    10,
+    50,
+)  # the width of "·" and "="; the space beside another sign; the least that a matrix takes
+PX = STYLE["pixels"]
+NARROW = 0.53 * PX["smallest"]  # of a letter below a sign
+GREEN, MUTED, PAPER = STYLE["kinds"]["message"]["fill"], STYLE["muted"], STYLE["paper"]
+FILLS = {"weight": "#4A4A4A", "forward": look("F").fill, "backward": look("B").fill}
+LIGHTEST, DARKEST = 0.82, 0.15  # how far the shades of the first and of the last rank move towards white
+
+
+class Slice(NamedTuple):
+    """A part of a matrix, rows and columns from … to, and the ranks that hold it."""
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    ranks: tuple[int, ...]
+
+
+class Matrix(NamedTuple):
+    """A matrix of so many rows and columns, cut in slices; with `piled`, every rank has a summand of all of it.
+
+    kind   "weight", or for what flows, "forward" or "backward"
+    lines  columns at which a tick is drawn: where heads end
+    """
+
+    name: str
+    rows: int
+    columns: int
+    slices: tuple[Slice, ...]
+    kind: str = "weight"
+    piled: bool = False
+    lines: tuple[int, ...] = ()
+
+
+class Sign(NamedTuple):
+    """What stands between two matrices: "·", "=", or a name in a frame, lit where something is sent; `note` below."""
+
+    text: str
+    note: str = ""
+    lit: bool = False
+
+    @property
+    def framed(self) -> bool:
+        """Whether it is more than a sign of arithmetic."""
+        return self.text not in "·=,"
+
+
+def cuts(lines: Sequence[Sequence[Matrix | Sign]], ranks: int, title: str, told: str, backward: bool = False) -> Still:
+    """The picture of matrices and signs in lines (a matrix in each), all to one scale; `told` is the picture in words.
+
+    >>> half = [Slice((0, 2), (2 * r, 2 * r + 2), (r,)) for r in range(2)]
+    >>> cuts([[Matrix("A", 2, 4, tuple(half))]], 2, "a matrix", "A on 2 ranks, cut by columns")
+    <picture A on 2 ranks, cut by columns>
+    """
+    scale = min(_scale(line, ranks) for line in lines)
+    out, top = [words(SIDE, 34, title, PX["heading"], **{"font-weight": "600"}), *_way(backward)], TOP
+    for line in lines:
+        tall = max(_size(part, scale, ranks)[1] for part in line)
+        out += _line(line, top + tall / 2, scale, ranks)
+        top += tall + BETWEEN
+    caption = wrap(told, WIDTH - 2 * SIDE, PX["caption"])
+    top -= 8
+    out += [words(SIDE, top + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(caption)]
+    return Still(sheet(WIDTH, top + 21 * len(caption), title, told, out), told)
+
+
+def _line(parts, middle, scale, ranks):
+    x = float(SIDE)
+    for part in parts:
+        yield from _sign(part, x, middle) if isinstance(part, Sign) else _matrix(part, x, middle, scale, ranks)
+        x += _size(part, scale, ranks)[0]
+
+
+def in_words(ranks: Sequence[int]) -> str:
+    """Ranks by their numbers, neighbours drawn together.
+
+    >>> in_words((3,)), in_words((0, 1, 2, 3)), in_words((0, 2))
+    ('3', '0–3', '0 2')
+    """
+    if len(ranks) > 1 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"{ranks[0]}–{ranks[-1]}"
+    return " ".join(map(str, ranks))
+
+
+def shade(kind: str, rank: int, ranks: int) -> str:
+    """The fill of what one rank holds: the first rank's is the lightest.
+
+    >>> shade("weight", 0, 2), shade("weight", 1, 2)
+    ('#DEDEDE', '#656565')
+    """
+    share = rank / (ranks - 1) if ranks > 1 else 0
+    return mix(FILLS[kind], PAPER, LIGHTEST + (DARKEST - LIGHTEST) * share)
+
+
+def _scale(parts, ranks):
+    """Pixels per element: the most, by halving, with which all parts fit; none becomes taller than a page can bear."""
+    low, high = 0.0, TALLEST / max(part.rows for part in parts if isinstance(part, Matrix))
+    for _ in range(30):
+        middle = (low + high) / 2
+        fits = sum(_size(part, middle, ranks)[0] for part in parts) <= WIDTH - 2 * SIDE
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def _size(part, scale, ranks):
+    """The width and height that a part takes."""
+    if isinstance(part, Matrix):
+        wide, tall = _drawn(part, scale, ranks)
+        return max(wide, SLOT), tall
+    return max(
+        _frame_width(part), NARROW * max(map(len, part.note.split()), default=0)
+    ) + 2 * SPACE if part.framed else TIGHT, 0
+
+
+def _drawn(matrix, scale, ranks):
+    """The width and height of a matrix itself, with all cards of a pile."""
+    more = ranks - 1 if matrix.piled else 0
+    return scale * matrix.columns + CARD[0] * more, scale * matrix.rows + CARD[1] * more
+
+
+def _frame_width(sign):
+    return max(34, 18 + 9 * len(sign.text))
+
+
+def _way(backward):
+    """The long arrow under the title: which way numbers flow."""
+    colour, name = FILLS["backward" if backward else "forward"], "backward: gradients" if backward else "forward"
+    left, right = SIDE, WIDTH - SIDE
+    start, end, head = (right, left, "m9 -6l-9 6l9 6") if backward else (left, right, "m-9 -6l9 6l-9 6")
+    yield f'<path d="M{start} 64H{end}{head}" fill="none" stroke="{colour}" stroke-width="3"/>'
+    yield words(end, 56, name, PX["axis"], "start" if backward else "end")
+
+
+def _sign(sign, x, middle):
+    if not sign.framed:
+        yield words(x + TIGHT / 2, middle + 6, sign.text, PX["heading"], "middle")
+        return
+    wide, ink = _frame_width(sign), "#FFFFFF" if sign.lit else STYLE["ink"]
+    edge = f'stroke="{GREEN if sign.lit else MUTED}" stroke-width="2"' + ("" if sign.lit else ' stroke-dasharray="4 3"')
+    fill = mix(GREEN, "#000000", 0.25) if sign.lit else PAPER
+    centre = x + _size(sign, 0, 1)[0] / 2
+    left = centre - wide / 2
+    yield f'<rect x="{left:.1f}" y="{middle - 17:.1f}" width="{wide}" height="34" rx="17" fill="{fill}" {edge}/>'
+    yield words(centre, middle + 6, sign.text, PX["caption"], "middle", fill=ink, **{"font-weight": "600"})
+    for i, line in enumerate(sign.note.split("\n")):
+        yield words(centre, middle + 35 + 14 * i, line, PX["smallest"], "middle", fill=MUTED)
+
+
+def _matrix(matrix, x, middle, scale, ranks):
+    wide, tall = _drawn(matrix, scale, ranks)
+    x, y = x + max(SLOT - wide, 0) / 2, middle - tall / 2
+    yield words(x + wide / 2, y - 9, matrix.name, PX["axis"], "middle", **{"font-weight": "600"})
+    unsaid = ""
+    if matrix.piled:
+        yield from _pile(matrix, x, y, scale, ranks)
+    else:
+        yield from _slices(matrix, x, y, scale, ranks)
+        unsaid = "" if _fit(matrix, scale, ranks) else _in_short(matrix.slices)
+    for i, line in enumerate([f"{matrix.rows}×{matrix.columns}", unsaid]):
+        yield words(x + wide / 2, y + tall + 17 + 15 * i, line, PX["smallest"], "middle", fill=MUTED)
+
+
+def _slices(matrix, x, y, scale, ranks):
+    """The slices, ticks where heads end, and the numbers of the ranks where they fit."""
+    fit, tall = _fit(matrix, scale, ranks), scale * matrix.rows
+    for one in matrix.slices:
+        (left, right), (top, bottom) = ([scale * end for end in ends] for ends in (one.columns, one.rows))
+        fill = shade(matrix.kind, (ranks - 1) / 4 if len(one.ranks) == ranks else one.ranks[0], ranks)
+        yield _box(x + left, y + top, right - left, bottom - top, fill)
+        if fit:
+            yield _number(x + (left + right) / 2, y + (top + bottom) / 2 + 4, _held_by(one, ranks), fill)
+    for column in matrix.lines:
+        ticks = f"M{x + scale * column:.1f} {y:.1f}v{tall / 4:.1f}m0 {tall / 2:.1f}v{tall / 4:.1f}"
+        yield f'<path d="{ticks}" stroke="{PAPER}" stroke-width="1"/>'
+
+
+def _held_by(one, ranks):
+    return "all" if len(one.ranks) == ranks > 1 else in_words(one.ranks)
+
+
+def _fit(matrix, scale, ranks):
+    """Whether every slice has room for its numbers."""
+    wide = lambda one: scale * (one.columns[1] - one.columns[0]) >= 7 * len(_held_by(one, ranks)) + 1
+    tall = lambda one: scale * (one.rows[1] - one.rows[0]) >= PX["smallest"] - 1
+    return all(wide(one) and tall(one) for one in matrix.slices)
+
+
+def _in_short(slices):
+    """Whose the slices are, in order, where there is no room in them."""
+    held = [in_words(one.ranks) for one in slices]
+    return " ".join(held) if len(held) < 4 else f"{held[0]} … {held[-1]}"
+
+
+def _pile(matrix, x, y, scale, ranks):
+    """A card for each rank, the first on top: of the others a strip is seen, with their number."""
+    wide, tall = scale * matrix.columns, scale * matrix.rows
+    for rank in reversed(range(ranks)):
+        fill = shade(matrix.kind, rank, ranks)
+        left, top = x + CARD[0] * rank, y + CARD[1] * (ranks - 1 - rank)
+        yield _box(left, top, wide, tall, fill)
+        across, down = (wide - 9, 11.5) if rank else (wide / 2, tall / 2 + 5)
+        yield _number(left + across, top + down, str(rank), fill)
+
+
+def _box(x, y, wide, tall, fill):
+    size = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}"'
+    return f'<rect {size} fill="{fill}" stroke="{PAPER}" stroke-width="1"/>'
+
+
+def _number(x, y, text, fill):
+    ink = max(("#FFFFFF", "#000000"), key=lambda ink: contrast(ink, fill))
+    return words(x, y, text, PX["smallest"], "middle", fill=ink, **{"font-weight": "600"})

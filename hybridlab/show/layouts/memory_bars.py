@@ -1,0 +1,171 @@
+"""Memory bars: what each rank keeps of weights, gradients and optimizer state, beside what it sends for that.
+
+A bar stands in the outline of what it would be if nothing were shared. The colours are those of what makes each part
+change: weights blue as the forward, gradients orange as the backward, the optimizer's state dark as the optimizer;
+stripes and lines tell them apart as well.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.still import Still
+from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, mix
+
+WIDTH, LEFT, TOP, TALL = 960, 40, 104, 300
+TRAFFIC, SPLIT = 352, 28  # the room on the right for what is sent, and the gap before it
+MOST = 8  # columns that are drawn; of more, the first and the last ones
+PX, KINDS = STYLE["pixels"], STYLE["kinds"]
+PARTS = {  # (name, colour, stripes)
+    "value": ("weights", KINDS["F"]["fill"], ""),
+    "gradient": ("gradients", KINDS["B"]["fill"], "M0 9L9 0"),
+    "optimizer": ("optimizer state", KINDS["OPT"]["fill"], "M0 4H9"),
+}
+GREEN = KINDS["message"]["fill"]
+UNITS = ((1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
+
+
+class Column(NamedTuple):
+    """One bar: kept  {"value", "gradient", "optimizer": bytes};  below  a second line under its name
+    whole  bytes of weights that are there for a while only, drawn as a dotted outline on top
+    """
+
+    name: str
+    kept: dict[str, float]
+    below: str = ""
+    whole: float = 0
+
+
+class Carried(NamedTuple):
+    """What a rank sends in a step for one purpose: an operation, among how many ranks, and the bytes that leave."""
+
+    name: str
+    among: int
+    bytes: float
+
+
+def memory_bars(
+    columns: Sequence[Column], full: float, carried: Sequence[Carried], most: float, title: str, told: str
+) -> Still:
+    """Bars of bytes, one for each column; on the right a bar for everything that a rank sends in a step.
+
+    full  bytes of the outline: all that a rank would keep if nothing were shared
+    most  bytes that fill the width on the right;  told  the picture in words
+
+    >>> kept = {"value": 2e9, "gradient": 2e9, "optimizer": 3e9}
+    >>> memory_bars([Column("rank 0", kept)], 16e9, [Carried("sum", 4, 3e9)], 6e9, "Stage 1", "7 of 16 GB")
+    <picture 7 of 16 GB>
+    """
+    heading = [words(LEFT, 34, title, PX["heading"], **{"font-weight": "600"})]
+    whole = any(column.whole for column in columns)
+    room = WIDTH - 2 * LEFT - (TRAFFIC + SPLIT if carried else 0)
+    out = [_patterns(), *heading, *_legend(whole), *_bars(columns, full, room)]
+    if carried:
+        out += _sent(carried, most, LEFT + room + SPLIT)
+    bottom = TOP + TALL + 84
+    lines = wrap(told, 0.85 * (WIDTH - 2 * LEFT), PX["caption"])
+    out += [words(LEFT, bottom + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
+    return Still(sheet(WIDTH, bottom + 21 * len(lines), title, told, out), told)
+
+
+def size(value: float) -> str:
+    """A number of bytes with three digits and the decimal unit that suits it.
+
+    >>> size(31_406_250_000), size(273_152), size(0)
+    ('31.4 GB', '273 kB', '0 kB')
+    """
+    unit, name = next(((unit, name) for unit, name in reversed(UNITS) if value >= unit), UNITS[0])
+    return f"{value / unit:.3g} {name}"
+
+
+def _patterns():
+    """The stripes and lines that are laid over the colours."""
+    out = []
+    for what, (_, colour, path) in PARTS.items():
+        if path:
+            pen = f'stroke="{mix(colour, STYLE["paper"], HATCH_ON_LIGHT)}" stroke-width="2"'
+            box = 'width="9" height="9" patternUnits="userSpaceOnUse"'
+            out.append(f'<pattern id="kept-{what}" {box}><path d="{path}" {pen}/></pattern>')
+    return f"<defs>{''.join(out)}</defs>"
+
+
+def _legend(whole):
+    out, x, y = [], LEFT, 50
+    for what, (name, _, _) in PARTS.items():
+        out += [*_part(what, x, y, 20, 16), words(x + 28, y + 13, name, PX["caption"])]
+        x += 28 + 0.5 * PX["caption"] * len(name) + 26
+    out += [
+        _outline(x, y, 20, 16, STYLE["muted"], "4 3"),
+        words(x + 28, y + 13, "if nothing were shared", PX["caption"]),
+    ]
+    x += 28 + 0.5 * PX["caption"] * 22 + 26
+    if whole:
+        out.append(_outline(x, y, 20, 16, PARTS["value"][1], "2 3", 2))
+        out.append(words(x + 28, y + 13, "whole while computing", PX["caption"]))
+    return out
+
+
+def _part(what, x, y, wide, tall):
+    """A box in the colour of one part, with its stripes."""
+    place = f'x="{x:g}" y="{y:.2f}" width="{wide:g}" height="{tall:.2f}"'
+    out = [f'<rect {place} fill="{PARTS[what][1]}"/>']
+    return out + ([f'<rect {place} fill="url(#kept-{what})"/>'] if PARTS[what][2] else [])
+
+
+def _outline(x, y, wide, tall, colour, dashes, thick=1):
+    place = f'x="{x:g}" y="{y:.2f}" width="{wide:g}" height="{tall:.2f}"'
+    return f'<rect {place} fill="none" stroke="{colour}" stroke-width="{thick}" stroke-dasharray="{dashes}"/>'
+
+
+def _shown(columns):
+    """The columns that are drawn, and None where some are left out."""
+    return columns if len(columns) <= MOST else [*columns[: MOST - 3], None, *columns[-2:]]
+
+
+def _bars(columns, full, room):
+    out, ground, shown = [], TOP + TALL, _shown(columns)
+    step = min(room / len(shown), 0.7 * TALL)
+    wide = min(0.72 * step, 0.4 * TALL)
+    for i, column in enumerate(shown):
+        middle = LEFT + step * (i + 0.5)
+        if column is None:
+            out.append(words(middle, ground - TALL / 2, "…", PX["heading"], "middle"))
+            continue
+        out += _bar(column, middle - wide / 2, wide, full, ground)
+        small = PX["axis"] if step > 7.5 * len(column.name) else PX["smallest"]
+        out.append(words(middle, ground + 22, column.name, small, "middle"))
+        if column.below:
+            out.append(words(middle, ground + 42, column.below, PX["smallest"], "middle", fill=STYLE["muted"]))
+    return [*out, f'<path d="M{LEFT} {ground}h{step * len(shown):g}" stroke="{STYLE["muted"]}"/>']
+
+
+def _bar(column, x, wide, full, ground):
+    out, y, scale = [_outline(x, ground - TALL, wide, TALL, STYLE["muted"], "4 3")], ground, TALL / full
+    for what in PARTS:
+        tall = column.kept.get(what, 0) * scale
+        y -= tall
+        out += _part(what, x, y, wide, tall) if tall else []
+    if column.whole:
+        y -= column.whole * scale
+        out.append(_outline(x, y, wide, column.whole * scale, PARTS["value"][1], "2 3", 2))
+    told, small = size(sum(column.kept.values())), PX["smallest" if wide < 58 or column.whole else "caption"]
+    told += f" + {size(column.whole)}" if column.whole and wide >= 110 else ""
+    above = y - 8 if y > ground - TALL + 4 else ground - TALL - 8
+    halo = {"font-weight": "600", "stroke": STYLE["paper"], "stroke-width": "4", "paint-order": "stroke"}
+    return [*out, words(x + wide / 2, above, told, small, "middle", **halo)]
+
+
+def _sent(carried, most, x):
+    """What a rank sends: a green bar for each operation, one behind the other, and their sum."""
+    out = [words(x, TOP - 8, "a rank sends in a step", PX["caption"], **{"font-weight": "600"})]
+    y, at, scale = TOP + 6, 0.0, TRAFFIC / most
+    for one in carried:
+        out.append(words(x, y + 16, f"{one.name}, {one.among} ranks", PX["caption"]))
+        out.append(words(x + TRAFFIC, y + 16, size(one.bytes), PX["caption"], "end"))
+        out.append(f'<rect x="{x:g}" y="{y + 25}" width="{TRAFFIC}" height="16" fill="{STYLE["light"]["bubble"]}"/>')
+        place = f'x="{x + at * scale:.2f}" y="{y + 25}" width="{one.bytes * scale:.2f}" height="16"'
+        out.append(f'<rect {place} fill="{GREEN}"/>')
+        at, y = at + one.bytes, y + 58
+    bold = {"font-weight": "600"}
+    out.append(words(x, y + 18, "together", PX["caption"], **bold))
+    return [*out, words(x + TRAFFIC, y + 18, size(at), PX["caption"], "end", **bold)]

@@ -1,0 +1,81 @@
+"""Tiles: small images that ranks hold, one row per rank, column beside column, so that one sees what an operation did.
+
+A pixel is as dark as its number is large. An image that is a part of the whole is drawn at its place in it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.still import Still
+from hybridlab.show.paper.style import STYLE, mix
+
+PIXEL, GAP, LEFT, TOP = 8, 14, 84, 52
+WIDTH = 960  # at least; a narrower sheet would be blown up to the width of the page
+ARROW = 110  # between two columns, with the name of what happens there
+PX = STYLE["pixels"]
+GREEN = STYLE["kinds"]["message"]["fill"]
+
+
+def tiles(columns: Sequence[Sequence[np.ndarray]], steps: Sequence[str], names: Sequence[str], summary: str) -> Still:
+    """Columns of images, `columns[i][rank]`, two-dimensional; between columns i and i + 1 stands `steps[i]`.
+
+    names  above the columns
+
+    >>> held = [[np.eye(2)], [np.eye(2) * 3]]
+    >>> tiles(held, ["times 3"], ["before", "after"], "one rank, its numbers times 3")
+    <picture one rank, its numbers times 3>
+    """
+    side = columns[0][0].shape[0]
+    darkest = max(float(image.max()) for column in columns for image in column) or 1.0
+    out, x, bottom = [], float(LEFT), TOP
+    for number, (column, name) in enumerate(zip(columns, names)):
+        wide = PIXEL * max(side, column[0].shape[1])
+        out.append(words(x + wide / 2, TOP - 16, name, PX["axis"], "middle", **{"font-weight": "600"}))
+        for rank, image in enumerate(column):
+            y = TOP + rank * (PIXEL * side + GAP)
+            out += _image(image, rank, x, y, side, darkest)
+            bottom = y + PIXEL * side
+        x += wide
+        if number < len(steps):
+            out += _arrow(x, (TOP + bottom) / 2 if len(column) > 1 else TOP + PIXEL * side / 2, steps[number])
+            x += ARROW
+    middle = TOP + PIXEL * side / 2 + 5
+    ranks = range(len(columns[0]))
+    out += [words(LEFT - 12, middle + r * (PIXEL * side + GAP), f"rank {r}", PX["axis"], "end") for r in ranks]
+    lines = wrap(summary, WIDTH - 48, PX["caption"])
+    out += [words(24, bottom + 30 + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
+    return Still(sheet(max(x + 24, WIDTH), bottom + 24 + 21 * len(lines), " → ".join(names), summary, out), summary)
+
+
+def _image(image, rank, x, y, side, darkest):
+    """One image: its ground, and for each number that occurs one path with all its pixels."""
+    rows, columns = image.shape
+    part = columns < side
+    here = x + PIXEL * columns * rank if part else x
+    edge = f'stroke="{STYLE["grid"]}"'
+    out = [f'<rect x="{x}" y="{y}" width="{PIXEL * side}" height="{PIXEL * side}" fill="none" {edge}/>'] if part else []
+    ground = STYLE["light"]["bubble"]
+    out.append(f'<rect x="{here}" y="{y}" width="{PIXEL * columns}" height="{PIXEL * rows}" fill="{ground}" {edge}/>')
+    for value in np.unique(image[image != 0]).tolist():
+        at = np.argwhere(image == value).tolist()
+        d = "".join(f"M{here + PIXEL * j:g} {y + PIXEL * i:g}h{PIXEL}v{PIXEL}h-{PIXEL}z" for i, j in at)
+        out.append(f'<path fill="{mix(ground, STYLE["ink"], 0.25 + 0.75 * value / darkest)}" d="{d}"/>')
+    if columns > side:  # several whole images side by side
+        cuts = range(side, columns, side)
+        out += [
+            f'<path d="M{here + PIXEL * c} {y}v{PIXEL * rows}" stroke="{STYLE["paper"]}" stroke-width="2"/>'
+            for c in cuts
+        ]
+    return out
+
+
+def _arrow(x, y, name):
+    """A green arrow over the space between two columns, with a name in two lines at most."""
+    lines = wrap(name, ARROW - 16, PX["smallest"])
+    shaft = f"M{x + 14:g} {y:g}h{ARROW - 36}m-9 -7l9 7l-9 7"
+    out = [f'<path d="{shaft}" fill="none" stroke="{GREEN}" stroke-width="3"/>']
+    for i, line in enumerate(reversed(lines)):
+        out.append(words(x + ARROW / 2 - 4, y - 14 - 15 * i, line, PX["smallest"], "middle"))
+    return out

@@ -1,0 +1,122 @@
+"""Live: a run on real ranks while it goes: its growing timeline, and the costs that make it last some seconds."""
+
+import contextvars
+import threading
+import time
+
+import numpy as np
+
+from hybridlab.core.flow import Flow
+from hybridlab.core.lanes import COMPUTE, lanes
+from hybridlab.core.schedule import Schedule
+from hybridlab.core.timeline import Timeline
+from hybridlab.predict.time.costs import Costs
+from hybridlab.schedules.lower import lower
+
+SHORTEST = 0.02  # seconds: a shorter wait drowns in the clock's own jitter
+STEP = 1.5  # seconds that one step should last at least
+STEPS = 2  # that ranks play: one to warm up, one that is measured
+PAUSE = 0.1  # seconds between two pictures of a run
+
+
+class Growing:
+    """The timeline of a run that still goes on: what its ranks have told so far of the step they are in."""
+
+    def __init__(self, schedule: Schedule):
+        self.schedule = lower(schedule)
+        self.flow = Flow(self.schedule)
+        self.lane = lanes(self.flow)
+        self.actions = int((self.lane == COMPUTE).sum())
+        self.step = -1
+
+    def add(self, rank: int, event: dict) -> bool:
+        """Take in what a rank tells; True when it was an action of the present step."""
+        if "index" not in event or event["step"] < self.step:
+            return False
+        if event["step"] > self.step:
+            self.step = event["step"]
+            self.begin, self.end = np.zeros((2, self.flow.actions), dtype=np.int64)
+        action = self.flow.program[rank] + event["index"]
+        self.begin[action], self.end[action] = event["begin"], event["end"]
+        return True
+
+    @property
+    def done(self) -> int:
+        """How many actions of the present step have ended."""
+        return int((self.end > 0).sum()) if self.step >= 0 else 0
+
+    @property
+    def progress(self) -> str:
+        """How far the run is, in words."""
+        if self.step < 0:
+            return f"starting {self.schedule.ranks} ranks"
+        warm = ", to warm up" if self.step == 0 else ", measured"
+        return f"step {self.step + 1} of {STEPS}{warm}: {self.done} of {self.actions} actions"
+
+    def timeline(self) -> Timeline:
+        """What has happened so far; an action that has not ended has no length."""
+        over = self.end > 0
+        start = self.begin[over].min()
+        begin, end = (np.where(over, column - start, 0) for column in (self.begin, self.end))
+        columns = (column[None] for column in (begin, begin, end))
+        origin = {"kind": "measured", "live": True}
+        return Timeline(self.schedule, *columns, self.lane, tick=1e-9, unit="s", origin=origin)
+
+
+def in_seconds(costs: Costs, length: float, chunks: int = 1) -> Costs:
+    """The same costs in seconds, so that a step of `length` units lasts `STEP` or longer and no action is too short.
+
+    costs  of all that a rank owns, which is `chunks` stages
+
+    >>> in_seconds(Costs(F=1, I=1, W=1), length=33).F
+    0.05
+    """
+    durations = [cost / chunks for cost in (costs.F, costs.I + costs.W) if cost > 0]
+    unit = max(SHORTEST / min(durations, default=1), STEP / max(length, 1e-9))
+    unit = round(unit, 2) or 0.01
+    return Costs(F=costs.F * unit, I=costs.I * unit, W=costs.W * unit, latency=costs.latency * unit, unit="s")
+
+
+class Attempt:
+    """One run on real ranks, in a thread of its own, so that the kernel stays usable.
+
+    run    a function like `hybridlab.train.run.run`, which is handed in: pictures know no ranks
+    told   called as told(attempt) when there is more to see, at most every `PAUSE` seconds
+    ended  called as ended(attempt, timeline, why) once: the measured timeline, or None and why there is none
+    """
+
+    def __init__(self, run, schedule: Schedule, costs: Costs, told, ended):
+        self.growing = Growing(schedule)
+        self._call = lambda: run(schedule, work="emulated", costs=costs, latency=costs.latency, steps=1,
+                                 on_event=self._hear, live=True)  # fmt: skip
+        self._told, self._ended, self._stopped, self._last = told, ended, False, 0.0
+
+    def start(self):
+        """Begin; returns at once."""
+        here = contextvars.copy_context()  # a kernel keeps in it where messages to the browser belong
+        threading.Thread(target=here.run, args=(self._play,), daemon=True).start()
+
+    def stop(self):
+        """End the ranks when they tell the next thing, which is after one action at the latest."""
+        self._stopped = True
+
+    def _play(self):
+        try:
+            real = self._call()
+        except _Stop:
+            self._ended(self, None, "")
+        except Exception as error:  # whatever went wrong is told where it was asked for
+            self._ended(self, None, str(error) or type(error).__name__)
+        else:
+            self._ended(self, real, "")
+
+    def _hear(self, rank, event):
+        if self._stopped:
+            raise _Stop
+        if self.growing.add(rank, event) and time.monotonic() - self._last > PAUSE:
+            self._told(self)
+            self._last = time.monotonic()
+
+
+class _Stop(Exception):
+    """Raised inside a run to end it: its ranks end with it."""

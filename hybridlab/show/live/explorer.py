@@ -1,0 +1,305 @@
+"""The explorer: live timelines. Choose schedules, move sliders, play, type one of your own, run it; Python computes.
+
+Three parts, each of which knows only its own business:
+
+    picture.py    timelines → a picture: plain columns, the same for widget, twin, page and text
+    view.js …     a picture → the canvas, with transport, zoom, hover, counters; no kernel, no law (see `module.py`)
+    this file     choices → timelines, for as long as a kernel runs; `explorer.js` holds its controls
+
+The browser gets the JavaScript as one module, joined by `module.module`. A page without a server takes the same files.
+Where no kernel runs, the static twin of the first picture stands in.
+"""
+
+import importlib.util
+import inspect
+import threading
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import anywidget
+import traitlets
+
+from hybridlab.core.schedule import Schedule
+from hybridlab.core.timeline import Timeline
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.overlay import predicted_for
+from hybridlab.predict.time.simulate import simulate
+from hybridlab.schedules.lower import lower
+from hybridlab.schedules.registry import GENERATORS, schedules
+from hybridlab.schedules.registry import schedule as make
+from hybridlab.show.live.attempt import Attempt, in_seconds
+from hybridlab.show.live.module import module, stylesheet
+from hybridlab.show.live.typed_text import parsed
+from hybridlab.show.paper.style import STYLE
+from hybridlab.show.timelines.picture import picture
+from hybridlab.show.timelines.spans import is_measured
+from hybridlab.show.timelines.twin import twin
+
+SLIDERS = (  # trait, label, least, most, step
+    ("ranks", "ranks p", 1, 32, 1),
+    ("microbatches", "microbatches m", 1, 128, 1),
+    ("chunks", "chunks per rank v", 1, 8, 1),
+    ("ratio", "backward ÷ forward", 0, 4, 0.5),
+    ("F", "forward F", 0.5, 4, 0.5),
+    ("I", "input half I", 0, 4, 0.5),
+    ("W", "weight half W", 0, 4, 0.5),
+    ("latency", "message time", 0, 3, 0.25),
+)
+MOST = {"ranks": 64, "microbatches": 4096, "chunks": 16}
+QUICK = 4_000  # actions from which on machine code is worth its import: sliders ask again and again
+MOST_BOXES = 300_000  # of one schedule: about 3 for each rank, microbatch and chunk
+CHOSEN = ("schedules", "ranks", "microbatches", "chunks", "F", "I", "W", "latency", "typed")
+
+
+def explore(
+    *shown: str | Schedule | Timeline | list,
+    ranks: int = 4,
+    microbatches: int = 8,
+    chunks: int = 2,
+    F: float = 1,
+    I: float = 1,
+    W: float = 1,
+    latency: float = 0,
+    run=None,
+) -> "Explorer":
+    """Live timelines on one time axis, with their three bubbles and the activations that each rank holds.
+
+    shown    names of schedules, which follow all sliders ("1f1b" if none is given); schedules of your own, which follow
+             the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
+    chunks   stages per rank v, for the schedules that take it;  latency  of a message
+    F, I, W  durations of forward, input half, weight half (a whole backward takes I + W) through all that a rank owns:
+             one model, however it is cut, so that with v chunks each stage takes 1/v
+    run      plays a schedule on real processes; `hl.explore` hands in `hl.run`
+
+    raises  ValueError in one sentence for a schedule or a number that is not possible
+    """
+    flat = [one for item in shown for one in (item if isinstance(item, list | tuple) else [item])] or ["1f1b"]
+    for one in flat:
+        if not isinstance(one, str | Schedule | Timeline):
+            raise ValueError(f"a {type(one).__name__} cannot be explored: give names, schedules or timelines")
+    names = [one for one in flat if isinstance(one, str)]
+    given = [one for one in flat if not isinstance(one, str)]
+    sizes = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
+    return Explorer(given, run, schedules=names, **sizes, F=F, I=I, W=W, latency=latency)
+
+
+class Explorer(anywidget.AnyWidget):
+    """The widget behind `explore`: its traits are the choices; `picture` and `problem` follow from them.
+
+    timelines  those that are shown, from top to bottom
+    problem    why the present choice has no timeline, in a sentence, or ""; then the last picture stays
+    fault      what is wrong with the typed schedule: {"text", "begin", "end"}, or {}
+    running    {"can", "on", "text"}: whether ranks may be started, whether they play, how far they are
+    """
+
+    _esm = module("explorer.js")
+    _css = stylesheet()
+
+    schedules = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    ranks = traitlets.Int().tag(sync=True)
+    microbatches = traitlets.Int().tag(sync=True)
+    chunks = traitlets.Int().tag(sync=True)
+    latency = traitlets.Float().tag(sync=True)
+    ratio = traitlets.Float().tag(sync=True)
+    F = traitlets.Float().tag(sync=True)
+    I = traitlets.Float().tag(sync=True)
+    W = traitlets.Float().tag(sync=True)
+    typed = traitlets.Unicode().tag(sync=True)
+    fault = traitlets.Dict().tag(sync=True)
+    choices = traitlets.Dict().tag(sync=True)
+    sliders = traitlets.List().tag(sync=True)
+    style_data = traitlets.Dict().tag(sync=True)
+    picture = traitlets.Dict().tag(sync=True)
+    problem = traitlets.Unicode().tag(sync=True)
+    running = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, given, run, **chosen):
+        self._given, self._run, self._attempt, self._own = given, run, None, None
+        self._turn = threading.RLock()  # a run shows pictures too, from a thread of its own
+        super().__init__(
+            **chosen,
+            choices={name: takes_chunks(name) for name in schedules()},
+            sliders=[list(slider) for slider in SLIDERS if chosen["schedules"] or slider[0] not in MOST],
+            style_data=STYLE,
+        )
+        self._computed = [getattr(self, name) for name in CHOSEN]
+        self._show(self._predicted(self._costs))
+        self.running = {"can": run is not None and not any(map(is_measured, self.timelines)), "on": False, "text": ""}
+        self.observe(self._split_backward, "ratio")
+        self.observe(self._compute, list(CHOSEN))
+        self.on_msg(self._asked)
+
+    # --- choices → timelines ---------------------------------------------------------------------------------------
+
+    @property
+    def _costs(self):
+        return Costs(F=self.F, I=self.I, W=self.W, latency=self.latency)
+
+    def _predicted(self, costs) -> list[Timeline]:
+        """The stack from top to bottom: the typed schedule, what was given, what is chosen by name.
+
+        Where messages take time they are written out, so that they are seen.
+        """
+        plans = ([self._own] if self._own else []) + self._given + [self._made(name) for name in self.schedules]
+        return [one if isinstance(one, Timeline) else simulated(one, costs) for one in plans]
+
+    def _made(self, name):
+        sizes = {"ranks": self.ranks, "microbatches": self.microbatches}
+        sizes |= {"chunks": self.chunks} if takes_chunks(name) else {}
+        _refuse_too_much(sizes)
+        return _schedule(name, **sizes)
+
+    def _split_backward(self, change):
+        """The slider moves both halves of the backward, and keeps their proportion."""
+        whole = self.I + self.W
+        if abs(change.new * self.F - whole) < 1e-9:  # it followed the halves
+            return
+        share = self.I / whole if whole else 0.5
+        with self.hold_trait_notifications():
+            self.I, self.W = change.new * self.F * share, change.new * self.F * (1 - share)
+
+    def _compute(self, _):
+        with self._turn:
+            self._follow()
+
+    def _follow(self):
+        chosen = [getattr(self, name) for name in CHOSEN]
+        if chosen == self._computed:  # two halves moved at once are one change
+            return
+        self._computed = chosen
+        self._leave_run()
+        own, self.fault = parsed(self.typed)
+        if own or not self.fault:  # beside a fault the last good one stays
+            self._own = own
+        try:
+            self._show(self._predicted(self._costs))
+        except ValueError as error:
+            self.problem = str(error).split("\n")[0]
+
+    def _show(self, timelines, live=False):
+        self.timelines = timelines
+        with self.hold_sync():  # one message, so that picture and words change together
+            self.picture = picture(*timelines) | {"live": live}
+            self.ratio = (self.I + self.W) / self.F if self.F else 1.0
+            self.problem = ""
+
+    # --- the run ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Play the top schedule on real ranks; its measured timeline grows under the prediction. Returns at once."""
+        if not self.running["can"] or self.running["on"]:
+            return
+        top, toy = self.timelines[0], self._costs
+        costs = in_seconds(toy, simulated(top.schedule, toy).length, top.schedule.chunks)
+        self._ahead = [simulated(top.schedule, costs), *self._predicted(costs)[1:]]
+        self._attempt = Attempt(self._run, top.schedule, per_stage(costs, top.schedule), self._told, self._ended)
+        self._tell_running(on=True, text=self._attempt.growing.progress)
+        self._attempt.start()
+
+    def stop(self) -> None:
+        """End the run that goes on."""
+        if self._attempt:
+            self._attempt.stop()
+            self._tell_running(on=True, text="stopping")
+
+    def _leave_run(self):
+        """A new choice ends a run, and what it measured goes with the prediction that it belonged to."""
+        if self._attempt:
+            self._attempt.stop()
+            self._attempt = None
+        self._tell_running(on=False, text="")
+
+    def _told(self, attempt):
+        with self._turn:
+            if attempt is self._attempt:
+                self._show([*self._ahead, attempt.growing.timeline()], live=True)
+                self._tell_running(on=True, text=attempt.growing.progress)
+
+    def _ended(self, attempt, real, why):
+        with self._turn:
+            if attempt is self._attempt:
+                self._attempt, text = None, ""
+                if real:
+                    text = self._measured(real)
+                else:
+                    self._show(self._predicted(self._costs))
+                    self.problem = why
+                self._tell_running(on=False, text=text)
+
+    def _measured(self, real):
+        """Lay what was measured under its prediction at the costs of the run itself; returns what there is to say."""
+        calibrated = predicted_for(real)
+        self._show([calibrated, *self._ahead[1:], real])
+        gap = abs(real.bubble_fraction - calibrated.bubble_fraction)
+        where = f"measured on {real.schedule.ranks} real processes, work emulated by waiting"
+        return f"{where}; idle / total is {gap:.3f} from the prediction at the costs of the run"
+
+    def _tell_running(self, **now):
+        self.running = self.running | now
+
+    # --- what is asked from the page -------------------------------------------------------------------------------
+
+    def _asked(self, _, content, buffers):
+        if content.get("ask") == "run":
+            self.run()
+        elif content.get("ask") == "stop":
+            self.stop()
+        elif content.get("ask") == "svg":
+            self.send({"svg": self.twin})
+
+    @property
+    def summary(self) -> str:
+        """The picture in words, one line per timeline."""
+        return self.picture["summary"]
+
+    @property
+    def twin(self) -> str:
+        """The static twin, as SVG text."""
+        return twin(self.picture)
+
+    def save_svg(self, path) -> None:
+        """Write the picture as it stands to an SVG file."""
+        Path(path).write_text(self.twin, encoding="utf-8")
+
+    def _repr_mimebundle_(self, **more):
+        data, metadata = super()._repr_mimebundle_(**more)
+        return {**data, "image/svg+xml": self.twin, "text/plain": self.summary}, metadata
+
+
+def simulated(plan: Schedule, costs: Costs) -> Timeline:
+    """The predicted timeline of a schedule for one and the same model, as fast as this machine can.
+
+    costs  of all that a rank owns: with v chunks per rank each stage takes 1/v of them
+
+    Messages are written out where they take time.
+    """
+    plan = lower(plan) if costs.latency else plan
+    quick = len(plan.rows) >= QUICK and importlib.util.find_spec("numba")
+    return simulate(plan, per_stage(costs, plan), engine="compiled" if quick else "auto")
+
+
+def per_stage(costs: Costs, plan: Schedule) -> Costs:
+    """The costs of one stage, from those of all that a rank owns."""
+    return replace(costs, F=costs.F / plan.chunks, I=costs.I / plan.chunks, W=costs.W / plan.chunks)
+
+
+@lru_cache(maxsize=16)
+def _schedule(name, **sizes):
+    """A schedule by name; while only costs move, it is made and checked once."""
+    return make(name, **sizes)
+
+
+def takes_chunks(name: str) -> bool:
+    """Whether the schedule of this name lets one choose how many stages a rank has."""
+    return name in GENERATORS and "chunks" in inspect.signature(GENERATORS[name]).parameters
+
+
+def _refuse_too_much(sizes):
+    for name, number in sizes.items():
+        if isinstance(number, int) and number > MOST[name]:
+            limit = f"give {MOST[name]} at most, or use hl.draw"
+            raise ValueError(f"{name}={number} is more than the explorer shows: {limit}")
+    boxes = 3 * sizes["ranks"] * sizes["microbatches"] * sizes.get("chunks", 1)
+    if boxes > MOST_BOXES:
+        raise ValueError(f"about {boxes} boxes are more than the explorer shows: give fewer ranks or microbatches")

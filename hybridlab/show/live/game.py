@@ -1,0 +1,276 @@
+"""You are the scheduler: choose what each rank does next, and watch the idle time and the memory grow.
+
+Python keeps the game and says what is possible (`schedules.by_hand`); `game.js` has a button for every rank and kind of
+action, and knows no rule. The picture under them is the explorer's.
+"""
+
+from dataclasses import replace
+
+import anywidget
+import numpy as np
+import traitlets
+
+from hybridlab.core.timeline import Timeline
+from hybridlab.predict.time.automatic import automatic
+from hybridlab.predict.time.bound import shortest
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.overlay import predicted_for
+from hybridlab.predict.time.simulate import simulate
+from hybridlab.schedules.by_hand import ByHand
+from hybridlab.schedules.registry import schedule as make
+from hybridlab.show.live.attempt import Attempt, in_seconds
+from hybridlab.show.live.module import HERE, module, stylesheet
+from hybridlab.show.paper.style import STYLE, look
+from hybridlab.show.timelines.boxes import shown
+from hybridlab.show.timelines.picture import picture
+from hybridlab.show.timelines.twin import twin
+
+MOST = {"ranks": 8, "microbatches": 16}  # more would be no game
+
+
+def play(
+    ranks: int = 3,
+    microbatches: int = 4,
+    split: bool = False,
+    limit: int | None = None,
+    F: float = 1,
+    I: float = 1,
+    W: float = 1,
+    latency: float = 0,
+    run=None,
+) -> "Game":
+    """A game in which you are the scheduler: choose for each rank what it does next, until all is done.
+
+    split    the backward is chosen in two halves, I and W
+    limit    the most activations that a rank may hold
+    F, I, W  durations of forward, input half, weight half (a whole backward takes I + W);  latency  of a message
+    run      plays a schedule on real processes; `hl.play` hands in `hl.run`
+
+    raises  ValueError in one sentence for numbers that are not possible
+    """
+    for what, number in (("ranks", ranks), ("microbatches", microbatches)):
+        if isinstance(number, int) and number > MOST[what]:
+            raise ValueError(f"{what}={number} would be a long game: give {MOST[what]} at most")
+    return Game(ByHand(ranks, microbatches, split, limit), Costs(F=F, I=I, W=W, latency=latency), run)
+
+
+class Game(anywidget.AnyWidget):
+    """The widget behind `play`. `schedule` and `timeline` are what has been chosen so far.
+
+    told     what the last choice did, or why it is not possible
+    running  {"can", "on"}: whether the schedule may be played on real ranks now, and whether it is
+    """
+
+    _esm = module("game.js")
+    _css = stylesheet() + (HERE / "game.css").read_text("utf-8")
+
+    board = traitlets.Dict().tag(sync=True)
+    picture = traitlets.Dict().tag(sync=True)
+    told = traitlets.Unicode().tag(sync=True)
+    running = traitlets.Dict().tag(sync=True)
+    style_data = traitlets.Dict().tag(sync=True)
+    looks = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, hand: ByHand, costs: Costs, run=None):
+        self.costs, self._run, self._attempt = costs, run, None
+        looks = {kind: look(kind)._asdict() for kind in hand.kinds}
+        super().__init__(style_data=STYLE, looks=looks)
+        self._show(hand, _goal(hand, costs))
+        self.on_msg(self._asked)
+
+    @property
+    def schedule(self):
+        """What has been chosen so far, as a `Schedule`; a whole one when the game is finished."""
+        return self.hand.schedule
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to be chosen."""
+        return self.hand.finished
+
+    def choose(self, rank: int, kind: str) -> None:
+        """Let a rank do its next action of a kind.
+
+        raises  ValueError that says why that is not possible, and what comes first
+        """
+        self._show(self.hand.choose(rank, kind))
+
+    def undo(self) -> None:
+        """Take the last choice back."""
+        if not self.hand.chosen:
+            raise ValueError("there is nothing to take back")
+        self._show(self.hand.undo(), f"Took back {self.hand.everything.action(self.hand.chosen[-1])}.")
+
+    def restart(self) -> None:
+        """Begin again."""
+        self._show(replace(self.hand, chosen=()), _goal(self.hand, self.costs))
+
+    def _show(self, hand, told=""):
+        self._leave_run()
+        self.hand, self.timeline = hand, simulate(hand.schedule, self.costs)
+        rivals = _rivals(hand, self.costs) if hand.finished else []
+        with self.hold_sync():  # one message, so that buttons, picture and words change together
+            self.told = told or _done(self.timeline, hand) + _verdict(self.timeline, rivals, self._least, hand)
+            self.board = _board(hand, self.timeline, self.costs)
+            self.picture = self._drawn(self.timeline, *rivals)
+            self.running = {"can": hand.finished and self._run is not None, "on": False}
+
+    @property
+    def _least(self):
+        return shortest(self.hand.everything.schedule, self.costs)
+
+    def _drawn(self, *timelines):
+        drawn = picture(*timelines)
+        return drawn | {"length": max(drawn["length"], self._least)}  # the axis stands still while boxes come
+
+    # --- the run ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Play the finished schedule on real ranks, the measured timeline under the prediction. Returns at once."""
+        if not self.running["can"] or self.running["on"]:
+            return
+        costs = in_seconds(self.costs, self.timeline.length)
+        self._ahead = simulate(self.schedule, costs)
+        self._attempt = Attempt(self._run, self.schedule, costs, self._grown, self._ended)
+        self.running, self.told = {"can": True, "on": True}, f"Running: {self._attempt.growing.progress}."
+        self._attempt.start()
+
+    def stop(self) -> None:
+        """End the run that goes on."""
+        if self._attempt:
+            self._attempt.stop()
+
+    def _leave_run(self):
+        self.stop()
+        self._attempt = None
+
+    def _grown(self, attempt):
+        if attempt is self._attempt:
+            self.picture = picture(self._ahead, attempt.growing.timeline()) | {"live": True}
+            self.told = f"Running: {attempt.growing.progress}."
+
+    def _ended(self, attempt, real, why):
+        if attempt is not self._attempt:
+            return
+        if real is None:
+            drawn, told = self._drawn(self.timeline), why or "Stopped."
+        else:
+            drawn, told = _overlaid(predicted_for(real), real)
+        self._attempt = None
+        with self.hold_sync():
+            self.picture, self.told, self.running = drawn, told, {"can": True, "on": False}
+
+    # --- what is asked from the page -------------------------------------------------------------------------------
+
+    def _asked(self, _, message, __):
+        do = {"undo": self.undo, "restart": self.restart, "run": self.run, "stop": self.stop, "choose": self.choose}
+        try:
+            do[message["ask"]](*message.get("with", ()))
+        except ValueError as error:
+            self.told = str(error)
+
+    @property
+    def twin(self) -> str:
+        """The static twin, as SVG text."""
+        return twin(self.picture)
+
+    def _repr_mimebundle_(self, **more):
+        data, metadata = super()._repr_mimebundle_(**more)
+        return {**data, "image/svg+xml": self.twin, "text/plain": f"{self.told} {self.timeline.summary}"}, metadata
+
+
+def _goal(hand, costs):
+    times = ", ".join(f"{kind} {shown(costs.of(kind, 0))}" for kind in hand.kinds)
+    limit = f" Activations on a rank: {hand.limit} at most." if hand.limit else ""
+    return (
+        f"You are the scheduler of {hand.ranks} ranks and {hand.microbatches} microbatches: "
+        f"choose what each rank does next. Durations: {times}.{limit}"
+    )
+
+
+def _board(hand, timeline, costs):
+    """What `game.js` shows: a row of choices per rank, and a few numbers."""
+    rows = [
+        {
+            "held": hand.held[r],
+            "peak": timeline.peak_live[r],
+            "choices": [_button(hand, r, one, costs) for one in hand.choices(r)],
+        }
+        for r in range(hand.ranks)
+    ]
+    return {
+        "rows": rows,
+        "limit": hand.limit or 0,
+        "chosen": len(hand.chosen),
+        "all": hand.everything.actions,
+        "length": shown(timeline.length),
+        "lost": shown(lost(timeline)),
+    }
+
+
+def _button(hand, rank, choice, costs):
+    text = f"{choice.kind}{choice.action.microbatch}" if choice.action else choice.kind
+    told = "" if choice.why_not else _when(simulate(hand.choose(rank, choice.kind).schedule, costs), rank)
+    return {"kind": choice.kind, "text": text, "left": choice.action is not None, "why": choice.why_not, "told": told}
+
+
+def lost(timeline: Timeline) -> float:
+    """Idle rank-time before each rank's last action, in units: no later choice can fill it.
+
+    >>> from hybridlab.schedules.registry import schedule
+    >>> lost(simulate(schedule("naive", ranks=2, microbatches=1), Costs(F=1, B=2)))
+    4.0
+    """
+    of_rank = zip(timeline.flow.program, timeline.flow.program[1:])
+    ends = [timeline.end[timeline.typical, a:b].max(initial=0) for a, b in of_rank]
+    return float(np.sum(ends) * timeline.tick - sum(timeline.busy))
+
+
+def _when(timeline, rank):
+    """The last action of a rank: when it begins, and how long the rank waits for it."""
+    a, b = timeline.flow.program[rank : rank + 2]
+    last = timeline.span(timeline.typical, b - 1)
+    free = float(timeline.end[timeline.typical, a : b - 1].max(initial=0) * timeline.tick)
+    waits = f", after waiting {shown(last.begin - free)}" if last.begin > free else ""
+    return f"{last.action} on rank {rank}: {shown(last.begin)} to {shown(last.end)}{waits}"
+
+
+def _done(timeline, hand):
+    rank = int(hand.everything.rank[hand.chosen[-1]])
+    return f"{_when(timeline, rank)}. Rank {rank} holds {hand.held[rank]}."
+
+
+def _overlaid(predicted, real):
+    """The picture of a run under its prediction, and how well they agree."""
+    return picture(predicted, real), (
+        f"Measured on {real.schedule.ranks} real processes, work emulated by waiting: idle/total "
+        f"{real.bubble_fraction:.1%}, predicted at the costs of the run {predicted.bubble_fraction:.1%}."
+    )
+
+
+def _rivals(hand, costs):
+    """What a finished game is compared with: 1F1B, and the best that our scheduler finds with two halves."""
+    chosen = [make("1f1b", ranks=hand.ranks, microbatches=hand.microbatches),
+              automatic(hand.ranks, hand.microbatches, costs, limit=hand.limit)]  # fmt: skip
+    return [simulate(one, costs) for one in chosen]
+
+
+def _verdict(mine, rivals, least, hand):
+    """A finished game in words: how long, how much idle time and memory, and how much better it could be."""
+    if not rivals:
+        return ""
+    fifo, found = rivals
+    kinds = " and ".join([", ".join(hand.kinds[:-1]), hand.kinds[-1]])
+    beyond = hand.limit is not None and max(fifo.peak_live) > hand.limit
+    words = [
+        f"Finished: {shown(mine.length)} units, idle/total {mine.bubble_fraction:.1%}, "
+        f"at most {max(mine.peak_live)} activations on a rank.",
+        f"1F1B needs {shown(fifo.length)} units and {max(fifo.peak_live)} activations"
+        + (", more than the limit." if beyond else "."),
+        f"hl.automatic, with F, I and W, needs {shown(found.length)} and {max(found.peak_live)}.",
+    ]
+    if mine.length <= least:
+        words.append(f"No order of {kinds} on these ranks is shorter than yours.")
+    else:
+        words.append(f"No order of {kinds} on these ranks is shorter than {shown(least)} units.")
+    return " " + " ".join(words)

@@ -1,0 +1,67 @@
+"""A stepper: pictures one after another, with buttons for the first, the previous, the next and the last one.
+
+Nothing moves by itself. Every control is a button, so the keyboard reaches it: Tab, then Space or Enter. Where no
+kernel runs, the static twin shows all pictures, in two columns.
+"""
+
+import re
+from collections.abc import Sequence
+
+import ipywidgets
+
+from hybridlab.show.paper.sheet import sheet
+from hybridlab.show.paper.still import Still
+
+BUTTONS = (("|◀", "first step"), ("◀", "previous step"), ("▶", "next step"), ("▶|", "last step"))
+SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+INNER = re.compile(r"<desc>.*?</desc>\n(.*)</svg>", re.DOTALL)
+
+
+class Stepper(ipywidgets.VBox):
+    """Stills to step through; `step` is the number of the one that is shown.
+
+    >>> steps = Stepper([Still("<svg/>", "before"), Still("<svg/>", "after")], start=1)
+    >>> steps.step, steps.summary
+    (1, 'after')
+    """
+
+    def __init__(self, stills: Sequence[Still], start: int = 0):
+        self._stills = stills
+        self._picture = ipywidgets.HTML()
+        self._where = ipywidgets.Label()
+        buttons = [
+            ipywidgets.Button(description=sign, tooltip=told, layout={"width": "48px"}) for sign, told in BUTTONS
+        ]
+        moves = (lambda: 0, lambda: self.step - 1, lambda: self.step + 1, lambda: len(stills) - 1)
+        for button, move in zip(buttons, moves):
+            button.on_click(lambda _, move=move: self.show(move()))
+        super().__init__([ipywidgets.HBox([*buttons, self._where]), self._picture])
+        self.show(start)
+
+    def show(self, step: int):
+        """Show the picture with this number, or the nearest there is."""
+        self.step = min(max(step, 0), len(self._stills) - 1)
+        self._picture.value = self._stills[self.step].svg
+        self._where.value = f"step {self.step} of {len(self._stills) - 1}"
+
+    @property
+    def summary(self) -> str:
+        """What the picture that is shown says, in words."""
+        return self._stills[self.step].summary
+
+    @property
+    def twin(self) -> str:
+        """All pictures on one sheet, as SVG text."""
+        sizes = [tuple(map(float, SIZE.search(still.svg).groups())) for still in self._stills]
+        wide, tall = (max(lengths) for lengths in zip(*sizes))
+        body = [
+            f'<g transform="translate({wide * (i % 2):g} {tall * (i // 2):g})">{INNER.search(still.svg)[1]}</g>'
+            for i, still in enumerate(self._stills)
+        ]
+        told = "; ".join(still.summary for still in self._stills)
+        return sheet(2 * wide, tall * ((len(sizes) + 1) // 2), f"{len(sizes)} steps", told, body)
+
+    def _repr_mimebundle_(self, **more):
+        bundle = super()._repr_mimebundle_(**more)
+        text = "\n".join(still.summary for still in self._stills)
+        return {**bundle, "image/svg+xml": self.twin, "text/plain": text}

@@ -1,0 +1,269 @@
+// View: one picture on the page: legend, transport, zoom, readout, counters. It knows no schedule and no kernel.
+//
+//   const shown = view(el, style, { extra: [nodes for the row of buttons], under: [nodes for the place below it] });
+//   shown.show(picture);           a picture as show/timelines/picture.py makes it, bytes or base64; again and again
+//   shown.show(picture, "live");   the same while a run goes on: nothing is read aloud
+//   shown.canvas                   for focus, and to look at: data-painted counts its paintings, data-note says how
+//   shown.stop()                   leave: end play, let go of what is observed
+//
+// `style` is show/paper/style.py's STYLE.
+
+const HINT = "Point at a box; or, with the picture in focus, use the keys: ← → step in time, ↑ ↓ choose a rank, "
+  + "space plays, + − zoom, 0 shows all, shift with ← → moves along.";
+const CLOSER = 2, FAINT = [0.22, 0.15], PAST = [1, 0.35]; // zoom of one step; opacity, also beside a chosen box
+
+function view(el, style, options = {}) {
+  const font = { ...style.pixels, family: style.font }, own = `hl-${Math.random().toString(36).slice(2)}`;
+  const canvas = element("canvas", { tabindex: 0, role: "application", "aria-roledescription": "timeline" });
+  const readout = element("p", { class: "hl-readout" }), note = element("p", { class: "hl-note" });
+  const summary = element("p", { class: "hl-summary" });
+  const legend = element("div", { class: "hl-legend" }), counters = element("table", { class: "hl-counters" });
+  const night = matchMedia("(prefers-color-scheme: dark)"), base = element("canvas");
+  let picture, data, place, theme, painted, belongs, counts = [], cursor = Infinity, chosen = -1, lane = 0;
+  let from = 0, to = 1, whole = true, measure = "bubble_fraction", critical = false, paintings = 0;
+
+  const along = transport({ length: () => picture.length, now: () => cursor, events, moveTo });
+  const zooms = element("div", { class: "hl-row" },
+    button("Zoom in", () => zoom(1 / CLOSER), { "aria-keyshortcuts": "+" }),
+    button("Zoom out", () => zoom(CLOSER), { "aria-keyshortcuts": "-" }),
+    button("◀ Earlier", () => pan(-0.25)), button("Later ▶", () => pan(0.25)),
+    button("All", () => look(0, Infinity), { "aria-keyshortcuts": "0" }),
+    toggle("critical path", false, (on) => { critical = on; paint(); }), ...(options.extra || []));
+  const root = element("div", { class: "hl-view" },
+    legend, canvas, readout, note, along.root, zooms, ...(options.under || []), counters, summary);
+  el.append(root);
+
+  function show(next, live) {
+    [picture, data] = [next, opened(next)];
+    along.stop();
+    [cursor, chosen, lane] = [Infinity, -1, Math.min(lane, picture.lanes.length - 1)];
+    if (whole || from >= picture.length) [from, to] = [0, picture.length];
+    to = Math.min(to, picture.length);
+    summary.setAttribute("aria-live", live ? "off" : "polite");
+    summary.textContent = picture.summary;
+    canvas.setAttribute("aria-label", `${picture.summary}. ${HINT}`);
+    showLegend();
+    showCounters();
+    place = null; // nothing is painted before all is laid out
+    moveTo(Infinity);
+    refresh();
+  }
+
+  function showLegend() {
+    legend.replaceChildren(...picture.legend.map(([name, look]) => {
+      const swatch = element("i", {}), stripe = `${look.hatch} 0 2px, ${look.fill} 2px 6px`;
+      swatch.style.background = look.hatch ? `repeating-linear-gradient(135deg, ${stripe})` : look.fill;
+      if (look.kind === "bubble") swatch.dataset.bubble = "";
+      if (look.kind === "message") swatch.style.height = "7px";
+      return element("span", {}, swatch, name);
+    }));
+  }
+
+  // A row per timeline, a column per bubble with its definition; the chosen one stands over the picture as a ruler.
+  function showCounters() {
+    if (!counters.tHead) counters.append(countersHead(), element("tbody"));
+    counts = picture.timelines.map((one) => one.measures.map(() => element("b")));
+    counters.tBodies[0].replaceChildren(...picture.timelines.map((one, t) => {
+      const what = element("small", {}, `${one.measured ? "measured" : "predicted"}, ${one.length}`);
+      const values = counts[t].map((value) => element("td", {}, value));
+      return element("tr", {}, element("th", { scope: "row" }, one.name, what), ...values);
+    }));
+  }
+
+  function countersHead() {
+    const heads = picture.timelines[0].measures.map(({ key, name, told }) => {
+      const radio = element("input", { type: "radio", name: own, value: key });
+      radio.checked = key === measure;
+      radio.addEventListener("change", () => { measure = key; paint(); });
+      const label = element("label", { title: "show over the picture what it compares" }, radio, name);
+      return element("th", { scope: "col" }, label, element("small", {}, `${key}: ${told}`));
+    });
+    moveRadios(heads);
+    return element("thead", {}, element("tr", {}, element("td", {}), ...heads));
+  }
+
+  function moveRadios(heads) {
+    const radios = heads.map((head) => head.querySelector("input"));
+    radios.forEach((radio, i) => moveByKeys(radio, DOWN, (by) => {
+      const next = radios[within(0, i + by, radios.length - 1)];
+      next.focus();
+      next.click();
+    }));
+  }
+
+  function count() {
+    const percent = (value) => `${(100 * value).toFixed(1)}%`;
+    picture.timelines.forEach((one, t) => {
+      const sofar = cursor < picture.length ? counted(picture, data, t, cursor).map(percent) : null;
+      counts[t].forEach((cell, k) => { cell.textContent = sofar ? sofar[k] : one.measures[k].value; });
+    });
+    counters.toggleAttribute("data-counting", cursor < picture.length);
+  }
+
+  // Lay out and paint the boxes; what moves is painted over them by `paint`.
+  function refresh() {
+    if (!root.clientWidth || !picture) return;
+    const ratio = devicePixelRatio || 1;
+    el.dataset.theme = root.dataset.theme = isDark(el) ? "dark" : "light";
+    theme = style[root.dataset.theme];
+    for (const swatch of legend.querySelectorAll("[data-bubble]")) swatch.style.background = theme.bubble;
+    place = layout(picture, root.clientWidth, from, to);
+    for (const [sheet, tall] of [[canvas, place.tall], [base, place.plot]]) {
+      sheet.width = Math.round(place.width * ratio);
+      sheet.height = Math.round(tall * ratio);
+      sheet.getContext("2d").scale(ratio, ratio);
+    }
+    canvas.style.height = `${place.tall}px`;
+    const pen = base.getContext("2d");
+    pen.textBaseline = "middle";
+    painted = paintBoxes(pen, picture, data, place, theme, font, ratio);
+    note.textContent = painted.crowded
+      ? `${painted.many} boxes are too many for one each: every column of pixels shows the share of each kind. `
+        + "Zoom in, and the boxes stand one by one."
+      : whole ? "" : `From ${number(from)} to ${number(to)} ${picture.unit}: every box is one action, or one bubble.`;
+    canvas.dataset.note = painted.crowded ? "shares" : "exact";
+    paint();
+  }
+
+  function paint() {
+    if (!place) return;
+    const pen = canvas.getContext("2d"), all = cursor >= picture.length, now = place.x(all ? picture.length : cursor);
+    pen.textBaseline = "middle";
+    pen.clearRect(0, 0, place.width, place.tall);
+    paintAxes(pen, picture, place, theme, font);
+    paintRulers(pen, picture, place, theme, font, measure);
+    const lit = chosen >= 0 && belongs.own.length > 0 && !along.playing();
+    layer(pen, 0, all ? place.width : now, PAST[+lit]);
+    if (!all) layer(pen, now, place.width, FAINT[+lit]);
+    if (lit) light(pen);
+    paintHeld(pen, picture, data, place, theme, font, cursor);
+    clipped(pen, place, () => {
+      if (critical) paintPath(pen, data, place, theme);
+      pen.fillStyle = theme.ink;
+      if (!all) pen.fillRect(now - 1, 0, 2, place.tall);
+      if (chosen >= 0) paintChosen(pen, data, place, theme, chosen, lit ? belongs : { causes: [], effects: [] });
+    });
+    canvas.dataset.painted = ++paintings;
+  }
+
+  function layer(pen, left, right, alpha) {
+    const ratio = base.width / place.width, wide = right - left;
+    if (wide <= 0) return;
+    pen.globalAlpha = alpha;
+    pen.drawImage(base, left * ratio, 0, wide * ratio, base.height, left, 0, wide, place.plot);
+    pen.globalAlpha = 1;
+  }
+
+  // The chosen box's own microbatch and its links in full colour, over the paler rest.
+  function light(pen) {
+    const ratio = base.width / place.width, plot = [LEFT, place.right];
+    for (const i of [...belongs.own, ...belongs.causes, ...belongs.effects]) {
+      const [x, y, w, h] = frame(data, place, i), [left, right] = [Math.max(x, plot[0]), Math.min(x + w, plot[1])];
+      if (right <= left) continue;
+      pen.drawImage(base, left * ratio, y * ratio, (right - left) * ratio, h * ratio, left, y, right - left, h);
+    }
+  }
+
+  function read(i) {
+    chosen = i;
+    belongs = belongings(data, i);
+    readout.textContent = i >= 0 ? describe(picture, data, i) : HINT;
+  }
+
+  function moveTo(time, playing = false) {
+    cursor = time >= picture.length ? Infinity : Math.max(0, time);
+    readout.setAttribute("aria-live", playing ? "off" : "polite");
+    read(cursor < Infinity ? at(cursor) : -1);
+    along.show(picture.unit);
+    count();
+    if (cursor < Infinity && (cursor < from || cursor > to)) look(cursor - (to - from) / 2, cursor + (to - from) / 2);
+    else paint();
+  }
+
+  // The box on the lane in focus that begins at, or lasts over, a time.
+  function at(time) {
+    for (let i = 0; i < data.count; i++)
+      if (data.lane[i] === lane && data.x0[i] <= time && time < data.x1[i] && !data.isMessage[data.look[i]]) return i;
+    return -1;
+  }
+
+  // The times at which something begins or ends.
+  function events() {
+    if (data.events) return data.events;
+    const times = new Set([0, picture.length]);
+    for (let i = 0; i < data.count; i++)
+      if (picture.looks[data.look[i]].letter) times.add(data.x0[i]).add(data.x1[i]);
+    data.events = Array.from(Float64Array.from(times).sort());
+    return data.events;
+  }
+
+  function look(first, last) {
+    const wide = Math.min(last - first, picture.length);
+    from = within(0, first, picture.length - wide);
+    to = Math.min(picture.length, from + wide);
+    whole = wide >= picture.length;
+    refresh();
+  }
+
+  function zoom(factor, around = cursor < to && cursor > from ? cursor : (from + to) / 2) {
+    const wide = within(picture.length / 4096, (to - from) * factor, picture.length);
+    const share = (around - from) / (to - from);
+    look(around - share * wide, around + (1 - share) * wide);
+  }
+
+  const pan = (share) => look(from + share * (to - from), to + share * (to - from));
+  const timeAt = (event) => from + (event.clientX - canvas.getBoundingClientRect().left - LEFT) / place.scale;
+
+  function under(event) {
+    const y = event.clientY - canvas.getBoundingClientRect().top, t = timeAt(event);
+    if (t < from || t > to) return -1;
+    for (let i = data.count - 1; i >= 0; i--) {
+      if (data.x0[i] > t || t >= data.x1[i]) continue;
+      const top = data.y0[i] * place.lane + place.lift[data.lane[i]];
+      if (top <= y && y < top + (data.y1[i] - data.y0[i]) * place.lane) return i;
+    }
+    return -1;
+  }
+
+  let held = null; // where the pointer took hold of the picture
+  canvas.addEventListener("pointerdown", (event) => { held = { x: event.clientX, from, to }; });
+  canvas.addEventListener("pointermove", (event) => {
+    if (held && event.buttons && to - from < picture.length) {
+      const moved = (held.x - event.clientX) / place.scale;
+      look(held.from + moved, held.to + moved);
+      return;
+    }
+    const over = under(event);
+    if (over !== chosen) { read(over); paint(); }
+  });
+  canvas.addEventListener("pointerup", () => { held = null; });
+  canvas.addEventListener("pointerleave", () => { held = null; read(-1); paint(); });
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    zoom(event.deltaY > 0 ? CLOSER : 1 / CLOSER, within(from, timeAt(event), to));
+  }, { passive: false });
+  moveByKeys(canvas, { ArrowRight: 1, ArrowLeft: -1, ...LEAPS }, (by, { shiftKey }) =>
+    (shiftKey ? pan(by / 4) : along.step(by)));
+  moveByKeys(canvas, { ArrowUp: -1, ArrowDown: 1 }, (by) => {
+    lane = within(0, lane + by, picture.lanes.length - 1);
+    moveTo(cursor < Infinity ? cursor : 0);
+  });
+  moveByKeys(canvas, { " ": 1 }, along.toggle);
+  moveByKeys(canvas, { "+": 1 / CLOSER, "=": 1 / CLOSER, "-": CLOSER }, (factor) => zoom(factor));
+  moveByKeys(canvas, { 0: 1 }, () => look(0, Infinity));
+  keepKeys(root);
+
+  const resized = new ResizeObserver(() => { if (root.clientWidth !== place?.width) refresh(); });
+  const themed = new MutationObserver(refresh);
+  resized.observe(root);
+  themed.observe(document.body, { attributes: true }); // JupyterLab names its theme there
+  night.addEventListener("change", refresh);
+  function stop() {
+    along.stop();
+    resized.disconnect();
+    themed.disconnect();
+    night.removeEventListener("change", refresh);
+  }
+  return { root, canvas, show, stop, refresh };
+}

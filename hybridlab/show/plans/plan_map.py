@@ -1,0 +1,233 @@
+"""The map of plans: one cell for each p and t that divide n devices, coloured by how quick its best plan is.
+
+A cell stands for the best of all plans with its sizes: p stages, t ways of tensor parallelism, d = n / (p·t) copies.
+Its number is the share of the best plan's throughput. Where nothing fits, the cell is grey and hatched and says how
+much the smallest plan needs, and of what most; where the batch cannot be divided so, it is dotted.
+
+Relatives: `predict.plans.planner`, the explorer in `labs.choosing.plan_explorer`, notebook 41.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.predict.plans.footprint import Footprint, footprint
+from hybridlab.predict.plans.planner import Planned
+from hybridlab.predict.plans.space import divisors
+from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.still import Still
+from hybridlab.show.paper.style import STYLE, contrast, mix
+
+WIDTH, LEFT, TOP, RIGHT = 960, 92, 124, 24
+WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # of a cell; of all rows together
+TWO_LINES = (58.0, 36.0)  # a cell that is at least so large says more
+PALEST, TINT = 0.2, 0.05  # the share of the best throughput that is palest; no cell that fits is white
+LEGIBLE = 4.5  # contrast
+PX, INK, PAPER, MUTED = STYLE["pixels"], STYLE["ink"], STYLE["paper"], STYLE["muted"]
+BOLD = 0.59  # how wide a letter of a title is, by its height
+QUICK, GREY, BEST = STYLE["kinds"]["F"]["fill"], STYLE["light"]["bubble"], STYLE["kinds"]["B"]["fill"]
+SHORT = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "activations": "activ."}
+
+
+class Cell(NamedTuple):
+    """One p and t, and the best plan with them.
+
+    place  of the plan in the space: the quickest that fits, else the smallest; None where no plan is legal
+    share  of the best plan's throughput; 0 where none fits;  bytes  that the plan needs;  most  their largest part
+    """
+
+    p: int
+    t: int
+    d: int
+    place: int | None
+    share: float
+    bytes: float
+    most: str
+
+    @property
+    def state(self) -> str:
+        """ "fits", "too large" or "illegal"."""
+        return "illegal" if self.place is None else "fits" if self.share else "too large"
+
+
+def cells(planned: Planned) -> list[Cell]:
+    """A cell for each p that divides the layers and t that divides the heads, where p·t divides the devices.
+
+    >>> from hybridlab.predict.plans.planner import plan
+    >>> some = cells(plan("gpt-161b", "a100", gpus=64, batch=128, zero=0, recompute="full"))
+    >>> [(one.p, one.t, one.d) for one in some if one.share == 1], sorted({one.state for one in some})
+    ([(8, 8, 1)], ['fits', 'too large'])
+    """
+    best = planned.seconds[planned.order[0]]
+    quickest = _first_of_each(planned, planned.order)
+    places = _first_of_each(planned, np.argsort(planned.bytes, kind="stable")) | quickest
+    found = []
+    for p in divisors(math.gcd(planned.devices, planned.shape.layers)):
+        for t in divisors(math.gcd(planned.devices // p, planned.shape.heads or 1)):
+            place = places.get((p, t))
+            share = best / planned.seconds[place] if (p, t) in quickest else 0.0
+            found.append(_cell(planned, p, t, place, float(share)))
+    return found
+
+
+def _first_of_each(planned, order) -> dict[tuple[int, int], int]:
+    """{(p, t): the first place in an order of plans with these}."""
+    p, t = planned.space.p[order], planned.space.t[order]
+    _, first = np.unique(p * (1 + planned.devices) + t, return_index=True)
+    return {(int(p[i]), int(t[i])): int(order[i]) for i in first}
+
+
+def _cell(planned, p, t, place, share):
+    d = planned.devices // (p * t)
+    if place is None:
+        return Cell(p, t, d, None, 0.0, 0.0, "")
+    if share:
+        return Cell(p, t, d, place, share, float(planned.bytes[place]), "")
+    needs = Footprint(*map(float, footprint(planned.shape, planned.space.one(place), planned.batch)))
+    return Cell(p, t, d, place, 0.0, needs.total, needs.most)
+
+
+def plan_map(planned: Planned, title: str = "") -> Still:
+    """The map of all factorisations of a `planner.Planned`; each cell is a group of class hl-cell, data-p and data-t.
+
+    >>> from hybridlab.predict.plans.planner import plan
+    >>> plan_map(plan("gpt-161b", "a100", gpus=64, batch=128, zero=0, recompute="full", sequence=False), "161B")
+    <picture 161B: 27 factorisations of 64 devices, 6 of them with a plan that fits, 21 too large, ...
+    """
+    every = cells(planned)
+    frame = _Frame(every, planned.machine.node)
+    told = in_words(planned, every, title)
+    lines = wrap(told, WIDTH - 48, PX["caption"])
+    body = [_hatch(), *_head(title), *_labels(frame), *(line for one in every for line in _drawn(one, frame))]
+    body += _node(frame, planned.machine.node)
+    low = frame.bottom + 14
+    body += [words(24, low + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(lines, 1)]
+    return Still(sheet(WIDTH, low + 21 * len(lines) + 16, title or "plans", told, body), told)
+
+
+def in_words(planned: Planned, every: list[Cell], title: str = "") -> str:
+    """The map in one line."""
+    count = {state: sum(one.state == state for one in every) for state in ("fits", "too large", "illegal")}
+    name = f"{title}: " if title else ""
+    return (
+        f"{name}{len(every)} factorisations of {planned.devices} devices, {count['fits']} of them with a plan that "
+        f"fits, {count['too large']} too large, {count['illegal']} that the batch forbids. Best: {planned.best!r}"
+    )
+
+
+class _Frame:
+    """Where each p and t is drawn."""
+
+    def __init__(self, every, node):
+        self.ways, self.stages = ({one[i] for one in every} for i in (1, 0))
+        self.ways, self.stages = sorted(self.ways), sorted(self.stages)
+        self.wide = min(WIDEST, (WIDTH - LEFT - RIGHT) / len(self.ways))
+        self.tall = min(TALLEST, ALL_ROWS / len(self.stages))
+        self.bottom = TOP + self.tall * len(self.stages)
+        self.right = LEFT + self.wide * len(self.ways)
+        self.roomy = self.wide >= TWO_LINES[0] and self.tall >= TWO_LINES[1]
+
+    def at(self, p, t):
+        return LEFT + self.wide * self.ways.index(t), TOP + self.tall * self.stages.index(p)
+
+
+def _hatch():
+    return (
+        '<defs><pattern id="too-large" width="9" height="9" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><rect width="9" height="9" fill="{GREY}"/>'
+        '<rect width="2" height="9" fill="#C4C4C4"/></pattern></defs>'
+    )
+
+
+def _head(title):
+    """The title, and what colours and outlines mean."""
+    fitting = (WIDTH - 48) / (BOLD * len(title) or 1)
+    out = [words(24, 32, title, min(PX["heading"], round(fitting, 1)), **{"font-weight": "600"})]
+    x = 24
+    for share in (PALEST, 0.4, 0.6, 0.8, 1.0):
+        out.append(f'<rect x="{x}" y="46" width="34" height="18" fill="{_colour(share)}" stroke="{STYLE["grid"]}"/>')
+        x += 34
+    out.append(words(x + 8, 60, f"{PALEST:.0%} to 100% of the best", PX["caption"]))
+    x += 216
+    looks = (
+        (f'fill="{PAPER}" stroke="{BEST}" stroke-width="5"', "best", 84),
+        (f'fill="url(#too-large)" stroke="{MUTED}"', "does not fit: needs, most of it", 272),
+        (f'fill="none" stroke="{MUTED}" stroke-dasharray="2 4"', "batch too small", 0),
+    )
+    for look, name, wide in looks:
+        out.append(f'<rect x="{x}" y="46" width="26" height="18" {look}/>')
+        out.append(words(x + 34, 60, name, PX["caption"]))
+        x += wide
+    return out
+
+
+def _labels(frame):
+    out, bold = [], {"font-weight": "600"}
+    for t in frame.ways:
+        x, _ = frame.at(frame.stages[0], t)
+        out.append(words(x + frame.wide / 2, TOP - 9, f"t = {t}", PX["axis"], "middle", **bold))
+    for p in frame.stages:
+        _, y = frame.at(p, frame.ways[0])
+        out.append(words(LEFT - 12, y + frame.tall / 2 + 5, f"p = {p}", PX["axis"], "end", **bold))
+    return out
+
+
+def _node(frame, node):
+    """A line behind the last t that stays inside a node."""
+    inside = [t for t in frame.ways if t <= node]
+    if len(inside) == len(frame.ways):
+        return []
+    x = LEFT + frame.wide * len(inside)
+    line = f'<path d="M{x:.1f} {TOP - 40}V{frame.bottom + 6:.1f}" stroke="{INK}" stroke-width="3"/>'
+    return [line, words(x + 8, TOP - 30, f"→ leaves the node of {node}", PX["caption"], **{"font-weight": "600"})]
+
+
+def _drawn(one: Cell, frame):
+    """A cell as a group that a page may find by its p and t."""
+    x, y = frame.at(one.p, one.t)
+    box = f'x="{x + 2:.1f}" y="{y + 2:.1f}" width="{frame.wide - 4:.1f}" height="{frame.tall - 4:.1f}"'
+    yield f'<g class="hl-cell" data-p="{one.p}" data-t="{one.t}">'
+    yield f"<title>p={one.p} t={one.t} d={one.d}: {_said(one)}</title>"
+    fill, ink = _colour(one.share), INK
+    match one.state:
+        case "illegal":
+            yield f'<rect {box} fill="{PAPER}" stroke="{MUTED}" stroke-dasharray="2 4"/>'
+        case "too large":
+            yield f'<rect {box} fill="url(#too-large)" stroke="#B0B0B0"/>'
+        case "fits":
+            ink = PAPER if contrast(PAPER, fill) >= LEGIBLE else INK
+            pen = f'stroke="{BEST}" stroke-width="5"' if one.share == 1 else f'stroke="{STYLE["grid"]}"'
+            yield f'<rect {box} fill="{fill}" {pen}/>'
+    middle, lower = x + frame.wide / 2, y + frame.tall / 2
+    first, second = _text(one)
+    more = {"fill": ink, "font-weight": "600"}
+    yield words(middle, lower + (-2 if frame.roomy and second else 5), first, PX["caption" if one.share else "box"],
+                "middle", **more)  # fmt: skip
+    if frame.roomy and second:
+        yield words(middle, lower + 15, second, PX["smallest"] + 1, "middle", fill=ink)
+    yield "</g>"
+
+
+def _text(one: Cell) -> tuple[str, str]:
+    """The two lines of a cell."""
+    match one.state:
+        case "fits":
+            return f"{one.share:.0%}", f"d = {one.d}"
+        case "too large":
+            return f"{one.bytes / 1e9:.0f} GB", SHORT[one.most]
+    return "", ""
+
+
+def _said(one: Cell) -> str:
+    match one.state:
+        case "fits":
+            return f"{one.share:.0%} of the best throughput, {one.bytes / 1e9:.0f} GB"
+        case "too large":
+            return f"does not fit, {one.bytes / 1e9:.0f} GB at least, most of it {one.most}"
+    return "the batch cannot be divided so"
+
+
+def _colour(share: float) -> str:
+    """White to blue, from the palest share to all."""
+    return mix(PAPER, QUICK, max((share - PALEST) / (1 - PALEST), TINT))

@@ -1,0 +1,103 @@
+"""Shares: what a time goes into, as one bar for each case, cut into its parts.
+
+The colours are those of the timelines: arithmetic is blue as a forward, communication green, waiting grey, the
+optimizer dark; tints and stripes tell parts of one kind apart.
+"""
+
+from typing import NamedTuple
+
+from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.still import Still
+from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, contrast, mix
+
+WIDTH, LEFT, RIGHT, TOP, ROW = 960, 96, 96, 30, 34
+PX, KINDS, PAPER = STYLE["pixels"], STYLE["kinds"], STYLE["paper"]
+BLUE, GREEN = KINDS["F"]["fill"], KINDS["message"]["fill"]
+SLANT, BACK, DOTS = "M0 9L9 0", "M0 0L9 9", "M4 4h1.5"
+
+
+class Part(NamedTuple):
+    """How one part looks: its name, its colour, stripes or none, whether it has an outline."""
+
+    name: str
+    fill: str
+    stripes: str = ""
+    outline: bool = False
+
+
+PARTS = {  # of a step, in the order in which `predict.plans.performance.Step` has them
+    "multiply": Part("products of matrices", BLUE),
+    "pointwise": Part("between the products", mix(BLUE, PAPER, 0.45)),
+    "tensor": Part("sums along tp", GREEN),
+    "launch": Part("starting blocks", mix(BLUE, PAPER, 0.8), DOTS),
+    "head": Part("head", mix(BLUE, PAPER, 0.62), SLANT),
+    "messages": Part("messages", mix(GREEN, PAPER, 0.5), BACK),
+    "bubble": Part("bubble", KINDS["bubble"]["fill"], outline=True),
+    "data": Part("sums along dp", mix(GREEN, PAPER, 0.7), SLANT),
+    "optimizer": Part("optimizer", KINDS["OPT"]["fill"]),
+}
+
+
+def shares(bars: dict[str, dict[str, float]], title: str, told: str, unit: str = "s") -> Still:
+    """Bars of equal length, cut into their parts in proportion; the sum stands behind each.
+
+    bars  {its name: {a name of PARTS: how much}};  told  the picture in words
+
+    >>> shares({"one": {"multiply": 3.0, "bubble": 1.0}}, "A step", "a quarter of the step is idle")
+    <picture a quarter of the step is idle>
+    """
+    used = [name for name in PARTS if any(bar.get(name) for bar in bars.values())]
+    legend, top = _legend(used)
+    out = [_patterns(), words(24, TOP, title, PX["heading"], **{"font-weight": "600"}), *legend]
+    for place, (name, bar) in enumerate(bars.items()):
+        out += _bar(name, bar, top + ROW * place, unit)
+    bottom = top + ROW * len(bars) + 26
+    lines = wrap(told, 0.95 * (WIDTH - 48), PX["caption"])
+    out += [words(24, bottom + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
+    return Still(sheet(WIDTH, bottom + 21 * len(lines), title, told, out), told)
+
+
+def _patterns():
+    out = []
+    for name, part in PARTS.items():
+        if part.stripes:
+            pen = f'stroke="{mix(part.fill, STYLE["ink"], HATCH_ON_LIGHT)}" stroke-width="2"'
+            box = 'width="9" height="9" patternUnits="userSpaceOnUse"'
+            out.append(f'<pattern id="share-{name}" {box}><path d="{part.stripes}" {pen}/></pattern>')
+    return f"<defs>{''.join(out)}</defs>"
+
+
+def _legend(used):
+    """(its elements, where it ends): as many rows as the names need."""
+    out, x, y = [], 24.0, TOP + 18
+    for name in used:
+        wide = 26 + 0.52 * PX["caption"] * len(PARTS[name].name)
+        if x + wide > WIDTH - 24:
+            x, y = 24.0, y + 26
+        out += [*_box(name, x, y, 18, 15), words(x + 25, y + 13, PARTS[name].name, PX["caption"])]
+        x += wide + 20
+    return out, y + 32
+
+
+def _bar(name, bar, y, unit):
+    """One bar: its name, its parts from left to right, its sum."""
+    whole, x = sum(bar.values()), float(LEFT)
+    scale = (WIDTH - LEFT - RIGHT) / whole
+    out = [words(LEFT - 10, y + 19, name, PX["axis"], "end")]
+    for part in PARTS:
+        wide = bar.get(part, 0) * scale
+        out += _box(part, x, y, wide, ROW - 8) if wide else []
+        share = f"{bar.get(part, 0) / whole:.0%}"
+        if wide > 9 * len(share) + 4:
+            ink = max((STYLE["ink"], PAPER), key=lambda ink: contrast(ink, PARTS[part].fill))
+            halo = {"stroke": PARTS[part].fill, "stroke-width": "4", "paint-order": "stroke"}
+            out.append(words(x + wide / 2, y + 18, share, PX["box"], "middle", fill=ink, **halo))
+        x += wide
+    return [*out, words(WIDTH - 24, y + 19, f"{whole:.3g} {unit}", PX["axis"], "end")]
+
+
+def _box(name, x, y, wide, tall):
+    part, place = PARTS[name], f'x="{x:.1f}" y="{y:g}" width="{wide:.1f}" height="{tall:g}"'
+    edge = f' stroke="{STYLE["muted"]}"' if part.outline else ""
+    out = [f'<rect {place} fill="{part.fill}"{edge}/>']
+    return out + ([f'<rect {place} fill="url(#share-{name})"/>'] if part.stripes else [])

@@ -1,0 +1,208 @@
+"""A picture as plain columns: everything that the widget, the static twin, the page and the text summary show.
+
+One dictionary, made here and nowhere else. `view.js` draws it, `twin.py` draws it, its "summary" is the text beside
+it. It can be sent as it is (columns as bytes) or written as JSON (columns in base64, see `to_json`).
+
+    columns    {name: {"type": "f4" | "i1" | "i2" | "i4", "data": little-endian bytes, or their base64}}
+        x0 x1 y0 y1                   of every box: time, and lane heights from the top (see `boxes`)
+        look lane kind                numbers into "looks", "lanes", "kinds"; kind -1 is a bubble
+        stage microbatch replica      what the box is; -1 where it has none
+        waited                        the box that it waited for last; -1: none
+        need_starts needs             needs[need_starts[i] : need_starts[i + 1]] are the boxes that box i takes from
+        path_starts path              the critical path of each timeline, as boxes
+        held_starts held_times held_counts   activations held: one step curve per timeline and rank, in this order
+    looks, lanes, headings, legend    as `Boxes` has them, as dictionaries; a legend entry is [name, look]
+    kinds      [[spelling, meaning], …], as in "F", "forward"
+    timelines  one each, from top to bottom: {"name", "measured", "summary", "peaks" (per rank), "ranks", "chunks",
+               "scale" (drawn time per tick), "ruler" (the top of its ruler, in lane heights), "length" (text),
+               "measures"}; a measure is one of the three bubbles, with what it compares (see `_measures`)
+    unit, length, height, summary
+"""
+
+import base64
+import json
+from dataclasses import replace
+
+import numpy as np
+
+from hybridlab.core.action import KINDS, MEANING
+from hybridlab.core.critical_path import chain
+from hybridlab.core.timeline import Timeline, length_text
+from hybridlab.predict.bytes.live import live
+from hybridlab.show.paper.style import Look
+from hybridlab.show.timelines.boxes import Boxes, Heading, Lane, boxes, panels_of, shown
+from hybridlab.show.timelines.needs import needs
+from hybridlab.show.timelines.spans import is_measured
+
+MEASURES = (  # property of a timeline, how it is called for short, definition
+    ("bubble_fraction", "idle / total", "idle time over all rank-time, from the first begin to the last end"),
+    ("bubble_overhead", "idle / ideal", "idle time over compute time; lectures print it as the bubble"),
+    ("bubble_span", "idle / span", "idle time inside the longest rank's own span, over that span; zero-bubble papers"),
+)
+LATER = 2**62  # a tick that never comes
+BOX_COLUMNS = ("x0", "x1", "y0", "y1", "look", "lane", "kind", "stage", "microbatch")
+
+
+def picture(*timelines: Timeline) -> dict:
+    """The picture of one timeline or several, as plain values and columns of bytes.
+
+    raises  ValueError when there is nothing to draw
+    """
+    ordered = [one for panel in panels_of(timelines) for one in panel]
+    drawn = boxes(*ordered, rulers=True)
+    columns = {name: getattr(drawn, name) for name in BOX_COLUMNS}
+    columns |= {"replica": _replicas(ordered, drawn)} | _causes(ordered, drawn) | _held(ordered, drawn)
+    return {
+        "columns": {name: _column(values) for name, values in columns.items()},
+        "looks": [look._asdict() for look in drawn.looks],
+        "lanes": [lane._asdict() for lane in drawn.lanes],
+        "headings": [heading._asdict() for heading in drawn.headings],
+        "legend": [[name, look._asdict()] for name, look in drawn.legend],
+        "kinds": [[kind, MEANING[kind]] for kind in KINDS],
+        "timelines": [_timeline(one, drawn, number) for number, one in enumerate(ordered)],
+        "unit": drawn.unit,
+        "length": drawn.length,
+        "height": drawn.height,
+        "summary": drawn.summary,
+    }
+
+
+def to_json(picture: dict) -> str:
+    """A picture as JSON, its columns in base64."""
+    return json.dumps(picture, default=lambda raw: base64.b64encode(raw).decode(), separators=(",", ":"))
+
+
+def column(picture: dict, name: str) -> np.ndarray:
+    """One column of a picture, also of one that was read from JSON."""
+    stored = picture["columns"][name]
+    raw = base64.b64decode(stored["data"]) if isinstance(stored["data"], str) else stored["data"]
+    return np.frombuffer(raw, f"<{stored['type']}")
+
+
+def boxes_of(picture: dict) -> Boxes:
+    """The boxes that a picture was made from, read back from it."""
+    columns = {name: column(picture, name) for name in BOX_COLUMNS}
+    lanes = tuple(Lane(**lane) for lane in picture["lanes"])
+    timeline = np.array([lane.timeline for lane in lanes])[columns["lane"]]
+    rulers = tuple(one["ruler"] for one in picture["timelines"])
+    return Boxes(
+        **columns,
+        rank=np.array([lane.rank for lane in lanes])[columns["lane"]],
+        looks=tuple(Look(**look) for look in picture["looks"]),
+        lanes=lanes,
+        headings=tuple(Heading(**heading) for heading in picture["headings"]),
+        starts=tuple(np.searchsorted(timeline, np.arange(len(rulers) + 1)).tolist()),
+        rulers=rulers,
+        captions=tuple(one["summary"] for one in picture["timelines"]),
+        **{name: picture[name] for name in ("unit", "length", "height")},
+        scales=tuple(one["scale"] for one in picture["timelines"]),
+    )
+
+
+def _column(values):
+    """A column in the fewest bytes that hold it."""
+    values = np.asarray(values)
+    kind = "f4"
+    if values.dtype.kind in "iub":
+        most = max(-int(values.min(initial=0)) - 1, int(values.max(initial=0)))
+        kind = next(f"i{size}" for size in (1, 2, 4) if most < 2 ** (8 * size - 1))
+    return {"type": kind, "data": values.astype(f"<{kind}").tobytes()}
+
+
+def _replicas(timelines, drawn):
+    """The model copy that each box belongs to; bubbles belong to none."""
+    column = np.full(len(drawn), -1)
+    for timeline, start in zip(timelines, drawn.starts):
+        rows = timeline.schedule.rows
+        column[start : start + len(rows)] = rows[:, 3]
+    return column
+
+
+def _causes(timelines, drawn):
+    """The columns of what boxes need and what they waited for: actions' numbers become their boxes' numbers."""
+    waited, counts, needed, paths = np.full(len(drawn), -1), np.zeros(len(drawn), dtype=np.int64), [], []
+    for timeline, start in zip(timelines, drawn.starts):
+        flow, cause, taken = timeline.flow, timeline.waited_for, needs(timeline)
+        rows = slice(start, start + len(flow.kind))
+        mine = cause[flow.action_of]
+        waited[rows] = np.where(mine >= 0, start + flow.first_row[mine], -1)
+        counts[rows] = np.diff(taken.starts)
+        needed.append(start + taken.values)
+        paths.append(start + flow.first_row[chain(cause, timeline.end[timeline.typical])])
+    return {
+        "waited": waited,
+        "need_starts": np.concatenate([[0], np.cumsum(counts)]),
+        "needs": np.concatenate(needed),
+        "path_starts": np.cumsum([0] + [len(one) for one in paths]),
+        "path": np.concatenate(paths),
+    }
+
+
+def _held(timelines, drawn):
+    """One step curve of activations held for every rank of every timeline, drawn as long as its boxes."""
+    curves = []
+    for timeline, scale in zip(timelines, drawn.scales):
+        curves += [(times / timeline.tick * scale, counts) for times, counts in _curves(timeline)]
+    times, counts = (np.concatenate(parts) for parts in zip(*curves))
+    starts = np.cumsum([0] + [len(one) for one, _ in curves])
+    return {"held_starts": starts, "held_times": times, "held_counts": counts.astype(np.int64)}
+
+
+def _curves(timeline):
+    """What each rank holds over time; of a run that goes on, so far: what has no length has not ended."""
+    if not timeline.origin.get("live"):
+        return live(timeline)
+    over = timeline.end > timeline.begin
+    begin, end = (np.where(over, column, LATER) for column in (timeline.begin, timeline.end))
+    curves = live(replace(timeline, begin=begin, end=end))
+    return [(times[known], counts[known]) for times, counts in curves for known in [times < LATER * timeline.tick]]
+
+
+def _timeline(timeline, drawn, number):
+    """What is said of one timeline beside its boxes."""
+    scale = drawn.scales[number]
+    return {
+        "name": timeline.schedule.name,
+        "measured": is_measured(timeline),
+        "summary": drawn.captions[number],
+        "ranks": timeline.schedule.ranks,
+        "chunks": timeline.schedule.chunks,
+        "peaks": timeline.peak_live,
+        "length": length_text(timeline.length, timeline.unit),
+        "scale": scale,
+        "ruler": drawn.rulers[number],
+        "measures": _measures(timeline, scale / timeline.tick),
+    }
+
+
+def _measures(timeline, scale):
+    """The three bubbles: {"key", "name", "told", "value", "text"}, and what they compare, in drawn time.
+
+    rank   the rank that is meant; -1: a mean over all;  begin, busy_end, end  compute first, then idle, end to end;
+    whole  the end of what idle time is divided by: `end`, or `busy_end`
+    """
+    length, busy = timeline.length, float(np.mean(timeline.busy))
+    rank, begin, end = _longest_span(timeline)
+    compared = ((-1, 0.0, busy, length), (-1, 0.0, busy, length), (rank, begin, begin + timeline.busy[rank], end))
+    measures = []
+    for (key, name, told), (who, first, busy_end, last) in zip(MEASURES, compared):
+        value = getattr(timeline, key)
+        whole = busy_end if key == "bubble_overhead" else last
+        per_rank = f"rank {who}" if who >= 0 else "per rank"
+        what = name.partition(" / ")[2]
+        text = f"{per_rank}: idle {shown(last - busy_end)} / {what} {shown(whole - first)} = {value:.1%}"
+        drawn = {"begin": first * scale, "busy_end": busy_end * scale, "end": last * scale, "whole": whole * scale}
+        measures.append({"key": key, "name": name, "told": told, "value": f"{value:.1%}", "text": text, "rank": who}
+                        | drawn)  # fmt: skip
+    return measures
+
+
+def _longest_span(timeline):
+    """(rank, begin, end) of the rank whose own compute actions reach farthest, as `bubble_span` takes it."""
+    flow, step, spans = timeline.flow, timeline.typical, []
+    for rank, (a, b) in enumerate(zip(flow.program, flow.program[1:])):
+        own = np.flatnonzero(timeline.lane[a:b] == 0) + a
+        begin, end = timeline.begin[step, own].min(initial=2**62), timeline.end[step, own].max(initial=0)
+        spans.append((max(int(end - begin), 0), rank, int(begin), int(end)))
+    length, rank, begin, end = max(spans)
+    return (rank, begin * timeline.tick, end * timeline.tick) if length else (0, 0.0, 0.0)

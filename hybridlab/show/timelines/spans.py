@@ -1,0 +1,94 @@
+"""Spans: the boxes of one timeline in columns: its actions in program order, then its bubbles.
+
+x is time, y counts lane heights from the top of the rank's lane down; messages lie half a lane high under it.
+"""
+
+import numpy as np
+
+from hybridlab.core.action import KINDS
+from hybridlab.core.timeline import LANES, Timeline
+from hybridlab.show.paper.style import STYLE, look
+
+SEND_Y, RECEIVE_Y, REDUCE_Y = (1.04, 1.27), (1.29, 1.52), (1.04, 1.52)  # message bars, from the top of their lane
+BUBBLE = -1
+
+
+def is_measured(timeline: Timeline) -> bool:
+    """Whether a timeline was measured on real ranks."""
+    return timeline.origin.get("kind") == "measured"
+
+
+def columns(timeline: Timeline, scale: float, tops: np.ndarray, looks: dict) -> dict[str, np.ndarray]:
+    """The columns of one timeline, by the names that `Boxes` gives them.
+
+    scale  how long a tick is drawn;  tops  of the ranks' lanes;  looks  {look: number}, which grows by new ones
+    """
+    schedule, flow, step = timeline.schedule, timeline.flow, timeline.typical
+    kind, stage, microbatch, replica = schedule.rows.T[:4]
+    action, rank = flow.action_of, schedule.rank_of
+    begin, end = timeline.begin[step][action], timeline.end[step][action]
+    top, bottom = _heights(timeline, flow)
+    chunk = _chunks(schedule)[stage, replica]
+    kinds, which = np.unique(np.stack([kind, chunk]), axis=1, return_inverse=True)
+    numbers = [_look_number(looks, *key, is_measured(timeline)) for key in kinds.T.tolist()]
+    looked = np.array(numbers, dtype=np.int64)[which.reshape(-1)]
+    idle_rank, idle_begin, idle_end = _idle(timeline)
+    none = np.full(len(idle_rank), -1)
+    grey = np.full(len(idle_rank), _look_number(looks, BUBBLE, 0, is_measured(timeline)))
+    return {
+        "x0": np.concatenate([begin, idle_begin]) * scale,
+        "x1": np.concatenate([end, idle_end]) * scale,
+        "y0": np.concatenate([tops[rank] + top, tops[idle_rank]]),
+        "y1": np.concatenate([tops[rank] + bottom, tops[idle_rank] + 1]),
+        "look": np.concatenate([looked, grey]),
+        "rank": np.concatenate([rank, idle_rank]),
+        "stage": np.concatenate([stage, none]),
+        "microbatch": np.concatenate([microbatch, none]),
+        "kind": np.concatenate([kind, none * 0 + BUBBLE]),
+    }
+
+
+def _heights(timeline, flow):
+    """Top and bottom of every row's box inside its lane; the two actions of a fused pair take half a lane each."""
+    lane, action = timeline.lane[flow.action_of], flow.action_of
+    of_lane = {"compute": (0.0, 1.0), "send": SEND_Y, "receive": RECEIVE_Y, "reduce": REDUCE_Y}
+    top, bottom = np.array([of_lane[name] for name in LANES])[lane].T
+    second = flow.first_row[action] != np.arange(len(action))
+    pair = np.isin(action, action[second])
+    return np.where(second, 0.5, top), np.where(pair & ~second, 0.5, bottom)
+
+
+def _chunks(schedule):
+    """chunk[stage, replica]: the how-manieth place of its rank it is."""
+    chunk = np.zeros((schedule.stages, schedule.replicas), dtype=np.int64)
+    seen = {}
+    for replica, stage in sorted((replica, stage) for stage, replica in schedule.place):
+        rank = schedule.place[stage, replica]
+        chunk[stage, replica] = seen[rank] = seen.get(rank, -1) + 1
+    return chunk
+
+
+def _look_number(looks, kind, chunk, measured):
+    """The number of a look; `looks` remembers them in the order of their first use."""
+    name = "bubble" if kind == BUBBLE else KINDS[kind]
+    name = name if name in STYLE["kinds"] else "message"
+    wanted = look(name, 0 if name == "message" else chunk, measured)
+    return looks.setdefault(wanted, len(looks))
+
+
+def _idle(timeline):
+    """(rank, begin, end) of every bubble, in ticks: where a rank does no compute action, from 0 to the length.
+
+    While a run goes on, nobody knows yet what a rank does behind its last action.
+    """
+    step, length = timeline.typical, int(timeline.end[timeline.typical].max(initial=0))
+    live = timeline.origin.get("live", False)
+    found = [np.zeros((3, 0), dtype=np.int64)]
+    for rank, (a, b) in enumerate(zip(timeline.flow.program, timeline.flow.program[1:])):
+        own = np.flatnonzero(timeline.lane[a:b] == 0) + a
+        begin, end = timeline.begin[step, own], np.maximum.accumulate(timeline.end[step, own])
+        last = end[-1:] if live else [length]
+        edges = np.stack([np.concatenate([[0], end]), np.concatenate([begin, last])])
+        gaps = edges[:, edges[1] > edges[0]]
+        found.append(np.concatenate([np.full((1, gaps.shape[1]), rank), gaps]))
+    return np.concatenate(found, axis=1)

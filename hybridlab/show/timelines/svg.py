@@ -1,0 +1,175 @@
+"""The static twin: a picture as SVG, which shows without a kernel, without JavaScript, on paper and on GitHub.
+
+It is drawn from the same boxes as every other picture. Its colours are explicit, on a light ground of its own, so
+that it is readable on a dark page too. The same timelines always give the same text.
+"""
+
+import zlib
+
+import numpy as np
+
+from hybridlab.core.timeline import Timeline
+from hybridlab.show.paper.sheet import prose_width, sheet, short, ticks, words, wrap
+from hybridlab.show.paper.style import STYLE
+from hybridlab.show.timelines.boxes import Boxes, boxes
+from hybridlab.show.timelines.grid import MANY, grid, runs
+
+LEFT, RIGHT, TALLEST = 96, 18, 760
+PX = STYLE["pixels"]
+
+
+def svg(*timelines: Timeline, width: int = 960, title: str | None = None) -> str:
+    """The picture of one timeline, or of several as `draw` lays them out, as SVG text."""
+    return page(boxes(*timelines), width, title)
+
+
+def animated(timeline: Timeline, width: int = 960, title: str | None = None) -> str:
+    """A moving picture: a cursor sweeps over the timeline and boxes appear, again and again.
+
+    It stands still, and complete, where the reader asked for less motion or nothing moves.
+    """
+    return page(boxes(timeline), width, title, moving=True)
+
+
+def page(picture: Boxes, width: float = 960, title: str | None = None, moving: bool = False, more=None) -> str:
+    """Boxes as SVG text: legend, lanes, axis and captions around them.
+
+    more  more(top, bottom, lane, scale) -> (elements, bottom): what else is drawn over and under the boxes, in pixels
+    """
+    lane = min(PX["lane"], TALLEST / picture.height)
+    scale = (width - LEFT - RIGHT) / picture.length
+    head, y = _head(picture, width, title)
+    plot = [*_headings(picture, y, lane), *_lane_labels(picture, y, lane)]
+    axis, bottom = _axis(picture, y, y + picture.height * lane, scale)
+    added, bottom = more(y, bottom, lane, scale) if more else ([], bottom)
+    caption, height = _caption(picture, bottom, width)
+    name = f"h{zlib.crc32(repr((picture.captions, width, moving)).encode()):08x}"
+    drawn = _many(picture, y, lane, scale, name) if len(picture) > MANY else _few(picture, y, lane, scale, name)
+    curtain = _curtain(picture, y, lane, width) if moving else []
+    body = [*_hatches(picture, name), *head, *axis, *drawn, *curtain, *plot, *added, *caption]
+    return sheet(width, height, title or _name(picture), picture.summary, body)
+
+
+def _name(picture):
+    return picture.captions[0].split(":")[0] if len(picture.captions) == 1 else f"{len(picture.captions)} timelines"
+
+
+def _head(picture, width, title):
+    """The title, and the legend: swatches with names, in as many lines as they need."""
+    out, y, x = [], 12.0, float(LEFT)
+    if title:
+        out.append(words(LEFT, y + PX["heading"], title, PX["heading"], **{"font-weight": "600"}))
+        y += PX["heading"] + 14
+    for name, look in picture.legend:
+        needs = 24 + prose_width(name, PX["caption"]) + 26
+        if x + needs > width - RIGHT and x > LEFT:
+            x, y = float(LEFT), y + 24
+        tall = (6, 8) if look.kind == "message" else (0, 15)
+        dots = ' stroke-dasharray="3 2"' if look.dotted else ""
+        edge = look.edge if look.dotted else STYLE["muted"] if look.kind == "bubble" else look.fill
+        out.append(f'<rect x="{short(x)}" y="{short(y + tall[0])}" width="18" height="{tall[1]}" fill="{look.fill}" '
+                   f'stroke="{edge}"{dots}/>')  # fmt: skip
+        if look.hatch:
+            stripes = f"M{short(x)} {short(y + 9)}l9 -9m9 0l-15 15m6 0l9 -9"
+            out.append(f'<path d="{stripes}" stroke="{look.hatch}" stroke-width="2"/>')
+        out.append(words(x + 24, y + 13, name, PX["caption"]))
+        x += needs
+    return out, y + 30
+
+
+def _headings(picture, y, lane):
+    weight = {"font-weight": "600"}
+    return [words(LEFT, y + h.y * lane + 6, h.text, PX["heading"], **weight) for h in picture.headings]
+
+
+def _lane_labels(picture, y, lane):
+    """The name of every lane, as many as there is room for."""
+    every = max(1, int(np.ceil((PX["axis"] + 2) / lane)))
+    return [
+        words(LEFT - 10, y + (one.top + 0.5) * lane + 5, one.label, PX["axis"], "end", fill=_ink(one))
+        for one in picture.lanes
+        if one.rank % every == 0 and (every == 1 or not one.measured or len(picture.headings))
+    ]
+
+
+def _ink(lane):
+    return STYLE["muted"] if lane.label == "measured" else STYLE["ink"]
+
+
+def _axis(picture, top, bottom, scale):
+    out = [words(LEFT - 10, bottom + 21, picture.unit, PX["axis"], "end")]
+    for tick in ticks(0, picture.length, 9):
+        x = LEFT + tick * scale
+        out.append(f'<path d="M{short(x)} {short(top - 4)}V{short(bottom + 4)}" stroke="{STYLE["grid"]}"/>')
+        out.append(words(x, bottom + 21, f"{tick:g}", PX["axis"], "middle"))
+    return out, bottom + 30
+
+
+def _caption(picture, y, width):
+    out = []
+    for line in picture.captions:
+        for part in wrap(line, width - 24 - RIGHT, PX["caption"]):
+            y += PX["caption"] + 6
+            out.append(words(24, y, part, PX["caption"], fill=STYLE["muted"]))
+        y += 4
+    return out, y + 12
+
+
+def _hatches(picture, name):
+    """Diagonal stripes for the looks that have them, under names that no other picture uses."""
+    stripes = [
+        f'<pattern id="{name}-{number}" width="8" height="8" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><rect width="8" height="8" fill="{look.fill}"/>'
+        f'<rect width="2.5" height="8" fill="{look.hatch}"/></pattern>'
+        for number, look in enumerate(picture.looks)
+        if look.hatch
+    ]
+    return [f"<defs>{''.join(stripes)}</defs>"] if stripes else []
+
+
+def _few(picture, top, lane, scale, name):
+    """One path per look, one rectangle in it per box; then the labels, grouped by colour."""
+    x0, x1 = LEFT + picture.x0 * scale, LEFT + picture.x1 * scale
+    y0, y1 = top + picture.y0 * lane, top + picture.y1 * lane
+    size, labels = picture.labels(scale, lane)
+    out = []
+    for number, look in enumerate(picture.looks):
+        mine = np.flatnonzero((picture.look == number) & (x1 > x0)).tolist()
+        d = "".join(_rectangle(x0[i], x1[i], y0[i], y1[i]) for i in mine)
+        fill = f"url(#{name}-{number})" if look.hatch else look.fill
+        dots = ' stroke-dasharray="4 3"' if look.dotted else ""
+        out.append(f'<path fill="{fill}" stroke="{look.edge}"{dots} d="{d}"/>')
+        text = "".join(
+            f'<text x="{short((x0[i] + x1[i]) / 2)}" y="{short((y0[i] + y1[i]) / 2 + size * 0.36)}">{labels[i]}</text>'
+            for i in mine
+            if labels[i]
+        )
+        if text:
+            out.append(f'<g fill="{look.text}" font-size="{size}" font-weight="500" text-anchor="middle">{text}</g>')
+    return out
+
+
+def _many(picture, top, lane, scale, name):
+    """So many boxes that they are drawn as runs of cells, one column per pixel, without edges and labels."""
+    cells = grid(picture, columns=max(1, round(picture.length * scale)))
+    paths = [""] * len(picture.looks)
+    for number, x0, x1, y0, y1 in runs(cells):
+        paths[number] += _rectangle(LEFT + x0 * scale, LEFT + x1 * scale, top + y0 * lane, top + y1 * lane)
+    return [f'<path fill="{look.fill}" d="{d}"/>' for look, d in zip(picture.looks, paths) if d]
+
+
+def _curtain(picture, top, lane, width):
+    """A light curtain with a cursor on its edge, which slides off to the right. Unmoved, it hides nothing."""
+    wide, beat = width - LEFT - RIGHT, 12
+    top, tall = short(top - 4), short(picture.height * lane + 8)
+    return [
+        f"<style>@keyframes sweep{{0%{{transform:translateX(-{wide}px)}}85%,100%{{transform:none}}}}"
+        f".curtain{{animation:sweep {beat}s linear infinite}}"
+        "@media (prefers-reduced-motion:reduce){.curtain{animation:none}}</style>",
+        f'<g class="curtain"><rect x="{width - RIGHT + 1}" y="{top}" width="{wide}" height="{tall}" '
+        f'fill="{STYLE["paper"]}"/><rect x="{width - RIGHT}" y="{top}" width="2" height="{tall}"/></g>',
+    ]
+
+
+def _rectangle(x0, x1, y0, y1):
+    return f"M{short(x0)} {short(y0)}H{short(x1)}V{short(y1)}H{short(x0)}z"

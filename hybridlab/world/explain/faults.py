@@ -1,0 +1,177 @@
+"""Why a run failed: from the exceptions and deaths that came home, the culprit, in one sentence.
+
+A rank that dies takes others with it: whoever waits for it fails too, and often first. `Fault.suspicion` tells these
+victims from the culprit.
+"""
+
+import contextlib
+import linecache
+import os
+import signal
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from hybridlab.world.explain.places import is_users, names, place, title
+from hybridlab.world.processes import frames
+
+GRACE_SECONDS = 0.1  # after a failure, for others that happened at the same time
+CULPRIT_SECONDS = 1.0  # after a victim's failure, for the one that caused it
+LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Timed out waiting")
+LARGE = 1 / 3  # of the memory; a process that held so much was probably killed for it
+FRESH = "the next run starts fresh ranks"
+
+
+class RankError(RuntimeError):
+    """Why a run on ranks failed, in one sentence; the traceback from the rank is attached as a note.
+
+    rank (the culprit, or the first that did not finish), kind, message (the exception's own), where ("file:line" in
+    the user's code, or ""), traceback_text (the lines of its traceback that belong to the user).
+    kind is an exception's type, a signal's name, "exit", "timeout" or "zygote", or what the ranks did among themselves:
+    "mismatch", "order", "tag", "deadlock", "left" (others wait for a rank that has finished), "unmatched", "hang".
+    """
+
+    def __init__(self, sentence, *, rank, kind, message="", where="", traceback_text=""):
+        super().__init__(sentence)
+        self.rank, self.kind, self.message, self.where = rank, kind, message, where
+        self.traceback_text = traceback_text
+        if traceback_text:
+            self.add_note(traceback_text)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One rank's failure: an exception that came home with its traceback, or the end of its process (`died`)."""
+
+    rank: int
+    kind: str
+    message: str
+    lines: tuple[tuple[str, int, str], ...]  # file, line number and function, outermost first
+    at: float
+    died: bool
+
+    @property
+    def victim(self) -> bool:
+        """Whether it lost a peer, so that another one is to blame."""
+        return any(text in self.message for text in LOST_PEER)
+
+    @property
+    def suspicion(self):
+        """Sorts the culprit first: not a victim, and not aborted, as gloo may when a peer vanishes; then the first."""
+        return self.victim, self.kind == "SIGABRT", self.at
+
+    @property
+    def alike(self):
+        """The same for ranks that failed in the same way; a death is its own."""
+        return (self.kind, self.message, self.lines) if not self.died else self.rank
+
+    def __str__(self):
+        if self.died:
+            what = f"ended with {self.message}" if self.kind == "exit" else f"was killed by {self.kind}"
+            why = f", {self.message}," if self.message and self.kind != "exit" else ""
+            return f"{what}{why} before giving a result"
+        if self.kind == "SystemExit":
+            return f"called sys.exit({self.message}) before giving a result"
+        first_line = self.message.partition("\n")[0]
+        return f"failed: {self.kind}: {first_line}" if first_line else f"failed: {self.kind}"
+
+
+class LastSeen(NamedTuple):
+    """How a rank was seen last: what it did, in words that end a sentence; where; what its C code said on stderr."""
+
+    did: str
+    where: str
+    words: str
+
+
+def fault_of(rank: int, frame: frames.Frame, memory_killings: int = 0) -> Fault:
+    """The fault that a frame tells; memory_killings: what `killed_for_memory` said before the run."""
+    if frame.kind == "fault":
+        kind, message, lines, at = frame.tree
+        return Fault(rank, kind, message, tuple(map(tuple, lines)), at, died=False)
+    code, held = frame.tree
+    kind, message = (signal.Signals(-code).name, "") if code < 0 else ("exit", f"exit code {code}")
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if kind == "SIGKILL" and (killed_for_memory() > memory_killings or held > LARGE * total):
+        message = f"probably out of memory (it held {held / 1e9:.1f} of {total / 1e9:.1f} GB)"
+    return Fault(rank, kind, message, (), time.monotonic(), died=True)
+
+
+def killed_for_memory() -> int:
+    """How many processes Linux has killed for want of memory since it started; 0 where it does not tell."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def patience(faults) -> float:
+    """Seconds to go on listening after the first failure."""
+    return CULPRIT_SECONDS if all(fault.victim for fault in faults) else GRACE_SECONDS
+
+
+def failure(faults: list[Fault], size: int, function, last: dict[int, LastSeen]) -> RankError:
+    """The RankError of the culprits among these; last: how each rank was seen last, if it was."""
+    ordered = sorted(faults, key=lambda fault: fault.suspicion)
+    culprit = ordered[0]
+    parties: dict[object, list[Fault]] = {}
+    for fault in ordered:
+        if fault.suspicion[:2] == culprit.suspicion[:2]:
+            parties.setdefault(fault.alike, []).append(fault)
+    told = ", then ".join(_told(party, size, function, last) for party in parties.values())
+    return RankError(
+        f"{told}; {FRESH}",
+        rank=min(fault.rank for fault in parties[culprit.alike]),
+        kind=culprit.kind,
+        message=culprit.message,
+        where=_where(culprit, function, last),
+        traceback_text="\n\n".join(filter(None, (_traceback(party[0], last) for party in parties.values()))),
+    )
+
+
+def _told(party: list[Fault], size: int, function, last) -> str:
+    """One failure and the ranks that had it."""
+    fault = party[0]
+    ranks = sorted(fault.rank for fault in party)
+    who = f"all {size} ranks" if len(ranks) == size > 1 else names(ranks)
+    if fault.died:
+        return f"{who} {fault}{last[fault.rank].did if fault.rank in last else ''}"
+    where = _where(fault, function, last)
+    return f"{who} {fault}{f' ({where})' if where else ''}"
+
+
+def _where(fault: Fault, function, last) -> str:
+    if fault.died:
+        return last[fault.rank].where if fault.rank in last else ""
+    users = _users(fault)
+    return place(*users[-1][:2]) if users else definition(function)
+
+
+def _users(fault: Fault) -> list:
+    return [line for line in fault.lines if is_users(line[0])]
+
+
+def _traceback(fault: Fault, last) -> str:
+    if fault.died:
+        words = last[fault.rank].words if fault.rank in last else ""
+        return words and f"On rank {fault.rank}:\n{words}"
+    # Formatted here and not on the rank, because only the kernel knows the source of a notebook's cells.
+    lines = [
+        traceback.FrameSummary(_shown(file), number, function, line=linecache.getline(file, number))
+        for file, number, function in _users(fault)
+    ]
+    stack = traceback.StackSummary.from_list(lines)
+    return f"On rank {fault.rank}:\n{''.join(stack.format())}{fault.kind}: {fault.message}"
+
+
+def _shown(file: str) -> str:
+    return file if title(file) == os.path.basename(file) else title(file)
+
+
+def definition(function) -> str:
+    """Where a function begins, or nothing for what is no plain function."""
+    code = getattr(function, "__code__", None)
+    return place(code.co_filename, code.co_firstlineno) if code else ""

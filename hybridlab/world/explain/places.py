@@ -1,0 +1,44 @@
+"""Places: where a line of code is, as its author would say it, and whose code it is."""
+
+import linecache
+import os
+import sys
+import sysconfig
+
+from hybridlab.world import WORLD
+
+LIBRARIES = (sysconfig.get_path("stdlib") + os.sep, "<frozen ")
+
+
+def place(file: str, line) -> str:
+    """A line for a sentence: "lab.py:3", in a notebook "cell [7]:3".
+
+    >>> place("/home/me/lab.py", 3)
+    'lab.py:3'
+    """
+    return f"{title(file)}:{line}"
+
+
+def title(file: str) -> str:
+    """The name of a file without its folders; of a notebook's cell, its number as the notebook shows it."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    cell = shell and shell.compile.format_code_name(file)  # ("Cell", "In[7]"), or None for a file
+    return f"cell {cell[1].removeprefix('In')}" if cell else os.path.basename(file)
+
+
+def code(file: str, line: int) -> str:
+    """What is written there; the place itself if the file cannot be read."""
+    return linecache.getline(file, line).strip() or f"{file}:{line}"
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither of `world`, nor of Python, nor of an installed package."""
+    return not file.startswith((WORLD, *LIBRARIES)) and "site-packages" not in file and "dist-packages" not in file
+
+
+def names(ranks) -> str:
+    """
+    >>> names([2]), names([0, 3])
+    ('rank 2', 'ranks 0, 3')
+    """
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

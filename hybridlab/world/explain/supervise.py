@@ -1,0 +1,209 @@
+"""The supervisor: what the kernel sees of its ranks while they run, and the sentence for each way to get stuck.
+
+`Watch` reads the journal of one run. Two kinds of trouble it can prove, and tells at once: operations that do not fit,
+and ranks that wait in vain (`compare`). The third is a matter of patience: a rank has waited in one operation for
+`hang_s` seconds, and some rank has not come to it. Then that rank is looked at: stopped? in C code? at which line?
+Time that nobody spends in communication does not count: a breakpoint or a first compilation is no hang.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from hybridlab.world import WORLD
+from hybridlab.world.explain.compare import Comparison, Finding, together, told, where_of
+from hybridlab.world.explain.faults import FRESH, LastSeen, RankError
+from hybridlab.world.explain.places import is_users, names, place
+from hybridlab.world.talk.journal import Journal
+
+LOOK_SECONDS = 0.05  # between two looks into the journal
+SETTLE_SECONDS = 0.1  # after the first misfit, for the ranks that have not come to it yet
+SURE_SECONDS = 0.2  # ranks that wait in vain have to do so for that long
+LONGEST_LOOK = 0.25  # a look that comes later than this was kept from coming: the machine slept, or a handler was busy
+SILENT_SECONDS = 1.0  # without a heartbeat: Python does not run
+STACK_SECONDS = 0.2  # for ranks to write down where they are
+SPEAKERS = tuple(os.path.join(WORLD, "talk", name) for name in ("comm.py", "message.py"))
+STACK_LINE = re.compile(r'File "(.*)", line (\d+) in (.*)')
+
+
+class Watch:
+    """One run as its journal shows it.
+
+    moved  whether, between the latest two looks, any rank has announced something or gone on
+    """
+
+    def __init__(self, journal: Journal, run: int, size: int, hang_s: float):
+        self._journal, self._run, self._size, self._hang_s = journal, run, size, hang_s
+        self._comparison = Comparison()
+        self._looked = time.monotonic()
+        self._heads: list = [None] * size
+        self._waited: dict[int, list] = {}  # by rank: the post it waits in, and for how many seconds of our looking
+        self._since: dict[str, tuple] = {}  # by suspicion: what it is based on, and since when it is the same
+        self.moved = True
+
+    def look(self, finished, gang) -> RankError | None:
+        """Read what is new; the RankError of what can now be told. finished: the ranks that have given their result.
+
+        A look just after another one sees nothing.
+        """
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS / 2:
+            return None
+        seconds, self._looked = min(now - self._looked, LONGEST_LOOK), now
+        self._read(seconds)
+        finding = self._comparison.misfit()
+        if finding and self._lasts("misfit", True, SETTLE_SECONDS):
+            return error_of(finding)
+        waiting = {rank: post for rank, (post, _) in self._waited.items()}
+        stuck = self._comparison.stuck(waiting, finished)
+        state = [(rank, waiting[rank].number, needs) for rank, needs in sorted(stuck.items())]
+        if self._lasts("stuck", state, SURE_SECONDS) and stuck:
+            return error_of(self._comparison.explain(waiting, stuck, finished))
+        longest = max((seconds for _, seconds in self._waited.values()), default=0)
+        if longest > self._hang_s and not finding:
+            finding = self._hang(waiting, finished, gang)
+            return finding and error_of(finding)
+        return None
+
+    def conclude(self, over: bool) -> RankError | None:
+        """At the end of a run: what did not fit, and if it is over for all ranks, what was announced in vain."""
+        self._read(0.0)
+        finding = self._comparison.misfit() or (over and self._comparison.unmet())
+        return error_of(finding) if finding else None
+
+    def last(self, folder: str) -> dict[int, LastSeen]:
+        """How each rank was seen last: for those that are dead."""
+        return {rank: self._last(rank, last_words(folder, rank)) for rank in range(self._size)}
+
+    def _last(self, rank: int, words: str) -> LastSeen:
+        post = self._comparison.last.get(rank)
+        did = f", {'in' if rank in self._waited else 'after'} {told(post)}" if post else ""
+        doing, where = whereabouts(words)
+        at = f", {doing} at {where}" if where else ""
+        return LastSeen(
+            at + did, where or (where_of(post) if post else ""), words.partition("Fatal Python error")[0].strip()
+        )
+
+    def _read(self, seconds: float):
+        heads = []
+        for rank in range(self._size):
+            for post in self._journal.news(rank, self._run):
+                self._comparison.add(post)
+            head = self._journal.head(rank)
+            self._keep(rank, head.waiting if head.run == self._run else 0, seconds)
+            heads.append(head[:3])
+        self.moved, self._heads = heads != self._heads, heads
+
+    def _keep(self, rank: int, number: int, seconds: float):
+        """Add to the time that a rank has waited in this operation, or begin to count."""
+        before = self._waited.pop(rank, None)
+        if before and before[0].number == number:
+            self._waited[rank] = [before[0], before[1] + seconds]
+        elif post := self._journal.post(rank, number) if number else None:
+            self._waited[rank] = [post, 0.0]
+
+    def _lasts(self, suspicion: str, state, seconds: float) -> bool:
+        """Whether a suspicion has stood on the same state for so long."""
+        if self._since.get(suspicion, (None,))[0] != state:
+            self._since[suspicion] = state, self._looked
+        return self._looked - self._since[suspicion][1] >= seconds
+
+    def _hang(self, waiting, finished, gang) -> Finding | None:
+        """The ranks for which others wait, directly or through others, and what each of them does instead."""
+        missing = {rank for post in waiting.values() for rank in self._comparison.absent(post)} - waiting.keys()
+        there = {r for post in waiting.values() for r in post.group}
+        if not missing and (gone := there & set(finished)):
+            return self._forgot(waiting, min(gone))
+        meant = sorted((missing or there) - set(finished))
+        states = {rank: _state(gang.pids[rank], self._journal.head(rank).beat) for rank in meant}
+        odd = {rank: state for rank, state in states.items() if state} if not missing else states
+        if not odd:
+            return None  # all are there and at work: a large message, or a slow machine
+        stacks = stacks_of({rank: gang.pids[rank] for rank in odd}, gang.folder)
+        rank = next((rank for rank in odd if odd[rank]), next(iter(odd)))
+        story = ", and ".join(self._does(rank, state, *whereabouts(stacks[rank])) for rank, state in odd.items())
+        where = self._last(rank, stacks[rank]).where
+        advice = "if that may take so long, raise hang_s"
+        sentence = f"no progress for {self._hang_s:g} s: {together(waiting)}; {story}; {advice}"
+        return Finding("hang", rank, where, sentence)
+
+    def _forgot(self, waiting, rank: int) -> Finding:
+        """A rank that has started its part and then finished: dropped before it was over, it may never leave."""
+        last = self._comparison.last[rank]
+        sentence = f"{together(waiting)}; rank {rank} has finished without a wait() for its part, after {told(last)}"
+        return Finding("left", rank, where_of(last), sentence)
+
+    def _does(self, rank: int, state: str, doing: str, where: str) -> str:
+        at = f" {doing} at {where}" if where else ""
+        last = self._comparison.last.get(rank)
+        after = f", after {told(last)}" if last and rank not in self._waited else ""
+        return f"rank {rank} is {state or 'at work'}{at}{after}"
+
+
+def error_of(finding: Finding) -> RankError:
+    return RankError(
+        f"{finding.sentence}; {FRESH}",
+        rank=finding.rank,
+        kind=finding.kind,
+        message=finding.sentence,
+        where=finding.where,
+    )
+
+
+def silence(pids: dict[int, int], folder: str, unfinished: list[int], seconds: float) -> RankError:
+    """The RankError of ranks that gave no sign in time, told by the place where each of them is."""
+    places: dict[str, list[int]] = {}
+    stacks = stacks_of({rank: pids[rank] for rank in unfinished if rank in pids}, folder)
+    for rank in unfinished:
+        doing, where = whereabouts(stacks.get(rank, ""))
+        places.setdefault(f"{doing} at {where}" if where else doing, []).append(rank)
+    story = "; ".join(f"{names(there)} {place}" for place, there in places.items())
+    message = f"no rank gave a sign for {seconds:g} s: {story}"
+    where = next(iter(places)).partition(" at ")[2]
+    return RankError(f"{message}; {FRESH}", rank=unfinished[0], kind="timeout", message=message, where=where)
+
+
+def stacks_of(pids: dict[int, int], folder: str) -> dict[int, str]:
+    """The stacks of these ranks, by rank, written into the folder when asked; "" from a rank that does not answer."""
+    for rank, pid in pids.items():
+        Path(folder, f"stack-{rank}").write_text("")  # what C code has said so far
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)  # see `rank._join`
+    time.sleep(STACK_SECONDS)
+    return {rank: last_words(folder, rank) for rank in pids}
+
+
+def last_words(folder: str, rank: int) -> str:
+    """What a rank's C code has written to stderr, and its stacks if it was asked for them or crashed."""
+    words = Path(folder, f"stack-{rank}")
+    return words.read_text(errors="replace") if words.exists() else ""
+
+
+def whereabouts(stacks: str) -> tuple[str, str]:
+    """What a rank is doing and where, from the stacks of its threads as faulthandler writes them.
+
+    >>> whereabouts('Thread 1:\\n  File "/home/me/lab.py", line 3 in step\\n  File "rank.py", line 9 in live')
+    ('in step', 'lab.py:3')
+    """
+    main = next((stack for stack in stacks.split("\n\n") if " in live" in stack), "")
+    operation = None
+    for file, line, function in STACK_LINE.findall(main):
+        if file in SPEAKERS:
+            operation = function
+        elif is_users(file):
+            return f"waiting in {operation}" if operation else f"in {function}", place(file, line)
+    return "between two runs" if main else "without an answer (stopped?)", ""
+
+
+def _state(pid: int, beat: int) -> str:
+    """What keeps a process from running Python; "" if nothing does."""
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt":
+            return "stopped (SIGSTOP or a debugger)"
+    age = (time.perf_counter_ns() - beat) / 1e9
+    return (
+        "" if age < SILENT_SECONDS else f"unresponsive (no heartbeat for {age:.1f} s: C code that keeps Python's lock?)"
+    )

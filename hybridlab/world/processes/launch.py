@@ -1,0 +1,163 @@
+"""The kernel's side of the ranks: a pool of real processes that runs functions and explains every failure.
+
+Works from scripts without a `__main__` guard, notebooks, threads and forked processes, and leaves no process behind.
+The kernel itself never loads torch here. Read next: `gang`, the processes of a pool; `supervise`, the explanations.
+"""
+
+import os
+import sys
+import threading
+import time
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.world.explain.faults import RankError, failure, fault_of, patience
+from hybridlab.world.explain.supervise import LOOK_SECONDS, Watch, silence
+from hybridlab.world.processes import frames, torchrun
+from hybridlab.world.processes.frames import MOST_RANKS
+from hybridlab.world.processes.gang import START_SECONDS, Gang
+from hybridlab.world.processes.parcel import pack
+from hybridlab.world.processes.placement import Placement
+from hybridlab.world.processes.placement import placement as usual
+
+__all__ = ["RankError", "Ranks", "ranks"]
+
+HANG_S = 10.0
+CROWD = 4  # ranks on a core
+LONGEST = 30 * 24 * 3600.0  # seconds; what torch accepts as a timeout has an end
+GONE = "the former ranks have ended: what earlier runs left in them is gone"
+
+
+def ranks(
+    n_or_mesh: int | Mesh,
+    *,
+    timeout: float = 60.0,
+    hang_s: float | None = None,
+    on_event=None,
+    groups=(),
+    start: str = "kept",
+    placement: Placement | None = None,
+) -> "Ranks":
+    """A pool of real ranks, for use in a `with`; a number n means Mesh(world=n).
+
+    timeout  seconds in which at least one rank must give a sign (operation, event, output, result); else the run ends
+    hang_s  seconds that a rank may wait in one operation for another rank that has not come to it; 10 by default, and
+            more where more than 4 ranks share a core and come late by turns
+    on_event  called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
+    groups  tuples of axes, besides the single axes and all ranks, along which the ranks will talk
+    start  "kept": the ranks stay for the next run; "fresh": every run has ranks of its own
+    placement  backend and device of each rank; None: what `hl.placement` finds best here
+    raises  ValueError for less than 1 or more than 64 ranks, or another start
+    """
+    mesh = n_or_mesh if isinstance(n_or_mesh, Mesh) else Mesh(world=n_or_mesh)
+    if torchrun.present():
+        return torchrun.TorchrunRanks(mesh, timeout, on_event, groups)
+    if mesh.size > MOST_RANKS:
+        raise ValueError(f"{mesh.size} ranks are too many for one machine: ask for {MOST_RANKS} or fewer")
+    if start not in ("kept", "fresh"):
+        raise ValueError(f"ranks cannot start {start!r}: say 'kept' or 'fresh'")
+    placed = placement or usual(mesh.size)
+    if len(placed.devices) != mesh.size:
+        raise ValueError(f"this placement has {len(placed.devices)} ranks and {mesh} {mesh.size}: make them equal")
+    if hang_s is None:
+        hang_s = HANG_S * max(1.0, mesh.size / (CROWD * (os.cpu_count() or 1)))
+    return Ranks(mesh, placed, timeout, hang_s, on_event, groups, start == "fresh")
+
+
+class Ranks:
+    """Ranks that stay between runs; any failure or interrupt ends them all, and the next run starts fresh ones."""
+
+    def __init__(self, mesh, placed, timeout, hang_s, on_event, groups, once):
+        self.mesh, self.size, self.timeout, self.hang_s = mesh, mesh.size, timeout, hang_s
+        self._on_event, self._groups, self._once, self._placed = on_event, groups, once, placed
+        self._gang: Gang | None = None
+        self._turn = threading.Lock()
+
+    def __enter__(self):
+        self._started()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def __repr__(self):
+        return f"ranks({self.mesh}), {'running' if self._gang else 'stopped'}"
+
+    def run(self, function, *args, on_event=None, **kwargs) -> list:
+        """Run `function(comm, *args, **kwargs)` on every rank; returns their results in rank order.
+
+        raises  RankError when a rank fails, when the ranks do not fit together or wait in vain, or when all are silent
+        for the timeout; TypeError when the call cannot be sent; RuntimeError when another run is going on
+        """
+        call = pack(function, args, kwargs, self.size)
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError("these ranks are already running a function: wait for it, or open another hl.ranks(…)")
+        try:
+            gang = self._started()
+            if not gang.pids:
+                ready = self._await("ready", START_SECONDS, None, function)
+                gang.greet({rank: frame.tree for rank, frame in ready.items()})
+            gang.runs += 1
+            for rank in range(self.size):
+                gang.send(rank, self.timeout, "call", gang.runs, [call])
+            watch = Watch(gang.journal, gang.runs, self.size, self.hang_s)
+            results = self._await("result", self.timeout, on_event or self._on_event, function, watch)
+            if self._once:
+                self.stop()
+            return [frames.decode(*results[rank][1:]) for rank in range(self.size)]
+        except BaseException as error:  # an interrupt too: a rank inside a message can only be ended
+            if isinstance(error, KeyboardInterrupt) and self._gang and self._gang.runs > 1:
+                print(GONE, file=sys.stderr)
+            self.stop()
+            raise
+        finally:
+            self._turn.release()
+
+    def stop(self):
+        """End the ranks now; the next run starts fresh ones."""
+        gang, self._gang = self._gang, None
+        if gang:
+            gang.kill()
+
+    def _started(self) -> "Gang":
+        if self._gang and not self._gang.whole():
+            if self._gang.runs and not self._gang.closed:
+                print(GONE, file=sys.stderr)
+            self.stop()
+        if self._gang is None:
+            self._gang = Gang(self.mesh, self._placed, self._groups, min(3 * max(self.timeout, self.hang_s), LONGEST))
+        return self._gang
+
+    def _await(self, wanted, seconds, on_event, function, watch: Watch | None = None) -> dict[int, frames.Frame]:
+        """One frame of the wanted kind from every rank; other frames are dealt with as they come."""
+        gang, answers, faults = self._gang, {}, {}
+        since = time.monotonic()
+        while len(answers.keys() | faults.keys()) < self.size:
+            left = since + (patience(faults.values()) if faults else seconds) - time.monotonic()
+            if left <= 0:
+                break
+            for rank, frame in gang.poll(min(left, LOOK_SECONDS)):
+                since = since if faults else time.monotonic()
+                if frame.kind == wanted:
+                    answers[rank] = frame
+                elif frame.kind in ("fault", "exit"):
+                    faults.setdefault(rank, fault_of(rank, frame, gang.memory_killings))
+                elif frame.kind == "output":
+                    _show(rank, *frame.tree)
+                elif on_event:
+                    on_event(rank, frames.decode(frame.tree, frame.buffers))
+            if watch and not faults:
+                if error := watch.look(answers.keys(), gang):
+                    raise error
+                since = time.monotonic() if watch.moved else since
+        missing = sorted(set(range(self.size)) - set(answers))
+        if watch and (error := watch.conclude(not missing)):
+            raise error
+        if faults:
+            raise failure(list(faults.values()), self.size, function, watch.last(gang.folder) if watch else {})
+        if missing:
+            raise silence(gang.pids, gang.folder, missing, seconds)
+        return answers
+
+
+def _show(rank: int, stream: str, line: str):
+    print(f"[rank {rank}] {line}", file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)

@@ -1,0 +1,29 @@
+"""The meeting: what a placement says, done. After it this process is one of several ranks that can talk."""
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from hybridlab.world.processes.placement import Placement
+
+SHARE = 0.9  # of a GPU's memory, for all ranks on it together
+
+
+def meet(placed: Placement, timeout: timedelta, **where):
+    """Wait for the other ranks.
+
+    where  they find each other, as `init_process_group` takes it: store, rank and world_size; nothing means what
+           torchrun has put into the environment
+    """
+    dist.init_process_group(placed.backends, timeout=timeout, **where)
+
+
+def take_device(placed: Placement, rank: int) -> torch.device:
+    """This rank's device, made ready; of a GPU that it shares it may fill its share only."""
+    device = torch.device(placed.devices[rank])
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        if placed.shared:
+            torch.cuda.set_per_process_memory_fraction(SHARE / placed.devices.count(str(device)), device)
+    return device

@@ -1,0 +1,114 @@
+"""The life of one rank, from the fork to `os._exit`: join the others, then run function after function for the kernel.
+
+Read `zygote` before and `comm` after. What goes home goes as frames: "ready", "output", "event", and for each call one
+"result" or one "fault".
+"""
+
+import ctypes
+import faulthandler
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from datetime import timedelta
+
+import cloudpickle
+import torch.distributed as dist
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.world.processes import frames
+from hybridlab.world.processes.home import Home, settle_in
+from hybridlab.world.processes.meet import meet
+from hybridlab.world.processes.placement import Placement
+from hybridlab.world.talk.comm import Comm
+from hybridlab.world.talk.journal import Pen
+from hybridlab.world.talk.ledger import Ledger
+
+PR_SET_PDEATHSIG = 1
+BEAT_SECONDS = 0.2
+
+
+def live(sock: socket.socket, parent: int):
+    """Be a rank until the kernel closes the other side of `sock`; `parent` is the zygote's pid."""
+    _detach(parent)
+    home, inbox = Home(sock), frames.Inbox(sock)
+    try:
+        hello = inbox.poll().tree
+        hello["folder"] = os.fsencode(hello["folder"]).decode()  # whatever locale the kernel read it in
+        pen = Pen(os.path.join(hello["folder"], "journal"), hello["rank"])
+        threading.Thread(target=_beat, args=(sock, pen), daemon=True).start()
+        settle_in(home)
+        comm = _join(hello, home, pen)
+        home.send("ready", os.getpid())
+        while True:
+            _serve(inbox.poll(), comm, home, pen)
+    except (EOFError, ConnectionError):
+        os._exit(0)
+    except Exception as error:
+        home.send("fault", _fault(error))
+        signal.pause()  # the kernel ends the whole pool; leaving now would only turn the others into victims
+
+
+def _detach(parent: int):
+    """Stand alone: out of reach of Ctrl-C, but killed when the zygote dies."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+def _beat(sock: socket.socket, pen: Pen):
+    """Show that Python runs, until the kernel closes its side; then end this rank, whatever it is doing."""
+    closed = select.poll()
+    closed.register(sock, 0)  # no events asked for: a hang-up is always told
+    while not closed.poll(BEAT_SECONDS * 1000):
+        pen.beat()
+    os._exit(0)
+
+
+def _join(hello: dict, home: Home, pen: Pen) -> Comm:
+    """Take over the driver's surroundings, then meet the other ranks and open the groups."""
+    os.environ.clear()
+    placed = Placement(**hello["placed"])
+    os.environ.update(hello["environ"], **placed.environment(hello["rank"]))
+    os.chdir(hello["cwd"])
+    sys.path[:] = hello["path"]
+    stack = open(os.path.join(hello["folder"], f"stack-{hello['rank']}"), "a")  # open for life
+    faulthandler.register(signal.SIGUSR1, stack)
+    faulthandler.enable(stack)
+    os.dup2(stack.fileno(), 2)  # what C code says before it aborts: told with the fault, and not without one
+    mesh = Mesh(**dict(hello["axes"]))
+    timeout = timedelta(seconds=hello["longest"])
+    store = dist.FileStore(os.path.join(hello["folder"], "store"), mesh.size)
+    meet(placed, timeout, store=store, rank=hello["rank"], world_size=mesh.size)
+    groups = [tuple(axes) for axes in hello["groups"]]
+    comm = Comm(mesh, hello["rank"], placed=placed, groups=groups, timeout=timeout, on_event=home.event)
+    comm.ledger = Ledger(mesh, pen)
+    return comm
+
+
+def _serve(call: frames.Frame, comm: Comm, home: Home, pen: Pen):
+    """Run one function and send home its result, or how it failed."""
+    try:
+        function, args, kwargs = cloudpickle.loads(call.buffers[0])
+        pen.begin_run(call.tree)
+        comm.ledger.clear()
+        answer = "result", *frames.encode(function(comm, *args, **kwargs))
+        comm.ledger.close()
+    except BaseException as error:  # sys.exit too: leaving before the result is a failure
+        answer = "fault", _fault(error)
+    sys.stdout.finish()
+    sys.stderr.finish()
+    home.send(*answer)
+
+
+def _fault(error: BaseException) -> list:
+    """What went wrong, in plain values: type, message, every line of the traceback, and when (seconds, monotonic)."""
+    lines = [[line.filename, line.lineno, line.name] for line in traceback.extract_tb(error.__traceback__)]
+    return [type(error).__name__, str(error), lines, time.monotonic()]

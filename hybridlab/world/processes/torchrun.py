@@ -1,0 +1,222 @@
+"""Under torchrun this process is a rank already, on one of several machines perhaps; nothing has to be started.
+
+`torchrun --nnodes=2 --nproc-per-node=4 … -m hybridlab check --dp 2 --pp 4` runs the same command in every process.
+Where it opens ranks, each process gets `TorchrunRanks` in place of `Ranks`: `run` calls the function right here, and
+all processes then tell each other their results, so that each goes on with the same list. Only rank 0 prints; what the
+function itself prints is shown by every rank, with its number.
+
+torchrun ends all processes when one fails. What else watches over ranks (the journal, the names of faults) works within
+one machine and is not here. torchrun's own store listens on all interfaces of the first machine.
+"""
+
+import atexit
+import contextlib
+import functools
+import gc
+import io
+import json
+import os
+import sys
+import time
+import traceback
+from dataclasses import replace
+from datetime import timedelta
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.world.explain.faults import Fault, RankError, failure
+from hybridlab.world.processes import frames
+from hybridlab.world.processes.placement import Placement, placement
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
+
+
+def present() -> bool:
+    """Whether torchrun has started this process."""
+    return all(name in os.environ for name in VARIABLES)
+
+
+class TorchrunRanks:
+    """The ranks that torchrun started, seen from one of them; the same surface as `launch.Ranks`.
+
+    A mesh of one rank runs on rank 0 alone, and the others are told its result.
+
+    raises  ValueError when torchrun has started another number of processes than the mesh has ranks
+    """
+
+    def __init__(self, mesh: Mesh, timeout: float = 60.0, on_event=None, groups=(), placed: Placement | None = None):
+        self.rank, self.started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        if mesh.size not in (1, self.started):
+            raise ValueError(
+                f"torchrun has started {self.started} processes, and {mesh} has {mesh.size} ranks: "
+                f"let --nnodes times --nproc-per-node be {mesh.size}"
+            )
+        self.mesh, self.size, self.timeout = mesh, mesh.size, timeout
+        self._on_event, self._groups = on_event, tuple(map(tuple, groups))
+        self._placed = placed or everywhere(os.environ)
+        if self.rank > 0:
+            sys.stdout = open(os.devnull, "w")
+
+    def __enter__(self):
+        self._door()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def __repr__(self):
+        return f"ranks({self.mesh}), of which torchrun started this one, rank {self.rank}"
+
+    def run(self, function, *args, on_event=None, **kwargs) -> list:
+        """Run `function(comm, *args, **kwargs)` on every rank; returns their results in rank order, on every rank.
+
+        on_event hears the events of this process's own rank.
+
+        raises  RankError when the function fails here; torchrun then ends the other processes
+        """
+        door = self._door()
+        mine = None
+        if self.rank < self.size:
+            comm = _comm(self.mesh, self.rank, self._placed, self._groups, self.timeout)
+            mine = self._call(comm, on_event or self._on_event, function, args, kwargs)
+        return [_told(door, mine, source) for source in range(self.size)]
+
+    def stop(self):
+        """Nothing: these ranks live as long as their program."""
+
+    def _call(self, comm, handler, function, args, kwargs):
+        """The result as it travels: a tree and its buffers."""
+        comm.ledger.clear()
+        comm.on_event = handler and _heard_by(handler, self.rank, sys.stdout)
+        try:
+            with contextlib.redirect_stdout(Tagged(f"[rank {self.rank}] ")) as lines:
+                result = function(comm, *args, **kwargs)
+                lines.finish()
+            return frames.encode(result)
+        except Exception as error:
+            raise self._failure(error, function) from error
+
+    def _failure(self, error, function) -> RankError:
+        lines = [(line.filename, line.lineno, line.name) for line in traceback.extract_tb(error.__traceback__)]
+        fault = Fault(self.rank, type(error).__name__, str(error), tuple(lines), time.monotonic(), died=False)
+        told = failure([fault], self.size, function, {})
+        what = f"{fault} ({told.where}); torchrun now ends the others"
+        sentence = f"rank {self.rank} {'lost a rank that it was talking to' if fault.victim else what}"
+        return RankError(
+            sentence,
+            rank=self.rank,
+            kind=fault.kind,
+            message=fault.message,
+            where=told.where,
+            traceback_text=told.traceback_text,
+        )
+
+    def _door(self):
+        """The way to all processes, whatever the mesh; made by the first who needs it."""
+        import torch.distributed as dist
+
+        from hybridlab.world.processes.meet import meet
+
+        if not dist.is_initialized():
+            os.environ.update(interfaces(os.environ, self._placed.environment(self.rank)))
+            meet(self._placed, timedelta(seconds=self.timeout))
+            atexit.register(_leave)
+        return _comm(Mesh(world=self.started), self.rank, self._placed, (), self.timeout)
+
+
+def _leave():
+    """End the groups while the interpreter lives: gloo's threads would outlive it, and abort the process.
+
+    A group ends when nobody holds it: torch and the Comms that were made let go of it together.
+    """
+    import torch.distributed as dist
+
+    _comm.cache_clear()
+    dist.destroy_process_group()
+    gc.collect()
+
+
+def _heard_by(handler, rank: int, stdout):
+    """What hears a rank's events: the handler, which prints where the program does and not where the function does."""
+
+    def hear(event):
+        with contextlib.redirect_stdout(stdout):
+            handler(rank, event)
+
+    return hear
+
+
+class Tagged(io.TextIOBase):
+    """A text stream that puts a tag before every line."""
+
+    def __init__(self, tag: str):
+        self._tag, self._rest = tag, ""
+
+    def write(self, text):
+        """Print every line that is complete now; the rest waits for its end."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            # In one write: torchrun starts Python unbuffered, and other ranks could print between a line and its end.
+            sys.__stdout__.write(f"{self._tag}{line}\n")
+            sys.__stdout__.flush()
+        return len(text)
+
+    def finish(self):
+        """Print a last line that has no end."""
+        if self._rest:
+            self.write("\n")
+
+
+def everywhere(environment, gpus: int | None = None) -> Placement:
+    """Where all ranks run: every machine as this one, and torchrun numbers machine by machine.
+
+    >>> everywhere({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, gpus=2).devices
+    ('cuda:0', 'cuda:1', 'cuda:0', 'cuda:1')
+    """
+    local, ranks = int(environment["LOCAL_WORLD_SIZE"]), int(environment["WORLD_SIZE"])
+    here = placement(local, gpus)
+    return replace(here, devices=here.devices * (ranks // local))
+
+
+def interfaces(environment, on_one_machine: dict) -> dict[str, str]:
+    """The variables that say where ranks listen: on one machine its loopback, else where its people say.
+
+    raises  ValueError when they have not said
+    """
+    if environment["LOCAL_WORLD_SIZE"] == environment["WORLD_SIZE"] or environment["MASTER_ADDR"] in THIS_MACHINE:
+        return on_one_machine
+    name = environment.get("GLOO_SOCKET_IFNAME")
+    if not name:
+        raise ValueError(
+            "ranks on several machines listen on a network interface that you name: "
+            "export GLOO_SOCKET_IFNAME=eth0 (`ip -br address` lists them)"
+        )
+    named = {key: name for key in on_one_machine if key.endswith("SOCKET_IFNAME")}
+    return on_one_machine | named | {key: environment[key] for key in named if key in environment}
+
+
+@functools.cache
+def _comm(mesh, rank, placed, groups, timeout):
+    """One door for each mesh: its groups stay open, and all processes open them in the same order."""
+    from hybridlab.world.talk.comm import Comm
+
+    return Comm(mesh, rank, placed=placed, groups=groups, timeout=timedelta(seconds=timeout))
+
+
+def _told(door, mine, source: int):
+    """What the process `source` has, on all of them; as at home, JSON and raw bytes, and nothing that could run."""
+    import torch
+
+    sizes, packet = torch.zeros(2, dtype=torch.int64), b""
+    if door.rank == source:
+        tree, buffers = mine
+        head = json.dumps([tree, [len(buffer) for buffer in buffers]]).encode()
+        packet = b"".join([head, *buffers])
+        sizes = torch.tensor([len(head), len(packet)])
+    head, length = door.broadcast(sizes, source).tolist()
+    data = torch.frombuffer(bytearray(packet or length), dtype=torch.uint8)
+    door.broadcast(data, source)
+    data = memoryview(data.numpy())
+    tree, sizes = json.loads(bytes(data[:head]))
+    ends = [head + sum(sizes[:number]) for number in range(len(sizes) + 1)]
+    return frames.decode(tree, [bytearray(data[begin:end]) for begin, end in zip(ends, ends[1:])])

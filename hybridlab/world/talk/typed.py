@@ -1,0 +1,171 @@
+"""Typed collectives: messages that gradients flow back through. What a tensor *is* along an axis decides the backward.
+
+Along one axis of the mesh a tensor is one of four things:
+
+  R  replicated  the same everywhere; each rank uses it for work of its own, so its gradients are different summands
+  I  invariant   the same everywhere, and everything done with it is the same everywhere, its gradient too
+  V  varying     each rank has its own part; so has the gradient
+  P  partial     each rank has a summand of the true value; the gradient is the same everywhere, for different summands
+
+A gradient has a type too, and only one is right: `CONJUGATE`. So the backward of R → V is V → P and there is nothing to
+choose. Where a choice remains, it is yours to state: `to=` and `of=` have no default, because the wrong one trains on
+with a right loss and a wrong gradient.
+
+  here                                              Megatron's name               arrow    backward
+  enter(comm, x, "tp")                              f, copy_to_region             I->R     P->I
+  all_reduce(comm, x, "tp", to="I")                 g, reduce_from_region         P->I     I->R
+  split(comm, x, "tp", dim, of="I")                 scatter_to_region             I->V     V->I
+  all_gather(comm, x, "tp", dim, to="I")            gather_from_region            V->I     I->V
+  all_gather(comm, x, "tp", dim, to="R")            gather_from_sequence          V->R     P->V
+  reduce_scatter(comm, x, "tp", dim)                reduce_scatter_to_sequence    P->V     V->R
+  all_to_all(comm, x, "ep", cut=dim, join=dim)      all_to_all                    V->V     V->V
+
+`sizes` says how long each rank's part along `dim` is, where they are not equal. Nothing is sent along an axis of one
+rank. In the ledger a backward's row bears the line of its forward.
+
+Source: the four types are those of meta-pytorch/spmd_types; the mappings, Megatron-LM's tensor_parallel/mappings.py.
+Relatives: `comm` has the raw operations; the law of gradients is proved arrow by arrow in tests/test_typed.py.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from hybridlab.world.talk.ledger import caller
+from hybridlab.world.talk.parts import lengths, zeros
+
+CONJUGATE = {"R": "P", "P": "R", "I": "I", "V": "V"}  # the type of a tensor → the type of its gradient
+
+
+def conjugate(arrow: str) -> str:
+    """The arrow that gradients take back: from the gradient of what came out to the gradient of what went in.
+
+    >>> conjugate("I->R"), conjugate("V->R"), conjugate("R->V")
+    ('P->I', 'P->V', 'V->P')
+    """
+    before, after = arrow.split("->")
+    return f"{CONJUGATE[after]}->{CONJUGATE[before]}"
+
+
+class Parts(NamedTuple):
+    """How a tensor is cut over the ranks of a group: along which dim, and how long each part is (None: all equal)."""
+
+    dim: int = 0
+    sizes: tuple[int, ...] | None = None
+
+
+WHOLE = Parts()
+
+
+def enter(comm, x, axis):
+    """x, the same everywhere, before work that differs from rank to rank: no message now, a sum on the way back.
+
+    The forward is invisible, so nothing but the gradient tells that it was forgotten.
+    """
+    return _typed(comm, x, axis, "I->R")
+
+
+def all_reduce(comm, x, axis, *, to: str):
+    """The sum of the ranks' summands: to="I" where all go on alike, "R" where each goes on with work of its own."""
+    return _typed(comm, x, axis, f"P->{_stated('all_reduce', 'to', to)}")
+
+
+def all_gather(comm, x, axis, dim: int, *, to: str, sizes=None):
+    """The parts of all ranks, joined along `dim`: to="I" where all go on alike, "R" where each does work of its own."""
+    return _typed(comm, x, axis, f"V->{_stated('all_gather', 'to', to)}", Parts(dim, sizes))
+
+
+def split(comm, x, axis, dim: int, *, of: str, sizes=None):
+    """This rank's part along `dim` of an x that all hold: of="I" if its gradient is whole, "R" if a summand."""
+    return _typed(comm, x, axis, f"{_stated('split', 'of', of)}->V", Parts(dim, sizes))
+
+
+def reduce_scatter(comm, x, axis, dim: int, *, sizes=None):
+    """This rank's part along `dim` of the sum of the ranks' summands."""
+    return _typed(comm, x, axis, "P->V", Parts(dim, sizes))
+
+
+def all_to_all(comm, x, axis, *, cut: int, join: int, sent=None, received=None):
+    """Every rank's x is cut along one dim, part k goes to rank k, and what comes is joined along another (or the same).
+
+    sent      the length along `cut` of the part for each rank;  received  the length along `join` of the part from each
+    """
+    return _typed(comm, x, axis, "V->V", Parts(cut, sent), Parts(join, received))
+
+
+def _stated(call: str, name: str, kind: str) -> str:
+    if kind not in ("R", "I"):
+        raise ValueError(
+            f'{call} with {name}={kind!r} has no gradient: say {name}="I" where all ranks do the same with the whole, '
+            f'{name}="R" where each does work of its own'
+        )
+    return kind
+
+
+def _typed(comm, x, axis, arrow, cut=WHOLE, joined=WHOLE):
+    if comm.group(axis).size == 1:
+        return x
+    return _Move.apply(x, comm, axis, arrow, cut, joined if arrow == "V->V" else cut, caller())
+
+
+class _Move(torch.autograd.Function):
+    """One arrow; its backward is the conjugate arrow, with cutting and joining exchanged."""
+
+    @staticmethod
+    def forward(ctx, x, comm, axis, arrow, cut, joined, source):
+        ctx.way = comm, axis, conjugate(arrow), joined, cut, source
+        with comm.ledger.said_at(source):
+            return MOVES[arrow](comm, x, axis, cut, joined)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _Move.apply(gradient, *ctx.way), None, None, None, None, None, None
+
+
+def _same(comm, x, axis, cut, joined):
+    return x.view_as(x)
+
+
+def _sum(comm, x, axis, cut, joined):
+    return comm.all_reduce(x.clone(memory_format=torch.contiguous_format), axis)
+
+
+def _gather(comm, x, axis, cut, joined):
+    return comm.all_gather(x, axis, joined.dim, joined.sizes)
+
+
+def _scatter(comm, x, axis, cut, joined):
+    return comm.reduce_scatter(x, axis, cut.dim, cut.sizes)
+
+
+def _exchange(comm, x, axis, cut, joined):
+    return comm.all_to_all(x, axis, cut.dim, joined.dim, cut.sizes, joined.sizes)
+
+
+def _part(comm, x, axis, cut, joined):
+    """This rank's part; no message, since x is here."""
+    group = comm.group(axis)
+    sizes = lengths("split", x.shape[cut.dim], cut.dim, group.size, cut.sizes)
+    return x.split(sizes, cut.dim)[group.ranks.index(comm.rank)].clone()
+
+
+def _pad(comm, x, axis, cut, joined):
+    """This rank's part in its place, among zeros: a summand of the whole."""
+    group = comm.group(axis)
+    here = group.ranks.index(comm.rank)
+    sizes = joined.sizes or [x.shape[joined.dim]] * group.size
+    return torch.cat([x if k == here else zeros(x, joined.dim, size) for k, size in enumerate(sizes)], joined.dim)
+
+
+MOVES = {  # what is done for each arrow
+    "I->R": _same,
+    "P->I": _sum,
+    "P->R": _sum,
+    "V->R": _gather,
+    "V->I": _gather,
+    "P->V": _scatter,
+    "I->V": _part,
+    "R->V": _part,
+    "V->P": _pad,
+    "V->V": _exchange,
+}
