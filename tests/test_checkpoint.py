@@ -28,7 +28,7 @@ from safetensors import safe_open
 
 from hybridlab.core.layout import Cut, Layout, Param, even
 from hybridlab.core.mesh import Mesh
-from hybridlab.core.reshard import Piece, meet
+from hybridlab.core.reshard import Piece, overlap
 from hybridlab.train import checkpoint, checkpoint_record
 from hybridlab.train.checkpoint import load, newest, save
 from hybridlab.world.processes.launch import RankError, ranks
@@ -217,7 +217,7 @@ def test_pieces_meet_in_the_elements_that_both_have(data):
     numbers = np.arange(np.prod(shape, dtype=int)).reshape(shape)
     there, here = data.draw(pieces_of(shape)), data.draw(pieces_of(shape))
     theirs, ours = (numbers[piece.box].ravel()[piece.share] for piece in (there, here))
-    pairs = [(theirs[a + i], ours[b + i]) for a, b, count in meet(shape, there, here) for i in range(count)]
+    pairs = [(theirs[a + i], ours[b + i]) for a, b, count in overlap(shape, there, here) for i in range(count)]
     assert [a for a, b in pairs] == [b for a, b in pairs] == np.intersect1d(theirs, ours).tolist()
 
 
@@ -231,7 +231,7 @@ def test_every_element_of_any_layout_comes_from_one_place_of_any_other(before, a
         for rank in range(after.mesh.size):
             if after.box(name, rank) is not None:
                 here = of(after, name, rank)
-                found = [b + i for there in writers for _, b, n in meet(shape, there, here) for i in range(n)]
+                found = [b + i for there in writers for _, b, n in overlap(shape, there, here) for i in range(n)]
                 assert sorted(found) == list(range(here.share.stop - here.share.start))
 
 

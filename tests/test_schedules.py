@@ -217,6 +217,15 @@ def test_every_schedule_tells_its_facts():
         assert {"Placement", "Order", "Needs", "Bubble", "Peak", "Source"} <= set(facts), name
 
 
+def test_a_fact_of_two_lines_is_told_whole():
+    facts = hl.schedules()["gpipe"]
+    assert facts["Source"].endswith('spares the microbatch whose backward comes first: recompute="except_last", '
+                                    'which is the last one with backward="lifo"')  # fmt: skip
+    assert facts["Needs"] == "nothing" and "raises" not in facts
+    words = {word for name in hl.schedules() for text in hl.schedules()[name].values() for word in text.split()}
+    assert not words & {"Placement:", "Order:", "Needs:", "Bubble:", "Peak:", "Source:", "raises", ">>>"}
+
+
 def test_a_schedule_without_actions_is_told_what_to_add():
     with pytest.raises(ValueError, match="add 0B0"):
         hl.validate(hl.Schedule.of("empty", [[], []], {(0, 0): 0, (1, 0): 1}, 1))

@@ -8,29 +8,17 @@ are written `(0F7;7B3)OVERLAP_F_B`.
 import re
 from typing import NamedTuple
 
-COMPUTE = ("F", "B", "I", "W", "C", "R", "OPT")
-MESSAGES = ("SEND_F", "RECV_F", "SEND_B", "RECV_B")
-COLLECTIVES = ("UNSHARD", "RESHARD", "REDUCE_GRAD")
-KINDS = COMPUTE + MESSAGES + COLLECTIVES
-CODE = {kind: code for code, kind in enumerate(KINDS)}
-WITHOUT_MICROBATCH = ("OPT", *COLLECTIVES)
+from hybridlab.core.law import KIND, makers
 
-MEANING = {
-    "F": "forward",
-    "B": "whole backward",
-    "I": "input half of the backward (zero-bubble papers call it B)",
-    "W": "weight half of the backward",
-    "C": "forward that keeps only its input (checkpointed)",
-    "R": "recomputation of a checkpointed forward",
-    "OPT": "optimizer step",
-    "SEND_F": "send an activation",
-    "RECV_F": "receive an activation",
-    "SEND_B": "send a gradient",
-    "RECV_B": "receive a gradient",
-    "UNSHARD": "gather the weights of a stage",
-    "RESHARD": "let the gathered weights go",
-    "REDUCE_GRAD": "sum the weight gradients over the copies of a stage",
-}
+KINDS = tuple(KIND)
+CODE = {kind: code for code, kind in enumerate(KINDS)}
+MEANING = {kind: row.meaning for kind, row in KIND.items()}
+WITHOUT_MICROBATCH = tuple(kind for kind, row in KIND.items() if not row.microbatch)
+COMPUTE = tuple(kind for kind, row in KIND.items() if row.lane == "compute")
+MESSAGES = tuple(kind for kind, row in KIND.items() if row.lane in ("send", "receive"))
+COLLECTIVES = tuple(kind for kind, row in KIND.items() if row.lane == "reduce")
+DOWN = ("SEND_F", "RECV_B")  # at the beginning of their edge: the other stage stands later in the model
+MAKES_GRADIENT = makers("weight_gradient")
 
 MOST = 100_000  # stages, microbatches, replicas and versions are numbered below it
 LONGEST = 100  # characters of one spelling
@@ -72,6 +60,26 @@ class Action(NamedTuple):
                 f"#{self.version}" if self.version >= 0 else "",
             )
         )
+
+    @property
+    def each(self) -> tuple["Action", ...]:
+        """The two actions of a fused pair; else the action alone.
+
+        >>> [str(part) for part in Action.parse("(0F7;7B3)OVERLAP_F_B").each], len(Action("F", 2, 0).each)
+        (['0F7', '7B3'], 1)
+        """
+        return self.parts or (self,)
+
+    @property
+    def edge(self) -> tuple[int, int]:
+        """The edge (from stage, to stage) that a message travels on, whichever way.
+
+        >>> Action("SEND_F", 1, 0).edge, Action("RECV_B", 1, 0).edge, Action("SEND_B", 2, 0, peer=0).edge
+        ((1, 2), (1, 2), (0, 2))
+        """
+        down = self.kind in DOWN
+        other = self.peer if self.peer >= 0 else self.stage + (1 if down else -1)
+        return (self.stage, other) if down else (other, self.stage)
 
     @classmethod
     def parse(cls, text: str) -> "Action":

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlab.core.action import CODE, MOST, Action
+from hybridlab.core.action import CODE, DOWN, MOST, Action
 from hybridlab.core.schedule import Schedule
 
 ACTIONS = 500_000  # the most that is read
@@ -33,7 +33,7 @@ def _programs(ranks, spot):
 
 def _settled(action, rank, place):
     """The action, its stages noted as living on this rank."""
-    for part in action.parts or (action,):
+    for part in action.each:
         home = place.setdefault((part.stage, part.replica), rank)
         if home != rank:
             stage = f"stage {part.stage}" + (f" (replica {part.replica})" if part.replica else "")
@@ -87,7 +87,7 @@ def _window(sums, total):
 def _skips(schedule):
     """The edges of the messages that name another stage than the next."""
     kind, stage, _, _, _, peer = schedule.rows[schedule.rows[:, 5] >= 0].T
-    onward = np.isin(kind, [CODE["SEND_F"], CODE["RECV_B"]])
+    onward = np.isin(kind, [CODE[one] for one in DOWN])
     edges = {*zip(np.where(onward, stage, peer).tolist(), np.where(onward, peer, stage).tolist())}
     _check_stages(schedule, edges)
     return tuple(sorted(edges))

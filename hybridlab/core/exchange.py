@@ -62,7 +62,7 @@ def to_pytorch(schedule: Schedule) -> str:
     """
     for rank, program in enumerate(schedule.program):
         for number, action in enumerate(program, 1):
-            if lacks := next(filter(None, (_beyond_pytorch(part, schedule) for part in action.parts or (action,))), ""):
+            if lacks := next(filter(None, (_beyond_pytorch(part, schedule) for part in action.each)), ""):
                 where = f"{action} (rank {rank}, cell {number})"
                 raise ValueError(f"PyTorch's form cannot express {where}: it has no {lacks}")
     for what, groups in (("skip from stage to stage", schedule.skips), ("tie of stages", schedule.tied)):

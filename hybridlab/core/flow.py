@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hybridlab.core.action import CODE, KINDS, MESSAGES
-from hybridlab.core.law import LAW
+from hybridlab.core.action import CODE, DOWN, KINDS, MESSAGES
+from hybridlab.core.law import makes, takes
 from hybridlab.core.lists import Lists
 from hybridlab.core.schedule import Schedule
 
@@ -31,8 +31,8 @@ class Flow:
     ['activation of stage 0 for microbatch 0', 'saved tensors of 0F0', 'input of 0F0']
     """
 
-    def __init__(self, schedule: Schedule, law: dict[str, str] = LAW):
-        self.schedule, self.law = schedule, law
+    def __init__(self, schedule: Schedule):
+        self.schedule = schedule
         columns = np.ascontiguousarray(schedule.rows.T, dtype=np.int32)
         self.kind, self.stage, self.microbatch, self.replica, self.version, self.peer = columns
         kinds = np.flatnonzero(np.bincount(self.kind))
@@ -45,7 +45,7 @@ class Flow:
         self.program = np.searchsorted(self.first_row, schedule.starts)
         self.actions = len(self.first_row)
         self._lay_out_values()
-        self.takes, self.makes = self._side(0), self._side(1)
+        self.takes, self.makes = self._lists(takes), self._lists(makes)
         self.given = np.zeros(self.size, dtype=bool)
         self._give_first_weights()
         self.meeting = self._meetings()
@@ -85,11 +85,11 @@ class Flow:
             number = number * size + np.asarray(at, self.dtype)
         return number + self.block[name]
 
-    def _side(self, side: int) -> "Lists":
+    def _lists(self, side) -> Lists:
+        """What all actions take, or make: `side` is `law.takes` or `law.makes`."""
         lists = []
         for kind, parts in self.parts_of_kind.items():
-            terms = self.law[kind].split("|")[side].split()
-            lists.append((parts, [found for term in terms for found in self._values(term, kind, parts)]))
+            lists.append((parts, [found for term in side(kind) for found in self._values(term, kind, parts)]))
         return Lists.gathered(lists, self.first_row, len(self.kind), self.dtype)
 
     def _values(self, term: str, kind: str, parts: np.ndarray):
@@ -111,7 +111,7 @@ class Flow:
     def _travelling(self, name, mark, on_wire, kind, parts):
         stage, microbatch, into = self.stage[parts], self._microbatch[parts], mark == "<"
         if mark == "~":
-            upstream = kind in ("SEND_F", "RECV_B")  # this stage is where the edge begins
+            upstream = kind in DOWN
             yield 1, self._on_edge(name, self._message_edge(parts, upstream), not upstream, microbatch, on_wire)
             return
         if into:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hybridlab.core.action import COLLECTIVES, KINDS
 from hybridlab.core.flow import Flow
+from hybridlab.core.law import KIND
 
 LANES = ("compute", "send", "receive", "reduce")
 COMPUTE, SEND, RECEIVE, REDUCE = range(len(LANES))
@@ -11,9 +11,8 @@ COMPUTE, SEND, RECEIVE, REDUCE = range(len(LANES))
 
 def lanes(flow: Flow) -> np.ndarray:
     """The lane of every action of a schedule, as numbers into `LANES`."""
-    of_kind = [SEND if "SEND" in kind else RECEIVE if "RECV" in kind else COMPUTE for kind in KINDS]
-    of_kind = [REDUCE if kind in COLLECTIVES else lane for kind, lane in zip(KINDS, of_kind)]
-    return np.array(of_kind)[flow.schedule.rows[flow.first_row, 0]]
+    of_kind = np.array([LANES.index(kind.lane) for kind in KIND.values()])
+    return of_kind[flow.schedule.rows[flow.first_row, 0]]
 
 
 def messages(flow: Flow, lane: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

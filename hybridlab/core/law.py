@@ -4,8 +4,9 @@ An action may run when every value that it takes has been made. That one sentenc
 valid, when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn.
 Nothing else in this project may say it a second time.
 
-Read a row of `LAW` aloud: *F takes the activations that come in and the whole weights; it makes the activations that go
-out, what the input half will need, and what the weight half will need.*
+Read a row of `KIND` aloud: *F takes the activations that come in and the whole weights; it makes the activations that
+go out, what the input half will need, and what the weight half will need.* Behind its law, a row says the little else
+that is known of its kind. Every list of kinds in this project is read from this table.
 
 Values
     activation        what a stage hands on; it lives on an edge of the stage graph
@@ -24,19 +25,85 @@ Marks
     ^  on the wire                      *  of the whole window         +  of the next version
 """
 
-LAW = {
-    "F": "activation< whole | activation> saved input",
-    "C": "activation< whole | activation>",
-    "R": "activation< whole | saved input",
-    "B": "activation< saved input gradient> whole | gradient< weight_gradient",
-    "I": "saved gradient> whole | gradient< kept",
-    "W": "activation< input kept | weight_gradient",
-    "SEND_F": "activation~ | ^activation~",
-    "RECV_F": "^activation~ | activation~",
-    "SEND_B": "gradient~ | ^gradient~",
-    "RECV_B": "^gradient~ | gradient~",
-    "UNSHARD": "weights | whole",
-    "RESHARD": "whole | ",
-    "REDUCE_GRAD": "weight_gradient* | summed",
-    "OPT": "summed weights | weights+",
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """One kind of action.
+
+    law         what it takes | what it makes
+    meaning     what it is, in words
+    cost        the field of `Costs` that holds its duration; "" where it takes no time
+    lane        "compute" keeps the rank busy; "send", "receive" and "reduce" run beside that
+    microbatch  whether it works on one microbatch; else on the weights of a stage
+    """
+
+    law: str
+    meaning: str
+    cost: str = ""
+    lane: str = "compute"
+    microbatch: bool = True
+
+
+# The law of a row stays on one line.
+# fmt: off
+KIND = {
+    "F": Kind("activation< whole | activation> saved input",
+        "forward", cost="F"),
+    "B": Kind("activation< saved input gradient> whole | gradient< weight_gradient",
+        "whole backward", cost="B"),
+    "I": Kind("saved gradient> whole | gradient< kept",
+        "input half of the backward (zero-bubble papers call it B)", cost="I"),
+    "W": Kind("activation< input kept | weight_gradient",
+        "weight half of the backward", cost="W"),
+    "C": Kind("activation< whole | activation>",
+        "forward that keeps only its input (checkpointed)", cost="F"),
+    "R": Kind("activation< whole | saved input",
+        "recomputation of a checkpointed forward", cost="recompute"),
+    "OPT": Kind("summed weights | weights+",
+        "optimizer step", cost="optimizer", microbatch=False),
+    "SEND_F": Kind("activation~ | ^activation~",
+        "send an activation", cost="post", lane="send"),
+    "RECV_F": Kind("^activation~ | activation~",
+        "receive an activation", cost="post", lane="receive"),
+    "SEND_B": Kind("gradient~ | ^gradient~",
+        "send a gradient", cost="post", lane="send"),
+    "RECV_B": Kind("^gradient~ | gradient~",
+        "receive a gradient", cost="post", lane="receive"),
+    "UNSHARD": Kind("weights | whole",
+        "gather the weights of a stage", cost="gather", lane="reduce", microbatch=False),
+    "RESHARD": Kind("whole | ",
+        "let the gathered weights go", lane="reduce", microbatch=False),
+    "REDUCE_GRAD": Kind("weight_gradient* | summed",
+        "sum the weight gradients over the copies of a stage", cost="reduce", lane="reduce", microbatch=False),
 }
+# fmt: on
+
+LAW = {name: kind.law for name, kind in KIND.items()}
+
+
+def takes(kind: str) -> list[str]:
+    """The values that a kind of action takes, with their marks.
+
+    >>> takes("W")
+    ['activation<', 'input', 'kept']
+    """
+    return LAW[kind].split("|")[0].split()
+
+
+def makes(kind: str) -> list[str]:
+    """The values that a kind of action makes, with their marks.
+
+    >>> makes("B")
+    ['gradient<', 'weight_gradient']
+    """
+    return LAW[kind].split("|")[1].split()
+
+
+def makers(value: str) -> tuple[str, ...]:
+    """The kinds of action that make a value.
+
+    >>> makers("weight_gradient"), makers("activation>")
+    (('B', 'W'), ('F', 'C'))
+    """
+    return tuple(kind for kind in LAW if value in makes(kind))

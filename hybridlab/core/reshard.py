@@ -2,7 +2,7 @@
 
 A *piece* is what one rank keeps of a parameter at rest: a share of its flattened box (see `core.layout`). The box may
 be cut in several dims and the share may start anywhere; still, line by line, its elements lie side by side in the whole
-parameter. So a piece is a list of *stretches* of the whole, in rising order, and two pieces meet where these overlap.
+parameter. So a piece is a list of *stretches* of the whole, in rising order, and two pieces overlap where these do.
 
 Read next: `train.checkpoint`, which reads what two pieces have in common from one file into another rank's memory.
 """
@@ -55,11 +55,11 @@ def stretches(shape: tuple[int, ...], piece: Piece) -> Stretches:
     return Stretches((first + low - begin)[kept], (low - piece.share.start)[kept], (high - low)[kept])
 
 
-def meet(shape: tuple[int, ...], there: Piece, here: Piece) -> list[tuple[int, int, int]]:
+def overlap(shape: tuple[int, ...], there: Piece, here: Piece) -> list[tuple[int, int, int]]:
     """What two pieces have in common, in rising order: (where in the first, where in the second, how many elements).
 
     >>> rows, columns = (slice(0, 2), slice(0, 4)), (slice(0, 4), slice(2, 4))
-    >>> meet((4, 4), Piece(rows, slice(0, 8)), Piece(columns, slice(0, 8)))
+    >>> overlap((4, 4), Piece(rows, slice(0, 8)), Piece(columns, slice(0, 8)))
     [(2, 0, 2), (6, 2, 2)]
     """
     ours, theirs = stretches(shape, here), stretches(shape, there)

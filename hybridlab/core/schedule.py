@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from hybridlab.core.action import CODE, COLLECTIVES, COMPUTE, KINDS, MESSAGES, Action
+from hybridlab.core.action import CODE, COMPUTE, KINDS, MESSAGES, Action
 
 COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")
-BESIDE = (*MESSAGES, *COLLECTIVES)  # kinds that run beside a rank's compute actions
+BESIDE = tuple(kind for kind in KINDS if kind not in COMPUTE)  # kinds that run beside a rank's compute actions
 Place = dict[tuple[int, int], int]
 
 
@@ -76,9 +76,7 @@ class Schedule:
         arrays, fused, at = [], list(more.pop("fused", ())), 0
         for program in programs:
             if not isinstance(program, np.ndarray):
-                parts = [
-                    (part, i < len(a.parts or (a,)) - 1) for a in program for i, part in enumerate(a.parts or (a,))
-                ]
+                parts = [(part, part is not action.each[-1]) for action in program for part in action.each]
                 fused += [at + i for i, (_, joined) in enumerate(parts) if joined]
                 program = np.array([_row(part) for part, _ in parts], dtype=np.int64).reshape(-1, len(COLUMNS))
             arrays.append(program)
@@ -120,7 +118,7 @@ class Schedule:
     @cached_property
     def is_compute(self) -> np.ndarray:
         """One flag per row: does it keep the rank busy?"""
-        return self.rows[:, 0] < len(COMPUTE)
+        return np.isin(self.rows[:, 0], [CODE[kind] for kind in COMPUTE])
 
     @cached_property
     def rank_of(self) -> np.ndarray:

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import torch
 
+from hybridlab.core.action import MAKES_GRADIENT
 from hybridlab.core.layout import Layout
 from hybridlab.core.packs import FIRST_BYTES, PACK_BYTES
 from hybridlab.modes import tallies
@@ -230,7 +231,7 @@ class Replicated:
 
 def _gradients(program) -> list[int]:
     """The stage of every action that makes weight gradients."""
-    return [part.stage for action in program for part in action.parts or (action,) if part.kind in ("B", "W")]
+    return [part.stage for action in program for part in action.each if part.kind in MAKES_GRADIENT]
 
 
 class DataParallel(Mode):

@@ -140,7 +140,7 @@ class Mode:
 
     def _of_program(self, job, program, here) -> Counter:
         """{operation: bytes} of one play of a rank's program."""
-        sizes, parts = Counter(), [part for action in program for part in action.parts or (action,)]
+        sizes, parts = Counter(), [part for action in program for part in action.each]
         for (kind, stage), times in Counter((part.kind, part.stage) for part in parts).items():
             for when in phases(kind, stage):
                 found = [one for layer in job.bounds[stage] for one in self.sends(job, layer, when, here)]

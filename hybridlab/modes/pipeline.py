@@ -27,7 +27,7 @@ from functools import partial
 import torch
 
 from hybridlab.core.action import COLLECTIVES, MESSAGES
-from hybridlab.core.law import LAW
+from hybridlab.core.law import makes, takes
 from hybridlab.core.schedule import Schedule
 from hybridlab.modes.message_driven import NUMBER
 from hybridlab.modes.mode import Mode
@@ -73,17 +73,20 @@ class Player:
         if action.kind in MESSAGES:
             do = self._send if action.kind.startswith("SEND") else self._receive
             return partial(do, index, *self._message(action))
-        parts = action.parts or (action,)
-        bound = [(self.work.bind(action, part), *self._slots(part)) for part in parts]
-        return partial(self._compute, index, {part.stage for part in parts}, bound)
+        bound = [(self.work.bind(action, part), *self._slots(part)) for part in action.each]
+        return partial(self._compute, index, {part.stage for part in action.each}, bound)
 
     def _slots(self, part) -> tuple[list[int], list[int]]:
         """The slots of what an action takes and of what it gives, edge by edge."""
-        taken, made = (_travelling(side) for side in LAW[part.kind].split("|"))
+        taken, made = takes(part.kind), makes(part.kind)
         # An activation leaves its slot once, for the action that hands one on; the work keeps it for the others.
-        taken = [value for value in taken if value[0] != "activation" or "activation>" in LAW[part.kind]]
-        slots = lambda name, mark: [self._slot(name, edge, part.microbatch) for edge in self._edges(part, mark)]
-        return tuple([slot for value in side for slot in slots(*value)] for side in (taken, made))
+        taken = [value for value in taken if value != "activation<" or "activation>" in made]
+        return self._slots_of(taken, part), self._slots_of(made, part)
+
+    def _slots_of(self, values, part) -> list[int]:
+        """The slots of those values that travel on edges."""
+        on_edges = [(value[:-1], value[-1]) for value in values if value[-1] in "<>"]
+        return [self._slot(name, edge, part.microbatch) for name, mark in on_edges for edge in self._edges(part, mark)]
 
     def _edges(self, part, mark) -> list[int]:
         """The numbers of the edges into a stage (<) or out of it (>); not of the one behind the model."""
@@ -97,9 +100,8 @@ class Player:
     def _message(self, action) -> tuple:
         """(slot, edge, value name, other rank, tag) of a SEND or RECV; a tag is used once in a step."""
         name = "activation" if action.kind.endswith("F") else "gradient"
-        down = action.kind in ("SEND_F", "RECV_B")  # the other stage stands later in the model
-        other = action.peer if action.peer >= 0 else action.stage + (1 if down else -1)
-        edge = self.schedule.edges.index((min(action.stage, other), max(action.stage, other)))
+        (other,) = {*action.edge} - {action.stage}
+        edge = self.schedule.edges.index(action.edge)
         number = 2 * (edge * len(self.schedule.replica_of) + action.microbatch) + (name == "activation")
         slot = self._slot(name, edge, action.microbatch)
         return slot, edge, name, self.line[self.schedule.place[other, action.replica]], number * self.work.widest
@@ -173,11 +175,6 @@ class _Awaited:
 
     def __init__(self, messages, index):
         self.messages, self.index = messages, index
-
-
-def _travelling(side: str) -> list[tuple[str, str]]:
-    """What travels on edges among the values of one side of a row of the law: (name, mark), `<` into, `>` out of."""
-    return [(value[:-1], value[-1]) for value in side.split() if value[-1] in "<>"]
 
 
 class Pipeline(Mode):

@@ -14,7 +14,7 @@ from itertools import repeat
 import numpy as np
 import torch
 
-from hybridlab.core.law import LAW
+from hybridlab.core.law import makes, takes
 from hybridlab.modes.halves import input_half, weight_half
 
 DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", "C": "pass_on", "R": "recompute",
@@ -206,8 +206,7 @@ class EmulatedWork:
         return _Lasting(message, self.free)
 
     def _wait(self, seconds, kind, _):
-        takes, makes = (side.split() for side in LAW[kind].split("|"))
-        self.live += ("input" in makes) - ("input" in takes)
+        self.live += ("input" in makes(kind)) - ("input" in takes(kind))
         self.peak_live = max(self.peak_live, self.live)
         if seconds:
             time.sleep(seconds * self.pace)

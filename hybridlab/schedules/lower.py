@@ -10,11 +10,11 @@ import numpy as np
 
 from hybridlab.core.action import CODE
 from hybridlab.core.flow import Flow
+from hybridlab.core.law import makers
 from hybridlab.core.play import play
 from hybridlab.core.schedule import COLUMNS, Schedule
 
-FORWARD = [CODE[kind] for kind in ("F", "C")]
-BACKWARD = [CODE[kind] for kind in ("B", "I")]
+FORWARD, BACKWARD = ([CODE[kind] for kind in makers(value)] for value in ("activation>", "gradient<"))
 KIND, STAGE, REPLICA, PEER = (COLUMNS.index(name) for name in ("kind", "stage", "replica", "peer"))
 
 

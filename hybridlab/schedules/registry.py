@@ -38,7 +38,7 @@ GENERATORS = {
     "pipedream": pipedream,
     "pipedream_2bw": pipedream_2bw,
 }
-_FACT = re.compile(r"^ +([A-Z][a-z]+): +(.+)$", re.MULTILINE)
+_FACT = re.compile(r"^([A-Z][a-z]+): +(.+(?:\n +.+)*)", re.MULTILINE)  # its further lines stand further in
 
 
 def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options) -> Schedule:
@@ -69,4 +69,8 @@ def schedules() -> dict[str, dict[str, str]]:
     >>> schedules()["1f1b"]["Peak"]
     'min(p-r, m) activations on rank r'
     """
-    return {name: dict(_FACT.findall(inspect.getdoc(make) and make.__doc__)) for name, make in GENERATORS.items()}
+    return {name: _facts(make) for name, make in GENERATORS.items()}
+
+
+def _facts(make) -> dict[str, str]:
+    return {name: " ".join(text.split()) for name, text in _FACT.findall(inspect.getdoc(make))}

@@ -4,7 +4,7 @@ Gathers and reductions run beside the compute actions, on a lane of their own, s
 them is hidden. Breadth-first schedules gather each chunk once per pass; depth-first ones again for every group.
 """
 
-from hybridlab.core.action import Action
+from hybridlab.core.action import MAKES_GRADIENT, Action
 from hybridlab.core.schedule import Schedule
 
 
@@ -61,11 +61,11 @@ def _next_places(program, count):
 
 
 def _places(action):
-    return [(part.stage, part.replica) for part in action.parts or (action,)]
+    return [(part.stage, part.replica) for part in action.each]
 
 
 def _makes_gradient(action):
-    return [(part.stage, part.replica) for part in action.parts or (action,) if part.kind in ("B", "W")]
+    return [(part.stage, part.replica) for part in action.each if part.kind in MAKES_GRADIENT]
 
 
 def _on(place, kind):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hybridlab.core.action import MAKES_GRADIENT
 from hybridlab.core.flow import Flow
 from hybridlab.core.schedule import Schedule, actions
 
@@ -50,8 +51,8 @@ def sooner(schedule: Schedule) -> Schedule:
         return schedule
     programs = []
     for program in schedule.program:
-        last = {part.stage: i for i, action in enumerate(program) for part in action.parts or (action,)
-                if part.kind in ("B", "W")}  # fmt: skip
+        last = {part.stage: i for i, action in enumerate(program) for part in action.each
+                if part.kind in MAKES_GRADIENT}  # fmt: skip
         sums = {action.stage: action for action in program if action.kind == "REDUCE_GRAD" and action.stage not in stay}
         kept = [(i, action) for i, action in enumerate(program) if action not in sums.values()]
         programs.append([a for i, action in kept for a in (action, *(sums[s] for s in sums if last.get(s) == i))])
@@ -73,6 +74,6 @@ def forward_only(schedule: Schedule) -> Schedule:
     rank 1: 1C0 1C1
     """
     keep = {"F": {"kind": "C", "version": -1}, "C": {"version": -1}, "SEND_F": {}, "RECV_F": {}}
-    parts = [[part for action in program for part in action.parts or (action,)] for program in schedule.program]
+    parts = [[part for action in program for part in action.each] for program in schedule.program]
     programs = [[part._replace(**keep[part.kind]) for part in program if part.kind in keep] for program in parts]
     return schedule.with_programs(programs)

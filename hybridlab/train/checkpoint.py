@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from hybridlab.core.layout import Layout
-from hybridlab.core.reshard import Piece, meet
+from hybridlab.core.reshard import Piece, overlap
 from hybridlab.train import checkpoint_record
 
 Pieces = dict[str, dict[str, torch.Tensor]]
@@ -140,7 +140,7 @@ def _piece(files, opened, layout, name, rank) -> dict[str, torch.Tensor]:
     shape, here = layout[name].shape, Piece(layout.box(name, rank), layout.share(name, rank))
     length = here.share.stop - here.share.start
     told = {file: entry["pieces"][name] for file, entry in files.items() if name in entry["pieces"]}
-    common = {file: meet(shape, _place(piece), here) for file, piece in told.items()}
+    common = {file: overlap(shape, _place(piece), here) for file, piece in told.items()}
     kinds = next(iter(told.values()))["kinds"]
     return {
         kind: _joined([(opened[file].get_slice(f"{name}/{kind}"), common[file]) for file in told], length, dtype)

@@ -6,10 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from hybridlab.core.action import CODE, KINDS
+from hybridlab.core.law import KIND
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline
 
+UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # as long as these kinds of action together
 FINEST = 9  # no cost is told apart below 1e-9 units (a nanosecond, where units are seconds)
 
 
@@ -63,26 +64,11 @@ class Costs:
 
     def of(self, kind: str, stage: int) -> float:
         """The duration of one action of this kind on this stage; of a SEND or RECV, what posting it takes."""
-        match kind:
-            case "F" | "C":
-                return _at(self.F, stage)
-            case "I":
-                return _at(self.I, stage)
-            case "W":
-                return _at(self.W, stage)
-            case "B":
-                return _at(self.B, stage) if self.B is not None else self.of("I", stage) + self.of("W", stage)
-            case "R":
-                return _at(self.recompute, stage) if self.recompute is not None else self.of("F", stage)
-            case "OPT":
-                return _at(self.optimizer, stage)
-            case "REDUCE_GRAD":
-                return _at(self.reduce, stage)
-            case "UNSHARD":
-                return _at(self.gather, stage)
-            case "SEND_F" | "RECV_F" | "SEND_B" | "RECV_B":
-                return self.post
-        return 0
+        cost = KIND[kind].cost
+        given = getattr(self, cost) if cost else 0
+        if given is None:
+            return sum(self.of(part, stage) for part in UNLESS_GIVEN[cost])
+        return _at(given, stage)
 
     def of_pair(self, forward_stage: int, backward_stage: int) -> float:
         """The duration of a fused pair."""
@@ -103,9 +89,7 @@ class Costs:
 
     def table(self, schedule: Schedule) -> np.ndarray:
         """The time that every row of a schedule takes on its rank, in its order."""
-        by_kind = np.zeros((len(KINDS), schedule.stages))
-        for kind in KINDS:
-            by_kind[CODE[kind]] = [self.of(kind, stage) for stage in range(schedule.stages)]
+        by_kind = np.array([[self.of(kind, stage) for stage in range(schedule.stages)] for kind in KIND], dtype=float)
         return by_kind[schedule.rows[:, 0], schedule.rows[:, 1]]
 
     @classmethod
@@ -119,9 +103,9 @@ class Costs:
         seconds, flow = (real.end - real.begin) * real.tick, real.flow
         rows, costs = real.schedule.rows[flow.first_row], {}
         fused = np.diff([*flow.first_row, len(flow.kind)]) > 1
-        names = {kind: kind for kind in "FBIW"}
-        names |= {"R": "recompute", "OPT": "optimizer", "REDUCE_GRAD": "reduce", "UNSHARD": "gather"}
-        picks = {name: (rows[:, 0] == CODE[kind]) & ~fused for kind, name in names.items()} | {"fused": fused}
+        cost_of = np.array([kind.cost for kind in KIND.values()])[rows[:, 0]]
+        seen = {cost for cost in cost_of.tolist() if cost} - {"post"}  # what posting takes stands in the origin
+        picks = {cost: (cost_of == cost) & ~fused for cost in seen} | {"fused": fused}
         for name, pick in picks.items():
             if pick.any():
                 costs[name] = _medians(seconds, pick, rows[:, 1], real.schedule.stages)
