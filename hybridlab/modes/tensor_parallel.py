@@ -48,7 +48,7 @@ def place(param: Param, shape: Shape, ways: int, sequence: bool = False) -> dict
 
 def _cuts(shape: Shape, ways: int) -> dict[str, Cut]:
     """{module: how its weight is cut}; where there are fewer heads of keys than ranks, neighbours hold the same one."""
-    hidden, tokens = even(4 * shape.width, ways), even(shape.vocabulary, ways)
+    hidden, tokens = even(shape.inside, ways), even(shape.vocabulary, ways)
     cuts = {"up": Cut(0, hidden), "down": Cut(1, hidden), "token": Cut(0, tokens), "scores": Cut(0, tokens)}
     if shape.heads:
         queries, different = even(shape.width, ways, whole=shape.head_width), min(ways, shape.key_heads)
@@ -70,7 +70,7 @@ def refuse_misfits(shape: Shape, ways: int, sequence: bool = False):
             f"tp={ways} cannot share out heads={heads} and kv_heads={keys}: it must divide heads, and divide kv_heads "
             f"or be a multiple of it, choose one of {[t for t in range(1, heads + 1) if fits(t)]}"
         )
-    shared = {"tokens of the vocabulary": shape.vocabulary, "hidden units": 4 * shape.width}
+    shared = {"tokens of the vocabulary": shape.vocabulary, "hidden units": shape.inside}
     shared |= {"positions": shape.context} if sequence else {}
     for what, number in shared.items():
         if number < ways:
