@@ -72,7 +72,7 @@ class BatchNorm(nn.Module):
         number_C, sum_C, squares_C = self.tally
         mean_C = sum_C / number_C.clamp(min=1)
         var_C = (squares_C - sum_C * mean_C).clamp(min=0) / (number_C - 1).clamp(min=1)
-        pace_C = self.momentum * (number_C > 0)
+        pace_C = self.momentum * number_C.clamp(max=1)
         self.running_mean += pace_C * (mean_C - self.running_mean)
         self.running_var += pace_C * (var_C - self.running_var)
         self.tally.zero_()

@@ -13,8 +13,8 @@ class Layered(nn.Module):
     skips  {layer: the earlier layer whose output it takes too}
     draws  where in the training it stands: batch norm asks whether this is training
 
-    Weights of two dims or more are drawn from the seed alone, normal with variance 2/(inputs of one output), which keeps
-    the size of what passes through ReLUs (He et al. 2015, arXiv:1502.01852). All others stay as they are made.
+    Weights of two dims or more are drawn from the seed alone, normal with variance 2/(inputs of one output). This keeps
+    the size of what passes through ReLUs (He et al. 2015, arXiv:1502.01852). Biases are 0, the weights of norms 1.
 
     >>> Layered([nn.Linear(4, 3), nn.Linear(3, 2)])(torch.zeros(5, 4)).shape
     torch.Size([5, 2])

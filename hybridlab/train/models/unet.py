@@ -7,8 +7,8 @@
   2×2               4 5
 
 On the way down, pixels are lost that are needed on the way up. So a layer that leads up takes two things and joins
-their channels: what comes from below, and what the skip brings from the same height. Cut into stages, the skip from layer 1 to layer 8
-passes by all stages between them: the case for which torchgpipe has portals.
+their channels: what comes from below, and what the skip brings from the same height. Cut into stages, the skip from
+layer 1 to layer 8 passes by all stages between them: the case for which torchgpipe has portals.
 
 Shape suffixes
     B batch · C channels · Y rows of pixels, X columns
