@@ -14,7 +14,7 @@ TOKENS = torch.randint(0, 256, (4, 8), generator=torch.Generator().manual_seed(0
 # ---- heads of keys and values
 
 
-@pytest.mark.parametrize("more", [dict(kv_heads=1), dict(kv_heads=2), dict(kv_heads=6), dict(heads=0)])
+@pytest.mark.parametrize("more", [dict(kv_heads=1), dict(kv_heads=2), dict(kv_heads=6), dict(heads=0), dict(inner=40)])
 def test_parameters_are_counted_by_formula(more):
     shape = Shape(**SMALL | more)
     assert sum(weight.numel() for weight in GPT(shape).parameters()) == shape.parameters
@@ -142,7 +142,7 @@ def test_blocks_have_dropout_on_both_branches():
     assert 0.4 < half(y_BTD - x_BTD) < 0.6 and 0.4 < half(z_BTD - y_BTD) < 0.6
 
 
-@pytest.mark.parametrize("more", [{"style": "llama"}, {"experts": 4}, {"inner": 64}], ids=str)
-def test_shapes_that_are_only_planned_are_refused(more):
-    with pytest.raises(ValueError, match="leave out style, inner and experts"):
+@pytest.mark.parametrize("more", [{"style": "llama"}, {"experts": 4}], ids=str)
+def test_shapes_of_other_models_are_refused(more):
+    with pytest.raises(ValueError, match="GPT needs style='gpt' and experts=1"):
         GPT(Shape(**more))

@@ -160,7 +160,7 @@ class Shape:
 
     @property
     def skipping(self) -> dict[int, int]:
-        """{layer: the earlier layer whose output is added to what enters it}; 0 is the embedding, blocks follow.
+        """{layer: the earlier layer whose output it takes too, and adds}; 0 is the embedding, blocks follow.
 
         >>> Shape(layers=5, skips=True).skipping
         {5: 1, 4: 2}

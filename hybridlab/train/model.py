@@ -7,7 +7,7 @@ outside.
 
 Shape suffixes
     B batch · T positions · D width · N heads · K heads of keys and values · H width of a head (N·H = D)
-    F hidden width (4·D) · V vocabulary
+    F width of the MLP's inside (4·D, unless the shape says otherwise) · V vocabulary
 """
 
 from dataclasses import dataclass
@@ -94,48 +94,62 @@ class Embed(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention by heads of a fixed width; neighbouring heads of queries share one of keys and values."""
+    """Causal self-attention by heads of a fixed width; neighbouring heads of queries share one of keys and values.
 
-    def __init__(self, shape: Shape):
+    attend  from queries, keys and values by head to what each head found: a mode may put another in its place
+    """
+
+    def __init__(self, shape: Shape, bias: bool = True):
         super().__init__()
-        self.head_width = shape.head_width
-        queries, keys = shape.width, shape.key_heads * shape.head_width
-        self.q, self.k, self.v = (nn.Linear(shape.width, width) for width in (queries, keys, keys))
-        self.out = nn.Linear(queries, shape.width)
+        self.head_width, self.attend = shape.head_width, attend
+        self.q, self.k, self.v, self.out = (
+            nn.Linear(shape.width, width, bias)
+            for width in (shape.width, shape.key_width, shape.key_width, shape.width)
+        )
 
     def forward(self, x_BTD):
-        q_BNTH, k_BKTH, v_BKTH = (self._by_head(project(x_BTD)) for project in (self.q, self.k, self.v))
-        y_BNTH = functional.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, is_causal=True, enable_gqa=True)
-        return self.out(y_BNTH.transpose(1, 2).flatten(2))
+        return self.out(self.attend(*self.by_head(x_BTD)).transpose(1, 2).flatten(2))
 
-    def _by_head(self, x_BTD):
-        return x_BTD.unflatten(2, (-1, self.head_width)).transpose(1, 2)
+    def by_head(self, x_BTD):
+        """Queries (B, N, T, H), keys and values (B, K, T, H)."""
+        projected = (project(x_BTD) for project in (self.q, self.k, self.v))
+        return tuple(x.unflatten(2, (-1, self.head_width)).transpose(1, 2) for x in projected)
+
+
+def attend(q_BNTH, k_BKTH, v_BKTH):
+    """What every position finds at itself and at those before it: values, weighted by how well queries match keys."""
+    return functional.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, is_causal=True, enable_gqa=True)
 
 
 class Mlp(nn.Module):
     """Two linear layers with a GELU between them."""
 
-    def __init__(self, width: int):
+    def __init__(self, shape: Shape):
         super().__init__()
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.up, self.down = nn.Linear(shape.width, shape.inside), nn.Linear(shape.inside, shape.width)
 
     def forward(self, x_BTD):
         return self.down(functional.gelu(self.up(x_BTD)))
 
 
 class Block(nn.Module):
-    """One transformer layer: attention and MLP, each behind a norm, beside a residual. Without heads, only the MLP."""
+    """One transformer layer: attention and MLP, each behind a norm, beside a residual. Without heads, only the MLP.
 
-    def __init__(self, shape: Shape):
+    norm, attention, mlp  what makes each of these, from a width, a shape and a shape
+    """
+
+    def __init__(self, shape: Shape, norm=nn.LayerNorm, attention=Attention, mlp=Mlp):
         super().__init__()
         if shape.heads:
-            self.attention_norm, self.attention = nn.LayerNorm(shape.width), Attention(shape)
+            self.attention_norm, self.attention = norm(shape.width), attention(shape)
             self.attention_dropout = Dropout(shape.dropout)
-        self.mlp_norm, self.mlp = nn.LayerNorm(shape.width), Mlp(shape.width)
+        self.mlp_norm, self.mlp = norm(shape.width), mlp(shape)
         self.mlp_dropout = Dropout(shape.dropout)
         self.attends = shape.heads > 0
 
-    def forward(self, x_BTD):
+    def forward(self, x_BTD, skipped_BTD=None):
+        if skipped_BTD is not None:
+            x_BTD = x_BTD + skipped_BTD
         if self.attends:
             x_BTD = x_BTD + self.attention_dropout(self.attention(self.attention_norm(x_BTD)))
         return x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)))
@@ -144,9 +158,9 @@ class Block(nn.Module):
 class Head(nn.Module):
     """From vectors back to a score for every token."""
 
-    def __init__(self, shape: Shape):
+    def __init__(self, shape: Shape, norm=nn.LayerNorm):
         super().__init__()
-        self.norm = nn.LayerNorm(shape.width)
+        self.norm = norm(shape.width)
         self.scores = nn.Linear(shape.width, shape.vocabulary, bias=False)
 
     def forward(self, x_BTD):
@@ -158,32 +172,36 @@ class GPT(nn.Module):
 
     Built twice from one seed it is the same, on any rank: every mode starts from the full model and slices it.
 
-    skips  {layer: the earlier layer whose output is added to what enters it}, layers numbered as in `layers()`
+    skips  {layer: the earlier layer whose output it takes too, and adds}, layers numbered as in `layers()`
     draws  where in the training it stands: whoever trains it says so before every forward
 
-    raises  ValueError when the shape is not one of a GPT
+    raises  ValueError when the shape is not one of this model
 
     >>> GPT(Shape(layers=1, width=8, heads=2, context=4))(torch.zeros(3, 4, dtype=torch.long)).shape
     torch.Size([3, 4, 256])
     """
 
+    style = "gpt"
+
     def __init__(self, shape: Shape, seed: int = 0, dtype: torch.dtype = torch.float32):
         super().__init__()
-        if shape.style != "gpt" or shape.experts > 1 or shape.inner is not None:
+        if shape.style != self.style or shape.experts > 1:
             raise ValueError(
-                "this shape can be planned here, not trained: the reference model is a GPT with an MLP of four times "
-                "the width; leave out style, inner and experts"
+                f"this shape has style={shape.style!r} and experts={shape.experts}: "
+                f"{type(self).__name__} needs style={self.style!r} and experts=1"
             )
-        self.embed = Embed(shape)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.head = Head(shape)
+        self.embed, self.blocks, self.head = self.parts(shape)
         if shape.tied:
             self.head.scores.weight = self.embed.token.weight
-        self.skips, self.draws = shape.skipping, Draws(seed)
+        self.shape, self.skips, self.draws = shape, shape.skipping, Draws(seed)
         for site, dropout in enumerate(self.dropouts):
             dropout.site, dropout.draws = site, self.draws
         self.to(dtype)
         self._initialise(torch.Generator().manual_seed(seed))
+
+    def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
+        """What it is made of: embedding, blocks, head."""
+        return Embed(shape), nn.ModuleList(Block(shape) for _ in range(shape.layers)), Head(shape)
 
     @torch.no_grad()
     def _initialise(self, generator):
@@ -199,8 +217,8 @@ class GPT(nn.Module):
 
     def between(self, sequences: int) -> torch.Tensor:
         """x_BTD as it leaves any layer but the head, whichever it is: an example without memory."""
-        size = sequences, self.embed.position.num_embeddings, self.embed.position.embedding_dim
-        return torch.empty(size, dtype=self.embed.position.weight.dtype, device="meta")
+        size = sequences, self.shape.context, self.shape.width
+        return torch.empty(size, dtype=next(self.parameters()).dtype, device="meta")
 
     @property
     def dropouts(self) -> list[Dropout]:
@@ -212,10 +230,13 @@ class GPT(nn.Module):
 
 
 def in_sequence(layers: dict, skips: dict, made: dict) -> dict:
-    """Do some layers of a model, one after the other: {layer: what leaves it}, begun with `made`, what came before."""
+    """Do some layers of a model, one after the other: {layer: what leaves it}, begun with `made`, what came before.
+
+    A layer with a skip is called with two arguments: what leaves the layer before it, and what the skip brings.
+    """
     for number, layer in layers.items():
-        x = made[number - 1]
-        made[number] = layer(x + made[skips[number]] if number in skips else x)
+        takes = [number - 1, skips[number]] if number in skips else [number - 1]
+        made[number] = layer(*(made[one] for one in takes))
     return made
 
 

@@ -1,0 +1,85 @@
+"""Batch norm that means the same however the batch is cut into microbatches, and whoever computes them.
+
+Two kinds of statistics. Training normalises with those of the *microbatch* at hand. One rank computes it whole, so no
+layout changes them. Evaluation normalises with running averages, and one entry of these averages stands for the
+statistics of the *global batch*, of which no forward sees more than a microbatch. So every forward only tallies. Once
+per optimizer step the tallies of all replicas are added and settled.
+
+Shape suffixes
+    B batch · C channels · Y rows of pixels, X columns
+
+Source: Huang et al. 2019, arXiv:1811.06965 (GPipe), section 2.2; Kim et al. 2020, arXiv:2004.09910 (torchgpipe), whose
+library calls it `DeferredBatchNorm`. Batch norm itself: Ioffe and Szegedy 2015, arXiv:1502.03167.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hybridlab.train.model import Draws
+
+
+class BatchNorm(nn.Module):
+    """Every channel shifted and scaled to mean 0 and variance 1, then by a weight and a bias that are learned.
+
+    tally         what forwards saw since the last `settle()`, (3, C): how many elements, their sum, that of their
+                  squares. Sums, so that replicas add theirs; float64 whatever the model's dtype is, because a variance
+                  is a small difference of large sums. It is zero between steps: no checkpoint has it
+    running_mean  (C,), and running_var, (C,): averages over steps, for evaluation
+    draws         where in the training the model stands: evaluation is where nothing is drawn
+
+    A forward tallies if autograd is on. So a microbatch whose forward is done twice, for a backward that recomputes, is
+    counted once.
+
+    raises  ValueError in training when a channel has one element: it has no variance
+
+    >>> norm = BatchNorm(channels=1)
+    >>> norm(torch.tensor([1.0, 3.0]).view(2, 1, 1, 1)).flatten().detach().round(decimals=3)
+    tensor([-1.,  1.])
+    >>> norm.settle()
+    >>> norm.running_mean, norm.running_var  # a tenth of the way from 0 to 2, and from 1 to 2
+    (tensor([0.2000]), tensor([1.1000]))
+    """
+
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1):
+        super().__init__()
+        self.eps, self.momentum, self.draws = eps, momentum, Draws()
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+        self.register_buffer("tally", torch.zeros(3, channels, dtype=torch.float64), persistent=False)
+
+    def forward(self, x_BCYX):
+        if not self.draws.on:
+            running = self.running_mean, self.running_var
+            return functional.batch_norm(x_BCYX, *running, self.weight, self.bias, eps=self.eps)
+        if x_BCYX[:, 0].numel() == 1:
+            raise ValueError("batch norm got one element per channel, which has no variance: use larger microbatches")
+        if torch.is_grad_enabled():
+            self._count(x_BCYX.detach().double())
+        return functional.batch_norm(x_BCYX, None, None, self.weight, self.bias, training=True, eps=self.eps)
+
+    def _count(self, x_BCYX):
+        number_C = torch.full_like(self.tally[0], x_BCYX[:, 0].numel())
+        self.tally += torch.stack([number_C, *(x.sum((0, 2, 3)) for x in (x_BCYX, x_BCYX.square()))])
+
+    @torch.no_grad()
+    def settle(self):
+        """Move the running averages towards what was tallied, and begin a new tally. Nothing tallied, nothing moved.
+
+        The variance is the unbiased one, as in torch.
+        """
+        number_C, sum_C, squares_C = self.tally
+        mean_C = sum_C / number_C.clamp(min=1)
+        var_C = (squares_C - sum_C * mean_C).clamp(min=0) / (number_C - 1).clamp(min=1)
+        pace_C = self.momentum * number_C.clamp(max=1)
+        self.running_mean += pace_C * (mean_C - self.running_mean)
+        self.running_var += pace_C * (var_C - self.running_var)
+        self.tally.zero_()
+
+    def _apply(self, function, recurse=True):
+        """What `.to(dtype)` and its like go through: the tally goes to the device, not to the dtype."""
+        tally = self.tally
+        super()._apply(function, recurse)
+        self.tally = tally.to(self.tally.device)
+        return self
