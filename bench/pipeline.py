@@ -23,7 +23,7 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes.clocks import measured
 from hybridlab.schedules.registry import schedule
 from hybridlab.train import loop
-from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.task import task
 from hybridlab.train.text import Text
 from hybridlab.world.processes.launch import ranks

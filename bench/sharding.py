@@ -24,7 +24,7 @@ import torch
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.train import loop
-from hybridlab.train.model import GPT
+from hybridlab.train.models.gpt import GPT
 from hybridlab.train.task import task
 from hybridlab.train.text import Text
 from hybridlab.world.processes.launch import ranks

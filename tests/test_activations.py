@@ -13,7 +13,7 @@ from hybridlab.labs.megatron import sizes as megatron_sizes
 from hybridlab.measuring.saved import Saved
 from hybridlab.predict.bytes import saved
 from hybridlab.predict.bytes.activations import RECOMPUTE, kept, kept_for
-from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.models.gpt import GPT, token_loss
 
 SMALL = hl.Shape(layers=1, width=32, heads=4, context=16)
 LIKE = {

@@ -113,7 +113,7 @@ def test_importing_and_predicting_load_no_torch():
 
 @pytest.mark.long
 def test_what_loads_torch_would_be_seen():
-    assert "torch" in loaded_after("import hybridlab.train.model")
+    assert "torch" in loaded_after("import hybridlab.train.models.gpt")
 
 
 def test_every_public_name_can_be_had():

@@ -74,7 +74,7 @@ def test_gradients_come_from_the_last_to_the_first_and_take_the_time_of_their_pr
 
 
 def test_the_repeated_block_has_the_names_and_shapes_of_the_whole_model():
-    from hybridlab.train.model import GPT
+    from hybridlab.train.models.gpt import GPT
 
     shape = hl.Shape(layers=3, width=16, heads=2, context=8)
     layout = pictures.model(shape, ranks=2).layout

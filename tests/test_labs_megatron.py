@@ -201,7 +201,7 @@ def test_times_are_of_computing_and_of_collectives():
 
 @pytest.mark.parametrize("more", [{}, {"kv_heads": 2}, {"tied": True}], ids=str)
 def test_records_are_those_of_the_model(more):
-    from hybridlab.train.model import GPT
+    from hybridlab.train.models.gpt import GPT
 
     shape = Shape(layers=2, **more)
     model = {name: tuple(weight.shape) for name, weight in GPT(shape).named_parameters()}

@@ -13,7 +13,7 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes.halves import input_half, weight_half
 from hybridlab.predict.partition import partition
 from hybridlab.train.images import Digits
-from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.models.batch_norm import BatchNorm
 from hybridlab.train.models.conv import ConvNet, label_loss
 from hybridlab.train.models.modern import Modern, Norm, Rotary, SwiGLU

@@ -41,7 +41,7 @@ class Peer:
 
     def gradients(self, inputs, targets, tokens: int) -> torch.Tensor:
         """Forward and backward of this rank's part of a batch; returns its part of the loss."""
-        from hybridlab.train.model import token_loss
+        from hybridlab.train.models.gpt import token_loss
 
         with self.around():
             loss = token_loss(self.call(inputs), targets) / tokens
@@ -134,7 +134,7 @@ def whole(x) -> torch.Tensor:
 
 def torchs(comm, job, peer, **options):
     """What torch makes of a task: losses, first gradients and last weights, all of them whole."""
-    from hybridlab.train.model import GPT
+    from hybridlab.train.models.gpt import GPT
     from hybridlab.train.text import Text
 
     one = peer(GPT(job.shape, job.seed, getattr(torch, job.dtype)), comm, **options)

@@ -129,8 +129,8 @@ def test_an_evaluation_is_the_loss_on_unseen_text():
 def evaluated(comm):
     from hybridlab.core.mesh import Mesh
     from hybridlab.train import loop
-    from hybridlab.train.model import GPT as Model
-    from hybridlab.train.model import token_loss
+    from hybridlab.train.models.gpt import GPT as Model
+    from hybridlab.train.models.gpt import token_loss
     from hybridlab.train.task import task
 
     job = task(Mesh(pp=2), "1f1b", microbatches=3, shape=GPT, dtype="float64")

@@ -7,7 +7,7 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.schedules.registry import schedule
 from hybridlab.train.alone import alone_on_rank
-from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.stages import Links, cut, names_of, stages_of
 from hybridlab.train.task import task
 from hybridlab.train.text import Text

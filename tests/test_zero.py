@@ -22,7 +22,7 @@ from hybridlab.modes.zero import Sharded
 from hybridlab.predict.bytes.memory import Widths, model_states
 from hybridlab.schedules.sums import without_sums
 from hybridlab.train import alone, loop, resume
-from hybridlab.train.model import GPT, Dropout
+from hybridlab.train.models.gpt import GPT, Dropout
 from hybridlab.train.task import Task, task
 from hybridlab.train.text import Text
 from hybridlab.world.processes.launch import RankError

@@ -19,7 +19,7 @@ from hybridlab.measuring.links import measured_link
 from hybridlab.predict.plans.performance import Fit, pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.train.loop import Trainer
-from hybridlab.train.model import Block
+from hybridlab.train.models.gpt import Block
 from hybridlab.train.task import Task, task
 from hybridlab.world.processes.launch import ranks
 from hybridlab.world.talk.comm import Comm

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from hybridlab.core.shape import Shape
-from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.text import Text
 
 ENOUGH = 10_000_000  # multiplications: to look at the clock takes as long as some thousands of them

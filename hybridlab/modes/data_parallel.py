@@ -215,7 +215,7 @@ class Replicated:
             for pack in packs:
                 names = self.layout.packs[pack]
                 homes = [home for home, its in self.named.items() if names[0] in its]
-                for name in names:
+                for name in (one for one in names if self.weights[one].requires_grad):
                     self.weights[name].register_post_accumulate_grad_hook(partial(self._made, stage, pack, homes))
 
     def _made(self, stage, pack, homes, weight):
@@ -251,8 +251,8 @@ class DataParallel(Mode):
     def takes_part(self, mesh, chosen):
         return not chosen["zero"]
 
-    def completed(self, mesh, chosen):
-        wide = "float32" if chosen["dtype"] == "bfloat16" else chosen["dtype"]
+    def completed(self, mesh, chosen, dtype):
+        wide = "float32" if dtype == "bfloat16" else dtype
         return {"sums": "after", "sum_dtype": wide, "master_dtype": wide}
 
     def title(self, job):

@@ -55,9 +55,13 @@ class Mode:
         """Whether a job on this mesh, with these choices, uses the mode."""
         return mesh[self.axis] > 1
 
-    def completed(self, mesh: Mesh, chosen: dict) -> dict:
-        """What its user did not say and follows from what was said."""
+    def completed(self, mesh: Mesh, chosen: dict, dtype: str) -> dict:
+        """What its user did not say and follows from what was said, and from the dtype of the computation."""
         return {}
+
+    def said(self, job) -> str:
+        """The mode's part in the description of a job: the options that are on, in words."""
+        return ", ".join(name for name, option in self.options.items() if option.kind is bool and job[name])
 
     def title(self, job) -> str:
         """What its bytes are called in a report."""

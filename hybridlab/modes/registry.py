@@ -44,8 +44,8 @@ def options() -> dict[str, Option]:
     return {name: option for mode in modes() for name, option in mode.options.items()}
 
 
-def chosen_of(mesh: Mesh, said: dict) -> dict:
-    """{option: what was said, what follows from that, or what is usual}.
+def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
+    """{option: what was said, what follows from that and from the computation's dtype, or what is usual}.
 
     raises  ValueError for a value that is not one of an option's choices
     """
@@ -57,7 +57,7 @@ def chosen_of(mesh: Mesh, said: dict) -> dict:
             raise ValueError(f"there is no {name} {value!r}: choose one of {', '.join(map(str, choices))}")
     chosen = {name: option.usual for name, option in every.items()} | said
     for mode in modes():
-        chosen |= {name: value for name, value in mode.completed(mesh, chosen).items() if name not in said}
+        chosen |= {name: value for name, value in mode.completed(mesh, chosen, dtype).items() if name not in said}
     return chosen
 
 

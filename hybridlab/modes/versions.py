@@ -32,7 +32,7 @@ class Versions:
         self.stages, self.window, self.stash = stages, schedule.window, stash
         updated = {stage: module.parameters() if stash else _unwatched(module) for stage, module in stages.items()}
         self.optimizers = {stage: make(list(weights)) for stage, weights in updated.items()}
-        parts = [part for action in schedule.program[rank] for part in action.parts or (action,)]
+        parts = [part for action in schedule.program[rank] for part in action.each]
         self.uses = Counter((part.stage, part.version) for part in parts if part.kind in ENDS_A_USE)
         self.held = {stage: {0: dict(module.named_parameters())} for stage, module in stages.items()}
         self.begin()
@@ -63,7 +63,8 @@ class Versions:
         """Add what a backward has left at its version's weights to the sum of the microbatch's window."""
         window = self.gradients.setdefault((stage, microbatch // self.window), {})
         for name, weight in self.held[stage][version].items():
-            window[name] = weight.grad if name not in window else window[name] + weight.grad
+            gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            window[name] = gradient if name not in window else window[name] + gradient
             weight.grad = None
         self._used(stage, version)
 

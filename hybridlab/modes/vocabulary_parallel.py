@@ -5,7 +5,7 @@ something to add. The loss of a position is log Σ exp(score) - score of the tar
 They are scaled by the largest score, which all ranks must first agree on. So three numbers travel for a position, and
 not one for every token of the vocabulary.
 
-Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3. Relatives: `tensor_parallel`, `train.model.token_loss`.
+Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3. Relatives: `tensor_parallel`, `train.models.gpt.token_loss`.
 """
 
 import torch

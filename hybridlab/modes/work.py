@@ -30,13 +30,15 @@ class ModelWork:
     loss     loss(scores, targets) -> the summed loss of one microbatch
     rooms    rooms[edge]: for every tensor that travels on the edge, an example of its shape and dtype
     draws    the model's `Draws`: told where in the global batch a microbatch stands, for what it draws at random
+    rows     (b, in one microbatch; at which of them this rank's begin)
 
     A stage is called with all tensors of its incoming edges, the chain before the skips. It returns one tensor; or a
     tuple with one entry, a tensor or a tuple of them, for every outgoing edge.
     """
 
-    def __init__(self, weights, last: int, loss, rooms: dict, draws):
+    def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int]):
         self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
+        self.rows = rows
         self.widest = max([1, *map(len, rooms.values())])
 
     def load(self, inputs: list, targets: list, tokens: int, first: int = 0):
@@ -81,7 +83,8 @@ class ModelWork:
     def backward(self, stage, microbatch, version, arrived):
         """The gradients by what entered the stage; weight gradients are added where the weights are."""
         inputs, outputs = self.kept.pop((stage, microbatch))
-        torch.autograd.backward(*_pulled(outputs, arrived))
+        if pulled := _pulled(outputs, arrived):
+            torch.autograd.backward(*pulled)
         self.weights.collect(stage, microbatch, version)
         return [tuple(_gradient(x) for x in _floating(one)) for one in inputs if stage]
 
@@ -89,7 +92,8 @@ class ModelWork:
         """The gradients by what entered the stage, and no more."""
         inputs, outputs = self.kept.pop((stage, microbatch))
         leaves = [x for one in inputs for x in _floating(one)] if stage else []
-        found, kept = input_half(*_pulled(outputs, arrived), leaves)
+        pulled = _pulled(outputs, arrived)
+        found, kept = input_half(*pulled, leaves) if pulled else ([], [])
         self.halved[stage, microbatch] = kept
         found = iter(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found))
         return [tuple(next(found) for _ in _floating(one)) for one in inputs if stage]
@@ -122,7 +126,8 @@ class ModelWork:
 
     def _through(self, stage, microbatch, version, inputs) -> list[tuple]:
         """Through one stage: a tuple of tensors for every edge that leads on, or the loss alone."""
-        self.draws.row = (self.first + microbatch) * len(self.inputs[microbatch])
+        each, first = self.rows
+        self.draws.row = (self.first + microbatch) * each + first
         y = self.weights.call(stage, version)(*(x for one in inputs for x in one))
         if stage == self.last:
             loss = scaled(self.loss(y, self.targets[microbatch]), self.tokens)
@@ -141,10 +146,11 @@ def _floating(tensors):
 
 
 def _pulled(outputs, arrived):
-    """(tensors, gradients) from which a backward starts; the loss needs none from outside."""
+    """(tensors, gradients) from which a backward starts; the loss needs none from outside. Nothing where no weight is
+    behind what left the stage."""
     tensors = [x for one in outputs for x in _floating(one)]
     gradients = [g for one in arrived for g in one] or [torch.ones_like(x) for x in tensors]
-    return zip(*[(x, g) for x, g in zip(tensors, gradients) if x.requires_grad])
+    return list(zip(*[(x, g) for x, g in zip(tensors, gradients) if x.requires_grad]))
 
 
 def _gradient(x):

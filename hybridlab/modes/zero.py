@@ -176,11 +176,15 @@ class Zero(DataParallel):
     def takes_part(self, mesh, chosen):
         return bool(chosen["zero"])
 
-    def completed(self, mesh, chosen):
+    def completed(self, mesh, chosen, dtype):
         return {"owners": mesh["dp"], "sums": "buckets"} if chosen["zero"] else {"owners": 1}
 
     def title(self, job):
         return "sums and gathers of shares"
+
+    def said(self, job):
+        among = f" among {job['owners']}" if job["owners"] < job.mesh["dp"] else ""
+        return f"zero={job['zero']}{among}" + ", offload" * job["offload"]
 
     def refuse(self, job):
         if job.mesh["dp"] == 1:

@@ -4,55 +4,64 @@ import math
 
 import torch
 
-from hybridlab.train.model import GPT, token_loss
-from hybridlab.train.task import Task
-from hybridlab.train.text import Text
+from hybridlab.modes import tallies
+from hybridlab.train.job import Job
+from hybridlab.train.models.model import buffers_of
 
 NOISE = 1e3  # how many last bits of the largest gradient any gradient may be off by
 
 
-def alone_on_rank(comm, task: Task) -> dict:
-    """Train a task on one process.
+def alone_on_rank(comm, job: Job) -> dict:
+    """Train a job on one process.
 
-    returns "losses", each in nats per token of its global batch, taken before the update; "gradient" (by name) and
-    "norm" of the first step; "weight", by name, at the end; and after Adam "bound", by name, see `adam_bound`
+    returns "losses", each per summand of its global batch, taken before the update; "gradient" (by name) and "norm" of
+    the first step; "weight" and "buffer", by name, at the end; and after Adam "bound", by name, see `adam_bound`
     """
-    text, model = Text.of(task.data), GPT(task.shape, task.seed, getattr(torch, task.dtype))
-    named = dict(model.named_parameters())
-    optimizer = task.optimizer_of(named)
+    module = job.model.made(job.seed, getattr(torch, job.dtype))
+    named = dict(module.named_parameters())
+    optimizer = job.optimizer_of(named)
     losses, home = [], {}
-    for step in range(task.steps):
-        losses.append(gradients(model, text, task, step))
+    for step in range(job.steps):
+        losses.append(gradients(module, job, step))
         if not home:
             home["gradient"] = {name: weight.grad.clone() for name, weight in named.items()}
-            home["norm"] = torch.tensor(norm(model))
-        update(model, optimizer, task)
-    if task.optimizer == "adamw":
-        home["bound"] = {name: adam_bound(optimizer, weight, home["gradient"]) for name, weight in named.items()}
+            home["norm"] = torch.tensor(norm(module))
+        update(module, optimizer, job)
+    if job.optimizer == "adamw":
+        trained = {name: weight for name, weight in named.items() if name not in job.frozen}
+        home["bound"] = {name: adam_bound(optimizer, weight, home["gradient"]) for name, weight in trained.items()}
     home["weight"] = {name: weight.detach() for name, weight in named.items()}
+    home["buffer"] = buffers_of(module)
     return home | {"losses": torch.tensor(losses, dtype=torch.float64)}
 
 
-def gradients(model, text, task, step) -> float:
-    """Forward and backward of one global batch on one process, microbatch after microbatch; returns its loss."""
-    model.zero_grad()
-    model.draws.step, losses = step, []
-    for number, (tokens_BT, targets_BT) in enumerate(zip(*task.batch(text, step))):
-        model.draws.row = number * task.sequences
-        loss = token_loss(model(tokens_BT), targets_BT) / task.tokens
+def gradients(module, job, step) -> float:
+    """Forward and backward of one global batch on one process, microbatch after microbatch; returns its loss.
+
+    A weight without a gradient has the gradient 0, as where gradients are summed.
+    """
+    module.zero_grad()
+    module.draws.step, losses = step, []
+    for number, (inputs, targets) in enumerate(zip(*job.batch(step))):
+        module.draws.row = number * job.rows
+        loss = job.model.loss(job.model.through(module, inputs), targets) / job.tokens
         loss.backward()
         losses.append(loss.item())
+    for weight in module.parameters():
+        weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+    for layer in tallies.tallying(module).values():
+        layer.settle()
     return math.fsum(losses)
 
 
-def norm(model) -> float:
+def norm(module) -> float:
     """The norm of the gradient, summed as `Trainer.gradient_norm` does."""
-    return math.sqrt(math.fsum(float(weight.grad.double().square().sum()) for weight in model.parameters()))
+    return math.sqrt(math.fsum(float(weight.grad.double().square().sum()) for weight in module.parameters()))
 
 
-def update(model, optimizer, task):
-    """One optimizer step on one process, clipped if the task says so."""
-    task.clipped([weight.grad for weight in model.parameters()], lambda: norm(model))
+def update(module, optimizer, job):
+    """One optimizer step on one process, clipped if the job says so."""
+    job.clipped([weight.grad for weight in module.parameters()], lambda: norm(module))
     optimizer.step()
 
 

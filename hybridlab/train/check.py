@@ -15,19 +15,16 @@ from dataclasses import dataclass, field
 import torch
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.train import formulas, loop
+from hybridlab.predict.bytes.transfer import by_axis
+from hybridlab.train import loop
 from hybridlab.train.alone import alone_on_rank, noise
+from hybridlab.train.job import Job, job_of
 from hybridlab.train.replay import replayed_on_rank
-from hybridlab.train.task import task
 from hybridlab.world.processes.launch import ranks
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
-SUMS = ("all_reduce", "reduce_scatter", "all_gather")
-SENDERS = {  # the files of the modes whose bytes are counted, and the operations: what for, as in `formulas.meetings`
-    "messages": (("pipeline.py", "message_driven.py"), ("isend",)),
-    "sums": (("data_parallel.py", "zero.py"), SUMS),
-    "inside": (("tensor_parallel.py", "sequence_parallel.py", "vocabulary_parallel.py"), SUMS),
-}
+UNCOUNTED = ("report",)  # losses, norms, fingerprints: what tells about a step and is no part of it
+RECEIVES = ("recv", "irecv")  # a message counts where it leaves
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Report:
     gaps    {"loss", "norm", "gradient <name>", "weight <name>": relative gap};  largest_gap  the worst of them
     adam    {"weight <name>": difference over its bound}, in place of gaps, where Adam made the weights
     excepted  parameters whose gradient is rounding noise alone: Adam moves them at random
-    bytes   {"what": (counted in the ledgers, by the formula)};  axes  {(what, axis, operation): the same}
+    bytes   {"what": (counted in the ledgers, by the formula)};  axes  {(purpose, axis, operation): the same}
     ok      all gaps within tolerance and all bytes equal, axis by axis
     reference  what it was compared with, in words
     """
@@ -81,7 +78,8 @@ class Report:
             lines.append(f"  {what}: {counted:,} bytes counted, {formula:,} by the formula")
         for (what, axis, op), (counted, formula) in self.axes.items():
             if counted != formula:
-                lines.append(f"  {what}, along {axis}, {op}: {counted:,} bytes counted, {formula:,} by the formula")
+                said = f"{what or 'claimed by no mode'}, along {axis}, {op}"
+                lines.append(f"  {said}: {counted:,} bytes counted, {formula:,} by the formula")
         return "\n".join(lines)
 
 
@@ -95,14 +93,14 @@ def check(
     sabotage=None,
     **more,
 ) -> Report:
-    """Train three steps over a mesh and on one process, and compare everything.
+    """Train three steps over a mesh and on one process, and compare everything; of every byte a mode must say what for.
 
     sabotage  a function called on every rank before the first step, to prove that the check can fail
-    more      as in `train.task.task`
+    more      as in `train.job.job_of`: the model, its loss and data among it
     raises    ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
     mesh = mesh or Mesh(pp=4)
-    job = task(mesh, schedule, microbatches, batch, dtype=dtype, **more)
+    job = job_of(mesh, schedule, microbatches, batch, dtype=dtype, **more)
     with ranks(mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
     with ranks(1) as pool:
@@ -114,9 +112,10 @@ def check(
         adam, excepted = _adam_shares(parts, alone, job)
     else:
         gaps |= _gaps("weight", parts, alone, job)
+    gaps |= _buffer_gaps(parts, alone)
     losses = tuple(parts[0]["losses"].tolist())
     reference = "one device" if job.flushes else "a replay of its weight versions on one device"
-    tolerance = max(TOLERANCE[one] for one in (dtype, job.sum_dtype, job.master_dtype))
+    tolerance = max(TOLERANCE[one] for one in (dtype, job["sum_dtype"], job["master_dtype"]))
     return Report(_describe(job), gaps, *_bytes(job, parts), tolerance, losses, reference, adam, excepted)
 
 
@@ -135,23 +134,18 @@ def _on_rank(comm, job, sabotage):
     return home | {
         "losses": torch.tensor(losses, dtype=torch.float64),
         "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
+        "buffer": {name: buffer.cpu() for name, buffer in trainer.buffers.items()},
         "moved": sum(trainer.weights.moved.values()) if job.flushes else 0,
         "bytes": sent(comm.ledger.rows()),
     }
 
 
-def sender(row) -> str | None:
-    """What a row of a ledger was for, one of `SENDERS`; None for losses and clocks."""
-    file = row["source"].partition(":")[0]
-    return next((what for what, (files, ops) in SENDERS.items() if file in files and row["op"] in ops), None)
-
-
 def sent(rows) -> Counter:
-    """{(what for, axis, operation): bytes} of a ledger's rows; a message counts where it leaves."""
+    """{(purpose, axis, operation): bytes} of a ledger's rows; "" is the purpose of those that nobody claims."""
     table = Counter()
     for row in rows:
-        if what := sender(row):
-            table[what, row["axis"], row["op"]] += row["bytes"]
+        if row["bytes"] and row["purpose"] not in UNCOUNTED and row["op"] not in RECEIVES:
+            table[row["purpose"], row["axis"], row["op"]] += row["bytes"]
     return table
 
 
@@ -179,6 +173,13 @@ def _gaps(kind, parts, alone, job):
     return gaps
 
 
+def _buffer_gaps(parts, alone) -> dict[str, float]:
+    """One gap per buffer that layers keep beside their weights: every rank that has it has all of it."""
+    held = lambda name: [part["buffer"][name] for part in parts if name in part["buffer"]]
+    worst = lambda name, reference: max((_gap(mine, reference) for mine in held(name)), default=float("inf"))
+    return {f"buffer {name}": worst(name, reference) for name, reference in alone["buffer"].items() if reference.any()}
+
+
 def _adam_shares(parts, alone, job):
     """({"weight <name>": the worst difference over its bound}, the parameters whose gradients are noise alone)."""
     shares, excepted = {}, []
@@ -195,37 +196,28 @@ def _adam_shares(parts, alone, job):
     return shares, tuple(excepted)
 
 
-def _bytes(job, parts) -> tuple[dict, dict]:
+def _bytes(job: Job, parts) -> tuple[dict, dict]:
     """({"what, by its formula": (counted in the ledgers of all ranks and steps, by the formula)}, axis by axis)."""
     counted, formula = Counter(), Counter()
     for part in parts:
         counted.update(part["bytes"])
-    for what, held in formulas.meetings(job).items():
-        formula.update({(what, *key): job.steps * size for key, size in formulas.by_axis(held).items()})
-    compared = [key for key in sorted(counted | formula) if job.flushes or key[0] != "sums"]
+    for mode in job.modes:
+        formula.update({(mode.purpose, *key): job.steps * size for key, size in by_axis(mode.transfers(job)).items()})
+    kept = job.flushes or {job.keeper.purpose}  # an asynchronous schedule sums nothing
+    compared = [key for key in sorted(counted | formula) if kept is True or key[0] not in kept or counted[key]]
     axes = {key: (counted[key], formula[key]) for key in compared}
-    table = {}
-    for what, title in _titles(job).items():
-        rows = [both for key, both in axes.items() if key[0] == what]
-        if rows or what == "messages":
-            table[title] = tuple(map(sum, zip((0, 0), *rows)))
-    if job.offload:
+    titles = {mode.purpose: mode.title(job) for mode in job.modes}
+    table = {titles["messages"]: (0, 0)}
+    for (purpose, _, _), (one, other) in axes.items():
+        title = titles.get(purpose, "claimed by no mode")
+        table[title] = tuple(map(sum, zip(table.get(title, (0, 0)), (one, other))))
+    if job["offload"]:
         moved = sum(part["moved"] for part in parts)
-        table["to the optimizer and back"] = moved, job.steps * formulas.moved(job)
+        table["to the optimizer and back"] = moved, job.steps * job.keeper.moved(job)
     return table, axes
 
 
-def _titles(job) -> dict[str, str]:
-    copied = "all-reduces d·Ψ" if job.mesh["tp"] == 1 else "all-reduces of gradients"
-    return {
-        "messages": "messages between stages",
-        "sums": "sums and gathers of shares" if job.zero else copied,
-        "inside": "inside stages, along tp",
-    }
-
-
-def _describe(job):
+def _describe(job: Job) -> str:
     axes = " × ".join(f"{axis}={n}" for axis, n in job.mesh.axes.items())
-    more = [f"zero={job.zero}" + (f" among {job.owners}" if job.owners < job.mesh["dp"] else "")] if job.zero else []
-    more += [word for word in ("sequence", "scatter", "offload", "driven") if getattr(job, word)]
-    return ", ".join([f"{job.schedule.name} on {axes}", *more, job.dtype])
+    said = [mode.said(job) for mode in job.modes] + ["driven" * job.driven]
+    return ", ".join([f"{job.schedule.name} on {axes}", *filter(None, said), job.dtype])

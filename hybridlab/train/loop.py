@@ -6,80 +6,108 @@ import time
 import numpy as np
 import torch
 
-from hybridlab.modes import tensor_parallel
-from hybridlab.modes.data_parallel import Policy, Replicated
+from hybridlab.core.mesh import PLAYED
+from hybridlab.modes import tallies
+from hybridlab.modes.data_parallel import Policy
 from hybridlab.modes.message_driven import MessageDriven
 from hybridlab.modes.pipeline import Player
 from hybridlab.modes.versions import Versions
 from hybridlab.modes.work import ModelWork
-from hybridlab.modes.zero import Sharded
 from hybridlab.schedules.lower import lower
-from hybridlab.schedules.sharded import sharded
 from hybridlab.schedules.sums import forward_only, without_sums
 from hybridlab.train import stages
-from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.job import OPTIMIZERS, Job
+from hybridlab.train.models.model import buffers_of, mapped
 from hybridlab.train.resume import Saving, resumed, saved
-from hybridlab.train.task import OPTIMIZERS, Task
-from hybridlab.train.text import Text
 
 
 class Trainer:
-    """One rank's part of a task: its stages, its player, its optimizer.
+    """One rank's part of a job: its stages, its player, its optimizer.
 
     layout   what lives where;  weights  those of this rank, see `modes`
     watch    as in `Player`
 
-    raises  ValueError when another rank has made another layout
+    raises  ValueError when another rank has made another layout, or begins with other weights
     """
 
-    def __init__(self, comm, task: Task, watch=None):
-        self.comm, self.task, self.layout = comm, task, task.layout
-        refuse_other_layouts(comm, self.layout)
-        self.text = Text.of(task.data)
-        self.line = comm.mesh.line(comm.rank)
-        comm.open(*sorted({comm.mesh.line(rank) for rank in range(comm.size)}))
-        model = GPT(task.shape, task.seed, getattr(torch, task.dtype)).to(comm.device)
-        self._make_weights(model)
-        self.work = ModelWork(self.weights, len(task.bounds) - 1, self._loss(), self.rooms, model.draws)
-        self.player = player(comm, task.schedule, self.work, task.driven, watch)
-        self.before_last = player(comm, without_sums(task.schedule), self.work, task.driven)
-        evaluation = forward_only(task.schedule)
-        self.evaluation = Player(comm, lower(sharded(evaluation)) if task.zero == 3 else evaluation, self.work)
+    def __init__(self, comm, job: Job, watch=None):
+        self.comm, self.job, self.layout, self.report = comm, job, job.layout, comm.for_purpose("report")
+        module = job.model.made(job.seed, getattr(torch, job.dtype))
+        refuse_other_layouts(self.report, self.layout)
+        refuse_other_weights(self.report, module)
+        self.line, self.watchers = comm.mesh.line(comm.rank), self._watchers(comm.rank)
+        every = range(comm.size)
+        comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
+        self._make_weights(module.to(comm.device))
+        rows = job.rows, job.first_row(comm.rank)
+        self.work = ModelWork(
+            self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows
+        )
+        door = comm.for_purpose("messages")
+        self.player = player(door, job.schedule, self.work, job.driven, watch)
+        self.before_last = player(door, without_sums(job.schedule), self.work, job.driven)
+        self.evaluation = Player(door, self._evaluation(), self.work)
 
-    def _make_weights(self, model):
+    def _watchers(self, rank: int) -> tuple[int, ...]:
+        """The ranks that add up losses with this one: those of its line, and those that have other rows of a batch."""
+        return self.comm.mesh.group(rank, (*PLAYED, *self.job.sharing_the_batch))
+
+    def _evaluation(self):
+        """Forwards only, with what the modes add to them."""
+        schedule = forward_only(self.job.schedule)
+        for mode in self.job.modes:
+            schedule = mode.scheduled(schedule, self.job.chosen, active=2)
+        return lower(schedule)
+
+    def _make_weights(self, module):
         """Cut the model to this rank's stages and boxes; synchronous schedules share one optimizer and one version."""
-        comm, task = self.comm, self.task
-        every = stages.stages_of(model, task.bounds)
-        named = stages.names_of(model, every)
-        self.rooms = stages.rooms_of(model, task.bounds, task.sequences)
-        if self.comm.mesh["tp"] > 1:
-            tensor_parallel.split(model, comm, self.layout, task.sequence)
-            if task.sequence or task.scatter:
-                self.rooms = tensor_parallel.narrowed_rooms(self.rooms, comm)
-            if task.scatter and not task.sequence:
-                every = [tensor_parallel.narrowed(stage, comm, task.shape) for stage in every]
+        comm, job = self.comm, self.job
+        for name, weight in module.named_parameters() if comm.mesh.inside else ():
+            if box := self.layout.box(name, comm.rank):
+                weight.data = weight.data[box].clone()
+        for mode in job.modes:
+            mode.fit(module, comm.for_purpose(mode.purpose), job)
+        every = stages.stages_of(job.model, module, job.bounds, job.between)  # behind the fit, which may replace layers
+        named = stages.names_of(module, every)
+        for mode in job.modes:
+            every = [mode.around(stage, comm.for_purpose(mode.purpose), job) for stage in every]
         seat = self.line.index(comm.rank)
-        mine = sorted({stage for (stage, _), rank in task.schedule.place.items() if rank == seat})
+        mine = sorted({stage for (stage, _), rank in job.schedule.place.items() if rank == seat})
         held, self.named = {stage: every[stage] for stage in mine}, {stage: named[stage] for stage in mine}
-        if not task.flushes:
-            one = lambda weights: OPTIMIZERS[task.optimizer](weights, lr=task.rate)
-            self.weights = Versions(held, one, task.schedule, seat, task.stash)
+        self.tallying = self._tallying(module)
+        self.buffers = self._buffers(module, held)
+        if not job.flushes:
+            one = lambda weights: OPTIMIZERS[job.optimizer](weights, lr=job.rate)
+            self.weights = Versions(held, one, job.schedule, seat, job.stash)
             return
-        kind = Sharded if task.owners > 1 else Replicated
-        other = lambda dtype: None if dtype == task.dtype else getattr(torch, dtype)
-        place = torch.device("cpu") if task.offload else None
-        policy = Policy(other(task.sum_dtype), other(task.master_dtype), place)
-        program, early = task.schedule.program[seat], task.sums != "after"
-        self.weights = kind(comm, self.layout, held, self.named, program, early, policy)
-        self.optimizer = task.optimizer_of(self.weights.shares)
+        other = lambda dtype: None if dtype == job.dtype else getattr(torch, dtype)
+        place = torch.device("cpu") if job["offload"] else None
+        policy = Policy(other(job["sum_dtype"]), other(job["master_dtype"]), place)
+        program, early, door = job.schedule.program[seat], job["sums"] != "after", comm.for_purpose(job.keeper.purpose)
+        self.weights = job.keeper.keeper(job)(door, self.layout, held, self.named, program, early, policy)
+        self.optimizer = job.optimizer_of(self.weights.shares)
+
+    def _tallying(self, module):
+        """{name of a weight: layer} of the layers of this rank's stages that count what they see of the data."""
+        mine = {name for names in self.named.values() for name in names}
+        return {name: layer for name, layer in tallies.tallying(module).items() if name in mine}
+
+    def _buffers(self, module, held):
+        """{name: buffer} of what this rank's stages keep beside their weights."""
+        mine = {id(buffer) for stage in held.values() for buffer in stage.buffers()}
+        return {name: buffer for name, buffer in buffers_of(module).items() if id(buffer) in mine}
 
     def _loss(self):
-        return tensor_parallel.token_loss(self.comm, self.task.shape) if self.comm.mesh["tp"] > 1 else token_loss
+        """The model's loss, as the modes have it taken."""
+        loss = self.job.model.loss
+        for mode in self.job.modes:
+            loss = mode.loss(self.comm.for_purpose(mode.purpose), self.job, loss)
+        return loss
 
     @property
     def parameters(self) -> dict:
         """What this rank's optimizer updates, by name: weights, or shares of them; the latest of several versions."""
-        if self.task.flushes:
+        if self.job.flushes:
             return self.weights.shares
         return {
             name: weight
@@ -95,37 +123,39 @@ class Trainer:
         """
         self.weights.begin()
         self.work.draws.step = step
-        inputs, targets = self._batch(self.text, step)
-        losses, each = [], len(self.task.schedule.replica_of)
-        for first in range(0, self.task.microbatches, each):
-            last = first + each == self.task.microbatches
+        inputs, targets = self._batch(step)
+        losses, each = [], len(self.job.schedule.replica_of)
+        for first in range(0, self.job.microbatches, each):
+            last = first + each == self.job.microbatches
             part = slice(first, first + each)
-            self.work.load(inputs[part], targets[part], self.task.tokens, first)
+            self.work.load(inputs[part], targets[part], self.job.tokens, first)
             self.weights.arm(last)
             times = (self.player if last else self.before_last).step()
             losses += self._everywhere(self.work.losses)
         self.weights.finish()
-        updates = np.split(np.array(losses), len(losses) // (self.task.schedule.window or len(losses)))
+        tallies.settle(self.comm.for_purpose(self.job.keeper.purpose), self.layout, self.tallying)
+        updates = np.split(np.array(losses), len(losses) // (self.job.schedule.window or len(losses)))
         return [math.fsum(update) for update in updates], times
 
     def evaluate(self, step: int) -> float:
-        """The loss on text that is never trained on, in nats per token: forwards only, and nothing is dropped."""
-        each = len(self.task.schedule.replica_of)
-        inputs, targets = self._batch(self.text.unseen, step)
+        """The loss on data that is never trained on, per summand: forwards only, and nothing is drawn or counted."""
+        each = len(self.job.schedule.replica_of)
+        inputs, targets = self._batch(step, unseen=True)
         self.weights.begin()
         self.work.draws.on = False
-        self.work.load(inputs[:each], targets[:each], each * self.task.sequences * self.task.shape.context)
+        self.work.load(inputs[:each], targets[:each], each * self.job.rows * self.job.model.terms)
         self.evaluation.step()
         self.work.draws.on = True
         return math.fsum(self._everywhere(self.work.losses))
 
-    def _batch(self, text, step):
-        both = self.task.batch(text, step)
-        return [[part.to(self.comm.device) for part in parts] for parts in both]
+    def _batch(self, step, unseen=False):
+        here = lambda x: x.to(self.comm.device)
+        both = self.job.batch_of(self.comm.rank, step, unseen)
+        return [[mapped(here, one) for one in microbatches] for microbatches in both]
 
     def _everywhere(self, losses) -> list[float]:
         """The losses of all microbatches, wherever their last stage is."""
-        return self.comm.all_reduce(losses.clone(), self.line).tolist()
+        return self.report.all_reduce(losses.clone(), self.watchers).tolist()
 
     def gradient_norm(self) -> float:
         """The norm of the whole model's gradient: every element once, whoever holds it.
@@ -137,18 +167,18 @@ class Trainer:
         for i, name in enumerate(self.layout.named):
             if self.layout.counts(name, self.comm.rank):
                 squares[i] = self.parameters[name].grad.double().square().sum()
-        return math.sqrt(math.fsum(self.comm.all_reduce(squares).tolist()))
+        return math.sqrt(math.fsum(self.report.all_reduce(squares).tolist()))
 
     def step(self, step: int) -> tuple[list[float], torch.Tensor]:
         """One step; returns the losses, each before its update, and the times of the actions."""
         losses, times = self.gradients(step)
-        if self.task.flushes:
+        if self.job.flushes:
             self.update()
         return losses, times
 
     def update(self):
-        """One optimizer step for all weights of this rank, from gradients that are clipped if the task says so."""
-        self.task.clipped([weight.grad for weight in self.parameters.values()], self.gradient_norm)
+        """One optimizer step for all weights of this rank, from gradients that are clipped if the job says so."""
+        self.job.clipped([weight.grad for weight in self.parameters.values()], self.gradient_norm)
         self.optimizer.step()
         self.weights.publish()
 
@@ -165,12 +195,12 @@ def memory(trainer: Trainer) -> dict[str, int]:
     state = [x for one in trainer.optimizer.state.values() for x in one.values() if torch.is_tensor(x) and x.dim()]
     counted, seen = {}, set()
     shares = list(weights.shares.values())
-    values, state = (values + shares, state) if trainer.task.zero == 3 else (values, state + shares)
+    values, state = (values + shares, state) if trainer.job["zero"] == 3 else (values, state + shares)
     for what, tensors in (("value", values), ("optimizer", state), ("gradient", gradients)):
         own = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x is not None}
         counted[what] = sum(size for place, size in own.items() if place not in seen)
         seen |= own.keys()
-    return counted | ({"host": counted.pop("optimizer")} if trainer.task.offload else {})
+    return counted | ({"host": counted.pop("optimizer")} if trainer.job["offload"] else {})
 
 
 def refuse_other_layouts(comm, layout):
@@ -181,7 +211,29 @@ def refuse_other_layouts(comm, layout):
     mine = torch.frombuffer(bytearray(layout.fingerprint.encode()), dtype=torch.uint8)
     for rank, other in enumerate(comm.all_gather(mine[None])):
         if not torch.equal(other, mine):
-            raise ValueError(f"rank {rank} has another layout than rank {comm.rank}: give all ranks the same task")
+            raise ValueError(f"rank {rank} has another layout than rank {comm.rank}: give all ranks the same job")
+
+
+def refuse_other_weights(comm, module):
+    """Compare the weights that ranks begin with, each of the whole model, before the first step.
+
+    raises  ValueError naming a rank and a weight that is another one there
+    """
+    named = dict(module.named_parameters())
+    sums = torch.stack([_sum_of_bits(weight.detach()) for weight in named.values()])
+    for rank, other in enumerate(comm.all_gather(sums[None])):
+        for name, one, its in zip(named, sums, other):
+            if one != its:
+                raise ValueError(
+                    f"rank {rank} begins with another {name} than rank {comm.rank}: the model depends on the rank or on "
+                    "a random number; make it from the seed"
+                )
+
+
+def _sum_of_bits(x):
+    """A number that is another one for nearly every other tensor."""
+    bits = x.reshape(-1).view(torch.uint8).to(torch.int64)
+    return (bits * (torch.arange(len(bits)) % 8191 + 1)).sum()
 
 
 def player(comm, schedule, work, driven=False, watch=None):
@@ -189,28 +241,28 @@ def player(comm, schedule, work, driven=False, watch=None):
     return MessageDriven(comm, schedule, work, watch=watch) if driven else Player(comm, schedule, work, watch)
 
 
-def train_on_rank(comm, task: Task, live: bool = False, saving: Saving | None = None) -> dict:
-    """Run a whole task on this rank, from the newest checkpoint if it is to resume; the first rank emits every step.
+def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = None) -> dict:
+    """Run a whole job on this rank, from the newest checkpoint if it is to resume; the first rank emits every step.
 
     returns the losses, the action times of each step, what was done where no order was written, the ledger's rows, the
     peak of activations, and the first step that was not done
     """
-    trainer = Trainer(comm, task, watching(comm) if live else None)
+    trainer = Trainer(comm, job, watching(comm) if live else None)
     first = resumed(trainer, saving) if saving else 0
     home = {"losses": [], "times": [], "programs": [], "end": first}
-    for step in range(first, task.steps):
+    for step in range(first, job.steps):
         comm.barrier()  # what is measured begins together
         begin = time.perf_counter()
         losses, times = trainer.step(step)
         home["losses"] += losses
         home["times"].append(times)
-        home["programs"] += [[str(action) for action in trainer.player.program]] * task.driven
+        home["programs"] += [[str(action) for action in trainer.player.program]] * job.driven
         home["end"] = step + 1
         if comm.rank == 0:
-            comm.emit(step=step, loss=losses[-1], tokens_per_second=task.tokens / (time.perf_counter() - begin))
+            comm.emit(step=step, loss=losses[-1], tokens_per_second=job.tokens / (time.perf_counter() - begin))
         if saving and saved(trainer, saving, step + 1):
             break
-    kept = memory(trainer) if task.flushes else {}
+    kept = memory(trainer) if job.flushes else {}
     return home | {"ledger": comm.ledger.rows(), "peak_live": trainer.work.peak_live, "memory": kept}
 
 

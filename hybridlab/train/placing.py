@@ -1,43 +1,67 @@
-"""A task's layout: every mode's word about every parameter, one after the other.
+"""A job's layout: every mode's word about every parameter, one after the other.
 
-The pipeline says which stages hold it, tensor parallelism how it is cut, ZeRO who keeps what at rest, and last it is
-dealt out to packs. Nothing here computes; ranks make the same layout, each for itself, and compare fingerprints.
+The pipeline says which stages hold it, the modes' rules how it is cut, ZeRO who keeps what at rest, and last it is dealt
+out to packs. Nothing here computes; ranks make the same layout, each for itself, and compare fingerprints.
 """
 
+from dataclasses import replace
+
 import torch
+from torch import nn
 
 from hybridlab.core.layout import Layout, Param
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.packs import FIRST_BYTES, PACK_BYTES, packed
+from hybridlab.core.mesh import PLAYED, Mesh
+from hybridlab.core.packs import packed
+from hybridlab.core.rules import placed
 from hybridlab.core.schedule import Schedule
-from hybridlab.modes import tensor_parallel
-from hybridlab.modes.zero import shared
-from hybridlab.train.model import GPT
 from hybridlab.train.stages import names_of, stages_of
 
 
-def layout_of(task) -> Layout:
-    """The layout of a task on its mesh, proved to hold every element somewhere."""
-    model, homes = GPT(task.shape), task.homes
-    at = {name: _coordinates(task.mesh, task.schedule, stages) for name, stages in homes.items()}
-    layout = Layout(
-        task.mesh,
-        tuple(
-            Param(name, tuple(weight.shape), at={"pp": at[name]}, partial=("dp", "pp"))
-            for name, weight in model.named_parameters()
-        ),
-    )
-    ways = task.mesh["tp"]
-    if ways > 1:
-        layout = layout.with_params(lambda param: tensor_parallel.place(param, task.shape, ways, task.sequence))
-    layout = shared(layout, task.zero, task.owners)
-    return packed(layout, homes, _limits(task), getattr(torch, task.sum_dtype).itemsize).validate()
+def layout_of(job) -> Layout:
+    """The layout of a job on its mesh, proved to hold every element somewhere."""
+    seats = {home: _coordinates(job.mesh, job.schedule, home) for home in set(job.homes.values())}
+    params = (replace(param, at={"pp": seats[job.homes[param.name]]}) for param in _cut(job))
+    layout = Layout(job.mesh, tuple(params))
+    for mode in job.modes:
+        layout = mode.placed(layout, job)
+    width = getattr(torch, job["sum_dtype"]).itemsize
+    return packed(layout, job.homes, job.keeper.limits(job), width).validate()
 
 
-def homes_of(model: GPT, bounds) -> dict[str, tuple[int, ...]]:
-    """The stages that use each parameter: one, or several of a tied one."""
-    names = names_of(model, stages_of(model, bounds))
-    return {name: tuple(s for s, its in enumerate(names) if name in its) for name, _ in model.named_parameters()}
+def _cut(job) -> list[Param]:
+    """Every parameter, summed over the copies of its stages, and cut as all modes' rules say."""
+    rules, every = job.rules(), [replace(param, partial=PLAYED) for param in job.records]
+    return [
+        replace(param, **placed(param, rules, job.mesh, job.sizes, job.apart, job.copied)) for param in every
+    ]
+
+
+def sums_inside(job) -> bool:
+    """Whether ranks that hold a stage between them have gradients to add."""
+    return any(axis in job.mesh.inside for param in _cut(job) for axis in param.partial)
+
+
+def homes_of(job) -> dict[str, tuple[int, ...]]:
+    """The stages that use each parameter: one, or several of a tied one.
+
+    raises  ValueError for a parameter that is in no layer
+    """
+    names = names_of(job.whole, stages_of(job.model, job.whole, job.bounds, job.between))
+    homes = {param.name: tuple(s for s, its in enumerate(names) if param.name in its) for param in job.records}
+    for name, home in homes.items():
+        if not home:
+            raise ValueError(f"{name} is in no layer: list the layer that uses it in layers()")
+    return homes
+
+
+def last_dim(job, layer: nn.Module) -> str:
+    """The letter of the last dim of what leaves a layer; "" where its parameters do not say it."""
+    name_of, last = {id(weight): name for name, weight in job.whole.named_parameters()}, ""
+    for module in layer.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            dims = job.model.dims.get(name_of[id(module.weight)], "").split()
+            last = dims[0 if isinstance(module, nn.Linear) else -1][0] if dims else last
+    return last
 
 
 def _coordinates(mesh: Mesh, schedule: Schedule, stages) -> tuple[int, ...]:
@@ -45,10 +69,3 @@ def _coordinates(mesh: Mesh, schedule: Schedule, stages) -> tuple[int, ...]:
     line = mesh.line(0)
     ranks = [line[rank] for (stage, _), rank in schedule.place.items() if stage in stages]
     return tuple(sorted({mesh.coordinates(rank).get("pp", 0) for rank in ranks}))
-
-
-def _limits(task):
-    """What is sent as one buffer: with ZeRO's last stage, all that a stage of the pipeline gathers at once."""
-    if task.zero == 3:
-        return float("inf"), float("inf")
-    return (FIRST_BYTES, PACK_BYTES) if task.sums == "buckets" else (0, 0)

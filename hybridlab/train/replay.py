@@ -5,42 +5,59 @@ the version that the schedule states for it; after each window every weight make
 """
 
 import torch
+from torch import nn
 from torch.func import functional_call
 
-from hybridlab.train.model import GPT, token_loss
-from hybridlab.train.stages import names_of, stages_of
-from hybridlab.train.task import Task
-from hybridlab.train.text import Text
+from hybridlab.modes import tallies
+from hybridlab.train.job import Job
+from hybridlab.train.models.model import buffers_of
 
 
-def replay(task: Task) -> tuple[list[float], dict]:
-    """(the losses, one for each update; the weights at the end, by name)."""
-    text, model = Text.of(task.data), GPT(task.shape, task.seed, getattr(torch, task.dtype))
-    weights = dict(model.named_parameters())
-    optimizer = task.optimizer_of(weights)
-    stage_of = {name: s for s, names in enumerate(names_of(model, stages_of(model, task.bounds))) for name in names}
-    version, window, losses = _versions(task.schedule), task.schedule.window, []
-    for step in range(task.steps):
+class _Whole(nn.Module):
+    """A whole model as one module, to be called with other weights than its own."""
+
+    def __init__(self, model, module):
+        super().__init__()
+        self.model, self.module = model, module
+
+    def forward(self, inputs):
+        return self.model.through(self.module, inputs)
+
+
+def replay(job: Job) -> tuple[list[float], nn.Module]:
+    """(the losses, one for each update; the module as it is at the end)."""
+    module = job.model.made(job.seed, getattr(torch, job.dtype))
+    whole, weights = _Whole(job.model, module), dict(module.named_parameters())
+    optimizer = job.optimizer_of(weights)
+    stage_of = {name: home[0] for name, home in job.homes.items()}
+    version, window, losses = _versions(job.schedule), job.schedule.window, []
+    for step in range(job.steps):
         versions = [_copy(weights)]
-        for m, (tokens_BT, targets_BT) in enumerate(zip(*task.batch(text, step))):
+        module.draws.step = step
+        for m, (inputs, targets) in enumerate(zip(*job.batch(step))):
+            module.draws.row = m * job.rows
             used = {name: versions[version[stage_of[name], m]][name] for name in weights}
-            loss = token_loss(functional_call(model, used, (tokens_BT,)), targets_BT) / task.tokens
+            made = functional_call(whole, {f"module.{name}": weight for name, weight in used.items()}, (inputs,))
+            loss = job.model.loss(made, targets) / job.tokens
             losses += [0.0] * (m % window == 0)
             losses[-1] += loss.item()
-            for weight, gradient in zip(weights.values(), torch.autograd.grad(loss, list(used.values()))):
+            found = torch.autograd.grad(loss, list(used.values()), allow_unused=True, materialize_grads=True)
+            for weight, gradient in zip(weights.values(), found):
                 weight.grad = gradient if weight.grad is None else weight.grad + gradient
             if m % window == window - 1:
                 optimizer.step()
                 optimizer.zero_grad()
                 versions.append(_copy(weights))
-    return losses, weights
+        for layer in tallies.tallying(module).values():
+            layer.settle()
+    return losses, module
 
 
-def replayed_on_rank(comm, task: Task) -> dict:
+def replayed_on_rank(comm, job: Job) -> dict:
     """The replay, in the words of `alone.alone_on_rank`."""
-    losses, weights = replay(task)
-    weights = {name: weight.detach() for name, weight in weights.items()}
-    return {"losses": torch.tensor(losses, dtype=torch.float64), "weight": weights}
+    losses, module = replay(job)
+    weights = {name: weight.detach() for name, weight in module.named_parameters()}
+    return {"losses": torch.tensor(losses, dtype=torch.float64), "weight": weights, "buffer": buffers_of(module)}
 
 
 def _versions(schedule) -> dict[tuple[int, int], int]:

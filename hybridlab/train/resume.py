@@ -1,13 +1,13 @@
 """What a checkpoint keeps of a trainer, and how a run goes on from it.
 
 Kept are a rank's shares, the optimizer's state of them, and the number of the next step. The data of a step and what it
-draws at random follow from the seed and that number (`Task.batch`, `model.Draws`), so no other state is needed.
+draws at random follow from the seed and that number (`Job.batch`, `Draws`), so no other state is needed.
 """
 
 import signal
 import threading
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -57,7 +57,7 @@ def resumed(trainer, saving: Saving) -> int:
     if newest is None:
         return 0
     pieces, notes = checkpoint.load(trainer.comm, newest, trainer.layout)
-    for name, mine in _notes(trainer.task, notes["step"]).items():
+    for name, mine in _notes(trainer.job, notes["step"]).items():
         if notes.get(name) != mine:
             raise ValueError(f"{newest} was made with {name}={notes.get(name)}, this run has {mine}: make them equal")
     _restore(trainer, pieces)
@@ -68,9 +68,9 @@ def saved(trainer, saving: Saving, step: int) -> bool:
     """Save a checkpoint before this step if it is time; returns whether the run has been asked to stop."""
     asked = torch.tensor([float((saving.folder / STOP).exists())], device=trainer.comm.device)
     stop = bool(trainer.comm.broadcast(asked).item())
-    end = step == trainer.task.steps
+    end = step == trainer.job.steps
     if stop or end or (saving.every and step % saving.every == 0):
-        checkpoint.save(trainer.comm, saving.folder, trainer.layout, pieces(trainer), _notes(trainer.task, step))
+        checkpoint.save(trainer.comm, saving.folder, trainer.layout, pieces(trainer), _notes(trainer.job, step))
     return stop
 
 
@@ -97,5 +97,5 @@ def _restore(trainer, found: checkpoint.Pieces):
     trainer.weights.publish()
 
 
-def _notes(task, step: int) -> dict:
-    return {"step": step, "shape": asdict(task.shape), "seed": task.seed, "optimizer": task.optimizer}
+def _notes(job, step: int) -> dict:
+    return {"step": step, "seed": job.seed, "optimizer": job.optimizer} | job.model.notes(job.whole)

@@ -8,7 +8,6 @@ import torch
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
-from hybridlab.core.shape import Shape
 from hybridlab.core.timeline import Timeline
 from hybridlab.modes.clocks import link_latency, measured
 from hybridlab.modes.message_driven import as_done, one_chain
@@ -17,8 +16,8 @@ from hybridlab.predict.time.costs import Costs
 from hybridlab.schedules.lower import lower, posted_ahead
 from hybridlab.schedules.validate import validate
 from hybridlab.train import loop
+from hybridlab.train.job import job_of
 from hybridlab.train.resume import Saving, stopping_gently
-from hybridlab.train.task import task
 from hybridlab.world.processes.launch import ranks
 
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
@@ -34,7 +33,7 @@ def run(
     jitter: float = 0.0,
     ahead: int = 0,
     driven: bool = False,
-    model: Shape | None = None,
+    model=None,
     batch: int | None = None,
     steps: int = 3,
     on_event=None,
@@ -44,13 +43,14 @@ def run(
     """The measured timeline of a schedule, played by real processes that exchange real messages.
 
     work   "emulated": waiting in place of computing, `costs` in seconds, every message taking at least `latency`
-           seconds, durations varying by the share `jitter`; "model": a GPT of shape `model`, trained
-    mesh   dp × pp; by default one pipeline of all the schedule's ranks; for work="model" dp × pp × tp, where the
+           seconds, durations varying by the share `jitter`; "model": a model is trained
+    mesh   dp × pp; by default one pipeline of all the schedule's ranks; for work="model" with further axes, where the
            timeline is that of the first rank of each stage
     ahead  receives posted before their turn;  steps  measured, after one that is not
     driven no written order: every rank does what has arrived; the timeline is that of the median step, in the order
            in which it happened
-    batch  sequences in the global batch, for work="model";  more: as in `train.task.task`
+    model  for work="model": anyone's, a `Shape`, or the name of a reference model;  batch  rows in the global batch;
+           more  as in `train.job.job_of`
     live   also tell on_event(rank, event) of every compute action as it ends: step, index in the rank's lowered
            program, begin and end (ns on the clock of this machine)
 
@@ -62,8 +62,8 @@ def run(
         raise ValueError(f"steps={steps} measures nothing: give 1 or more")
     mesh = mesh or Mesh(dp=schedule.dp, pp=schedule.ranks // schedule.dp)
     if work == "model":
-        more |= {"ahead": ahead, "driven": driven, "shape": model or Shape()}
-        job = task(mesh, schedule, batch=batch, steps=steps + 1, **more)
+        more |= {"ahead": ahead, "driven": driven, "model": model}
+        job = job_of(mesh, schedule, batch=batch, steps=steps + 1, **more)
         lowered, call = job.schedule, (_run_model, job, live)
     else:
         lowered = posted_ahead(validate(lower(one_chain(schedule) if driven else schedule)), ahead)
@@ -89,7 +89,8 @@ def _run_emulated(comm, schedule, work, driven, steps, live):
 
 
 def _run_model(comm, job, live=False, saving=None):
-    latency = link_latency(comm, elements=job.sequences * job.shape.context * job.shape.width)
+    sizes = [x.numel() for room in job.rooms(comm.rank).values() for x in room]
+    latency = link_latency(comm, elements=max(sizes, default=1))
     return loop.train_on_rank(comm, job, live, saving) | {"device": comm.device.type, "latency": latency}
 
 
@@ -135,15 +136,15 @@ def train(
     saving: Saving | None = None,
     **more,
 ) -> dict:
-    """Train a GPT on real text over a mesh of dp × pp × tp.
+    """Train a model over a mesh: anyone's, or the reference GPT on real text.
 
     saving  checkpoints: the first Ctrl-C then ends the run after the step under way, and saves it
 
     returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
-             gradients and optimizer state on each rank, "end": the first step not done}; more as in `train.task.task`
+             gradients and optimizer state on each rank, "end": the first step not done}; more as in `train.job.job_of`
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
-    job = task(mesh, schedule, microbatches, batch, **more)
+    job = job_of(mesh, schedule, microbatches, batch, **more)
     with ranks(mesh) as pool, stopping_gently(saving):
         homes = pool.run(_run_model, job, False, saving, on_event=on_event)
     timeline = _timeline(job.schedule, homes, mesh, "model") if homes[0]["times"] else None

@@ -1,5 +1,6 @@
 """Stages: the model cut into contiguous slices of its layers, one per pipeline stage."""
 
+import copy
 import time
 from dataclasses import dataclass
 from itertools import accumulate
@@ -9,29 +10,33 @@ from torch import nn
 
 from hybridlab.core.shape import Shape
 from hybridlab.predict.plans.partition import partition
-from hybridlab.train.model import GPT, in_sequence, token_loss
+from hybridlab.train.models.gpt import in_sequence
+from hybridlab.train.models.model import Model, flat, mapped
 
 WAYS = ("layers", "parameters", "time")
 
 
-def cut(shape: Shape, stages: int, by="layers") -> tuple[range, ...]:
-    """Which layers each stage gets, numbered as in `GPT.layers()`: 0 the embedding, then the blocks, then the head.
+def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None = None) -> tuple[range, ...]:
+    """Which layers each stage gets, numbered in sequence; of a transformer 0 the embedding, the blocks, the head.
 
-    by  "layers": blocks as even as can be, the embedding with the first and the head with the last;
+    by  "layers": as many as can be on each, beside those that belong to an end of the model (embedding and head);
         "parameters", "time": the largest sum as small as can be, of weights or of seconds measured now;
-        a list: the number of blocks of each stage
+        a list: how many each stage gets, beside those that belong to an end
 
-    raises  ValueError when there are fewer blocks than stages, or a list does not add up
+    raises  ValueError when there are fewer layers than stages, or a list does not add up
 
     >>> cut(Shape(layers=5), stages=2)
     (range(0, 4), range(4, 7))
     >>> cut(Shape(layers=5), stages=2, by=[1, 4])
     (range(0, 2), range(2, 7))
     """
-    layers = shape.layers
+    model = Model.of(model)
+    module = model.made(0, torch.float32) if module is None else module
+    first, last = model.ends
+    layers = len(model.layers(module)) - first - last
     if by in ("parameters", "time"):
         weigh = parameters_of_layers if by == "parameters" else seconds_of_layers
-        return tuple(partition(weigh(shape), stages))
+        return tuple(partition(weigh(model, module=module), stages))
     if by == "layers":
         if stages > layers:
             raise ValueError(
@@ -42,39 +47,56 @@ def cut(shape: Shape, stages: int, by="layers") -> tuple[range, ...]:
         raise ValueError(f"cut={by!r} is no way to cut: choose one of {', '.join(WAYS)}, or list blocks per stage")
     if len(by) != stages or sum(by) != layers or min(by) < 0:
         raise ValueError(f"cut={list(by)} does not give {layers} layers to {stages} stages: make the numbers add up")
-    bounds = [0, *(1 + at for at in accumulate(by))]
-    bounds[-1] += 1
+    bounds = [0, *(first + at for at in accumulate(by))]
+    bounds[-1] += last
+    if any(a == b for a, b in zip(bounds, bounds[1:])):
+        raise ValueError(f"cut={list(by)} leaves a stage without layers: give every stage one")
     return tuple(range(a, b) for a, b in zip(bounds, bounds[1:]))
 
 
-def parameters_of_layers(shape: Shape) -> list[int]:
+def parameters_of_layers(model: Model | Shape, module: nn.Module | None = None) -> list[int]:
     """The number of weights in each layer."""
-    return [sum(weight.numel() for weight in layer.parameters()) for layer in GPT(shape).layers()]
+    model = Model.of(model)
+    module = model.made(0, torch.float32) if module is None else module
+    return [sum(weight.numel() for weight in layer.parameters()) for layer in model.layers(module)]
 
 
-def seconds_of_layers(shape: Shape, sequences: int = 2, repeat: int = 5) -> list[float]:
+def seconds_of_layers(
+    model: Model | Shape, rows: int = 2, repeat: int = 5, module: nn.Module | None = None
+) -> list[float]:
     """The time of each layer's forward and backward, measured here with one thread, as a rank has: the shortest."""
+    model = Model.of(model)
+    module = copy.deepcopy(model.made(0, torch.float32) if module is None else module)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _seconds_of_layers(shape, sequences, repeat)
+        return _seconds_of_layers(model, module, rows, repeat)
     finally:
         torch.set_num_threads(threads)
 
 
-def _seconds_of_layers(shape, sequences, repeat):
-    x, best = torch.zeros(sequences, shape.context, dtype=torch.long), []
-    for layer in GPT(shape).layers():
-        seconds = []
+def _seconds_of_layers(model, module, rows, repeat):
+    dtype, best, made = next(module.parameters()).dtype, [], {}
+    inputs, _ = model.batch(0, rows)
+    made[-1] = mapped(lambda x: x.to(dtype) if x.is_floating_point() else x, inputs)
+    skips = model.skips(module)
+    for number, layer in enumerate(model.layers(module)):
+        takes, seconds = [number - 1, skips[number]] if number in skips else [number - 1], []
         for _ in range(repeat):
-            entered = x.detach().requires_grad_(x.is_floating_point())
+            entered = [mapped(_leaf, made[one]) for one in takes]
             begin = time.perf_counter()
-            leaving = layer(entered)
-            (token_loss(leaving, torch.zeros_like(leaving[..., 0], dtype=torch.long))).backward()
+            made[number] = layer(*entered)
+            leaving = [x for x in flat(made[number]) if x.requires_grad]
+            if leaving:
+                sum(x.sum() for x in leaving).backward()
             seconds.append(time.perf_counter() - begin)
         best.append(min(seconds))
-        x = leaving
     return best
+
+
+def _leaf(x):
+    """A tensor as it arrives at a stage: a gradient goes back to it, if it can have one."""
+    return x.detach().requires_grad_(x.is_floating_point())
 
 
 @dataclass(frozen=True)
@@ -113,37 +135,47 @@ class Links:
 
 
 class Stage(nn.Module):
-    """Some layers of a model, done in sequence: from the tensors that arrive to those that leave, edge by edge."""
+    """Some layers of a model, done in sequence: from the tensors that arrive to those that leave, edge by edge.
 
-    def __init__(self, model: GPT, layers: range, links: Links, number: int):
+    layers  {number: layer};  skips  of the whole model;  links, number  what crosses, and which stage this is
+    widths  {layer: how many tensors leave it, in a tuple; 0 for one tensor}
+    """
+
+    def __init__(self, layers: dict, skips: dict, links: Links, number: int, widths: dict[int, int]):
         super().__init__()
-        self.numbers, self.skips = layers, model.skips
-        self.layers = nn.ModuleList(model.layers()[layer] for layer in layers)
+        self.numbers, self.skips, self.widths = list(layers), skips, widths
+        self.layers = nn.ModuleList(layers.values())
         self.enters = [layer for edge in links.into(number) for layer in edge] or [-1]
         self.leaves = links.out_of(number)
 
     def forward(self, *arrived):
-        made = in_sequence(dict(zip(self.numbers, self.layers)), self.skips, dict(zip(self.enters, arrived)))
+        made = in_sequence(dict(zip(self.numbers, self.layers)), self.skips, self._entered(arrived))
         if not self.leaves:
             return made[self.numbers[-1]]
-        return tuple(tuple(made[layer] for layer in edge) for edge in self.leaves)
+        return tuple(tuple(x for layer in edge for x in flat(made[layer])) for edge in self.leaves)
+
+    def _entered(self, arrived) -> dict:
+        """{layer: what leaves it}, of the layers before that this stage reads from."""
+        arrived, made = iter(arrived), {}
+        for layer in self.enters:
+            width = self.widths.get(layer, 0)
+            made[layer] = tuple(next(arrived) for _ in range(width)) if width else next(arrived)
+        return made
 
 
-def stages_of(model: GPT, bounds) -> list[Stage]:
-    """The whole model as stages with these layers; parameters are shared with the model, not copied."""
-    links = Links.of(bounds, model.skips)
-    return [Stage(model, layers, links, number) for number, layers in enumerate(bounds)]
+def stages_of(model: Model, module: nn.Module, bounds, between: list) -> list[Stage]:
+    """The whole model as stages with these layers; parameters are shared with the module, not copied.
+
+    between  what leaves each layer, see `Model.between`
+    """
+    skips, layers = model.skips(module), model.layers(module)
+    links = Links.of(bounds, skips)
+    widths = {number: len(x) if isinstance(x, tuple) else 0 for number, x in enumerate(between)}
+    mine = lambda numbers: {number: layers[number] for number in numbers}
+    return [Stage(mine(numbers), skips, links, stage, widths) for stage, numbers in enumerate(bounds)]
 
 
-def names_of(model: GPT, stages: list[Stage]) -> list[dict[str, nn.Parameter]]:
+def names_of(module: nn.Module, stages: list[Stage]) -> list[dict[str, nn.Parameter]]:
     """The weights of each stage under the names that they have in the whole model; a tied one stands in several."""
-    name = {id(weight): name for name, weight in model.named_parameters()}
+    name = {id(weight): name for name, weight in module.named_parameters()}
     return [{name[id(weight)]: weight for weight in stage.parameters()} for stage in stages]
-
-
-def rooms_of(model: GPT, bounds, sequences: int) -> dict[int, list]:
-    """For every edge, numbered as in `Schedule.edges`, an example without memory of each tensor that travels there."""
-    links = Links.of(bounds, model.skips)
-    edges = [*((stage, stage + 1) for stage in range(len(bounds))), *links.skips]
-    crossing = {number: links.crossing.get(edge, ()) for number, edge in enumerate(edges)}  # none behind the model
-    return {number: [model.between(sequences) for _ in layers] for number, layers in crossing.items()}

@@ -175,7 +175,7 @@ def mean_for_sum():
 
 def one_use_forgotten():
     """A sabotage for hl.check: of a tied weight's two uses only the head's gives a gradient, not the embedding's."""
-    from hybridlab.train.model import Embed
+    from hybridlab.train.models.gpt import Embed
 
     def forward(embed, tokens_BT):
         positions_T = torch.arange(tokens_BT.shape[1])

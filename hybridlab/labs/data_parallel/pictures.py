@@ -90,7 +90,7 @@ def model(shape: hl.Shape = SHAPE, ranks: int = RANKS) -> Model:
 
     Its parameters are those of the reference model, whose blocks are alike: one is built, and counted `layers` times.
     """
-    from hybridlab.train.model import GPT
+    from hybridlab.train.models.gpt import GPT
 
     shapes = [(name, tuple(weight.shape)) for name, weight in GPT(replace(shape, layers=1)).named_parameters()]
     block = [one for one in shapes if one[0].startswith("blocks.0.")]

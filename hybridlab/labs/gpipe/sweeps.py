@@ -9,7 +9,7 @@ from hybridlab.measuring.saved import Saved
 from hybridlab.predict.papers.published import published
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
-from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.stages import cut, stages_of
 
 PARTITIONS, MICROBATCHES = (1, 2, 4, 8), (1, 4, 32)

@@ -112,7 +112,7 @@ def _counted(comm, shape, sequence):
 def _split(comm, shape, sequence=False):
     """This rank's part of a model."""
     from hybridlab.modes.tensor_parallel import split
-    from hybridlab.train.model import GPT
+    from hybridlab.train.models.gpt import GPT
 
     model = GPT(shape)
     if comm.size > 1:

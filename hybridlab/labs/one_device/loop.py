@@ -9,7 +9,7 @@ import hybridlab as hl
 from hybridlab.measuring.one_device import Parts
 from hybridlab.predict.bytes import saved
 from hybridlab.predict.plans.arithmetic import product
-from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.text import Text
 
 NUMBER, ID = saved.NUMBER, saved.ID

@@ -15,7 +15,7 @@ from hybridlab.predict.bytes import saved
 from hybridlab.predict.bytes.memory import SINGLE, Widths, model_states
 from hybridlab.predict.plans.footprint import Footprint
 from hybridlab.train.loop import Trainer
-from hybridlab.train.model import GPT, token_loss
+from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.task import Task, task
 
 

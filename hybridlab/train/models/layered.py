@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from hybridlab.train.model import Draws, in_sequence
+from hybridlab.train.models.gpt import Draws, in_sequence
 from hybridlab.train.models.batch_norm import BatchNorm
 
 

@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn import functional
 
 from hybridlab.core.shape import Shape
-from hybridlab.train.model import GPT, Attention, Block, Dropout, Head
+from hybridlab.train.models.gpt import GPT, Attention, Block, Dropout, Head
 
 BASE = 10_000  # the first pair turns by 1 radian per position, the last by little more than 1/BASE
 Norm = partial(nn.RMSNorm, eps=1e-5)  # said, because torch's default is another one in every dtype

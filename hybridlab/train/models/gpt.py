@@ -10,6 +10,7 @@ Shape suffixes
     F width of the MLP's inside (4·D, unless the shape says otherwise) · V vocabulary
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -55,7 +56,8 @@ class Dropout(nn.Module):
     """Sets a share of elements to zero and scales the others so that their mean stays; which ones, their places say.
 
     An element's place is: seed, step, number of this site in the model, row in the global batch, position, feature. So
-    its fate is the same on one device and on any rank of any layout, and when the forward is done a second time.
+    its fate is the same on one device and on any rank of any layout, and when the forward is done a second time. In a
+    tensor that is not (B, T, D) all elements of a row are features of one position.
 
     first  the position at which what comes in begins: not 0 where the sequence is cut
     """
@@ -70,27 +72,32 @@ class Dropout(nn.Module):
         return x_BTD * self.kept(x_BTD.shape, x_BTD.device) / (1 - self.rate)
 
     def kept(self, shape, device=None):
-        """Which elements of a tensor of this shape (B, T, D) are kept."""
-        B, T, D = (torch.arange(length, device=device) for length in shape)
+        """Which elements of a tensor of this shape, (B, T, D) or another one, are kept."""
+        flat = shape if len(shape) == 3 else (shape[0], 1, math.prod(shape[1:]))
+        B, T, D = (torch.arange(length, device=device) for length in flat)
         key = torch.tensor(0)
         for number in torch.tensor((self.draws.seed, self.draws.step, self.site)):
             key = drawn(key, number)
         key_BT1 = drawn(drawn(key, self.draws.row + B[:, None, None]), self.first + T[:, None])
-        return drawn(key_BT1, D) >= round(self.rate * 2**64) - 2**63
+        return (drawn(key_BT1, D) >= round(self.rate * 2**64) - 2**63).view(shape)
 
 
 class Embed(nn.Module):
-    """Tokens and their positions as vectors."""
+    """Tokens and their positions as vectors.
+
+    first  the position at which the vectors begin: not 0 where the sequence is cut
+    """
 
     def __init__(self, shape: Shape):
         super().__init__()
         self.token = nn.Embedding(shape.vocabulary, shape.width)
         self.position = nn.Embedding(shape.context, shape.width)
-        self.dropout = Dropout(shape.dropout)
+        self.dropout, self.first = Dropout(shape.dropout), 0
 
     def forward(self, tokens_BT):
-        positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        return self.dropout(self.token(tokens_BT) + self.position(positions_T))
+        x_BTD = self.token(tokens_BT)
+        positions_T = self.first + torch.arange(x_BTD.shape[1], device=tokens_BT.device)
+        return self.dropout(x_BTD + self.position(positions_T))
 
 
 class Attention(nn.Module):
@@ -214,11 +221,6 @@ class GPT(nn.Module):
     def layers(self) -> list[nn.Module]:
         """What is done in sequence."""
         return [self.embed, *self.blocks, self.head]
-
-    def between(self, sequences: int) -> torch.Tensor:
-        """x_BTD as it leaves any layer but the head, whichever it is: an example without memory."""
-        size = sequences, self.shape.context, self.shape.width
-        return torch.empty(size, dtype=next(self.parameters()).dtype, device="meta")
 
     @property
     def dropouts(self) -> list[Dropout]:

@@ -1,0 +1,399 @@
+"""The job: what is trained, and how it is shared out. The model knows nothing of it."""
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+
+import torch
+
+from hybridlab.core.layout import Layout, Param
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.rules import joined, part, sizes_of, spans
+from hybridlab.core.schedule import Schedule
+from hybridlab.core.shape import Shape
+from hybridlab.modes import registry
+from hybridlab.modes.message_driven import one_chain
+from hybridlab.modes.mode import Mode
+from hybridlab.predict.bytes.memory import Widths
+from hybridlab.schedules.lower import lower, posted_ahead
+from hybridlab.schedules.registry import schedule as named
+from hybridlab.schedules.replicate import replicate
+from hybridlab.schedules.sums import with_sums
+from hybridlab.schedules.validate import validate
+from hybridlab.train import placing, stages
+from hybridlab.train.models.examination import Passed, passed
+from hybridlab.train.models.model import Model, flat, mapped
+
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+STATES = {"sgd": 0, "adamw": 2}  # numbers that an optimizer keeps for each weight
+DEFAULT = Shape()
+DTYPES = ("float32", "float64", "bfloat16")
+PLAIN = ("norm", "bias")  # in a weight's name: it does not decay
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is trained: model, data, optimizer; the lowered schedule, the mesh and the modes that share the work.
+
+    job["zero"] and its like are what was chosen of the modes' options; see `modes.mode.Option`.
+
+    bounds     the layers of each stage;  rows  b, in one microbatch: of a text, sequences
+    accumulate how many times the schedule is played, each time on further microbatches, for one optimizer step
+    clip       the largest norm that the whole model's gradient may have, or None
+    driven     no written order: every rank does what has arrived
+    stash      False: an asynchronous schedule keeps one version of its weights, see `modes.versions`
+    dtype      of the computation
+    decay      weight decay, of weights whose name does not say norm or bias
+    """
+
+    mesh: Mesh
+    schedule: Schedule
+    bounds: tuple[range, ...]
+    model: Model
+    modes: tuple[Mode, ...]
+    chosen: dict
+    rows: int = 2
+    steps: int = 3
+    optimizer: str = "sgd"
+    rate: float = 0.1
+    seed: int = 0
+    dtype: str = "float32"
+    accumulate: int = 1
+    clip: float | None = None
+    driven: bool = False
+    stash: bool = True
+    decay: float = 0.0
+    _found: dict = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, option: str):
+        return self.chosen[option]
+
+    def __getstate__(self):
+        """What travels: every rank finds out for itself what follows, so that they can compare."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"_found": {}, "between": self.between}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+
+    def with_(self, **changes) -> "Job":
+        """The same job with other fields, but for its model, seed and dtype: the whole module stays as it is."""
+        new = replace(self, **changes, _found={})
+        vars(new)["whole"] = self.whole
+        return new
+
+    # the model
+
+    @cached_property
+    def whole(self) -> torch.nn.Module:
+        """The whole module, to look at: nobody trains it."""
+        return self.model.made(self.seed, getattr(torch, self.dtype))
+
+    @cached_property
+    def layers(self) -> list[torch.nn.Module]:
+        """The layers of the whole module."""
+        return self.model.layers(self.whole)
+
+    @cached_property
+    def records(self) -> tuple[Param, ...]:
+        """Every parameter with its shape and the names of its dims, placed nowhere yet."""
+        dims = self.model.dims
+        every = self.whole.named_parameters()
+        return tuple(Param(name, tuple(weight.shape), dims=dims.get(name, "")) for name, weight in every)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """{letter: length} of the named dims."""
+        return sizes_of(self.records, self.model.sizes)
+
+    @cached_property
+    def between(self) -> list:
+        """What leaves each layer, for a whole microbatch: examples without memory."""
+        return self.model.between(self.rows, getattr(torch, self.dtype))
+
+    @cached_property
+    def leaving(self) -> list[str]:
+        """The names of the dims of what leaves each layer, a dot where there is none."""
+        found, last = [], "."
+        for number, layer in enumerate(self.layers):
+            last = placing.last_dim(self, layer) or last
+            rest = len(flat(self.between[number])[0].shape) - 1
+            enters = self.model.enters.split()[: max(rest, 1)]
+            found.append(" ".join([*enters, *["."] * (rest - len(enters)), *[last] * (rest >= len(enters))]))
+        return found
+
+    @cached_property
+    def passed(self) -> dict[str, Passed]:
+        """What passes each module of the whole model, by its name, when one row goes through: found by doing so."""
+        return passed(self.model, self.whole)
+
+    @cached_property
+    def links(self) -> stages.Links:
+        """What crosses between stages."""
+        return stages.Links.of(self.bounds, self.model.skips(self.whole))
+
+    def stage_of(self, layer: int) -> int:
+        """The stage that has a layer."""
+        return next(stage for stage, its in enumerate(self.bounds) if layer in its)
+
+    @cached_property
+    def homes(self) -> dict[str, tuple[int, ...]]:
+        """The stages that use each parameter."""
+        return placing.homes_of(self)
+
+    @property
+    def frozen(self) -> set[str]:
+        """The parameters that are not trained."""
+        return {name for name, weight in self.whole.named_parameters() if not weight.requires_grad}
+
+    # what lives where
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What lives where: made by every rank for itself."""
+        return placing.layout_of(self)
+
+    @property
+    def keeper(self) -> Mode:
+        """The mode that says who keeps the weights: data parallelism, or ZeRO."""
+        return next(mode for mode in self.modes if hasattr(mode, "keeper"))
+
+    @property
+    def copied(self) -> str:
+        """The letters that may be shorter than the axis that cuts them."""
+        return "".join(mode.copied for mode in self.modes)
+
+    def rules(self, what: str = "rules", but: str = "") -> dict[str, str]:
+        """The tables of all modes as one: "rules" of parameters, "data", "between" or "stream"; but that of an axis."""
+        return joined((mode.name, getattr(mode, what)(self)) for mode in self.modes if mode.axis != but or not but)
+
+    @cached_property
+    def apart(self) -> tuple[str, ...]:
+        """The axes inside a stage along which ranks have different rows or positions: gradients are summands there."""
+        letters = self.model.enters.split()
+        cut = [self.rules(what).get(letter, "").split("+") for what in ("data", "between") for letter in letters]
+        return tuple(axis for axis in self.mesh.inside if any(axis in axes for axes in cut))
+
+    @cached_property
+    def sharing_the_batch(self) -> tuple[str, ...]:
+        """The axes inside a stage that cut the batch: a loss is the sum over them."""
+        return tuple(
+            axis for axis in self.mesh.inside if any(axis in axes.split("+") for axes in self.rules("data").values())
+        )
+
+    def rooms(self, rank: int) -> dict[int, list]:
+        """For every edge, numbered as in `Schedule.edges`, an example without memory of each tensor that travels there."""
+        rules, crossing = self.rules("stream"), self.links.crossing
+        mine = lambda layer: [part(x, self.leaving[layer], rules, self.mesh, rank) for x in flat(self.between[layer])]
+        return {
+            number: [x for layer in crossing.get(edge, ()) for x in mine(layer)]
+            for number, edge in enumerate(self.schedule.edges)
+        }
+
+    def lengths(self, rank: int, axis: str) -> dict[str, int]:
+        """{letter: its length on the ranks that differ from this one along an axis only, together}."""
+        rules = self.rules("rules", but=axis) | self.rules("data", but=axis)
+        found = self.sizes | {"B": self.rows}
+        for letter, axes in rules.items():
+            if letter in found:
+                low, high = spans(found[letter], self.mesh.length(axes), 1, letter in self.copied)[
+                    self.mesh.place(rank, axes)
+                ]
+                found[letter] = high - low
+        return found
+
+    def once(self, find):
+        """find(self), found out once."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]
+
+    # what happens
+
+    def optimizer_of(self, weights: dict) -> torch.optim.Optimizer:
+        """The optimizer of named weights, in two groups: those that decay, and those that do not."""
+        trained = {name: weight for name, weight in weights.items() if name not in self.frozen}
+        plain = [weight for name, weight in trained.items() if any(word in name for word in PLAIN)]
+        decaying = [weight for name, weight in trained.items() if not any(word in name for word in PLAIN)]
+        groups = [{"params": decaying, "weight_decay": self.decay}, {"params": plain, "weight_decay": 0.0}]
+        return OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]], lr=self.rate)
+
+    def batch(self, step: int, unseen: bool = False) -> tuple[list, list]:
+        """The global batch of one step in microbatches: (inputs, targets); numbers with a point have the job's dtype."""
+        dtype = getattr(torch, self.dtype)
+        both = self.model.batch(step, self.microbatches * self.rows, self.seed, unseen)
+        typed = mapped(lambda x: x.to(dtype) if x.is_floating_point() else x, both)
+        cut = lambda x, number: x[number * self.rows : (number + 1) * self.rows]
+        return tuple(
+            [mapped(lambda one: cut(one, number), x) for number in range(self.microbatches)]  # noqa: B023
+            for x in typed
+        )
+
+    def batch_of(self, rank: int, step: int, unseen: bool = False) -> tuple[list, list]:
+        """What a rank needs of the global batch, in microbatches."""
+        both, rules = self.batch(step, unseen), self.rules("data")
+        if not rules:
+            return both
+        mine = lambda dims: lambda x: part(x, dims, rules, self.mesh, rank)
+        named = mine(self.model.enters), mine(self.model.targets)
+        return tuple([mapped(take, x) for x in xs] for take, xs in zip(named, both))
+
+    def first_row(self, rank: int) -> int:
+        """Where a rank's rows of a microbatch begin."""
+        return int(part(torch.arange(self.rows), "B", self.rules("data"), self.mesh, rank)[0])
+
+    def clipped(self, gradients: list, norm) -> list:
+        """Gradients scaled, in place, so that the whole model's norm, norm(), is no larger than the job allows."""
+        if self.clip is not None and (size := norm()) > self.clip:
+            for gradient in gradients:
+                gradient.mul_(self.clip / size)
+        return gradients
+
+    @property
+    def widths(self) -> Widths:
+        """Bytes of one number, by what it is used for."""
+        sizes = (getattr(torch, name).itemsize for name in (self.dtype, self["sum_dtype"], self["master_dtype"]))
+        return Widths(*sizes, states=STATES[self.optimizer])
+
+    @property
+    def microbatches(self) -> int:
+        """The number of microbatches in the global batch."""
+        return len(self.schedule.replica_of) * self.accumulate
+
+    @property
+    def tokens(self) -> int:
+        """The summands of the loss behind one update, in a text its tokens: of the global batch, or of the window of an
+        asynchronous schedule."""
+        return (self.schedule.window or self.microbatches) * self.rows * self.model.terms
+
+    @property
+    def flushes(self) -> bool:
+        """Whether one optimizer step follows each global batch; else the schedule itself says when stages update."""
+        return not any(action.kind == "OPT" for action in self.schedule.program[0])
+
+
+def job_of(
+    mesh: Mesh,
+    schedule: str | Schedule = "1f1b",
+    microbatches: int = 4,
+    batch: int | None = None,
+    chunks: int | None = None,
+    cut="layers",
+    model=None,
+    loss=None,
+    data=None,
+    shape: Shape = DEFAULT,
+    ahead: int = 0,
+    active: int = 2,
+    **more,
+) -> Job:
+    """The job on a mesh; `batch` is the number of rows in the global batch, dp × m × 1 at least.
+
+    cut     how the layers are dealt out to stages, see `train.stages.cut`
+    model   anyone's module with its `loss` and `data`, a `Model`, or the name of a reference model; else the transformer
+            of `shape`, and `data` a text file
+    ahead   receives posted before their turn, see `schedules.lower.posted_ahead`
+    active  with zero=3, stages whose weights a rank holds at a time, see `schedules.sharded`
+    more    fields of `Job`, and the options of all modes
+
+    raises  ValueError in one sentence when a number does not fit another, or the schedule would hang
+    """
+    model = Model.of(shape if model is None else model, loss, data)
+    chosen, more = _chosen(mesh, more)
+    modes = registry.taking_part(mesh, chosen)
+    job = Job(mesh, None, (), model, modes, chosen, **more)
+    if isinstance(schedule, str):
+        for mode in modes:
+            schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, len(job.layers) - sum(model.ends))
+    played = _played(mesh, schedule, microbatches, chunks)
+    _refuse_other_order(mesh, played)
+    job = job.with_(schedule=played, bounds=stages.cut(model, played.stages, cut, job.whole))
+    job = _with_rows(job, batch)
+    _refuse_misfits(job)
+    for mode in modes:
+        mode.refuse(job)
+    fitted = posted_ahead(_fitted(job, active), ahead)
+    job = job.with_(schedule=fitted)
+    job.layout.validate()
+    return job
+
+
+def _chosen(mesh: Mesh, more: dict) -> tuple[dict, dict]:
+    """(the modes' options, fields of the job)."""
+    options, own = registry.options(), {one.name for one in fields(Job)}
+    for name in more:
+        if name not in options and name not in own:
+            raise TypeError(f"{name} is neither a field of a job nor an option of a mode: {', '.join(options)}")
+    for name, choices in (("optimizer", OPTIMIZERS), ("dtype", DTYPES)):
+        if more.get(name) is not None and more[name] not in choices:
+            raise ValueError(f"there is no {name} {more[name]!r}: choose one of {', '.join(choices)}")
+    said = {name: value for name, value in more.items() if name in options}
+    fixed = {name: value for name, value in more.items() if name in own and value is not None}
+    return registry.chosen_of(mesh, said, fixed.get("dtype", "float32")), fixed
+
+
+def _played(mesh, schedule, microbatches, chunks) -> Schedule:
+    """The schedule with its copies, for all ranks of a line of the mesh."""
+    if isinstance(schedule, str):
+        one = named(schedule, ranks=mesh["pp"], microbatches=microbatches, **({"chunks": chunks} if chunks else {}))
+        schedule = replicate(one, mesh.played) if mesh["dp"] > 1 else one
+    if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.played.size):
+        has = f"{schedule.ranks} ranks in {schedule.dp} copies"
+        raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.played.size} in {mesh['dp']}: make them equal")
+    return schedule
+
+
+def _with_rows(job: Job, batch: int | None) -> Job:
+    if batch is None:
+        return job
+    if batch < 1 or batch % job.microbatches:
+        m, d = job.microbatches // job.mesh["dp"], job.mesh["dp"]
+        raise ValueError(
+            f"batch {batch} is not divisible by dp × microbatches = {d} × {m}: choose a multiple of {d * m}"
+        )
+    return job.with_(rows=batch // job.microbatches)
+
+
+def _fitted(job: Job, active: int) -> Schedule:
+    """The schedule with the model's skips and ties, its sums, gathers and messages written out; it reaches its end."""
+    schedule, skips = job.schedule, job.links.skips
+    tied = tuple(sorted({home for home in job.homes.values() if len(home) > 1}))
+    if schedule.lowered and (schedule.skips, schedule.tied) != (skips, tied):
+        raise ValueError(
+            f"{schedule.name} has its messages already, with skips {list(schedule.skips)} and ties "
+            f"{list(schedule.tied)}; this model has {list(skips)} and {list(tied)}: give it without messages"
+        )
+    if schedule.lowered:
+        return validate(schedule)
+    summed = with_sums(replace(schedule, skips=skips, tied=tied), placing.sums_inside(job))
+    for mode in job.modes:
+        summed = mode.scheduled(summed, job.chosen, active)
+    return validate(lower(summed))
+
+
+def _refuse_other_order(mesh: Mesh, schedule: Schedule):
+    """Raise ValueError where the schedule's copies are not numbered as the mesh numbers its ranks."""
+    line, each = mesh.line(0), schedule.replicas // schedule.dp
+    for (_, replica), rank in schedule.place.items():
+        if mesh.coordinates(line[rank]).get("dp", 0) != replica // each:
+            raise ValueError(
+                f"{schedule.name} numbers its copies otherwise than {mesh}: give the schedule by its name, or make its "
+                "copies with schedules.replicate and this mesh"
+            )
+
+
+def _refuse_misfits(job: Job):
+    for name in ("steps", "accumulate"):
+        if getattr(job, name) < 1:
+            what = "trains" if name == "steps" else "plays"
+            raise ValueError(f"{name}={getattr(job, name)} {what} nothing: give 1 or more")
+    if job.clip is not None and not job.clip > 0:
+        raise ValueError(f"clip={job.clip} is no norm: give a number above 0")
+    shares = job.schedule.dp > 1 or job.mesh.inside or any(len(home) > 1 for home in job.homes.values())
+    if not job.flushes and (shares or job.accumulate > 1 or job.clip is not None or job.decay):
+        raise ValueError(
+            f"{job.schedule.name} updates every stage by itself: it runs without dp, tp, tied weights, accumulate, "
+            "clip and decay"
+        )
+    if job.driven:
+        one_chain(job.schedule)
+        if job.mesh.inside or job["zero"] == 3:
+            raise ValueError("messages cannot drive ranks that share a stage: play the written order, driven=False")

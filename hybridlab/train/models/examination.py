@@ -1,0 +1,163 @@
+"""The examination: anyone's model is run once before it is shared out, and what cannot work is said in one sentence.
+
+Cut into stages, a model is run piece by piece, by several processes, some pieces twice. So what it does must depend on
+its inputs and its weights only. Each refusal below is of something that would train on without a word, and wrong.
+"""
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from hybridlab.train.models.gpt import in_sequence
+from hybridlab.train.models.model import Model, flat, mapped
+
+
+def examined(model: Model, rows: int, dtype: torch.dtype) -> list:
+    """What leaves each layer for a microbatch of so many rows, as examples without memory.
+
+    raises  ValueError for batches that differ from call to call or have other rows; a layer that changes its input, that
+            draws by itself, or that changes a buffer; a loss that is no sum
+    """
+    module = model.made(0, dtype)
+    inputs, targets = _batch(model, rows, dtype)
+    _refuse_torch_dropout(module)
+    layers, skips = dict(enumerate(model.layers(module))), model.skips(module)
+    _refuse_skips(layers, skips)
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        made = in_sequence(_watched(layers), skips, {-1: inputs})
+        again = in_sequence(dict(layers), skips, {-1: inputs})
+    _refuse_changed_buffers(module, before)
+    for number, layer in layers.items():
+        if not _same(made[number], again[number]):
+            raise ValueError(
+                f"layer {number} ({type(layer).__name__}) gives two answers to one input: it draws random numbers, or "
+                "keeps something between calls; draw by place with hybridlab.train.models.gpt.Dropout, keep nothing"
+            )
+    _refuse_means(model, made[len(layers) - 1], targets)
+    return [mapped(_without_memory, made[number]) for number in layers]
+
+
+def _batch(model, rows, dtype):
+    (inputs, targets), (inputs_again, targets_again) = (model.batch(0, rows) for _ in range(2))
+    if not (_same(inputs, inputs_again) and _same(targets, targets_again)):
+        raise ValueError("data(0, rows) gave two different batches: draw from a generator that is seeded with the step")
+    for x in (*flat(inputs), *flat(targets)):
+        if not torch.is_tensor(x):
+            raise ValueError(f"data(0, {rows}) gave a {type(x).__name__}: give tensors, or tuples of them")
+        if x.shape[:1] != (rows,):
+            raise ValueError(f"data(0, {rows}) gave a tensor of shape {tuple(x.shape)}: its first dim must be {rows} rows")
+    return mapped(lambda x: x.to(dtype) if x.is_floating_point() else x, inputs), targets
+
+
+def _refuse_torch_dropout(module):
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p:
+            raise ValueError(
+                f"{name} is torch's {type(layer).__name__}, which draws other numbers on every rank: use "
+                f"hybridlab.train.models.gpt.Dropout({layer.p}), which draws by place"
+            )
+
+
+def _refuse_skips(layers, skips):
+    for there, source in skips.items():
+        if not 0 <= source < there < len(layers):
+            raise ValueError(
+                f"skips={{{there}: {source}}} does not lead from an earlier layer to a later one: layers are 0 to "
+                f"{len(layers) - 1}"
+            )
+
+
+def _watched(layers) -> dict:
+    """The same layers, which say when one has changed what it was given, or made something that cannot travel."""
+
+    def watched(number, layer):
+        def call(*arrived):
+            kept = [mapped(torch.clone, x) for x in arrived]
+            leaving = layer(*arrived)
+            if not all(_same(x, y) for x, y in zip(arrived, kept)):
+                raise ValueError(
+                    f"layer {number} ({type(layer).__name__}) changes its input, which others need: leave out inplace=True"
+                )
+            for x in flat(leaving):
+                if not torch.is_tensor(x):
+                    raise ValueError(
+                        f"layer {number} ({type(layer).__name__}) hands on a {type(x).__name__}: only tensors, and "
+                        "tuples of them, travel between stages"
+                    )
+            return leaving
+
+        return call
+
+    return {number: watched(number, layer) for number, layer in layers.items()}
+
+
+def _refuse_changed_buffers(module, before):
+    tallied = {f"{name}.tally".lstrip(".") for name, layer in module.named_modules() if hasattr(layer, "settle")}
+    for name, buffer in module.named_buffers():
+        if name not in tallied and not torch.equal(buffer, before[name]):
+            layer = type(module.get_submodule(name.rpartition(".")[0])).__name__
+            raise ValueError(
+                f"a forward changes the buffer {name} of {layer}, and microbatches and replicas would each change it "
+                "otherwise: use hybridlab.train.models.batch_norm.BatchNorm, or count in a tally as it does"
+            )
+
+
+def _refuse_means(model, outputs, targets):
+    """A sum over the rows is the sum of the rows' sums; a mean is not."""
+    rows = len(flat(targets)[0])
+    row = lambda x, number: mapped(lambda one: one[number : number + 1], x)
+    with torch.no_grad():
+        whole = model.loss(outputs, targets)
+        if whole.dim():
+            raise ValueError(f"the loss has shape {tuple(whole.shape)}: sum it to one number")
+        parts = sum(model.loss(row(outputs, number), row(targets, number)) for number in range(rows))
+    if not torch.allclose(whole, parts, rtol=1e-3):
+        raise ValueError(
+            f"the loss of {rows} rows is {whole:.4g}, and the sum of their losses {parts:.4g}: make it a sum over rows, "
+            'reduction="sum"'
+        )
+
+
+class Passed(NamedTuple):
+    """What passes a module when one row goes through the model.
+
+    layer   that the module is in;  wanted  whether a gradient goes back to what comes in
+    entered, left  the shapes of the first tensor that comes in, and of the first that goes out
+    """
+
+    layer: int
+    wanted: bool
+    entered: torch.Size
+    left: torch.Size
+
+
+def passed(model: Model, module: nn.Module) -> dict[str, Passed]:
+    """What passes every module of a model, by its name, when one row goes through; the module is left as it is."""
+    module, found = copy.deepcopy(module), {}
+    dtype = next(module.parameters()).dtype
+    layer_of = {id(one): number for number, layer in enumerate(model.layers(module)) for one in layer.modules()}
+
+    def note(name):
+        def hook(one, arrived, leaving):
+            x = arrived[0]
+            found[name] = Passed(layer_of[id(one)], x.requires_grad, x.shape, flat(leaving)[0].shape)
+
+        return hook
+
+    for name, one in module.named_modules():
+        if id(one) in layer_of:
+            one.register_forward_hook(note(name))
+    inputs, _ = model.batch(0, 1)
+    model.through(module, mapped(lambda x: x.to(dtype) if x.is_floating_point() else x, inputs))
+    return found
+
+
+def _same(x, y) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(flat(x), flat(y), strict=True))
+
+
+def _without_memory(x):
+    return torch.empty(x.shape, dtype=x.dtype, device="meta")

@@ -1,0 +1,88 @@
+"""The reference models by name, and models from a file: what `--model` and `hl.model` mean."""
+
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Callable
+
+import cloudpickle
+
+from hybridlab.core.shape import Shape
+from hybridlab.train.images import Digits
+from hybridlab.train.models.conv import ConvNet, label_loss
+from hybridlab.train.models.model import Model
+from hybridlab.train.models.resnet import ResNet
+from hybridlab.train.models.transformer import Transformer
+from hybridlab.train.models.unet import UNet, image_loss
+
+PIXELS = 64
+
+
+class Noisy:
+    """Digits to be cleaned, as a source of batches."""
+
+    def __init__(self, digits: Digits):
+        self.digits = digits
+        self.batch = digits.noisy
+
+    @property
+    def unseen(self) -> "Noisy":
+        return Noisy(self.digits.unseen)
+
+
+GALLERY: dict[str, tuple[str, Callable[[], Model]]] = {
+    "gpt": ("a small GPT over bytes of text", lambda: Transformer(Shape())),
+    "modern": (
+        "RMSNorm, SwiGLU, rotary positions, grouped queries, over bytes of text",
+        lambda: Transformer(Shape(style="llama", kv_heads=2, inner=88)),
+    ),
+    "conv": ("a convolutional net with batch norm that reads digits", lambda: Model(ConvNet, label_loss, Digits.load())),
+    "unet": (
+        "a U-Net that takes noise out of digits, with two long skips",
+        lambda: Model(UNet, image_loss, Noisy(Digits.load()), terms=PIXELS),
+    ),
+    "resnet": ("a residual net whose layers differ in time", lambda: Model(ResNet, label_loss, Digits.load())),
+}
+
+
+def model(name: str) -> Model:
+    """A reference model by its name, or one of a file: "FILE.py:name", where the name is a `Model`, or makes one.
+
+    raises  ValueError in one sentence that says what there is
+
+    >>> model("conv").made(0, __import__("torch").float32)(__import__("torch").zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+    if name in GALLERY:
+        return GALLERY[name][1]()
+    file, colon, inside = name.rpartition(":")
+    if not colon or not file.endswith(".py"):
+        raise ValueError(f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, or give FILE.py:name")
+    found = getattr(_loaded(file), inside, None)
+    if found is None:
+        raise ValueError(f"{file} has no {inside}: give the name of a hybridlab Model, or of a function that makes one")
+    made = found() if callable(found) and not isinstance(found, Model) else found
+    if not isinstance(made, Model):
+        raise ValueError(
+            f"{inside} in {file} is a {type(made).__name__}: make it hybridlab.Model(module, loss, data)"
+        )
+    return made
+
+
+def _loaded(file: str):
+    """A file as a module. It travels to the ranks with what is defined in it: they cannot import it."""
+    path = pathlib.Path(file)
+    if not path.is_file():
+        raise ValueError(f"cannot read {file}: there is no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    before, sys.modules[path.stem] = sys.modules.get(path.stem), module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+    finally:
+        if before is not None:
+            sys.modules[path.stem] = before
+    cloudpickle.register_pickle_by_value(module)
+    return module

@@ -1,0 +1,167 @@
+"""What is trained, as far as the machinery has to know it: layers in sequence, a loss, and batches.
+
+Anyone's model is a `Model`: a module, a summed loss, a source of batches. The layers do not know that they may be run in
+parallel, and the machinery knows no layer. Names of dims are asked for only where a mode cuts inside a layer.
+
+Read next: `train.models.examination` (what cannot work, said before it runs), `train.models.transformer` (the reference
+models for a `Shape`), `train.models.gallery` (all of them by name).
+"""
+
+import copy
+import inspect
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from hybridlab.core.shape import Shape
+from hybridlab.train.models.gpt import Draws, in_sequence
+
+UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the step is asked for them in evaluation
+
+
+class Model:
+    """A model with its loss and its data: a value that every rank holds, and of which each makes the same module.
+
+    whole   an nn.Sequential, or a module whose method `layers()` lists what it does in sequence; or a function that
+            makes one from a seed
+    loss    loss(output, target) -> the *sum* over a microbatch
+    data    data(step, rows) -> (inputs, targets), the same whenever it is called; or an object with
+            batch(step, rows, seed) and `unseen`, another one of that kind, for evaluation
+    skips   {layer: the earlier layer whose output it takes as a second argument}; layers count from 0
+    dims    {parameter: the names of its dims, "F D"}, see `core.rules`;  sizes  {letter: length} of joined dims
+    terms   summands of the loss in one row: a training step divides by rows × terms
+
+    raises  ValueError in one sentence for what is no model
+    """
+
+    enters = targets = "B"  # the dims of what enters the first layer, and of targets; those behind have no names
+    scores = ""  # the letter of the dim that the loss normalises over, where a mode may cut it
+    ends = (0, 0)  # layers that go with the first stage, and with the last, whatever the cut
+
+    def __init__(self, whole, loss: Callable, data, *, skips=None, dims=None, sizes=None, terms: int = 1):
+        self.whole, self.loss, self.data, self.terms = whole, loss, data, terms
+        self._skips, self.dims, self.sizes = skips, dims or {}, sizes or {}
+        if not isinstance(whole, nn.Module) and not _takes_a_seed(whole):
+            kind = getattr(whole, "__name__", type(whole).__name__)
+            raise ValueError(f"model={kind} is no module: give an nn.Module, or a function that makes one from a seed")
+        for name, value in (("loss", loss), ("data", getattr(data, "batch", data))):
+            if not callable(value):
+                what = "loss(output, target)" if name == "loss" else "data(step, rows)"
+                raise ValueError(f"{name}={value!r} is no function: give {what}")
+
+    @staticmethod
+    def of(model, loss=None, data=None, **more) -> "Model":
+        """The model that is meant: a Model as it is, a reference model by its name or by the Shape of a transformer, or
+        anyone's module.
+
+        raises  ValueError where a module comes without its loss or its data
+        """
+        if isinstance(model, str):
+            from hybridlab.train.models.gallery import model as named  # it is made of Models
+
+            return named(model)
+        if isinstance(model, Shape):
+            from hybridlab.train.models.transformer import Transformer  # it is a Model itself
+
+            return Transformer(model, data)
+        if isinstance(model, Model):
+            return model
+        if loss is None or data is None:
+            missing = "loss=f, a summed loss(output, target)" if loss is None else "data=g, batches g(step, rows)"
+            raise ValueError(f"a model of your own needs {missing}")
+        return Model(model, loss, data, **more)
+
+    def made(self, seed: int, dtype: torch.dtype) -> nn.Module:
+        """The whole module, as every rank makes it."""
+        if isinstance(self.whole, nn.Module):
+            module = copy.deepcopy(self.whole)
+        else:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                module = self.whole(seed)
+        if not hasattr(module, "draws"):
+            module.draws = _shared_draws(module, seed)
+        return module.to(dtype)
+
+    def layers(self, module: nn.Module) -> list[nn.Module]:
+        """What is done in sequence.
+
+        raises  ValueError where a module does not say it
+        """
+        if hasattr(module, "layers") and inspect.ismethod(module.layers):
+            return list(module.layers())
+        if isinstance(module, nn.Sequential):
+            return list(module)
+        raise ValueError(
+            f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, or give it a "
+            "method layers() that lists its layers"
+        )
+
+    def skips(self, module: nn.Module) -> dict[int, int]:
+        """{layer: the earlier layer whose output it takes too}."""
+        return dict(getattr(module, "skips", {}) if self._skips is None else self._skips)
+
+    def through(self, module: nn.Module, inputs):
+        """What the whole model makes of its inputs."""
+        layers = self.layers(module)
+        return in_sequence(dict(enumerate(layers)), self.skips(module), {-1: inputs})[len(layers) - 1]
+
+    def batch(self, step: int, rows: int, seed: int = 0, unseen: bool = False) -> tuple:
+        """(inputs, targets) of a global batch, as tensors; it depends on nothing but step and seed."""
+        if hasattr(self.data, "batch"):
+            source = self.data.unseen if unseen else self.data
+            both = source.batch(step, rows, seed)
+        else:
+            both = self.data(step + UNSEEN * unseen, rows)
+        return tuple(mapped(_tensor, one) for one in both)
+
+    def between(self, rows: int, dtype: torch.dtype) -> list:
+        """What leaves each layer, as examples without memory: a tensor, or a tuple of them.
+
+        raises  ValueError in one sentence where the model cannot be shared out
+        """
+        from hybridlab.train.models.examination import examined  # it asks models
+
+        return examined(self, rows, dtype)
+
+    def notes(self, module: nn.Module) -> dict:
+        """What a checkpoint says of the model, beside the shapes of its parameters."""
+        return {"model": type(module).__name__}
+
+
+def mapped(function, x):
+    """A function done to a tensor, or to every tensor of a tuple."""
+    return tuple(mapped(function, one) for one in x) if isinstance(x, tuple | list) else function(x)
+
+
+def flat(x) -> tuple[torch.Tensor, ...]:
+    """A tensor, or a tuple of them, as a tuple."""
+    return tuple(x) if isinstance(x, tuple | list) else (x,)
+
+
+def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """What a module keeps beside its weights, by name: what a checkpoint has to have."""
+    kept = module.state_dict().keys()
+    return {name: buffer for name, buffer in module.named_buffers() if name in kept}
+
+
+def _shared_draws(module: nn.Module, seed: int) -> Draws:
+    """Where in the training a module stands: one value for all its layers that ask, which are numbered."""
+    draws = Draws(seed)
+    for site, layer in enumerate(one for one in module.modules() if hasattr(one, "draws")):
+        layer.draws, layer.site = draws, site
+    return draws
+
+
+def _takes_a_seed(whole) -> bool:
+    try:
+        inspect.signature(whole).bind(0)
+    except TypeError:
+        return False
+    return True
+
+
+def _tensor(x) -> torch.Tensor:
+    return torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x

@@ -1,0 +1,64 @@
+"""The reference transformers: the GPT of SC'21, or its modern relative, of any `Shape`, on a text."""
+
+import torch
+
+from hybridlab.core.shape import Shape
+from hybridlab.train.models.gpt import GPT, token_loss
+from hybridlab.train.models.model import Model
+from hybridlab.train.models.modern import Modern
+from hybridlab.train.text import Text
+
+STYLES = {"gpt": GPT, "llama": Modern}
+BYTES = 256
+
+
+class Transformer(Model):
+    """The reference model of a shape, on the bytes of a text.
+
+    data  a text file, or None for Python's standard library
+
+    raises  ValueError when the text cannot be read, or the vocabulary does not name every byte
+    """
+
+    enters = targets = "B T"
+    scores, ends = "V", (1, 1)
+
+    def __init__(self, shape: Shape, data: str | None = None):
+        super().__init__(self._made, token_loss, Text.of(data), sizes=shape.sizes, terms=shape.context)
+        if shape.vocabulary < BYTES:
+            raise ValueError(f"vocabulary={shape.vocabulary} cannot name every byte of a text: give {BYTES} or more")
+        self.shape, self.file = shape, data
+        self.dims = Dims(shape)
+
+    def __reduce__(self):
+        return Transformer, (self.shape, self.file)  # a rank reads the text itself
+
+    def _made(self, seed):
+        return STYLES[self.shape.style](self.shape, seed)
+
+    def made(self, seed, dtype):
+        return STYLES[self.shape.style](self.shape, seed, dtype)
+
+    def batch(self, step, rows, seed=0, unseen=False):
+        text = self.data.unseen if unseen else self.data
+        return tuple(torch.from_numpy(array.copy()) for array in text.batch(step, rows, self.shape.context, seed))
+
+    def between(self, rows, dtype):
+        """x_BTD behind every layer, and scores_BTV behind the last."""
+        shape = self.shape
+        x_BTD = torch.empty((rows, shape.context, shape.width), dtype=dtype, device="meta")
+        scores_BTV = torch.empty((rows, shape.context, shape.vocabulary), dtype=dtype, device="meta")
+        return [x_BTD] * (shape.layers + 1) + [scores_BTV]
+
+    def notes(self, module):
+        return {"shape": vars(self.shape)}
+
+
+class Dims:
+    """The names of the dims of a transformer's parameters, by the parameter's name."""
+
+    def __init__(self, shape: Shape):
+        self.shape = shape
+
+    def get(self, name: str, default: str = "") -> str:
+        return self.shape.dims(name)
