@@ -1,6 +1,6 @@
 """Notebook 30, pictures: two matrices with a GELU between them, and an attention layer, cut over ranks; and a chart.
 
-Slices are the boxes of a Layout; what flows between them is read from `megatron_pair.steps_of`. Nothing is placed
+Slices are the boxes of a Layout; what flows between them is read from `pair.steps_of`. Nothing is placed
 by hand.
 """
 

@@ -53,7 +53,7 @@ def stages(plan: Plan) -> Still:
 def counted(homes: dict, below: dict[str, str]) -> Still:
     """What rank 0 of real runs kept, and held whole at most, as counted there; the first one outlines the others.
 
-    homes  {name: what rank 0 brought home, as `zero_fsdp.Home`};  below  {name: a second line}
+    homes  {name: what rank 0 brought home, as `on_ranks.Home`};  below  {name: a second line}
     """
     columns = [Column(name, home.kept, below[name], home.whole) for name, home in homes.items()]
     full = sum(columns[0].kept.values())
