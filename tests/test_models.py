@@ -18,7 +18,7 @@ from hybridlab.train.models.batch_norm import BatchNorm
 from hybridlab.train.models.conv import ConvNet, label_loss
 from hybridlab.train.models.modern import Modern, Norm, Rotary, SwiGLU
 from hybridlab.train.models.resnet import ResNet
-from hybridlab.train.models.unet import UNet, image_loss
+from hybridlab.train.models.unet import Rise, UNet, image_loss
 from hybridlab.train.stages import Links
 from hybridlab.train.text import Text
 
@@ -377,6 +377,14 @@ def test_the_tally_stays_exact_whatever_the_dtype():
     assert set(norm.state_dict()) == {"weight", "bias", "running_mean", "running_var"}
 
 
+def test_what_never_varies_has_no_variance_below_zero():
+    norm = BatchNorm(1, momentum=1.0)
+    for value in (1e6 + 0.1, 1e6 + 0.3, 1e6 + 0.7):  # squares of 1e12: rounded to 1e-4, up or down
+        norm.to(DOUBLE)(torch.full((7, 1, 1, 1), value, dtype=DOUBLE))
+        norm.settle()
+        assert 0 <= float(norm.running_var) < 1e-3
+
+
 def test_one_element_has_no_variance():
     norm, x_BCYX = BatchNorm(3), torch.ones(1, 3, 1, 1)
     with pytest.raises(ValueError, match="one element per channel, which has no variance: use larger microbatches"):
@@ -426,6 +434,30 @@ def test_what_a_skip_brings_matters():
         assert not torch.allclose(model(x), whole, rtol=1e-2)
         hook.remove()
     assert torch.equal(model(x), whole)
+
+
+def test_a_layer_that_leads_up_joins_two_pictures():
+    rise, below_BCYX, skipped_BCYX = Rise(3, 2, 4).to(DOUBLE), random(2, 3, 4, 4), random(2, 2, 8, 8, seed=1)
+    larger_BCYX = torch.from_numpy(np.kron(below_BCYX.numpy(), np.ones((2, 2))))
+    weight = rise.convolution.conv.weight
+    parts = (larger_BCYX, weight[:, :3]), (skipped_BCYX, weight[:, 3:])
+    joined_BCYX = sum(functional.conv2d(*part, padding=1) for part in parts)
+    expected = nn.BatchNorm2d(4, dtype=DOUBLE)(joined_BCYX).clamp(min=0)
+    assert torch.allclose(rise(below_BCYX, skipped_BCYX), expected, rtol=0, atol=1e-13)
+
+
+def test_weights_are_drawn_so_that_relu_keeps_the_size():
+    for layer in ConvNet(width=32).layers()[1:-1]:
+        outputs, inputs, *square = layer.conv.weight.shape
+        expected = math.sqrt(2 / (inputs * math.prod(square)))
+        assert float(layer.conv.weight.detach().std()) == pytest.approx(expected, rel=0.05)
+
+
+def test_losses_are_sums():
+    scores_BV, labels_B = random(5, 10), torch.tensor([3, 1, 4, 1, 5])
+    by_hand = sum(float(row.exp().sum().log() - row[label]) for row, label in zip(scores_BV, labels_B))
+    assert float(label_loss(scores_BV, labels_B)) == pytest.approx(by_hand, rel=1e-14)
+    assert float(image_loss(torch.tensor([[1.0, -2.0]]), torch.tensor([[4.0, -4.0]]))) == 9 + 4
 
 
 def multiplications(model, x):
