@@ -16,6 +16,7 @@ import statistics
 import time
 
 import torch
+from hybridlab.train.task import task
 from torch import nn
 
 from hybridlab.core.mesh import Mesh
@@ -24,7 +25,6 @@ from hybridlab.modes.clocks import measured
 from hybridlab.schedules.registry import schedule
 from hybridlab.train import loop
 from hybridlab.train.models.gpt import GPT, token_loss
-from hybridlab.train.task import task
 from hybridlab.train.text import Text
 from hybridlab.world.processes.launch import ranks
 

@@ -20,12 +20,12 @@ import sys
 import time
 
 import torch
+from hybridlab.train.task import task
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.train import loop
 from hybridlab.train.models.gpt import GPT
-from hybridlab.train.task import task
 from hybridlab.train.text import Text
 from hybridlab.world.processes.launch import ranks
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import hybridlab as hl
 from hybridlab.cli import main
-from hybridlab.core import completed, exchange
+from hybridlab.core import completed
 from hybridlab.core.action import KINDS, Action
 
 pytestmark = pytest.mark.long  # many cases
@@ -71,7 +71,7 @@ def test_text_and_print_and_json_come_back_equal(size, lowered):
     schedule = hl.lower(schedule) if lowered else schedule
     for text in (schedule.to_csv(), str(schedule)):
         assert facts(hl.Schedule.from_csv(text)) == facts(schedule)
-    again = exchange.from_json(json.loads(exchange.to_json(schedule)))
+    again = hl.Schedule.from_dict(schedule.to_dict())
     assert facts(again) == facts(schedule) and again.name == schedule.name
 
 
@@ -394,7 +394,7 @@ def test_what_is_neither_text_nor_path(source):
         hl.Schedule.from_csv(source)
 
 
-SAVED = json.loads(exchange.to_json(hl.schedule("pipedream", ranks=2, microbatches=4)))
+SAVED = hl.schedule("pipedream", ranks=2, microbatches=4).to_dict()
 
 
 @pytest.mark.parametrize(
@@ -421,9 +421,9 @@ SAVED = json.loads(exchange.to_json(hl.schedule("pipedream", ranks=2, microbatch
     ],
 )
 def test_damaged_json_ends_in_one_sentence(change, says):
-    assert exchange.from_json(SAVED).window == 1
+    assert hl.Schedule.from_dict(SAVED).window == 1
     with pytest.raises(ValueError, match=says) as caught:
-        exchange.from_json(SAVED | change)
+        hl.Schedule.from_dict(SAVED | change)
     assert "\n" not in str(caught.value)
 
 

@@ -9,10 +9,10 @@ import pathlib
 
 import equality
 import pytest
+from hybridlab.train.task import task
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
-from hybridlab.train.task import task
 
 RECORDED = pathlib.Path(__file__).with_name("fingerprints.json")
 MESHES = ("tp2", "tp4", "dp2 tp2", "tp2 dp2", "pp2 tp2", "dp2 pp2 tp2", "dp2 pp2", "dp4", "tp3")

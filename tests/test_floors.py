@@ -17,7 +17,7 @@ MAY_IMPORT = {  # each floor, and the floors below it
     "schedules": {"core"},
     "predict": {"core", "schedules"},
     "world": {"core"},
-    "modes": {"core", "schedules", "world"},
+    "modes": {"core", "schedules", "predict", "world"},
     "train": {"core", "schedules", "predict", "world", "modes"},
     "show": {"core", "schedules", "predict"},
     "measuring": {"core", "schedules", "predict", "world", "modes", "train"},
@@ -36,7 +36,8 @@ def imports(file: Path, root: Path = PACKAGE) -> list[str]:
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             here = ["hybridlab", *file.relative_to(root).parts[: -node.level]] if node.level else []
-            found.append(".".join([*here, node.module or ""]).strip("."))
+            module = ".".join([*here, node.module or ""]).strip(".")
+            found += [module, *(f"{module}.{alias.name}" for alias in node.names)]  # a name may be a module
     return found
 
 
@@ -88,6 +89,53 @@ def test_every_name_of_a_notebooks_room_can_be_had():
     rooms = [importlib.import_module(f"hybridlab.labs.{room.name}") for room in ROOMS if room.parent.name == "labs"]
     names = [(room, name) for room in rooms for name in getattr(room, "__all__", ())]
     assert len(names) > 50 and all(getattr(room, name) is not None for room, name in names)
+
+
+CIRCLES = {  # groups of modules that import each other, and why
+    (
+        "measuring.course_suite",
+        "measuring.cpu_suite",
+        "measuring.record",
+    ): "a record names its suites, which make rows of a record; it imports one when that is asked for",
+}
+
+
+def reached(file: Path, root: Path = PACKAGE) -> set[Path]:
+    """The files of the same floor that a file imports, also inside its functions."""
+    floor, found = file.relative_to(root).parts[0], set()
+    for name in imports(file, root):
+        path = root.joinpath(*name.split(".")[1:])
+        found |= {one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file() and one != file}
+    return {one for one in found if one.relative_to(root).parts[0] == floor}
+
+
+def circles(root: Path = PACKAGE) -> set[tuple[str, ...]]:
+    """The groups of modules of one floor that reach each other by their imports, directly or over others."""
+    behind = {file: reached(file, root) for file in root.rglob("*.py") if file.parent != root}
+    for middle in behind:  # Warshall: what is reached over one more file
+        for its in behind.values():
+            its |= behind[middle] if middle in its else set()
+    found = set()
+    for file, its in behind.items():
+        group = [other for other in its if file in behind[other]]
+        found.add(tuple(sorted(".".join(one.relative_to(root).with_suffix("").parts) for one in group)))
+    return found - {()}
+
+
+def test_no_modules_of_a_floor_import_each_other_in_a_circle():
+    assert circles() == set(CIRCLES)
+
+
+def test_a_circle_would_be_seen(tmp_path):
+    (tmp_path / "core").mkdir()
+    for name, text in {
+        "a": "from hybridlab.core.b import b",
+        "b": "def f():\n    from hybridlab.core import c",
+        "c": "import hybridlab.core.a",
+        "d": "from hybridlab.core.a import a",
+    }.items():
+        (tmp_path / "core" / f"{name}.py").write_text(text)
+    assert circles(tmp_path) == {("core.a", "core.b", "core.c")}
 
 
 @pytest.mark.parametrize("floor", PURE)

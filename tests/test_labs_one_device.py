@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from hybridlab.train.task import task
 
 import hybridlab as hl
 from hybridlab.core import catalog
@@ -28,7 +29,6 @@ from hybridlab.predict.bytes.memory import MIXED
 from hybridlab.show.layouts.anatomy import LABELS, LOOKS, RIGHT, WIDTH, Bar, anatomy
 from hybridlab.show.layouts.memory_bars import PARTS
 from hybridlab.show.plans.step_parts import Row, step_parts
-from hybridlab.train.task import task
 
 SHAPE = hl.Shape(layers=2, width=16, heads=2, context=16)
 ROOM = WIDTH - LABELS - RIGHT

@@ -123,17 +123,51 @@ def test_saved_and_loaded_a_timeline_is_the_same(tmp_path):
     assert list(again.spans) == list(t.spans) and again.metrics() == t.metrics() and again.summary == t.summary
 
 
-@pytest.mark.parametrize("content", ["{", '{"format": "other"}', "[]", "\xff\xfe"])
+@pytest.mark.parametrize("content", ["{", '{"format": "other"}', "[]", "\xff\xfe", "[" * 200_000, "9" * 9999])
 def test_loading_something_else_says_so(tmp_path, content):
     (tmp_path / "t.json").write_bytes(content.encode("latin1"))
     with pytest.raises(ValueError, match="no saved hybridlab timeline"):
         hl.Timeline.load(tmp_path / "t.json")
 
 
-def test_a_later_format_is_refused(tmp_path):
-    saved = hl.simulate(hl.schedule("1f1b", **S)).to_dict() | {"version": 99}
-    with pytest.raises(ValueError, match="update hybridlab"):
-        hl.Timeline.from_dict(saved)
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"version": 99}, "format version 99, not 2: update hybridlab"),
+        ({"version": 1}, "format version 1, not 2: save it again"),
+        ({"version": None}, "format version None, not 2"),
+        ({"schedule": None}, "no saved hybridlab schedule"),
+        ({"schedule": {"format": "hybridlab.schedule", "version": 1}}, "no lists of actions under 'program'"),
+        ({"begin": None}, "timeline is damaged at 'begin'"),
+        ({"end": [[1, 2]]}, "timeline is damaged at 'end'"),
+        ({"end": [[1] * 63]}, "timeline is damaged at 'end'"),
+        ({"end": [[1] * 64] * 2}, "timeline is damaged at 'end'"),
+        ({"end": [[0.5] * 64]}, "timeline is damaged at 'end'"),
+        ({"end": [[1] * 64, [1]]}, "timeline is damaged at 'end'"),
+        ({"end": [[10**30] * 64]}, "timeline is damaged at 'end'"),
+        ({"ready": [], "begin": [], "end": []}, "timeline is damaged at 'ready'"),
+        ({"tick": "1"}, "timeline is damaged at 'tick'"),
+        ({"origin": []}, "timeline is damaged at 'origin'"),
+        ({"loss": 3}, "timeline is damaged at 'loss'"),
+        ({"ledger": None}, "timeline is damaged at 'ledger'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_a_damaged_timeline_ends_in_one_sentence(change, says, tmp_path):
+    saved = hl.simulate(hl.schedule("1f1b", **S)).to_dict()
+    assert hl.Timeline.from_dict(saved).length == 33
+    (tmp_path / "t.json").write_text(json.dumps(saved | change))
+    with pytest.raises(ValueError, match=says) as caught:
+        hl.Timeline.load(tmp_path / "t.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_every_part_that_a_saved_timeline_lacks_is_named():
+    saved = hl.simulate(hl.schedule("1f1b", **S)).to_dict()
+    for name in saved:
+        with pytest.raises(ValueError, match="timeline|schedule") as caught:
+            hl.Timeline.from_dict({key: value for key, value in saved.items() if key != name})
+        assert "\n" not in str(caught.value)
 
 
 def test_chrome_trace_has_one_event_per_action(tmp_path):

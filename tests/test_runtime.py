@@ -111,9 +111,10 @@ def test_a_stage_keeps_as_many_versions_as_its_program_needs(bench):
 
 
 def versions_held(comm, schedule):
+    from hybridlab.train.task import task
+
     from hybridlab.core.mesh import Mesh
     from hybridlab.train import loop
-    from hybridlab.train.task import task
 
     trainer = loop.Trainer(comm, task(Mesh(pp=4), schedule, shape=GPT, sequences=1))
     trainer.step(0)
@@ -127,11 +128,12 @@ def test_an_evaluation_is_the_loss_on_unseen_text():
 
 
 def evaluated(comm):
+    from hybridlab.train.task import task
+
     from hybridlab.core.mesh import Mesh
     from hybridlab.train import loop
     from hybridlab.train.models.gpt import GPT as Model
     from hybridlab.train.models.gpt import token_loss
-    from hybridlab.train.task import task
 
     job = task(Mesh(pp=2), "1f1b", microbatches=3, shape=GPT, dtype="float64")
     trainer = loop.Trainer(comm, job)

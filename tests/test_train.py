@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from hybridlab.train.task import task
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
@@ -9,7 +10,6 @@ from hybridlab.schedules.registry import schedule
 from hybridlab.train.alone import alone_on_rank
 from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.stages import Links, cut, names_of, stages_of
-from hybridlab.train.task import task
 from hybridlab.train.text import Text
 
 SMALL = Shape(layers=3, width=12, heads=3, context=8)

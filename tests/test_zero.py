@@ -12,6 +12,7 @@ import cloudpickle
 import equality
 import pytest
 import torch
+from hybridlab.train.task import Task, task
 
 from hybridlab.core.layout import Layout
 from hybridlab.core.mesh import Mesh
@@ -23,7 +24,6 @@ from hybridlab.predict.bytes.memory import Widths, model_states
 from hybridlab.schedules.sums import without_sums
 from hybridlab.train import alone, loop, resume
 from hybridlab.train.models.gpt import GPT, Dropout
-from hybridlab.train.task import Task, task
 from hybridlab.train.text import Text
 from hybridlab.world.processes.launch import RankError
 

@@ -71,6 +71,11 @@ class Action(NamedTuple):
         return self.parts or (self,)
 
     @property
+    def row(self) -> tuple[int, ...]:
+        """The action as whole numbers, columns as in `schedule.COLUMNS`."""
+        return CODE[self.kind], *self[1:6]
+
+    @property
     def edge(self) -> tuple[int, int]:
         """The edge (from stage, to stage) that a message travels on, whichever way.
 

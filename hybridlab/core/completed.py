@@ -1,16 +1,15 @@
-"""What follows from a list of actions: where stages live, microbatches and replicas, chunks, windows, copies, skips.
+"""What follows from lists of actions: where stages live, microbatches and replicas, chunks, windows, copies, skips.
 
-Text and files say who does what in which order (see `exchange`); the rest of a `Schedule` is read back here.
+Text and files say who does what in which order (see `exchange`). The rest of a schedule is read back here, as *facts*:
+the arguments of `Schedule.of`.
 """
 
 import itertools
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 
-from hybridlab.core.action import CODE, DOWN, MOST, Action
-from hybridlab.core.schedule import Schedule
+from hybridlab.core.action import CODE, MOST, Action
 
 ACTIONS = 500_000  # the most that is read
 SIZE = 4_000_000  # about 4 values of the law for every stage and microbatch, more with weight versions
@@ -41,30 +40,39 @@ def _settled(action, rank, place):
     return action
 
 
-def completed(name, ranks, spot):
-    """The schedule of these cells, with everything that its actions say about it."""
+def completed(name, ranks, spot) -> dict:
+    """The facts of a schedule: all that the actions in the cells of every rank say about it.
+
+    >>> facts = completed("toy", [[(0, "0F0"), (1, "0B0")], [(0, "1F0"), (1, "1B0")]], "cell {}")
+    >>> facts["place"], facts["microbatches"], facts["chunks"]
+    ({(0, 0): 0, (1, 0): 1}, 1, 1)
+    """
     programs, place = _programs(ranks, spot)
-    made = Schedule.of(name, programs or [[]], place, 1)
-    kind, stage, microbatch, replica, version, _ = made.rows.T
+    parts = _parts(programs)
+    kind, stage, microbatch, replica, version = np.array([part.row[:5] for part in parts], np.int64).reshape(-1, 5).T
     there = microbatch >= 0
     if not there.any():
         raise ValueError("there is no forward or backward action: write at least 0F0 and 0B0")
     missing = np.flatnonzero(np.bincount(microbatch[there]) == 0)
     if len(missing):
-        last = made.action(int(microbatch.argmax()))
+        last = parts[int(microbatch.argmax())]
         raise ValueError(f"microbatch {missing[0]} is missing, though {last} is there: count from 0 without a hole")
     _check_split(kind, stage, microbatch)
     replica_of = np.zeros(int(microbatch.max()) + 1, dtype=np.int64)
     replica_of[microbatch[there]] = replica[there]
-    facts = {
+    copies = _copies(place, len(programs), replica_of)
+    return {
+        "name": name,
+        "programs": programs,
+        "place": place,
+        "microbatches": len(replica_of) // copies,
         "replica_of": tuple(replica_of.tolist()),
         "chunks": max(Counter(rank for (_, one), rank in place.items() if one == 0).values(), default=1),
-        "skips": _skips(made),
+        "skips": _skips(parts, place),
         "window": _window(version[kind == CODE["REDUCE_GRAD"]], len(replica_of)),
-        "dp": (copies := _copies(made, replica_of)),
-        "microbatches": len(replica_of) // copies,
+        "tied": (),
+        "dp": copies,
     }
-    return checked(replace(made, **facts))
 
 
 def _check_split(kind, stage, microbatch):
@@ -84,40 +92,40 @@ def _window(sums, total):
     return total // windows if windows else 0
 
 
-def _skips(schedule):
+def _skips(parts, place):
     """The edges of the messages that name another stage than the next."""
-    kind, stage, _, _, _, peer = schedule.rows[schedule.rows[:, 5] >= 0].T
-    onward = np.isin(kind, [CODE[one] for one in DOWN])
-    edges = {*zip(np.where(onward, stage, peer).tolist(), np.where(onward, peer, stage).tolist())}
-    _check_stages(schedule, edges)
+    edges = {part.edge for part in parts if part.peer >= 0}
+    for stage in {*itertools.chain(*edges)} - {stage for stage, _ in place}:
+        raise ValueError(f"stage {stage} has no actions, so nothing can skip to it")
     return tuple(sorted(edges))
 
 
-def _check_stages(schedule, groups):
-    for stage in {*itertools.chain(*groups)} - {stage for stage, _ in schedule.place}:
-        raise ValueError(f"stage {stage} has no actions, so nothing can skip to it or be tied to it")
-
-
-def _copies(schedule, replica_of):
+def _copies(place, all_ranks, replica_of):
     """How many data-parallel copies there are: equal groups of ranks that share no replica."""
     on_rank, groups = {}, []
-    for (_, replica), rank in schedule.place.items():
+    for (_, replica), rank in place.items():
         on_rank.setdefault(rank, set()).add(replica)
     for mine in on_rank.values():
         met = [group for group in groups if group & mine]
         groups = [group for group in groups if not group & mine] + [mine.union(*met)]
     ranks = {sum(mine <= group for mine in on_rank.values()) for group in groups}
     microbatches = {int(np.isin(replica_of, list(group)).sum()) for group in groups}
-    equal = len(ranks) == len(microbatches) == 1 and ranks.pop() * len(groups) == schedule.ranks
+    equal = len(ranks) == len(microbatches) == 1 and ranks.pop() * len(groups) == all_ranks
     return len(groups) if equal else 1
 
 
-def checked(schedule):
-    """The schedule, unless checking it would take more memory than a laptop has."""
-    stages, total, copies = schedule.stages + len(schedule.skips), len(schedule.replica_of), schedule.replicas
-    versions = 5 + int(schedule.rows[:, 4].max(initial=-1))
-    gathered = 2 * int((schedule.rows[:, 0] == CODE["UNSHARD"]).sum())
-    if stages * (max(total, copies) * versions + copies * gathered) > SIZE:
-        numbers = f"{schedule.stages} stages, {total} microbatches and {versions - 4} weight versions"
+def checked(facts: dict) -> dict:
+    """The facts, unless checking their schedule would take more memory than a laptop has."""
+    stages, copies = (1 + max(numbers) for numbers in zip(*facts["place"]))
+    edges, total, parts = stages + len(facts["skips"]), len(facts["replica_of"]), _parts(facts["programs"])
+    versions = 5 + max(part.version for part in parts)
+    gathered = 2 * sum(part.kind == "UNSHARD" for part in parts)
+    if edges * (max(total, copies) * versions + copies * gathered) > SIZE:
+        numbers = f"{stages} stages, {total} microbatches and {versions - 4} weight versions"
         raise ValueError(f"{numbers} are too many: stages times microbatches may be {SIZE // 4}, less with versions")
-    return schedule
+    return facts
+
+
+def _parts(programs):
+    """All actions of all ranks, pairs as two."""
+    return [part for program in programs for action in program for part in action.each]

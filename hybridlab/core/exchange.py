@@ -14,6 +14,9 @@ weight version, as in 0F0#3.
 
 The text says who does what in which order. What follows from that is read back: places, replicas, chunks, windows,
 data-parallel copies, and skips whose messages are written out. Ties, other skips and the name are kept by JSON only.
+
+`Schedule` stands on this file and has its verbs (`to_csv`, `from_csv`, `save`, `load`, …). So what is read here are
+*facts*: the arguments of `Schedule.of`.
 """
 
 import io
@@ -21,12 +24,10 @@ import itertools
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from hybridlab.core.action import COLLECTIVES, MOST
 from hybridlab.core.completed import checked, completed
-from hybridlab.core.schedule import Schedule
 
 FORMAT, VERSION = "hybridlab.schedule", 1
 RANKS, LINES, BYTES = 64, 100_000, 8 * 2**20  # the most that is read
@@ -39,23 +40,20 @@ _TOKEN = re.compile(r"""\([^()]*\)\w*|[,;\t]|[^\s,;"']+""")
 # --- out ---------------------------------------------------------------------------------------------------------
 
 
-def to_text(schedule: Schedule) -> str:
-    """The text form: one line per rank, one cell per action.
-
-    >>> to_text(from_text("rank 0: 0F0 0B0"))
-    '0F0,0B0\\n'
-    """
+def to_text(schedule) -> str:
+    """The text form: one line per rank, one cell per action."""
     return "".join(",".join(map(str, program)) + "\n" if program else '""\n' for program in schedule.program)
 
 
-def to_pytorch(schedule: Schedule) -> str:
+def to_pytorch(schedule) -> str:
     """The text form for `_load_csv` of PyTorch's runtime; lowered schedules load with `format="compute_comms"`.
 
     That runtime divides the gradients by m in REDUCE_GRAD, which it adds itself to lists without messages only.
 
     raises  ValueError that names the first thing which PyTorch's form cannot express (it would read 0F0@1 as 0F0)
 
-    >>> to_pytorch(from_text("0F0@1 0B0@1"))
+    >>> from hybridlab.core.schedule import Schedule
+    >>> to_pytorch(Schedule.from_csv("0F0@1 0B0@1"))
     Traceback (most recent call last):
     ...
     ValueError: PyTorch's form cannot express 0F0@1 (rank 0, cell 1): it has no model replicas
@@ -83,11 +81,12 @@ def _beyond_pytorch(action, schedule):
     return next((what for what, needed in lacks.items() if needed), None)
 
 
-def to_json(schedule: Schedule) -> str:
-    """Everything about a schedule as JSON, its actions spelled out."""
+def to_dict(schedule) -> dict:
+    """Everything about a schedule in plain values, its actions spelled out: what JSON keeps of it."""
     facts = {key: getattr(schedule, key) for key in FACTS}
+    facts |= {key: [list(stages) for stages in facts[key]] for key in ("skips", "tied")}
     program = [list(map(str, actions)) for actions in schedule.program]
-    return json.dumps({"format": FORMAT, "version": VERSION, **facts, "program": program})
+    return {"format": FORMAT, "version": VERSION, **facts, "program": program}
 
 
 def written(text: str, path=None) -> str:
@@ -100,16 +99,16 @@ def written(text: str, path=None) -> str:
 # --- in ----------------------------------------------------------------------------------------------------------
 
 
-def from_source(source, name: str = "mine") -> Schedule:
-    """The schedule in a text, or in the text file at a path: a `Path`, or one line that ends in .csv, .tsv or .txt."""
+def from_source(source, name: str = "mine") -> dict:
+    """The facts in a text, or in the text file at a path: a `Path`, or one line that ends in .csv, .tsv or .txt."""
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"a schedule is read from a text or a path, not from a {type(source).__name__}")
     is_path = not isinstance(source, str) or source.endswith((".csv", ".tsv", ".txt")) and "\n" not in source
     return from_text(read(source) if is_path else source, name)
 
 
-def load(source) -> Schedule:
-    """The schedule in a file, given by its path or open for reading bytes: saved JSON, or a text form."""
+def load(source) -> dict:
+    """The facts in a file, given by its path or open for reading bytes: saved JSON, or a text form."""
     text = read(source)
     if text.lstrip()[:1] != "{":
         return from_text(text)
@@ -117,7 +116,7 @@ def load(source) -> Schedule:
         saved = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("this file is damaged JSON: save it again with schedule.save(path)") from None
-    return from_json(saved)
+    return from_dict(saved)
 
 
 def read(source) -> str:
@@ -139,14 +138,14 @@ def read(source) -> str:
         raise ValueError(f"byte {error.start} of this file is no text: save the schedule as UTF-8 text") from None
 
 
-def from_text(text: str, name: str = "mine") -> Schedule:
-    """The schedule that a text describes, in any of the forms above; it need not be valid.
+def from_text(text: str, name: str = "mine") -> dict:
+    """The facts that a text says, in any of the forms above; the schedule need not be valid.
 
     raises  ValueError in one sentence that names line and cell, and what could stand there
 
-    >>> print(from_text("0F0 0F1 0B0 0B1  # first stage\\n1F0 1B0 1F1 1B1"))
-    rank 0: 0F0 0F1 0B0 0B1
-    rank 1: 1F0 1B0 1F1 1B1
+    >>> facts = from_text("0F0 0F1 0B0 0B1  # first stage\\n1F0 1B0 1F1 1B1")
+    >>> facts["place"], facts["microbatches"]
+    ({(0, 0): 0, (1, 0): 1}, 2)
     """
     if len(text) > BYTES:
         raise ValueError(f"this text is too long for a schedule: at most {BYTES // 2**20} MB are read")
@@ -158,7 +157,7 @@ def from_text(text: str, name: str = "mine") -> Schedule:
     first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
     is_table = _HEAD.fullmatch(first[1])
     ranks = _columns(first[1], lines) if is_table else _rows(itertools.chain([first], lines))
-    return completed(name, ranks, "line {}, cell {}")
+    return checked(completed(name, ranks, "line {}, cell {}"))
 
 
 def _lines(text):
@@ -224,13 +223,14 @@ def _columns(head, lines):
 FACTS = ("name", "chunks", "window", "dp", "skips", "tied")  # what is kept beside the program; the rest follows
 
 
-def from_json(saved: dict) -> Schedule:
-    """The schedule that `to_json` wrote.
+def from_dict(saved: dict) -> dict:
+    """The facts that `to_dict` kept.
 
     raises  ValueError in one sentence when it is something else, of a later version, or damaged
     """
-    if saved.get("format") != FORMAT:
-        is_timeline = saved.get("format") == "hybridlab.timeline"
+    kept = saved.get("format") if isinstance(saved, dict) else None
+    if kept != FORMAT:
+        is_timeline = kept == "hybridlab.timeline"
         hint = "Timeline.load(path).schedule has one" if is_timeline else "save one with schedule.save(path)"
         raise ValueError(f"this JSON is no saved hybridlab schedule: {hint}")
     if saved.get("version") != VERSION:
@@ -243,23 +243,23 @@ def from_json(saved: dict) -> Schedule:
     for key in FACTS:
         if not _is_sound(made, key, saved.get(key)):
             raise ValueError(f"the saved schedule is damaged at {key!r}: save it again")
-    facts = {key: saved[key] for key in FACTS} | {key: tuple(map(tuple, saved[key])) for key in ("skips", "tied")}
-    return checked(replace(made, **facts, microbatches=len(made.replica_of) // saved["dp"]))
+    told = {key: saved[key] for key in FACTS} | {key: tuple(map(tuple, saved[key])) for key in ("skips", "tied")}
+    return checked(made | told | {"microbatches": len(made["replica_of"]) // told["dp"]})
 
 
 def _is_sound(made, key, value):
-    """Whether a saved fact is of its kind, and goes with the actions."""
+    """Whether a saved fact is of its kind, and goes with what the actions say."""
     if key == "name":
         return isinstance(value, str)
     if key in ("skips", "tied"):
-        stages = {stage for stage, _ in made.place}
+        stages = {stage for stage, _ in made["place"]}
         pairs = key == "tied" or _is_lists(value, int) and all(len(edge) == 2 for edge in value)
         return _is_lists(value, int) and pairs and stages.issuperset(itertools.chain(*value))
     if type(value) is not int or not 0 <= value < MOST:
         return False
     if key == "window":
-        return bool(value) == bool(made.window)
-    return value > 0 and (key == "chunks" or made.ranks % value == len(made.replica_of) % value == 0)
+        return bool(value) == bool(made["window"])
+    return value > 0 and (key == "chunks" or len(made["programs"]) % value == len(made["replica_of"]) % value == 0)
 
 
 def _is_lists(value, kind):

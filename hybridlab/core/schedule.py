@@ -2,14 +2,16 @@
 
 The same object is drawn, simulated and executed. Which action may follow which is not said here: see
 `hybridlab.core.law`. Inside, the actions are columns of whole numbers, so that a quarter of a million of them
-cost milliseconds; `program` shows them as `Action`s.
+cost milliseconds; `program` shows them as `Action`s. How they are written as text and files: `hybridlab.core.exchange`.
 """
 
+import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from hybridlab.core import exchange
 from hybridlab.core.action import CODE, COMPUTE, KINDS, MESSAGES, Action
 
 COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")
@@ -78,7 +80,7 @@ class Schedule:
             if not isinstance(program, np.ndarray):
                 parts = [(part, part is not action.each[-1]) for action in program for part in action.each]
                 fused += [at + i for i, (_, joined) in enumerate(parts) if joined]
-                program = np.array([_row(part) for part, _ in parts], dtype=np.int64).reshape(-1, len(COLUMNS))
+                program = np.array([part.row for part, _ in parts], dtype=np.int64).reshape(-1, len(COLUMNS))
             arrays.append(program)
             at += len(program)
         more.setdefault("replica_of", (0,) * microbatches)
@@ -181,11 +183,11 @@ class Schedule:
 
     def to_csv(self, path=None) -> str:
         """The schedule as text: one line per rank, one cell per action. Written to `path` if one is given."""
-        return _exchange().written(_exchange().to_text(self), path)
+        return exchange.written(exchange.to_text(self), path)
 
     def to_pytorch(self, path=None) -> str:
         """The same text for PyTorch's pipeline runtime, or a ValueError that says what its form cannot express."""
-        return _exchange().written(_exchange().to_pytorch(self), path)
+        return exchange.written(exchange.to_pytorch(self), path)
 
     @classmethod
     def from_csv(cls, source, name: str = "mine") -> "Schedule":
@@ -196,11 +198,11 @@ class Schedule:
         >>> Schedule.from_csv("0F0,0B0\\n1F0,1B0").place
         {(0, 0): 0, (1, 0): 1}
         """
-        return _exchange().from_source(source, name)
+        return cls.of(**exchange.from_source(source, name))
 
     def save(self, path) -> None:
         """Write it as JSON, with everything that the text form cannot say (skips, ties, its name)."""
-        _exchange().written(_exchange().to_json(self), path)
+        exchange.written(json.dumps(self.to_dict()), path)
 
     @classmethod
     def load(cls, path) -> "Schedule":
@@ -208,45 +210,16 @@ class Schedule:
 
         raises  ValueError in one sentence when it is neither
         """
-        return _exchange().load(path)
+        return cls.of(**exchange.load(path))
 
     def to_dict(self) -> dict:
-        """Plain lists and numbers, for JSON."""
-        return {
-            "name": self.name,
-            "rows": self.rows.T.tolist(),
-            "starts": self.starts.tolist(),
-            "place": [[stage, replica, rank] for (stage, replica), rank in self.place.items()],
-            "microbatches": self.microbatches,
-            "replica_of": list(self.replica_of),
-            "chunks": self.chunks,
-            "skips": [list(edge) for edge in self.skips],
-            "window": self.window,
-            "tied": [list(group) for group in self.tied],
-            "fused": list(self.fused),
-            "dp": self.dp,
-        }
+        """Plain values, for JSON: its actions spelled out, and what they do not say."""
+        return exchange.to_dict(self)
 
     @classmethod
     def from_dict(cls, saved: dict) -> "Schedule":
-        """The schedule that `to_dict` saved."""
-        return cls(
-            **saved
-            | {
-                "rows": np.array(saved["rows"], dtype=np.int64).reshape(len(COLUMNS), -1).T.copy(),
-                "starts": np.array(saved["starts"], dtype=np.int64),
-                "place": {(stage, replica): rank for stage, replica, rank in saved["place"]},
-                **{key: tuple(saved[key]) for key in ("replica_of", "fused")},
-                **{key: tuple(map(tuple, saved[key])) for key in ("skips", "tied")},
-            }
-        )
+        """The schedule that `to_dict` saved.
 
-
-def _exchange():
-    from hybridlab.core import exchange  # late: that module stands on this one
-
-    return exchange
-
-
-def _row(action: Action) -> tuple[int, ...]:
-    return (CODE[action.kind], *action[1:6])
+        raises  ValueError in one sentence when it is something else, of a later version, or damaged
+        """
+        return cls.of(**exchange.from_dict(saved))

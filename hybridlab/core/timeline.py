@@ -17,10 +17,12 @@ from hybridlab.core.action import Action
 from hybridlab.core.critical_path import chain, waited_for
 from hybridlab.core.flow import Flow
 from hybridlab.core.gap import causes, longest
-from hybridlab.core.lanes import LANES
+from hybridlab.core.lanes import LANES, lanes
 from hybridlab.core.schedule import Schedule
 
-FORMAT, VERSION = "hybridlab.timeline", 1
+FORMAT, VERSION = "hybridlab.timeline", 2
+COLUMNS = ("ready", "begin", "end")
+PLAIN = {"tick": (int, float), "unit": str, "costs": dict, "origin": dict, "loss": list, "ledger": list}
 LISTED = 16  # ranks whose numbers one line still holds
 
 
@@ -221,52 +223,47 @@ class Timeline:
 
     def to_dict(self) -> dict:
         """Plain values, for JSON."""
-        columns = {name: getattr(self, name).tolist() for name in ("ready", "begin", "end", "lane")}
-        plain = {name: getattr(self, name) for name in ("tick", "unit", "costs", "origin")}
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "schedule": self.schedule.to_dict(),
-            **columns,
-            **plain,
-            "loss": list(self.loss),
-            "ledger": list(self.ledger),
-        }
+        columns = {name: getattr(self, name).tolist() for name in COLUMNS}
+        plain = {name: getattr(self, name) for name in PLAIN} | {"loss": list(self.loss), "ledger": list(self.ledger)}
+        return {"format": FORMAT, "version": VERSION, "schedule": self.schedule.to_dict(), **columns, **plain}
 
     @classmethod
     def from_dict(cls, saved: dict) -> "Timeline":
         """The timeline that `to_dict` saved.
 
-        raises  ValueError when it is something else, or of a later version
+        raises  ValueError in one sentence when it is something else, of another version, or damaged
         """
         if not isinstance(saved, dict) or saved.get("format") != FORMAT:
             raise ValueError("this is no saved hybridlab timeline: save one with timeline.save(path)")
-        if saved["version"] > VERSION:
-            raise ValueError(
-                f"this timeline has format version {saved['version']}, newer than {VERSION}: update hybridlab"
-            )
-        steps = len(saved["begin"])
-        columns = {k: np.array(saved[k], dtype=np.int64).reshape(steps, -1) for k in ("ready", "begin", "end")}
-        plain = {name: saved[name] for name in ("tick", "unit", "costs", "origin")}
-        return cls(
-            Schedule.from_dict(saved["schedule"]),
-            lane=np.array(saved["lane"], dtype=np.int64),
-            loss=tuple(saved["loss"]),
-            ledger=tuple(saved["ledger"]),
-            **columns,
-            **plain,
-        )
+        version = saved.get("version")
+        if version != VERSION:
+            newer = isinstance(version, int) and version > VERSION
+            remedy = "update hybridlab" if newer else "save it again with this hybridlab"
+            raise ValueError(f"this timeline has format version {version!r}, not {VERSION}: {remedy}")
+        schedule = Schedule.from_dict(saved.get("schedule"))
+        columns = {name: _column(saved.get(name)) for name in COLUMNS}
+        steps = sorted(map(len, columns.values()))[1]  # at least two of three agree, unless more than one is damaged
+        wanted = steps, len(schedule.rows) - len(schedule.fused)
+        sound = {name: column.shape == wanted and column.size > 0 for name, column in columns.items()}
+        sound |= {name: isinstance(saved.get(name), kind) for name, kind in PLAIN.items()}
+        if damaged := [name for name, good in sound.items() if not good]:
+            raise ValueError(f"the saved timeline is damaged at {damaged[0]!r}: save it again")
+        plain = {name: saved[name] for name in PLAIN} | {name: tuple(saved[name]) for name in ("loss", "ledger")}
+        return cls(schedule, **columns, lane=lanes(Flow(schedule)), **plain)
 
     def save(self, path) -> None:
         """Write it as JSON; `Timeline.load` reads it, also where torch is not installed."""
-        Path(path).write_text(json.dumps(self.to_dict()))
+        Path(path).write_text(json.dumps(self.to_dict()), encoding="utf-8")
 
     @classmethod
     def load(cls, path) -> "Timeline":
-        """The timeline saved at `path`."""
+        """The timeline saved at `path`.
+
+        raises  ValueError as `from_dict` does, and when the file is no JSON
+        """
         try:
-            saved = json.loads(Path(path).read_text())
-        except (json.JSONDecodeError, UnicodeDecodeError):
+            saved = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
             raise ValueError(f"{path} is no saved hybridlab timeline: save one with timeline.save(path)") from None
         return cls.from_dict(saved)
 
@@ -297,6 +294,15 @@ class Timeline:
 
 
 BUBBLES = ("bubble_fraction", "bubble_overhead", "bubble_span")
+
+
+def _column(saved) -> np.ndarray:
+    """A saved column of whole ticks, a line per step; an empty one where it is anything else."""
+    try:
+        column = np.array(saved)
+    except ValueError:  # lines of different lengths
+        column = np.zeros(0)
+    return column if column.ndim == 2 and column.dtype.kind == "i" else np.zeros((0, 0), dtype=np.int64)
 
 
 def _count(number: int, thing: str) -> str:

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from hybridlab.train.models.gpt import Draws, in_sequence
 from hybridlab.train.models.batch_norm import BatchNorm
+from hybridlab.train.models.gpt import Draws, in_sequence
 
 
 class Layered(nn.Module):

@@ -9,7 +9,7 @@ Shape suffixes
     B batch · C channels · Y rows of pixels, X columns
 
 Source: He et al. 2016, arXiv:1512.03385; uneven layers in a pipeline, Kim et al. 2020, arXiv:2004.09910.
-Relatives: `conv`, whose layers these are; `predict.partition` (the best cut).
+Relatives: `conv`, whose layers these are; `predict.plans.partition` (the best cut).
 """
 
 import torch
