@@ -296,6 +296,7 @@ def job_of(
     raises  ValueError in one sentence when a number does not fit another, or the schedule would hang
     """
     model = model_of(shape if model is None else model, loss, data)
+    model.refuse()
     chosen, more = _chosen(mesh, more)
     modes = registry.taking_part(mesh, chosen)
     job = Job(mesh, None, (), model, modes, chosen, **more)

@@ -52,6 +52,12 @@ class Model:
                 what = "loss(output, target)" if name == "loss" else "data(step, rows)"
                 raise ValueError(f"{name}={value!r} is no function: give {what}")
 
+    def refuse(self):
+        """Nothing, where it can be trained on its data.
+
+        raises  ValueError in one sentence
+        """
+
     def made(self, seed: int, dtype: torch.dtype) -> nn.Module:
         """The whole module, as every rank makes it."""
         if isinstance(self.whole, nn.Module):
