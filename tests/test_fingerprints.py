@@ -9,10 +9,10 @@ import pathlib
 
 import equality
 import pytest
-from hybridlab.train.task import task
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
+from hybridlab.train.job import job_of
 
 RECORDED = pathlib.Path(__file__).with_name("fingerprints.json")
 MESHES = ("tp2", "tp4", "dp2 tp2", "tp2 dp2", "pp2 tp2", "dp2 pp2 tp2", "dp2 pp2", "dp4", "tp3")
@@ -39,7 +39,7 @@ def joined() -> dict:
 
 
 def fingerprint(mesh, more) -> str:
-    return task(mesh, **more).layout.fingerprint
+    return job_of(mesh, **more).layout.fingerprint
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hybridlab.predict.partition import partition
 from torch import nn
 from torch.nn import functional
 
 from hybridlab.core.shape import Shape
 from hybridlab.modes.halves import input_half, weight_half
+from hybridlab.predict.plans.partition import partition
 from hybridlab.train.images import Digits
 from hybridlab.train.models.batch_norm import BatchNorm
 from hybridlab.train.models.conv import ConvNet, label_loss

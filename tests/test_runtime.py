@@ -111,12 +111,11 @@ def test_a_stage_keeps_as_many_versions_as_its_program_needs(bench):
 
 
 def versions_held(comm, schedule):
-    from hybridlab.train.task import task
-
     from hybridlab.core.mesh import Mesh
     from hybridlab.train import loop
+    from hybridlab.train.job import job_of
 
-    trainer = loop.Trainer(comm, task(Mesh(pp=4), schedule, shape=GPT, sequences=1))
+    trainer = loop.Trainer(comm, job_of(Mesh(pp=4), schedule, shape=GPT, sequences=1))
     trainer.step(0)
     return max(trainer.weights.peak.values())
 
@@ -128,14 +127,13 @@ def test_an_evaluation_is_the_loss_on_unseen_text():
 
 
 def evaluated(comm):
-    from hybridlab.train.task import task
-
     from hybridlab.core.mesh import Mesh
     from hybridlab.train import loop
+    from hybridlab.train.job import job_of
     from hybridlab.train.models.gpt import GPT as Model
     from hybridlab.train.models.gpt import token_loss
 
-    job = task(Mesh(pp=2), "1f1b", microbatches=3, shape=GPT, dtype="float64")
+    job = job_of(Mesh(pp=2), "1f1b", microbatches=3, shape=GPT, dtype="float64")
     trainer = loop.Trainer(comm, job)
     model, batch = Model(GPT, dtype=torch.float64), job.batch(trainer.text.unseen, 5)
     alone = sum(token_loss(model(x), y).item() for x, y in zip(*batch)) / job.tokens

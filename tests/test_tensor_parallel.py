@@ -21,6 +21,8 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes import sequence_parallel, tensor_parallel, vocabulary_parallel
 from hybridlab.modes.halves import input_half, weight_half
 from hybridlab.predict.bytes import traffic
+from hybridlab.train.job import job_of
+from hybridlab.train.models.gallery import model_of
 from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.stages import Links, cut, stages_of
 from hybridlab.world.processes.launch import ranks
@@ -29,7 +31,6 @@ from hybridlab.world.talk import typed
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 SEQUENCES, ROW, STEP = 3, 6, 2
 WAYS = (2, 4)
-OURS = ("tensor_parallel.py", "sequence_parallel.py", "vocabulary_parallel.py")
 BASE = dict(layers=2, width=16, heads=4, context=8, vocabulary=24)
 
 
@@ -39,6 +40,10 @@ class Case(NamedTuple):
     shape: Shape
     sequence: bool = False
     stages: int = 1  # with more than one, each rank sends its part of what crosses
+
+    @property
+    def context(self):
+        return self.shape.context if self.sequence else None
 
 
 def case(sequence=False, stages=1, **more):
@@ -101,9 +106,9 @@ def links(one: Case):
 def through(model, comm, one: Case):
     """The scores, by way of all stages, here on one rank."""
     edges, crossing = sorted(links(one), key=lambda edge: (edge[1] - edge[0] > 1, edge)), {}
-    for number, stage in enumerate(stages_of(model, cut(one.shape, one.stages))):
+    for number, stage in enumerate(stages_of(model_of(one.shape), model, cut(one.shape, one.stages))):
         entering = [x for edge in edges if edge[1] == number for x in crossing[edge]]
-        leaving = tensor_parallel.narrowed(stage, comm, one.shape)(*(entering or batch(one.shape)[:1]))
+        leaving = tensor_parallel.narrowed(stage, comm, one.shape.context)(*(entering or batch(one.shape)[:1]))
         crossing |= zip([edge for edge in edges if edge[0] == number], leaving)
     return leaving
 
@@ -113,14 +118,14 @@ def on_rank(comm, one: Case, sabotage=None):
     with pytest.MonkeyPatch.context() as patch:
         if sabotage:
             sabotage(patch, comm)
-        layout, before = laid_out(comm.mesh, one), len(comm.ledger)
+        layout, door, before = laid_out(comm.mesh, one), comm.for_purpose("inside"), len(comm.ledger)
         comm.open(*layout.groups)
         model = stirred(one.shape)
-        tensor_parallel.split(model, comm, layout, one.sequence)
-        scores = model(batch(one.shape)[0]) if one.stages == 1 else through(model, comm, one)
-        loss = tensor_parallel.token_loss(comm, one.shape)(scores, batch(one.shape)[1])
+        tensor_parallel.split(model, door, layout, one.context)
+        scores = model(batch(one.shape)[0]) if one.stages == 1 else through(model, door, one)
+        loss = tensor_parallel.token_loss(door, one.shape.vocabulary)(scores, batch(one.shape)[1])
         loss.backward()
-        sent = sum(row["bytes"] for row in comm.ledger.rows()[before:] if row["source"].split(":")[0] in OURS)
+        sent = sum(row["bytes"] for row in comm.ledger.rows()[before:] if row["purpose"] == "inside")
         gradients = {name: weight.grad for name, weight in model.named_parameters()}
         for name, gradient in gradients.items():
             comm.all_reduce(gradient, layout.summed(name, comm.rank))
@@ -200,25 +205,32 @@ def bias_on_every_rank(patch, comm):
     patch.setattr(tensor_parallel.RowParallel, "forward", inside)
 
 
+def cut_otherwise(word, change):
+    """The spans of parameters with this in their names are others."""
+
+    def mutant(patch, comm):
+        right = tensor_parallel.placed
+
+        def wrong(param, *how, **more):
+            found = right(param, *how, **more)
+            if word not in param.name or "shard" not in found:
+                return found
+            cut = found["shard"]["tp"]
+            return found | {"shard": {"tp": cut._replace(spans=change(cut.spans))}}
+
+        patch.setattr(tensor_parallel, "placed", wrong)
+
+    return mutant
+
+
 def heads_of_queries_in_another_order(patch, comm):
-    right = tensor_parallel._cuts
-
-    def wrong(*how):
-        cuts = right(*how)
-        return cuts | {"q": cuts["q"]._replace(spans=cuts["q"].spans[::-1])}
-
-    patch.setattr(tensor_parallel, "_cuts", wrong)
+    cut_otherwise(".q.", lambda spans: spans[::-1])(patch, comm)
 
 
 def heads_of_keys_dealt_in_turn(patch, comm):
-    right = tensor_parallel._cuts
-
-    def wrong(shape, ways):
-        cuts = right(shape, ways)
-        dealt = sorted(set(cuts["k"].spans)) * ways
-        return cuts | {name: cuts[name]._replace(spans=tuple(dealt[:ways])) for name in "kv"}
-
-    patch.setattr(tensor_parallel, "_cuts", wrong)
+    dealt = lambda spans: tuple((sorted(set(spans)) * len(spans))[: len(spans)])
+    cut_otherwise(".k.", dealt)(patch, comm)
+    cut_otherwise(".v.", dealt)(patch, comm)
 
 
 def not_partial(word):
@@ -283,9 +295,9 @@ def after_placing(change):
     def mutant(patch, comm):
         right = sequence_parallel.CutStream.place
 
-        def wrong(stream, model):
-            right(stream, model)
-            change(comm, stream, model)
+        def wrong(stream, model, entered):
+            right(stream, model, entered)
+            change(comm, model)
 
         patch.setattr(sequence_parallel.CutStream, "place", wrong)
 
@@ -293,19 +305,19 @@ def after_placing(change):
 
 
 @after_placing
-def dropout_seed_of_each_rank(comm, stream, model):
+def dropout_seed_of_each_rank(comm, model):
     model.draws.seed += comm.rank
 
 
 @after_placing
-def dropout_forgets_where_its_positions_begin(comm, stream, model):
+def dropout_forgets_where_its_positions_begin(comm, model):
     for dropout in model.dropouts:
         dropout.first = 0
 
 
 @after_placing
-def positions_begin_at_zero(comm, stream, model):
-    stream.positions = slice(0, stream.sizes[comm.rank])
+def positions_begin_at_zero(comm, model):
+    model.embed.first = 0
 
 
 def gathered_again_another_part(patch, comm):
@@ -372,7 +384,7 @@ def still_there(comm, one, sabotage=None):
         if sabotage:
             sabotage(patch, comm)
         model = stirred(one.shape)
-        tensor_parallel.split(model, comm, laid_out(comm.mesh, one), one.sequence)
+        tensor_parallel.split(model, comm, laid_out(comm.mesh, one), one.context)
         scores = model(batch(one.shape)[0])
         return sum(not storage.expired() for storage in seen), len(seen), scores.shape[2]
 
@@ -393,7 +405,7 @@ def in_halves(comm, one):
     found, gathers = [], []
     for whole in (True, False):
         model = stirred(one.shape)
-        tensor_parallel.split(model, comm, laid_out(comm.mesh, one), one.sequence)
+        tensor_parallel.split(model, comm, laid_out(comm.mesh, one), one.context)
         before = comm.ledger.total("all_gather")[0]
         x_BTD = model.embed(batch(one.shape)[0]).detach().requires_grad_()
         y_BTD = model.blocks[0](x_BTD)
@@ -424,7 +436,7 @@ def loss_on_rank(comm, shape, scale, sabotage=None):
             sabotage(patch, comm)
         low, high = even(shape.vocabulary, comm.size)[comm.rank]
         scores = (scale * scored(shape))[..., low:high].clone().requires_grad_()
-        loss = tensor_parallel.token_loss(comm, shape)(scores, batch(shape)[1])
+        loss = tensor_parallel.token_loss(comm, shape.vocabulary)(scores, batch(shape)[1])
         (2 * loss).backward()
         return loss.detach(), scores.grad, comm.ledger.total()
 
@@ -504,14 +516,14 @@ def test_only_copies_that_see_different_data_are_summed():
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(ways, sequence, more, message):
     with pytest.raises(ValueError, match=message):
-        tensor_parallel.refuse_misfits(Shape(**BASE | more), ways, sequence)
+        tensor_parallel.refuse_misfits(Shape(**BASE | more).sizes, ways, sequence)
 
 
 def test_what_fits_is_not_refused():
     for ways in WAYS:
         for one in CASES.values():
-            tensor_parallel.refuse_misfits(one.shape, ways, one.sequence)
-    tensor_parallel.refuse_misfits(Shape(**BASE | {"context": 3}), 4)
+            tensor_parallel.refuse_misfits(one.shape.sizes, ways, one.sequence)
+    tensor_parallel.refuse_misfits(Shape(**BASE | {"context": 3}).sizes, 4)
 
 
 @pytest.mark.parametrize("sequence", [False, True])
@@ -522,7 +534,7 @@ def test_names_and_identities_stay_and_other_stages_are_left_alone(sequence):
     place = lambda param: tensor_parallel.place(param, CASES["tied"].shape, 2, sequence)
     params = [Param(name, tuple(weight.shape), at={"pp": at(name)}) for name, weight in before.items()]
     layout = Layout(mesh, tuple(params)).with_params(place)
-    tensor_parallel.split(model, seat(1, pp=2, tp=2), layout, sequence)
+    tensor_parallel.split(model, seat(1, pp=2, tp=2), layout, CASES["tied"].shape.context if sequence else None)
     after = dict(model.named_parameters())
     assert list(after) == list(before) and all(after[name] is before[name] for name in before)
     assert after["blocks.0.mlp.up.weight"].shape == (32, 16)
@@ -530,7 +542,7 @@ def test_names_and_identities_stay_and_other_stages_are_left_alone(sequence):
     assert model.head.scores.weight is model.embed.token.weight
 
 
-def test_rooms_are_as_long_as_parts():
-    rooms = {0: [torch.empty(2, 7, 16, device="meta")]}
-    lengths = [tensor_parallel.narrowed_rooms(rooms, seat(rank, tp=4))[0][0].shape[1] for rank in range(4)]
-    assert lengths == [2, 2, 2, 1]
+@pytest.mark.parametrize("stream", ["scatter", "sequence"])
+def test_rooms_are_as_long_as_parts(stream):
+    job = job_of(Mesh(pp=2, tp=4), shape=Shape(**BASE | {"context": 7, "vocabulary": 256}), **{stream: True})
+    assert [job.rooms(rank)[0][0].shape for rank in range(4)] == [(2, length, 16) for length in (2, 2, 2, 1)]

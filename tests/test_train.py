@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from hybridlab.train.task import task
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.schedules.registry import schedule
 from hybridlab.train.alone import alone_on_rank
+from hybridlab.train.job import job_of
+from hybridlab.train.models.gallery import model_of
 from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.stages import Links, cut, names_of, stages_of
 from hybridlab.train.text import Text
@@ -55,7 +56,7 @@ def test_an_untrained_model_guesses_bytes():
 def test_stages_in_sequence_are_the_model(count):
     model = GPT(SMALL, dtype=torch.float64)
     tokens = torch.randint(0, 256, (2, 8))
-    arrived, stages = ((tokens,),), stages_of(model, cut(SMALL, count))
+    arrived, stages = ((tokens,),), stages_of(model_of(SMALL), model, cut(SMALL, count))
     for stage in stages:
         arrived = stage(*(x for edge in arrived for x in edge))
     assert torch.equal(arrived, model(tokens))
@@ -64,8 +65,9 @@ def test_stages_in_sequence_are_the_model(count):
 
 
 def test_a_tied_weight_stands_in_both_its_stages():
-    model = GPT(Shape(layers=2, width=8, heads=2, context=4, tied=True))
-    first, last = names_of(model, stages_of(model, cut(Shape(layers=2), 2)))
+    shape = Shape(layers=2, width=8, heads=2, context=4, tied=True)
+    model = GPT(shape)
+    first, last = names_of(model, stages_of(model_of(shape), model, cut(shape, 2)))
     assert set(first) & set(last) == {"embed.token.weight"}
     assert first["embed.token.weight"] is last["embed.token.weight"]
 
@@ -121,7 +123,7 @@ def test_a_file_can_be_the_text(tmp_path):
 
 @pytest.mark.long
 def test_training_alone_learns():
-    job = task(Mesh(pp=1), "1f1b", microbatches=2, batch=8, steps=15, shape=SMALL, optimizer="adamw", rate=1e-2)
+    job = job_of(Mesh(pp=1), "1f1b", microbatches=2, batch=8, steps=15, shape=SMALL, optimizer="adamw", rate=1e-2)
     losses = alone_on_rank(None, job)["losses"]
     assert losses[-1] < losses[0] - 0.7
 
@@ -131,16 +133,16 @@ def test_training_alone_learns():
     [
         (Mesh(pp=9), {}, "at least 9 layers"),
         (Mesh(dp=3, pp=2), {"batch": 8}, "choose a multiple of 12"),
-        (Mesh(cp=2), {}, "cannot be trained yet"),
+        (Mesh(cp=2), {}, "has an axis cp, which no mode is about: use pp, dp, tp"),
         (Mesh(pp=2, dp=2), {"schedule": schedule("1f1b", 2, 4, dp=2)}, "numbers its copies otherwise"),
         (Mesh(pp=2), {"schedule": "2f2b"}, "there is no schedule"),
         (Mesh(pp=2), {"optimizer": "adam"}, "choose one of sgd, adamw"),
         (Mesh(pp=2), {"dtype": "int8"}, "there is no dtype"),
     ],
 )
-def test_tasks_that_do_not_fit_are_refused(mesh, more, says):
+def test_jobs_that_do_not_fit_are_refused(mesh, more, says):
     with pytest.raises(ValueError, match=says):
-        task(mesh, **more)
+        job_of(mesh, **more)
 
 
 @pytest.mark.parametrize("sizes, says", [(dict(heads=5), "choose heads from"), (dict(layers=0), "layers=0 is no size")])

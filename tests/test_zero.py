@@ -12,7 +12,6 @@ import cloudpickle
 import equality
 import pytest
 import torch
-from hybridlab.train.task import Task, task
 
 from hybridlab.core.layout import Layout
 from hybridlab.core.mesh import Mesh
@@ -23,6 +22,7 @@ from hybridlab.modes.zero import Sharded
 from hybridlab.predict.bytes.memory import Widths, model_states
 from hybridlab.schedules.sums import without_sums
 from hybridlab.train import alone, loop, resume
+from hybridlab.train.job import Job, job_of
 from hybridlab.train.models.gpt import GPT, Dropout
 from hybridlab.train.text import Text
 from hybridlab.world.processes.launch import RankError
@@ -43,7 +43,7 @@ def bench():
 
 
 def job(mesh, schedule="gpipe", microbatches=3, shape=SHAPE, dtype="float64", **more):
-    return task(mesh, schedule, microbatches, shape=shape, dtype=dtype, **more)
+    return job_of(mesh, schedule, microbatches, shape=shape, dtype=dtype, **more)
 
 
 # ---- bit for bit
@@ -381,9 +381,9 @@ def second_sum_of_hybrid_over_all(patch):
 
 
 def clipped_by_the_norm_of_its_shares(patch):
-    right = Task.clipped
+    right = Job.clipped
     own = lambda gradients: sum(float(g.square().sum()) for g in gradients) ** 0.5
-    patch.setattr(Task, "clipped", lambda one, gradients, norm: right(one, gradients, lambda: own(gradients)))
+    patch.setattr(Job, "clipped", lambda one, gradients, norm: right(one, gradients, lambda: own(gradients)))
 
 
 def every_replica_drops_the_same_rows(patch):

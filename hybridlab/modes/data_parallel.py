@@ -16,8 +16,8 @@ about the next sum wait for each other for ever. A weight without a gradient cou
 it, go when the backward has ended.
 
 Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.layout`, the record; `core.packs`;
-`modes.zero`, which keeps a share of each sum; `modes.under_way`; `schedules.sums`, where in the program; notebook 21. An
-all-reduce of n bytes over d ranks costs each rank's wire 2 n (d-1)/d bytes.
+`modes.zero`, which keeps a share of each sum; `modes.under_way`; `schedules.sums`, where in the program; notebook 21.
+An all-reduce of n bytes over d ranks costs each rank's wire 2 n (d-1)/d bytes.
 """
 
 from collections import Counter

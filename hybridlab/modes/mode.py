@@ -133,7 +133,7 @@ class Mode:
         return iter(())
 
     def transfers(self, job) -> Iterator[Transfer]:
-        """All that a step sends for this mode; what `sends` says, once for every action of the schedule that does it."""
+        """All that a step sends for this mode: what `sends` says, for every action of the schedule that does it."""
         mesh = job.mesh
         for line in sorted({mesh.line(rank) for rank in range(mesh.size)}):
             for seat, program in enumerate(job.schedule.program):

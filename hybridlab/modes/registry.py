@@ -1,7 +1,8 @@
-"""The modes there are: one line for each, the file whose `MODE` it is. A job takes those that its mesh and choices ask for.
+"""The modes there are: one line for each, the file whose `MODE` it is.
 
-They are asked in this order: stages before copies, copies before what is inside a stage. A mode from outside the
-package is added with `register`; it then stands behind these, has its flags, and is proved equal like them.
+A job takes those that its mesh and its choices ask for. They are asked in this order: stages before copies, copies
+before what is inside a stage. A mode from outside the package is added with `register`; it then stands behind these,
+has its flags, and is proved equal like them.
 """
 
 from importlib import import_module

@@ -72,9 +72,7 @@ def refuse_misfits(sizes: dict[str, int], ways: int, sequence: bool = False):
     shared = {"V": "tokens of the vocabulary", "F": "hidden units"} | ({"T": "positions"} if sequence else {})
     for letter, what in shared.items():
         if sizes.get(letter, ways) < ways:
-            raise ValueError(
-                f"tp={ways} cannot share out {sizes[letter]} {what}: choose tp up to {sizes[letter]}"
-            )
+            raise ValueError(f"tp={ways} cannot share out {sizes[letter]} {what}: choose tp up to {sizes[letter]}")
 
 
 # --- the model's part on a rank: where it reads from the stream, and where it writes to it --------------------------
@@ -114,8 +112,8 @@ class RowParallel(nn.Module):
 class Crossing(NamedTuple):
     """A place where a model that is cut touches the stream.
 
-    kind   "enter": what comes in is read by matrices whose outputs are cut; "leave": a matrix whose inputs are cut makes
-           a summand; "rows": an embedding of which a rank has some rows
+    kind   "enter": matrices whose outputs are cut read what comes in; "leave": a matrix whose inputs are cut makes a
+           summand; "rows": an embedding of which a rank has some rows
     name   of the module in the model;  letter  of the dim that is cut;  within  whether a module around it is a pair
     """
 
@@ -139,8 +137,8 @@ def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
                 continue
             if not isinstance(child, (nn.Linear, nn.Embedding)):
                 raise ValueError(
-                    f"{param.name} is cut along tp, and {type(child).__name__} is neither Linear nor Embedding: leave its "
-                    "dims without names"
+                    f"{param.name} is cut along tp, and {type(child).__name__} is neither Linear nor Embedding: leave "
+                    "its dims without names"
                 )
             if weight is child.weight:
                 dim = param.shard["tp"].dim
@@ -250,7 +248,9 @@ class TensorParallel(Mode):
             )
         for option in ("sequence", "scatter"):
             if job[option] and "T" not in sizes:
-                raise ValueError(f"{option}=True cuts the positions T, and no dim of this model has that name: leave it out")
+                raise ValueError(
+                    f"{option}=True cuts the positions T, and no dim of this model has that name: leave it out"
+                )
         refuse_misfits(sizes, ways, job["sequence"])
         self._refuse_open_cuts(job)
 
@@ -262,8 +262,8 @@ class TensorParallel(Mode):
                 continue
             if one.kind == "leave" and (open_at is None or open_at.letter != one.letter):
                 raise ValueError(
-                    f"{one.name} is cut along {one.letter} by its inputs, and what comes to it is whole: name the outputs "
-                    f"of the layer before it {one.letter}, or its inputs otherwise"
+                    f"{one.name} is cut along {one.letter} by its inputs, and what comes to it is whole: name the "
+                    f"outputs of the layer before it {one.letter}, or its inputs otherwise"
                 )
             if one.kind == "enter" and open_at is not None:
                 raise ValueError(
@@ -327,7 +327,7 @@ class TensorParallel(Mode):
 
 
 def _operations(kind: str, when: str, cut: bool, back: bool) -> list[str]:
-    """What a crossing does; `cut` says whether the stream is cut along the sequence, `back` whether a gradient goes on."""
+    """What a crossing does. cut: the stream is cut along the sequence; back: a gradient goes on."""
     if kind == "enter":
         does = {"backward": ["all_reduce"] * back}
         with_parts = {"forward": ["all_gather"], "backward": ["reduce_scatter"] * back, "again": ["all_gather"]}

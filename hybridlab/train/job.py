@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from operator import itemgetter
 
 import torch
 
@@ -21,7 +22,9 @@ from hybridlab.schedules.sums import with_sums
 from hybridlab.schedules.validate import validate
 from hybridlab.train import placing, stages
 from hybridlab.train.models.examination import Passed, passed
-from hybridlab.train.models.model import Model, flat, mapped
+from hybridlab.train.models.gallery import model_of
+from hybridlab.train.models.model import Model
+from hybridlab.train.models.trees import as_computed, flat, mapped
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 STATES = {"sgd": 0, "adamw": 2}  # numbers that an optimizer keeps for each weight
@@ -180,7 +183,7 @@ class Job:
         )
 
     def rooms(self, rank: int) -> dict[int, list]:
-        """For every edge, numbered as in `Schedule.edges`, an example without memory of each tensor that travels there."""
+        """For every edge, numbered as in `Schedule.edges`, examples without memory of the tensors that travel there."""
         rules, crossing = self.rules("stream"), self.links.crossing
         mine = lambda layer: [part(x, self.leaving[layer], rules, self.mesh, rank) for x in flat(self.between[layer])]
         return {
@@ -217,15 +220,11 @@ class Job:
         return OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]], lr=self.rate)
 
     def batch(self, step: int, unseen: bool = False) -> tuple[list, list]:
-        """The global batch of one step in microbatches: (inputs, targets); numbers with a point have the job's dtype."""
-        dtype = getattr(torch, self.dtype)
+        """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""
         both = self.model.batch(step, self.microbatches * self.rows, self.seed, unseen)
-        typed = mapped(lambda x: x.to(dtype) if x.is_floating_point() else x, both)
-        cut = lambda x, number: x[number * self.rows : (number + 1) * self.rows]
-        return tuple(
-            [mapped(lambda one: cut(one, number), x) for number in range(self.microbatches)]  # noqa: B023
-            for x in typed
-        )
+        rows = [slice(number * self.rows, (number + 1) * self.rows) for number in range(self.microbatches)]
+        cut = lambda x: [mapped(itemgetter(one), x) for one in rows]
+        return tuple(cut(x) for x in as_computed(both, getattr(torch, self.dtype)))
 
     def batch_of(self, rank: int, step: int, unseen: bool = False) -> tuple[list, list]:
         """What a rank needs of the global batch, in microbatches."""
@@ -288,15 +287,16 @@ def job_of(
     """The job on a mesh; `batch` is the number of rows in the global batch, dp × m × 1 at least.
 
     cut     how the layers are dealt out to stages, see `train.stages.cut`
-    model   anyone's module with its `loss` and `data`, a `Model`, or the name of a reference model; else the transformer
-            of `shape`, and `data` a text file
+    model   anyone's module with its `loss` and `data`, a `Model`, or the name of a reference model; else the
+            transformer of `shape`, and `data` a text file
     ahead   receives posted before their turn, see `schedules.lower.posted_ahead`
     active  with zero=3, stages whose weights a rank holds at a time, see `schedules.sharded`
     more    fields of `Job`, and the options of all modes
 
     raises  ValueError in one sentence when a number does not fit another, or the schedule would hang
     """
-    model = Model.of(shape if model is None else model, loss, data)
+    model = model_of(shape if model is None else model, loss, data)
+    model.refuse()
     chosen, more = _chosen(mesh, more)
     modes = registry.taking_part(mesh, chosen)
     job = Job(mesh, None, (), model, modes, chosen, **more)

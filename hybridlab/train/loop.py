@@ -17,7 +17,8 @@ from hybridlab.schedules.lower import lower
 from hybridlab.schedules.sums import forward_only, without_sums
 from hybridlab.train import stages
 from hybridlab.train.job import OPTIMIZERS, Job
-from hybridlab.train.models.model import buffers_of, mapped
+from hybridlab.train.models.model import buffers_of
+from hybridlab.train.models.trees import mapped
 from hybridlab.train.resume import Saving, resumed, saved
 
 
@@ -40,9 +41,7 @@ class Trainer:
         comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
         self._make_weights(module.to(comm.device))
         rows = job.rows, job.first_row(comm.rank)
-        self.work = ModelWork(
-            self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows
-        )
+        self.work = ModelWork(self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows)
         door = comm.for_purpose("messages")
         self.player = player(door, job.schedule, self.work, job.driven, watch)
         self.before_last = player(door, without_sums(job.schedule), self.work, job.driven)
@@ -225,8 +224,8 @@ def refuse_other_weights(comm, module):
         for name, one, its in zip(named, sums, other):
             if one != its:
                 raise ValueError(
-                    f"rank {rank} begins with another {name} than rank {comm.rank}: the model depends on the rank or on "
-                    "a random number; make it from the seed"
+                    f"rank {rank} begins with another {name} than rank {comm.rank}: the model depends on the rank or "
+                    "on a random number; make it from the seed"
                 )
 
 

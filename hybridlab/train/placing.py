@@ -1,7 +1,7 @@
 """A job's layout: every mode's word about every parameter, one after the other.
 
-The pipeline says which stages hold it, the modes' rules how it is cut, ZeRO who keeps what at rest, and last it is dealt
-out to packs. Nothing here computes; ranks make the same layout, each for itself, and compare fingerprints.
+The pipeline says which stages hold it, the modes' rules how it is cut, ZeRO who keeps what at rest, and last it is
+dealt out to packs. Nothing here computes; ranks make the same layout, each for itself, and compare fingerprints.
 """
 
 from dataclasses import replace
@@ -31,9 +31,7 @@ def layout_of(job) -> Layout:
 def _cut(job) -> list[Param]:
     """Every parameter, summed over the copies of its stages, and cut as all modes' rules say."""
     rules, every = job.rules(), [replace(param, partial=PLAYED) for param in job.records]
-    return [
-        replace(param, **placed(param, rules, job.mesh, job.sizes, job.apart, job.copied)) for param in every
-    ]
+    return [replace(param, **placed(param, rules, job.mesh, job.sizes, job.apart, job.copied)) for param in every]
 
 
 def sums_inside(job) -> bool:

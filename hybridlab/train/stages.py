@@ -10,8 +10,10 @@ from torch import nn
 
 from hybridlab.core.shape import Shape
 from hybridlab.predict.plans.partition import partition
+from hybridlab.train.models.gallery import model_of
 from hybridlab.train.models.gpt import in_sequence
-from hybridlab.train.models.model import Model, flat, mapped
+from hybridlab.train.models.model import Model
+from hybridlab.train.models.trees import as_computed, flat, mapped
 
 WAYS = ("layers", "parameters", "time")
 
@@ -30,7 +32,7 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
     >>> cut(Shape(layers=5), stages=2, by=[1, 4])
     (range(0, 2), range(2, 7))
     """
-    model = Model.of(model)
+    model = model_of(model)
     module = model.made(0, torch.float32) if module is None else module
     first, last = model.ends
     layers = len(model.layers(module)) - first - last
@@ -56,7 +58,7 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
 
 def parameters_of_layers(model: Model | Shape, module: nn.Module | None = None) -> list[int]:
     """The number of weights in each layer."""
-    model = Model.of(model)
+    model = model_of(model)
     module = model.made(0, torch.float32) if module is None else module
     return [sum(weight.numel() for weight in layer.parameters()) for layer in model.layers(module)]
 
@@ -65,7 +67,7 @@ def seconds_of_layers(
     model: Model | Shape, rows: int = 2, repeat: int = 5, module: nn.Module | None = None
 ) -> list[float]:
     """The time of each layer's forward and backward, measured here with one thread, as a rank has: the shortest."""
-    model = Model.of(model)
+    model = model_of(model)
     module = copy.deepcopy(model.made(0, torch.float32) if module is None else module)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -78,7 +80,7 @@ def seconds_of_layers(
 def _seconds_of_layers(model, module, rows, repeat):
     dtype, best, made = next(module.parameters()).dtype, [], {}
     inputs, _ = model.batch(0, rows)
-    made[-1] = mapped(lambda x: x.to(dtype) if x.is_floating_point() else x, inputs)
+    made[-1] = as_computed(inputs, dtype)
     skips = model.skips(module)
     for number, layer in enumerate(model.layers(module)):
         takes, seconds = [number - 1, skips[number]] if number in skips else [number - 1], []
@@ -163,10 +165,10 @@ class Stage(nn.Module):
         return made
 
 
-def stages_of(model: Model, module: nn.Module, bounds, between: list) -> list[Stage]:
+def stages_of(model: Model, module: nn.Module, bounds, between=()) -> list[Stage]:
     """The whole model as stages with these layers; parameters are shared with the module, not copied.
 
-    between  what leaves each layer, see `Model.between`
+    between  what leaves each layer, see `Model.between`; nothing where that is one tensor everywhere
     """
     skips, layers = model.skips(module), model.layers(module)
     links = Links.of(bounds, skips)

@@ -1,7 +1,7 @@
 """A transfer: ranks that send each other something in one operation, and how many bytes it takes.
 
-Formulas speak in transfers, and a step's ledgers are held against their sum. Relatives: `predict.bytes.sharing` (what packs
-send), `modes.mode` (what each mode sends).
+Formulas speak in transfers, and a step's ledgers are held against their sum. Relatives: `predict.bytes.sharing` (what
+packs send), `modes.mode` (what each mode sends).
 """
 
 from collections import Counter

@@ -2,6 +2,8 @@
 
 Cut into stages, a model is run piece by piece, by several processes, some pieces twice. So what it does must depend on
 its inputs and its weights only. Each refusal below is of something that would train on without a word, and wrong.
+
+`model` is a `train.models.model.Model` throughout.
 """
 
 import copy
@@ -11,14 +13,14 @@ import torch
 from torch import nn
 
 from hybridlab.train.models.gpt import in_sequence
-from hybridlab.train.models.model import Model, flat, mapped
+from hybridlab.train.models.trees import as_computed, flat, mapped
 
 
-def examined(model: Model, rows: int, dtype: torch.dtype) -> list:
+def examined(model, rows: int, dtype: torch.dtype) -> list:
     """What leaves each layer for a microbatch of so many rows, as examples without memory.
 
-    raises  ValueError for batches that differ from call to call or have other rows; a layer that changes its input, that
-            draws by itself, or that changes a buffer; a loss that is no sum
+    raises  ValueError for batches that differ from call to call or have other rows; a layer that changes its input,
+            that draws by itself, or that changes a buffer; a loss that is no sum
     """
     module = model.made(0, dtype)
     inputs, targets = _batch(model, rows, dtype)
@@ -48,8 +50,10 @@ def _batch(model, rows, dtype):
         if not torch.is_tensor(x):
             raise ValueError(f"data(0, {rows}) gave a {type(x).__name__}: give tensors, or tuples of them")
         if x.shape[:1] != (rows,):
-            raise ValueError(f"data(0, {rows}) gave a tensor of shape {tuple(x.shape)}: its first dim must be {rows} rows")
-    return mapped(lambda x: x.to(dtype) if x.is_floating_point() else x, inputs), targets
+            raise ValueError(
+                f"data(0, {rows}) gave a tensor of shape {tuple(x.shape)}: its first dim must be {rows} rows"
+            )
+    return as_computed(inputs, dtype), targets
 
 
 def _refuse_torch_dropout(module):
@@ -79,7 +83,8 @@ def _watched(layers) -> dict:
             leaving = layer(*arrived)
             if not all(_same(x, y) for x, y in zip(arrived, kept)):
                 raise ValueError(
-                    f"layer {number} ({type(layer).__name__}) changes its input, which others need: leave out inplace=True"
+                    f"layer {number} ({type(layer).__name__}) changes its input, which others need: leave out "
+                    "inplace=True"
                 )
             for x in flat(leaving):
                 if not torch.is_tensor(x):
@@ -116,8 +121,8 @@ def _refuse_means(model, outputs, targets):
         parts = sum(model.loss(row(outputs, number), row(targets, number)) for number in range(rows))
     if not torch.allclose(whole, parts, rtol=1e-3):
         raise ValueError(
-            f"the loss of {rows} rows is {whole:.4g}, and the sum of their losses {parts:.4g}: make it a sum over rows, "
-            'reduction="sum"'
+            f"the loss of {rows} rows is {whole:.4g}, and the sum of their losses {parts:.4g}: make it a sum over "
+            'rows, reduction="sum"'
         )
 
 
@@ -134,7 +139,7 @@ class Passed(NamedTuple):
     left: torch.Size
 
 
-def passed(model: Model, module: nn.Module) -> dict[str, Passed]:
+def passed(model, module: nn.Module) -> dict[str, Passed]:
     """What passes every module of a model, by its name, when one row goes through; the module is left as it is."""
     module, found = copy.deepcopy(module), {}
     dtype = next(module.parameters()).dtype
@@ -151,7 +156,7 @@ def passed(model: Model, module: nn.Module) -> dict[str, Passed]:
         if id(one) in layer_of:
             one.register_forward_hook(note(name))
     inputs, _ = model.batch(0, 1)
-    model.through(module, mapped(lambda x: x.to(dtype) if x.is_floating_point() else x, inputs))
+    model.through(module, as_computed(inputs, dtype))
     return found
 
 

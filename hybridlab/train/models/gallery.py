@@ -1,4 +1,4 @@
-"""The reference models by name, and models from a file: what `--model` and `hl.model` mean."""
+"""The reference models by name, models from a file, anyone's module: which model is meant."""
 
 import importlib.util
 import pathlib
@@ -36,7 +36,10 @@ GALLERY: dict[str, tuple[str, Callable[[], Model]]] = {
         "RMSNorm, SwiGLU, rotary positions, grouped queries, over bytes of text",
         lambda: Transformer(Shape(style="llama", kv_heads=2, inner=88)),
     ),
-    "conv": ("a convolutional net with batch norm that reads digits", lambda: Model(ConvNet, label_loss, Digits.load())),
+    "conv": (
+        "a convolutional net with batch norm that reads digits",
+        lambda: Model(ConvNet, label_loss, Digits.load()),
+    ),
     "unet": (
         "a U-Net that takes noise out of digits, with two long skips",
         lambda: Model(UNet, image_loss, Noisy(Digits.load()), terms=PIXELS),
@@ -45,12 +48,30 @@ GALLERY: dict[str, tuple[str, Callable[[], Model]]] = {
 }
 
 
-def model(name: str) -> Model:
+def model_of(model, loss=None, data=None, **more) -> Model:
+    """The model that is meant: a Model as it is, a reference model by its name or by the Shape of a transformer, or
+    anyone's module with its loss and data.
+
+    raises  ValueError where a module comes without its loss or its data
+    """
+    if isinstance(model, str):
+        return named(model)
+    if isinstance(model, Shape):
+        return Transformer(model, data)
+    if isinstance(model, Model):
+        return model
+    if loss is None or data is None:
+        missing = "loss=f, a summed loss(output, target)" if loss is None else "data=g, batches g(step, rows)"
+        raise ValueError(f"a model of your own needs {missing}")
+    return Model(model, loss, data, **more)
+
+
+def named(name: str) -> Model:
     """A reference model by its name, or one of a file: "FILE.py:name", where the name is a `Model`, or makes one.
 
     raises  ValueError in one sentence that says what there is
 
-    >>> model("conv").made(0, __import__("torch").float32)(__import__("torch").zeros(2, 1, 8, 8)).shape
+    >>> named("conv").made(0, __import__("torch").float32)(__import__("torch").zeros(2, 1, 8, 8)).shape
     torch.Size([2, 10])
     """
     if name in GALLERY:
@@ -63,9 +84,7 @@ def model(name: str) -> Model:
         raise ValueError(f"{file} has no {inside}: give the name of a hybridlab Model, or of a function that makes one")
     made = found() if callable(found) and not isinstance(found, Model) else found
     if not isinstance(made, Model):
-        raise ValueError(
-            f"{inside} in {file} is a {type(made).__name__}: make it hybridlab.Model(module, loss, data)"
-        )
+        raise ValueError(f"{inside} in {file} is a {type(made).__name__}: make it hybridlab.Model(module, loss, data)")
     return made
 
 

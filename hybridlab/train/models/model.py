@@ -1,7 +1,7 @@
 """What is trained, as far as the machinery has to know it: layers in sequence, a loss, and batches.
 
-Anyone's model is a `Model`: a module, a summed loss, a source of batches. The layers do not know that they may be run in
-parallel, and the machinery knows no layer. Names of dims are asked for only where a mode cuts inside a layer.
+Anyone's model is a `Model`: a module, a summed loss, a source of batches. The layers do not know that they may be run
+in parallel, and the machinery knows no layer. Names of dims are asked for only where a mode cuts inside a layer.
 
 Read next: `train.models.examination` (what cannot work, said before it runs), `train.models.transformer` (the reference
 models for a `Shape`), `train.models.gallery` (all of them by name).
@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from hybridlab.core.shape import Shape
+from hybridlab.train.models.examination import examined
 from hybridlab.train.models.gpt import Draws, in_sequence
+from hybridlab.train.models.trees import mapped
 
 UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the step is asked for them in evaluation
 
@@ -51,27 +52,11 @@ class Model:
                 what = "loss(output, target)" if name == "loss" else "data(step, rows)"
                 raise ValueError(f"{name}={value!r} is no function: give {what}")
 
-    @staticmethod
-    def of(model, loss=None, data=None, **more) -> "Model":
-        """The model that is meant: a Model as it is, a reference model by its name or by the Shape of a transformer, or
-        anyone's module.
+    def refuse(self):
+        """Nothing, where it can be trained on its data.
 
-        raises  ValueError where a module comes without its loss or its data
+        raises  ValueError in one sentence
         """
-        if isinstance(model, str):
-            from hybridlab.train.models.gallery import model as named  # it is made of Models
-
-            return named(model)
-        if isinstance(model, Shape):
-            from hybridlab.train.models.transformer import Transformer  # it is a Model itself
-
-            return Transformer(model, data)
-        if isinstance(model, Model):
-            return model
-        if loss is None or data is None:
-            missing = "loss=f, a summed loss(output, target)" if loss is None else "data=g, batches g(step, rows)"
-            raise ValueError(f"a model of your own needs {missing}")
-        return Model(model, loss, data, **more)
 
     def made(self, seed: int, dtype: torch.dtype) -> nn.Module:
         """The whole module, as every rank makes it."""
@@ -122,23 +107,11 @@ class Model:
 
         raises  ValueError in one sentence where the model cannot be shared out
         """
-        from hybridlab.train.models.examination import examined  # it asks models
-
         return examined(self, rows, dtype)
 
     def notes(self, module: nn.Module) -> dict:
         """What a checkpoint says of the model, beside the shapes of its parameters."""
         return {"model": type(module).__name__}
-
-
-def mapped(function, x):
-    """A function done to a tensor, or to every tensor of a tuple."""
-    return tuple(mapped(function, one) for one in x) if isinstance(x, tuple | list) else function(x)
-
-
-def flat(x) -> tuple[torch.Tensor, ...]:
-    """A tensor, or a tuple of them, as a tuple."""
-    return tuple(x) if isinstance(x, tuple | list) else (x,)
 
 
 def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:

@@ -17,7 +17,7 @@ class Transformer(Model):
 
     data  a text file, or None for Python's standard library
 
-    raises  ValueError when the text cannot be read, or the vocabulary does not name every byte
+    raises  ValueError when the text cannot be read
     """
 
     enters = targets = "B T"
@@ -25,10 +25,12 @@ class Transformer(Model):
 
     def __init__(self, shape: Shape, data: str | None = None):
         super().__init__(self._made, token_loss, Text.of(data), sizes=shape.sizes, terms=shape.context)
-        if shape.vocabulary < BYTES:
-            raise ValueError(f"vocabulary={shape.vocabulary} cannot name every byte of a text: give {BYTES} or more")
         self.shape, self.file = shape, data
         self.dims = Dims(shape)
+
+    def refuse(self):
+        if self.shape.vocabulary < BYTES:
+            raise ValueError(f"vocabulary={self.shape.vocabulary} cannot name every byte of a text: give {BYTES} or more")
 
     def __reduce__(self):
         return Transformer, (self.shape, self.file)  # a rank reads the text itself

@@ -19,8 +19,9 @@ class Ledger:
 
     op, axis ("dp", "dp+tp"; for a message the axes on which the two ranks differ), group (number of ranks), bytes (of
     the full tensor: gathered for all_gather, unscattered for reduce_scatter), peer and tag (None for collectives),
-    source ("file:line" of the caller), purpose (what for, as the sender said: see `Comm.for_purpose`), begin_ns and end_ns (perf_counter; for what is waited for later, from posting to
-    the return of wait). An end of 0 means that it has not ended. Each run starts with an empty ledger.
+    source ("file:line" of the caller), purpose (what for, as the sender said: see `Comm.for_purpose`), begin_ns and
+    end_ns (perf_counter; for what is waited for later, from posting to the return of wait). An end of 0 means that it
+    has not ended. Each run starts with an empty ledger.
 
     pen  writes the same into the journal, where the kernel reads along; None where nobody does
     """

@@ -1,0 +1,22 @@
+"""A tensor, or a tuple of them: what enters a model, what travels between its layers, what it is compared with."""
+
+import torch
+
+
+def mapped(function, x):
+    """A function done to a tensor, or to every tensor of a tuple.
+
+    >>> mapped(lambda one: one + 1, (torch.tensor(1), torch.tensor(2)))
+    (tensor(2), tensor(3))
+    """
+    return tuple(mapped(function, one) for one in x) if isinstance(x, tuple | list) else function(x)
+
+
+def flat(x) -> tuple[torch.Tensor, ...]:
+    """A tensor, or a tuple of them, as a tuple."""
+    return tuple(x) if isinstance(x, tuple | list) else (x,)
+
+
+def as_computed(x, dtype: torch.dtype):
+    """The same in the dtype of the computation; whole numbers, such as tokens and labels, stay what they are."""
+    return mapped(lambda one: one.to(dtype) if one.is_floating_point() else one, x)
