@@ -12,7 +12,8 @@ from hybridlab import flags
 def main(arguments=None) -> int:
     """Run one command; returns the exit code."""
     try:
-        chosen = _parser().parse_args(arguments)
+        typed = sys.argv[1:] if arguments is None else arguments
+        chosen = _parser(typed).parse_args(typed)
     except SystemExit as leaving:
         return leaving.code or 0
     try:
@@ -35,63 +36,16 @@ def main(arguments=None) -> int:
     return 0
 
 
-def _parser():
+def _parser(arguments):
+    """The parser of all commands; flags are those of the command that was typed, because some of them need torch."""
     parser = flags.Parser(prog="hybridlab", description="Learn and do hybrid-parallel training.")
     commands = parser.add_subparsers(dest="name", required=True, parser_class=flags.Parser, metavar="COMMAND")
-
-    def command(name, function, text):
+    for name, (function, text, add) in COMMANDS.items():
         one = commands.add_parser(name, help=text, description=text)
         one.add_argument("--json", action="store_true", help="print one JSON object on the last line")
         one.set_defaults(command=function)
-        return one
-
-    command("doctor", doctor, "What this machine has, and what can run on it.")
-
-    one = command("schedule", schedule, "Print a schedule: every rank's list of actions.")
-    flags.add_schedule_or_file(one)
-    one.add_argument("--lower", action="store_true", help="write the messages out")
-    flags.add_exports(one, "csv", "pytorch")
-
-    one = command("simulate", simulate, "Predict the timeline of a schedule.")
-    flags.add_schedule_or_file(one)
-    flags.add_costs(one, F=1.0, B=2.0)
-    flags.add_exports(one, "csv", "save", "chrome", "svg", "html")
-
-    one = command("run", run, "Play a schedule on real processes, and compare with its prediction.")
-    flags.add_schedule(one)
-    one.add_argument("--work", default="emulated", choices=("emulated", "model"), help="wait, or compute a real model")
-    flags.add_costs(one, F=0.02, B=0.04)
-    one.add_argument("--jitter", type=float, default=0.0, help="waiting varies by this share (standard deviation)")
-    one.add_argument("--steps", type=int, default=3, help="measured steps (default 3); the median one is reported")
-    one.add_argument("--save", metavar="FILE", help="save the measured timeline as JSON")
-    flags.add_training(one)
-
-    one = command("check", check, "Prove that a layout trains as one device does.")
-    flags.add_layout(one)
-    flags.add_training(one, dtype="float64")
-    flags.add_learning(one, steps=3, optimizer="sgd", rate=0.1)
-
-    one = command("train", train, "Train a small GPT on real text; one JSON object per step with --json.")
-    flags.add_layout(one)
-    flags.add_training(one)
-    flags.add_learning(one, steps=20, optimizer="adamw", rate=3e-3)
-    flags.add_saving(one)
-
-    one = command("plan", plan, "Every legal way to train a model on so many GPUs, the quickest that fits, and why.")
-    flags.add_plan(one)
-
-    one = command("measure", measure, "Measure this machine, and record it with where it comes from.")
-    one.add_argument("--suite", default="cpu", help="cpu (default), gpu (needs CUDA), course (the notebooks)")
-    one.add_argument("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
-
-    one = command("demo", demo, "The main job: train three ways, run three schedules, write build/report.html.")
-    one.add_argument("--steps", type=int, default=120, help="training steps (default 120)")
-    one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
-    one.add_argument("--out", default="build/report.html", metavar="FILE", help="where the report goes")
-
-    one = command("grade", grade, "Check submissions again, each in a process of its own: a table student × task.")
-    one.add_argument("folder", metavar="FOLDER", help="where the files lie that students wrote with labs.export")
-    one.add_argument("--seconds", type=float, default=300.0, help="for one submission at most (default 300)")
+        if name in arguments[:1]:
+            add(one)
     return parser
 
 
@@ -132,8 +86,7 @@ def run(chosen) -> dict:
 
     made = flags.read_schedule(chosen)
     if chosen.work == "model":
-        training = flags.read_training(chosen)
-        more = {"model": training.pop("shape"), "batch": chosen.batch, "mesh": flags.read_mesh(chosen), **training}
+        more = {"batch": chosen.batch, "mesh": flags.read_mesh(chosen), **flags.read_training(chosen)}
     else:
         more = {"costs": Costs(F=chosen.F, B=chosen.B), "latency": chosen.latency, "jitter": chosen.jitter}
         more |= {"ahead": chosen.ahead, "driven": chosen.driven}
@@ -245,3 +198,79 @@ def grade(chosen) -> dict:
     print(grading.table(rows))
     print(f"\n{grading.NOT_TAMPER_PROOF}")
     return grading.as_json(rows)
+
+
+# --- the flags of each command ----------------------------------------------------------------------------------
+
+
+def _schedule_flags(one):
+    flags.add_schedule_or_file(one)
+    one.add_argument("--lower", action="store_true", help="write the messages out")
+    flags.add_exports(one, "csv", "pytorch")
+
+
+def _simulate_flags(one):
+    flags.add_schedule_or_file(one)
+    flags.add_costs(one, F=1.0, B=2.0)
+    flags.add_exports(one, "csv", "save", "chrome", "svg", "html")
+
+
+def _run_flags(one):
+    flags.add_schedule(one)
+    one.add_argument("--work", default="emulated", choices=("emulated", "model"), help="wait, or compute a real model")
+    flags.add_costs(one, F=0.02, B=0.04)
+    one.add_argument("--jitter", type=float, default=0.0, help="waiting varies by this share (standard deviation)")
+    one.add_argument("--steps", type=int, default=3, help="measured steps (default 3); the median one is reported")
+    one.add_argument("--save", metavar="FILE", help="save the measured timeline as JSON")
+    flags.add_training(one)
+
+
+def _check_flags(one):
+    flags.add_layout(one)
+    flags.add_training(one, dtype="float64")
+    flags.add_learning(one, steps=3, optimizer="sgd", rate=0.1)
+
+
+def _train_flags(one):
+    flags.add_layout(one)
+    flags.add_training(one)
+    flags.add_learning(one, steps=20, optimizer="adamw", rate=3e-3)
+    flags.add_saving(one)
+
+
+def _measure_flags(one):
+    one.add_argument("--suite", default="cpu", help="cpu (default), gpu (needs CUDA), course (the notebooks)")
+    one.add_argument("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
+
+
+def _demo_flags(one):
+    one.add_argument("--steps", type=int, default=120, help="training steps (default 120)")
+    one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
+    one.add_argument("--out", default="build/report.html", metavar="FILE", help="where the report goes")
+
+
+def _grade_flags(one):
+    one.add_argument("folder", metavar="FOLDER", help="where the files lie that students wrote with labs.export")
+    one.add_argument("--seconds", type=float, default=300.0, help="for one submission at most (default 300)")
+
+
+COMMANDS = {  # by name: what it does, in a line, and its flags
+    "doctor": (doctor, "What this machine has, and what can run on it.", lambda one: None),
+    "schedule": (schedule, "Print a schedule: every rank's list of actions.", _schedule_flags),
+    "simulate": (simulate, "Predict the timeline of a schedule.", _simulate_flags),
+    "run": (run, "Play a schedule on real processes, and compare with its prediction.", _run_flags),
+    "check": (check, "Prove that a layout trains as one device does.", _check_flags),
+    "train": (
+        train,
+        "Train a model, by default a small GPT on real text; with --json an object per step.",
+        _train_flags,
+    ),
+    "plan": (
+        plan,
+        "Every legal way to train a model on so many GPUs, the quickest that fits, and why.",
+        flags.add_plan,
+    ),
+    "measure": (measure, "Measure this machine, and record it with where it comes from.", _measure_flags),
+    "demo": (demo, "The main job: train three ways, run three schedules, write build/report.html.", _demo_flags),
+    "grade": (grade, "Check submissions again, each in a process of its own: a table student × task.", _grade_flags),
+}

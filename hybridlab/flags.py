@@ -7,9 +7,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.mesh import PLAYED, Mesh
 
-MODEL_SIZES = ("layers", "width", "heads", "kv_heads", "context", "vocabulary")
+MODEL_SIZES = ("layers", "width", "heads", "kv_heads", "context", "vocabulary", "inner")
+TRANSFORMERS = {None: "gpt", "gpt": "gpt", "modern": "llama"}  # --model, and the style of the shape that it means
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
 
 
@@ -28,14 +29,34 @@ def add_layout(one, microbatches=4):
     one.add_argument("--schedule", default=SCHEDULE["schedule"], help=f"its name (default {SCHEDULE['schedule']})")
     one.add_argument("--dp", type=int, default=SCHEDULE["dp"], help="data-parallel copies (default 1)")
     one.add_argument("--pp", type=int, help="pipeline ranks")
-    one.add_argument("--tp", type=int, default=1, help="ranks that hold one stage between them (default 1)")
     one.add_argument("--microbatches", type=int, default=microbatches, help="microbatches of one pipeline")
     one.add_argument("--chunks", type=int, help="stages on each rank, where the schedule leaves the choice")
 
 
+def add_modes(one):
+    """A flag for each axis inside a stage, and for each option of a mode."""
+    from hybridlab.modes.registry import modes
+
+    for mode in modes():
+        if mode.axis not in PLAYED:
+            one.add_argument(f"--{mode.axis}", type=int, default=1, help=f"ranks of {mode.name} (default 1)")
+        for name, option in mode.options.items():
+            how = {"action": "store_true"} if option.kind is bool else {"type": option.kind}
+            one.add_argument(f"--{name.replace('_', '-')}", default=option.usual, help=option.help, **how)
+
+
+def read_modes(chosen) -> dict:
+    from hybridlab.modes.registry import options
+
+    return {name: getattr(chosen, name) for name in options()}
+
+
 def read_mesh(chosen) -> Mesh:
-    pipeline = _pipeline_ranks(chosen, default=1 if chosen.dp > 1 or chosen.tp > 1 else 4)
-    return Mesh(dp=chosen.dp, pp=pipeline, **({"tp": chosen.tp} if chosen.tp > 1 else {}))
+    from hybridlab.modes.registry import modes
+
+    inside = {mode.axis: getattr(chosen, mode.axis) for mode in modes() if mode.axis not in PLAYED}
+    inside = {axis: length for axis, length in inside.items() if length != 1}
+    return Mesh(dp=chosen.dp, pp=_pipeline_ranks(chosen, default=1 if chosen.dp > 1 or inside else 4), **inside)
 
 
 def _pipeline_ranks(chosen, default=4):
@@ -98,22 +119,14 @@ def add_training(one, dtype="float32"):
     one.add_argument("--driven", action="store_true", help="no written order: ranks do what has arrived")
     one.add_argument("--clip", type=float, help="the largest norm of the whole gradient")
     one.add_argument("--accumulate", type=int, default=1, help="plays of the schedule for one optimizer step")
-    one.add_argument(
-        "--zero", type=int, default=0, help="what replicas share at rest: ZeRO's stage, 0 to 3 (default 0)"
-    )
-    one.add_argument("--owners", type=int, help="among how many replicas (default all: --dp)")
-    one.add_argument("--sums", help="how gradients are summed: after, each, or buckets (default with --zero)")
-    one.add_argument("--sequence", action="store_true", help="with --tp: cut norms and residuals along the sequence")
-    one.add_argument("--scatter", action="store_true", help="with --tp: each rank sends its part between stages")
-    one.add_argument("--sum-dtype", help="of gradient sums (default --dtype, float32 for bfloat16)")
-    one.add_argument("--master-dtype", help="of what the optimizer updates (default --dtype, float32 for bfloat16)")
-    one.add_argument("--offload", action="store_true", help="the optimizer and its state in the host's memory")
+    add_modes(one)
     one.add_argument("--decay", type=float, default=0.0, help="weight decay, not of norms and biases (default 0)")
+    one.add_argument("--model", metavar="NAME", help="gpt (default), modern, conv, unet, resnet, or FILE.py:name")
     one.add_argument("--dropout", type=float, default=0.0, help="of the model (default 0)")
     one.add_argument("--tied", action="store_true", help="the head shares the weights of the embedding")
     one.add_argument("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")
     for size in MODEL_SIZES:
-        one.add_argument(f"--{size.replace('_', '-')}", type=int, help=f"of the model: {size}")
+        one.add_argument(f"--{size.replace('_', '-')}", type=int, help=f"of a transformer: {size}")
 
 
 def _cut(text: str):
@@ -121,13 +134,25 @@ def _cut(text: str):
 
 
 def read_training(chosen) -> dict:
+    names = ("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay")
+    return {"model": _read_model(chosen)} | {name: getattr(chosen, name) for name in names} | read_modes(chosen)
+
+
+def _read_model(chosen):
+    """A transformer of the sizes that were typed, or the name of another model, which has sizes of its own."""
     from hybridlab.core.shape import Shape
 
-    sizes = {size: getattr(chosen, size) for size in MODEL_SIZES if getattr(chosen, size) is not None}
-    shape = Shape(**sizes, dropout=chosen.dropout, tied=chosen.tied, skips=chosen.skips)
-    names = ("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "zero", "owners", "sums",
-             "sequence", "scatter", "sum_dtype", "master_dtype", "offload", "decay")  # fmt: skip
-    return {"shape": shape} | {name: getattr(chosen, name) for name in names}
+    typed = {size: getattr(chosen, size) for size in (*MODEL_SIZES, "data") if getattr(chosen, size) is not None}
+    typed |= {name: getattr(chosen, name) for name in ("dropout", "tied", "skips") if getattr(chosen, name)}
+    if chosen.model in TRANSFORMERS:
+        typed.pop("data", None)
+        return Shape(**typed, style=TRANSFORMERS[chosen.model])
+    if typed:
+        flag = next(iter(typed)).replace("_", "-")
+        raise ValueError(
+            f"--{flag} is of a transformer, and --model {chosen.model} has sizes and data of its own: leave it out"
+        )
+    return chosen.model
 
 
 def add_learning(one, steps, optimizer, rate):

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import hybridlab as hl
-from hybridlab.train import task
+from hybridlab.train.job import job_of
 
 pytestmark = pytest.mark.ranks
 SHAPE = hl.Shape(layers=3, width=16, heads=4, context=8, kv_heads=2, dropout=0.1)
@@ -133,18 +133,15 @@ def whole(x) -> torch.Tensor:
 
 
 def torchs(comm, job, peer, **options):
-    """What torch makes of a task: losses, first gradients and last weights, all of them whole."""
-    from hybridlab.train.models.gpt import GPT
-    from hybridlab.train.text import Text
-
-    one = peer(GPT(job.shape, job.seed, getattr(torch, job.dtype)), comm, **options)
+    """What torch makes of a job: losses, first gradients and last weights, all of them whole."""
+    one = peer(job.model.made(job.seed, getattr(torch, job.dtype)), comm, **options)
     replica = comm.coordinates.get("dp", 0)
     named, draws = dict(one.model.named_parameters()), one.model.draws
     optimizer, losses, gradients = job.optimizer_of(named), [], {}
     for step in range(job.steps):
         optimizer.zero_grad()
-        draws.step, draws.row = step, replica * job.sequences
-        inputs, targets = (parts[replica] for parts in job.batch(Text.of(), step))
+        draws.step, draws.row = step, replica * job.rows
+        inputs, targets = (parts[replica] for parts in job.batch(step))
         loss = one.gradients(inputs, targets, job.tokens)
         losses.append(comm.all_reduce(loss.clone(), "dp"))
         gradients = gradients or {name: whole(weight.grad).clone() for name, weight in named.items()}
@@ -188,7 +185,7 @@ def held(layout, name, rank, tensor):
 
 def largest(pool, peer, options=None, **more) -> float:
     """The largest gap of all ranks and kinds."""
-    job = task.task(pool.mesh, microbatches=1, **{"shape": SHAPE, "dtype": "float64", **more})
+    job = job_of(pool.mesh, microbatches=1, **{"shape": SHAPE, "dtype": "float64", **more})
     return max(gap for found in pool.run(gaps, job, peer, **(options or {})) for gap in found.values())
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hybridlab as hl
+from hybridlab.core.flow import Flow
 
 S = dict(ranks=4, microbatches=8)
 
@@ -176,6 +177,17 @@ def test_chrome_trace_has_one_event_per_action(tmp_path):
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert sum(event["ph"] == "X" for event in events) == 64
     assert {event["pid"] for event in events} == {0, 1, 2, 3}
+
+
+def test_the_law_is_applied_once_to_each_schedule(monkeypatch):
+    made, make = [], Flow.__init__
+    monkeypatch.setattr(Flow, "__init__", lambda flow, schedule: made.append(schedule) or make(flow, schedule))
+    plain = hl.validate(hl.schedule("zb_h1", ranks=3, microbatches=5))
+    lowered = hl.lower(plain)
+    t = hl.simulate(lowered)
+    assert t.peak_live == [3, 3, 3] and t.critical_path and hl.traffic(plain)
+    assert hl.check_rendezvous(lowered) is lowered
+    assert made[:2] == [plain, lowered] and len(made) == 3  # traffic lowers once more
 
 
 def test_gap_compares_runs_of_one_program_only():

@@ -40,7 +40,7 @@ def legal():
 
 @pytest.mark.parametrize("schedule, shape", list(legal()))
 def test_every_schedule_is_one_device(bench, schedule, shape):
-    report = bench.asked(hl.Mesh(pp=schedule.ranks), schedule=schedule, shape=shape, sequences=1)
+    report = bench.asked(hl.Mesh(pp=schedule.ranks), schedule=schedule, shape=shape, rows=1)
     assert report.ok and report.largest_gap < 1e-14, report
 
 
@@ -67,7 +67,7 @@ def test_bits_are_equal_where_one_device_adds_in_the_same_order(bench, name):
 def test_recomputation_and_copies(bench, mesh, name, more):
     one = hl.schedule(name, ranks=2, microbatches=4, **more)
     whole = replicate(one, mesh) if mesh["dp"] > 1 else one
-    report = bench.asked(mesh, schedule=whole, shape=MLP, sequences=1)
+    report = bench.asked(mesh, schedule=whole, shape=MLP, rows=1)
     assert report.ok and report.largest_gap < 1e-14, report
 
 
@@ -115,7 +115,7 @@ def versions_held(comm, schedule):
     from hybridlab.train import loop
     from hybridlab.train.job import job_of
 
-    trainer = loop.Trainer(comm, job_of(Mesh(pp=4), schedule, shape=GPT, sequences=1))
+    trainer = loop.Trainer(comm, job_of(Mesh(pp=4), schedule, shape=GPT, rows=1))
     trainer.step(0)
     return max(trainer.weights.peak.values())
 
@@ -135,7 +135,7 @@ def evaluated(comm):
 
     job = job_of(Mesh(pp=2), "1f1b", microbatches=3, shape=GPT, dtype="float64")
     trainer = loop.Trainer(comm, job)
-    model, batch = Model(GPT, dtype=torch.float64), job.batch(trainer.text.unseen, 5)
+    model, batch = Model(GPT, dtype=torch.float64), job.batch(5, unseen=True)
     alone = sum(token_loss(model(x), y).item() for x, y in zip(*batch)) / job.tokens
     return [trainer.evaluate(5), alone]
 

@@ -19,12 +19,11 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes.data_parallel import FORMS, Replicated
 from hybridlab.modes.work import ModelWork
 from hybridlab.modes.zero import Sharded
-from hybridlab.predict.bytes.memory import Widths, model_states
+from hybridlab.predict.bytes.memory import model_states
 from hybridlab.schedules.sums import without_sums
 from hybridlab.train import alone, loop, resume
 from hybridlab.train.job import Job, job_of
 from hybridlab.train.models.gpt import GPT, Dropout
-from hybridlab.train.text import Text
 from hybridlab.world.processes.launch import RankError
 
 pytestmark = pytest.mark.ranks
@@ -100,8 +99,8 @@ def at_rest(comm, jobs):
 
 
 def widths(one):
-    value, wide = (getattr(torch, dtype).itemsize for dtype in (one.dtype, one.master_dtype))
-    return Widths(value=value, gradient=wide, master=wide, states={"sgd": 0, "adamw": 2}[one.optimizer])
+    wide = one.widths.master  # a gradient is given to the optimizer in the dtype of what it updates
+    return one.widths._replace(gradient=wide)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
@@ -111,7 +110,7 @@ def test_what_ranks_keep_between_two_steps_is_what_the_formula_says(bench, dtype
     homes = bench.pool(FOUR).run(at_rest, jobs)
     for number, one in enumerate(jobs):
         formula = [model_states(one.layout, rank, widths(one)) for rank in range(4)]
-        assert [home[number] for home in homes] == formula, one.zero
+        assert [home[number] for home in homes] == formula, one["zero"]
     assert len({str(home) for home in homes[0]}) == 6  # every stage keeps something else
 
 
@@ -150,9 +149,11 @@ def test_stage_three_holds_so_many_whole_stages_and_none_at_rest(bench, active):
 
 def summed(comm, one):
     """Bytes and begins of the sums of one step, and when its last backward ended."""
-    trainer, before = loop.Trainer(comm, one), len(comm.ledger)
-    _, times = trainer.step(0)
-    rows = [row for row in comm.ledger.rows()[before:] if row["source"].startswith("data_parallel.py")]
+    with pytest.MonkeyPatch.context() as patch:
+        with_small_packs(patch)
+        trainer, before = loop.Trainer(comm, one), len(comm.ledger)
+        _, times = trainer.step(0)
+    rows = [row for row in comm.ledger.rows()[before:] if row["purpose"] in ("sums", "shares")]
     last = max(t[2] for action, t in zip(trainer.player.program, times.tolist()) if action.kind == "B")
     return [row["bytes"] for row in rows], [row["begin_ns"] - last for row in rows]
 
@@ -160,19 +161,18 @@ def summed(comm, one):
 SMALL_PACKS = (16_000, 30_000)  # bytes
 
 
-@pytest.fixture
-def small_packs(monkeypatch):
-    from hybridlab.train import placing
+def with_small_packs(patch):
+    from hybridlab.modes import data_parallel
 
-    monkeypatch.setattr(placing, "FIRST_BYTES", SMALL_PACKS[0])
-    monkeypatch.setattr(placing, "PACK_BYTES", SMALL_PACKS[1])
+    patch.setattr(data_parallel, "FIRST_BYTES", SMALL_PACKS[0])
+    patch.setattr(data_parallel, "PACK_BYTES", SMALL_PACKS[1])
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("form", FORMS)
-def test_one_sum_for_each_pack_in_one_order_inside_the_backward_or_behind_it(bench, small_packs, form, accumulate):
+def test_one_sum_for_each_pack_in_one_order_inside_the_backward_or_behind_it(bench, monkeypatch, form, accumulate):
+    with_small_packs(monkeypatch)  # here, as on the ranks: everybody makes the layout
     one = job(TWO, sums=form, accumulate=accumulate)
-    one.layout  # is made here, with small packs, and travels with the task
     number = len(one.layout.packs)
     assert number == len(one.layout.params) if form != "buckets" else 3 < number < len(one.layout.params) / 2
     homes = bench.pool(TWO).run(summed, one)
@@ -209,8 +209,8 @@ def against_alone(comm, one, change=None):
             change(patch)
         trainer = loop.Trainer(comm, one)
         trainer.gradients(0)
-        model = GPT(one.shape, one.seed, torch.float64)
-        alone.gradients(model, Text.of(None), one, 0)
+        model = one.model.made(one.seed, torch.float64)
+        alone.gradients(model, one, 0)
         whole = {n: torch.zeros_like(w) if w.grad is None else w.grad for n, w in model.named_parameters()}
         flat = lambda name: whole[name].flatten()[one.layout.share(name, comm.rank)]
         gaps = [float((share.grad.flatten() - flat(name)).abs().sum()) for name, share in trainer.parameters.items()]
@@ -244,7 +244,7 @@ def dtypes(comm, one, sabotage=None):
         trainer = loop.Trainer(comm, one)
         trainer.gradients(0)
         rows = [row for row in comm.ledger.rows() if row["op"] in ("all_reduce", "reduce_scatter")]
-        sent = sum(row["bytes"] for row in rows if row["source"].startswith(("data_parallel.py", "zero.py")))
+        sent = sum(row["bytes"] for row in rows if row["purpose"] in ("sums", "shares"))
         trainer.update()
         weights, shares = trainer.weights.weights, trainer.parameters
         kinds = [
@@ -253,7 +253,7 @@ def dtypes(comm, one, sabotage=None):
         ]
         moved = any(not torch.equal(s, s.bfloat16().float()) for s in shares.values())
         own = lambda name: weights[name].flatten()[one.layout.share(name, comm.rank)]
-        published = one.zero == 3 or all(torch.equal(own(n), s.flatten().bfloat16()) for n, s in shares.items())
+        published = one["zero"] == 3 or all(torch.equal(own(n), s.flatten().bfloat16()) for n, s in shares.items())
         return kinds, sent, moved, published
 
 
@@ -288,7 +288,7 @@ def test_a_program_that_never_sums_is_refused(bench):
 @pytest.mark.parametrize("other", [dict(sums="buckets"), dict(zero=1), dict(shape=ODD)], ids=str)
 def test_ranks_with_different_layouts_are_refused(bench, other):
     told = bench.pool(TWO).run(refused, [job(TWO), job(TWO, **other)])
-    assert told == [f"rank {1 - r} has another layout than rank {r}: give all ranks the same task" for r in (0, 1)]
+    assert told == [f"rank {1 - r} has another layout than rank {r}: give all ranks the same job" for r in (0, 1)]
 
 
 def test_there_are_three_stages_and_owners_divide_the_replicas():

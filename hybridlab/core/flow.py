@@ -3,7 +3,7 @@
 Everything that asks about order, memory or messages reads a `Flow`: play, validation, lowering, simulation, timelines.
 """
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -11,13 +11,17 @@ from hybridlab.core.action import CODE, DOWN, KINDS, MESSAGES
 from hybridlab.core.law import makes, takes
 from hybridlab.core.lists import Lists
 from hybridlab.core.schedule import Schedule
-
-MADE_ON_ARRIVAL = {"activation": 2, "gradient": 0}  # which end of its edge a travelling value arrives at
-VERSIONED = {"saved": "saved tensors", "input": "input", "kept": "kept tensors"}  # and what they are called
+from hybridlab.core.values import BEGIN, END, WIRE, Values
 
 
-class Flow:
-    """The law applied to one schedule: which values every action takes and makes, as numbered values.
+@lru_cache(maxsize=4)
+def flow_of(schedule: Schedule) -> "Flow":
+    """The flow of a schedule: made once, and at hand as long as it is among the last few that were asked for."""
+    return Flow(schedule)
+
+
+class Flow(Values):
+    """The law applied to one schedule: which values every action takes and makes.
 
     takes, makes    `Lists` of value numbers, one list per action (a fused pair is one action)
     rank            the rank of each action;  program: each rank's first action (ranks + 1)
@@ -44,31 +48,17 @@ class Flow:
             self.rank = self.rank[self.first_row]
         self.program = np.searchsorted(self.first_row, schedule.starts)
         self.actions = len(self.first_row)
-        self._lay_out_values()
+        versions = 2 + int(max(self.version.max(initial=0), self._updates.max(initial=0)))
+        super().__init__(schedule, versions, copies=2 + 2 * len(self.parts_of_kind.get("UNSHARD", ())))
+        self._find_homes()
         self.takes, self.makes = self._lists(takes), self._lists(makes)
         self.given = np.zeros(self.size, dtype=bool)
         self._give_first_weights()
         self.meeting = self._meetings()
 
-    def _lay_out_values(self):
-        """Give every possible value a number: one block of numbers per name, addressed by mixed radix."""
+    def _find_homes(self):
+        """Where each stage lives, and whom each microbatch belongs to."""
         s = self.schedule
-        self.edges = np.array(s.edges)
-        versions = 2 + int(max(self.version.max(initial=0), self._updates.max(initial=0)))
-        copies = 2 + 2 * len(self.parts_of_kind.get("UNSHARD", ()))
-        edge = (len(self.edges), 3, len(s.replica_of))
-        saved = (s.stages, len(s.replica_of), versions)
-        self.shape = {
-            "activation": edge, "gradient": edge, **dict.fromkeys(VERSIONED, saved),
-            "weight_gradient": (s.stages, len(s.replica_of)),
-            **dict.fromkeys(("summed", "weights"), (s.stages, s.replicas, versions)),
-            "whole": (s.stages, s.replicas, copies),
-        }  # fmt: skip
-        sizes = [int(np.prod(shape)) for shape in self.shape.values()]
-        ends = np.cumsum(sizes)
-        self.block = dict(zip(self.shape, (ends - sizes).tolist()))
-        self.size = int(ends[-1])
-        self.dtype = np.int32 if self.size < 2**31 else np.int64  # half the memory is nearly twice the speed
         self.home = np.full((s.stages + 1, s.replicas), -1)
         for (stage, replica), rank in s.place.items():
             self.home[stage, replica] = rank
@@ -78,82 +68,76 @@ class Flow:
         self._microbatch = np.clip(self.microbatch, 0, len(s.replica_of) - 1)
         self._replica = np.clip(self.replica, 0, s.replicas - 1)
 
-    def _number(self, name, *where):
-        """The number of a value, from its place in the block of its name."""
-        number = np.asarray(where[0], self.dtype)
-        for size, at in zip(self.shape[name][1:], where[1:]):
-            number = number * size + np.asarray(at, self.dtype)
-        return number + self.block[name]
+    # the law, term by term
 
     def _lists(self, side) -> Lists:
         """What all actions take, or make: `side` is `law.takes` or `law.makes`."""
-        lists = []
+        found = []
         for kind, parts in self.parts_of_kind.items():
-            lists.append((parts, [found for term in side(kind) for found in self._values(term, kind, parts)]))
-        return Lists.gathered(lists, self.first_row, len(self.kind), self.dtype)
+            found.append((parts, [run for term in side(kind) for run in self._values(term, kind, parts)]))
+        return Lists.of_rows(found, len(self.kind), self.dtype).joined(self.first_row)
 
     def _values(self, term: str, kind: str, parts: np.ndarray):
         """Yield (count, values) for one term of the law over all parts of one kind.
 
-        count   how many values each part has: an array, or 1 for all;  values  all of them, part after part
+        count   how many values each part has: numbers, flags, or 1 for all;  values  all of them, part after part
+
+        `activation<` of 0F0, 1F0 and 2F0, for example, is ([False, True, True], [what leaves stage 0, what leaves stage
+        1]), since nothing comes into stage 0; `saved` is (1, three values).
         """
         on_wire, name, mark = term[0] == "^", term.strip("^<>~*+"), term[-1]
-        if mark == "*":
+        if mark in "<>":
+            yield from self._on_all_edges(name, mark == "<", parts)
+        elif mark == "~":
+            yield 1, self._on_its_edge(name, on_wire, kind in DOWN, parts)
+        elif mark == "*":
             windows = [self._window(part) for part in parts]
             yield np.array([len(window) for window in windows]), np.concatenate(windows)
-        elif mark in "<>~":
-            yield from self._travelling(name, mark, on_wire, kind, parts)
         elif name == "whole":
             yield 1, self._whole[parts]
         else:
             yield 1, self._at_rest(name)[parts] + (mark == "+")  # the next version is the next number
 
-    def _travelling(self, name, mark, on_wire, kind, parts):
-        stage, microbatch, into = self.stage[parts], self._microbatch[parts], mark == "<"
-        if mark == "~":
-            upstream = kind in DOWN
-            yield 1, self._on_edge(name, self._message_edge(parts, upstream), not upstream, microbatch, on_wire)
-            return
-        if into:
-            some = np.flatnonzero(stage > 0)
-            yield stage > 0, self._on_edge(name, stage[some] - 1, into, microbatch[some])
-        else:
-            yield 1, self._on_edge(name, stage, into, microbatch)
-        for number, skip in enumerate(self.schedule.skips, start=self.schedule.stages):
-            on_it = stage == skip[into]
-            yield on_it, self._on_edge(name, np.full(on_it.sum(), number), into, microbatch[on_it])
+    # what travels
 
-    def _at_rest(self, name) -> np.ndarray:
-        """For every row, the number of the value of this name that it means: one that belongs to a stage."""
-        if name == "weights":
-            return self._number(name, self.stage, self._replica, self._latest)
-        if name == "summed":
-            return self._number(name, self.stage, self._replica, np.maximum(self.version, 0))
-        if name == "weight_gradient":
-            return self._number(name, self.stage, self._microbatch)
-        return self._saved + self.block[name]
+    def _on_all_edges(self, name, into, parts):
+        """Yield (flags, values): what the parts have on the edges into their stages, or out of them."""
+        microbatch = self._microbatch[parts]
+        for there, edge in self._edges(self.stage[parts], into):
+            if there.all():
+                yield 1, self._on_edge(name, edge, END if into else BEGIN, microbatch)
+            else:
+                yield there, self._on_edge(name, edge[there], END if into else BEGIN, microbatch[there])
 
-    @cached_property
-    def _saved(self):
-        """Where each row's values of the `VERSIONED` names stand in their blocks, which are alike."""
-        where = self.stage, self._microbatch, np.maximum(self.version, 0)
-        return self._number("saved", *where) - self.block["saved"]
+    def _on_its_edge(self, name, on_wire, down, parts):
+        """The values of messages: each on its own edge, on the wire or at this side of it."""
+        stage, peer = self.stage[parts], self.peer[parts]
+        edge = stage if down else np.maximum(stage - 1, 0)
+        for number, (begin, end) in self._skips():
+            here, there = (begin, end) if down else (end, begin)
+            edge = np.where((stage == here) & (peer == there), number, edge)
+        side = WIRE if on_wire else BEGIN if down else END
+        return self._on_edge(name, edge, side, self._microbatch[parts])
 
-    @cached_property
-    def _whole(self):
-        """What computing on a stage needs: its gathered copy, where it is sharded, else its weights as they are."""
-        weights = self._at_rest("weights")
-        if "UNSHARD" not in self.parts_of_kind:
-            return weights
-        gathered = self._number("whole", self.stage, self._replica, self._gathered)
-        return np.where(self._sharded[self.stage], gathered, weights)
+    def _edges(self, stage, into):
+        """Yield (flags, edges): which stages have an edge into them (or out of them), and its number.
 
-    def _on_edge(self, name, edge, at_its_end, microbatch, on_wire=False):
-        """Where a travelling value is: 0 at the edge's beginning, 1 on the wire, 2 at its end; one place if unsent."""
-        where = 0
-        if self.lowered:
-            where = self._travels[edge, self.owner[microbatch]] * np.int32(1 if on_wire else 2 * at_its_end)
-        value = self._number(name, edge, where, microbatch)
+        First the chain, in which edge i leads from stage i to stage i + 1; then one skip after the other.
+        """
+        yield stage >= into, stage - int(into)
+        for number, skip in self._skips():
+            yield stage == skip[into], np.full_like(stage, number)
+
+    def _skips(self):
+        return enumerate(self.schedule.skips, start=self.schedule.stages)
+
+    def _on_edge(self, name, edge, side, microbatch):
+        """The numbers of travelling values at one side of their edges. What never leaves its rank stays at `BEGIN`."""
+        if not self.lowered:
+            side = BEGIN
+        elif side != BEGIN:
+            side = self._travels[edge, self.owner[microbatch]] * np.int32(side)
+        value = self.number(name, edge, side, microbatch)
         if name == "gradient":  # behind the model the gradient is the activation
             back = self.block["gradient"] - self.block["activation"]
             np.subtract(value, back, out=value, where=edge == self.schedule.stages - 1)
@@ -165,12 +149,48 @@ class Flow:
         begin, end = self.edges.T
         return self.home[begin] != self.home[end]
 
-    def _message_edge(self, parts, upstream):
-        stage, peer = self.stage[parts], self.peer[parts]
-        edge = np.where(upstream, stage, stage - 1)
-        for number, (begin, end) in enumerate(self.edges[self.schedule.stages :], start=self.schedule.stages):
-            edge[(peer == (end if upstream else begin)) & (stage == (begin if upstream else end))] = number
-        return np.clip(edge, 0, None)
+    def crossing(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(rows, edges, down): every row that makes a value for another rank, and the edge it travels on, down or up.
+
+        >>> flow = Flow(Schedule.from_csv("0F0,0B0\\n1F0,1B0"))
+        >>> [column.tolist() for column in flow.crossing()]  # what 0F0 and 1B0 make
+        [[0, 3], [0, 0], [True, False]]
+        """
+        found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=bool))]
+        for kind, parts in self.parts_of_kind.items():
+            for mark in (value[-1] for value in makes(kind) if value[-1] in "<>"):
+                for there, edge in self._edges(self.stage[parts], into=mark == "<"):
+                    rows, edge = parts[there], edge[there]
+                    away = self._travels[edge, self.owner[self._microbatch[rows]]]
+                    found.append((rows[away], edge[away], np.full(away.sum(), mark == ">")))
+        return tuple(map(np.concatenate, zip(*found)))
+
+    # what stays on a stage
+
+    def _at_rest(self, name) -> np.ndarray:
+        """For every row, the number of the value of this name that it means: one that belongs to a stage."""
+        if name == "weights":
+            return self.number(name, self.stage, self._replica, self._latest)
+        if name == "summed":
+            return self.number(name, self.stage, self._replica, np.maximum(self.version, 0))
+        if name == "weight_gradient":
+            return self.number(name, self.stage, self._microbatch)
+        return self._saved + self.block[name]
+
+    @cached_property
+    def _saved(self):
+        """Where each row's values of the `VERSIONED` names stand in their blocks, which are alike."""
+        where = self.stage, self._microbatch, np.maximum(self.version, 0)
+        return self.number("saved", *where) - self.block["saved"]
+
+    @cached_property
+    def _whole(self):
+        """What computing on a stage needs: its gathered copy, where it is sharded, else its weights as they are."""
+        weights = self._at_rest("weights")
+        if "UNSHARD" not in self.parts_of_kind:
+            return weights
+        gathered = self.number("whole", self.stage, self._replica, self._gathered)
+        return np.where(self._sharded[self.stage], gathered, weights)
 
     def _window(self, part) -> np.ndarray:
         """The weight gradients that one REDUCE_GRAD takes: of all copies of its stage on its rank, in its window."""
@@ -180,7 +200,7 @@ class Flow:
                 mine = np.flatnonzero(self.owner == replica).astype(np.int32)
                 if version >= 0:
                     mine = mine[mine // s.window == version]
-                values.append(self._number("weight_gradient", stage, mine))
+                values.append(self.number("weight_gradient", stage, mine))
         return np.concatenate(values)
 
     def copies(self, stage: int) -> list[tuple[int, int]]:
@@ -213,14 +233,19 @@ class Flow:
 
     @cached_property
     def _gathered(self):
-        """Which gathered copy each row finds: odd while one is open, even (never made) when it has been let go."""
-        opens = self.schedule.rows[:, 0] == CODE["UNSHARD"]
-        found = self._count_before("UNSHARD") + self._count_before("RESHARD") + opens
-        return np.minimum(found, self.shape["whole"][-1] - 1)
+        """Which gathered copy each row finds, as a number that grows with each gather and each letting go.
+
+            0UNSHARD 0F0 0RESHARD 0F1 0UNSHARD 0B0 0RESHARD
+                1     1      1     2      3     3      3
+
+        An odd copy is made by its UNSHARD. An even one, here that of 0F1, is made by nobody: the weights were let go.
+        """
+        before = self._count_before("UNSHARD") + self._count_before("RESHARD")
+        return np.minimum(before + (self.kind == CODE["UNSHARD"]), self.shape["whole"][-1] - 1)
 
     def _give_first_weights(self):
         stage, replica = np.array(list(self.schedule.place)).T
-        self.given[self._number("weights", stage, replica, 0)] = True
+        self.given[self.number("weights", stage, replica, 0)] = True
 
     def _meetings(self):
         """Which actions end together: every rank that holds a copy of a stage joins its REDUCE_GRAD."""
@@ -261,10 +286,6 @@ class Flow:
         rank = self.rank[number]
         return self.schedule.program[rank][number - self.program[rank]]
 
-    def named(self, name: str) -> slice:
-        """The value numbers of one name."""
-        return slice(self.block[name], self.block[name] + int(np.prod(self.shape[name])))
-
     def lives(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """(made, freed): for every action, how many values of one name it makes, and is the last to take."""
         block = self.named(name)
@@ -285,47 +306,10 @@ class Flow:
         given = np.zeros(self.schedule.ranks, dtype=np.int64)
         block = self.named(name)
         for value in np.flatnonzero(self.given[block]) + block.start:
-            stage, replica, _ = self._where(name, value)
+            stage, replica, _ = self.where(name, value)
             given[self.schedule.place[stage, replica]] += 1
         during = np.maximum(made - freed, 0) if name == "weights" else made
         return [
             given[rank] + np.cumsum((made - freed)[a:b]) - (made - freed)[a:b] + during[a:b]
             for rank, (a, b) in enumerate(zip(self.program, self.program[1:]))
         ]
-
-    def _where(self, name, value) -> list[int]:
-        return [int(i) for i in np.unravel_index(value - self.block[name], self.shape[name])]
-
-    def edge_of(self, value):
-        """The edge on which a travelling value (an activation or a gradient) lives; also for arrays of values."""
-        edges, sides, microbatches = self.shape["activation"]
-        return value // (sides * microbatches) % edges
-
-    def unsent(self, value):
-        """The number that a travelling value has where the same program's messages are not written out."""
-        _, sides, microbatches = self.shape["activation"]
-        return value - value // microbatches % sides * microbatches
-
-    def on_every_edge(self, numbers) -> np.ndarray:
-        """One number per edge → one for each travelling value of one name, in their order."""
-        _, sides, microbatches = self.shape["activation"]
-        return np.repeat(numbers, sides * microbatches)
-
-    def describe(self, value: int) -> str:
-        """One value in words."""
-        name = next(name for name in reversed(self.block) if self.block[name] <= value)
-        where = self._where(name, value)
-        if name in ("activation", "gradient"):
-            edge, side, microbatch = where
-            begin, end = self.edges[edge]
-            on = " (on the wire)" if side == 1 else " (arrived)" if side == MADE_ON_ARRIVAL[name] and side else ""
-            source = begin if name == "activation" else end
-            return f"{name} of stage {source} for microbatch {microbatch}{on}"
-        if name in VERSIONED:
-            stage, microbatch, version = where
-            return f"{VERSIONED[name]} of {stage}F{microbatch}" + (f"#{version}" if version else "")
-        if name == "weight_gradient":
-            return f"weight gradient of stage {where[0]} for microbatch {where[1]}"
-        stage, replica, version = where
-        copy = f" (replica {replica})" if replica else ""
-        return f"{name} of stage {stage}{copy}" + (f", version {version}" if version else "")

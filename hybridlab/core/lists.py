@@ -14,22 +14,35 @@ class Lists:
     values: np.ndarray
 
     @classmethod
-    def gathered(cls, found: list, first_row: np.ndarray, rows: int, dtype) -> "Lists":
-        """Lists out of what was found in `rows` rows; a list holds its first row and all rows before the next list's.
+    def of_rows(cls, found: list, rows: int, dtype) -> "Lists":
+        """One list per row, out of runs that were found for some rows at a time.
 
-        found  (rows, [(count, values), …]): values of these rows, each row's `count` of them, row after row
+        found  (row numbers, [(count, values), …]): each run holds `count` values of every one of these rows, row after
+               row; a row's list holds its values of the first run, then of the second, …
+
+        >>> lists = Lists.of_rows([(np.array([0, 2]), [(1, [7, 8]), (np.array([False, True]), [9])])], 3, int)
+        >>> [lists[row].tolist() for row in range(3)]
+        [[7], [], [8, 9]]
         """
         starts = np.zeros(rows + 1, dtype=np.int64)
         for row, runs in found:
-            starts[row + 1] = sum(count for count, _ in runs)
-        np.cumsum(starts, out=starts)
+            starts[row + 1] = sum(count for count, _ in runs)  # the length of each list …
+        np.cumsum(starts, out=starts)  # … and where it begins
         everything = np.empty(starts[-1], dtype)
         for row, runs in found:
             at = starts[row]
             for count, values in runs:
                 everything[_spread(at, count)] = values
                 at += count
-        return cls(starts[np.append(first_row, rows)] if len(first_row) < rows else starts, everything)
+        return cls(starts, everything)
+
+    def joined(self, first: np.ndarray) -> "Lists":
+        """Neighbouring lists in one: from each of the first ones up to the next of these.
+
+        >>> [one.tolist() for one in Lists(np.array([0, 1, 1, 3]), np.array([7, 8, 9])).joined(np.array([0, 2]))]
+        [[7], [8, 9]]
+        """
+        return self if len(first) == len(self) else Lists(self.starts[np.append(first, len(self))], self.values)
 
     @cached_property
     def owners(self) -> np.ndarray:

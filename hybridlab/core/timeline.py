@@ -15,7 +15,7 @@ import numpy as np
 
 from hybridlab.core.action import Action
 from hybridlab.core.critical_path import chain, waited_for
-from hybridlab.core.flow import Flow
+from hybridlab.core.flow import Flow, flow_of
 from hybridlab.core.gap import causes, longest
 from hybridlab.core.lanes import LANES, lanes
 from hybridlab.core.schedule import Schedule
@@ -67,7 +67,7 @@ class Timeline:
     @cached_property
     def flow(self) -> Flow:
         """The law applied to the schedule: what each action takes and makes."""
-        return Flow(self.schedule)
+        return flow_of(self.schedule)
 
     @property
     def steps(self) -> int:
@@ -249,7 +249,7 @@ class Timeline:
         if damaged := [name for name, good in sound.items() if not good]:
             raise ValueError(f"the saved timeline is damaged at {damaged[0]!r}: save it again")
         plain = {name: saved[name] for name in PLAIN} | {name: tuple(saved[name]) for name in ("loss", "ledger")}
-        return cls(schedule, **columns, lane=lanes(Flow(schedule)), **plain)
+        return cls(schedule, **columns, lane=lanes(flow_of(schedule)), **plain)
 
     def save(self, path) -> None:
         """Write it as JSON; `Timeline.load` reads it, also where torch is not installed."""

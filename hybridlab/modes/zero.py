@@ -32,12 +32,7 @@ STAGES = (0, 1, 2, 3)
 
 
 def shared(layout: Layout, stage: int, owners: int) -> Layout:
-    """The layout with every parameter at rest shared among `owners` neighbours along dp, as this ZeRO stage says.
-
-    raises  ValueError for another stage
-    """
-    if stage not in STAGES:
-        raise ValueError(f"there is no ZeRO stage {stage}: choose 0, 1, 2 or 3")
+    """The layout with every parameter at rest shared among `owners` neighbours along dp, as this ZeRO stage says."""
     return layout.with_params(lambda param: {"owners": owners, "rest": stage})
 
 
@@ -168,7 +163,7 @@ class Zero(DataParallel):
 
     name, purpose = "ZeRO", "shares"
     options = {
-        "zero": Option(0, "what replicas share at rest: ZeRO's stage, 0 to 3 (default 0)", int, STAGES),
+        "zero": Option(0, "what replicas share at rest: ZeRO's stage, 0 to 3 (default 0)", int),
         "owners": Option(None, "among how many replicas (default all: --dp)", int),
     }
     factors = {"zero": ("0", "1", "2", "3", "1 of 2", "2 of 2", "3 of 2")}  # "of 2": hybrid, shared among two owners
@@ -187,6 +182,8 @@ class Zero(DataParallel):
         return f"zero={job['zero']}{among}" + ", offload" * job["offload"]
 
     def refuse(self, job):
+        if job["zero"] not in STAGES:
+            raise ValueError(f"there is no ZeRO stage {job['zero']}: choose 0, 1, 2 or 3")
         if job.mesh["dp"] == 1:
             raise ValueError(f"zero={job['zero']} shares among replicas, and dp=1 has one: give dp=2 or more")
 

@@ -9,12 +9,11 @@ nobody can hang, even if every send and receive blocks.
 import numpy as np
 
 from hybridlab.core.action import CODE
-from hybridlab.core.flow import Flow
-from hybridlab.core.law import makers
+from hybridlab.core.flow import flow_of
 from hybridlab.core.play import play
 from hybridlab.core.schedule import COLUMNS, Schedule
 
-FORWARD, BACKWARD = ([CODE[kind] for kind in makers(value)] for value in ("activation>", "gradient<"))
+SENDS, RECEIVES = ([CODE[f"{side}_{way}"] for way in "FB"] for side in ("SEND", "RECV"))  # down an edge, and back up
 KIND, STAGE, REPLICA, PEER = (COLUMNS.index(name) for name in ("kind", "stage", "replica", "peer"))
 
 
@@ -29,22 +28,13 @@ def lower(schedule: Schedule) -> Schedule:
     """
     if schedule.lowered:
         return schedule
-    flow = Flow(schedule)
-    order, rounds = play(flow)
-    turn = np.empty(flow.actions, dtype=np.int64)  # of every action: its place in the one order of all …
-    turn[order] = np.arange(flow.actions)
-    turn = turn[flow.action_of]  # … and of every row
-    now = rounds[turn]
-    maker, edge, there = (np.concatenate(column) for column in zip(*_crossing(schedule, flow)))
-    at = np.lexsort((edge, maker, turn[maker]))
-    maker, messages, ranks = _pairs(schedule, flow, maker[at], edge[at], there[at])
-    columns, rank = np.concatenate([schedule.rows.T, messages], axis=1), np.concatenate([schedule.rank_of, ranks])
-    when = np.concatenate([2 * now, 2 * now[maker] + 1])  # the messages of a round stand behind its actions
-    listed = np.argsort(rank * (2 * len(order) + 1) + when, kind="stable")
-    rows = np.take(columns, listed, axis=1).T
-    fused = np.flatnonzero(np.isin(listed, schedule.fused)).tolist() if schedule.fused else ()
-    starts = np.searchsorted(rank[listed], np.arange(1, schedule.ranks))
-    return schedule.with_programs(np.split(rows, starts), fused=fused)
+    flow = flow_of(schedule)
+    turn, now = _turns(flow)
+    makers, edges, down = flow.crossing()
+    one_by_one = np.lexsort((edges, makers, turn[makers]))
+    makers = makers[one_by_one]
+    messages = _messages(flow, makers, edges[one_by_one], down[one_by_one])
+    return _merged(flow, now, messages, np.repeat(now[makers], 2))
 
 
 def posted_ahead(schedule: Schedule, depth: int) -> Schedule:
@@ -70,40 +60,34 @@ def _ahead(program, depth):
     return moved
 
 
-def _crossing(schedule, flow):
-    """Yield (rows, edges, stages): which rows make something for another rank, on which edge, for which stage."""
-    place = _place(schedule)
-    for kinds, way in ((FORWARD, 1), (BACKWARD, -1)):
-        makes = np.flatnonzero(np.isin(flow.kind, kinds))
-        stage, replica = flow.stage[makes], flow.replica[makes]
-        chain = [(np.arange(len(makes)), stage - (way < 0), stage + way)]
-        for number, skip in enumerate(schedule.skips, start=schedule.stages):
-            here, there = skip[::way]
-            on_it = np.flatnonzero(stage == here)
-            chain.append((on_it, np.full(len(on_it), number), np.full(len(on_it), there)))
-        for some, edge, there in chain:
-            inside = np.flatnonzero((there >= 0) & (there < schedule.stages))
-            some, edge, there = some[inside], edge[inside], there[inside]
-            away = np.flatnonzero(place[stage[some], replica[some]] != place[there, replica[some]])
-            yield makes[some[away]], edge[away], there[away]
+def _turns(flow):
+    """(turn, round) of every row: its place in an order in which all actions can happen, and its round."""
+    order, rounds = play(flow)
+    turn = np.empty(flow.actions, dtype=np.int64)
+    turn[order] = np.arange(flow.actions)
+    turn = turn[flow.action_of]
+    return turn, rounds[turn]
 
 
-def _pairs(schedule, flow, maker, edge, there):
-    """Columns of all messages, SEND, RECV, SEND, RECV, …; beside them each one's maker, and its rank."""
-    forward = np.isin(flow.kind[maker], FORWARD)
-    begin, end = flow.edges[edge].T
+def _messages(flow, makers, edges, down):
+    """The messages of what these rows make, in columns: SEND, RECV, SEND, RECV, … Each is numbered as its maker is."""
+    begin, end = flow.edges[edges].T
+    source, target = np.where(down, begin, end), np.where(down, end, begin)
     far = abs(begin - end) != 1  # not to a neighbour: the message names the other stage
-    pair = np.repeat(maker, 2)
-    messages = np.take(schedule.rows.T, pair, axis=1)
-    send, receive = messages[:, ::2], messages[:, 1::2]
-    send[KIND] = np.where(forward, CODE["SEND_F"], CODE["SEND_B"])
-    receive[KIND] = np.where(forward, CODE["RECV_F"], CODE["RECV_B"])
-    send[PEER], receive[PEER] = np.where(far, there, -1), np.where(far, send[STAGE], -1)
-    receive[STAGE] = there
-    return pair, messages, _place(schedule)[messages[STAGE], messages[REPLICA]]
+    messages = np.take(flow.schedule.rows.T, np.repeat(makers, 2), axis=1)
+    for side, kinds, here, there in ((0, SENDS, source, target), (1, RECEIVES, target, source)):
+        columns = messages[:, side::2]
+        columns[KIND], columns[STAGE], columns[PEER] = np.where(down, *kinds), here, np.where(far, there, -1)
+    return messages
 
 
-def _place(schedule):
-    place = np.full((schedule.stages, schedule.replicas), -1)
-    place[tuple(np.array(list(schedule.place)).T)] = list(schedule.place.values())
-    return place
+def _merged(flow, now, messages, then):
+    """The schedule with messages in its lists: each of them behind the actions of the round `then`, in this order."""
+    schedule = flow.schedule
+    columns = np.concatenate([schedule.rows.T, messages], axis=1)
+    rank = np.concatenate([schedule.rank_of, flow.home[messages[STAGE], messages[REPLICA]]])
+    when = np.concatenate([2 * now, 2 * then + 1])
+    listed = np.argsort(rank * (when.max(initial=0) + 1) + when, kind="stable")  # by rank, then by time
+    fused = np.flatnonzero(np.isin(listed, schedule.fused)).tolist() if schedule.fused else ()
+    starts = np.searchsorted(rank[listed], np.arange(1, schedule.ranks))
+    return schedule.with_programs(np.split(np.take(columns, listed, axis=1).T, starts), fused=fused)

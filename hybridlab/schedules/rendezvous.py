@@ -7,7 +7,7 @@ communicator of a GPU library; the first message in a rank's queue holds up all 
 
 from collections import deque
 
-from hybridlab.core.flow import Flow
+from hybridlab.core.flow import flow_of
 from hybridlab.core.lanes import RECEIVE, SEND, lanes, messages
 from hybridlab.core.play import Stuck, play
 from hybridlab.core.schedule import Schedule
@@ -30,7 +30,7 @@ def check_rendezvous(schedule: Schedule, convention: str = "blocking") -> Schedu
         raise ValueError(f"convention={convention!r} is unknown: choose one of {', '.join(CONVENTIONS)}")
     if not schedule.lowered and len(set(schedule.place.values())) > 1:
         raise ValueError(f"{schedule.name} has no messages yet: check hl.lower(schedule)")
-    flow = Flow(schedule)
+    flow = flow_of(schedule)
     if convention == "blocking":
         play(flow, blocking=True)
     else:

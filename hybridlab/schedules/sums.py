@@ -3,7 +3,7 @@
 import numpy as np
 
 from hybridlab.core.action import MAKES_GRADIENT
-from hybridlab.core.flow import Flow
+from hybridlab.core.flow import flow_of
 from hybridlab.core.schedule import Schedule, actions
 
 
@@ -21,7 +21,7 @@ def with_sums(schedule: Schedule, everywhere: bool = False) -> Schedule:
     rank 0: 0F0 1F1@1 1B1@1 0B0 0REDUCE_GRAD 1REDUCE_GRAD@1
     rank 1: 0F1@1 1F0 1B0 0B1@1 0REDUCE_GRAD@1 1REDUCE_GRAD
     """
-    flow = Flow(schedule)
+    flow = flow_of(schedule)
     every = [action for program in schedule.program for action in program]
     summed = {(action.stage, action.replica) for action in every if action.kind == "REDUCE_GRAD"}
     added = [[] for _ in range(schedule.ranks)]

@@ -7,7 +7,7 @@ taken value is made; every goal is reached; and play reaches the end.
 import numpy as np
 
 from hybridlab.core.action import CODE, WITHOUT_MICROBATCH
-from hybridlab.core.flow import Flow
+from hybridlab.core.flow import flow_of
 from hybridlab.core.play import play
 from hybridlab.core.schedule import Schedule
 
@@ -32,7 +32,7 @@ def validate(schedule: Schedule) -> Schedule:
     rank 0: 0F0 0B0 →0F0←
     """
     _check_places(schedule)
-    flow = Flow(schedule)
+    flow = flow_of(schedule)
     _check_made_once(flow)
     _check_goals(flow)
     _check_taken_made(flow)

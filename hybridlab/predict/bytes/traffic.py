@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from hybridlab.core.flow import Flow
+from hybridlab.core.flow import flow_of
 from hybridlab.core.lanes import lanes, messages
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.shape import Shape
@@ -20,7 +20,7 @@ def traffic(schedule: Schedule, bytes: float = 1) -> dict[tuple[int, int], tuple
     >>> traffic(schedule("1f1b", ranks=3, microbatches=4), bytes=10)
     {(0, 1): (4, 40), (1, 0): (4, 40), (1, 2): (4, 40), (2, 1): (4, 40)}
     """
-    flow = Flow(lower(schedule))
+    flow = flow_of(lower(schedule))
     sends, receives = messages(flow, lanes(flow))
     edges = flow.edge_of(flow.takes.values[flow.takes.starts[receives]])
     weights = np.broadcast_to(bytes, len(flow.edges))[edges]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hybridlab.core.action import Action
-from hybridlab.core.flow import Flow
+from hybridlab.core.flow import flow_of
 from hybridlab.core.schedule import Schedule
 from hybridlab.predict.time.costs import Costs
 from hybridlab.schedules.zero_bubble import zb_h1, zb_h2
@@ -105,7 +105,7 @@ class Replay:
     """A schedule's durations and dependencies, read once from the law, to time other orders of the same actions."""
 
     def __init__(self, schedule: Schedule, costs: Costs):
-        flow = Flow(schedule)
+        flow = flow_of(schedule)
         makers = flow.maker[flow.takes.values]
         self.bounds = list(zip(schedule.starts.tolist(), schedule.starts[1:].tolist()))
         self.duration = costs.table(schedule).tolist()

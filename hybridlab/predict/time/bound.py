@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hybridlab.core.flow import Flow
+from hybridlab.core.flow import flow_of
 from hybridlab.core.play import play
 from hybridlab.core.schedule import Schedule
 from hybridlab.predict.time.costs import Costs
@@ -19,7 +19,7 @@ def shortest(schedule: Schedule, costs: Costs | None = None) -> float:
     >>> shortest(schedule("gpipe", ranks=4, microbatches=8), Costs(F=1, B=2))
     33.0
     """
-    costs, flow = costs or Costs(), Flow(schedule)
+    costs, flow = costs or Costs(), flow_of(schedule)
     duration, (order, _) = costs.table(schedule), play(flow)
     before, after = np.zeros(flow.actions), np.zeros(flow.actions)  # the longest chains up to, and from, each action
     needs = _needs(flow, costs)

@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from hybridlab.core.flow import Flow
+from hybridlab.core.flow import flow_of
 from hybridlab.core.lanes import COMPUTE, RECEIVE, REDUCE, SEND, lanes, messages
 from hybridlab.core.play import LARGE, play
 from hybridlab.core.schedule import Schedule
@@ -78,7 +78,7 @@ class _Case:
     """What is to be simulated, in whole ticks: the same for both engines."""
 
     def __init__(self, schedule, costs, link, rendezvous, post):
-        self.costs, self.flow, self.tick = costs, Flow(schedule), costs.tick()
+        self.costs, self.flow, self.tick = costs, flow_of(schedule), costs.tick()
         self.resources, self.blocking = LINKS[link], link == "compute"
         self.rendezvous = rendezvous or self.blocking
         self.early = post == "early" and not self.blocking

@@ -30,7 +30,8 @@ class Transformer(Model):
 
     def refuse(self):
         if self.shape.vocabulary < BYTES:
-            raise ValueError(f"vocabulary={self.shape.vocabulary} cannot name every byte of a text: give {BYTES} or more")
+            few = self.shape.vocabulary
+            raise ValueError(f"vocabulary={few} cannot name every byte of a text: give {BYTES} or more")
 
     def __reduce__(self):
         return Transformer, (self.shape, self.file)  # a rank reads the text itself

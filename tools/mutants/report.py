@@ -1,0 +1,75 @@
+"""What the bench has found, in words and as a record."""
+
+import tomllib
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path, PurePath
+
+from tools.mutants.draw import Mutant
+from tools.mutants.trial import Verdict
+
+ACCEPTED = Path(__file__).with_name("accepted.toml")
+LEAST = 0.95  # of the mutants, that tests notice
+
+
+def accepted(file: Path = ACCEPTED) -> dict[tuple, str]:
+    """{(file, line before, line after): why the mutant may survive}."""
+    rows = tomllib.loads(file.read_text(encoding="utf-8")).get("survivor", [])
+    return {(row["file"], row["before"], row["after"]): row["why"] for row in rows}
+
+
+def why(mutant: Mutant, reasons: dict) -> str | None:
+    """Why this mutant may survive, or None."""
+    return reasons.get((mutant.file, mutant.before.strip(), mutant.after.strip()))
+
+
+def record(verdicts: list[Verdict], reasons: dict) -> dict:
+    """The figures, and what became of each mutant."""
+    killed = [one for one in verdicts if one.by]
+    explained = [one for one in verdicts if not one.by and why(one.mutant, reasons)]
+    return {
+        "tried": len(verdicts),
+        "killed": len(killed),
+        "explained": len(explained),
+        "share": round(len(killed) / max(1, len(verdicts)), 4),
+        "floors": _shares(verdicts, lambda mutant: PurePath(mutant.file).parts[1]),
+        "operators": _shares(verdicts, lambda mutant: mutant.operator),
+        "mutants": [_row(one, reasons) for one in verdicts],
+    }
+
+
+def _shares(verdicts, part) -> dict[str, dict]:
+    """{part: how many were tried, and killed}."""
+    tried = Counter(part(one.mutant) for one in verdicts)
+    killed = Counter(part(one.mutant) for one in verdicts if one.by)
+    return {name: {"tried": count, "killed": killed[name]} for name, count in sorted(tried.items())}
+
+
+def _row(verdict, reasons):
+    mutant = {name: value for name, value in asdict(verdict.mutant).items() if name != "function"}
+    mutant |= {"before": mutant["before"].strip(), "after": mutant["after"].strip()}
+    said = {"why": why(verdict.mutant, reasons)} if not verdict.by else {}
+    return mutant | {"killed_by": verdict.by, "seconds": verdict.seconds} | said
+
+
+def text(found: dict) -> str:
+    """The record as a page: shares by floor and by kind of mistake, then the survivors."""
+    lines = [f"{'':12} tried  killed"]
+    for part in ("floors", "operators"):
+        lines += [f"{name:12} {one['tried']:5}  {one['killed']:6}" for name, one in found[part].items()] + [""]
+    tried, killed, explained = found["tried"], found["killed"], found["explained"]
+    share = lambda number: f"{number / max(1, tried):.1%}"
+    lines.append(f"killed {killed} of {tried}: {share(killed)}, at least {LEAST:.0%}")
+    lines.append(f"killed or explained {killed + explained} of {tried}: {share(killed + explained)}")
+    for head, wanted in (("no test notices", False), ("may survive", True)):
+        some = [one for one in found["mutants"] if not one["killed_by"] and bool(one["why"]) is wanted]
+        lines += ["", f"{head}:"] if some else []
+        for one in some:
+            lines.append(f"  {one['file']}:{one['line']}  {one['before']}  →  {one['after'] or '(nothing)'}")
+            lines += [f"    {one['why']}"] if wanted else []
+    return "\n".join(lines)
+
+
+def good(found: dict) -> bool:
+    """Whether enough mutants are killed, and every survivor is explained."""
+    return found["share"] >= LEAST and found["killed"] + found["explained"] == found["tried"] > 0
