@@ -16,7 +16,6 @@ import statistics
 import time
 
 import torch
-from hybridlab.train.task import task
 from torch import nn
 
 from hybridlab.core.mesh import Mesh
@@ -24,8 +23,7 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes.clocks import measured
 from hybridlab.schedules.registry import schedule
 from hybridlab.train import loop
-from hybridlab.train.models.gpt import GPT, token_loss
-from hybridlab.train.text import Text
+from hybridlab.train.job import job_of
 from hybridlab.world.processes.launch import ranks
 
 NAMES = ("gpipe", "1f1b", "interleaved")
@@ -38,7 +36,7 @@ def torchs(comm, job, name):
     """A step of torch's runtime as a function of nothing."""
     from torch.distributed import pipelining
 
-    layers = GPT(job.shape, job.seed).layers()
+    layers = job.model.layers(job.model.made(job.seed, torch.float32))
     mine = [s for (s, _), rank in job.schedule.place.items() if rank == comm.rank]
     stages = [
         pipelining.PipelineStage(
@@ -51,9 +49,9 @@ def torchs(comm, job, name):
         "1f1b": pipelining.Schedule1F1B,
         "interleaved": pipelining.ScheduleInterleaved1F1B,
     }
-    loss = lambda scores, targets: token_loss(scores, targets) / job.tokens
+    loss = lambda scores, targets: job.model.loss(scores, targets) / job.tokens
     one = kinds[name](stages if name == "interleaved" else stages[0], MICROBATCHES, loss, scale_grads=False)
-    inputs, targets = map(torch.cat, job.batch(Text.of(), 0))
+    inputs, targets = map(torch.cat, job.batch(0))
 
     def step():
         for stage in stages:
@@ -68,7 +66,7 @@ def torchs(comm, job, name):
 def ours(comm, job):
     """A step of our runtime as a function of nothing; it returns the times of the actions."""
     trainer = loop.Trainer(comm, job)
-    batch = job.batch(trainer.text, 0)
+    batch = job.batch(0)
 
     def step():
         trainer.weights.begin()
@@ -111,7 +109,7 @@ def main():
     with ranks(Mesh(pp=2)) as pool:
         for name in NAMES:
             made = schedule(name, ranks=2, microbatches=MICROBATCHES)
-            job = task(Mesh(pp=2), made, batch=MICROBATCHES * SEQUENCES, shape=LARGE, ahead=AHEAD)
+            job = job_of(Mesh(pp=2), made, batch=MICROBATCHES * SEQUENCES, shape=LARGE, ahead=AHEAD)
             homes = pool.run(on_rank, job, name, chosen.rounds)
             mine, other, _ = homes[0]
             real = measured(job.schedule, [home[2] for home in homes], {"latency": 0.0})
@@ -127,7 +125,7 @@ def main():
             results[name] = {"ratio": middle, "interval": [low, high], "efficiency": busy, "tokens_per_second": rate}
         for name in NAMES:
             made = schedule(name, ranks=2, microbatches=MICROBATCHES)
-            job = task(Mesh(pp=2), made, batch=MICROBATCHES, shape=TINY, ahead=AHEAD)
+            job = job_of(Mesh(pp=2), made, batch=MICROBATCHES, shape=TINY, ahead=AHEAD)
             mine, other, _ = pool.run(on_rank, job, name, chosen.rounds)[0]
             actions = len(job.schedule.program[0])
             each = [statistics.median(one) / actions * 1e6 for one in (mine, other)]

@@ -20,13 +20,11 @@ import sys
 import time
 
 import torch
-from hybridlab.train.task import task
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.train import loop
-from hybridlab.train.models.gpt import GPT
-from hybridlab.train.text import Text
+from hybridlab.train.job import job_of
 from hybridlab.world.processes.launch import ranks
 
 TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"
@@ -43,9 +41,9 @@ def torchs(comm, job, peer, options):
     """A step of torch's as a function of nothing."""
     import test_oracle
 
-    one = getattr(test_oracle, peer)(GPT(job.shape, job.seed), comm, **options)
+    one = getattr(test_oracle, peer)(job.model.made(job.seed, torch.float32), comm, **options)
     optimizer = job.optimizer_of(dict(one.model.named_parameters()))
-    inputs, targets = (parts[comm.coordinates.get("dp", 0)] for parts in job.batch(Text.of(), 0))
+    inputs, targets = (parts[comm.coordinates.get("dp", 0)] for parts in job.batch(0))
 
     def step():
         optimizer.zero_grad()
@@ -58,7 +56,7 @@ def torchs(comm, job, peer, options):
 def ours(comm, job):
     """A step of ours as a function of nothing."""
     trainer = loop.Trainer(comm, job)
-    batch = job.batch(Text.of(), 0)
+    batch = job.batch(0)
 
     def step():
         trainer.weights.begin()
@@ -93,7 +91,7 @@ def compared(mode, rounds) -> dict:
     """One row of the table: milliseconds of both; the middle of ours / torch, and the ends of its middle half."""
     axis, more, peer, options = MODES[mode]
     mesh = Mesh(**{axis: 2})
-    job = task(mesh, microbatches=1, batch=BATCH * mesh["dp"], shape=SHAPE, **more)
+    job = job_of(mesh, microbatches=1, batch=BATCH * mesh["dp"], shape=SHAPE, **more)
     with ranks(mesh) as pool:
         (mine, work), (other, its_work) = (zip(*one) for one in pool.run(on_rank, job, peer, options, rounds)[0])
     low, middle, high = statistics.quantiles([a / b for a, b in zip(mine, other)], n=4)

@@ -6,7 +6,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.catalog import machine
-from hybridlab.measuring.here import FEW, MANY, calibrated, here, in_turns, job_of, mesh_of
+from hybridlab.measuring.here import FEW, MANY, calibrated, here, in_turns, job_of_plan, mesh_of
 from hybridlab.predict.plans.performance import pieces, step
 from hybridlab.predict.plans.plan import Plan
 
@@ -41,15 +41,15 @@ def test_ranks_that_share_a_stage_are_neighbours():
     "plan, schedule", [(Plan(p=2, b=2), "1f1b"), (Plan(p=2, b=2, v=2), "interleaved"), (Plan(d=2, b=2), "1f1b")]
 )
 def test_a_plan_becomes_its_task(plan, schedule):
-    job = job_of(plan, hl.Shape(layers=4, width=32, heads=4, context=16), batch=8)
+    job = job_of_plan(plan, hl.Shape(layers=4, width=32, heads=4, context=16), batch=8)
     assert job.schedule.name.startswith(schedule)
-    assert job.sequences == plan.b and job.microbatches == plan.d * plan.microbatches(8)
+    assert job.rows == plan.b and job.microbatches == plan.d * plan.microbatches(8)
 
 
 @pytest.mark.parametrize("more", [{"recompute": 2}, {"zero": 1}, {"sequence": True}, {"scatter": True}])
 def test_what_is_not_timed_here_is_refused(more):
     with pytest.raises(ValueError, match="does more than divide: give p, t, d, b and v alone"):
-        job_of(Plan(t=2, d=2, **more), SHAPE, batch=8)
+        job_of_plan(Plan(t=2, d=2, **more), SHAPE, batch=8)
 
 
 @pytest.mark.ranks

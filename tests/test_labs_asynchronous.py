@@ -11,7 +11,7 @@ from hybridlab.labs.asynchronous.updates import Trained, flushed, from_replays, 
 from hybridlab.show.paper.style import STYLE
 from hybridlab.train.run import train
 
-SMALL = {"shape": hl.Shape(layers=4, width=8, heads=2, context=8), "sequences": 1}
+SMALL = {"shape": hl.Shape(layers=4, width=8, heads=2, context=8), "rows": 1}
 PIPEDREAM = hl.schedule("pipedream", ranks=4, microbatches=8)
 
 

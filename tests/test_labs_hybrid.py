@@ -11,9 +11,9 @@ from hybridlab.labs.hybrid import grid as hybrid
 from hybridlab.labs.hybrid import tasks as hybrid_tasks
 from hybridlab.labs.hybrid.traffic import between_nodes, by_axis, counted
 from hybridlab.predict.bytes.collectives import cost
+from hybridlab.predict.bytes.transfer import Transfer
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks, leaving, refusal
 from hybridlab.show.paper.style import STYLE
-from hybridlab.train.formulas import Meeting
 
 CUBE = hl.Mesh(dp=2, pp=2, tp=2)
 
@@ -154,8 +154,9 @@ def test_the_ledger_is_foreseen_axis_by_axis(mesh, more):
 
 
 def test_bytes_that_leave_a_node_are_counted_on_the_ring():
-    assert Meeting("pp", "isend", (3, 4), 10).between(4) == 10 and Meeting("pp", "isend", (2, 3), 10).between(4) == 0
-    ring = Meeting("dp", "all_reduce", (0, 2, 4, 6), 100)
+    message = lambda *ranks: Transfer("activations", "pp", "isend", ranks, 10)
+    assert message(3, 4).between(4) == 10 and message(2, 3).between(4) == 0
+    ring = Transfer("gradients", "dp", "all_reduce", (0, 2, 4, 6), 100)
     assert ring.between(4) == 2 * cost("all_reduce", 4, 100).bytes, "from 2 to 4, and from 6 back to 0"
     assert ring.between(8) == 0 and ring.between(2) == 4 * cost("all_reduce", 4, 100).bytes
     assert ring.counted == 400

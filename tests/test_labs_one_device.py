@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from hybridlab.train.task import task
 
 import hybridlab as hl
 from hybridlab.core import catalog
@@ -29,6 +28,7 @@ from hybridlab.predict.bytes.memory import MIXED
 from hybridlab.show.layouts.anatomy import LABELS, LOOKS, RIGHT, WIDTH, Bar, anatomy
 from hybridlab.show.layouts.memory_bars import PARTS
 from hybridlab.show.plans.step_parts import Row, step_parts
+from hybridlab.train.job import job_of
 
 SHAPE = hl.Shape(layers=2, width=16, heads=2, context=16)
 ROOM = WIDTH - LABELS - RIGHT
@@ -97,7 +97,7 @@ def test_a_real_pipeline_holds_its_live_count_times_one_microbatch(schedule, liv
 
 @pytest.mark.ranks
 def test_with_chunks_of_unequal_size_the_program_says_how_much_is_live():
-    job = task(hl.Mesh(pp=2), "interleaved", 4, 8, chunks=2, shape=hl.Shape(layers=4, width=16, heads=2, context=16))
+    job = job_of(hl.Mesh(pp=2), "interleaved", 4, 8, chunks=2, shape=hl.Shape(layers=4, width=16, heads=2, context=16))
     each, counts = left_by_stages(job), counted_on_ranks(job)
     for program, count in zip(job.schedule.program, counts):
         changes = [{"F": 1, "B": -1}.get(action.kind, 0) * each[action.stage] for action in program]

@@ -18,9 +18,9 @@ from hybridlab.measuring import machine
 from hybridlab.measuring.links import measured_link
 from hybridlab.predict.plans.performance import Fit, pieces
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.train.job import Job, job_of
 from hybridlab.train.loop import Trainer
 from hybridlab.train.models.gpt import Block
-from hybridlab.train.task import Task, task
 from hybridlab.world.processes.launch import ranks
 from hybridlab.world.talk.comm import Comm
 
@@ -101,7 +101,7 @@ def mesh_of(plan: Plan) -> Mesh:
     return Mesh(pp=plan.p, dp=plan.d, tp=plan.t)
 
 
-def job_of(plan: Plan, shape: Shape, batch: int) -> Task:
+def job_of_plan(plan: Plan, shape: Shape, batch: int) -> Job:
     """What the ranks train under a plan: 1F1B, or interleaved; gradients are summed in large packs, as the model says.
 
     raises  ValueError when a plan recomputes or shares states: these are timed elsewhere
@@ -109,14 +109,14 @@ def job_of(plan: Plan, shape: Shape, batch: int) -> Task:
     if plan.recompute or plan.zero or plan.sequence or plan.scatter:
         raise ValueError(f"{plan} does more than divide: give p, t, d, b and v alone")
     name, more = ("interleaved", {"chunks": plan.v}) if plan.v > 1 else ("1f1b", {})
-    return task(mesh_of(plan), name, plan.microbatches(batch), batch, shape=shape, sums="buckets", **more)
+    return job_of(mesh_of(plan), name, plan.microbatches(batch), batch, shape=shape, sums="buckets", **more)
 
 
 def in_turns(plans: list[Plan], shape: Shape, batch: int, rounds: int = 5) -> list[list[float]]:
     """times[plan][round]: seconds of whole training steps of several plans for equally many ranks, taken in turns, so
     that whatever else the machine does meets all of them. The slower rank counts."""
     (count,) = {plan.devices for plan in plans}
-    jobs = [job_of(plan, shape, batch) for plan in plans]
+    jobs = [job_of_plan(plan, shape, batch) for plan in plans]
     with ranks(count) as pool:
         return pool.run(_turns, jobs, rounds)[0]
 

@@ -6,7 +6,7 @@ import hybridlab as hl
 from hybridlab.core.action import Action
 
 RANKS = 4
-BATCH = {"sequences": 4, "rate": 0.2}  # b sequences in a microbatch; the step of SGD
+BATCH = {"rows": 4, "rate": 0.2}  # b sequences in a microbatch; the step of SGD
 
 
 def flushed(microbatches: int, window: int, ranks: int = RANKS) -> hl.Schedule:
@@ -68,11 +68,11 @@ class Trained(NamedTuple):
 
 
 def trained(schedule: hl.Schedule, stash: bool = True, **more) -> Trained:
-    """A small GPT, trained by one play of an asynchronous schedule; `more` as in `train.task.Task`."""
-    from hybridlab.train.task import task  # here, because it loads torch: pictures and tasks need none
+    """A small GPT, trained by one play of an asynchronous schedule; more as in `train.job.job_of`."""
+    from hybridlab.train.job import job_of  # here, because it loads torch: pictures and exercises need none
 
     mesh = hl.Mesh(pp=schedule.ranks)
-    job = task(mesh, schedule, steps=1, stash=stash, **BATCH | more)
+    job = job_of(mesh, schedule, steps=1, stash=stash, **BATCH | more)
     with hl.ranks(mesh) as pool:
         homes = pool.run(_train, job)
     return Trained(homes[0][0], [held for _, held in homes], schedule.window)
@@ -92,8 +92,8 @@ def from_replays(microbatches: int = 8, stash: bool = True, **more) -> dict[str,
     A replay computes every gradient with one version per stage: that of the forward; that of the backward, which is
     the newest; or the same on all stages.
     """
+    from hybridlab.train.job import job_of
     from hybridlab.train.replay import replay
-    from hybridlab.train.task import task
 
     every = ways(microbatches)
     names = {"of the forwards": "pipedream", "of the backwards": "flush after each", "one for all": "vertical sync"}
@@ -101,6 +101,6 @@ def from_replays(microbatches: int = 8, stash: bool = True, **more) -> dict[str,
     real = trained(every["pipedream"], stash, **more).losses
     gaps = {}
     for name, way in names.items():
-        losses, _ = replay(task(hl.Mesh(pp=RANKS), every[way], steps=1, **more))
+        losses, _ = replay(job_of(hl.Mesh(pp=RANKS), every[way], steps=1, **more))
         gaps[name] = max(abs(a - b) for a, b in zip(real, losses))
     return gaps

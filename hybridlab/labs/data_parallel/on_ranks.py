@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
@@ -15,8 +16,8 @@ from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.predict.time.buckets import Bucket, Overlap, overlap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.timelines.buckets import Row, buckets
+from hybridlab.train.job import Job, job_of
 from hybridlab.train.loop import Trainer
-from hybridlab.train.task import Task, task
 
 SMALL = hl.Shape(layers=4, width=64, heads=4, context=64)
 BATCH = 16  # sequences of the global batch
@@ -39,16 +40,23 @@ class Step(NamedTuple):
     sums: list[tuple]
 
 
-def job(form: str = "buckets", limits=(FIRST, OTHER), shape: hl.Shape = SMALL, dp: int = 2, **more) -> Task:
+@dataclass(frozen=True, eq=False)
+class InBuckets(Job):
+    """A job whose gradients travel in given buckets: it takes its layout along, where ranks would make their own."""
+
+    layout: Layout | None = None
+
+
+def job(form: str = "buckets", limits=(FIRST, OTHER), shape: hl.Shape = SMALL, dp: int = 2, **more) -> Job:
     """A GPT on `dp` ranks, one microbatch each: `form` is "after", "each" or "buckets", `limits` the bytes of those."""
-    one = task(hl.Mesh(dp=dp), "1f1b", 1, more.pop("batch", BATCH), shape=shape, sums=form, **more)
+    one = job_of(hl.Mesh(dp=dp), "1f1b", 1, more.pop("batch", BATCH), shape=shape, sums=form, **more)
     return with_packs(one, packed(one.layout, one.homes, limits)) if form == "buckets" else one
 
 
-def with_packs(one: Task, layout: Layout) -> Task:
-    """The same task with another layout's packs; a task keeps the layout it has made, and takes it to its ranks."""
-    one.__dict__["layout"] = layout.validate()
-    return one
+def with_packs(one: Job, layout: Layout) -> Job:
+    """The same job with another layout's packs."""
+    about = {field.name: getattr(one, field.name) for field in fields(one)}
+    return InBuckets(**about, layout=layout.validate())
 
 
 def measured(pool, jobs: dict, link: Link, steps: int = STEPS) -> dict:
@@ -77,8 +85,8 @@ def _row(one, ranks, link):
         free = max(begin, over)
         found.append(Bucket(tuple(parts[0][0]), parts[0][1], posted, begin, free))
     made = {name: max(step.made[name] for step in ranks) for name in drawn.made}
-    said = overlap(one.layout, made, link, early=one.sums != "after", start=start, end=end)
-    return Row(one.sums, drawn.made, predicted=said, measured=Overlap(start, end, tuple(found)))
+    said = overlap(one.layout, made, link, early=one["sums"] != "after", start=start, end=end)
+    return Row(one["sums"], drawn.made, predicted=said, measured=Overlap(start, end, tuple(found)))
 
 
 def _by_turns(comm, jobs, steps):
@@ -128,12 +136,12 @@ def beside(rows: Sequence[Row]) -> Still:
     return buckets(*rows, title="Sums beside a backward, predicted and measured")
 
 
-def counted(pool, one: Task) -> tuple[int, int]:
+def counted(pool, one: Job) -> tuple[int, int]:
     """(all-reduces, bytes handed to them) of one step of rank 0, from its ledger; the loss's own sum left out."""
     return pool.run(_counted, one)[0]
 
 
-def in_groups(groups) -> Task:
+def in_groups(groups) -> Job:
     """The small model with buckets given as lists of names."""
     one = job("each")
     return with_packs(one, grouped(one.layout, groups))
@@ -148,7 +156,7 @@ def _counted(comm, one):
     trainer = Trainer(comm, one)
     before = len(comm.ledger)
     trainer.step(0)
-    rows = [row for row in comm.ledger.rows()[before:] if row["source"].startswith("data_parallel.py")]
+    rows = [row for row in comm.ledger.rows()[before:] if row["purpose"] == one.keeper.purpose]
     return len(rows), sum(row["bytes"] for row in rows)
 
 

@@ -9,7 +9,7 @@ from hybridlab.measuring.saved import Saved
 from hybridlab.predict.papers.published import published
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
-from hybridlab.train.models.gpt import GPT, token_loss
+from hybridlab.train.models.transformer import Transformer
 from hybridlab.train.stages import cut, stages_of
 
 PARTITIONS, MICROBATCHES = (1, 2, 4, 8), (1, 4, 32)
@@ -114,10 +114,11 @@ def left_behind(shape: hl.Shape, sequences: int, ranks: int = 2) -> tuple[int, i
 
 
 def _left_behind(comm, shape, sequences, ranks):
-    model = GPT(shape)
-    stage = stages_of(model, cut(shape, ranks))[-1]
+    model, dtype = Transformer(shape), torch.float32
+    module = model.made(0, dtype)
+    stage = stages_of(model, module, cut(shape, ranks), model.between(sequences, dtype))[-1]
     entered = torch.randn(sequences, shape.context, shape.width, requires_grad=True)
     targets = torch.zeros(sequences, shape.context, dtype=torch.long)
-    with Saved(model.parameters()) as left:
-        token_loss(stage(entered), targets)
+    with Saved(module.parameters()) as left:
+        model.loss(stage(entered), targets)
     return left.peak, entered.nbytes

@@ -7,7 +7,7 @@ import ipywidgets
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
-from hybridlab.labs.hybrid.traffic import between_nodes, by_axis, counted, meetings
+from hybridlab.labs.hybrid.traffic import between_nodes, by_axis, counted, transfers
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks, refusal
 from hybridlab.show.live.chooser import beside
@@ -40,16 +40,16 @@ def mesh_of(order: str, **lengths: int) -> Mesh:
 
 @lru_cache(maxsize=64)
 def job(mesh: Mesh, **more):
-    """The task of this notebook's model on a mesh; more as in `train.task.task`."""
-    from hybridlab.train.task import task  # here, because it loads torch
+    """The job of training this notebook's model on a mesh; more as in `train.job.job_of`."""
+    from hybridlab.train.job import job_of  # here, because it loads torch
 
-    return task(mesh, **{"shape": SHAPE} | more)
+    return job_of(mesh, **{"shape": SHAPE} | more)
 
 
 def picture(mesh: Mesh, per_node: int | None = None, parameter: str | None = None, rank: int = 0, **more) -> Still:
-    """The grid of ranks of a task on this mesh, with a table of what it sends; or why there is no such task.
+    """The grid of ranks of a job on this mesh, with a table of what it sends; or why there is no such job.
 
-    more  as in `train.task.task`
+    more  as in `train.job.job_of`
     """
     try:
         one = job(mesh, **more)
@@ -58,13 +58,12 @@ def picture(mesh: Mesh, per_node: int | None = None, parameter: str | None = Non
         return refusal(str(error))
 
 
-def table(task, per_node: int | None = None) -> list[tuple[str, ...]]:
+def table(one, per_node: int | None = None) -> list[tuple[str, ...]]:
     """What one step sends: rows of text, one for each axis and operation, the last one the sum."""
-    nodes = per_node or task.mesh.size
-    rows = {key: [0.0, 0.0] for key in by_axis(task)}
-    for one in meetings(task):
-        rows[one.axis, one.op][0] += one.counted
-        rows[one.axis, one.op][1] += one.between(nodes)
+    nodes = per_node or one.mesh.size
+    rows = {key: [every, 0.0] for key, every in by_axis(one).items()}
+    for sent in transfers(one):
+        rows[sent.axis, sent.op][1] += sent.between(nodes)
     heading = ("along", "what", "operation", "bytes of a step, all ranks", "between nodes")
     body = [
         (axis, WHAT.get(axis, "gradients"), op.replace("isend", "send"), f"{every:,.0f}", f"{out:,.0f}")

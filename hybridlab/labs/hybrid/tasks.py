@@ -86,9 +86,9 @@ def bill(mesh: Mesh, zero: int) -> tuple[int, float]:
 
     raises  ValueError in one sentence for a layout that does not fit
     """
-    from hybridlab.train import task as training  # here, because it loads torch
+    from hybridlab.train.job import job_of  # here, because it loads torch
 
-    job = training.task(mesh, zero=zero, **DESIGN)
+    job = job_of(mesh, zero=zero, **DESIGN)
     fullest = max(sum(model_states(job.layout, rank).values()) for rank in range(mesh.size))
     return fullest, sum(between_nodes(job, PER_NODE).values())
 

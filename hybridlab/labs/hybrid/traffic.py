@@ -1,37 +1,35 @@
 """What a hybrid layout sends in one step, as the notebook tells it: by formula, between nodes, and counted."""
 
 from collections import Counter
-from collections.abc import Iterator
+
+from hybridlab.predict.bytes import transfer
+from hybridlab.predict.bytes.transfer import Transfer
+from hybridlab.train import formulas
 
 
-def meetings(job) -> Iterator:
-    """Every `Meeting` of one step of a task."""
-    from hybridlab.train import formulas  # here, as below, because it loads torch
-
-    for held in formulas.meetings(job).values():
-        yield from held
+def transfers(job) -> list[Transfer]:
+    """All transfers of one step of a job, whatever their purpose."""
+    return [one for its in formulas.transfers(job).values() for one in its]
 
 
 def by_axis(job) -> dict[tuple[str, str], float]:
     """{(axis, operation): bytes of a step in the ledgers of all ranks}."""
-    from hybridlab.train import formulas
-
-    return formulas.by_axis(meetings(job))
+    return transfer.by_axis(transfers(job))
 
 
 def between_nodes(job, per_node: int) -> dict[str, float]:
     """{axis: bytes of a step that leave a node}, the axes in the order of the mesh."""
     table = Counter({axis: 0 for axis in job.mesh.axes})
-    for one in meetings(job):
+    for one in transfers(job):
         table[one.axis] += one.between(per_node)
     return dict(table)
 
 
 def counted(ledger, steps: int = 1) -> dict[tuple[str, str], float]:
     """{(axis, operation): bytes of a step} of a training's ledger rows: what the modes sent, not losses and clocks."""
-    from hybridlab.train.check import sent
+    from hybridlab.train.check import sent  # here, because it loads torch
 
     table = Counter()
-    for (_, axis, op), size in sent(ledger).items():
-        table[axis, op] += size
-    return {key: table[key] / steps for key in sorted(table)}
+    for (purpose, axis, op), size in sent(ledger).items():
+        table[axis, op] += size if purpose else 0  # a mode says what it sends for; the timing of a link does not
+    return {key: table[key] / steps for key in sorted(+table)}

@@ -102,7 +102,7 @@ def _counted(comm, shape, sequence):
     tokens = torch.zeros(1, shape.context, dtype=torch.long)
     scores = model(tokens)
     moved_on("loss", "forward")
-    loss = token_loss(comm, shape)(scores, tokens)
+    loss = token_loss(comm, shape.vocabulary)(scores, tokens)
     moved_on("loss", "backward")
     loss.backward()
     moved_on("", "")
@@ -116,7 +116,7 @@ def _split(comm, shape, sequence=False):
 
     model = GPT(shape)
     if comm.size > 1:
-        split(model, comm, layout_of(shape, comm.size, sequence), sequence)
+        split(model, comm, layout_of(shape, comm.size, sequence), shape.context if sequence else None)
     return model
 
 
@@ -189,10 +189,10 @@ def shares(ways: int, shape: Shape = LARGE, sequences: int = 2, steps: int = 4) 
 
 
 def _shares(comm, shape, sequences, steps):
+    from hybridlab.train.job import job_of
     from hybridlab.train.loop import Trainer
-    from hybridlab.train.task import task
 
-    trainer, found = Trainer(comm, task(comm.mesh, microbatches=1, batch=sequences, shape=shape)), []
+    trainer, found = Trainer(comm, job_of(comm.mesh, microbatches=1, batch=sequences, shape=shape)), []
     for step in range(steps + 1):
         comm.barrier()
         begin, work, row = time.perf_counter(), time.thread_time(), len(comm.ledger)

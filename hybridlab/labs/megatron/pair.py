@@ -42,7 +42,7 @@ def layout_of(shape: Shape, ranks: int, way: str = WAYS[0]) -> Layout:
     h = shape.width
     whole = {A: (4 * h, h), B: (h, 4 * h)}
     params = tuple(Param(name, lengths, pack=number) for number, (name, lengths) in enumerate(whole.items()))
-    if way == WAYS[0]:
+    if way == WAYS[0] and ranks > 1:  # for one rank the mode cuts nothing
         return Layout(Mesh(tp=ranks), params).with_params(lambda param: place(param, shape, ranks)).validate()
     dims = {name: 0 if word == "column" else 1 for name, word in zip(whole, way.split(" → "))}
     cut = lambda param: {"shard": {"tp": Cut(dims[param.name], even(param.shape[dims[param.name]], ranks))}}

@@ -83,7 +83,7 @@ def attention_still(shape: Shape, ranks: int, kv_heads: int, flow: str = "forwar
     from hybridlab.modes.tensor_parallel import refuse_misfits
 
     shape = Shape(width=shape.width, heads=shape.heads, context=shape.context, kv_heads=kv_heads)
-    refuse_misfits(shape, ranks)
+    refuse_misfits(shape.sizes, ranks)
     layout, rows, h, backward = pair.attention_layout(shape, ranks), shape.context, shape.width, flow == "backward"
     mats = [_weight(layout, name, letter, ranks, shape.head_width) for letter, name in pair.ATTENTION.items()]
     parts = _move(pair.Step("I->R", h), "x", rows, ranks, backward, first=True)

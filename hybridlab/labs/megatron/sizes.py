@@ -36,7 +36,7 @@ def layout_of(shape: Shape, ways: int, sequence: bool = False) -> Layout:
     """
     from hybridlab.modes.tensor_parallel import place, refuse_misfits
 
-    refuse_misfits(shape, ways, sequence)
+    refuse_misfits(shape.sizes, ways, sequence)
     params = tuple(Param(name, lengths, pack=i) for i, (name, lengths) in enumerate(records(shape).items()))
     return Layout(Mesh(tp=ways), params).with_params(lambda param: place(param, shape, ways, sequence))
 

@@ -8,7 +8,7 @@ from hybridlab.train import stages
 
 def by_link(real: hl.Timeline) -> dict[tuple[int, int], tuple[int, int]]:
     """{(from rank, to rank): (messages, bytes)} of one step, from what the ranks' ledgers counted."""
-    rows = [row for row in real.ledger if row["op"] == "isend" and row["source"].startswith("pipeline.py")]
+    rows = [row for row in real.ledger if row["op"] == "isend" and row["purpose"] == "messages"]
     messages = Counter((row["rank"], row["peer"]) for row in rows)
     size = Counter()
     for row in rows:

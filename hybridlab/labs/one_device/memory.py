@@ -14,9 +14,9 @@ from hybridlab.measuring.saved import Saved
 from hybridlab.predict.bytes import saved
 from hybridlab.predict.bytes.memory import SINGLE, Widths, model_states
 from hybridlab.predict.plans.footprint import Footprint
+from hybridlab.train.job import Job, job_of
 from hybridlab.train.loop import Trainer
 from hybridlab.train.models.gpt import GPT, token_loss
-from hybridlab.train.task import Task, task
 
 
 def states(parameters: int, widths: Widths = SINGLE) -> Footprint:
@@ -61,26 +61,26 @@ class Held(NamedTuple):
 
 def held(schedule: str, shape: hl.Shape, microbatches: int = 4, batch: int = 8, ranks: int = 2) -> list[Held]:
     """One step of a pipeline with a real model, rank by rank; for schedules with one stage on each rank."""
-    job = task(hl.Mesh(pp=ranks), schedule, microbatches, batch, shape=shape)
+    job = job_of(hl.Mesh(pp=ranks), schedule, microbatches, batch, shape=shape)
     live, each = hl.simulate(job.schedule).peak_live, left_by_stages(job)
     blocks = [len(set(stage) & set(range(1, shape.layers + 1))) for stage in job.bounds]
-    paper = sum(saved.paper(shape, job.sequences).values())
+    paper = sum(saved.paper(shape, job.rows).values())
     return [Held(*own, paper * some) for *own, some in zip(counted_on_ranks(job), live, each, blocks)]
 
 
-def left_by_stages(job: Task) -> list[int]:
+def left_by_stages(job: Job) -> list[int]:
     """Bytes that one microbatch leaves behind in each stage, by our formula."""
-    layers = saved.layers(job.shape, job.sequences)
+    layers = saved.layers(job.model.shape, job.rows)
     return [sum(layers[layer] for layer in stage) for stage in job.bounds]
 
 
-def counted_on_ranks(job: Task) -> list[int]:
+def counted_on_ranks(job: Job) -> list[int]:
     """The most bytes that each rank holds for its backwards, counted while it plays one step."""
     with hl.ranks(job.mesh) as pool:
         return pool.run(_most, job)
 
 
-def _most(comm, job: Task) -> int:
+def _most(comm, job: Job) -> int:
     trainer = Trainer(comm, job)
     with Saved(trainer.weights.weights.values()) as left:
         trainer.gradients(0)

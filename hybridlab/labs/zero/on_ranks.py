@@ -11,19 +11,17 @@ import hybridlab as hl
 from hybridlab.core.action import Action
 from hybridlab.core.layout import Layout
 from hybridlab.predict.bytes.collectives import cost
-from hybridlab.train import formulas
-from hybridlab.train.check import sender
+from hybridlab.train.job import Job, job_of
 from hybridlab.train.loop import Trainer, memory
-from hybridlab.train.task import Task, task
 
 RANKS, UNITS = 4, 4
 
 
-def job(zero: int, owners: int | None = None, active: int = 1, units: int = UNITS, ranks: int = RANKS, **more) -> Task:
+def job(zero: int, owners: int | None = None, active: int = 1, units: int = UNITS, ranks: int = RANKS, **more) -> Job:
     """The small GPT in `units`, one pack each, whatever the stage; AdamW, one microbatch on every rank."""
     loop = hl.schedule("looped_bfs", ranks=1, microbatches=1, chunks=units, dp=ranks)
     options = {"sums": "buckets", "optimizer": "adamw", "active": active} | more
-    return task(hl.Mesh(dp=ranks), loop, zero=zero, owners=owners, **options)
+    return job_of(hl.Mesh(dp=ranks), loop, zero=zero, owners=owners, **options)
 
 
 class Home(NamedTuple):
@@ -39,8 +37,8 @@ class Home(NamedTuple):
     sent: float
 
 
-def train(pool, *jobs: Task) -> list[list[Home]]:
-    """Every task trained on the ranks of a pool: for each, what every rank brings home."""
+def train(pool, *jobs: Job) -> list[list[Home]]:
+    """Every job trained on the ranks of a pool: for each, what every rank brings home."""
     return [[Home(*home) for home in homes] for homes in zip(*pool.run(_train, jobs))]
 
 
@@ -53,7 +51,7 @@ def _train_one(comm, job):
     watch = lambda *_: held.append(_whole(trainer.weights))
     trainer, before = Trainer(comm, job, watch), len(comm.ledger)
     losses = [loss for step in range(job.steps) for loss in trainer.step(step)[0]]
-    rows = [row for row in comm.ledger.rows()[before:] if sender(row) == "sums"]
+    rows = [row for row in comm.ledger.rows()[before:] if row["purpose"] == job.keeper.purpose]
     sent = sum(cost(row["op"], row["group"], row["bytes"]).bytes for row in rows) / job.steps
     owned = {name: weight.detach().clone() for name, weight in trainer.parameters.items()}
     return Home(losses, owned, memory(trainer), max(held), sent)
@@ -68,12 +66,12 @@ def _whole(weights) -> int:
     return there + sum(values[pack].nbytes for pack in arriving)
 
 
-def sent(job: Task, rank: int = 0) -> float:
-    """Bytes that a rank sends in a step of a task, by the formulas, its gathers counted in its program."""
-    return sum(one.sent for one in formulas.meetings(job)["sums"] if rank in one.ranks)
+def sent(job: Job, rank: int = 0) -> float:
+    """Bytes that a rank sends in a step of a job, by the formulas; gathers are counted in its program."""
+    return sum(one.sent for one in job.keeper.transfers(job) if rank in one.ranks)
 
 
-def same_bits(job: Task, homes: list[Home], plain: list[Home]) -> bool:
+def same_bits(job: Job, homes: list[Home], plain: list[Home]) -> bool:
     """Whether losses and every share of every weight are those of plain data parallelism, to the last bit."""
     pairs = (
         (home.weights[name].flatten(), plain[0].weights[name].flatten()[job.layout.share(name, rank)])

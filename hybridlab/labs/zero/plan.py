@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import hybridlab as hl
 from hybridlab.core.layout import Layout, Param
-from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.bytes.memory import MIXED, SINGLE, Widths, model_states
-from hybridlab.predict.bytes.sharing import meetings
+from hybridlab.predict.bytes.sharing import transfers
 from hybridlab.show.layouts.memory_bars import Carried
 
 PRINTED = {"value": 2, "gradient": 2, "optimizer": 12}  # bytes per element in the paper, also of a share
@@ -88,15 +88,15 @@ def carried(layout: Layout, widths: Widths = SINGLE) -> list[Carried]:
     for pack in layout.packs:
         for name, one in _named(layout, widths, pack):
             key = name, len(one.ranks)
-            sums[key] = sums.get(key, 0) + cost(one.op, len(one.ranks), one.bytes).bytes
+            sums[key] = sums.get(key, 0) + one.sent
     return [Carried(name, among, bytes) for (name, among), bytes in sums.items()]
 
 
 def _named(layout, widths, pack):
-    """(what for, the meeting) of everything that rank 0 needs for a pack in a step."""
+    """(what for, the transfer) of everything that rank 0 needs for a pack in a step."""
     after = ["after the update"] if layout.params[0].rest < 3 else ["forward", "backward"]
     when = iter(after)
-    for one in meetings(layout, pack, 0, widths):
+    for one in transfers(layout, pack, 0, widths):
         yield f"{one.op.replace('_', '-')}, {next(when) if one.what == 'weights' else one.what}", one
 
 
@@ -108,9 +108,9 @@ def leaving(plan: Plan, node: int) -> float:
     """
     total = 0.0
     for rank in range(node):
-        for _, op, group, bytes in meetings(plan.layout, 0, rank, plan.widths):
-            after = group[(group.index(rank) + 1) % len(group)]
-            total += cost(op, len(group), bytes).bytes if after >= node else 0
+        for one in transfers(plan.layout, 0, rank, plan.widths):
+            after = one.ranks[(one.ranks.index(rank) + 1) % len(one.ranks)]
+            total += one.sent if after >= node else 0
     return total
 
 
@@ -165,8 +165,8 @@ def most(plan: Plan, active: int = 2) -> float:
 def _times(plan) -> tuple[float, float]:
     """Seconds that the sums, and one gather, of a single unit take; a ring is as fast as its slowest link."""
     sums, gather = 0.0, 0.0
-    for _, op, group, bytes in meetings(plan.layout, 0, 0, plan.widths, 1):
-        link = INSIDE if group[-1] // NODE == group[0] // NODE else BETWEEN
-        one = link.seconds(op, len(group), bytes / MODELS[plan.model].units)
-        sums, gather = (sums, one) if op == "all_gather" else (sums + one, gather)
+    for one in transfers(plan.layout, 0, 0, plan.widths, gathers=1):
+        link = INSIDE if one.ranks[-1] // NODE == one.ranks[0] // NODE else BETWEEN
+        taken = link.seconds(one.op, len(one.ranks), one.bytes / MODELS[plan.model].units)
+        sums, gather = (sums, taken) if one.op == "all_gather" else (sums + taken, gather)
     return sums, gather
