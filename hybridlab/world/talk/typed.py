@@ -27,6 +27,7 @@ Source: the four types are those of meta-pytorch/spmd_types; the mappings, Megat
 Relatives: `comm` has the raw operations; the law of gradients is proved arrow by arrow in tests/test_typed.py.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -102,24 +103,24 @@ def _stated(call: str, name: str, kind: str) -> str:
     return kind
 
 
-def _typed(comm, x, axis, arrow, cut=WHOLE, joined=WHOLE):
+def _typed(comm, x, axis, move, cut=WHOLE, joined=None):
     if comm.group(axis).size == 1:
         return x
-    return _Move.apply(x, comm, axis, arrow, cut, joined if arrow == "V->V" else cut, caller())
+    return _Moved.apply(x, comm, axis, move, cut, cut if joined is None else joined, caller())
 
 
-class _Move(torch.autograd.Function):
-    """One arrow; its backward is the conjugate arrow, with cutting and joining exchanged."""
+class _Moved(torch.autograd.Function):
+    """One move; its backward is the transposed move, with cutting and joining exchanged."""
 
     @staticmethod
-    def forward(ctx, x, comm, axis, arrow, cut, joined, source):
-        ctx.way = comm, axis, conjugate(arrow), joined, cut, source
+    def forward(ctx, x, comm, axis, move, cut, joined, source):
+        ctx.way = comm, axis, transposed(move), joined, cut, source
         with comm.ledger.said_at(source):
-            return MOVES[arrow](comm, x, axis, cut, joined)
+            return MOVES[move].do(comm, x, axis, cut, joined)
 
     @staticmethod
     def backward(ctx, gradient):
-        return _Move.apply(gradient, *ctx.way), None, None, None, None, None, None
+        return _Moved.apply(gradient, *ctx.way), None, None, None, None, None, None
 
 
 def _same(comm, x, axis, cut, joined):
@@ -157,15 +158,57 @@ def _pad(comm, x, axis, cut, joined):
     return torch.cat([x if k == here else zeros(x, joined.dim, size) for k, size in enumerate(sizes)], joined.dim)
 
 
-MOVES = {  # what is done for each arrow
-    "I->R": _same,
-    "P->I": _sum,
-    "P->R": _sum,
-    "V->R": _gather,
-    "V->I": _gather,
-    "P->V": _scatter,
-    "I->V": _part,
-    "R->V": _part,
-    "V->P": _pad,
-    "V->V": _exchange,
+class Move(NamedTuple):
+    """A way to move a tensor along an axis.
+
+    do    do(comm, x, axis, cut, joined) -> what is there afterwards;  arrow  what x is before, and after
+    back  the name of the move that gradients take back, where arrows do not tell: several moves go from V to V
+    """
+
+    do: Callable
+    arrow: str
+    back: str | None = None
+
+
+MOVES = {  # by name; the usual move of an arrow bears the arrow's
+    "I->R": Move(_same, "I->R"),
+    "P->I": Move(_sum, "P->I"),
+    "P->R": Move(_sum, "P->R"),
+    "V->R": Move(_gather, "V->R"),
+    "V->I": Move(_gather, "V->I"),
+    "P->V": Move(_scatter, "P->V"),
+    "I->V": Move(_part, "I->V"),
+    "R->V": Move(_part, "R->V"),
+    "V->P": Move(_pad, "V->P"),
+    "V->V": Move(_exchange, "V->V"),
 }
+
+
+def transposed(move: str) -> str:
+    """The name of the move that gradients take back.
+
+    >>> transposed("I->R"), transposed("V->V")
+    ('P->I', 'V->V')
+    """
+    return MOVES[move].back or conjugate(MOVES[move].arrow)
+
+
+def register(name: str, move: Move, back: str, backwards: Move):
+    """Add a move and its transpose.
+
+    raises  ValueError where the gradient would have another type than the one that is right, or a name is taken
+
+    >>> turned = lambda by: lambda comm, x, axis, cut, joined: x.roll(by, 0)
+    >>> register("turn", Move(turned(1), "V->V", "turn back"), "turn back", Move(turned(-1), "V->V", "turn"))
+    >>> transposed(transposed("turn"))
+    'turn'
+    >>> del MOVES["turn"], MOVES["turn back"]
+    """
+    if backwards.arrow != conjugate(move.arrow):
+        raise ValueError(
+            f"{name} goes {move.arrow}, so its gradient goes {conjugate(move.arrow)}, not {backwards.arrow}"
+        )
+    for one in (name, back):
+        if one in MOVES:
+            raise ValueError(f"there is a move {one} already: choose another name")
+    MOVES.update({name: move._replace(back=back), back: backwards._replace(back=name)})
