@@ -27,7 +27,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages editions test test-fast test-browser soak soak-equality soak-notebooks lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages editions test test-fast test-browser soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -93,6 +93,9 @@ soak-equality: $(READY)  ## a sample of all ways to join the modes, ten minutes,
 
 soak-notebooks: $(READY)  ## every notebook in a copied folder with the network off, writes results/notebooks.json
 	$(PY) tests/offline.py
+
+mutants: $(READY)  ## 200 one-line mistakes, and which of them no test notices; about an hour, writes results/mutants.json
+	$(PY) -m tools.mutants $(ARGS)
 
 lint: $(READY)  ## style only
 	$(PY) -m ruff check .

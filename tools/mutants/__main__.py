@@ -1,6 +1,6 @@
 """Draw mutants, run the tests against each, and tell which survive; writes results/mutants.json.
 
-    python -m tools.mutants [--number 200] [--seed 0] [--workers 2] [--minutes M]
+    python -m tools.mutants [--number 200] [--seed 0] [--workers 2] [--minutes M] [--patience 300]
     python -m tools.mutants --list                          the mutants, without a trial
     python -m tools.mutants --only hybridlab/core/mesh.py   those of one file or folder; the record stays as it is
 
@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from tools.mutants.trial import Tried, Verdict, trial
 HOUSE = pathlib.Path(__file__).resolve().parents[2]
 HYBRIDLAB = Tree(HOUSE, "hybridlab", ("core", "modes", "train", "schedules"), HOUSE / "build" / "mutants")
 RESULTS = HOUSE / "results" / "mutants.json"
+PATIENCE = 300.0
 WARM = (  # what tests import, and what is no mutant's
     "torch", "torch.distributed", "torch._dynamo", "numpy", "numba", "pytest", "hypothesis", "safetensors.torch",
     "cloudpickle", "plotly.graph_objects", "IPython", "ipywidgets", "anywidget", "nbformat", "nbval.plugin",
@@ -46,16 +48,19 @@ def warm_up():
     gc.freeze()  # the collector would touch, and so copy, every page that the children share
 
 
-def bench(tree: Tree, chosen, workers: int, minutes: float, notebooks=False) -> tuple[list[Mutant], list[Verdict]]:
-    """The mutants that `chosen(tree)` names, and the verdicts on those that there was time for, in their order."""
+def bench(tree: Tree, chosen, workers, minutes=float("inf"), patience=PATIENCE) -> tuple[list[Mutant], list[Verdict]]:
+    """The mutants that `chosen(tree)` names, and the verdicts on those that there was time for, in their order.
+
+    minutes   after which no trial begins;  patience  seconds of a trial after which no test begins
+    """
     begin = time.monotonic()
     with opened(tree.root, workers + 1) as (still, *lanes):
         tree = replace(tree, root=still.tree)  # as it was at the start, whatever is written meanwhile
         mutants, tried = chosen(tree), Tried(tree)
-        units, known = reach(tree, lanes, notebooks), tried.valid()
+        units, known = reach(tree, lanes), tried.valid(patience)
         waiting = [one for one in mutants if one not in known]
         print(f"{len(mutants)} mutants, {len(mutants) - len(waiting)} tried before", flush=True)
-        works = (trial(tree, units, one) for one in waiting)
+        works = (trial(tree, units, one, patience) for one in waiting)
         for number, verdict in enumerate(worked(works, lanes, begin + 60 * minutes), start=1):
             tried.add(verdict)
             known[verdict.mutant] = verdict
@@ -71,6 +76,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--only", default="", metavar="PATH", help="of the mutants drawn, those of this file or folder")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time; default: 2")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no trial begins after so long")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for a mutant that no test notices")
     parser.add_argument("--notebooks", action="store_true", help="run notebooks against survivors too (slow)")
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     asked = parser.parse_args(arguments)
@@ -83,8 +89,10 @@ def main(arguments=None) -> int:
         print(*(f"{one.operator:10} {one}" for one in chosen(HYBRIDLAB)), sep="\n")
         return 0
     begin = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no child stays behind
     warm_up()
-    mutants, verdicts = bench(HYBRIDLAB, chosen, asked.workers, asked.minutes, asked.notebooks)
+    tree = replace(HYBRIDLAB, notebooks=asked.notebooks)
+    mutants, verdicts = bench(tree, chosen, asked.workers, asked.minutes, asked.patience)
     found = record(verdicts, accepted())
     print(f"\n{text(found)}")
     if asked.only or len(verdicts) < len(mutants):

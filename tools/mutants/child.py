@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tools.mutants import tracer
 
@@ -146,8 +147,6 @@ class Collected(Notes):
 
 
 def _pytest(units, notes, *more) -> int:
-    from hypothesis import settings
-
     settings.register_profile("mutants", derandomize=True, database=None, deadline=None)
     settings.load_profile("mutants")
     return int(pytest.main([*ALWAYS, *_kind(units), *more, *units], plugins=[notes]))

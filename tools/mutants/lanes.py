@@ -45,7 +45,7 @@ class Lane:
     """
 
     def __init__(self, root: Path, folder: Path):
-        self.tree, self.room = folder / "tree", folder / "room"
+        self.tree, self.room, self.held = folder / "tree", folder / "room", 0
         ignored = root / ".gitignore"
         names = [line.rstrip("/") for line in ignored.read_text().splitlines()] if ignored.exists() else []
         shutil.copytree(root, self.tree, ignore=shutil.ignore_patterns(*NEVER_COPIED, *names))
@@ -56,8 +56,8 @@ class Lane:
         file = self.tree / mutant.file
         right, stamp = file.read_text(encoding="utf-8"), file.stat().st_mtime_ns
         file.write_text(mutant.applied(right), encoding="utf-8")
-        # Python takes a compiled file for fresh when time (in seconds) and size agree
-        os.utime(file, ns=(stamp, stamp + 10**10))
+        self.held += 1  # Python takes compiled code for fresh when time, in seconds, and size agree: a time of its own
+        os.utime(file, ns=(stamp, stamp + self.held * 10**9))
         try:
             yield
         finally:
@@ -135,6 +135,7 @@ def _forked(function, lane) -> int:
         code = 1
         try:
             os.setpgid(0, 0)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             lane.enter()
             code = function()
         except BaseException:

@@ -15,6 +15,7 @@ from tools.mutants.lanes import Call, worked
 from tools.mutants.tree import Tree
 
 LIMIT = 3600.0  # seconds for all tests of a unit, traced
+LONG = 60.0  # seconds of a batch of several units, at most
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,9 @@ class Unit:
         return f"{file}:{function}" in self.names
 
 
-def reach(tree: Tree, lanes, notebooks=False) -> list[Unit]:
+def reach(tree: Tree, lanes) -> list[Unit]:
     """What every unit reaches: read where it was recorded, else recorded now. Tests that fail are told."""
-    code, names = tree.code(), units(lanes[0])
-    if notebooks:
-        names += sorted(str(file.relative_to(tree.root)) for file in (tree.root / "notebooks").glob("*.ipynb"))
+    code, names = tree.code(), units(lanes[0]) + tree.books()
     known = {name: _read(tree, name, code) for name in names}
     fresh = [name for name in names if known[name] is None]
     if fresh:
@@ -159,9 +158,13 @@ def ordered(units: list[Unit], file: str, function: str):
 
     Yields lists of (unit, its tests). First come the tests that run the function, without ranks and then with; then
     those that ran beside them in one process, where something may have been kept. Among units the one named after the
-    file comes first, then the quickest; each batch has twice as many as the one before.
+    file comes first, then the quickest; each batch has twice as many as the one before, unless
+    it is `LONG`. A function that nobody was seen
+    to run (machine code is not seen) counts as run by all that run anything of its file.
     """
     inside = file.partition("/")[2]
+    if not any(unit.holds(inside, function) for unit in units):
+        function = MODULE
     runs = {unit.name: unit.running(inside, function) for unit in units}
     rest = {
         unit.name: [test for test in unit.tests if test not in set(runs[unit.name])]
@@ -177,6 +180,8 @@ def ordered(units: list[Unit], file: str, function: str):
         chosen.sort(key=lambda one: (PurePath(file).stem not in PurePath(one[0].name).stem, cost([one])))
         size = 1
         while chosen:
+            while size > 1 and cost(chosen[:size]) > LONG:
+                size -= 1
             yield chosen[:size]
             chosen, size = chosen[size:], 2 * size
 

@@ -48,7 +48,7 @@ def _shares(verdicts, part) -> dict[str, dict]:
 def _row(verdict, reasons):
     mutant = {name: value for name, value in asdict(verdict.mutant).items() if name != "function"}
     mutant |= {"before": mutant["before"].strip(), "after": mutant["after"].strip()}
-    said = {"why": why(verdict.mutant, reasons)} if not verdict.by else {}
+    said = {} if verdict.by else {"why": why(verdict.mutant, reasons), "unasked": verdict.unasked}
     return mutant | {"killed_by": verdict.by, "seconds": verdict.seconds} | said
 
 
@@ -65,7 +65,8 @@ def text(found: dict) -> str:
         some = [one for one in found["mutants"] if not one["killed_by"] and bool(one["why"]) is wanted]
         lines += ["", f"{head}:"] if some else []
         for one in some:
-            lines.append(f"  {one['file']}:{one['line']}  {one['before']}  →  {one['after'] or '(nothing)'}")
+            left = f"  ({one['unasked']} slow tests not asked)" if one["unasked"] else ""
+            lines.append(f"  {one['file']}:{one['line']}  {one['before']}  →  {one['after'] or '(nothing)'}{left}")
             lines += [f"    {one['why']}"] if wanted else []
     return "\n".join(lines)
 

@@ -10,18 +10,24 @@ class Tree:
     """A package and its tests.
 
     root    the folder of both;  package  its name;  floors  its folders in which mistakes are made
-    cache   the folder for what the bench need not do twice
+    cache   the folder for what the bench need not do twice;  notebooks  whether these count as tests
     """
 
     root: Path
     package: str
     floors: tuple[str, ...]
     cache: Path
+    notebooks: bool = False
 
     def files(self) -> dict[str, list[str]]:
         """The files of each floor."""
         found = {floor: sorted((self.root / self.package / floor).rglob("*.py")) for floor in self.floors}
         return {floor: [str(file.relative_to(self.root)) for file in files] for floor, files in found.items()}
+
+    def books(self) -> list[str]:
+        """The notebooks that count as tests."""
+        found = sorted((self.root / "notebooks").glob("*.ipynb")) if self.notebooks else []
+        return [str(file.relative_to(self.root)) for file in found]
 
     def code(self) -> str:
         """A digest of the whole package."""
@@ -34,7 +40,7 @@ class Tree:
 
     def tests(self) -> str:
         """A digest of all tests."""
-        return self._digest((self.root / "tests").rglob("*.py"))
+        return self._digest([*(self.root / "tests").rglob("*.py"), *(self.root / file for file in self.books())])
 
     def _digest(self, files) -> str:
         whole = hashlib.sha256()

@@ -19,30 +19,31 @@ class Verdict:
     """How the trial of a mutant ended.
 
     by      the test that failed; or what else told it: an import, an end of the process, a limit of time; None: nothing
-    seconds of the trial, on one core beside others
+    seconds of the trial;  unasked  how many tests there was no more time for
     code, test  what the package and the tests that decided were, see `Tree`
     """
 
     mutant: Mutant
     by: str | None
     seconds: float
+    unasked: int
     code: str
     test: str
 
 
-def trial(tree: Tree, units: list[Unit], mutant: Mutant):
-    """The work of a lane that tries this mutant; returns a `Verdict`."""
+def trial(tree: Tree, units: list[Unit], mutant: Mutant, patience: float):
+    """The work of a lane that tries this mutant; returns a `Verdict`. After so many seconds no test begins."""
 
     def work(lane):
         begin, by = time.monotonic(), None
+        batches = list(ordered(units, mutant.file, mutant.function))
         first = mutant.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         with lane.holding(mutant):
-            for batch in ordered(units, mutant.file, mutant.function):
-                by, first = (yield from _failing(lane, batch, first)), None
-                if by:
-                    break
+            while batches and not by and time.monotonic() - begin < patience:
+                by, first = (yield from _failing(lane, batches.pop(0), first)), None
+        unasked = 0 if by else sum(len(tests) for batch in batches for _, tests in batch)
         test = tree.test(by.partition("::")[0]) if by else tree.tests()
-        return Verdict(mutant, by, round(time.monotonic() - begin, 2), tree.code(), test)
+        return Verdict(mutant, by, round(time.monotonic() - begin, 2), unasked, tree.code(), test)
 
     return work
 
@@ -89,14 +90,14 @@ class Tried:
     def __init__(self, tree: Tree):
         self.tree, self.file = tree, tree.cache / "tried.jsonl"
 
-    def valid(self) -> dict[Mutant, Verdict]:
-        """The verdicts that still hold."""
+    def valid(self, patience: float) -> dict[Mutant, Verdict]:
+        """The verdicts that still hold; more patience than was had asks the tests again that were left unasked."""
         found, code, tests = {}, self.tree.code(), self.tree.tests()
         for line in self.file.read_text(encoding="utf-8").splitlines() if self.file.exists() else ():
             saved = json.loads(line)
             verdict = Verdict(**saved | {"mutant": Mutant(**saved["mutant"])})
             test = self.tree.test(verdict.by.partition("::")[0]) if verdict.by else tests
-            if (verdict.code, verdict.test) == (code, test):
+            if (verdict.code, verdict.test) == (code, test) and not (verdict.unasked and verdict.seconds < patience):
                 found[verdict.mutant] = verdict
         return found
 
