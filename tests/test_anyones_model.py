@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import hybridlab as hl
+from hybridlab.predict.bytes.memory import model_states
 from hybridlab.train import loop
 from hybridlab.train.job import job_of
 from hybridlab.train.models.batch_norm import BatchNorm
@@ -244,6 +245,24 @@ def test_evaluation_uses_running_averages_and_unseen_data(bench):
         # the first four of alone's eight microbatches are those of the first replica: both take all of dp's
         assert torch.allclose(torch.tensor(loss), torch.tensor(alone[0][0]), rtol=1e-12)
         assert all(torch.allclose(x, alone[0][1][name], rtol=1e-12) for name, x in buffers.items())
+
+
+def at_rest(comm, jobs):
+    found = []
+    for job in jobs:
+        trainer = loop.Trainer(comm, job)
+        trainer.step(0)
+        found.append(loop.memory(trainer))
+    return found
+
+
+@pytest.mark.ranks
+def test_memory_at_rest_is_what_the_formula_says(bench):
+    mesh = hl.Mesh(dp=2, pp=2)
+    jobs = [job_of(mesh, model="resnet", batch=16, zero=stage, dtype="float64", **ADAM) for stage in (0, 1, 2, 3)]
+    homes = bench.pool(mesh).run(at_rest, jobs)
+    for number, job in enumerate(jobs):
+        assert [home[number] for home in homes] == [model_states(job.layout, rank, job.widths) for rank in range(4)]
 
 
 @pytest.mark.ranks

@@ -78,9 +78,9 @@ class Job:
         vars(self).update(state)
 
     def with_(self, **changes) -> "Job":
-        """The same job with other fields, but for its model, seed and dtype: the whole module stays as it is."""
-        new = replace(self, **changes, _found={})
-        vars(new)["whole"] = self.whole
+        """The same job with other fields, but for its model, seed and dtype: what was found out of these stays."""
+        new, stays = replace(self, **changes, _found={}), ["whole"] + ["between"] * ("rows" not in changes)
+        vars(new).update({name: vars(self)[name] for name in stays if name in vars(self)})
         return new
 
     # the model
