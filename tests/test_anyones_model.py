@@ -1,5 +1,7 @@
 """Anyone's model: layers in sequence, a summed loss and batches; equal to one device, or refused in a sentence."""
 
+import pathlib
+import re
 import sys
 
 import cloudpickle
@@ -364,28 +366,8 @@ def test_what_cannot_work_says_why_in_a_sentence(case):
 # ---- files
 
 
-OWN = """
-import torch
-from torch import nn
-from hybridlab import Model
-
-class Twice(nn.Module):
-    def forward(self, x):
-        return 2 * x
-
-def data(step, rows):
-    x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(step))
-    return x, x.sum(1, keepdim=True)
-
-def loss(y, target):
-    return (y - target).square().sum()
-
-def net(seed):
-    return nn.Sequential(nn.Linear(4, 8), Twice(), nn.Linear(8, 1))
-
-mine = Model(net, loss, data)
-number = 3
-"""
+README = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+OWN = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "hl.Model(" in block) + "\nnumber = 3\n"
 
 
 @pytest.mark.ranks
@@ -394,7 +376,7 @@ def test_a_file_outside_the_package_is_checked_and_trained_from_the_command_line
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN)
-    assert main("check --model own.py:mine --pp 2 --dp 2 --zero 1 --batch 16".split()) == 0
+    assert main("check --model own.py:mine --pp 2 --dp 2 --batch 16".split()) == 0  # as README says
     assert "equal to one device" in capsys.readouterr().out
     assert main("train --model own.py:mine --pp 2 --steps 3 --batch 16".split()) == 0
     assert "step    2  loss" in capsys.readouterr().out
