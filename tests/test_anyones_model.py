@@ -367,7 +367,8 @@ def test_what_cannot_work_says_why_in_a_sentence(case):
 
 
 README = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
-OWN = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "hl.Model(" in block) + "\nnumber = 3\n"
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+OWN = next(block for block in BLOCKS if "hl.Model(" in block) + "\nnumber = 3\n"
 
 
 @pytest.mark.ranks
