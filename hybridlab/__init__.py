@@ -6,9 +6,10 @@ hybridlab costs milliseconds and needs neither torch nor a notebook.
 
 import sys
 
+import hybridlab.train  # noqa: F401  the package alone, which is empty: its name is bound to the function below
 from hybridlab.lazily import lazily
 
-# A package and a function share the name `schedules`: bound here, it means the function for good.
+# Packages and functions share the names `schedules` and `train`: bound here, these mean the functions for good.
 from hybridlab.schedules.registry import schedule, schedules
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ _HOME = {
     "RankError": "world.processes.launch",
     "placement": "world.processes.placement",
     "Shape": "core.shape",
+    "Model": "train.models.model",
     "run": "train.run",
     "predicted_for": "predict.time.overlay",
     "doctor": "measuring.doctor",
@@ -41,8 +43,15 @@ _HOME = {
     "explore": "labs.explore",
     "play": "labs.play",
 }
-__all__ = ["__version__", "schedule", "schedules", *_HOME]
+__all__ = ["__version__", "schedule", "schedules", "train", *_HOME]
 __getattr__ = lazily(__name__, _HOME)
+
+
+def train(mesh, *how, **more) -> dict:
+    """Train a model over a mesh, as `python -m hybridlab train` does: see `hybridlab.train.run.train`."""
+    from hybridlab.train.run import train as run  # here, because it loads torch
+
+    return run(mesh, *how, **more)
 
 
 def __dir__():

@@ -127,13 +127,13 @@ def train(chosen) -> dict:
         if "loss" in event:
             print(json.dumps(event) if chosen.json else _step_in_words(event), flush=True)
 
-    saving = flags.read_saving(chosen)
-    more = flags.read_learning(chosen) | {"on_event": tell, "saving": saving}
+    more = flags.read_learning(chosen) | flags.read_saving(chosen) | {"on_event": tell}
     result = learn(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
     if not chosen.json:
         kept = ", ".join(f"{size / 1e6:.2f}" for size in result["memory"])
         print(f"weights, gradients and optimizer state on each rank: {kept} MB")
-        print(f"saved after step {result['end']} in {saving.folder}; --resume goes on from there" if saving else "")
+        if folder := chosen.checkpoint:
+            print(f"saved after step {result['end']} in {folder}; --resume goes on from there")
     return {"losses": result["losses"], "memory": result["memory"], "end": result["end"]}
 
 

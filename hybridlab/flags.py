@@ -204,14 +204,10 @@ def add_saving(one):
     one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, under any layout")
 
 
-def read_saving(chosen):
+def read_saving(chosen) -> dict:
     if chosen.checkpoint is None and (chosen.every or chosen.resume):
         raise ValueError("--every and --resume need a folder of checkpoints: give --checkpoint FOLDER")
-    if chosen.checkpoint is None:
-        return None
-    from hybridlab.train.resume import Saving
-
-    return Saving(Path(chosen.checkpoint), chosen.every, chosen.resume)
+    return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume")}
 
 
 # --- files to write ---------------------------------------------------------------------------------------------

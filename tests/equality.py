@@ -13,6 +13,7 @@ import pytest
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
+from hybridlab.modes.registry import modes
 from hybridlab.schedules.gpipe import gpipe
 from hybridlab.schedules.registry import schedule
 from hybridlab.schedules.replicate import replicate
@@ -30,13 +31,12 @@ FACTORS = {
     "axes": ("dp", "tp", "pp", "dp pp", "dp tp", "pp tp", "dp pp tp"),
     "first": (0, 1, 2),  # which of them varies slowest, that is how far the axes are turned
     "grown": ("", "dp3", "dp4", "pp3", "pp4", "tp4"),  # the axis that is longer than two
-    "zero": ("0", "1", "2", "3", "1 of 2", "2 of 2", "3 of 2"),  # "of 2": hybrid, shared among two owners
-    "stream": ("whole", "scatter", "sequence"),
+    **{name: choices for mode in modes() for name, choices in mode.factors.items()},  # zero, stream, sums
     "schedule": ALL,
     "order": ("written", "ahead", "driven"),
     "model": ("plain", "tied", "skips", "tied skips"),
     "keys": (4, 2, 1, 0),  # heads of keys and values, of four heads of queries; 0: no attention
-    "sums": ("after", "each", "buckets"),
+    "style": ("gpt", "llama"),
     "optimizer": ("sgd", "adamw"),
     "dropout": (0.0, 0.1),
     "accumulate": (1, 2),
@@ -45,6 +45,7 @@ FACTORS = {
 }
 BOUND = ("axes", "first", "grown", "zero", "stream", "schedule", "order", "model")  # what the rules of `legal` speak of
 FREE = tuple(name for name in FACTORS if name not in BOUND)
+FACTORS = {name: FACTORS[name] for name in (*BOUND, *FREE)}
 OF_TESTS = FACTORS | {"schedule": FEW, "zero": ("0", "1", "2", "3", "3 of 2"), "grown": ("", "dp4", "pp4", "tp4")}
 
 
@@ -108,6 +109,7 @@ def shape_of(one: dict) -> Shape:
         tied="tied" in one["model"],
         skips="skips" in one["model"],
         dropout=one["dropout"],
+        style=one["style"],
     )
 
 
@@ -135,9 +137,9 @@ def name_of(one: dict) -> str:
     """A combination in one word: what is not as usual."""
     mesh = "-".join(f"{axis}{length}" for axis, length in mesh_of(one).axes.items())
     words = [mesh, one["schedule"], f"zero{one['zero']}".replace(" ", "") * (one["zero"] != "0"), one["model"]]
-    words += [one[what] for what in ("stream", "order", "sums", "optimizer", "sizes")] + [f"kv{one['keys']}"]
+    words += [one[what] for what in ("stream", "order", "sums", "optimizer", "sizes", "style")] + [f"kv{one['keys']}"]
     words += [f"{what}{one[what]}" for what in ("dropout", "accumulate", "clip") if one[what] not in (0.0, 1, None)]
-    usual = ("", "plain", "whole", "written", "after", "sgd", "even", "kv4")
+    usual = ("", "plain", "whole", "written", "after", "sgd", "even", "gpt", "kv4")
     return ",".join(word for word in words if word not in usual).replace(" ", "+")
 
 

@@ -11,7 +11,6 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.train.checkpoint import newest
-from hybridlab.train.resume import Saving
 from hybridlab.train.run import train
 
 pytestmark = pytest.mark.ranks
@@ -27,8 +26,8 @@ OTHERS = {
 
 
 def learn(mesh, steps, folder=None, resume=False, **more):
-    saving = folder and Saving(folder, resume=resume)
-    return train(mesh, steps=steps, saving=saving, **LEARN | {"microbatches": 16 // 2 // mesh["dp"]} | more)["losses"]
+    more = {"microbatches": 16 // 2 // mesh["dp"], "checkpoint": folder, "resume": resume, "progress": False} | more
+    return train(mesh, steps=steps, **LEARN | more)["losses"]
 
 
 @pytest.fixture(scope="module")

@@ -135,72 +135,85 @@ def fast(flow: Flow, duration: np.ndarray, late=(0,)):
 def longest_path(
     takes_at, takes, makes_at, makes, maker, program, meeting, attendance, duration, late, ready, begin, over
 ):
-    """When every action can begin, for numba: each rank goes on until it misses a value, and again when that is made.
+    """When every action can begin. For numba: one function, on arrays of whole numbers.
 
-    maker       the action that has made each value, or GIVEN; -1: not made; -2 - r: not made, and rank r waits for it
-    attendance  how many actions each meeting waits for; all make their values at the end of the last
-    late        how much later a value arrives at another rank: entry `value % len(late)`
+    A rank goes on through its program until it misses a value. Then it waits, and whoever makes that value lets it go
+    on. Which rank is looked at first makes no difference: each action begins when its rank is free and the last of what
+    it takes has arrived.
+
+    takes_at, takes     starts and values of `Flow.takes`;  makes_at, makes  those of `Flow.makes`
+    maker               the action that has made each value, or GIVEN; -1: nobody yet; -2 - r: nobody yet, and rank r
+                        waits for it
+    attendance          how many actions each meeting waits for; all make their values at the end of the last
+    late                how much later a value arrives at another rank: entry `value % len(late)`
     ready, begin, over  of every action, to be filled in
+
+    Several who wait for one value are a chain. If rank 2 has come first and then rank 0: maker[value] = -2 - 0,
+    waited_before[0] = 2, waited_before[2] = -1. The actions that have come to one meeting are a chain too.
 
     Returns False when somebody waits for ever, or a value is made twice.
     """
     actions, ranks, alike = len(duration), len(program) - 1, len(late) == 1
-    after = np.full(actions, -1, np.int32)  # chains the actions that have come to one meeting …
-    last, there = np.full(len(attendance), -1, np.int32), np.zeros(len(attendance), np.int64)
-    next_waiter = np.full(ranks, -1, np.int32)  # … and the ranks that wait for one value
+    waited_before = np.full(ranks, -1, np.int32)
+    came_before, came_last = np.full(actions, -1, np.int32), np.full(len(attendance), -1, np.int32)
+    come = np.zeros(len(attendance), np.int64)
     position, free = program[:-1].copy(), np.zeros(ranks, np.int64)
-    can_go, going = np.arange(ranks), ranks
+    can_go, going = np.arange(ranks), ranks  # a stack of ranks, and how many are on it
     while going:
         going -= 1
         rank = can_go[going]
         first, end, action = program[rank], program[rank + 1], position[rank]
         while action < end:
+            # When does the last of what it takes arrive?
             arrival, missing = 0, -1
             for at in range(takes_at[action], takes_at[action + 1]):
                 value = takes[at]
                 by = maker[value]
+                if by == GIVEN:
+                    continue
                 if by < 0:
-                    if by == GIVEN:
-                        continue
                     missing = value
                     break
                 born = over[by]
-                if not first <= by < end:
+                if not first <= by < end:  # made on another rank
                     born += late[0 if alike else value % len(late)]
                 arrival = max(arrival, born)
             if missing >= 0:
-                next_waiter[rank] = -2 - maker[missing]  # the one before, or -1
+                waited_before[rank] = -2 - maker[missing]
                 maker[missing] = -2 - rank
                 break
+
+            # It begins when its rank is free, too.
             ready[action], begin[action] = arrival, max(arrival, free[rank])
-            free[rank] = begin[action] + duration[action]
+            free[rank] = over[action] = begin[action] + duration[action]
             done, time, meets = action, free[rank], meeting[action]
             action += 1
+
+            # Who meets others makes nothing until the last has come, and is over.
             if meets >= 0:
-                over[done] = time
-                after[done], last[meets] = last[meets], done
-                there[meets] += 1
-                if there[meets] < attendance[meets]:
+                came_before[done], came_last[meets] = came_last[meets], done
+                come[meets] += 1
+                if come[meets] < attendance[meets]:
                     continue
                 one = done
                 while one >= 0:
-                    time, one = max(time, over[one]), after[one]
+                    time, one = max(time, over[one]), came_before[one]
+
+            # What it makes is there, also what those make whom it met; whoever waited for that can go on.
             while done >= 0:
                 over[done] = time
                 for at in range(makes_at[done], makes_at[done + 1]):
                     value = makes[at]
                     before = maker[value]
-                    maker[value] = done
-                    if before == -1:
-                        continue
                     if before >= 0 or before == GIVEN:
                         return False
+                    maker[value] = done
                     waits = -2 - before
                     while waits >= 0:
                         can_go[going] = waits
                         going += 1
-                        waits = next_waiter[waits]
-                done = after[done]
+                        waits = waited_before[waits]
+                done = came_before[done]
         position[rank] = action
     for rank in range(ranks):
         if position[rank] < program[rank + 1]:

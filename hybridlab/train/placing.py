@@ -10,16 +10,15 @@ import torch
 from torch import nn
 
 from hybridlab.core.layout import Layout, Param
-from hybridlab.core.mesh import PLAYED, Mesh
+from hybridlab.core.mesh import PLAYED
 from hybridlab.core.packs import packed
 from hybridlab.core.rules import placed
-from hybridlab.core.schedule import Schedule
 from hybridlab.train.stages import names_of, stages_of
 
 
 def layout_of(job) -> Layout:
     """The layout of a job on its mesh, proved to hold every element somewhere."""
-    seats = {home: _coordinates(job.mesh, job.schedule, home) for home in set(job.homes.values())}
+    seats = {home: seats_of(job, home) for home in set(job.homes.values())}
     params = (replace(param, at={"pp": seats[job.homes[param.name]]}) for param in _cut(job))
     layout = Layout(job.mesh, tuple(params))
     for mode in job.modes:
@@ -62,8 +61,8 @@ def last_dim(job, layer: nn.Module) -> str:
     return last
 
 
-def _coordinates(mesh: Mesh, schedule: Schedule, stages) -> tuple[int, ...]:
+def seats_of(job, stages: tuple[int, ...]) -> tuple[int, ...]:
     """Where along pp the ranks stand that own one of these stages."""
-    line = mesh.line(0)
-    ranks = [line[rank] for (stage, _), rank in schedule.place.items() if stage in stages]
-    return tuple(sorted({mesh.coordinates(rank).get("pp", 0) for rank in ranks}))
+    line = job.mesh.line(0)
+    ranks = [line[rank] for (stage, _), rank in job.schedule.place.items() if stage in stages]
+    return tuple(sorted({job.mesh.place(rank, "pp") for rank in ranks}))

@@ -7,12 +7,14 @@ draws at random follow from the seed and that number (`Job.batch`, `Draws`), so 
 import signal
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from hybridlab.train import checkpoint
+from hybridlab.core.layout import Layout, Param
+from hybridlab.train import checkpoint, placing
+from hybridlab.train.models.model import buffers_of
 
 STOP = "stop"  # a file of this name in the folder asks the run to end after the step under way
 
@@ -48,6 +50,16 @@ def stopping_gently(saving: Saving | None):
         stop.unlink(missing_ok=True)
 
 
+def _stored(trainer) -> Layout:
+    """The layout of a checkpoint: beside the parameters what layers keep, such as averages, whole on every holder."""
+    job, kept = trainer.job, []
+    layer_of = {id(buffer): number for number, layer in enumerate(job.layers) for buffer in layer.buffers()}
+    for name, buffer in buffers_of(job.whole).items():
+        at = {"pp": placing.seats_of(job, (job.stage_of(layer_of[id(buffer)]),))}
+        kept.append(Param(name, tuple(buffer.shape), at=at, pack=len(job.records) + len(kept)))
+    return replace(trainer.layout, params=(*trainer.layout.params, *kept))
+
+
 def resumed(trainer, saving: Saving) -> int:
     """Bring a trainer to where the newest checkpoint stands, if it is to; returns the first step to be done.
 
@@ -56,7 +68,7 @@ def resumed(trainer, saving: Saving) -> int:
     newest = checkpoint.newest(saving.folder) if saving.resume else None
     if newest is None:
         return 0
-    pieces, notes = checkpoint.load(trainer.comm, newest, trainer.layout)
+    pieces, notes = checkpoint.load(trainer.comm, newest, _stored(trainer))
     for name, mine in _notes(trainer.job, notes["step"]).items():
         if notes.get(name) != mine:
             raise ValueError(f"{newest} was made with {name}={notes.get(name)}, this run has {mine}: make them equal")
@@ -70,13 +82,14 @@ def saved(trainer, saving: Saving, step: int) -> bool:
     stop = bool(trainer.comm.broadcast(asked).item())
     end = step == trainer.job.steps
     if stop or end or (saving.every and step % saving.every == 0):
-        checkpoint.save(trainer.comm, saving.folder, trainer.layout, pieces(trainer), _notes(trainer.job, step))
+        checkpoint.save(trainer.comm, saving.folder, _stored(trainer), pieces(trainer), _notes(trainer.job, step))
     return stop
 
 
 def pieces(trainer) -> checkpoint.Pieces:
-    """This rank's share of every parameter and what the optimizer knows of it, flat."""
-    return {
+    """This rank's share of every parameter and what the optimizer knows of it, flat; and what its layers keep."""
+    kept = {name: {"value": buffer.flatten()} for name, buffer in trainer.buffers.items()}
+    return kept | {
         name: {"value": share.detach().flatten()}
         | {kind: x.flatten() if x.dim() else x for kind, x in _state(trainer, share).items() if torch.is_tensor(x)}
         for name, share in trainer.parameters.items()
@@ -94,6 +107,8 @@ def _restore(trainer, found: checkpoint.Pieces):
         share.copy_(kinds.pop("value"))
         if kinds:
             trainer.optimizer.state[share] = kinds
+    for name, buffer in trainer.buffers.items():
+        buffer.copy_(found[name]["value"].view_as(buffer))
     trainer.weights.publish()
 
 

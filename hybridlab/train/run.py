@@ -3,6 +3,8 @@
 import datetime
 import os
 import platform
+from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 
@@ -18,6 +20,7 @@ from hybridlab.schedules.validate import validate
 from hybridlab.train import loop
 from hybridlab.train.job import job_of
 from hybridlab.train.resume import Saving, stopping_gently
+from hybridlab.world.cells.progress import Steps
 from hybridlab.world.processes.launch import ranks
 
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
@@ -132,21 +135,32 @@ def train(
     schedule: str = "1f1b",
     microbatches: int = 4,
     batch: int | None = None,
+    *,
+    checkpoint=None,
+    every: int = 0,
+    resume: bool = False,
+    progress: bool = True,
     on_event=None,
-    saving: Saving | None = None,
     **more,
 ) -> dict:
-    """Train a model over a mesh: anyone's, or the reference GPT on real text.
+    """Train a model over a mesh: anyone's, or the reference GPT on real text. Step and loss are shown as they come.
 
-    saving  checkpoints: the first Ctrl-C then ends the run after the step under way, and saves it
+    checkpoint  a folder: saved there at the end, after `every` so many steps, and after the first Ctrl-C, which ends
+                the run; resume  from the newest checkpoint there, under any layout
+    on_event    on_event(rank, event), called after every step with its number, loss and tokens_per_second, in place of
+                the progress that is shown
 
     returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
              gradients and optimizer state on each rank, "end": the first step not done}; more as in `train.job.job_of`
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
+    saving = Saving(Path(checkpoint), every, resume) if checkpoint is not None else None
+    if saving is None and (every or resume):
+        raise ValueError("every and resume need a folder of checkpoints: give checkpoint=FOLDER")
     job = job_of(mesh, schedule, microbatches, batch, **more)
-    with ranks(mesh) as pool, stopping_gently(saving):
-        homes = pool.run(_run_model, job, False, saving, on_event=on_event)
+    shown = Steps(job.steps) if progress and on_event is None else nullcontext(on_event)
+    with ranks(mesh) as pool, stopping_gently(saving), shown as tell:
+        homes = pool.run(_run_model, job, False, saving, on_event=tell)
     timeline = _timeline(job.schedule, homes, mesh, "model") if homes[0]["times"] else None
     memory = [sum(home["memory"].values()) for home in homes]
     return {"losses": homes[0]["losses"], "timeline": timeline, "memory": memory, "end": homes[0]["end"]}

@@ -14,6 +14,7 @@ from hybridlab.core.play import fast, machine_code
 
 NEVER = 2**62
 ADVANCE, FINISH, POSTED, ARRIVED = range(4)  # what an event lets happen
+NOBODY = -1
 MANY = 2**40  # more than there are actions or events: two numbers share one, as high · MANY + low
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -22,7 +23,7 @@ def _record(short: str, long: str) -> np.dtype:
     return np.dtype([(name, np.int64) for name in long.split()] + [(name, np.int32) for name in short.split()])
 
 
-# One record per action, rank and meeting; -1 is nobody. `partner` leads from a SEND to its RECV and back; its message
+# One record per action, rank and meeting; -1 is NOBODY. `partner` leads from a SEND to its RECV and back; its message
 # is `carried` so long and occupies `link` and `other_link` (0 is nothing). Those who wait for one value, and those who
 # have come to one meeting, are chains: `next` is the one who came before.
 ACTION = _record("rank lane meeting partner link other_link posted next", "duration carried")
@@ -163,18 +164,19 @@ def _play(takes_at, takes, makes_at, makes, late, born, actions, times, ranks, m
     for number in range(len(ranks)):
         _later(events, 0, number, ADVANCE, number)
     while events[0, 0]:
-        now, may_start, awake = events[1, 0], False, -1
-        while awake >= 0 or (events[0, 0] and events[1, 0] == now):
+        now, may_start, awake = events[1, 0], False, NOBODY  # awake: a rank that goes on, if nothing else comes before
+        while awake != NOBODY or (events[0, 0] and events[1, 0] == now):
+            # What comes next? An event of this moment, or the rank that is awake.
             if events[0, 0] + most > len(events):
                 events = np.concatenate((events, np.zeros_like(events)))
-            if awake >= 0 and not _is_next(events, now, awake):
+            if awake != NOBODY and not _is_next(events, now, awake):
                 _later(events, now, awake, ADVANCE, awake)
-                awake = -1
+                awake = NOBODY
             happens, what = ADVANCE, awake
-            if awake < 0:
+            if awake == NOBODY:
                 happens, what = events[1, 2] // MANY, events[1, 2] % MANY
                 _pop(events)
-            awake = -1  # the rank that goes on next, if nothing else comes before it
+            awake = NOBODY
 
             if happens == POSTED:
                 _post(queue, now, what, actions, awaited)
@@ -184,61 +186,68 @@ def _play(takes_at, takes, makes_at, makes, late, born, actions, times, ranks, m
                 rank = ranks[what]
                 while rank.position < rank.stop and rank.free <= now:
                     number = rank.position
-                    action, arrival = actions[number], 0
-                    if action.lane != RECEIVE:
-                        for at in range(takes_at[number], takes_at[number + 1]):
-                            value = takes[at]
-                            if born[value] < 0:
-                                arrival = NEVER
-                                if rank.waits_for != value:
-                                    rank.waits_for, rank.next, born[value] = value, -2 - born[value], -2 - what
-                                break
-                            arrival = max(arrival, born[value] + late[at] if len(late) else born[value])
+                    action = actions[number]
+
+                    # When does the last of what it takes arrive? Posting a receive takes nothing.
+                    arrival = 0
+                    for at in range(takes_at[number], takes_at[number + 1] if action.lane != RECEIVE else 0):
+                        value = takes[at]
+                        if born[value] < 0:
+                            arrival = NEVER
+                            if rank.waits_for != value:
+                                rank.waits_for, rank.next, born[value] = value, -2 - born[value], -2 - what
+                            break
+                        arrival = max(arrival, born[value] + late[at] if len(late) else born[value])
                     if arrival > now:
                         if arrival < NEVER:
                             _later(events, arrival, what, ADVANCE, what)
                         break
+
+                    # It begins: a compute action at once, a message when it has been posted, a collective with others.
                     times[number, 0] = arrival
                     rank.position += 1
                     free = now + action.duration
                     if action.lane == COMPUTE:
                         times[number, 1], times[number, 2], rank.free = now, free, free
                         _later(events, free, what, FINISH, number)
-                    elif action.lane != REDUCE:
+                    elif action.lane == REDUCE:
+                        _join(events, now, number, actions, times, ranks, meetings)
+                    else:
                         rank.free = NEVER if blocking else free
                         if free == now and nobody_meets:
                             _post(queue, now, number, actions, awaited)
                             may_start = True
                         else:
                             _later(events, free, what, POSTED, number)
-                    else:
-                        _join(events, now, number, actions, times, ranks, meetings)
 
-            else:  # what one action makes is there, or both sides of a message: whoever waited for it goes on
-                last = what
-                if happens == ARRIVED:
-                    send, last = actions[what], actions[what].partner
-                    occupied[send.link], occupied[send.other_link], may_start = False, False, True
-                    if blocking:
-                        ranks[send.rank].free = ranks[actions[last].rank].free = now
-                done = what
-                while True:
-                    own = actions[done].rank
-                    for at in range(makes_at[done], makes_at[done + 1]):
-                        waits = -2 - born[makes[at]]
-                        born[makes[at]] = now
-                        while waits >= 0:
-                            ranks[waits].waits_for = -1
-                            if waits != own:
-                                _later(events, now, waits, ADVANCE, waits)
-                            waits = ranks[waits].next
-                    if done == last:
-                        awake = own
-                        break
-                    _later(events, now, own, ADVANCE, own)
-                    done = last
+            elif happens == FINISH:
+                awake = _finish(events, now, what, makes_at, makes, born, actions, ranks)
+
+            else:  # ARRIVED: both sides of a message are over
+                send, receive = actions[what], actions[what].partner
+                occupied[send.link], occupied[send.other_link], may_start = False, False, True
+                if blocking:
+                    ranks[send.rank].free = ranks[actions[receive].rank].free = now
+                own = _finish(events, now, what, makes_at, makes, born, actions, ranks)
+                _later(events, now, own, ADVANCE, own)
+                awake = _finish(events, now, receive, makes_at, makes, born, actions, ranks)
         if may_start:
             _start_messages(events, queue, waiting, now, actions, times, occupied)
+
+
+@_jit
+def _finish(events, now, done, makes_at, makes, born, actions, ranks):
+    """What an action makes is there, and whoever waited for it goes on. Returns its own rank, which does so too."""
+    own = actions[done].rank
+    for at in range(makes_at[done], makes_at[done + 1]):
+        waits = -2 - born[makes[at]]
+        born[makes[at]] = now
+        while waits >= 0:
+            ranks[waits].waits_for = NOBODY
+            if waits != own:
+                _later(events, now, waits, ADVANCE, waits)
+            waits = ranks[waits].next
+    return own
 
 
 @_jit

@@ -44,8 +44,6 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
 
 def _batch(model, rows, dtype):
     (inputs, targets), (inputs_again, targets_again) = (model.batch(0, rows) for _ in range(2))
-    if not (_same(inputs, inputs_again) and _same(targets, targets_again)):
-        raise ValueError("data(0, rows) gave two different batches: draw from a generator that is seeded with the step")
     for x in (*flat(inputs), *flat(targets)):
         if not torch.is_tensor(x):
             raise ValueError(f"data(0, {rows}) gave a {type(x).__name__}: give tensors, or tuples of them")
@@ -53,7 +51,9 @@ def _batch(model, rows, dtype):
             raise ValueError(
                 f"data(0, {rows}) gave a tensor of shape {tuple(x.shape)}: its first dim must be {rows} rows"
             )
-    return as_computed(inputs, dtype), targets
+    if not (_same(inputs, inputs_again) and _same(targets, targets_again)):
+        raise ValueError("data(0, rows) gave two different batches: draw from a generator that is seeded with the step")
+    return as_computed(inputs, dtype), as_computed(targets, dtype)
 
 
 def _refuse_torch_dropout(module):

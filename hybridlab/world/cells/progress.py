@@ -47,3 +47,21 @@ class Bar(contextlib.AbstractContextManager):
         self.__exit__()
         self._done = dict.fromkeys(self._done, 0)
         self._bar = tqdm(total=total, leave=False)
+
+
+class Steps(contextlib.AbstractContextManager):
+    """One line on stderr for a training: how many steps are done, and the last one's loss."""
+
+    def __init__(self, steps: int):
+        from tqdm.auto import tqdm  # here, because ranks run without a notebook's packages too
+
+        self._bar = tqdm(total=steps, unit="step")
+
+    def __call__(self, rank: int, event: dict):
+        """Take in one event of one rank; those that are no step are left alone."""
+        if "loss" in event:
+            self._bar.set_postfix_str(f"loss {event['loss']:.4f}, {event['tokens_per_second']:,.0f} tokens/s")
+            self._bar.update(event["step"] + 1 - self._bar.n)
+
+    def __exit__(self, *_):
+        self._bar.close()
