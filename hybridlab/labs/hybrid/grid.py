@@ -7,13 +7,11 @@ import ipywidgets
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
-from hybridlab.labs.hybrid.traffic import between_nodes, by_axis, counted, transfers
+from hybridlab.labs.hybrid.traffic import by_axis, transfers
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks, refusal
 from hybridlab.show.live.chooser import beside
 from hybridlab.show.paper.still import Still
-
-__all__ = ["between_nodes", "by_axis", "counted"]  # beside what stands here: what the notebook takes from the traffic
 
 MOST = 16  # ranks
 WIDE = "272px"  # a control: three stand side by side
