@@ -192,8 +192,10 @@ class Job:
         }
 
     def lengths(self, rank: int, axis: str) -> dict[str, int]:
-        """{letter: its length on the ranks that differ from this one along an axis only, together}: of parameters, and of
-        what is between layers."""
+        """{letter: its length on the ranks that differ from this one along an axis only, together}.
+
+        Of parameters, and of what is between layers.
+        """
         rules = self.rules("rules", but=axis) | self.rules("between", but=axis)
         found = self.sizes | {"B": self.rows}
         for letter, axes in rules.items():
