@@ -14,11 +14,11 @@ from torch.nn import functional
 import hybridlab as hl
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.train import loop
-from hybridlab.train.job import job_of
 from hybridlab.train.models.batch_norm import BatchNorm
 from hybridlab.train.models.gallery import GALLERY, named
 from hybridlab.train.models.gpt import Dropout
 from hybridlab.train.models.model import Model
+from hybridlab.train.request import job_of
 from hybridlab.train.stages import Stage
 from hybridlab.world.processes.launch import RankError
 
