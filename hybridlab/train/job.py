@@ -10,6 +10,7 @@ from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.rules import joined, part, sizes_of, spans
 from hybridlab.core.schedule import Schedule
+from hybridlab.modes.data_parallel import DataParallel
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.bytes.memory import Widths
 from hybridlab.train import placing, stages
@@ -144,9 +145,9 @@ class Job:
         return placing.layout_of(self)
 
     @property
-    def keeper(self) -> Mode:
+    def keeper(self) -> DataParallel:
         """The mode that says who keeps the weights: data parallelism, or ZeRO."""
-        return next(mode for mode in self.modes if hasattr(mode, "keeper"))
+        return next(mode for mode in self.modes if isinstance(mode, DataParallel))
 
     @property
     def copied(self) -> str:

@@ -8,7 +8,6 @@ import torch
 
 from hybridlab.core.mesh import PLAYED
 from hybridlab.modes import tallies
-from hybridlab.modes.data_parallel import Policy
 from hybridlab.modes.message_driven import MessageDriven
 from hybridlab.modes.pipeline import Player
 from hybridlab.modes.versions import Versions
@@ -81,11 +80,8 @@ class Trainer:
             one = lambda weights: OPTIMIZERS[job.optimizer](weights, lr=job.rate)
             self.weights = Versions(held, one, job.schedule, seat, job.stash)
             return
-        other = lambda dtype: None if dtype == job.dtype else getattr(torch, dtype)
-        place = torch.device("cpu") if job["offload"] else None
-        policy = Policy(other(job["sum_dtype"]), other(job["master_dtype"]), place)
-        program, early, door = job.schedule.program[seat], job["sums"] != "after", comm.for_purpose(job.keeper.purpose)
-        self.weights = job.keeper.keeper(job)(door, self.layout, held, self.named, program, early, policy)
+        door, program = comm.for_purpose(job.keeper.purpose), job.schedule.program[seat]
+        self.weights = job.keeper.kept(job, door, held, self.named, program)
         self.optimizer = job.optimizer_of(self.weights.shares)
 
     def _tallying(self, module):
