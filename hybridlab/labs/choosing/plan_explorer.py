@@ -1,8 +1,8 @@
 """The explorer of notebook 41: the map of all plans, its sliders, and the timeline of the plan that one points at.
 
 Python answers every choice with a whole map (`show.plans.plan_map`) and every cell with the real schedule of its plan
-(`predict.plans.by_schedule`). `show/live/plan_map.js` has the controls. Without a kernel the map of the first choices stands
-in.
+(`predict.plans.by_schedule`). `show/live/plan_map.js` has the controls. Without a kernel the map of the first choices
+stands in.
 """
 
 import anywidget
@@ -124,7 +124,7 @@ class PlanExplorer(anywidget.AnyWidget):
 
 
 def played_plan(planned: Planned, one: Plan) -> tuple[Timeline, str]:
-    """The real schedule of one copy of a plan, as `by_schedule` plays it; with as many microbatches as can be told apart.
+    """The real schedule of one copy of a plan, as `by_schedule` plays it, with as many microbatches as are told apart.
 
     Returns the timeline, and a note where not all microbatches are drawn.
     """
