@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from operator import itemgetter
 
 import torch
 
@@ -216,7 +215,7 @@ class Job:
         """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""
         both = self.model.batch(step, self.microbatches * self.rows, self.seed, unseen)
         rows = [slice(number * self.rows, (number + 1) * self.rows) for number in range(self.microbatches)]
-        cut = lambda x: [mapped(itemgetter(one), x) for one in rows]
+        cut = lambda x: [mapped(lambda whole, one=one: whole[one].clone(), x) for one in rows]  # the batch is let go
         return tuple(cut(x) for x in as_computed(both, getattr(torch, self.dtype)))
 
     def batch_of(self, rank: int, step: int, unseen: bool = False) -> tuple[list, list]:
