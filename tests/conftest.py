@@ -70,3 +70,12 @@ def first_attempt(monkeypatch):
     from hybridlab import labs  # here, so that tests without exercises do not pay for it
 
     monkeypatch.setitem(labs.answer.__globals__, "_attempts", {})
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """Checks on ranks that stay for the tests of a file."""
+    from equality import Bench  # here, so that tests without ranks do not pay for it
+
+    with Bench() as bench:
+        yield bench

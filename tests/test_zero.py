@@ -35,12 +35,6 @@ SHAPE = Shape(layers=3, width=16, heads=2, context=8)
 ODD = Shape(layers=3, width=9, heads=3, context=6, vocabulary=259)  # 8001 parameters: every share is padded
 
 
-@pytest.fixture(scope="module")
-def bench():
-    with equality.Bench() as bench:
-        yield bench
-
-
 def job(mesh, schedule="gpipe", microbatches=3, shape=SHAPE, dtype="float64", **more):
     return job_of(mesh, schedule, microbatches, shape=shape, dtype=dtype, **more)
 
