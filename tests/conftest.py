@@ -3,6 +3,7 @@
 And what several files of tests share.
 """
 
+import contextlib
 import gc
 import pathlib
 import re
@@ -79,3 +80,14 @@ def bench():
 
     with Bench() as bench:
         yield bench
+
+
+@pytest.fixture
+def kept(bench, monkeypatch):
+    """The ranks of hl.run, of hl.train and of what labs run are those of the bench."""
+    import hybridlab
+    from hybridlab.train import run
+
+    stay = lambda mesh: contextlib.nullcontext(bench.pool(mesh))
+    monkeypatch.setattr(hybridlab, "ranks", stay)
+    monkeypatch.setattr(run, "ranks", stay)

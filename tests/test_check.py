@@ -174,7 +174,7 @@ MUTANTS = [  # mesh after mesh, and job after job: ranks stay, and so does what 
 
 @pytest.mark.parametrize("mutant, mesh, job", MUTANTS, ids=[f"{m.__name__}-{n}" for n, (m, *_) in enumerate(MUTANTS)])
 def test_every_mutant_is_noticed(bench, mutant, mesh, job):
-    assert bench.asked(mesh, **job).ok
+    assert bench.right(mesh, **job)
     report = bench.asked(mesh, sabotage=mutant, **job)
     assert not report.ok and "NOT equal" in str(report), report
 

@@ -1,14 +1,12 @@
 """The pipeline runtime: every schedule, on ranks, equal to one device, and holding what the simulator says."""
 
 import dataclasses
-from contextlib import nullcontext
 
 import pytest
 import torch
 
 import hybridlab as hl
 from hybridlab.schedules.replicate import replicate
-from hybridlab.train import run as running
 from hybridlab.train.stages import cut
 
 pytestmark = pytest.mark.ranks
@@ -94,8 +92,7 @@ def test_message_driven_is_one_device_bit_for_bit_on_one_pipeline(bench):
 
 
 @pytest.mark.parametrize("name", list(hl.schedules()))
-def test_ranks_hold_as_many_activations_as_the_simulator_says(bench, monkeypatch, name):
-    monkeypatch.setattr(running, "ranks", lambda mesh: nullcontext(bench.pool(mesh)))
+def test_ranks_hold_as_many_activations_as_the_simulator_says(kept, name):
     s = hl.schedule(name, ranks=4, microbatches=8)
     real = hl.run(s, work="model", model=hl.Shape(layers=8, width=4, heads=1, context=2), steps=1)
     assert real.origin["peak_live"] == hl.simulate(s).peak_live == real.peak_live
@@ -118,9 +115,8 @@ def versions_held(comm, schedule):
     return max(trainer.weights.peak.values())
 
 
-def test_an_evaluation_is_the_loss_on_unseen_text():
-    with hl.ranks(hl.Mesh(pp=2)) as pool:
-        losses = pool.run(evaluated)
+def test_an_evaluation_is_the_loss_on_unseen_text(bench):
+    losses = bench.pool(hl.Mesh(pp=2)).run(evaluated)
     assert losses[0] == losses[1] and abs(losses[0][0] - losses[0][1]) < 1e-12
 
 
@@ -138,25 +134,25 @@ def evaluated(comm):
     return [trainer.evaluate(5), alone]
 
 
-def test_a_run_driven_by_messages_is_a_schedule_that_can_be_simulated():
+def test_a_run_driven_by_messages_is_a_schedule_that_can_be_simulated(kept):
     s = hl.schedule("1f1b", ranks=3, microbatches=5)
     real = hl.run(s, driven=True, costs=hl.Costs(F=0.004, B=0.008), jitter=0.3, steps=2)
     assert hl.validate(real.schedule).name == "message_driven"
     assert max(real.peak_live) <= 3 and hl.predicted_for(real).length > 0
 
 
-def test_receivers_that_wait_beside_slow_stages_are_no_deadlock():
+def test_receivers_that_wait_beside_slow_stages_are_no_deadlock(kept):
     slow = hl.Costs(F=0.4, B=0.4)
     assert hl.run(hl.schedule("1f1b", ranks=2, microbatches=1), driven=True, costs=slow, steps=1).length > 1.6
 
 
-def test_messages_can_take_as_long_as_stated():
+def test_messages_can_take_as_long_as_stated(kept):
     s, costs = hl.schedule("gpipe", ranks=2, microbatches=1), hl.Costs(F=0.004, B=0.004)
     quick, slow = hl.run(s, costs=costs, steps=3), hl.run(s, costs=costs, latency=0.02, steps=3)
     assert 0.038 < slow.length - quick.length < 0.06
 
 
-def test_the_causes_of_a_gap_add_up():
+def test_the_causes_of_a_gap_add_up(kept):
     s = hl.schedule("zb_h1", ranks=3, microbatches=4)
     real = hl.run(s, costs=hl.Costs(F=0.004, I=0.004, W=0.004), steps=2)
     gap = hl.predicted_for(real).gap(real)

@@ -499,8 +499,7 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant, mesh, more", MUTANTS, ids=[f"{m.__name__}-{n}" for n, (m, *_) in enumerate(MUTANTS)])
 def test_every_mutant_is_noticed(bench, mutant, mesh, more):
     arguments = dict(schedule="gpipe", microbatches=3) | {"shape": SHAPE} | more
-    right = bench.asked(mesh, **arguments)
-    assert right.ok, right
+    assert bench.right(mesh, **arguments)
     try:
         report = bench.asked(mesh, sabotage=mutant, **arguments)
     except RankError as error:  # noticed by the ranks themselves, and not because the mutant is no program
