@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 def add_layout(one, microbatches=4):
     one.add_argument("--schedule", default=SCHEDULE["schedule"], help=f"its name (default {SCHEDULE['schedule']})")
     one.add_argument("--dp", type=int, default=SCHEDULE["dp"], help="data-parallel copies (default 1)")
-    one.add_argument("--pp", type=int, help="pipeline ranks")
+    one.add_argument("--pp", type=int, help="pipeline ranks (default 4; 1 beside --dp or another axis)")
     one.add_argument("--microbatches", type=int, default=microbatches, help="microbatches of one pipeline")
     one.add_argument("--chunks", type=int, help="stages on each rank, where the schedule leaves the choice")
 

@@ -127,6 +127,8 @@ DRAWN = Model(
 
 CASES = {
     "a plain net in stages": (PP2, PLAIN),
+    "stages without weights": (hl.Mesh(pp=8), PLAIN | ADAM),
+    "and shared out": (hl.Mesh(dp=2, pp=4), PLAIN | ADAM | dict(zero=2, cut=[1, 1, 3, 3])),
     "its copies, optimizer states shared": (hl.Mesh(dp=2, pp=2), PLAIN | dict(zero=1)),
     "and gradients, AdamW, accumulated, clipped": (
         hl.Mesh(dp=2, pp=2),
@@ -290,7 +292,7 @@ def test_a_model_that_depends_on_the_rank_is_refused():
             layer.weight.data += time.time_ns() % 1_000_003
 
     with pytest.raises(
-        RankError, match="begins with another 0.weight than rank .: the model depends on the rank or on"
+        RankError, match="begins with another weight 0.weight than rank .: the model depends on the rank"
     ):
         hl.check(PP2, model=random, loss=square_loss, data=vectors, batch=8)
 
@@ -344,6 +346,30 @@ REFUSED = {
         dict(model=Model(conv(), label_loss, images, dims={"0.weight": "F . . ."}), loss=None, data=None, mesh=TP2),
         "neither Linear nor Embedding",
     ),
+    "a bias that is forgotten": (
+        dict(model=Model(layers(), square_loss, vectors, dims={"0.weight": "F D", "1.weight": "O F"}), mesh=TP2),
+        "0.bias goes with the outputs of 0.weight, F: name its dim 'F' too",
+    ),
+    "dims of nothing": (dict(model=layers(), dims={"9.bias": "F"}), "dims names 9.bias, and the model has no such"),
+    "dims that are no text": (dict(model=layers(), dims={"0.bias": ("F",)}), 'are a tuple: give a text, such as "F D"'),
+    "dims of a Model": (dict(model=NAMED, dims={}), "dims belongs to a module of your own"),
+    "inputs alone": (dict(model=layers(), data=lambda s, r: torch.ones(r, 8)), "gave a Tensor: return (inputs, targets)"),
+    "a layer that does not fit": (
+        dict(model=layers(nn.Linear(7, 8))),
+        "layer 1 (Linear) fails on what reaches it, (2, 8) float32: RuntimeError: mat1 and mat2",
+    ),
+    "a skip that its layer does not take": (
+        dict(model=layers(nn.Tanh(), nn.Tanh()), skips={2: 0}),
+        "layer 2 (Tanh) fails on what reaches it, (2, 8) float32, (2, 8) float32 (the second from its skip)",
+    ),
+    "a loss of something else": (
+        dict(model=layers(), loss=lambda y, t: functional.nll_loss(y, t, reduction="sum")),
+        "loss(output, target) fails on (2, 5) float32 and (2, 5) float32",
+    ),
+    "data that is random later": (
+        dict(model=layers(), data=lambda s, r: ((torch.randn(r, 8) if s == 2 else torch.ones(r, 8)), torch.ones(r, 5))),
+        "data(2, rows) gave two different batches",
+    ),
     "an unknown name": (dict(model="alexnet"), "there is no model 'alexnet': choose one of gpt, modern, conv"),
     "no file": (dict(model="none.py:net"), "cannot read none.py: there is no such file"),
 }  # fmt: skip
@@ -382,6 +408,8 @@ def test_a_file_that_says_something_else_is_told(tmp_path):
     for name, says in (
         ("own.py:yours", "has no yours"),
         ("own.py:number", "number in .* is a int: make it hybridlab.Model"),
+        ("own.py:net", "net in .* is a function: make it hybridlab.Model"),
+        ("own.py", "there is no model .*, or give FILE.py:name"),
         ("broken.py:net", "cannot be run: ZeroDivisionError"),
     ):
         with pytest.raises(ValueError, match=says):

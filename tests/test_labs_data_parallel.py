@@ -212,7 +212,7 @@ def test_the_charts_hold_what_they_are_given():
 
 @pytest.fixture(scope="module")
 def pair():
-    with hl.ranks(2) as ranks:
+    with hl.ranks(hl.Mesh(dp=2)) as ranks:
         yield ranks
 
 

@@ -191,8 +191,9 @@ class TensorParallel(Mode):
     def refuse(self, job):
         sizes, ways = job.sizes, job.mesh["tp"]
         if not RULES.keys() & sizes.keys():
+            has = f"only {', '.join(sizes)}" if sizes else "none"
             raise ValueError(
-                f"tp={ways} cuts dims called {', '.join(RULES)}, and this model has none: name its dims, "
+                f"tp={ways} cuts dims called {', '.join(RULES)}, and this model has {has}: name its dims, "
                 'dims={"0.weight": "F D"}'
             )
         for option in ("sequence", "scatter"):
@@ -202,6 +203,20 @@ class TensorParallel(Mode):
                 )
         refuse_misfits(sizes, ways, job["sequence"])
         self._refuse_open_cuts(job)
+        self._refuse_other_biases(job)
+
+    def _refuse_other_biases(self, job):
+        """A bias goes with the outputs of its matrix."""
+        for name, param in job.layout.named.items():
+            weight = job.layout.named.get(name.removesuffix("bias") + "weight")
+            if not name.endswith("bias") or weight is None:
+                continue
+            cut = "tp" in weight.shard and weight.shard["tp"].dim == 0
+            if cut != ("tp" in param.shard):
+                outputs = weight.dims.split()[0] if weight.dims else "."
+                raise ValueError(
+                    f"{name} goes with the outputs of {weight.name}, {outputs}: name its dim {outputs!r} too"
+                )
 
     def _refuse_open_cuts(self, job):
         """What one matrix cuts, the next has to join: beside modules that hold a pair, matrices come in turns."""
@@ -222,8 +237,8 @@ class TensorParallel(Mode):
             open_at = one if one.kind == "enter" else None
         if open_at is not None and open_at.letter != job.model.scores:
             raise ValueError(
-                f"{open_at.name} leaves {open_at.letter} in parts, and no layer behind it joins them: name its outputs "
-                "otherwise"
+                f"{open_at.name} leaves {open_at.letter} in parts, and no layer behind it joins them: name the inputs "
+                f"of a later Linear {open_at.letter}, or its own outputs otherwise"
             )
 
     def rules(self, job):

@@ -31,7 +31,7 @@ class Versions:
     def __init__(self, stages: dict, make, schedule: Schedule, rank: int, stash: bool = True):
         self.stages, self.window, self.stash = stages, schedule.window, stash
         updated = {stage: module.parameters() if stash else _unwatched(module) for stage, module in stages.items()}
-        self.optimizers = {stage: make(list(weights)) for stage, weights in updated.items()}
+        self.optimizers = {stage: make(list(weights) or _nothing()) for stage, weights in updated.items()}
         parts = [part for action in schedule.program[rank] for part in action.each]
         self.uses = Counter((part.stage, part.version) for part in parts if part.kind in ENDS_A_USE)
         self.held = {stage: {0: dict(module.named_parameters())} for stage, module in stages.items()}
@@ -103,6 +103,11 @@ class Versions:
         self.left[stage, version] -= 1
         if not self.left[stage, version]:
             del self.held[stage][version]
+
+
+def _nothing() -> list:
+    """What the optimizer of a stage without weights updates."""
+    return [torch.nn.Parameter(torch.empty(0))]
 
 
 def _unwatched(module) -> list:

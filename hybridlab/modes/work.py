@@ -38,7 +38,7 @@ class ModelWork:
 
     def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int]):
         self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
-        self.rows = rows
+        self.rows, self.peak_live = rows, 0
         self.widest = max([1, *map(len, rooms.values())])
 
     def load(self, inputs: list, targets: list, tokens: int, first: int = 0):

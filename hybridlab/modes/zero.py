@@ -42,7 +42,7 @@ class Sharded(Replicated):
     def _shares(self) -> dict:
         layout = self.layout
         packs = sorted({layout[name].pack for name in self.weights})
-        self.rest = layout[next(iter(self.weights))].rest
+        self.rest = max((layout[name].rest for name in self.weights), default=0)
         self.values = {pack: self._moved(pack) for pack in packs}
         self.pieces = {pack: self._kept(pack) for pack in packs}
         self.in_use, self.gathering = dict.fromkeys(packs, 0), {}

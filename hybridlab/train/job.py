@@ -87,9 +87,9 @@ class Job:
     @cached_property
     def records(self) -> tuple[Param, ...]:
         """Every parameter with its shape and the names of its dims, placed nowhere yet."""
-        dims = self.model.dims
-        every = self.whole.named_parameters()
-        return tuple(Param(name, tuple(weight.shape), dims=dims.get(name, "")) for name, weight in every)
+        dims, every = self.model.dims, dict(self.whole.named_parameters())
+        self.model.refuse_other_names(every)
+        return tuple(Param(name, tuple(weight.shape), dims=dims.get(name, "")) for name, weight in every.items())
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -209,7 +209,8 @@ class Job:
         plain = [weight for name, weight in trained.items() if any(word in name for word in PLAIN)]
         decaying = [weight for name, weight in trained.items() if not any(word in name for word in PLAIN)]
         groups = [{"params": decaying, "weight_decay": self.decay}, {"params": plain, "weight_decay": 0.0}]
-        return OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]], lr=self.rate)
+        nothing = [{"params": [torch.nn.Parameter(torch.empty(0))]}]  # a stage may be without weights
+        return OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]] or nothing, lr=self.rate)
 
     def batch(self, step: int, unseen: bool = False) -> tuple[list, list]:
         """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""

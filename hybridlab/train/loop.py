@@ -17,7 +17,7 @@ from hybridlab.schedules.sums import forward_only, without_sums
 from hybridlab.train import stages
 from hybridlab.train.job import OPTIMIZERS, Job
 from hybridlab.train.models.model import buffers_of
-from hybridlab.train.models.trees import mapped
+from hybridlab.train.models.trees import flat, mapped
 from hybridlab.train.resume import Saving, resumed, saved
 
 SAMPLE = 4096  # elements of a weight that ranks compare before the first step
@@ -38,7 +38,10 @@ class Trainer:
         self.comm, self.job, self.layout, self.report = comm, job, job.layout, comm.for_purpose("report")
         module = job.model.made(job.seed, getattr(torch, job.dtype))
         refuse_other_layouts(self.report, self.layout)
-        refuse_other_weights(self.report, module)
+        refuse_others(self.report, dict(module.named_parameters()), "model", "begins with another weight")
+        first = zip(("inputs", "targets"), job.batch(0))
+        batch = {name: torch.cat([flat(x)[0] for x in microbatches]) for name, microbatches in first}
+        refuse_others(self.report, batch, "data", "has other")
         self.line, self.watchers = comm.mesh.line(comm.rank), self._watchers(comm.rank)
         every = range(comm.size)
         comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
@@ -220,19 +223,18 @@ def refuse_other_layouts(comm, layout):
             raise ValueError(f"rank {rank} has another layout than rank {comm.rank}: give all ranks the same job")
 
 
-def refuse_other_weights(comm, module):
-    """Compare the weights that ranks begin with, each of the whole model, before the first step.
+def refuse_others(comm, named: dict, what: str, said: str):
+    """Compare tensors that all ranks make for themselves, before the first step.
 
-    raises  ValueError naming a rank and a weight that is another one there
+    raises  ValueError naming a rank and a tensor that is another one there
     """
-    named = dict(module.named_parameters())
-    sums = torch.stack([_sum_of_bits(weight.detach()) for weight in named.values()])
+    sums = torch.stack([_sum_of_bits(x.detach()) for x in named.values()])
     for rank, other in enumerate(comm.all_gather(sums[None])):
         for name, one, its in zip(named, sums, other):
             if one != its:
                 raise ValueError(
-                    f"rank {rank} begins with another {name} than rank {comm.rank}: the model depends on the rank or "
-                    "on a random number; make it from the seed"
+                    f"rank {rank} {said} {name} than rank {comm.rank}: the {what} depends on the rank or on a random "
+                    "number; make it from the seed and the step"
                 )
 
 

@@ -18,6 +18,7 @@ from hybridlab.train.models.gallery import model_of
 
 DEFAULT = Shape()
 DTYPES = ("float32", "float64", "bfloat16")
+ABOUT_A_MODEL = ("skips", "dims", "sizes", "terms")  # of a module that comes without a Model
 
 
 def job_of(
@@ -38,15 +39,16 @@ def job_of(
     """The job on a mesh; `batch` is the number of rows in the global batch, dp × m × 1 at least.
 
     cut     how the layers are dealt out to stages, see `train.stages.cut`
-    model   anyone's module with its `loss` and `data`, a `Model`, or the name of a reference model; else the
-            transformer of `shape`, and `data` a text file
+    model   anyone's module with its `loss` and `data` (and skips, dims, sizes, terms: see `Model`), a `Model`, or the
+            name of a reference model; else the transformer of `shape`, and `data` a text file
     ahead   receives posted before their turn, see `schedules.lower.posted_ahead`
     active  with zero=3, stages whose weights a rank holds at a time, see `schedules.sharded`
     more    fields of `Job`, and the options of all modes
 
     raises  ValueError in one sentence when a number does not fit another, or the schedule would hang
     """
-    model = model_of(shape if model is None else model, loss, data)
+    about = {name: more.pop(name) for name in ABOUT_A_MODEL if name in more}
+    model = model_of(shape if model is None else model, loss, data, **about)
     model.refuse()
     chosen, more = _chosen(mesh, more)
     modes = registry.taking_part(mesh, chosen)

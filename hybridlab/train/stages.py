@@ -42,7 +42,7 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
     if by == "layers":
         if stages > layers:
             raise ValueError(
-                f"{stages} stages need at least {stages} layers, this model has {layers}: choose fewer ranks"
+                f"{stages} stages need at least {stages} layers, this model has {layers}: choose fewer ranks or chunks"
             )
         by = [layers // stages + (stage < layers % stages) for stage in range(stages)]
     elif isinstance(by, str):

@@ -15,6 +15,8 @@ from torch import nn
 from hybridlab.train.models.gpt import in_sequence
 from hybridlab.train.models.trees import as_computed, flat, mapped
 
+STEPS = (0, 1, 2)  # whose batches are asked for twice
+
 
 def examined(model, rows: int, dtype: torch.dtype) -> list:
     """What leaves each layer for a microbatch of so many rows, as examples without memory.
@@ -43,7 +45,7 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
 
 
 def _batch(model, rows, dtype):
-    (inputs, targets), (inputs_again, targets_again) = (model.batch(0, rows) for _ in range(2))
+    inputs, targets = model.batch(0, rows)
     for x in (*flat(inputs), *flat(targets)):
         if not torch.is_tensor(x):
             raise ValueError(f"data(0, {rows}) gave a {type(x).__name__}: give tensors, or tuples of them")
@@ -51,8 +53,12 @@ def _batch(model, rows, dtype):
             raise ValueError(
                 f"data(0, {rows}) gave a tensor of shape {tuple(x.shape)}: its first dim must be {rows} rows"
             )
-    if not (_same(inputs, inputs_again) and _same(targets, targets_again)):
-        raise ValueError("data(0, rows) gave two different batches: draw from a generator that is seeded with the step")
+    for step in STEPS:
+        (x, y), (x_again, y_again) = (model.batch(step, rows) for _ in range(2))
+        if not (_same(x, x_again) and _same(y, y_again)):
+            raise ValueError(
+                f"data({step}, rows) gave two different batches: draw from a generator that is seeded with the step"
+            )
     return as_computed(inputs, dtype), as_computed(targets, dtype)
 
 
@@ -80,11 +86,11 @@ def _watched(layers) -> dict:
     def watched(number, layer):
         def call(*arrived):
             kept = [mapped(torch.clone, x) for x in arrived]
-            leaving = layer(*arrived)
+            leaving = _called(number, layer, arrived)
             if not all(_same(x, y) for x, y in zip(arrived, kept)):
                 raise ValueError(
                     f"layer {number} ({type(layer).__name__}) changes its input, which others need: leave out "
-                    "inplace=True"
+                    "inplace=True, or write x = x + 1 for x += 1"
                 )
             for x in flat(leaving):
                 if not torch.is_tensor(x):
@@ -97,6 +103,26 @@ def _watched(layers) -> dict:
         return call
 
     return {number: watched(number, layer) for number, layer in layers.items()}
+
+
+def _called(number, layer, arrived):
+    try:
+        return layer(*arrived)
+    except Exception as error:
+        skip = " (the second from its skip)" if len(arrived) > 1 else ""
+        raise ValueError(
+            f"layer {number} ({type(layer).__name__}) fails on what reaches it, {_shapes(arrived)}{skip}: "
+            f"{_said(error)}"
+        ) from error
+
+
+def _shapes(arrived) -> str:
+    """Tensors in words: shape and dtype of each."""
+    return ", ".join(f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}" for one in arrived for x in flat(one))
+
+
+def _said(error) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def _refuse_changed_buffers(module, before):
@@ -115,7 +141,12 @@ def _refuse_means(model, outputs, targets):
     rows = len(flat(targets)[0])
     row = lambda x, number: mapped(lambda one: one[number : number + 1], x)
     with torch.no_grad():
-        whole = model.loss(outputs, targets)
+        try:
+            whole = model.loss(outputs, targets)
+        except Exception as error:
+            raise ValueError(
+                f"loss(output, target) fails on {_shapes([outputs])} and {_shapes([targets])}: {_said(error)}"
+            ) from error
         if whole.dim():
             raise ValueError(f"the loss has shape {tuple(whole.shape)}: sum it to one number")
         parts = sum(model.loss(row(outputs, number), row(targets, number)) for number in range(rows))

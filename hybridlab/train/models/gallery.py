@@ -54,6 +54,8 @@ def model_of(model, loss=None, data=None, **more) -> Model:
 
     raises  ValueError where a module comes without its loss or its data
     """
+    if isinstance(model, str | Shape | Model) and more:
+        raise ValueError(f"{next(iter(more))} belongs to a module of your own: this model says its own")
     if isinstance(model, str):
         return named(model)
     if isinstance(model, Shape):
@@ -77,12 +79,11 @@ def named(name: str) -> Model:
     if name in GALLERY:
         return GALLERY[name][1]()
     file, colon, inside = name.rpartition(":")
-    if not colon or not file.endswith(".py"):
+    if not file.endswith(".py") or not inside:
         raise ValueError(f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, or give FILE.py:name")
-    found = getattr(_loaded(file), inside, None)
-    if found is None:
-        raise ValueError(f"{file} has no {inside}: give the name of a hybridlab Model, or of a function that makes one")
-    made = found() if callable(found) and not isinstance(found, Model) else found
+    made = getattr(_loaded(file), inside, None)
+    if made is None:
+        raise ValueError(f"{file} has no {inside}: give the name of a hybridlab Model")
     if not isinstance(made, Model):
         raise ValueError(f"{inside} in {file} is a {type(made).__name__}: make it hybridlab.Model(module, loss, data)")
     return made

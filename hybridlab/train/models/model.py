@@ -46,7 +46,10 @@ class Model:
         self._skips, self.dims, self.sizes = skips, dims or {}, sizes or {}
         if not isinstance(whole, nn.Module) and not _takes_a_seed(whole):
             kind = getattr(whole, "__name__", type(whole).__name__)
-            raise ValueError(f"model={kind} is no module: give an nn.Module, or a function that makes one from a seed")
+            raise ValueError(
+                f"model={kind} is no module: give an nn.Module (of a list of layers, nn.Sequential(*layers)), or a "
+                "function of one argument, the seed, that makes one"
+            )
         for name, value in (("loss", loss), ("data", getattr(data, "batch", data))):
             if not callable(value):
                 what = "loss(output, target)" if name == "loss" else "data(step, rows)"
@@ -57,6 +60,19 @@ class Model:
 
         raises  ValueError in one sentence
         """
+
+    def refuse_other_names(self, parameters):
+        """Nothing, where `dims` speaks of parameters that there are.
+
+        raises  ValueError in one sentence
+        """
+        for name, dims in self.dims.items():
+            if name not in parameters:
+                raise ValueError(
+                    f"dims names {name}, and the model has no such parameter: it has {', '.join(parameters)}"
+                )
+            if not isinstance(dims, str):
+                raise ValueError(f'the dims of {name} are a {type(dims).__name__}: give a text, such as "F D"')
 
     def made(self, seed: int, dtype: torch.dtype) -> nn.Module:
         """The whole module, as every rank makes it."""
@@ -100,6 +116,9 @@ class Model:
             both = source.batch(step, rows, seed)
         else:
             both = self.data(step + UNSEEN * unseen, rows)
+        if not isinstance(both, tuple | list) or len(both) != 2:
+            what = f"{len(both)} things" if isinstance(both, tuple | list) else f"a {type(both).__name__}"
+            raise ValueError(f"data({step}, {rows}) gave {what}: return (inputs, targets)")
         return tuple(mapped(_tensor, one) for one in both)
 
     def between(self, rows: int, dtype: torch.dtype) -> list:

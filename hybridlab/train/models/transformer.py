@@ -28,6 +28,9 @@ class Transformer(Model):
         self.shape, self.file = shape, data
         self.dims = Dims(shape)
 
+    def refuse_other_names(self, parameters):
+        """Every parameter of a transformer has its dims."""
+
     def refuse(self):
         if self.shape.vocabulary < BYTES:
             few = self.shape.vocabulary
