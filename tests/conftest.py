@@ -3,7 +3,6 @@
 And what several files of tests share.
 """
 
-import contextlib
 import gc
 import pathlib
 import re
@@ -83,11 +82,7 @@ def bench():
 
 
 @pytest.fixture
-def kept(bench, monkeypatch):
+def kept(bench):
     """The ranks of hl.run, of hl.train and of what labs run are those of the bench."""
-    import hybridlab
-    from hybridlab.train import run
-
-    stay = lambda mesh: contextlib.nullcontext(bench.pool(mesh))
-    monkeypatch.setattr(hybridlab, "ranks", stay)
-    monkeypatch.setattr(run, "ranks", stay)
+    with bench.lent():
+        yield

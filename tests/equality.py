@@ -6,11 +6,12 @@ then asked. `pairwise` chooses greedily, always the same: a test that takes its 
 
 import itertools
 import random
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 
 import pytest
 
+import hybridlab
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.modes.registry import modes
@@ -18,6 +19,7 @@ from hybridlab.schedules.gpipe import gpipe
 from hybridlab.schedules.registry import schedule
 from hybridlab.schedules.replicate import replicate
 from hybridlab.train import check as proof
+from hybridlab.train import run as running
 from hybridlab.world.processes.launch import Ranks, ranks
 
 FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v")
@@ -238,6 +240,14 @@ class Bench:
         if key not in self.proved:
             self.proved[key] = self.asked(mesh, **arguments).ok
         return self.proved[key]
+
+    @contextmanager
+    def lent(self):
+        """While this lasts, hl.run, hl.train and labs find their ranks here."""
+        with pytest.MonkeyPatch.context() as patch:
+            for room in (hybridlab, running):
+                patch.setattr(room, "ranks", lambda mesh: nullcontext(self.pool(mesh)))
+            yield
 
     def pool(self, mesh: Mesh | int):
         """The ranks of a mesh; those that have waited longest end where there would be too many."""

@@ -263,7 +263,7 @@ def test_memory_at_rest_is_what_the_formula_says(bench):
 
 
 @pytest.mark.ranks
-def test_hl_train_takes_the_same_words_and_goes_on_from_its_checkpoint_under_another_layout(tmp_path, capsys):
+def test_hl_train_takes_the_same_words_and_goes_on_from_its_checkpoint_under_another_layout(kept, tmp_path, capsys):
     ask = dict(model="conv", batch=32, optimizer="adamw", rate=0.01, dtype="float64")
     whole = hl.train(hl.Mesh(dp=2), steps=5, **ask)["losses"]
     first = hl.train(hl.Mesh(dp=2, pp=2), steps=3, zero=1, checkpoint=tmp_path, **ask)

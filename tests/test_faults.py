@@ -630,12 +630,11 @@ def test_fresh_ranks_are_new_in_every_run():
 def test_a_package_that_has_changed_gets_a_new_parent(monkeypatch):
     from hybridlab.world.processes import zygote
 
-    parent = lambda comm: os.getppid()
-    monkeypatch.setattr(zygote, "edition", lambda: 1)
+    parent, edition = lambda comm: os.getppid(), zygote.edition()
     with ranks(1) as old, ranks(1) as same:
         before = old.run(parent)
         assert same.run(parent) == before
-        monkeypatch.setattr(zygote, "edition", lambda: 2)
+        monkeypatch.setattr(zygote, "edition", lambda: edition + 1)
         with ranks(1) as new:
             assert new.run(parent) != before and old.run(parent) == before
     assert gone(before)

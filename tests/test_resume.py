@@ -31,11 +31,12 @@ def learn(mesh, steps, folder=None, resume=False, **more):
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
+def stopped(tmp_path_factory, bench):
     """(the folder of a run of 2×2×2 that stopped after three steps, the losses of one that went on to six)."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    learn(CUBE, 3, folder, zero=1)
-    return folder, learn(CUBE, 6, zero=1)
+    with bench.lent():
+        learn(CUBE, 3, folder, zero=1)
+        return folder, learn(CUBE, 6, zero=1)
 
 
 def copied(folder, tmp_path):
@@ -43,20 +44,20 @@ def copied(folder, tmp_path):
     return tmp_path
 
 
-def test_the_same_layout_goes_on_bit_for_bit(stopped, tmp_path):
+def test_the_same_layout_goes_on_bit_for_bit(stopped, kept, tmp_path):
     folder, losses = stopped
     assert learn(CUBE, 6, copied(folder, tmp_path), resume=True, zero=1) == losses[3:]
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_another_layout_goes_on_with_the_same_losses(stopped, tmp_path, name):
+def test_another_layout_goes_on_with_the_same_losses(stopped, kept, tmp_path, name):
     folder, losses = stopped
     mesh, more = OTHERS[name]
     went_on = learn(mesh, 6, copied(folder, tmp_path), resume=True, **more)
     assert went_on == pytest.approx(losses[3:], rel=1e-10) and len(went_on) == 3
 
 
-def test_without_the_optimizers_state_the_losses_differ(stopped, tmp_path):
+def test_without_the_optimizers_state_the_losses_differ(stopped, kept, tmp_path):
     """What shows that the tests above could fail."""
     folder, losses = stopped
     went_on = learn(hl.Mesh(pp=1), 6, copied(folder, tmp_path), resume=True, rate=1.1e-2)
@@ -71,7 +72,7 @@ def test_without_the_optimizers_state_the_losses_differ(stopped, tmp_path):
         ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "no parameter blocks.4"),
     ],
 )
-def test_another_run_is_refused(stopped, tmp_path, more, says):
+def test_another_run_is_refused(stopped, kept, tmp_path, more, says):
     with pytest.raises((ValueError, hl.RankError), match=says):
         learn(hl.Mesh(pp=1), 6, copied(stopped[0], tmp_path), resume=True, **more)
 

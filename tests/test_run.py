@@ -9,7 +9,7 @@ QUICK = hl.Costs(F=0.004, B=0.008)
 
 
 @pytest.mark.parametrize("name, dp", [("naive", 1), ("gpipe", 1), ("1f1b", 1), ("1f1b", 2)])
-def test_ranks_play_the_schedule_that_was_drawn(name, dp):
+def test_ranks_play_the_schedule_that_was_drawn(kept, name, dp):
     s = hl.schedule(name, ranks=3, microbatches=4, dp=dp)
     real = hl.run(s, costs=QUICK, steps=2)
     assert real.schedule.computing == s.computing and (real.steps, real.unit) == (2, "s")
@@ -27,7 +27,7 @@ def test_ranks_play_the_schedule_that_was_drawn(name, dp):
                     assert began[rank, maker - real.flow.program[rank]].end <= span.begin
 
 
-def test_a_real_model_runs_and_tells_its_loss_and_messages():
+def test_a_real_model_runs_and_tells_its_loss_and_messages(kept):
     s = hl.schedule("1f1b", ranks=2, microbatches=3)
     real = hl.run(s, work="model", model=hl.Shape(layers=2, width=16, heads=2, context=8), steps=2)
     assert len(real.loss) == 2 and real.loss[1] < real.loss[0]
@@ -45,7 +45,7 @@ def test_a_measured_run_can_be_saved_and_predicted(tmp_path):
     assert again.metrics() == real.metrics() and set(ideal.gap(again)) >= {"length", "waiting", "bubble_fraction"}
 
 
-def test_gathers_run_beside_computing_as_predicted():
+def test_gathers_run_beside_computing_as_predicted(kept):
     """A rank with a pipeline of its own, its weights gathered one stage ahead: real gathers, on a lane of their own."""
     looped = hl.schedule("looped_bfs", ranks=1, microbatches=2, chunks=3, dp=2)
     costs = hl.Costs(F=0.02, B=0.04, gather=0.015, reduce=0.02)
