@@ -351,7 +351,7 @@ REFUSED = {
         "0.bias goes with the outputs of 0.weight, F: name its dim 'F' too",
     ),
     "dims of nothing": (dict(model=layers(), dims={"9.bias": "F"}), "dims names 9.bias, and the model has no such"),
-    "dims that are no text": (dict(model=layers(), dims={"0.bias": ("F",)}), 'are a tuple: give a text, such as "F D"'),
+    "dims that are no text": (dict(model=layers(), dims={"0.bias": ("F",)}), "are a tuple: give a text"),
     "dims of a Model": (dict(model=NAMED, dims={}), "dims belongs to a module of your own"),
     "inputs alone": (dict(model=layers(), data=lambda s, r: torch.ones(r, 8)), "gave a Tensor: return (inputs, targets)"),
     "a layer that does not fit": (
