@@ -353,7 +353,7 @@ REFUSED = {
     "dims of nothing": (dict(model=layers(), dims={"9.bias": "F"}), "dims names 9.bias, and the model has no such"),
     "dims that are no text": (dict(model=layers(), dims={"0.bias": ("F",)}), "are a tuple: give a text"),
     "dims of a Model": (dict(model=NAMED, dims={}), "dims belongs to a module of your own"),
-    "dims that are no text": (dict(model=layers(), dims={"0.bias": ("F",)}), "are a tuple: give a text, such as"),
+    "inputs alone": (dict(model=layers(), data=lambda s, r: torch.ones(r, 8)), "a Tensor: return (inputs, targets)"),
     "a layer that does not fit": (
         dict(model=layers(nn.Linear(7, 8))),
         "layer 1 (Linear) fails on what reaches it, (2, 8) float32: RuntimeError: mat1 and mat2",
