@@ -212,7 +212,7 @@ def test_the_charts_hold_what_they_are_given():
 
 @pytest.fixture(scope="module")
 def pair():
-    with hl.ranks(2) as ranks:
+    with hl.ranks(hl.Mesh(dp=2)) as ranks:
         yield ranks
 
 
@@ -272,6 +272,7 @@ def test_at_equal_samples_the_larger_batch_makes_fewer_steps_and_learns_less(pai
 
     small, large = (data_parallel.train(pair, batch, samples=256) for batch in (8, 128))
     assert (len(small), len(large)) == (32, 2) and small[-1] < large[-1]
+    assert small[0] == pytest.approx(math.log(256), abs=0.1), "of the whole batch: every byte is as likely"
 
 
 # --- answers ----------------------------------------------------------------------------------------------------

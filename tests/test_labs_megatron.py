@@ -199,7 +199,7 @@ def test_times_are_of_computing_and_of_collectives():
 # --- sizes --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{}, {"kv_heads": 2}, {"tied": True}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"kv_heads": 2}, {"tied": True}, {"inner": 40}], ids=str)
 def test_records_are_those_of_the_model(more):
     from hybridlab.train.models.gpt import GPT
 

@@ -1,5 +1,6 @@
 """The lab on zero: its figures, its formulas against the package's, and its programs."""
 
+import math
 import re
 
 import pytest
@@ -121,7 +122,7 @@ def test_a_prediction_of_equal_ranks_is_that_of_one():
 @pytest.fixture(scope="module")
 def trained():
     jobs = {"plain": zero_fsdp.job(0), "3": zero_fsdp.job(3), "hybrid": zero_fsdp.job(3, 2)}
-    with hl.ranks(4) as pool:
+    with hl.ranks(hl.Mesh(dp=4)) as pool:
         return {name: (one, homes) for (name, one), homes in zip(jobs.items(), zero_fsdp.train(pool, *jobs.values()))}
 
 
@@ -138,6 +139,8 @@ def test_counted_bytes_are_the_formulas(trained):
 def test_the_bits_are_those_of_plain_data_parallelism_and_a_wrong_one_is_seen(trained):
     (plain, one), (job, homes) = trained["plain"], trained["3"]
     assert zero_fsdp.same_bits(plain, one, one) and zero_fsdp.same_bits(job, homes, one)
+    assert not zero_fsdp.same_bits(*trained["hybrid"], one), "pairs are added first: another order"
+    assert one[0].losses[0] == pytest.approx(math.log(256), abs=0.1), "of the whole batch: every byte is as likely"
     next(iter(homes[1].weights.values()))[0] += 1e-6
     assert not zero_fsdp.same_bits(job, homes, one)
 

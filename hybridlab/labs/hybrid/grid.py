@@ -7,13 +7,12 @@ import ipywidgets
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
-from hybridlab.labs.hybrid.traffic import between_nodes, by_axis, counted, transfers
+from hybridlab.labs.hybrid.traffic import transfers
+from hybridlab.predict.bytes.transfer import by_axis
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks, refusal
 from hybridlab.show.live.chooser import beside
 from hybridlab.show.paper.still import Still
-
-__all__ = ["between_nodes", "by_axis", "counted"]  # beside what stands here: what the notebook takes from the traffic
 
 MOST = 16  # ranks
 WIDE = "272px"  # a control: three stand side by side
@@ -60,10 +59,10 @@ def picture(mesh: Mesh, per_node: int | None = None, parameter: str | None = Non
 
 def table(one, per_node: int | None = None) -> list[tuple[str, ...]]:
     """What one step sends: rows of text, one for each axis and operation, the last one the sum."""
-    nodes = per_node or one.mesh.size
-    rows = {key: [every, 0.0] for key, every in by_axis(one).items()}
-    for sent in transfers(one):
-        rows[sent.axis, sent.op][1] += sent.between(nodes)
+    nodes, sent = per_node or one.mesh.size, transfers(one)
+    rows = {key: [every, 0.0] for key, every in by_axis(sent).items()}
+    for each in sent:
+        rows[each.axis, each.op][1] += each.between(nodes)
     heading = ("along", "what", "operation", "bytes of a step, all ranks", "between nodes")
     body = [
         (axis, WHAT.get(axis, "gradients"), op.replace("isend", "send"), f"{every:,.0f}", f"{out:,.0f}")

@@ -16,15 +16,17 @@ def records(shape: Shape) -> dict[str, tuple[int, ...]]:
     >>> sum(1 for name in records(Shape(layers=2)))
     37
     """
-    h, keys = shape.width, shape.key_heads * shape.head_width
+    h, inside = shape.width, shape.inside
     found = {"embed.token.weight": (shape.vocabulary, h), "embed.position.weight": (shape.context, h)}
     norm = lambda name: {f"{name}.weight": (h,), f"{name}.bias": (h,)}
     linear = lambda name, out, into: {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
     for block in (f"blocks.{number}" for number in range(shape.layers)):
         found |= norm(f"{block}.attention_norm")
-        for letter, width in (("q", h), ("k", keys), ("v", keys), ("out", h)):
+        for letter, width in (("q", h), ("k", shape.key_width), ("v", shape.key_width), ("out", h)):
             found |= linear(f"{block}.attention.{letter}", width, h)
-        found |= norm(f"{block}.mlp_norm") | linear(f"{block}.mlp.up", 4 * h, h) | linear(f"{block}.mlp.down", h, 4 * h)
+        found |= (
+            norm(f"{block}.mlp_norm") | linear(f"{block}.mlp.up", inside, h) | linear(f"{block}.mlp.down", h, inside)
+        )
     scores = {} if shape.tied else {"head.scores.weight": (shape.vocabulary, h)}
     return found | norm("head.norm") | scores
 
