@@ -23,7 +23,7 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes.clocks import measured
 from hybridlab.schedules.registry import schedule
 from hybridlab.train import loop
-from hybridlab.train.job import job_of
+from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 
 NAMES = ("gpipe", "1f1b", "interleaved")

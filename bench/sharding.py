@@ -24,7 +24,7 @@ import torch
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.train import loop
-from hybridlab.train.job import job_of
+from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 
 TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"

@@ -1,5 +1,7 @@
 """Anyone's model: layers in sequence, a summed loss and batches; equal to one device, or refused in a sentence."""
 
+import pathlib
+import re
 import sys
 
 import cloudpickle
@@ -10,12 +12,13 @@ from torch import nn
 from torch.nn import functional
 
 import hybridlab as hl
+from hybridlab.predict.bytes.memory import model_states
 from hybridlab.train import loop
-from hybridlab.train.job import job_of
 from hybridlab.train.models.batch_norm import BatchNorm
 from hybridlab.train.models.gallery import GALLERY, named
 from hybridlab.train.models.gpt import Dropout
 from hybridlab.train.models.model import Model
+from hybridlab.train.request import job_of
 from hybridlab.train.stages import Stage
 from hybridlab.world.processes.launch import RankError
 
@@ -246,6 +249,24 @@ def test_evaluation_uses_running_averages_and_unseen_data(bench):
         assert all(torch.allclose(x, alone[0][1][name], rtol=1e-12) for name, x in buffers.items())
 
 
+def at_rest(comm, jobs):
+    found = []
+    for job in jobs:
+        trainer = loop.Trainer(comm, job)
+        trainer.step(0)
+        found.append(loop.memory(trainer))
+    return found
+
+
+@pytest.mark.ranks
+def test_memory_at_rest_is_what_the_formula_says(bench):
+    mesh = hl.Mesh(dp=2, pp=2)
+    jobs = [job_of(mesh, model="resnet", batch=16, zero=stage, dtype="float64", **ADAM) for stage in (0, 1, 2, 3)]
+    homes = bench.pool(mesh).run(at_rest, jobs)
+    for number, job in enumerate(jobs):
+        assert [home[number] for home in homes] == [model_states(job.layout, rank, job.widths) for rank in range(4)]
+
+
 @pytest.mark.ranks
 def test_hl_train_takes_the_same_words_and_goes_on_from_its_checkpoint_under_another_layout(tmp_path, capsys):
     ask = dict(model="conv", batch=32, optimizer="adamw", rate=0.01, dtype="float64")
@@ -345,28 +366,9 @@ def test_what_cannot_work_says_why_in_a_sentence(case):
 # ---- files
 
 
-OWN = """
-import torch
-from torch import nn
-from hybridlab import Model
-
-class Twice(nn.Module):
-    def forward(self, x):
-        return 2 * x
-
-def data(step, rows):
-    x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(step))
-    return x, x.sum(1, keepdim=True)
-
-def loss(y, target):
-    return (y - target).square().sum()
-
-def net(seed):
-    return nn.Sequential(nn.Linear(4, 8), Twice(), nn.Linear(8, 1))
-
-mine = Model(net, loss, data)
-number = 3
-"""
+README = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+OWN = next(block for block in BLOCKS if "hl.Model(" in block) + "\nnumber = 3\n"
 
 
 @pytest.mark.ranks
@@ -375,7 +377,7 @@ def test_a_file_outside_the_package_is_checked_and_trained_from_the_command_line
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN)
-    assert main("check --model own.py:mine --pp 2 --dp 2 --zero 1 --batch 16".split()) == 0
+    assert main("check --model own.py:mine --pp 2 --dp 2 --batch 16".split()) == 0  # as README says
     assert "equal to one device" in capsys.readouterr().out
     assert main("train --model own.py:mine --pp 2 --steps 3 --batch 16".split()) == 0
     assert "step    2  loss" in capsys.readouterr().out

@@ -29,7 +29,7 @@ from safetensors import safe_open
 from hybridlab.core.layout import Cut, Layout, Param, even
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.reshard import Piece, overlap
-from hybridlab.train import checkpoint, checkpoint_record
+from hybridlab.train import checkpoint, checkpoint_index
 from hybridlab.train.checkpoint import load, newest, save
 from hybridlab.world.processes.launch import RankError, ranks
 
@@ -292,7 +292,7 @@ def swapped(layout, name, rank, right=Layout.share_number):
     return layout[name].owners - 1 - right(layout, name, rank)
 
 
-def off_by_one(layout, rank, name, kinds, right=checkpoint_record._of_piece):
+def off_by_one(layout, rank, name, kinds, right=checkpoint_index._of_piece):
     told = right(layout, rank, name, kinds)
     return told | {"share": [end + 1 for end in told["share"]]}
 
@@ -306,7 +306,7 @@ def test_mutant_shards_swapped_on_load_are_seen(tmp_path, monkeypatch):
 
 
 def test_mutant_a_share_recorded_one_too_late_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_record, "_of_piece", off_by_one)
+    monkeypatch.setattr(checkpoint_index, "_of_piece", off_by_one)
     assert not equal_under(store(tmp_path, SHARED), ONE)
 
 
@@ -380,8 +380,8 @@ def stored(tmp_path):
 
 def changed(path, **values):
     """Write other values into a record, signed again: what another version or program could have written."""
-    record = checkpoint_record.read(path) | values
-    record["sha256"] = checkpoint_record._signature(record)
+    record = checkpoint_index.read(path) | values
+    record["sha256"] = checkpoint_index._signature(record)
     (path / "checkpoint.json").write_text(json.dumps(record))
 
 
@@ -511,7 +511,7 @@ def ends_at(line, function) -> bool:
     lines = itertools.count()
 
     def trace(frame, event, _):
-        if frame.f_code.co_filename not in (checkpoint.__file__, checkpoint_record.__file__):
+        if frame.f_code.co_filename not in (checkpoint.__file__, checkpoint_index.__file__):
             return None
         if event == "line" and next(lines) == line:
             raise Ended
@@ -631,6 +631,6 @@ def test_killed_at_twenty_moments_there_is_always_a_whole_checkpoint(tmp_path):
 
 
 def test_nothing_here_can_unpickle():
-    for module in (checkpoint, checkpoint_record):
+    for module in (checkpoint, checkpoint_index):
         text = pathlib.Path(module.__file__).read_text()
         assert not any(word in text for word in ("import pickle", "torch.load", "np.load", "eval("))

@@ -12,7 +12,7 @@ import pytest
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
-from hybridlab.train.job import job_of
+from hybridlab.train.request import job_of
 
 RECORDED = pathlib.Path(__file__).with_name("fingerprints.json")
 MESHES = ("tp2", "tp4", "dp2 tp2", "tp2 dp2", "pp2 tp2", "dp2 pp2 tp2", "dp2 pp2", "dp4", "tp3")

@@ -28,7 +28,7 @@ from hybridlab.predict.bytes.memory import MIXED
 from hybridlab.show.layouts.anatomy import LABELS, LOOKS, RIGHT, WIDTH, Bar, anatomy
 from hybridlab.show.layouts.memory_bars import PARTS
 from hybridlab.show.plans.step_parts import Row, step_parts
-from hybridlab.train.job import job_of
+from hybridlab.train.request import job_of
 
 SHAPE = hl.Shape(layers=2, width=16, heads=2, context=16)
 ROOM = WIDTH - LABELS - RIGHT

@@ -14,7 +14,7 @@ import hybridlab as hl
 from hybridlab.cli import main
 from hybridlab.modes import registry
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.train.job import job_of
+from hybridlab.train.request import job_of
 from hybridlab.world.talk import typed
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import hybridlab as hl
-from hybridlab.train.job import job_of
+from hybridlab.train.request import job_of
 
 pytestmark = pytest.mark.ranks
 SHAPE = hl.Shape(layers=3, width=16, heads=4, context=8, kv_heads=2, dropout=0.1)

@@ -17,8 +17,8 @@ from hybridlab.cli import main
 from hybridlab.core.catalog import MODELS, Machine, machine, model
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept
 from hybridlab.predict.papers import sc21
+from hybridlab.predict.plans import by_schedule, performance
 from hybridlab.predict.plans import footprint as footprints
-from hybridlab.predict.plans import performance, replay
 from hybridlab.predict.plans import planner as planners
 from hybridlab.predict.plans import space as spaces
 from hybridlab.predict.plans.arithmetic import flops
@@ -237,7 +237,7 @@ def test_a_field_that_a_plan_has_not_is_refused():
 
 
 def the_live_count_is_the_schedules(p, m, v):
-    timeline = hl.simulate(replay.schedule_of(Plan(p=p, b=1, v=v), batch=m))
+    timeline = hl.simulate(by_schedule.schedule_of(Plan(p=p, b=1, v=v), batch=m))
     assert footprints.live(p, m, v) * v == timeline.peak_live[0] == max(timeline.peak_live)
 
 
@@ -251,7 +251,7 @@ def test_live_is_the_peak_of_the_real_schedule(p):
 
 
 def without_the_end(one):
-    """Seconds of a step without the sum over copies and the optimizer, which `replay` leaves out."""
+    """Seconds of a step without the sum over copies and the optimizer, which `by_schedule` leaves out."""
     return one.step.total - one.step.data - one.step.optimizer
 
 
@@ -260,7 +260,7 @@ def without_the_end(one):
 def test_the_real_schedule_takes_what_the_formula_says(name, gpus, batch):
     planned = plan(name, "a100", gpus, batch)
     top = planned.top(20)
-    played = [replay.replay(planned.shape, one.plan, batch, A100).length for one in top]
+    played = [by_schedule.by_schedule(planned.shape, one.plan, batch, A100).length for one in top]
     for one, length in zip(top, played):
         assert abs(length / without_the_end(one) - 1) < 0.01, str(one.plan)
     whole = [length + one.step.total - without_the_end(one) for one, length in zip(top, played)]
@@ -373,7 +373,7 @@ def idle_is_the_schedules():
     for sizes in ({"p": 4}, {"p": 4, "v": 2}, {"p": 8, "v": 3}):
         one = gpt(**sizes)
         formula = performance.step(SHAPE, one, 8, A100)
-        played = replay.replay(SHAPE, one, 8, A100).length + float(formula.data + formula.optimizer)
+        played = by_schedule.by_schedule(SHAPE, one, 8, A100).length + float(formula.data + formula.optimizer)
         assert abs(played / float(formula.total) - 1) < 0.02
 
 

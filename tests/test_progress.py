@@ -12,7 +12,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
-from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.source import source_of
 from hybridlab.labs.exercises.student import seed_of
@@ -24,7 +24,7 @@ from hybridlab.labs.exercises.written import read, write
 def folder(tmp_path, monkeypatch, first_attempt):
     """A folder of its own for the record, in which nothing was answered."""
     monkeypatch.setenv("HYBRIDLAB_PROGRESS", str(tmp_path))
-    monkeypatch.setattr(record, "_told", set())
+    monkeypatch.setattr(answers_file, "_told", set())
     return tmp_path
 
 
@@ -33,18 +33,18 @@ def folder(tmp_path, monkeypatch, first_attempt):
 
 def test_a_test_keeps_nothing_unless_it_names_a_folder(monkeypatch):
     monkeypatch.delenv("HYBRIDLAB_PROGRESS", raising=False)
-    assert record.place() is None, "pytest, and so nbval, must not touch a student's file"
+    assert answers_file.place() is None, "pytest, and so nbval, must not touch a student's file"
     monkeypatch.delenv("PYTEST_VERSION")
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
-    assert str(record.place()) == "/data/hybridlab/progress.json"
+    assert str(answers_file.place()) == "/data/hybridlab/progress.json"
     monkeypatch.setenv("HYBRIDLAB_PROGRESS", "off")
-    assert record.place() is None
+    assert answers_file.place() is None
 
 
 def test_an_answer_is_kept_and_a_wrong_one_does_not_replace_a_right_one(folder):
     for value in (9, 5, 3):
         labs.answer("naive.slots", value)
-    assert record.read()["tasks"] == {"naive.slots": {"right": True, "tries": 3, "answer": 5}}
+    assert answers_file.read()["tasks"] == {"naive.slots": {"right": True, "tries": 3, "answer": 5}}
     assert [file.name for file in folder.iterdir() if not file.name.startswith(".")] == ["progress.json"]
 
 
@@ -56,7 +56,7 @@ def test_a_damaged_file_is_set_aside_and_said_once(folder, text, capsys):
     labs.answer("naive.slots", 5)
     labs.answer("naive.slots", 5)
     assert (folder / "progress-damaged-1.json").read_text() == text
-    assert record.read()["tasks"]["naive.slots"]["tries"] == 2
+    assert answers_file.read()["tasks"]["naive.slots"]["tries"] == 2
     assert capsys.readouterr().err.count("could not be read: it is kept as") == 1
 
 
@@ -85,7 +85,7 @@ def test_two_kernels_lose_no_answer_of_each_other(folder):
     fork = multiprocessing.get_context("fork")
     both = [fork.Process(target=_answer_many, args=(task,)) for task in ("naive.slots", "tour.bubble")]
     [one.start() for one in both], [one.join() for one in both]
-    assert {name: one["tries"] for name, one in record.read()["tasks"].items()} == {
+    assert {name: one["tries"] for name, one in answers_file.read()["tasks"].items()} == {
         "naive.slots": 20,
         "tour.bubble": 20,
     }
@@ -94,7 +94,7 @@ def test_two_kernels_lose_no_answer_of_each_other(folder):
 def test_a_write_that_fails_leaves_the_old_file(folder, monkeypatch, capsys):
     labs.answer("naive.slots", 5)
     before = (folder / "progress.json").read_text()
-    monkeypatch.setattr(record.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr(answers_file.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     labs.answer("naive.slots", 9)
     assert (folder / "progress.json").read_text() == before and "No space left" in capsys.readouterr().err
 
@@ -122,7 +122,7 @@ def test_reset_forgets_one_task_or_all_and_hints_begin_again(folder):
     assert labs.answer("naive.speedup", 1000).hint == TASKS["naive.speedup"].hints[2]
     labs.student("Ada")
     labs.reset()
-    assert labs.progress().tried == frozenset() and record.read()["student"] == "Ada"
+    assert labs.progress().tried == frozenset() and answers_file.read()["student"] == "Ada"
     with pytest.raises(ValueError, match="no exercise 'no.such'"):
         labs.reset("no.such")
 

@@ -113,7 +113,7 @@ def test_a_stage_keeps_as_many_versions_as_its_program_needs(bench):
 def versions_held(comm, schedule):
     from hybridlab.core.mesh import Mesh
     from hybridlab.train import loop
-    from hybridlab.train.job import job_of
+    from hybridlab.train.request import job_of
 
     trainer = loop.Trainer(comm, job_of(Mesh(pp=4), schedule, shape=GPT, rows=1))
     trainer.step(0)
@@ -129,9 +129,9 @@ def test_an_evaluation_is_the_loss_on_unseen_text():
 def evaluated(comm):
     from hybridlab.core.mesh import Mesh
     from hybridlab.train import loop
-    from hybridlab.train.job import job_of
     from hybridlab.train.models.gpt import GPT as Model
     from hybridlab.train.models.gpt import token_loss
+    from hybridlab.train.request import job_of
 
     job = job_of(Mesh(pp=2), "1f1b", microbatches=3, shape=GPT, dtype="float64")
     trainer = loop.Trainer(comm, job)

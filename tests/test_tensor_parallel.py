@@ -21,9 +21,9 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes import sequence_parallel, tensor_parallel, vocabulary_parallel
 from hybridlab.modes.halves import input_half, weight_half
 from hybridlab.predict.bytes import traffic
-from hybridlab.train.job import job_of
 from hybridlab.train.models.gallery import model_of
 from hybridlab.train.models.gpt import GPT, token_loss
+from hybridlab.train.request import job_of
 from hybridlab.train.stages import Links, cut, stages_of
 from hybridlab.world.processes.launch import ranks
 from hybridlab.world.talk import typed

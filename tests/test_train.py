@@ -7,9 +7,9 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.schedules.registry import schedule
 from hybridlab.train.alone import alone_on_rank
-from hybridlab.train.job import job_of
 from hybridlab.train.models.gallery import model_of
 from hybridlab.train.models.gpt import GPT, token_loss
+from hybridlab.train.request import job_of
 from hybridlab.train.stages import Links, cut, names_of, stages_of
 from hybridlab.train.text import Text
 

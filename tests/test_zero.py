@@ -22,8 +22,9 @@ from hybridlab.modes.zero import Sharded
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.schedules.sums import without_sums
 from hybridlab.train import alone, loop, resume
-from hybridlab.train.job import Job, job_of
+from hybridlab.train.job import Job
 from hybridlab.train.models.gpt import GPT, Dropout
+from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import RankError
 
 pytestmark = pytest.mark.ranks

@@ -18,9 +18,10 @@ from hybridlab.measuring import machine
 from hybridlab.measuring.links import measured_link
 from hybridlab.predict.plans.performance import Fit, pieces
 from hybridlab.predict.plans.plan import Plan
-from hybridlab.train.job import Job, job_of
+from hybridlab.train.job import Job
 from hybridlab.train.loop import Trainer
 from hybridlab.train.models.gpt import Block
+from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 from hybridlab.world.talk.comm import Comm
 

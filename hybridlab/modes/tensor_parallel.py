@@ -17,13 +17,12 @@ Which matrices these are, a table of rules says (`RULES`): hidden units F, heads
 along tp, whatever model has dims of these names. A matrix whose outputs are cut reads from the stream, one whose inputs
 are cut writes to it, and a module that holds both is entered once, for all that it holds.
 
-Relatives: `world.talk.typed`, `core.rules`, `sequence_parallel`, `vocabulary_parallel` (embedding and loss),
-`predict.bytes.traffic.tensor` (the bytes again, in closed form), notebook 30.
+Relatives: `world.talk.typed`, `core.rules`, `crossings`, `sequence_parallel`, `vocabulary_parallel` (embedding and
+loss), `predict.bytes.traffic.tensor` (the bytes again, in closed form), notebook 30.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from torch import nn
 from torch.nn import functional
@@ -32,6 +31,7 @@ from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.rules import placed
 from hybridlab.core.shape import Shape
+from hybridlab.modes.crossings import Crossing, crossings
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.sequence_parallel import CutStream, part_sizes
 from hybridlab.modes.vocabulary_parallel import VocabularyEmbedding, token_loss
@@ -107,57 +107,6 @@ class RowParallel(nn.Module):
     def forward(self, x_BTF):
         y_BTD = self.stream.leave(functional.linear(x_BTF, self.weight))
         return y_BTD if self.bias is None else y_BTD + self.bias
-
-
-class Crossing(NamedTuple):
-    """A place where a model that is cut touches the stream.
-
-    kind   "enter": matrices whose outputs are cut read what comes in; "leave": a matrix whose inputs are cut makes a
-           summand; "rows": an embedding of which a rank has some rows
-    name   of the module in the model;  letter  of the dim that is cut;  within  whether a module around it is a pair
-    """
-
-    kind: str
-    name: str
-    letter: str
-    within: bool = False
-
-
-def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
-    """Where a model touches the stream, in model order.
-
-    raises  ValueError where a parameter is cut whose module is neither linear nor an embedding
-    """
-    name_of = {id(weight): name for name, weight in module.named_parameters()}
-    cut = {}  # {name of a module: (dim, letter, module)}
-    for name, child in module.named_modules():
-        for weight in child.parameters(recurse=False):
-            param = layout[name_of[id(weight)]]
-            if "tp" not in param.shard:
-                continue
-            if not isinstance(child, (nn.Linear, nn.Embedding)):
-                raise ValueError(
-                    f"{param.name} is cut along tp, and {type(child).__name__} is neither Linear nor Embedding: leave "
-                    "its dims without names"
-                )
-            if weight is child.weight:
-                dim = param.shard["tp"].dim
-                cut[name] = dim, param.dims.split()[dim][0] if param.dims else "", child
-    found, entered = [], set()
-    for name, child in module.named_modules():
-        inside = {f"{name}.{one}": cut[f"{name}.{one}"] for one, _ in child.named_children() if f"{name}.{one}" in cut}
-        if name and {dim for dim, _, _ in inside.values()} == {0, 1}:
-            found.append(Crossing("enter", name, "", within=True))
-            entered |= inside.keys()
-        if name in cut:
-            dim, letter, _ = cut[name]
-            if dim == 1:
-                found.append(Crossing("leave", name, letter, name in entered))
-            elif isinstance(child, nn.Embedding):
-                found.append(Crossing("rows", name, letter))
-            elif name not in entered:
-                found.append(Crossing("enter", name, letter))
-    return found
 
 
 def fit(module: nn.Module, comm, layout: Layout, context: int | None = None):

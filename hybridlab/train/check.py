@@ -19,8 +19,9 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.predict.bytes.transfer import by_axis
 from hybridlab.train import loop
 from hybridlab.train.alone import alone_on_rank, noise
-from hybridlab.train.job import Job, job_of
+from hybridlab.train.job import Job
 from hybridlab.train.replay import replayed_on_rank
+from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
@@ -97,7 +98,7 @@ def check(
     """Train three steps over a mesh and on one process, and compare everything; of every byte a mode must say what for.
 
     sabotage  a function called on every rank before the first step, to prove that the check can fail
-    more      as in `train.job.job_of`: the model, its loss and data among it
+    more      as in `train.request.job_of`: the model, its loss and data among it
     raises    ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
     mesh = mesh or Mesh(pp=4)

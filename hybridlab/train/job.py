@@ -10,26 +10,15 @@ from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.rules import joined, part, sizes_of, spans
 from hybridlab.core.schedule import Schedule
-from hybridlab.core.shape import Shape
-from hybridlab.modes import registry
-from hybridlab.modes.message_driven import one_chain
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.bytes.memory import Widths
-from hybridlab.schedules.lower import lower, posted_ahead
-from hybridlab.schedules.registry import schedule as named
-from hybridlab.schedules.replicate import replicate
-from hybridlab.schedules.sums import with_sums
-from hybridlab.schedules.validate import validate
 from hybridlab.train import placing, stages
 from hybridlab.train.models.examination import Passed, passed
-from hybridlab.train.models.gallery import model_of
 from hybridlab.train.models.model import Model
 from hybridlab.train.models.trees import as_computed, flat, mapped
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 STATES = {"sgd": 0, "adamw": 2}  # numbers that an optimizer keeps for each weight
-DEFAULT = Shape()
-DTYPES = ("float32", "float64", "bfloat16")
 PLAIN = ("norm", "bias")  # in a weight's name: it does not decay
 
 
@@ -78,9 +67,9 @@ class Job:
         vars(self).update(state)
 
     def with_(self, **changes) -> "Job":
-        """The same job with other fields, but for its model, seed and dtype: the whole module stays as it is."""
-        new = replace(self, **changes, _found={})
-        vars(new)["whole"] = self.whole
+        """The same job with other fields, but for its model, seed and dtype: what was found out of these stays."""
+        new, stays = replace(self, **changes, _found={}), ["whole"] + ["between"] * ("rows" not in changes)
+        vars(new).update({name: vars(self)[name] for name in stays if name in vars(self)})
         return new
 
     # the model
@@ -270,133 +259,3 @@ class Job:
     def flushes(self) -> bool:
         """Whether one optimizer step follows each global batch; else the schedule itself says when stages update."""
         return not any(action.kind == "OPT" for action in self.schedule.program[0])
-
-
-def job_of(
-    mesh: Mesh,
-    schedule: str | Schedule = "1f1b",
-    microbatches: int = 4,
-    batch: int | None = None,
-    chunks: int | None = None,
-    cut="layers",
-    model=None,
-    loss=None,
-    data=None,
-    shape: Shape = DEFAULT,
-    ahead: int = 0,
-    active: int = 2,
-    **more,
-) -> Job:
-    """The job on a mesh; `batch` is the number of rows in the global batch, dp × m × 1 at least.
-
-    cut     how the layers are dealt out to stages, see `train.stages.cut`
-    model   anyone's module with its `loss` and `data`, a `Model`, or the name of a reference model; else the
-            transformer of `shape`, and `data` a text file
-    ahead   receives posted before their turn, see `schedules.lower.posted_ahead`
-    active  with zero=3, stages whose weights a rank holds at a time, see `schedules.sharded`
-    more    fields of `Job`, and the options of all modes
-
-    raises  ValueError in one sentence when a number does not fit another, or the schedule would hang
-    """
-    model = model_of(shape if model is None else model, loss, data)
-    model.refuse()
-    chosen, more = _chosen(mesh, more)
-    modes = registry.taking_part(mesh, chosen)
-    job = Job(mesh, None, (), model, modes, chosen, **more)
-    if isinstance(schedule, str):
-        for mode in modes:
-            schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, len(job.layers) - sum(model.ends))
-    played = _played(mesh, schedule, microbatches, chunks)
-    _refuse_other_order(mesh, played)
-    job = job.with_(schedule=played, bounds=stages.cut(model, played.stages, cut, job.whole))
-    job = _with_rows(job, batch)
-    _refuse_misfits(job)
-    for mode in modes:
-        mode.refuse(job)
-    fitted = posted_ahead(_fitted(job, active), ahead)
-    job = job.with_(schedule=fitted)
-    job.layout.validate()
-    return job
-
-
-def _chosen(mesh: Mesh, more: dict) -> tuple[dict, dict]:
-    """(the modes' options, fields of the job)."""
-    options, own = registry.options(), {one.name for one in fields(Job)}
-    for name in more:
-        if name not in options and name not in own:
-            raise TypeError(f"{name} is neither a field of a job nor an option of a mode: {', '.join(options)}")
-    for name, choices in (("optimizer", OPTIMIZERS), ("dtype", DTYPES)):
-        if more.get(name) is not None and more[name] not in choices:
-            raise ValueError(f"there is no {name} {more[name]!r}: choose one of {', '.join(choices)}")
-    said = {name: value for name, value in more.items() if name in options}
-    fixed = {name: value for name, value in more.items() if name in own and value is not None}
-    return registry.chosen_of(mesh, said, fixed.get("dtype", "float32")), fixed
-
-
-def _played(mesh, schedule, microbatches, chunks) -> Schedule:
-    """The schedule with its copies, for all ranks of a line of the mesh."""
-    if isinstance(schedule, str):
-        one = named(schedule, ranks=mesh["pp"], microbatches=microbatches, **({"chunks": chunks} if chunks else {}))
-        schedule = replicate(one, mesh.played) if mesh["dp"] > 1 else one
-    if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.played.size):
-        has = f"{schedule.ranks} ranks in {schedule.dp} copies"
-        raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.played.size} in {mesh['dp']}: make them equal")
-    return schedule
-
-
-def _with_rows(job: Job, batch: int | None) -> Job:
-    if batch is None:
-        return job
-    if batch < 1 or batch % job.microbatches:
-        m, d = job.microbatches // job.mesh["dp"], job.mesh["dp"]
-        raise ValueError(
-            f"batch {batch} is not divisible by dp × microbatches = {d} × {m}: choose a multiple of {d * m}"
-        )
-    return job.with_(rows=batch // job.microbatches)
-
-
-def _fitted(job: Job, active: int) -> Schedule:
-    """The schedule with the model's skips and ties, its sums, gathers and messages written out; it reaches its end."""
-    schedule, skips = job.schedule, job.links.skips
-    tied = tuple(sorted({home for home in job.homes.values() if len(home) > 1}))
-    if schedule.lowered and (schedule.skips, schedule.tied) != (skips, tied):
-        raise ValueError(
-            f"{schedule.name} has its messages already, with skips {list(schedule.skips)} and ties "
-            f"{list(schedule.tied)}; this model has {list(skips)} and {list(tied)}: give it without messages"
-        )
-    if schedule.lowered:
-        return validate(schedule)
-    summed = with_sums(replace(schedule, skips=skips, tied=tied), placing.sums_inside(job))
-    for mode in job.modes:
-        summed = mode.scheduled(summed, job.chosen, active)
-    return validate(lower(summed))
-
-
-def _refuse_other_order(mesh: Mesh, schedule: Schedule):
-    """Raise ValueError where the schedule's copies are not numbered as the mesh numbers its ranks."""
-    line, each = mesh.line(0), schedule.replicas // schedule.dp
-    for (_, replica), rank in schedule.place.items():
-        if mesh.coordinates(line[rank]).get("dp", 0) != replica // each:
-            raise ValueError(
-                f"{schedule.name} numbers its copies otherwise than {mesh}: give the schedule by its name, or make its "
-                "copies with schedules.replicate and this mesh"
-            )
-
-
-def _refuse_misfits(job: Job):
-    for name in ("steps", "accumulate"):
-        if getattr(job, name) < 1:
-            what = "trains" if name == "steps" else "plays"
-            raise ValueError(f"{name}={getattr(job, name)} {what} nothing: give 1 or more")
-    if job.clip is not None and not job.clip > 0:
-        raise ValueError(f"clip={job.clip} is no norm: give a number above 0")
-    shares = job.schedule.dp > 1 or job.mesh.inside or any(len(home) > 1 for home in job.homes.values())
-    if not job.flushes and (shares or job.accumulate > 1 or job.clip is not None or job.decay):
-        raise ValueError(
-            f"{job.schedule.name} updates every stage by itself: it runs without dp, tp, tied weights, accumulate, "
-            "clip and decay"
-        )
-    if job.driven:
-        one_chain(job.schedule)
-        if job.mesh.inside or job["zero"] == 3:
-            raise ValueError("messages cannot drive ranks that share a stage: play the written order, driven=False")

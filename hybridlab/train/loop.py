@@ -21,6 +21,8 @@ from hybridlab.train.models.model import buffers_of
 from hybridlab.train.models.trees import mapped
 from hybridlab.train.resume import Saving, resumed, saved
 
+SAMPLE = 4096  # elements of a weight that ranks compare before the first step
+
 
 class Trainer:
     """One rank's part of a job: its stages, its player, its optimizer.
@@ -230,8 +232,9 @@ def refuse_other_weights(comm, module):
 
 
 def _sum_of_bits(x):
-    """A number that is another one for nearly every other tensor."""
-    bits = x.reshape(-1).view(torch.uint8).to(torch.int64)
+    """A number that is another one for nearly every other tensor; of a large one, some elements are looked at."""
+    some = x.reshape(-1)[:: max(1, x.numel() // SAMPLE)]
+    bits = some.contiguous().view(torch.uint8).to(torch.int64)
     return (bits * (torch.arange(len(bits)) % 8191 + 1)).sum()
 
 

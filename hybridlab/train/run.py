@@ -18,7 +18,7 @@ from hybridlab.predict.time.costs import Costs
 from hybridlab.schedules.lower import lower, posted_ahead
 from hybridlab.schedules.validate import validate
 from hybridlab.train import loop
-from hybridlab.train.job import job_of
+from hybridlab.train.request import job_of
 from hybridlab.train.resume import Saving, stopping_gently
 from hybridlab.world.cells.progress import Steps
 from hybridlab.world.processes.launch import ranks
@@ -53,7 +53,7 @@ def run(
     driven no written order: every rank does what has arrived; the timeline is that of the median step, in the order
            in which it happened
     model  for work="model": anyone's, a `Shape`, or the name of a reference model;  batch  rows in the global batch;
-           more  as in `train.job.job_of`
+           more  as in `train.request.job_of`
     live   also tell on_event(rank, event) of every compute action as it ends: step, index in the rank's lowered
            program, begin and end (ns on the clock of this machine)
 
@@ -151,7 +151,8 @@ def train(
                 the progress that is shown
 
     returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
-             gradients and optimizer state on each rank, "end": the first step not done}; more as in `train.job.job_of`
+             gradients and optimizer state on each rank, "end": the first step not done}
+    more    as in `train.request.job_of`
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
     saving = Saving(Path(checkpoint), every, resume) if checkpoint is not None else None

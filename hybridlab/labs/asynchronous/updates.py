@@ -68,8 +68,8 @@ class Trained(NamedTuple):
 
 
 def trained(schedule: hl.Schedule, stash: bool = True, **more) -> Trained:
-    """A small GPT, trained by one play of an asynchronous schedule; more as in `train.job.job_of`."""
-    from hybridlab.train.job import job_of  # here, because it loads torch: pictures and exercises need none
+    """A small GPT, trained by one play of an asynchronous schedule; more as in `train.request.job_of`."""
+    from hybridlab.train.request import job_of  # here, because it loads torch: pictures and exercises need none
 
     mesh = hl.Mesh(pp=schedule.ranks)
     job = job_of(mesh, schedule, steps=1, stash=stash, **BATCH | more)
@@ -92,8 +92,8 @@ def from_replays(microbatches: int = 8, stash: bool = True, **more) -> dict[str,
     A replay computes every gradient with one version per stage: that of the forward; that of the backward, which is
     the newest; or the same on all stages.
     """
-    from hybridlab.train.job import job_of
     from hybridlab.train.replay import replay
+    from hybridlab.train.request import job_of
 
     every = ways(microbatches)
     names = {"of the forwards": "pipedream", "of the backwards": "flush after each", "one for all": "vertical sync"}

@@ -1,8 +1,8 @@
 """The explorer of notebook 41: the map of all plans, its sliders, and the timeline of the plan that one points at.
 
 Python answers every choice with a whole map (`show.plans.plan_map`) and every cell with the real schedule of its plan
-(`predict.plans.replay`). `show/live/plan_map.js` has the controls. Without a kernel the map of the first choices stands
-in.
+(`predict.plans.by_schedule`). `show/live/plan_map.js` has the controls. Without a kernel the map of the first choices
+stands in.
 """
 
 import anywidget
@@ -11,9 +11,9 @@ import traitlets
 from hybridlab.core import catalog
 from hybridlab.core.timeline import Timeline
 from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.plans.by_schedule import by_schedule
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.planner import Planned, plan
-from hybridlab.predict.plans.replay import replay
 from hybridlab.show.live.module import HERE, module, stylesheet
 from hybridlab.show.plans.plan_map import cells, plan_map
 from hybridlab.show.timelines.svg import svg
@@ -124,15 +124,15 @@ class PlanExplorer(anywidget.AnyWidget):
 
 
 def played_plan(planned: Planned, one: Plan) -> tuple[Timeline, str]:
-    """The real schedule of one copy of a plan, as `replay` plays it; with as many microbatches as can be told apart.
+    """The real schedule of one copy of a plan, as `by_schedule` plays it, with as many microbatches as are told apart.
 
     Returns the timeline, and a note where not all microbatches are drawn.
     """
     m, boxes = one.microbatches(planned.batch), 2 * one.p * one.v
     if m * boxes <= MOST_BOXES:
-        return replay(planned.shape, one, planned.batch, planned.machine, planned.fit), ""
+        return by_schedule(planned.shape, one, planned.batch, planned.machine, planned.fit), ""
     few = min(m, one.p * max(1, MOST_BOXES // (boxes * one.p)))
-    played = replay(planned.shape, one, few * one.b * one.d, planned.machine, planned.fit)
+    played = by_schedule(planned.shape, one, few * one.b * one.d, planned.machine, planned.fit)
     return played, f". Below, {few} of {m} microbatches; all of them have a smaller share of idle time"
 
 

@@ -16,8 +16,9 @@ from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.predict.time.buckets import Bucket, Overlap, overlap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.timelines.buckets import Row, buckets
-from hybridlab.train.job import Job, job_of
+from hybridlab.train.job import Job
 from hybridlab.train.loop import Trainer
+from hybridlab.train.request import job_of
 
 SMALL = hl.Shape(layers=4, width=64, heads=4, context=64)
 BATCH = 16  # sequences of the global batch

@@ -3,7 +3,7 @@
 import html
 from dataclasses import dataclass
 
-from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.student import task as asked
 from hybridlab.labs.exercises.written import write
 
@@ -54,7 +54,7 @@ def answer(task: str, value) -> Reply:
 
 def _keep(task: str, right: bool, value):
     """Add an answer to the record; a wrong one does not replace a right one."""
-    with record.changing() as kept:
+    with answers_file.changing() as kept:
         before = kept["tasks"].get(task, {"right": False, "tries": 0, "answer": None})
         stays = before["right"] and not right
         kept["tasks"][task] = {

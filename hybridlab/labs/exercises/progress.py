@@ -3,7 +3,7 @@
 import html
 from typing import NamedTuple
 
-from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.all_tasks import TASKS
 
 HEADING = ("notebook", "right", "of", "minutes left", "open")
@@ -59,7 +59,7 @@ def by_notebook() -> dict[str, list[str]]:
 
 def progress() -> Progress:
     """What has been answered on this machine, by notebook."""
-    tasks = {name: one for name, one in record.read()["tasks"].items() if name in TASKS}
+    tasks = {name: one for name, one in answers_file.read()["tasks"].items() if name in TASKS}
     return Progress(frozenset(name for name, one in tasks.items() if one["right"]), frozenset(tasks))
 
 
@@ -72,7 +72,7 @@ def reset(task: str | None = None) -> None:
 
     if task is not None and task not in TASKS:
         raise ValueError(f"there is no exercise {task!r}: choose one of {', '.join(TASKS)}")
-    with record.changing() as kept:
+    with answers_file.changing() as kept:
         forgotten = [task] if task else [*kept["tasks"], *_attempts]
         for name in forgotten:
             kept["tasks"].pop(name, None)

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.task import Task
 
@@ -21,7 +21,7 @@ def seed_of(student: str | int | None) -> int:
 
 def seed() -> int:
     """The seed that counts on this machine."""
-    return seed_of(record.read()["student"])
+    return seed_of(answers_file.read()["student"])
 
 
 def task(name: str) -> Task:
@@ -45,7 +45,7 @@ def student(who: str | int) -> None:
         raise ValueError("say who you are with a name or a number from 0 on: labs.student('Ada') or labs.student(17)")
     if isinstance(who, str) and not 0 < len(who.strip()) <= 80:
         raise ValueError("a name has 1 to 80 letters: labs.student('Ada')")
-    with record.changing() as kept:
+    with answers_file.changing() as kept:
         before, kept["student"] = seed_of(kept["student"]), who or None
         after = seed_of(kept["student"])
         again = [name for name in kept["tasks"] if name in TASKS and _numbers(name, before) != _numbers(name, after)]

@@ -11,7 +11,7 @@ import platform
 from pathlib import Path
 
 import hybridlab
-from hybridlab.labs.exercises import record
+from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.student import seed_of
 
 FORM = 1
@@ -23,7 +23,7 @@ def export(path: str | Path) -> Path:
 
     raises  ValueError when nothing was answered, or the file cannot be written
     """
-    kept = record.read()
+    kept = answers_file.read()
     answers = {name: one["answer"] for name, one in kept["tasks"].items()}
     if not answers:
         raise ValueError("nothing to export: no exercise was answered on this machine")

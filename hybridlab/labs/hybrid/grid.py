@@ -39,8 +39,8 @@ def mesh_of(order: str, **lengths: int) -> Mesh:
 
 @lru_cache(maxsize=64)
 def job(mesh: Mesh, **more):
-    """The job of training this notebook's model on a mesh; more as in `train.job.job_of`."""
-    from hybridlab.train.job import job_of  # here, because it loads torch
+    """The job of training this notebook's model on a mesh; more as in `train.request.job_of`."""
+    from hybridlab.train.request import job_of  # here, because it loads torch
 
     return job_of(mesh, **{"shape": SHAPE} | more)
 
@@ -48,7 +48,7 @@ def job(mesh: Mesh, **more):
 def picture(mesh: Mesh, per_node: int | None = None, parameter: str | None = None, rank: int = 0, **more) -> Still:
     """The grid of ranks of a job on this mesh, with a table of what it sends; or why there is no such job.
 
-    more  as in `train.job.job_of`
+    more  as in `train.request.job_of`
     """
     try:
         one = job(mesh, **more)

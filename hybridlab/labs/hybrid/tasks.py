@@ -86,7 +86,7 @@ def bill(mesh: Mesh, zero: int) -> tuple[int, float]:
 
     raises  ValueError in one sentence for a layout that does not fit
     """
-    from hybridlab.train.job import job_of  # here, because it loads torch
+    from hybridlab.train.request import job_of  # here, because it loads torch
 
     job = job_of(mesh, zero=zero, **DESIGN)
     fullest = max(sum(model_states(job.layout, rank).values()) for rank in range(mesh.size))

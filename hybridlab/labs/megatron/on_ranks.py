@@ -189,8 +189,8 @@ def shares(ways: int, shape: Shape = LARGE, sequences: int = 2, steps: int = 4) 
 
 
 def _shares(comm, shape, sequences, steps):
-    from hybridlab.train.job import job_of
     from hybridlab.train.loop import Trainer
+    from hybridlab.train.request import job_of
 
     trainer, found = Trainer(comm, job_of(comm.mesh, microbatches=1, batch=sequences, shape=shape)), []
     for step in range(steps + 1):

@@ -14,9 +14,10 @@ from hybridlab.measuring.saved import Saved
 from hybridlab.predict.bytes import saved
 from hybridlab.predict.bytes.memory import SINGLE, Widths, model_states
 from hybridlab.predict.plans.footprint import Footprint
-from hybridlab.train.job import Job, job_of
+from hybridlab.train.job import Job
 from hybridlab.train.loop import Trainer
 from hybridlab.train.models.gpt import GPT, token_loss
+from hybridlab.train.request import job_of
 
 
 def states(parameters: int, widths: Widths = SINGLE) -> Footprint:

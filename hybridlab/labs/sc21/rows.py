@@ -10,9 +10,9 @@ from hybridlab.labs.sc21.table import LABELS, NOTHING, ROWS, off, refitted, sign
 from hybridlab.labs.sc21.table import picture as table_picture
 from hybridlab.predict.bytes.activations import FULL
 from hybridlab.predict.papers.sc21 import A100, Row
+from hybridlab.predict.plans.by_schedule import by_schedule
 from hybridlab.predict.plans.performance import step
 from hybridlab.predict.plans.plan import Plan, check_plan
-from hybridlab.predict.plans.replay import replay
 from hybridlab.show.live.chooser import Chooser, below_each_other
 from hybridlab.show.live.pressed import Pressed
 from hybridlab.show.paper.still import Still
@@ -53,7 +53,7 @@ def timeline(label: str, hidden: str = NOTHING) -> hl.Timeline:
     16
     """
     row = ROWS[label]
-    return replay(row.shape, row.plan, _drawn(row) * row.plan.b * row.plan.d, A100, refitted(hidden))
+    return by_schedule(row.shape, row.plan, _drawn(row) * row.plan.b * row.plan.d, A100, refitted(hidden))
 
 
 def _drawn(row: Row) -> int:

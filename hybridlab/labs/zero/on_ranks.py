@@ -11,8 +11,9 @@ import hybridlab as hl
 from hybridlab.core.action import Action
 from hybridlab.core.layout import Layout
 from hybridlab.predict.bytes.collectives import cost
-from hybridlab.train.job import Job, job_of
+from hybridlab.train.job import Job
 from hybridlab.train.loop import Trainer, memory
+from hybridlab.train.request import job_of
 
 RANKS, UNITS = 4, 4
 

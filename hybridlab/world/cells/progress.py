@@ -60,7 +60,7 @@ class Steps(contextlib.AbstractContextManager):
     def __call__(self, rank: int, event: dict):
         """Take in one event of one rank; those that are no step are left alone."""
         if "loss" in event:
-            self._bar.set_postfix_str(f"loss {event['loss']:.4f}, {event['tokens_per_second']:,.0f} tokens/s")
+            self._bar.set_postfix_str(f"loss {event['loss']:.4f}")
             self._bar.update(event["step"] + 1 - self._bar.n)
 
     def __exit__(self, *_):

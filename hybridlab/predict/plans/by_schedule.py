@@ -1,4 +1,4 @@
-"""Replay: a plan's step played by its real schedule, action by action, in place of the closed formula.
+"""By schedule: a plan's step played by its real schedule, action by action, in place of the closed formula.
 
 The formula of `predict.plans.performance` says m + (p - 1)/v; here the list of actions decides that the ranks would
 execute.
@@ -28,14 +28,14 @@ def schedule_of(plan: Plan, batch: int) -> Schedule:
     return schedule(name, ranks=plan.p, microbatches=plan.microbatches(batch), **more)
 
 
-def replay(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Timeline:
+def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Timeline:
     """The timeline of one copy, in seconds, without the sum over copies and the optimizer, which come behind it.
 
     A message keeps both its ranks for half its time each, since nothing overlaps in the programs that were measured.
 
     >>> from hybridlab.core.catalog import machine, model
     >>> one = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)
-    >>> timeline = replay(model("gpt-145.6b").shape, one, 2304, machine("a100"))
+    >>> timeline = by_schedule(model("gpt-145.6b").shape, one, 2304, machine("a100"))
     >>> print(f"{timeline.length:.1f} s, idle {timeline.bubble_fraction:.1%}")
     24.4 s, idle 8.7%
     """
