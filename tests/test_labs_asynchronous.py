@@ -5,9 +5,10 @@ from xml.etree import ElementTree
 import pytest
 
 import hybridlab as hl
+from hybridlab.labs.asynchronous.on_ranks import from_replays, trained
 from hybridlab.labs.asynchronous.pictures import learned, met, versions_met
 from hybridlab.labs.asynchronous.tasks import _slope, _times_faster
-from hybridlab.labs.asynchronous.updates import Trained, flushed, from_replays, trained, ways
+from hybridlab.labs.asynchronous.updates import Trained, flushed, ways
 from hybridlab.show.paper.style import STYLE
 from hybridlab.train.run import train
 
@@ -88,6 +89,6 @@ def test_a_flush_after_each_window_is_synchronous_training():
 
 @pytest.mark.ranks
 def test_stashed_is_one_replay_and_not_stashed_none():
-    stashed, mixed = (from_replays(8, stash, **SMALL) for stash in (True, False))
+    stashed, mixed = from_replays(8, **SMALL)
     assert stashed["of the forwards"] < 1e-12 < 1e-6 < min(stashed["of the backwards"], stashed["one for all"])
     assert min(mixed.values()) > 1e-6
