@@ -3,6 +3,7 @@
 And what several files of tests share.
 """
 
+import contextlib
 import gc
 import pathlib
 import re
@@ -70,3 +71,23 @@ def first_attempt(monkeypatch):
     from hybridlab import labs  # here, so that tests without exercises do not pay for it
 
     monkeypatch.setitem(labs.answer.__globals__, "_attempts", {})
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """Checks on ranks that stay for the tests of a file."""
+    from equality import Bench  # here, so that tests without ranks do not pay for it
+
+    with Bench() as bench:
+        yield bench
+
+
+@pytest.fixture
+def kept(bench, monkeypatch):
+    """The ranks of hl.run, of hl.train and of what labs run are those of the bench."""
+    import hybridlab
+    from hybridlab.train import run
+
+    stay = lambda mesh: contextlib.nullcontext(bench.pool(mesh))
+    monkeypatch.setattr(hybridlab, "ranks", stay)
+    monkeypatch.setattr(run, "ranks", stay)

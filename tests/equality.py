@@ -6,7 +6,7 @@ then asked. `pairwise` chooses greedily, always the same: a test that takes its 
 
 import itertools
 import random
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from functools import cache, partial
 
 import pytest
@@ -18,7 +18,7 @@ from hybridlab.schedules.gpipe import gpipe
 from hybridlab.schedules.registry import schedule
 from hybridlab.schedules.replicate import replicate
 from hybridlab.train import check as proof
-from hybridlab.world.processes.launch import ranks
+from hybridlab.world.processes.launch import Ranks, ranks
 
 FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v")
 ALL = (*FEW, "gpipe", "hanayo", "naive", "looped_bfs", "zb_h2", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe")
@@ -26,6 +26,7 @@ LONE = ("1f1b", "gpipe", "recompute", "interleaved", "zb_h1")  # on one pipeline
 CHUNKED = ("interleaved", "looped_bfs", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe_v", "hanayo")
 MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
 MOST = 8  # ranks
+KEPT = 16  # ranks that stay
 
 FACTORS = {
     "axes": ("dp", "tp", "pp", "dp pp", "dp tp", "pp tp", "dp pp tp"),
@@ -206,17 +207,18 @@ def _mended(on_rank, comm, job, sabotage):
 
 
 class Bench:
-    """Checks, one after the other, on ranks that stay: one pool for each mesh in turn, and one rank alone."""
+    """Checks, one after the other, on ranks that stay: those of the latest meshes, `KEPT` of them together."""
 
     def __init__(self):
-        self.pools = {}
+        self.pools: dict[Mesh, Ranks] = {}  # the latest one last
+        self.proved: dict[str, bool] = {}
 
     def __enter__(self):
-        self.stack = ExitStack()
         return self
 
     def __exit__(self, *_):
-        self.stack.close()
+        for pool in self.pools.values():
+            pool.stop()
 
     def check(self, one: dict, **more):
         """The report on one combination."""
@@ -230,10 +232,18 @@ class Bench:
             patch.setattr(proof, "_on_rank", partial(_mended, proof._on_rank))
             return proof.check(mesh, **arguments)
 
-    def pool(self, mesh):
-        """The ranks of a mesh; those of the mesh before end."""
-        if mesh not in self.pools:
-            for other in [other for other in self.pools if other != 1 and mesh != 1]:
-                self.pools.pop(other).stop()
-            self.pools[mesh] = self.stack.enter_context(ranks(mesh))
-        return self.pools[mesh]
+    def right(self, mesh, **arguments) -> bool:
+        """Whether a check finds everything equal where nothing is changed; it is made once for all its mutants."""
+        key = f"{mesh} {arguments}"
+        if key not in self.proved:
+            self.proved[key] = self.asked(mesh, **arguments).ok
+        return self.proved[key]
+
+    def pool(self, mesh: Mesh | int):
+        """The ranks of a mesh; those that have waited longest end where there would be too many."""
+        mesh = mesh if isinstance(mesh, Mesh) else Mesh(world=mesh)
+        pool = self.pools.pop(mesh, None) or ranks(mesh)
+        while sum(one.size for one in self.pools) + mesh.size > KEPT:
+            self.pools.pop(next(iter(self.pools))).stop()
+        self.pools[mesh] = pool
+        return pool

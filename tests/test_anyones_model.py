@@ -5,7 +5,6 @@ import re
 import sys
 
 import cloudpickle
-import equality
 import pytest
 import torch
 from torch import nn
@@ -156,12 +155,6 @@ CASES = {
     "cut in the middle of a pair": (hl.Mesh(pp=3, tp=2), dict(model=NAMED, batch=16, schedule="zb_h1", cut=[3, 2, 2])),
     "the modern block": (hl.Mesh(pp=2, tp=2), dict(model="modern", batch=8, scatter=True)),
 }
-
-
-@pytest.fixture(scope="module")
-def bench():
-    with equality.Bench() as bench:
-        yield bench
 
 
 @pytest.mark.ranks

@@ -1,4 +1,7 @@
-"""The proof of equality: it holds for every schedule and layout, and every mutant of the runtime breaks it."""
+"""The proof of equality: it holds for pipelines and copies, and every mutant of the runtime breaks it.
+
+That it holds for every schedule is for `test_runtime`, and for every pair of modes for `test_equality`.
+"""
 
 from dataclasses import replace
 
@@ -6,38 +9,36 @@ import pytest
 import torch
 
 import hybridlab as hl
+from hybridlab.modes import work
+from hybridlab.modes.data_parallel import Replicated, Sums
+from hybridlab.modes.versions import Versions
+from hybridlab.modes.work import ModelWork
+from hybridlab.train import loop
 
 pytestmark = pytest.mark.ranks
+PP2, PP4, DP2, BOTH = hl.Mesh(pp=2), hl.Mesh(pp=4), hl.Mesh(dp=2), hl.Mesh(dp=2, pp=2)
 SMALL = hl.Shape(layers=4, width=16, heads=2, context=8)
 TRY = dict(shape=SMALL, microbatches=3)
 
 
 @pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])
-@pytest.mark.parametrize("pp", [2, 4])
-def test_a_pipeline_is_one_device_bit_for_bit(name, pp):
-    report = hl.check(hl.Mesh(pp=pp), name, **TRY)
-    assert report.ok and report.largest_gap == 0, report
+def test_a_pipeline_is_one_device_bit_for_bit(bench, name):
+    assert bench.asked(PP4, schedule=name, **TRY).largest_gap == 0
 
 
-def test_fewer_microbatches_than_stages():
-    assert hl.check(hl.Mesh(pp=4), "1f1b", microbatches=1, shape=SMALL).largest_gap == 0
+def test_fewer_microbatches_than_stages(bench):
+    assert bench.asked(PP4, microbatches=1, shape=SMALL).largest_gap == 0
 
 
-def test_the_other_order_of_backwards_differs_only_by_rounding():
-    lifo = hl.schedule("gpipe", ranks=2, microbatches=5, backward="lifo")
-    report = hl.check(hl.Mesh(pp=2), lifo, shape=SMALL)
-    assert report.ok and report.largest_gap < 1e-14, report
-
-
-@pytest.mark.parametrize("mesh", [hl.Mesh(dp=2), hl.Mesh(dp=2, pp=2), hl.Mesh(dp=3, pp=2), hl.Mesh(pp=2, dp=3)])
-def test_data_parallel_copies_are_one_device(mesh):
-    report = hl.check(mesh, "1f1b", **TRY)
+@pytest.mark.parametrize("mesh", [DP2, BOTH, hl.Mesh(dp=3, pp=2), hl.Mesh(pp=2, dp=3)])
+def test_data_parallel_copies_are_one_device(bench, mesh):
+    report = bench.asked(mesh, **TRY)
     assert report.ok and report.largest_gap < 1e-13, report
     assert "all-reduces d·Ψ" in report.bytes
 
 
-def test_bytes_are_compared_axis_by_axis_too():
-    report = hl.check(hl.Mesh(dp=2, tp=2), shape=SMALL, sequence=True)
+def test_bytes_are_compared_axis_by_axis_too(bench):
+    report = bench.asked(hl.Mesh(dp=2, tp=2), shape=SMALL, sequence=True)
     assert report.ok and {what for what, _, _ in report.axes} == {"sums", "inside"}
     key, other = ("inside", "tp", "all_gather"), ("inside", "tp", "reduce_scatter")
     (gathers, formula), (scatters, its) = report.axes[key], report.axes[other]
@@ -46,80 +47,62 @@ def test_bytes_are_compared_axis_by_axis_too():
     assert f"inside, along tp, all_gather: {gathers + 8:,} bytes counted, {formula:,} by the formula" in str(swapped)
 
 
-def test_single_precision_has_its_own_tolerance():
-    report = hl.check(hl.Mesh(dp=2, pp=2), "gpipe", dtype="float32", **TRY)
+def test_single_precision_has_its_own_tolerance(bench):
+    report = bench.asked(BOTH, schedule="gpipe", dtype="float32", **TRY)
     assert report.ok and 0 < report.largest_gap < 1e-5, report
 
 
 # Mutants: one line of the runtime changed on every rank; each must be noticed.
 
 
-def lost_microbatch():
-    from hybridlab.modes.work import ModelWork
-
+def lost_microbatch(patch):
     whole = ModelWork.backward
     lost = lambda m, arrived: [tuple(torch.zeros_like(g) for g in one) for one in arrived] if m == 1 else arrived
-    ModelWork.backward = lambda work, stage, m, version, arrived: whole(work, stage, m, version, lost(m, arrived))
+    wrong = lambda work, stage, m, version, arrived: whole(work, stage, m, version, lost(m, arrived))
+    patch.setattr(ModelWork, "backward", wrong)
 
 
-def missing_share():
+def missing_share(patch):
     """Every replica divides by its own tokens instead of the global batch's: the sum is d times too large."""
-    from hybridlab.modes import work
-
-    work.scaled = lambda loss, tokens: 2 * loss / tokens
+    patch.setattr(work, "scaled", lambda loss, tokens: 2 * loss / tokens)
 
 
-def unscaled_loss():
-    from hybridlab.modes import work
-
-    work.scaled = lambda loss, tokens: loss
+def unscaled_loss(patch):
+    patch.setattr(work, "scaled", lambda loss, tokens: loss)
 
 
-def gradients_not_reduced():
-    from hybridlab.modes.data_parallel import Replicated, Sums
-
-    Replicated.reduce = lambda weights, comm, action: Sums()
+def gradients_not_reduced(patch):
+    patch.setattr(Replicated, "reduce", lambda weights, comm, action: Sums())
 
 
-def mean_for_sum():
-    from hybridlab.modes.data_parallel import Replicated
-
+def mean_for_sum(patch):
     take = Replicated._take
-    Replicated._take = lambda weights, names, flat: take(weights, names, flat / 2)
+    patch.setattr(Replicated, "_take", lambda weights, names, flat: take(weights, names, flat / 2))
 
 
-def wrong_microbatch():
-    from hybridlab.modes.work import ModelWork
-
+def wrong_microbatch(patch):
     load = ModelWork.load
-    ModelWork.load = lambda work, inputs, *more: load(work, inputs[::-1], *more)
+    patch.setattr(ModelWork, "load", lambda work, inputs, *more: load(work, inputs[::-1], *more))
 
 
-def gradient_not_cleared():
-    from hybridlab.modes.data_parallel import Replicated
-
-    Replicated.begin = lambda weights: setattr(weights, "summed", {})
+def gradient_not_cleared(patch):
+    patch.setattr(Replicated, "begin", lambda weights: setattr(weights, "summed", {}))
 
 
-def received_twice():
+def received_twice(patch):
     """The buffer of the message before is used again."""
-    from hybridlab.modes.work import ModelWork
-
     room, shared = ModelWork.room, {}
-    ModelWork.room = lambda work, edge, name: shared.setdefault((edge, name), room(work, edge, name))
+    patch.setattr(ModelWork, "room", lambda work, *to: shared.setdefault(to, room(work, *to)))
 
 
-def weight_half_left_out():
-    from hybridlab.modes.work import ModelWork
-
+def weight_half_left_out(patch):
     half = ModelWork.weight_half
-    ModelWork.weight_half = lambda work, stage, m, *more: [] if m == 1 else half(work, stage, m, *more)
+    wrong = lambda work, stage, m, *more: [] if m == 1 else half(work, stage, m, *more)
+    patch.setattr(ModelWork, "weight_half", wrong)
 
 
-def version_off_by_one():
+def version_off_by_one(patch):
     """A forward finds the newest numbers where the schedule states older ones."""
-    from hybridlab.modes.versions import Versions
-
     call = Versions.call
 
     def newest(versions, stage, version):
@@ -127,104 +110,85 @@ def version_off_by_one():
             weight.data = versions.latest(stage)[name].data.clone()
         return call(versions, stage, version)
 
-    Versions.call = newest
+    patch.setattr(Versions, "call", newest)
 
 
-def skip_dropped():
+def nothing_over_the_skip(patch, name):
+    right, zeros = getattr(ModelWork, name), lambda x: tuple(map(torch.zeros_like, x))
+    first = lambda arrived: arrived[:1] + [zeros(x) for x in arrived[1:]]
+    patch.setattr(ModelWork, name, lambda work, s, m, version, x: right(work, s, m, version, first(x)))
+
+
+def skip_dropped(patch):
     """What comes over a skip is taken for zero."""
-    from hybridlab.modes.work import ModelWork
-
-    forward = ModelWork.forward
-
-    def dropped(work, stage, m, version, arrived):
-        return forward(work, stage, m, version, arrived[:1] + [tuple(map(torch.zeros_like, x)) for x in arrived[1:]])
-
-    ModelWork.forward = dropped
+    nothing_over_the_skip(patch, "forward")
 
 
-def skip_gradient_dropped():
-    from hybridlab.modes.work import ModelWork
-
-    backward = ModelWork.backward
-
-    def dropped(work, stage, m, version, arrived):
-        return backward(work, stage, m, version, arrived[:1] + [tuple(map(torch.zeros_like, g)) for g in arrived[1:]])
-
-    ModelWork.backward = dropped
+def skip_gradient_dropped(patch):
+    nothing_over_the_skip(patch, "backward")
 
 
-def tied_counted_twice():
+def tied_counted_twice(patch):
     """Both ends add the tied gradient to a sum that has it already."""
-    from hybridlab.modes.data_parallel import Replicated
-
     take = Replicated._take
 
     def twice(weights, names, flat):
         take(weights, names, weights.comm.all_reduce(flat, weights.layout.summed(names[0], weights.comm.rank)))
 
-    Replicated._take = twice
+    patch.setattr(Replicated, "_take", twice)
 
 
-def clipped_by_own_norm():
+def clipped_by_own_norm(patch):
     """Every rank clips by the norm of its own stages."""
-    from hybridlab.train import loop
-
-    loop.Trainer.gradient_norm = lambda trainer: (
-        sum(float(weight.grad.square().sum()) for weight in trainer.parameters.values()) ** 0.5
-    )
+    squares = lambda trainer: (float(weight.grad.square().sum()) for weight in trainer.parameters.values())
+    patch.setattr(loop.Trainer, "gradient_norm", lambda trainer: sum(squares(trainer)) ** 0.5)
 
 
-def summed_in_every_play():
-    from hybridlab.train import loop
-
-    loop.without_sums = lambda schedule: schedule
+def summed_in_every_play(patch):
+    patch.setattr(loop, "without_sums", lambda schedule: schedule)
 
 
 DEEP = dict(microbatches=4, shape=hl.Shape(layers=5, width=8, heads=0, context=4, skips=True))
 TIED = dict(microbatches=4, shape=hl.Shape(layers=4, width=8, heads=2, context=4, tied=True))
+GPIPE = TRY | {"schedule": "gpipe"}
+MUTANTS = [  # mesh after mesh, and job after job: ranks stay, and so does what one device made of a job
+    (lost_microbatch, PP2, GPIPE),
+    (unscaled_loss, PP2, GPIPE),
+    (wrong_microbatch, PP2, GPIPE),
+    (gradient_not_cleared, PP2, GPIPE),
+    (received_twice, PP2, GPIPE),
+    (clipped_by_own_norm, PP2, TRY | {"clip": 0.1}),
+    (weight_half_left_out, PP2, TRY | {"schedule": "zb_h1"}),
+    (version_off_by_one, PP2, TRY | {"schedule": "pipedream_2bw", "microbatches": 8}),
+    (gradients_not_reduced, PP2, TRY | {"schedule": "chimera", "microbatches": 4}),
+    (gradients_not_reduced, PP2, TIED),
+    (tied_counted_twice, PP2, TIED),
+    (skip_dropped, PP4, DEEP),
+    (skip_gradient_dropped, PP4, DEEP),
+    (missing_share, DP2, GPIPE),
+    (summed_in_every_play, DP2, TRY | {"accumulate": 2}),
+    (gradients_not_reduced, BOTH, GPIPE),
+    (mean_for_sum, BOTH, GPIPE),
+]
 
 
-@pytest.mark.parametrize(
-    "mutant, mesh",
-    [
-        (lost_microbatch, hl.Mesh(pp=2)),
-        (missing_share, hl.Mesh(dp=2)),
-        (unscaled_loss, hl.Mesh(pp=2)),
-        (gradients_not_reduced, hl.Mesh(dp=2, pp=2)),
-        (mean_for_sum, hl.Mesh(dp=2, pp=2)),
-        (wrong_microbatch, hl.Mesh(pp=2)),
-        (gradient_not_cleared, hl.Mesh(pp=2)),
-        (received_twice, hl.Mesh(pp=2)),
-    ],
-    ids=lambda x: getattr(x, "__name__", str(x)),
-)
-def test_every_mutant_is_noticed(mutant, mesh):
-    report = hl.check(mesh, "gpipe", sabotage=mutant, **TRY)
+@pytest.mark.parametrize("mutant, mesh, job", MUTANTS, ids=[f"{m.__name__}-{n}" for n, (m, *_) in enumerate(MUTANTS)])
+def test_every_mutant_is_noticed(bench, mutant, mesh, job):
+    assert bench.right(mesh, **job)
+    report = bench.asked(mesh, sabotage=mutant, **job)
     assert not report.ok and "NOT equal" in str(report), report
 
 
-def test_without_stashing_a_gradient_belongs_to_no_function():
+def test_without_stashing_a_gradient_belongs_to_no_function(bench):
     """The replay uses for each microbatch the weights of its forward: it notices that the backward found others."""
-    stashed, not_stashed = (hl.check(hl.Mesh(pp=4), "pipedream", stash=stash, **TRY) for stash in (True, False))
+    job = TRY | {"schedule": "pipedream"}
+    stashed, not_stashed = (bench.asked(PP4, stash=stash, **job) for stash in (True, False))
     assert stashed.ok and not not_stashed.ok and not_stashed.largest_gap < 0.1
 
 
-@pytest.mark.parametrize(
-    "mutant, mesh, name, task",
-    [
-        (weight_half_left_out, hl.Mesh(pp=2), "zb_h1", TRY),
-        (version_off_by_one, hl.Mesh(pp=2), "pipedream_2bw", TRY | {"microbatches": 8}),
-        (gradients_not_reduced, hl.Mesh(pp=2), "chimera", TRY | {"microbatches": 4}),
-        (gradients_not_reduced, hl.Mesh(pp=2), "1f1b", TIED),
-        (tied_counted_twice, hl.Mesh(pp=2), "1f1b", TIED),
-        (skip_dropped, hl.Mesh(pp=4), "1f1b", DEEP),
-        (skip_gradient_dropped, hl.Mesh(pp=4), "1f1b", DEEP),
-        (clipped_by_own_norm, hl.Mesh(pp=2), "1f1b", TRY | {"clip": 0.1}),
-        (summed_in_every_play, hl.Mesh(dp=2), "1f1b", TRY | {"accumulate": 2}),
-    ],
-    ids=lambda x: getattr(x, "__name__", ""),
-)
-def test_every_mutant_of_one_schedule_is_noticed(mutant, mesh, name, task):
-    assert hl.check(mesh, name, **task).ok
-    report = hl.check(mesh, name, sabotage=mutant, **task)
-    assert not report.ok and "NOT equal" in str(report), report
+def test_a_check_has_ranks_of_its_own_which_a_sabotage_changes_for_it_alone():
+    def unscaled():
+        work.scaled = lambda loss, tokens: loss
+
+    assert not hl.check(PP2, "gpipe", sabotage=unscaled, **TRY).ok
+    assert hl.check(PP2, "gpipe", **TRY).ok

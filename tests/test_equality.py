@@ -22,12 +22,6 @@ def test_every_legal_pair_of_choices_meets():
     assert len(set(names)) == len(names) < 60
 
 
-@pytest.fixture(scope="module")
-def bench():
-    with equality.Bench() as bench:
-        yield bench
-
-
 @pytest.mark.ranks
 @pytest.mark.parametrize("one", COMBINATIONS, ids=equality.name_of)
 def test_joined_modes_are_one_device(bench, one):

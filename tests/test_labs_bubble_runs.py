@@ -1,4 +1,4 @@
-"""Notebooks 13 and 14: what their real runs count, what their pictures show, and that their sabotages are noticed."""
+"""Notebooks 13 and 14: what their real runs count, and what their pictures show."""
 
 import dataclasses
 from xml.etree import ElementTree
@@ -14,8 +14,6 @@ from hybridlab.labs.zero_bubble.pictures import plane
 H1 = hl.schedule("zb_h1", ranks=4, microbatches=8)
 
 # --- real runs ---------------------------------------------------------------------------------------------------
-
-SMALL = dict(microbatches=4, shape=hl.Shape(layers=4, width=8, heads=2, context=4))
 
 
 def _simulated(v, latency):
@@ -42,6 +40,7 @@ def test_the_sweep_crosses_every_line():
 
 
 @pytest.mark.ranks
+@pytest.mark.usefixtures("kept")
 def test_a_run_with_slow_messages_is_counted_and_no_shorter_than_predicted():
     real = interleaved.run(2, latency=0.5, unit=0.02)
     assert interleaved.sent(real) == 2 * 4 * (2 * 4 - 1) * 2048
@@ -50,22 +49,13 @@ def test_a_run_with_slow_messages_is_counted_and_no_shorter_than_predicted():
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", ["zb_h1", "zb_v", "dualpipe", "chimera", "hanayo"])
-def test_ranks_hold_what_was_predicted(name):
-    plan = hl.schedule(name, ranks=4, microbatches=8)
+@pytest.mark.usefixtures("kept")
+def test_it_is_the_ranks_own_count_that_is_told():
+    plan = hl.schedule("zb_v", ranks=4, microbatches=8)
     real = zero_bubble.run(plan, unit=0.004)
     assert zero_bubble.held(real) == zero_bubble.held(hl.simulate(plan))
     counted = dataclasses.replace(real, origin=real.origin | {"peak_live": [1, 2, 30, 4]})
-    assert zero_bubble.held(counted) == 30 / plan.chunks  # it is the ranks' own count that is told
-
-
-@pytest.mark.ranks
-@pytest.mark.parametrize(
-    "name, sabotage", [("zb_h1", zero_bubble.lose_a_weight_half), ("chimera", zero_bubble.keep_copies_apart)]
-)
-def test_sabotage_is_noticed(name, sabotage):
-    assert hl.check(hl.Mesh(pp=2), name, **SMALL).ok
-    assert not hl.check(hl.Mesh(pp=2), name, sabotage=sabotage, **SMALL).ok
+    assert zero_bubble.held(counted) == 30 / plan.chunks
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------

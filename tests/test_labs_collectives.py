@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-import hybridlab as hl
 from hybridlab.labs.collectives import on_ranks as collectives
 from hybridlab.labs.collectives.ring_picture import ring_still
 from hybridlab.predict.bytes.collectives import Link, cost
@@ -127,10 +126,9 @@ def test_the_chart_has_a_point_for_each_measurement_and_its_twin_too():
 # --- on real ranks ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with hl.ranks(4) as ranks:
-        yield ranks
+@pytest.fixture
+def pool(bench):
+    return bench.pool(4)
 
 
 EXPECTED = {
@@ -167,9 +165,8 @@ def test_f_and_g_are_told_by_what_they_did(pool):
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_the_ring_is_watched_and_not_retold(ranks):
-    with hl.ranks(ranks) as some:
-        homes = some.run(collectives.watched_ring)
+def test_the_ring_is_watched_and_not_retold(bench, ranks):
+    homes = bench.pool(ranks).run(collectives.watched_ring)
     held = np.stack([home["held"] for home in homes], axis=1)
     assert len(held) == 2 * (ranks - 1) + 1
     assert np.array_equal(held[0], [[2**r] * ranks for r in range(ranks)])
@@ -187,17 +184,3 @@ def test_a_fit_comes_with_the_times_it_was_fitted_to(pool):
     link, series = collectives.fitted(pool, "all_gather", sizes=(1 << 12, 1 << 20))
     assert link.alpha >= 0 and link.beta >= 0 and max(link) > 0
     assert len(series.seconds) == 2 and series.formula(1 << 20) == link.seconds("all_gather", 4, 1 << 20)
-
-
-@pytest.mark.ranks
-def test_four_sends_in_a_circle_are_named_within_the_patience():
-    def everybody_sends(comm):
-        import torch
-
-        comm.send(torch.zeros(1), (comm.rank + 1) % 4)
-        comm.recv(torch.zeros(1), (comm.rank - 1) % 4)
-
-    with hl.ranks(4, hang_s=1) as impatient, pytest.raises(hl.RankError) as caught:
-        impatient.run(everybody_sends)
-    assert caught.value.kind == "deadlock"
-    assert all(f"rank {r} waits in send" in str(caught.value) for r in range(4))

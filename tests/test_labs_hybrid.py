@@ -139,12 +139,12 @@ def test_curves_have_a_point_for_every_loss_and_begin_where_they_do():
 
 TASKS = [
     (hl.Mesh(dp=2, tp=2), {"zero": 2, "sums": "each"}),
-    (CUBE, {"zero": 1, "sequence": True}),
     (hl.Mesh(pp=2, tp=2), {"schedule": "interleaved", "chunks": 2, "accumulate": 2}),
 ]
 
 
 @pytest.mark.ranks
+@pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("mesh, more", TASKS)
 def test_the_ledger_is_foreseen_axis_by_axis(mesh, more):
     from hybridlab.train.run import train
@@ -183,11 +183,9 @@ def test_the_table_ends_with_the_sum():
 
 
 @pytest.mark.ranks
-def test_the_forgotten_sum_is_caught_where_it_matters():
-    right, lost = (
-        hl.check(mesh=hl.Mesh(dp=2, tp=2), shape=hybrid.SHAPE, zero=1, sequence=True, sabotage=sabotage)
-        for sabotage in (None, hybrid.forget_the_tensor_sum)
-    )
+def test_the_forgotten_sum_is_caught_where_it_matters(bench):
+    mesh, asked = hl.Mesh(dp=2, tp=2), dict(shape=hybrid.SHAPE, zero=1, sequence=True)
+    right, lost = bench.asked(mesh, **asked), hl.check(mesh, **asked, sabotage=hybrid.forget_the_tensor_sum)
     assert right.ok and not lost.ok
     assert "equal to one device: True" in hybrid.proof(right) and "equal to one device: False" in hybrid.proof(lost)
     wrong = {name for name, gap in lost.gaps.items() if name.startswith("gradient") and gap > lost.tolerance}

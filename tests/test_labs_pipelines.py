@@ -136,32 +136,7 @@ def test_a_receive_posted_ahead_is_worth_more_to_gpipe_than_to_1f1b():
 
 
 @pytest.mark.ranks
-def test_skips_go_straight_and_are_counted():
-    """Sixteen sequences in four microbatches: 65 536 bytes for each tensor of each microbatch."""
-    shape = hl.Shape(layers=8, width=64, heads=4, context=64, skips=True)
-    four = hl.schedule("gpipe", ranks=4, microbatches=4)
-    links = naive.by_link(hl.run(four, work="model", model=shape, batch=16, steps=1))
-    assert links[0, 3] == links[3, 0] == (8, 8 * 65536)
-    assert sum(size for _, size in links.values()) == 48 * 65536
-    assert naive.handed_on(links) == 80 * 65536
-
-
-@pytest.mark.ranks
-def test_what_ranks_hold_is_counted_as_predicted():
-    held = orders.memory((4, 8))
-    assert held == {"gpipe": {4: [4] * 4, 8: [8] * 4}, "1f1b": {4: [4, 3, 2, 1], 8: [4, 3, 2, 1]}}
-    assert "gpipe 4 to 8; 1f1b 4 to 4" in repr(orders.growth(held))
-
-
-@pytest.mark.ranks
-@pytest.mark.parametrize("recompute, length, live", [("never", 33, 8), ("except_last", 40, 1), ("always", 41, 1)])
-def test_forwards_done_again(recompute, length, live):
-    schedule = gpipe.again(recompute)
-    assert hl.simulate(schedule, UNIT).length == length
-    assert hl.run(schedule, costs=orders.SHORT, steps=1).origin["peak_live"] == [live] * 4
-
-
-@pytest.mark.ranks
+@pytest.mark.usefixtures("kept")
 def test_what_a_forward_leaves_behind_grows_with_its_microbatch_and_counts_no_weights():
     shape = hl.Shape(layers=2, width=32, heads=2, context=16)
     (one, came_in), (two, _) = gpipe.left_behind(shape, 1), gpipe.left_behind(shape, 2)
@@ -170,6 +145,7 @@ def test_what_a_forward_leaves_behind_grows_with_its_microbatch_and_counts_no_we
 
 
 @pytest.mark.ranks
+@pytest.mark.usefixtures("kept")
 def test_both_ways_do_the_same_work():
     static, driven = orders.both(0.5, microbatches=4, costs=orders.SHORT)
     assert driven.schedule.name == "message_driven"

@@ -146,10 +146,6 @@ def test_the_bits_are_those_of_plain_data_parallelism_and_a_wrong_one_is_seen(tr
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(
-    "more, mistake",
-    [({"zero": 1}, zero_fsdp.keep_old_weights), ({"zero": 3, "owners": 2}, zero_fsdp.forget_the_other_groups)],
-)
-def test_the_check_catches_the_mistakes_of_the_notebook(more, mistake):
+def test_the_check_catches_old_weights():
     small = hl.Shape(layers=2, width=16, heads=2, context=8)
-    assert not hl.check(hl.Mesh(dp=4), shape=small, microbatches=1, sabotage=mistake, **more).ok
+    assert not hl.check(hl.Mesh(dp=2), shape=small, microbatches=1, zero=1, sabotage=zero_fsdp.keep_old_weights).ok

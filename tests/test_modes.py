@@ -7,7 +7,6 @@ first layer and cuts it again.
 import sys
 
 import cloudpickle
-import equality
 import pytest
 
 import hybridlab as hl
@@ -60,12 +59,6 @@ class Rows(Mode):
 def toy():
     yield registry.register(mode := Rows())
     registry.unregister(mode)
-
-
-@pytest.fixture(scope="module")
-def bench():
-    with equality.Bench() as bench:
-        yield bench
 
 
 @pytest.mark.ranks

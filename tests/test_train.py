@@ -7,11 +7,13 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.schedules.registry import schedule
 from hybridlab.train.alone import alone_on_rank
+from hybridlab.train.loop import Trainer
 from hybridlab.train.models.gallery import model_of
 from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.request import job_of
 from hybridlab.train.stages import Links, cut, names_of, stages_of
 from hybridlab.train.text import Text
+from hybridlab.world.processes.launch import RankError, ranks
 
 SMALL = Shape(layers=3, width=12, heads=3, context=8)
 
@@ -149,3 +151,10 @@ def test_jobs_that_do_not_fit_are_refused(mesh, more, says):
 def test_impossible_shapes_are_refused(sizes, says):
     with pytest.raises(ValueError, match=says):
         Shape(**sizes)
+
+
+@pytest.mark.ranks
+def test_ranks_of_another_mesh_are_refused():
+    """With four ranks in a row each would take itself for the first copy, and train on."""
+    with ranks(4) as pool, pytest.raises(RankError, match=r"those of Mesh\(world=4\), and the job is for Mesh\(dp=4\)"):
+        pool.run(Trainer, job_of(Mesh(dp=4)))

@@ -36,12 +36,6 @@ SHAPE = Shape(layers=3, width=16, heads=2, context=8)
 ODD = Shape(layers=3, width=9, heads=3, context=6, vocabulary=259)  # 8001 parameters: every share is padded
 
 
-@pytest.fixture(scope="module")
-def bench():
-    with equality.Bench() as bench:
-        yield bench
-
-
 def job(mesh, schedule="gpipe", microbatches=3, shape=SHAPE, dtype="float64", **more):
     return job_of(mesh, schedule, microbatches, shape=shape, dtype=dtype, **more)
 
@@ -506,8 +500,7 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant, mesh, more", MUTANTS, ids=[f"{m.__name__}-{n}" for n, (m, *_) in enumerate(MUTANTS)])
 def test_every_mutant_is_noticed(bench, mutant, mesh, more):
     arguments = dict(schedule="gpipe", microbatches=3) | {"shape": SHAPE} | more
-    right = bench.asked(mesh, **arguments)
-    assert right.ok, right
+    assert bench.right(mesh, **arguments)
     try:
         report = bench.asked(mesh, sabotage=mutant, **arguments)
     except RankError as error:  # noticed by the ranks themselves, and not because the mutant is no program

@@ -258,8 +258,15 @@ class DataParallel(Mode):
     def title(self, job):
         return "all-reduces of gradients" if job.mesh.inside else "all-reduces d·Ψ"
 
+    def kept(self, job, comm, stages: dict, named: dict, program) -> Replicated:
+        """The weights of a rank, as this mode keeps them; the arguments are those of `Replicated`."""
+        other = lambda dtype: None if dtype == job.dtype else getattr(torch, dtype)
+        place = torch.device("cpu") if job["offload"] else None
+        policy = Policy(other(job["sum_dtype"]), other(job["master_dtype"]), place)
+        return self.keeper(job)(comm, job.layout, stages, named, program, job["sums"] != "after", policy)
+
     def keeper(self, job) -> type[Replicated]:
-        """Who keeps the weights of a rank."""
+        """What the weights of a rank are."""
         return Replicated
 
     def limits(self, job) -> tuple[float, float]:

@@ -222,7 +222,9 @@ def _bytes(job: Job, parts) -> tuple[dict, dict]:
     for mode in job.modes:
         formula.update({(mode.purpose, *key): job.steps * size for key, size in by_axis(mode.transfers(job)).items()})
     kept = job.flushes or {job.keeper.purpose}  # an asynchronous schedule sums nothing
-    compared = [key for key in sorted(counted | formula) if kept is True or key[0] not in kept or counted[key]]
+    order = {mode.purpose: number for number, mode in enumerate(job.modes)}  # what nobody claims comes last
+    every = sorted(counted | formula, key=lambda key: (order.get(key[0], len(order)), key))
+    compared = [key for key in every if kept is True or key[0] not in kept or counted[key]]
     axes = {key: (counted[key], formula[key]) for key in compared}
     titles = {mode.purpose: mode.title(job) for mode in job.modes}
     table = {titles["messages"]: (0, 0)}

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from operator import itemgetter
 
 import torch
 
@@ -10,6 +9,7 @@ from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.rules import joined, part, sizes_of, spans
 from hybridlab.core.schedule import Schedule
+from hybridlab.modes.data_parallel import DataParallel
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.bytes.memory import Widths
 from hybridlab.train import placing, stages
@@ -144,9 +144,9 @@ class Job:
         return placing.layout_of(self)
 
     @property
-    def keeper(self) -> Mode:
+    def keeper(self) -> DataParallel:
         """The mode that says who keeps the weights: data parallelism, or ZeRO."""
-        return next(mode for mode in self.modes if hasattr(mode, "keeper"))
+        return next(mode for mode in self.modes if isinstance(mode, DataParallel))
 
     @property
     def copied(self) -> str:
@@ -215,7 +215,7 @@ class Job:
         """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""
         both = self.model.batch(step, self.microbatches * self.rows, self.seed, unseen)
         rows = [slice(number * self.rows, (number + 1) * self.rows) for number in range(self.microbatches)]
-        cut = lambda x: [mapped(itemgetter(one), x) for one in rows]
+        cut = lambda x: [mapped(lambda whole, one=one: whole[one].clone(), x) for one in rows]  # the batch is let go
         return tuple(cut(x) for x in as_computed(both, getattr(torch, self.dtype)))
 
     def batch_of(self, rank: int, step: int, unseen: bool = False) -> tuple[list, list]:

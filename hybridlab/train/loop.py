@@ -6,9 +6,8 @@ import time
 import numpy as np
 import torch
 
-from hybridlab.core.mesh import PLAYED
+from hybridlab.core.mesh import PLAYED, Mesh
 from hybridlab.modes import tallies
-from hybridlab.modes.data_parallel import Policy
 from hybridlab.modes.message_driven import MessageDriven
 from hybridlab.modes.pipeline import Player
 from hybridlab.modes.versions import Versions
@@ -30,10 +29,12 @@ class Trainer:
     layout   what lives where;  weights  those of this rank, see `modes`
     watch    as in `Player`
 
-    raises  ValueError when another rank has made another layout, or begins with other weights
+    raises  ValueError when the ranks are those of another mesh, or one of them has made another layout, or begins with
+            other weights
     """
 
     def __init__(self, comm, job: Job, watch=None):
+        _refuse_another_mesh(comm.mesh, job.mesh)
         self.comm, self.job, self.layout, self.report = comm, job, job.layout, comm.for_purpose("report")
         module = job.model.made(job.seed, getattr(torch, job.dtype))
         refuse_other_layouts(self.report, self.layout)
@@ -81,11 +82,8 @@ class Trainer:
             one = lambda weights: OPTIMIZERS[job.optimizer](weights, lr=job.rate)
             self.weights = Versions(held, one, job.schedule, seat, job.stash)
             return
-        other = lambda dtype: None if dtype == job.dtype else getattr(torch, dtype)
-        place = torch.device("cpu") if job["offload"] else None
-        policy = Policy(other(job["sum_dtype"]), other(job["master_dtype"]), place)
-        program, early, door = job.schedule.program[seat], job["sums"] != "after", comm.for_purpose(job.keeper.purpose)
-        self.weights = job.keeper.keeper(job)(door, self.layout, held, self.named, program, early, policy)
+        door, program = comm.for_purpose(job.keeper.purpose), job.schedule.program[seat]
+        self.weights = job.keeper.kept(job, door, held, self.named, program)
         self.optimizer = job.optimizer_of(self.weights.shares)
 
     def _tallying(self, module):
@@ -202,6 +200,13 @@ def memory(trainer: Trainer) -> dict[str, int]:
         counted[what] = sum(size for place, size in own.items() if place not in seen)
         seen |= own.keys()
     return counted | ({"host": counted.pop("optimizer")} if trainer.job["offload"] else {})
+
+
+def _refuse_another_mesh(here: Mesh, mesh: Mesh):
+    """On ranks that are arranged otherwise, each would play a part that is not its own."""
+    several = lambda one: [(axis, length) for axis, length in one.axes.items() if length > 1]
+    if several(here) != several(mesh):
+        raise ValueError(f"these ranks are those of {here}, and the job is for {mesh}: open hl.ranks({mesh})")
 
 
 def refuse_other_layouts(comm, layout):

@@ -78,8 +78,8 @@ def run(
 
 
 def _run_emulated(comm, schedule, work, driven, steps, live):
-    latency = link_latency(comm)
-    player = loop.player(comm, schedule, work, driven, loop.watching(comm) if live else None)
+    latency = link_latency(comm.for_purpose("report"))
+    player = loop.player(comm.for_purpose("messages"), schedule, work, driven, loop.watching(comm) if live else None)
     home = {"times": [], "programs": [], "losses": [], "latency": latency}
     for step in range(steps):
         work.pace = float(step > 0)  # the first step is not measured: it opens connections
@@ -93,7 +93,7 @@ def _run_emulated(comm, schedule, work, driven, steps, live):
 
 def _run_model(comm, job, live=False, saving=None):
     sizes = [x.numel() for room in job.rooms(comm.rank).values() for x in room]
-    latency = link_latency(comm, elements=max(sizes, default=1))
+    latency = link_latency(comm.for_purpose("report"), elements=max(sizes, default=1))
     return loop.train_on_rank(comm, job, live, saving) | {"device": comm.device.type, "latency": latency}
 
 

@@ -124,7 +124,7 @@ class PlanExplorer(anywidget.AnyWidget):
 
 
 def played_plan(planned: Planned, one: Plan) -> tuple[Timeline, str]:
-    """The real schedule of one copy of a plan, as `by_schedule` plays it, with as many microbatches as are told apart.
+    """The real schedule of one copy of a plan, as `by_schedule` plays it: as many microbatches as can be told apart.
 
     Returns the timeline, and a note where not all microbatches are drawn.
     """

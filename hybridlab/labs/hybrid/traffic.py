@@ -30,6 +30,6 @@ def counted(ledger, steps: int = 1) -> dict[tuple[str, str], float]:
     from hybridlab.train.check import sent  # here, because it loads torch
 
     table = Counter()
-    for (purpose, axis, op), size in sent(ledger).items():
-        table[axis, op] += size if purpose else 0  # a mode says what it sends for; the timing of a link does not
+    for (_, axis, op), size in sent(ledger).items():
+        table[axis, op] += size
     return {key: table[key] / steps for key in sorted(+table)}

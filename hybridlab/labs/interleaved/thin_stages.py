@@ -44,5 +44,5 @@ def length(chunks: int, latency: float) -> float:
 
 def sent(real: hl.Timeline) -> int:
     """The bytes that a step's messages took, from what the ranks' ledgers counted."""
-    rows = (row for row in real.ledger if row["op"] == "isend" and row["source"].startswith("pipeline.py"))
+    rows = (row for row in real.ledger if row["op"] == "isend" and row["purpose"] == "messages")
     return sum(row["bytes"] for row in rows) // (real.steps + 1)  # one step was played and not measured
