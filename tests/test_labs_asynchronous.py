@@ -5,9 +5,10 @@ from xml.etree import ElementTree
 import pytest
 
 import hybridlab as hl
+from hybridlab.labs.asynchronous.on_ranks import trained
 from hybridlab.labs.asynchronous.pictures import learned, met, versions_met
 from hybridlab.labs.asynchronous.tasks import _slope, _times_faster
-from hybridlab.labs.asynchronous.updates import Trained, flushed, trained
+from hybridlab.labs.asynchronous.updates import Trained, flushed
 from hybridlab.show.paper.style import STYLE
 from hybridlab.train.run import train
 

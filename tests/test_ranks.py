@@ -22,7 +22,7 @@ import torch
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.explain.faults import Fault, failure
 from hybridlab.world.processes.launch import RankError, ranks
-from hybridlab.world.processes.zygote import END_SECONDS
+from hybridlab.world.processes.zygote import END_SECONDS, IDLE_SECONDS
 from hybridlab.world.talk.groups import Group
 from hybridlab.world.talk.ledger import Ledger
 
@@ -307,6 +307,24 @@ def test_a_failure_ends_all_ranks_and_the_next_run_starts_fresh_ones(four):
     assert gone(before)
     again, *after = pids_of(four)
     assert again == zygote and not set(before) & set(after)
+
+
+def test_what_ranks_import_of_the_package_is_imported_once_in_their_parent():
+    from hybridlab.measuring.startup import ANSWER, _sum
+
+    def parent_has_it():
+        with ranks(1) as pool:
+            return pool.run(lambda comm: "hybridlab.measuring.startup" in sys.modules) == [True]
+
+    with ranks(1) as pool:
+        pool.run(ANSWER)  # travels whole: no rank imports its file
+        time.sleep(0.5)
+        assert not parent_has_it()
+        pool.run(_sum)
+    end = time.monotonic() + 10  # it may be importing something else
+    while not parent_has_it() and time.monotonic() < end:
+        time.sleep(2 * IDLE_SECONDS)
+    assert parent_has_it()
 
 
 def test_a_dead_zygote_takes_its_ranks_along_and_is_replaced():

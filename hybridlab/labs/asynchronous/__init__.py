@@ -1,4 +1,5 @@
-"""Notebook 15, PipeDream: pipelines with and without a flush, trained and replayed (`updates`); its `pictures`.
+"""Notebook 15, PipeDream: pipelines with and without a flush (`updates`), trained and replayed (`on_ranks`); its
+`pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
@@ -7,8 +8,8 @@ from hybridlab.lazily import lazily
 
 _HOME = {  # what the notebook uses
     "flushed": "updates",
-    "from_replays": "updates",
-    "trained": "updates",
+    "from_replays": "on_ranks",
+    "trained": "on_ranks",
     "ways": "updates",
 }
 __all__ = [*_HOME]

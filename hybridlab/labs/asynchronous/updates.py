@@ -1,4 +1,4 @@
-"""Notebook 15: pipelines with and without a flush, as schedules of many updates: trained on ranks, and replayed."""
+"""Notebook 15: pipelines with and without a flush, as schedules of many updates; and what a training brings home."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,6 @@ import hybridlab as hl
 from hybridlab.core.action import Action
 
 RANKS = 4
-BATCH = {"rows": 4, "rate": 0.2}  # b sequences in a microbatch; the step of SGD
 
 
 def flushed(microbatches: int, window: int, ranks: int = RANKS) -> hl.Schedule:
@@ -65,42 +64,3 @@ class Trained(NamedTuple):
         """The mean loss of the last `microbatches`."""
         last = self.losses[-(microbatches // self.window) :]
         return sum(last) / len(last)
-
-
-def trained(schedule: hl.Schedule, stash: bool = True, **more) -> Trained:
-    """A small GPT, trained by one play of an asynchronous schedule; more as in `train.request.job_of`."""
-    from hybridlab.train.request import job_of  # here, because it loads torch: pictures and exercises need none
-
-    mesh = hl.Mesh(pp=schedule.ranks)
-    job = job_of(mesh, schedule, steps=1, stash=stash, **BATCH | more)
-    with hl.ranks(mesh) as pool:
-        homes = pool.run(_train, job)
-    return Trained(homes[0][0], [held for _, held in homes], schedule.window)
-
-
-def _train(comm, job):
-    from hybridlab.train.loop import Trainer
-
-    trainer = Trainer(comm, job)
-    losses, _ = trainer.step(0)
-    return losses, max(trainer.weights.peak.values())
-
-
-def from_replays(microbatches: int = 8, stash: bool = True, **more) -> dict[str, float]:
-    """How far a PipeDream run on ranks is from three replays on one process: the largest difference of their losses.
-
-    A replay computes every gradient with one version per stage: that of the forward; that of the backward, which is
-    the newest; or the same on all stages.
-    """
-    from hybridlab.train.replay import replay
-    from hybridlab.train.request import job_of
-
-    every = ways(microbatches)
-    names = {"of the forwards": "pipedream", "of the backwards": "flush after each", "one for all": "vertical sync"}
-    more = BATCH | {"dtype": "float64"} | more
-    real = trained(every["pipedream"], stash, **more).losses
-    gaps = {}
-    for name, way in names.items():
-        losses, _ = replay(job_of(hl.Mesh(pp=RANKS), every[way], steps=1, **more))
-        gaps[name] = max(abs(a - b) for a, b in zip(real, losses))
-    return gaps

@@ -1,5 +1,5 @@
-"""Notebook 02, one device: a step foreseen, and which parts of the loop may change places (`loop`); what training keeps
-(`memory`), whether it fits (`explorer`); its `pictures`.
+"""Notebook 02, one device: a step foreseen, and which parts of the loop may change places (`loop`); what training
+keeps, computed (`memory`) and `counted`; whether it fits (`explorer`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """

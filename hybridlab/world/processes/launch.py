@@ -14,8 +14,8 @@ from hybridlab.world.explain.faults import RankError, failure, fault_of, patienc
 from hybridlab.world.explain.supervise import LOOK_SECONDS, Watch, silence
 from hybridlab.world.processes import frames, torchrun
 from hybridlab.world.processes.frames import MOST_RANKS
-from hybridlab.world.processes.gang import START_SECONDS, Gang
-from hybridlab.world.processes.parcel import pack
+from hybridlab.world.processes.gang import START_SECONDS, ZYGOTE, Gang
+from hybridlab.world.processes.parcel import module_of, pack
 from hybridlab.world.processes.placement import Placement
 from hybridlab.world.processes.placement import placement as usual
 
@@ -99,6 +99,7 @@ class Ranks:
             gang.runs += 1
             for rank in range(self.size):
                 gang.send(rank, self.timeout, "call", gang.runs, [call])
+            ZYGOTE.expect(module_of(function))
             watch = Watch(gang.journal, gang.runs, self.size, self.hang_s)
             results = self._await("result", self.timeout, on_event or self._on_event, function, watch)
             if self._once:

@@ -33,6 +33,12 @@ def pack(function, args, kwargs, ranks: int) -> bytes:
     return parcel
 
 
+def module_of(function) -> str:
+    """The module that ranks import for a function that travels by its name; "" for one that travels whole."""
+    by_name = "<" not in getattr(function, "__qualname__", "<")  # as in <lambda> and <locals>
+    return (by_name and function.__module__) or ""  # what exec defines is of no module
+
+
 def _parts(function, args, kwargs) -> dict[str, object]:
     """What travels, by how a person calls it: arguments, and the variables that the function uses from outside."""
     parts = {f"argument {place}": value for place, value in enumerate(args, start=1)}

@@ -5,7 +5,8 @@ four ranks are ready in a fraction of a second. It keeps no thread and never tou
 children. Only a parent can wait for a process, so the zygote also tells how each rank ended.
 
 Two kinds of socket lead here, both SOCK_SEQPACKET:
-  control   the kernel asks for a pool: one packet holding the pool's folder, with the pool's line and one end per rank
+  control   the kernel asks for a pool: one packet holding the pool's folder, with the pool's line and one end per rank;
+            or it names a module that ranks import: one packet, and nothing with it
   line      one per pool, which lives as long as the kernel keeps its side open; exits go back on it as
             [rank, code, bytes of memory held]
 When the control socket closes, however the kernel ended, every rank is killed and the zygote leaves.
@@ -32,6 +33,7 @@ from pathlib import Path
 from hybridlab.world.processes.frames import MOST_RANKS
 
 RETIRE = b"retire"  # on the control: leave as soon as the last pool is gone
+PACKAGE = __package__.partition(".")[0]
 IDLE_SECONDS = 0.1  # without any request, before the zygote uses the time
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 END_SECONDS = 5.0  # for the zygote to leave; it can be importing torch when it is told to
@@ -46,6 +48,7 @@ class Handle:
     def __init__(self):
         self._turn = threading.Lock()
         self._process = self._control = self._edition = None
+        self._named: set[str] = set()
         self._retired: list[tuple] = []
 
     def fork(self, folder: str, ends: list[socket.socket]):
@@ -64,6 +67,16 @@ class Handle:
             except ConnectionError:  # it has died since
                 self._start()
                 socket.send_fds(self._control, *request)
+
+    def expect(self, module: str):
+        """Name a module that ranks import: one of this package is imported once in their parent.
+
+        Modules of others stay out of it: they may change between two runs, start threads, or touch a GPU.
+        """
+        with self._turn, contextlib.suppress(OSError):  # it may have died
+            if module.partition(".")[0] == PACKAGE and module not in self._named:
+                self._named.add(module)
+                self._control.send(module.encode())
 
     def close(self):
         """End the zygote, and with it every rank."""
@@ -90,7 +103,7 @@ class Handle:
         if self._process is not None:
             self._control.close()
             self._process.wait()
-        self._edition = edition()
+        self._edition, self._named = edition(), set()
         self._control, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with end:
             self._process = subprocess.Popen(
@@ -131,7 +144,7 @@ class Zygote:
         self.pools: list[Pool] = []
         self.bell, self.ringer = os.pipe()  # the ringer is written to when a child ends, which wakes the loop
         self.events = selectors.DefaultSelector()
-        self.events.register(control, selectors.EVENT_READ, self.start_pool)
+        self.events.register(control, selectors.EVENT_READ, self.answer)
         self.events.register(self.bell, selectors.EVENT_READ, self.reap)
 
     def serve(self):
@@ -148,17 +161,24 @@ class Zygote:
 
     def warm_up(self):
         """While nothing happens, import what ranks would otherwise import, each of them, with their first optimizer."""
-        importlib.import_module("torch._dynamo")
+        _import("torch._dynamo")
         self.warm = True
 
-    def start_pool(self):
-        """Fork one rank for every end that came with the request."""
-        folder, fds, *_ = socket.recv_fds(self.control, 4096, MOST_RANKS + 1)
-        if folder in (b"", RETIRE):
+    def answer(self):
+        """Do what the kernel asks for: a pool, a module, or an end."""
+        request, fds, *_ = socket.recv_fds(self.control, 4096, MOST_RANKS + 1)
+        if fds:
+            self.start_pool(request, fds)
+        elif request not in (b"", RETIRE):
+            with contextlib.suppress(Exception):  # the rank that needs it says what is wrong with it
+                _import(request.decode())
+        else:
             self.retired = True
-            if not folder or not self.pools:
+            if not request or not self.pools:
                 self.leave()
-            return
+
+    def start_pool(self, folder: bytes, fds: list[int]):
+        """Fork one rank for every end that came with the request."""
         line, *ends = fds
         pool = Pool(socket.socket(fileno=line), os.fsdecode(folder))
         parent = os.getpid()
@@ -229,6 +249,12 @@ class Zygote:
                 _kill_group(pid)
             shutil.rmtree(pool.folder, ignore_errors=True)
         os._exit(0)
+
+
+def _import(module: str):
+    """Import a module for all ranks to come, who share its pages too."""
+    importlib.import_module(module)
+    gc.freeze()
 
 
 def _kill_group(pid: int):

@@ -1,0 +1,50 @@
+"""Notebook 15: schedules of many updates, trained on real ranks and replayed on one process."""
+
+import hybridlab as hl
+from hybridlab.labs.asynchronous.updates import RANKS, Trained, ways
+from hybridlab.train.loop import Trainer
+from hybridlab.train.replay import replay
+from hybridlab.train.request import job_of
+
+BATCH = {"rows": 4, "rate": 0.2}  # b sequences in a microbatch; the step of SGD
+REPLAYS = {"of the forwards": "pipedream", "of the backwards": "flush after each", "one for all": "vertical sync"}
+
+
+def trained(schedule: hl.Schedule, stash: bool = True, **more) -> Trained:
+    """A small GPT, trained by one play of an asynchronous schedule; more as in `train.request.job_of`."""
+    mesh = hl.Mesh(pp=schedule.ranks)
+    job = job_of(mesh, schedule, steps=1, stash=stash, **BATCH | more)
+    with hl.ranks(mesh) as pool:
+        homes = pool.run(_train, job)
+    return Trained(homes[0][0], [held for _, held in homes], schedule.window)
+
+
+def _train(comm, job):
+    trainer = Trainer(comm, job)
+    losses, _ = trainer.step(0)
+    return losses, max(trainer.weights.peak.values())
+
+
+def from_replays(microbatches: int = 8, **more) -> tuple[dict[str, float], dict[str, float]]:
+    """How far a PipeDream run on ranks is from three replays, with stashing and without: the largest difference of
+    their losses.
+
+    A replay computes every gradient on one process, with one version per stage: that of the forward; that of the
+    backward, which is the newest; or the same on all stages.
+    """
+    every = ways(microbatches)
+    more = BATCH | {"dtype": "float64"} | more
+    jobs = [job_of(hl.Mesh(pp=RANKS), every[way], steps=1, **more) for way in REPLAYS.values()]
+    with hl.ranks(len(jobs)) as pool:
+        replays = dict(zip(REPLAYS, pool.run(_replayed, jobs)))
+    stashed, mixed = (trained(every["pipedream"], stash, **more).losses for stash in (True, False))
+    return _gaps(stashed, replays), _gaps(mixed, replays)
+
+
+def _replayed(comm, jobs):
+    """Every rank replays one of the jobs, on its own."""
+    return replay(jobs[comm.rank])[0]
+
+
+def _gaps(losses, replays):
+    return {name: max(abs(a - b) for a, b in zip(losses, others)) for name, others in replays.items()}
