@@ -11,13 +11,11 @@ EXTRAS := torch,lab,fast,test
 FAST   := not ranks and not notebooks
 INDEX  := https://download.pytorch.org/whl/cpu
 TORCH_PIN ?= $(shell grep '^torch==' requirements.lock)
-NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 PIP    = $(1) -m pip --disable-pip-version-check
 PYTEST = $(PY) -m pytest
 # Two processes share the files, those with most tests first; the tests of a file stay in order, in one of them.
 SHARED := -n 2 --dist loadfile
-NBVAL  = $(PYTEST) -q --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=tests/nbval.cfg
 
 # Does the index of CPU builds answer? Never waits longer than eight seconds, name look-up included.
 ASK = $(1) -c "import signal, urllib.request as web; signal.alarm(8); web.urlopen('$(INDEX)/torch/', timeout=5)" 2>/dev/null
@@ -74,9 +72,7 @@ test: $(READY)  ## every test: style, fast, processes, notebooks
 	@echo "== 3 of 4: tests that start processes"
 	$(PYTEST) $(SHARED) --long -m "not ($(FAST))" tests
 	@echo "== 4 of 4: every cell of every notebook, against its stored output"
-	@mkdir -p build && rm -f build/again
-	@printf '%s\n' $(NOTEBOOKS) | xargs -n 1 -P 2 sh -c '$(NBVAL) "$$0" || echo "$$0" >> build/again'
-	@test ! -f build/again || { echo "Two at a time they disturb each other's measurements. Once more, alone:"; $(NBVAL) `sort build/again`; }
+	$(PY) -m tools.against_stored
 
 test-fast: $(READY)  ## only the tests that start no process and run no notebook
 	$(PYTEST) -m "$(FAST)" $(ARGS)

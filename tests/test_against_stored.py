@@ -1,0 +1,38 @@
+"""The last step of `make test`: what differs is tried again, alone, and said."""
+
+import pathlib
+
+import nbformat
+import pytest
+
+from tools import against_stored
+from tools.course import FOLDER
+
+ONCE = "import pathlib; at = pathlib.Path('once'); print(at.exists()); at.touch()"  # says True from the second run on
+
+
+def stored(path: pathlib.Path, source: str, said: str) -> pathlib.Path:
+    """A notebook of one cell, with what it printed."""
+    printed = nbformat.v4.new_output("stream", text=said)
+    cell = nbformat.v4.new_code_cell(source, outputs=[printed], execution_count=1)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    return path
+
+
+def test_the_order_names_notebooks_that_exist():
+    paths = sorted(FOLDER.glob("*.ipynb"))
+    ordered = against_stored.in_order(paths)
+    assert sorted(ordered) == paths
+    assert tuple(path.stem for path in ordered)[: len(against_stored.LONG)] == against_stored.LONG
+
+
+@pytest.mark.notebooks
+def test_what_differs_is_run_again_and_named(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(against_stored, "TWO", ())  # one process is enough for three cells
+    good = stored(tmp_path / "good.ipynb", "print(1)", "1\n")
+    once = stored(tmp_path / "once.ipynb", ONCE, "True\n")
+    never = stored(tmp_path / "never.ipynb", "print(1)", "2\n")
+    assert against_stored.compare([good, once]) == 0
+    assert capfd.readouterr().out.endswith("Tried again, alone: 1 of 2 notebooks: once\n")
+    assert against_stored.compare([good, never]) == 1
+    assert capfd.readouterr().out.endswith("Tried again, alone: 1 of 2 notebooks: never\n")

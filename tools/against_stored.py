@@ -1,0 +1,76 @@
+"""Every cell of every notebook, run and compared with its stored output: the last step of `make test`.
+
+    python -m tools.against_stored                          all notebooks, two at a time
+    python -m tools.against_stored notebooks/01_tour.ipynb  this one
+
+Two notebooks at a time disturb each other's measurements. One that differs is run once more, alone; which ones that
+were is said at the end.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import pytest
+
+from tools.course import FOLDER, HOUSE
+
+NBVAL = ("-q", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=120")
+TOLERANT = f"--nbval-sanitize-with={HOUSE / 'tests' / 'nbval.cfg'}"
+TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+LONG = (  # these first, the longest of them at once: so two at a time end together
+    "40_hybrid", "11_gpipe", "14_zero_bubble", "13_interleaved", "15_pipedream", "12_1f1b", "10_naive", "22_zero_fsdp",
+    "21_data_parallel", "30_megatron",
+)  # fmt: skip
+
+
+class Differing:
+    """A plugin of pytest that notes the files of which something failed."""
+
+    def __init__(self):
+        self.paths = set()
+
+    def pytest_runtest_logreport(self, report):
+        """A cell has run."""
+        if report.failed:
+            self.paths.add(report.nodeid.partition("::")[0])
+
+    pytest_collectreport = pytest_runtest_logreport  # a notebook that cannot be read
+
+
+def in_order(paths) -> list[pathlib.Path]:
+    """The longest first, then the others as they come.
+
+    >>> [path.stem for path in in_order(map(pathlib.Path, ("00_start", "11_gpipe", "40_hybrid")))]
+    ['40_hybrid', '11_gpipe', '00_start']
+    """
+    return sorted(paths, key=lambda path: LONG.index(path.stem) if path.stem in LONG else len(LONG))
+
+
+def run(paths, *options) -> tuple[int, list[pathlib.Path]]:
+    """(pytest's exit code, the notebooks that differ) of one run over these notebooks."""
+    differing = Differing()
+    code = pytest.main([*NBVAL, TOLERANT, *options, *map(str, paths)], plugins=[differing])
+    return int(code), [path for path in paths if any(path.match(one) for one in differing.paths)]
+
+
+def compare(paths) -> int:
+    """Run the notebooks, and again those that differ; the exit code of what was run last."""
+    code, again = run(paths, *TWO)
+    if again:
+        print("Two at a time they disturb each other's measurements. Once more, alone:", flush=True)
+        code, _ = run(again)
+    names = ", ".join(path.stem for path in again) or "none"
+    print(f"Tried again, alone: {len(again)} of {len(paths)} notebooks: {names}")
+    return code
+
+
+def main(arguments=None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("notebooks", nargs="*", type=pathlib.Path, help="default: every notebook in notebooks/")
+    options = parser.parse_args(arguments)
+    return compare(in_order(options.notebooks or sorted(FOLDER.glob("*.ipynb"))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
