@@ -34,6 +34,7 @@ from hybridlab.world.processes.frames import MOST_RANKS
 RETIRE = b"retire"  # on the control: leave as soon as the last pool is gone
 IDLE_SECONDS = 0.1  # without any request, before the zygote uses the time
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
+OFTEN_NEEDED = ("torch._dynamo", "hybridlab.train.check")  # by a first optimizer; by checks, runs and trainings
 END_SECONDS = 5.0  # for the zygote to leave; it can be importing torch when it is told to
 
 
@@ -147,8 +148,10 @@ class Zygote:
                 self.warm_up()
 
     def warm_up(self):
-        """While nothing happens, import what ranks would otherwise import, each of them, with their first optimizer."""
-        importlib.import_module("torch._dynamo")
+        """While nothing happens, import what ranks would otherwise import, each of them."""
+        for name in OFTEN_NEEDED:
+            importlib.import_module(name)
+        gc.freeze()
         self.warm = True
 
     def start_pool(self):
