@@ -11,7 +11,7 @@ from hybridlab.core import catalog
 from hybridlab.core.catalog import FRAMEWORKS, MACHINES
 from hybridlab.labs.one_device import loop as one_device
 from hybridlab.labs.one_device import pictures
-from hybridlab.labs.one_device.counted import counted, counted_on_ranks, held, left_by_stages
+from hybridlab.labs.one_device.counting import counted, counted_on_ranks, held, left_by_stages
 from hybridlab.labs.one_device.explorer import CARDS, KINDS, MODELS, SEQUENCES, activations, anatomy_explorer, fits
 from hybridlab.labs.one_device.memory import computed, placing, states, training
 from hybridlab.measuring.one_device import Parts, Product, bandwidth, product, quickest, steps

@@ -3,7 +3,7 @@
 import hybridlab as hl
 
 MICROBATCHES = 4  # of a real step: few, so that a sweep is short
-LATENCIES = (0, 0.25, 0.5, 1.5)  # units: rank forwards
+LATENCIES = (0, 0.5, 1.5)  # units: rank forwards
 UNIT = 0.08  # seconds that a rank's forward takes; a quarter of it is the shortest action of four chunks
 
 

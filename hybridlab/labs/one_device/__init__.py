@@ -1,5 +1,5 @@
 """Notebook 02, one device: a step foreseen, and which parts of the loop may change places (`loop`); what training
-keeps, computed (`memory`) and `counted`; whether it fits (`explorer`); its `pictures`.
+keeps, computed (`memory`) and counted (`counting`); whether it fits (`explorer`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
@@ -7,8 +7,12 @@ Its exercises are in `tasks`, their solutions in `solutions`.
 from hybridlab.lazily import lazily
 
 _HOME = {  # what the notebook uses
+    "computed": "memory",
+    "counted": "counting",
     "foreseen": "loop",
     "halves_apart": "loop",
+    "held": "counting",
+    "states": "memory",
     "steps_apart": "loop",
 }
 __all__ = [*_HOME]

@@ -1,4 +1,4 @@
-"""Notebook 02, memory: what training keeps, computed. Counted it is in `counted`, which loads torch.
+"""Notebook 02, memory: what training keeps, computed. Counted it is in `counting`, which loads torch.
 
 Relatives: `predict.bytes.saved`, `predict.bytes.memory`.
 """
