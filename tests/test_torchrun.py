@@ -47,6 +47,12 @@ assert [home["counted"] for home in homes] == [1] * 4 and alone == [(1, 0)]
 print("everybody knows everything")
 """
 
+CHECK = """
+from hybridlab.cli import main
+
+assert main("check --dp 2 --pp 2 --steps 2 --json".split()) == 0
+"""
+
 FAIL = """
 import sys
 import torch
@@ -94,23 +100,28 @@ def two_machines(*program, seconds=90) -> list[tuple[int, str, str]]:
     return [(agent.returncode, *both) for agent, both in zip(agents, texts)]
 
 
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory):
+    """How both agents ended, and what they told, of one start: a talk, the check of the command line, a failure."""
+    programs = tmp_path_factory.mktemp("programs")
+    for name, text in {"talk": TALK, "checked": CHECK, "fail": FAIL}.items():
+        (programs / f"{name}.py").write_text(text)
+    (programs / "all.py").write_text("import talk, checked, fail")
+    return two_machines(str(programs / "all.py"))
+
+
 @pytest.mark.ranks
-def test_a_function_runs_in_every_process_and_everybody_gets_all_results(tmp_path):
-    (tmp_path / "talk.py").write_text(TALK)
-    ends = two_machines(str(tmp_path / "talk.py"))
-    assert [code for code, _, _ in ends] == [0, 0], ends
+def test_a_function_runs_in_every_process_and_everybody_gets_all_results(ends):
     lines = [line for _, out, _ in ends for line in out.splitlines()]
-    assert lines.count("everybody knows everything") == 1  # only rank 0 prints
+    assert lines.count("everybody knows everything") == 1, ends  # only rank 0 prints
     assert [line for line in lines if line.startswith("heard")] == ["heard 0 {'step': 0}"] * 2
     for rank in range(4):
         assert sum(line.startswith(f"[rank {rank}] inside") for line in lines) == 2
-    assert len(lines) == 1 + 2 + 8
+    assert sum(line.startswith(("[rank ", "heard ")) for line in lines) == 8 + 2
 
 
 @pytest.mark.ranks
-def test_the_same_check_on_two_machines():
-    ends = two_machines("-m", "hybridlab", "check", "--dp", "2", "--pp", "2", "--steps", "2", "--json")
-    assert [code for code, _, _ in ends] == [0, 0], ends
+def test_the_same_check_on_two_machines(ends):
     out = "".join(out for _, out, _ in ends)
     assert out.count("equal to one device") == 1
     report = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
@@ -119,9 +130,7 @@ def test_the_same_check_on_two_machines():
 
 
 @pytest.mark.ranks
-def test_a_failure_is_told_by_its_rank_and_ends_all(tmp_path):
-    (tmp_path / "fail.py").write_text(FAIL)
-    ends = two_machines(str(tmp_path / "fail.py"))
+def test_a_failure_is_told_by_its_rank_and_ends_all(ends):
     assert all(code != 0 for code, _, _ in ends)
     errors = "".join(err for _, _, err in ends)
     sentence = "rank 2 failed: ValueError: the loss is not a number (fail.py:8); torchrun now ends the others"
