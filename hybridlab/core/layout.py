@@ -124,7 +124,13 @@ class Layout:
 
     def box(self, name: str, rank: int) -> tuple[slice, ...] | None:
         """The slices of a parameter that `rank` computes with; None: it has nothing of it."""
-        return self.named[name].box(self.mesh, rank)
+        if (name, rank) not in self._boxes:  # asked for in every step, for every share
+            self._boxes[name, rank] = self.named[name].box(self.mesh, rank)
+        return self._boxes[name, rank]
+
+    @cached_property
+    def _boxes(self) -> dict[tuple[str, int], tuple[slice, ...] | None]:
+        return {}
 
     def held(self, rank: int) -> list[str]:
         """The parameters of which `rank` has something, in model order."""
