@@ -631,10 +631,11 @@ def test_a_package_that_has_changed_gets_a_new_parent(monkeypatch):
     from hybridlab.world.processes import zygote
 
     parent, edition = lambda comm: os.getppid(), zygote.edition()
+    monkeypatch.setattr(zygote, "edition", lambda: edition + 1)  # a parent without ranks that other tests keep
     with ranks(1) as old, ranks(1) as same:
         before = old.run(parent)
         assert same.run(parent) == before
-        monkeypatch.setattr(zygote, "edition", lambda: edition + 1)
+        monkeypatch.setattr(zygote, "edition", lambda: edition + 2)
         with ranks(1) as new:
             assert new.run(parent) != before and old.run(parent) == before
     assert gone(before)

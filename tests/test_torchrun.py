@@ -17,6 +17,7 @@ from hybridlab.world.processes import torchrun
 ROOT = Path(__file__).parents[1]
 TALK = """
 import os
+import sys
 import torch
 import hybridlab as hl
 
@@ -34,7 +35,7 @@ def talk(comm, factor):
     return {"listens": listens(), "x": x * factor, "place": place, "counted": len(comm.ledger)}
 
 def heard(rank, event):
-    print("heard", rank, event)
+    sys.stdout.write(f"heard {rank} {event}\\n")  # in one piece: other ranks write to the same pipe
 
 with hl.ranks(hl.Mesh(dp=2, pp=2), timeout=30) as pool:
     homes = [pool.run(talk, factor, on_event=heard) for factor in (1, 2)][1]

@@ -179,7 +179,10 @@ def stacks_of(pids: dict[int, int], folder: str) -> dict[int, str]:
 def last_words(folder: str, rank: int) -> str:
     """What a rank's C code has written to stderr, and its stacks if it was asked for them or crashed."""
     words = Path(folder, f"stack-{rank}")
-    return words.read_text(errors="replace") if words.exists() else ""
+    try:
+        return words.read_text(errors="replace")
+    except FileNotFoundError:  # it said nothing, or its parent has just swept up
+        return ""
 
 
 def whereabouts(stacks: str) -> tuple[str, str]:
