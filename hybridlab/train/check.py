@@ -25,7 +25,7 @@ from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
-UNCOUNTED = ("report",)  # losses, norms, fingerprints: what tells about a step and is no part of it
+UNCOUNTED = ("report", "checkpoint")  # losses, norms, fingerprints, what is saved: no part of a step
 RECEIVES = ("recv", "irecv")  # a message counts where it leaves
 
 

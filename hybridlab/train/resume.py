@@ -16,6 +16,7 @@ from hybridlab.core.layout import Layout, Param
 from hybridlab.train import checkpoint, placing
 from hybridlab.train.models.model import buffers_of
 
+PURPOSE = "checkpoint"
 STOP = "stop"  # a file of this name in the folder asks the run to end after the step under way
 
 
@@ -68,7 +69,7 @@ def resumed(trainer, saving: Saving) -> int:
     newest = checkpoint.newest(saving.folder) if saving.resume else None
     if newest is None:
         return 0
-    pieces, notes = checkpoint.load(trainer.comm, newest, _stored(trainer))
+    pieces, notes = checkpoint.load(trainer.comm.for_purpose(PURPOSE), newest, _stored(trainer))
     for name, mine in _notes(trainer.job, notes["step"]).items():
         if notes.get(name) != mine:
             raise ValueError(f"{newest} was made with {name}={notes.get(name)}, this run has {mine}: make them equal")
@@ -78,11 +79,12 @@ def resumed(trainer, saving: Saving) -> int:
 
 def saved(trainer, saving: Saving, step: int) -> bool:
     """Save a checkpoint before this step if it is time; returns whether the run has been asked to stop."""
-    asked = torch.tensor([float((saving.folder / STOP).exists())], device=trainer.comm.device)
-    stop = bool(trainer.comm.broadcast(asked).item())
+    door = trainer.comm.for_purpose(PURPOSE)
+    asked = torch.tensor([float((saving.folder / STOP).exists())], device=door.device)
+    stop = bool(door.broadcast(asked).item())
     end = step == trainer.job.steps
     if stop or end or (saving.every and step % saving.every == 0):
-        checkpoint.save(trainer.comm, saving.folder, _stored(trainer), pieces(trainer), _notes(trainer.job, step))
+        checkpoint.save(door, saving.folder, _stored(trainer), pieces(trainer), _notes(trainer.job, step))
     return stop
 
 
