@@ -4,12 +4,12 @@ Everything a course needs is a name of this package; each is loaded when it is f
 hybridlab costs milliseconds and needs neither torch nor a notebook.
 """
 
+import importlib
 import sys
 
-import hybridlab.train  # noqa: F401  the package alone, which is empty: its name is bound to the function below
 from hybridlab.lazily import lazily
 
-# Packages and functions share the names `schedules` and `train`: bound here, these mean the functions for good.
+# A package and a function share the name `schedules`, and others the name `train`: bound here, they mean the functions.
 from hybridlab.schedules.registry import schedule, schedules
 
 __version__ = "0.1.0"
@@ -45,6 +45,9 @@ _HOME = {
 }
 __all__ = ["__version__", "schedule", "schedules", "train", *_HOME]
 __getattr__ = lazily(__name__, _HOME)
+
+
+importlib.import_module("hybridlab.train")  # it is empty; imported later, it would take the function's name away
 
 
 def train(mesh, *how, **more) -> dict:

@@ -232,9 +232,11 @@ def _check_flags(one):
 
 
 def _train_flags(one):
+    from hybridlab.train.run import LEARNING
+
     flags.add_layout(one)
     flags.add_training(one)
-    flags.add_learning(one, steps=20, optimizer="adamw", rate=3e-3)
+    flags.add_learning(one, **LEARNING)
     flags.add_saving(one)
 
 

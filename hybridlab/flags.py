@@ -110,7 +110,9 @@ def add_costs(one, F, B):
 
 
 def add_training(one, dtype="float32"):
-    one.add_argument("--batch", type=int, help="sequences in the global batch (default 2 per microbatch)")
+    from hybridlab.train.models.gallery import GALLERY
+
+    one.add_argument("--batch", type=int, help="rows of the global batch: sequences, images (default 2 per microbatch)")
     one.add_argument("--dtype", default=dtype, help=f"float32, float64 or bfloat16 (default {dtype})")
     one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
     one.add_argument("--seed", type=int, default=0)
@@ -121,7 +123,7 @@ def add_training(one, dtype="float32"):
     one.add_argument("--accumulate", type=int, default=1, help="plays of the schedule for one optimizer step")
     add_modes(one)
     one.add_argument("--decay", type=float, default=0.0, help="weight decay, not of norms and biases (default 0)")
-    one.add_argument("--model", metavar="NAME", help="gpt (default), modern, conv, unet, resnet, or FILE.py:name")
+    one.add_argument("--model", metavar="NAME", help=f"{', '.join(GALLERY)}, or FILE.py:name (default gpt)")
     one.add_argument("--dropout", type=float, default=0.0, help="of the model (default 0)")
     one.add_argument("--tied", action="store_true", help="the head shares the weights of the embedding")
     one.add_argument("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")

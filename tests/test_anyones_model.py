@@ -277,11 +277,6 @@ def test_hl_train_takes_the_same_words_and_goes_on_from_its_checkpoint_under_ano
 
 @pytest.mark.ranks
 def test_a_model_that_depends_on_the_rank_is_refused():
-    def whole(seed):
-        import os
-
-        return seeded(nn.Linear(8, 8), nn.Linear(8, 5)) if os.getpid() % 2 else mlp(8, 8, 5)[:3:2]
-
     def random(seed):
         return nn.Sequential(*(nn.Linear(8, 5) for _ in "a"), nn.Linear(5, 5)).apply(shaken)
 
@@ -295,6 +290,21 @@ def test_a_model_that_depends_on_the_rank_is_refused():
         RankError, match="begins with another weight 0.weight than rank .: the model depends on the rank"
     ):
         hl.check(PP2, model=random, loss=square_loss, data=vectors, batch=8)
+
+
+@pytest.mark.ranks
+def test_data_that_depend_on_the_rank_are_refused():
+    def of_the_process(step, rows):
+        import os
+
+        return vectors(step + os.getpid(), rows)
+
+    with pytest.raises(RankError, match="has other inputs than rank .: the data depends on the rank or on a random"):
+        hl.check(PP2, model=mlp(8, 8, 5), loss=square_loss, data=of_the_process, batch=8)
+
+
+def test_readme_names_every_model():
+    assert [name for name in GALLERY if f"| `{name}` |" not in README] == []
 
 
 # ---- refusals

@@ -23,7 +23,9 @@ def tallying(module: nn.Module) -> dict[str, nn.Module]:
     found = {}
     for name, layer in module.named_modules():
         if hasattr(layer, "tally"):
-            weight = next(weight for weight, _ in layer.named_parameters())
+            weight = next((weight for weight, _ in layer.named_parameters()), None)
+            if weight is None:
+                raise ValueError(f"{name} keeps a tally and has no weight, by which its copies are known: give it one")
             found[f"{name}.{weight}".lstrip(".")] = layer
     return found
 

@@ -87,9 +87,9 @@ class Job:
     @cached_property
     def records(self) -> tuple[Param, ...]:
         """Every parameter with its shape and the names of its dims, placed nowhere yet."""
-        dims, every = self.model.dims, dict(self.whole.named_parameters())
-        self.model.refuse_other_names(every)
-        return tuple(Param(name, tuple(weight.shape), dims=dims.get(name, "")) for name, weight in every.items())
+        every = dict(self.whole.named_parameters())
+        dims = self.model.dims_of(every)
+        return tuple(Param(name, tuple(weight.shape), dims=dims[name]) for name, weight in every.items())
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -155,7 +155,7 @@ class Job:
 
     def rules(self, what: str = "rules", but: str = "") -> dict[str, str]:
         """The tables of all modes as one: "rules" of parameters, "data", "between" or "stream"; but that of an axis."""
-        return joined((mode.name, getattr(mode, what)(self)) for mode in self.modes if mode.axis != but or not but)
+        return joined((mode.name, getattr(mode, what)(self)) for mode in self.modes if mode.axis != but)
 
     @cached_property
     def apart(self) -> tuple[str, ...]:

@@ -53,10 +53,11 @@ def homes_of(job) -> dict[str, tuple[int, ...]]:
 
 def last_dim(job, layer: nn.Module) -> str:
     """The letter of the last dim of what leaves a layer; "" where its parameters do not say it."""
-    name_of, last = {id(weight): name for name, weight in job.whole.named_parameters()}, ""
+    named, last = zip(job.records, job.whole.parameters()), ""
+    dims_of = {id(weight): param.dims.split() for param, weight in named}
     for module in layer.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            dims = job.model.dims.get(name_of[id(module.weight)], "").split()
+            dims = dims_of.get(id(module.weight))  # not there where the weight is computed from others
             last = dims[0 if isinstance(module, nn.Linear) else -1][0] if dims else last
     return last
 

@@ -6,6 +6,7 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.shape import Shape
 from hybridlab.modes import registry
+from hybridlab.modes.data_parallel import DTYPES
 from hybridlab.modes.message_driven import one_chain
 from hybridlab.schedules.lower import lower, posted_ahead
 from hybridlab.schedules.registry import schedule as named
@@ -17,7 +18,6 @@ from hybridlab.train.job import OPTIMIZERS, Job
 from hybridlab.train.models.gallery import model_of
 
 DEFAULT = Shape()
-DTYPES = ("float32", "float64", "bfloat16")
 ABOUT_A_MODEL = ("skips", "dims", "sizes", "terms")  # of a module that comes without a Model
 
 

@@ -23,6 +23,7 @@ from hybridlab.train.resume import Saving, stopping_gently
 from hybridlab.world.cells.progress import Steps
 from hybridlab.world.processes.launch import ranks
 
+LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 3e-3}  # what training means where nobody says
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
 
 
@@ -152,10 +153,10 @@ def train(
 
     returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
              gradients and optimizer state on each rank, "end": the first step not done}
-    more    as in `train.request.job_of`; by default 20 steps of AdamW at a rate of 0.003, as on the command line
+    more    as in `train.request.job_of`; steps, optimizer and rate are those of `LEARNING`, if nothing else is said
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
-    more = {"steps": 20, "optimizer": "adamw", "rate": 3e-3} | more
+    more = LEARNING | more
     saving = Saving(Path(checkpoint), every, resume) if checkpoint is not None else None
     if saving is None and (every or resume):
         raise ValueError("every and resume need a folder of checkpoints: give checkpoint=FOLDER")

@@ -61,10 +61,10 @@ class Model:
         raises  ValueError in one sentence
         """
 
-    def refuse_other_names(self, parameters):
-        """Nothing, where `dims` speaks of parameters that there are.
+    def dims_of(self, parameters) -> dict[str, str]:
+        """{parameter: the names of its dims, or ""}.
 
-        raises  ValueError in one sentence
+        raises  ValueError where `dims` speaks of a parameter that there is not
         """
         for name, dims in self.dims.items():
             if name not in parameters:
@@ -73,6 +73,7 @@ class Model:
                 )
             if not isinstance(dims, str):
                 raise ValueError(f'the dims of {name} are a {type(dims).__name__}: give a text, such as "F D"')
+        return {name: self.dims.get(name, "") for name in parameters}
 
     def made(self, seed: int, dtype: torch.dtype) -> nn.Module:
         """The whole module, as every rank makes it."""

@@ -26,10 +26,6 @@ class Transformer(Model):
     def __init__(self, shape: Shape, data: str | None = None):
         super().__init__(self._made, token_loss, Text.of(data), sizes=shape.sizes, terms=shape.context)
         self.shape, self.file = shape, data
-        self.dims = Dims(shape)
-
-    def refuse_other_names(self, parameters):
-        """Every parameter of a transformer has its dims."""
 
     def refuse(self):
         if self.shape.vocabulary < BYTES:
@@ -49,6 +45,9 @@ class Transformer(Model):
         text = self.data.unseen if unseen else self.data
         return tuple(torch.from_numpy(array.copy()) for array in text.batch(step, rows, self.shape.context, seed))
 
+    def dims_of(self, parameters):
+        return {name: self.shape.dims(name) for name in parameters}
+
     def between(self, rows, dtype):
         """x_BTD behind every layer, and scores_BTV behind the last."""
         shape = self.shape
@@ -58,13 +57,3 @@ class Transformer(Model):
 
     def notes(self, module):
         return {"shape": vars(self.shape)}
-
-
-class Dims:
-    """The names of the dims of a transformer's parameters, by the parameter's name."""
-
-    def __init__(self, shape: Shape):
-        self.shape = shape
-
-    def get(self, name: str, default: str = "") -> str:
-        return self.shape.dims(name)

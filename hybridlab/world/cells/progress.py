@@ -50,18 +50,22 @@ class Bar(contextlib.AbstractContextManager):
 
 
 class Steps(contextlib.AbstractContextManager):
-    """One line on stderr for a training: how many steps are done, and the last one's loss."""
+    """One line on stderr for a training: steps done, and the last one's loss. It appears with the first."""
 
     def __init__(self, steps: int):
-        from tqdm.auto import tqdm  # here, because ranks run without a notebook's packages too
-
-        self._bar = tqdm(total=steps, unit="step")
+        self._steps, self._bar = steps, None
 
     def __call__(self, rank: int, event: dict):
         """Take in one event of one rank; those that are no step are left alone."""
-        if "loss" in event:
-            self._bar.set_postfix_str(f"loss {event['loss']:.4f}")
-            self._bar.update(event["step"] + 1 - self._bar.n)
+        if "loss" not in event:
+            return
+        if self._bar is None:
+            from tqdm.auto import tqdm  # here, because ranks run without a notebook's packages too
+
+            self._bar = tqdm(total=self._steps, unit="step")
+        self._bar.set_postfix_str(f"loss {event['loss']:.4f}", refresh=False)
+        self._bar.update(event["step"] + 1 - self._bar.n)
 
     def __exit__(self, *_):
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
