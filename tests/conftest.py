@@ -4,6 +4,7 @@ And what several files of tests share.
 """
 
 import gc
+import os
 import pathlib
 import re
 import sys
@@ -12,6 +13,7 @@ import time
 import pytest
 
 ASKED_FOR = ("long", "soak")
+os.environ.setdefault("HYBRIDLAB_DEVICES", "cpu")  # the same tests on every machine; `make test-gpu` says otherwise
 
 
 def pytest_addoption(parser):

@@ -302,14 +302,10 @@ def test_messages_by_way_of_the_host_never_show_their_tensor_to_the_backend(two)
 
 
 def test_only_a_tensor_on_a_gpu_makes_the_detour_and_only_with_gloo():
-    class Fake:
-        def __init__(self, is_cuda):
-            self.is_cuda = is_cuda
-
     door = Comm.__new__(Comm)
     for gpus, on_gpu, via_host in [(0, False, False), (1, True, True), (1, False, False), (2, True, False)]:
         door._placed = placement(2, gpus=gpus)
-        assert door._via_host(Fake(on_gpu)) == via_host
+        assert door._via_host(torch.empty(1, device="meta" if on_gpu else "cpu")) == via_host
 
 
 def test_a_detour_ends_where_it_should():

@@ -54,9 +54,20 @@ def test_nccl_on_a_shared_gpu_takes_every_rank_for_a_host():
     assert "NCCL_HOSTID" not in placement(2, gpus=1).environment(0)
 
 
-def test_nccl_has_gloo_beside_it():
-    assert placement(2, gpus=2).backends == "cpu:gloo,cuda:nccl"
-    assert placement(2, gpus=1).backends == placement(2, gpus=0).backends == "gloo"
+@pytest.mark.parametrize(
+    "said, kind, backend", [("cpu", "cpu", "gloo"), ("cuda:1", "cuda", "gloo"), ("xpu:2", "xpu", "nccl")]
+)
+def test_devices_can_be_said(monkeypatch, said, kind, backend):
+    monkeypatch.setenv(module.ASKED, said)
+    plan = placement(2)
+    assert (plan.kind, plan.backend) == (kind, backend)
+
+
+@pytest.mark.parametrize("said", ["gpu", "cuda:many", "2"])
+def test_what_is_no_device_is_refused(monkeypatch, said):
+    monkeypatch.setenv(module.ASKED, said)
+    with pytest.raises(ValueError, match="say cpu, or a kind of device and how many"):
+        placement(2)
 
 
 @pytest.mark.parametrize("backend, sentence", [("nccl", "there is none here"), ("mpi", "choose gloo or nccl")])
@@ -80,6 +91,7 @@ def test_impossible_numbers_are_refused(ranks, gpus):
 @pytest.fixture
 def asked(monkeypatch):
     """Count afresh, and keep the commands that would have run."""
+    monkeypatch.delenv(module.ASKED, raising=False)
     commands = []
 
     class Answer:

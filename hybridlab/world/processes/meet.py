@@ -16,14 +16,26 @@ def meet(placed: Placement, timeout: timedelta, **where):
     where  they find each other, as `init_process_group` takes it: store, rank and world_size; nothing means what
            torchrun has put into the environment
     """
-    dist.init_process_group(placed.backends, timeout=timeout, **where)
+    dist.init_process_group(backends(placed), timeout=timeout, **where)
+
+
+def backends(placed: Placement) -> str:
+    """What torch is asked for. A GPU's own backend has gloo beside it, for what lies in host memory, and for barriers.
+
+    >>> from hybridlab.world.processes.placement import placement
+    >>> backends(placement(2, gpus=2)), backends(placement(2, gpus=1))
+    ('cpu:gloo,cuda:nccl', 'gloo')
+    """
+    if placed.backend == "gloo":
+        return "gloo"
+    return f"cpu:gloo,{placed.kind}:{dist.get_default_backend_for_device(placed.kind)}"
 
 
 def take_device(placed: Placement, rank: int) -> torch.device:
     """This rank's device, made ready; of a GPU that it shares it may fill its share only."""
     device = torch.device(placed.devices[rank])
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-        if placed.shared:
-            torch.cuda.set_per_process_memory_fraction(SHARE / placed.devices.count(str(device)), device)
+    if device.type != "cpu":
+        torch.accelerator.set_device_index(device.index)
+    if device.type == "cuda" and placed.shared:
+        torch.cuda.set_per_process_memory_fraction(SHARE / placed.devices.count(str(device)), device)
     return device

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL2's
 COUNT = "import torch; print(torch.cuda.device_count())"
+ASKED = "HYBRIDLAB_DEVICES"  # what ranks compute on, in place of what is found: "cpu", or a kind and a number, "cuda:2"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 NOT_SPEED_UPS = "times measured here are not speed-ups"
 
@@ -40,9 +41,9 @@ class Placement:
         return self.sentence
 
     @property
-    def backends(self) -> str:
-        """What torch is asked for. NCCL has gloo beside it, which carries what lies in host memory, and barriers."""
-        return "cpu:gloo,cuda:nccl" if self.backend == "nccl" else "gloo"
+    def kind(self) -> str:
+        """What ranks compute on, as torch calls it: "cpu", "cuda"."""
+        return self.devices[0].partition(":")[0]
 
     def environment(self, rank: int) -> dict[str, str]:
         """The variables that this rank must see before it meets the others; nothing listens beyond this machine.
@@ -59,7 +60,7 @@ class Placement:
 
 
 def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -> Placement:
-    """Where `ranks` ranks run on a machine with `gpus` GPUs; None counts those that torch can use here.
+    """Where `ranks` ranks run on a machine with `gpus` GPUs; None asks `devices_here`.
 
     gpus     0 keeps all ranks on the CPU
     backend  None chooses; "gloo" goes through host memory; "nccl" may also be asked for where ranks share a GPU (slow:
@@ -74,7 +75,7 @@ def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -
     """
     if ranks < 1:
         raise ValueError(f"{ranks} ranks cannot be placed: ask for 1 or more")
-    gpus = count_gpus() if gpus is None else gpus
+    kind, gpus = devices_here() if gpus is None else ("cuda", gpus)
     if gpus < 0:
         raise ValueError(f"a machine cannot have {gpus} GPUs: give 0 or more")
     if backend not in (None, "gloo", "nccl"):
@@ -82,7 +83,7 @@ def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -
     if gpus == 0:
         return _on_the_cpu(ranks, backend)
     shared = gpus < ranks
-    devices = tuple(f"cuda:{r % gpus}" for r in range(ranks))
+    devices = tuple(f"{kind}:{r % gpus}" for r in range(ranks))
     where = f"{_count(ranks, 'rank')} {'share' if shared else 'on'} {_count(gpus, 'GPU')}"
     backend = backend or ("gloo" if shared else "nccl")
     return Placement(backend, devices, shared, f"{where}: {WHY[backend, shared]}.")
@@ -102,6 +103,20 @@ def _on_the_cpu(ranks, backend):
     each = ", one thread each" if ranks > 1 else ", one thread"
     sentence = f"{_count(ranks, 'rank')} on the CPU: gloo over loopback{each}."
     return Placement("gloo", ("cpu",) * ranks, False, sentence)
+
+
+def devices_here() -> tuple[str, int]:
+    """(kind, how many) of the devices that ranks get: GPUs that torch can use, or what HYBRIDLAB_DEVICES says.
+
+    raises  ValueError when that is no device
+    """
+    said = os.environ.get(ASKED, "")
+    if not said:
+        return "cuda", count_gpus()
+    kind, _, count = said.partition(":")
+    if kind != "cpu" and not count.isdigit():
+        raise ValueError(f'{ASKED}={said} is no device: say cpu, or a kind of device and how many, such as "cuda:2"')
+    return kind, 0 if kind == "cpu" else int(count)
 
 
 @functools.cache

@@ -90,6 +90,8 @@ def _join(hello: dict, home: Home, pen: Pen) -> Comm:
     groups = [tuple(axes) for axes in hello["groups"]]
     comm = Comm(mesh, hello["rank"], placed=placed, groups=groups, timeout=timeout, on_event=home.event)
     comm.ledger = Ledger(mesh, pen)
+    if not placed.devices[hello["rank"]].endswith(("cpu", ":0")):
+        comm.device  # noqa: B018  taken now: what a function puts on "the GPU" would else lie on the first one
     return comm
 
 

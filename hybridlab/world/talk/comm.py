@@ -282,14 +282,14 @@ class Comm:
 
     def _via_host(self, x) -> bool:
         """Whether a message must go through host memory: gloo would take an address on the GPU for one on the host."""
-        return x.is_cuda and self._placed.backend == "gloo"
+        return x.device.type != "cpu" and self._placed.backend == "gloo"
 
     def _lane(self, up: bool):
         """The group that carries messages to higher ranks, or to lower ones; None is the one of all ranks."""
         return self._lanes[up]
 
     def _started(self, work, row, travelling, deliver) -> Message:
-        nccl = travelling.is_cuda and self._placed.backend == "nccl"
+        nccl = travelling.device.type != "cpu" and self._placed.backend == "nccl"
         return Message(deliver, work, travelling, self.ledger, row, polls=nccl)
 
     def _begin_message(self, op, x, peer, tag) -> int:
