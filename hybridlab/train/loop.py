@@ -33,25 +33,31 @@ class Trainer:
             other weights
     """
 
+    works = ModelWork  # what its stages do
+
     def __init__(self, comm, job: Job, watch=None):
         _refuse_another_mesh(comm.mesh, job.mesh)
         self.comm, self.job, self.layout, self.report = comm, job, job.layout, comm.for_purpose("report")
         module = job.model.made(job.seed, getattr(torch, job.dtype))
-        refuse_other_layouts(self.report, self.layout)
-        refuse_others(self.report, dict(module.named_parameters()), "model", "begins with another weight")
-        first = zip(("inputs", "targets"), job.batch(0))
-        batch = {name: torch.cat([flat(x)[0] for x in microbatches]) for name, microbatches in first}
-        refuse_others(self.report, batch, "data", "has other")
+        self._compare(module)
         self.line, self.watchers = comm.mesh.line(comm.rank), self._watchers(comm.rank)
         every = range(comm.size)
         comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
         self._make_weights(module.to(comm.device))
         rows = job.rows, job.first_row(comm.rank)
-        self.work = ModelWork(self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows)
+        self.work = self.works(self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows)
         door = comm.for_purpose("messages")
         self.player = player(door, job.schedule, self.work, job.driven, watch)
         self.before_last = player(door, without_sums(job.schedule), self.work, job.driven)
         self.evaluation = Player(door, self._evaluation(), self.work)
+
+    def _compare(self, module):
+        """Refuse ranks that have made another layout, other weights or another batch than this one."""
+        refuse_other_layouts(self.report, self.layout)
+        refuse_others(self.report, dict(module.named_parameters()), "model", "begins with another weight")
+        first = zip(("inputs", "targets"), self.job.batch(0))
+        batch = {name: torch.cat([flat(x)[0] for x in microbatches]) for name, microbatches in first}
+        refuse_others(self.report, batch, "data", "has other")
 
     def _watchers(self, rank: int) -> tuple[int, ...]:
         """The ranks that add up losses with this one: those of its line, and those that have other rows of a batch."""
@@ -157,7 +163,11 @@ class Trainer:
 
     def _everywhere(self, losses) -> list[float]:
         """The losses of all microbatches, wherever their last stage is."""
-        return self.report.all_reduce(losses.clone(), self.watchers).tolist()
+        return self._numbers(self.report.all_reduce(losses.clone(), self.watchers))
+
+    def _numbers(self, x) -> list[float]:
+        """The numbers in a tensor, as soon as they are there."""
+        return x.tolist()
 
     def gradient_norm(self) -> float:
         """The norm of the whole model's gradient: every element once, whoever holds it.
@@ -169,7 +179,7 @@ class Trainer:
         for i, name in enumerate(self.layout.named):
             if self.layout.counts(name, self.comm.rank):
                 squares[i] = self.parameters[name].grad.double().square().sum()
-        return math.sqrt(math.fsum(self.report.all_reduce(squares).tolist()))
+        return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(squares))))
 
     def step(self, step: int) -> tuple[list[float], torch.Tensor]:
         """One step; returns the losses, each before its update, and the times of the actions."""
