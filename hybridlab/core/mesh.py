@@ -113,7 +113,9 @@ class Mesh:
 
     def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
         """Every group along `axes`, each rank in exactly one, in the order in which all ranks open them."""
-        return sorted({self.group(rank, axes) for rank in range(self.size)})
+        axes = (axes,) if isinstance(axes, str) else axes
+        firsts = itertools.product(*(range(1 if axis in axes else length) for axis, length in self.axes.items()))
+        return sorted(self.group(self.rank(**dict(zip(self.axes, first))), axes) for first in firsts)
 
 
 @functools.cache

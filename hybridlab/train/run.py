@@ -94,7 +94,7 @@ def _run_emulated(comm, schedule, work, driven, steps, live):
 
 def _run_model(comm, job, live=False, saving=None):
     sizes = [x.numel() for room in job.rooms(comm.rank).values() for x in room]
-    latency = link_latency(comm.for_purpose("report"), elements=max(sizes, default=1))
+    latency = link_latency(comm.for_purpose("report"), elements=max(sizes, default=1), device=comm.device)
     return loop.train_on_rank(comm, job, live, saving) | {"device": comm.device.type, "latency": latency}
 
 

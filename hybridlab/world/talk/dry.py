@@ -12,31 +12,19 @@ import torch
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.processes.placement import Placement
 from hybridlab.world.talk.comm import Comm
+from hybridlab.world.talk.message import Message
 
 META = torch.device("meta")
 
 
-class Over:
-    """An operation that is over as soon as it has begun."""
-
-    def wait(self):
-        """Nothing travels."""
-
-    def is_completed(self) -> bool:
-        """It is over."""
-        return True
-
-
-def over(*_, **__) -> Over:
-    """What every operation comes to where nobody else is there."""
-    return Over()
-
-
 class Nobody:
-    """A network without others."""
+    """A network without others: nothing moves."""
 
-    all_gather = all_reduce = all_to_all_single = barrier = broadcast = staticmethod(over)
-    irecv = isend = new_group = reduce_scatter = staticmethod(over)
+    @staticmethod
+    def all_reduce(*_, **__):
+        """What every operation comes to."""
+
+    all_gather = all_to_all_single = barrier = broadcast = irecv = isend = new_group = reduce_scatter = all_reduce
 
 
 class DryComm(Comm):
@@ -50,10 +38,17 @@ class DryComm(Comm):
     net = Nobody
 
     def __init__(self, mesh: Mesh, rank: int):
-        super().__init__(mesh, rank, placed=Placement("nccl", ("meta",) * mesh.size, False, "a dry run: no device"))
-        self.ledger.clear()
+        super().__init__(mesh, rank, placed=Placement("gloo", ("meta",) * mesh.size, False, "a dry run: no device"))
 
     @cached_property
     def device(self) -> torch.device:
         """Where nothing is computed."""
         return META
+
+    def _via_host(self, x) -> bool:
+        return False
+
+    def _started(self, work, row, travelling, deliver) -> Message:
+        """A message that is over; what travels is kept until somebody waits for it, as in a real run."""
+        self.ledger.end(row)
+        return Message(deliver, None, travelling)
