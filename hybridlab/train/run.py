@@ -89,7 +89,7 @@ def _run_emulated(comm, schedule, work, driven, steps, live):
         home["programs"] += [[str(action) for action in player.program]] * driven
         if comm.rank == 0:
             comm.emit(step=step)
-    return home | {"device": comm.device.type, "ledger": comm.ledger.rows(), "peak_live": work.peak_live}
+    return home | {"device": "cpu", "ledger": comm.ledger.rows(), "peak_live": work.peak_live}
 
 
 def _run_model(comm, job, live=False, saving=None):
