@@ -87,7 +87,7 @@ def _rates(comm, shape) -> tuple[float, float, float, float, float]:
 
 def free(comm) -> float:
     """Bytes of memory that are free on a rank's device, shared out among the ranks that are on it."""
-    on_it = comm.placed.devices.count(str(comm.device))
+    on_it = comm.placed.devices.count(str(comm.device)) if comm.placed.shared else 1
     if comm.device.type == "cuda":
         return torch.cuda.mem_get_info(comm.device)[0] / on_it
     return min(machine.memory() or (4 * GIB,)) / comm.size
