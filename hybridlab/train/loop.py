@@ -289,7 +289,8 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
         if saving and saved(trainer, saving, step + 1):
             break
     kept = memory(trainer) if job.flushes else {}
-    return home | {"ledger": comm.ledger.rows(), "peak_live": trainer.work.peak_live, "memory": kept}
+    more = {"peak_live": trainer.work.peak_live, "memory": kept, "seen": trainer.player.clock.sees}
+    return home | {"ledger": comm.ledger.rows()} | more
 
 
 def watching(comm):
