@@ -50,7 +50,8 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
 
     Each step starts with its first compute action. A message begins when both sides have come to post it, and ends when
     its receiver, who waits for it, has it. One that is there before its receiver looks came unseen: it is given the
-    calibrated latency. (origin["seen"]: the device has seen every message come, and the noted ends are true.)
+    calibrated latency. (origin["seen"]: the device has seen every message come. Then the noted ends are true, and the
+    latency is what its messages took.)
     """
     noted = np.concatenate([np.stack([step.numpy() for step in rank], axis=1) for rank in times])
     ready, begin, end, looked = noted.transpose(2, 1, 0)
@@ -60,9 +61,13 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
     latency = round(origin["latency"] * 1e9)
     posting = np.mean((begin - ready)[:, [*sends, *receives]]) * 1e-9 if len(sends) else 0.0
     begin[:, receives] = begin[:, sends] = np.maximum(ready[:, receives], ready[:, sends])
-    unseen = (end[:, receives] - looked[:, receives] <= latency) & (not origin.get("seen"))
-    soonest = np.minimum(end[:, receives], begin[:, receives] + latency)
-    end[:, receives] = end[:, sends] = np.where(unseen, soonest, end[:, receives])
+    if not origin.get("seen"):
+        unseen = end[:, receives] - looked[:, receives] <= latency
+        soonest = np.minimum(end[:, receives], begin[:, receives] + latency)
+        end[:, receives] = np.where(unseen, soonest, end[:, receives])
+    elif len(receives):
+        origin = origin | {"latency": float(np.median((end - begin)[:, receives])) * 1e-9}
+    end[:, sends] = end[:, receives]
     start = np.where(lane == COMPUTE, begin, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
     columns = (np.maximum(column - start, 0) for column in (ready, begin, end))
     origin = {"kind": "measured", "post": float(posting)} | origin

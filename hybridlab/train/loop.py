@@ -39,7 +39,11 @@ class Trainer:
         _refuse_another_mesh(comm.mesh, job.mesh)
         self.comm, self.job, self.layout, self.report = comm, job, job.layout, comm.for_purpose("report")
         module = job.model.made(job.seed, getattr(torch, job.dtype))
-        self._compare(module)
+        refuse_other_layouts(self.report, self.layout)
+        refuse_others(self.report, dict(module.named_parameters()), "model", "begins with another weight")
+        first = zip(("inputs", "targets"), job.batch(0))
+        batch = {name: torch.cat([flat(x)[0] for x in microbatches]) for name, microbatches in first}
+        refuse_others(self.report, batch, "data", "has other")
         self.line, self.watchers = comm.mesh.line(comm.rank), self._watchers(comm.rank)
         every = range(comm.size)
         comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
@@ -52,14 +56,6 @@ class Trainer:
         self.player = player(door, job.schedule, self.work, job.driven, watch)
         self.before_last = player(door, without_sums(job.schedule), self.work, job.driven)
         self.evaluation = Player(door, self._evaluation(), self.work)
-
-    def _compare(self, module):
-        """Refuse ranks that have made another layout, other weights or another batch than this one."""
-        refuse_other_layouts(self.report, self.layout)
-        refuse_others(self.report, dict(module.named_parameters()), "model", "begins with another weight")
-        first = zip(("inputs", "targets"), self.job.batch(0))
-        batch = {name: torch.cat([flat(x)[0] for x in microbatches]) for name, microbatches in first}
-        refuse_others(self.report, batch, "data", "has other")
 
     def _watchers(self, rank: int) -> tuple[int, ...]:
         """The ranks that add up losses with this one: those of its line, and those that have other rows of a batch."""
@@ -295,7 +291,8 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
         if saving and saved(trainer, saving, step + 1):
             break
     kept = memory(trainer) if job.flushes else {}
-    return home | {"ledger": comm.ledger.rows(), "peak_live": trainer.work.peak_live, "memory": kept}
+    more = {"peak_live": trainer.work.peak_live, "memory": kept, "seen": trainer.player.clock.sees}
+    return home | {"ledger": comm.ledger.rows()} | more
 
 
 def watching(comm):

@@ -18,9 +18,6 @@ fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 class Dry(Counted):
     """The trainer of one rank that is alone and computes nothing."""
 
-    def _compare(self, module):
-        """Nobody is there who could have made another one."""
-
     def _numbers(self, x) -> list[float]:
         return [0.0] * x.numel()
 

@@ -84,6 +84,11 @@ class Comm:
         """Where this rank computes; taken when first asked for, because on a GPU that costs time and memory."""
         return take_device(self._placed, self.rank)
 
+    @property
+    def placed(self) -> Placement:
+        """Which backend carries messages, and the device of each rank."""
+        return self._placed
+
     # collectives: every rank of the group calls the same one with the same shape
 
     def all_reduce(self, x, axis=None, op="sum"):
