@@ -1,14 +1,4 @@
-"""Counted: a trainer whose rank says, action by action, what kind of memory it holds.
-
-The kinds, by what they are kept for:
-
-  weights      what stages compute with
-  gradients    what the optimizer will read, and what is added up for it
-  optimizer    what it keeps: averages, and a master copy of the weights
-  activations  what forwards leave for their backwards; of a backward in two halves, what the first leaves for the second
-  in flight    what is sent, received or summed: from the room that is made for it until it has been used or has left
-  data         the batch
-  working      what an action needs while it runs
+"""Counted: a trainer whose rank says, action by action, what kind of memory it holds (`core.dry.KINDS`).
 
 A trainer is counted in the same way behind any door, on real ranks too: so a dry run can be held against a real one.
 """
@@ -19,10 +9,8 @@ import torch
 
 from hybridlab.modes.work import ModelWork
 from hybridlab.train import loop
-from hybridlab.train.dry.alive import WORKING, Alive, Held
+from hybridlab.train.dry.alive import Alive, Held
 from hybridlab.train.models.trees import flat
-
-KINDS = ("weights", "optimizer", "gradients", "activations", "in flight", "data", WORKING)
 
 
 class CountedWork(ModelWork):
