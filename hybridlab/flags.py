@@ -124,7 +124,11 @@ def add_training(one, dtype="float32"):
     one.add_argument("--accumulate", type=int, default=1, help="plays of the schedule for one optimizer step")
     add_modes(one)
     one.add_argument("--decay", type=float, default=0.0, help="weight decay, not of norms and biases (default 0)")
-    one.add_argument("--model", metavar="NAME", help=f"{', '.join(GALLERY)}, one of the catalog such as gpt3-175b, or FILE.py:name (default gpt)")
+    one.add_argument(
+        "--model",
+        metavar="NAME",
+        help=f"{', '.join(GALLERY)}, one of the catalog such as gpt3-175b, or FILE.py:name (default gpt)",
+    )
     one.add_argument("--dropout", type=float, default=0.0, help="of the model (default 0)")
     one.add_argument("--tied", action="store_true", help="the head shares the weights of the embedding")
     one.add_argument("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")

@@ -15,7 +15,7 @@ KINDS = {  # of memory, and what each is kept for
     "weights": "what stages compute with",
     "optimizer": "what the optimizer keeps: averages, and a master copy of the weights",
     "gradients": "what the optimizer will read, and what is added up for it",
-    "activations": "what forwards leave for their backwards; of a backward in halves, what the first leaves for the other",
+    "activations": "what forwards leave for their backwards; of a backward in halves, what one leaves for the other",
     "in flight": "what is sent, received or summed: from the room made for it until it has been used or has left",
     "data": "the batch",
     "working": "what an action needs while it runs",
@@ -31,11 +31,11 @@ class DryRun:
 
     job       in words;  rank  of the mesh
     actions   what it does, in order: compute actions, then "sums" (what was not summed before) and "update"
-    held      (actions, kinds) bytes at the highest moment of each action, by `KINDS`; receives, sends and sums behind an
-              action belong to the next one
+    held      (actions, kinds) bytes at the highest moment of each action, by `KINDS`; receives, sends and sums that come
+              behind an action belong to the next one
     kept      (actions, kinds) bytes held when each is over
     messages  {column: one value for each operation}, see `SENT`; peer is a rank, or None for a collective of the group
-    begin, end  (actions,) predicted, in `unit`;  length  of the whole step without the sum over copies and the optimizer
+    begin, end  (actions,) predicted, in `unit`;  length  of the step, without the sum over copies and the optimizer
     seconds   that the dry run has taken;  room  bytes of a device, or None
     """
 

@@ -66,8 +66,8 @@ def _told(dry, unit):
     parts = ", ".join(f"{kind} {size / UNITS[unit]:.3g}" for kind, size in dry.peak.items() if size)
     verdict = f"; {dry.verdict}" if dry.verdict else ""
     return (
-        f"memory of rank {dry.rank} of {dry.mesh.size}, {dry.job}: at most {dry.peak_bytes / UNITS[unit]:.3g} {unit}, in "
-        f"{dry.at} ({parts} {unit}); times are predicted{verdict}"
+        f"memory of rank {dry.rank} of {dry.mesh.size}, {dry.job}: at most {dry.peak_bytes / UNITS[unit]:.3g} {unit}, "
+        f"in {dry.at} ({parts} {unit}); times are predicted{verdict}"
     )
 
 
@@ -155,8 +155,8 @@ def _layout(dry, steps, unit, title):
         "margin": {"l": LEFT, "r": RIGHT, "t": 96 if title else 64, "b": 56},
         "title": {"text": title, "x": 0.02, "font": {"size": PX["heading"]}} if title else None,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "xaxis": {"range": [0, steps.x[-1]], "anchor": "y2", "title": {"text": f"time, {dry.unit} (predicted)", "font": font},
-                  "gridcolor": STYLE["grid"], "zeroline": False},
+        "xaxis": {"range": [0, steps.x[-1]], "anchor": "y2", "gridcolor": STYLE["grid"], "zeroline": False,
+                  "title": {"text": f"time, {dry.unit} (predicted)", "font": font}},
         "yaxis": {"domain": [0.16, 1], "title": {"text": unit, "font": font}, "gridcolor": STYLE["grid"],
                   "zeroline": False},
         "yaxis2": {"domain": [0, 0.1], "showticklabels": False, "fixedrange": True},

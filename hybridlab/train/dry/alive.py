@@ -1,7 +1,8 @@
 """Alive: the bytes that tensors hold, operation by operation and kind by kind.
 
 A *storage* is the memory behind a tensor; views share it, and it counts once. It is seen when an operation hands it
-out, and it is gone when nobody refers to it any more. What a kernel needs inside itself is not seen, nor single numbers.
+out, and it is gone when nobody refers to it any more. What a kernel needs inside itself is not seen. Single numbers do
+not count.
 
 Relatives: `measuring.saved`, which counts what autograd keeps; `counted`, which says what is of which kind.
 """
@@ -121,7 +122,8 @@ class Alive(TorchDispatchMode):
 
     def forget(self, storages):
         """Leave some storages out, as if they had never come: examples, which nobody holds in a real run."""
-        for key in [key for key, one in self.held.items() if one in storages]:
+        those = set(storages)
+        for key in [key for key, one in self.held.items() if one in those]:
             self.now -= self.held.pop(key).size
 
     # kinds

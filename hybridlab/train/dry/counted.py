@@ -107,7 +107,7 @@ class Counted(loop.Trainer):
         return before
 
     def _rehearse(self):
-        """Have the optimizer make its state: by gradients of zero, or by a step of a schedule that updates by itself."""
+        """Have the optimizer make its state: by gradients of zero, or by a step of a schedule that updates itself."""
         if not self.job.flushes:
             self.gradients(0)
             return
