@@ -31,8 +31,8 @@ class DryRun:
 
     job       in words;  rank  of the mesh
     actions   what it does, in order: compute actions, then "sums" (what was not summed before) and "update"
-    held      (actions, kinds) bytes at the highest moment of each action, by `KINDS`; receives, sends and sums that come
-              behind an action belong to the next one
+    held      (actions, kinds) bytes at the highest moment of each action, by `KINDS`; receives, sends and sums behind
+              an action belong to the next one
     kept      (actions, kinds) bytes held when each is over
     messages  {column: one value for each operation}, see `SENT`; peer is a rank, or None for a collective of the group
     begin, end  (actions,) predicted, in `unit`;  length  of the step, without the sum over copies and the optimizer

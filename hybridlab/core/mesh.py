@@ -120,6 +120,9 @@ class Mesh:
 
 @functools.cache
 def _group(mesh: Mesh, rank: int, axes: tuple[str, ...]) -> tuple[int, ...]:
-    here = mesh.coordinates(rank)
-    spans = [range(length) if axis in axes else (here[axis],) for axis, length in mesh.axes.items()]
-    return tuple(sorted(mesh.rank(**dict(zip(mesh.axes, place))) for place in itertools.product(*spans)))
+    here, ranks, stride = mesh.coordinates(rank), [rank], 1
+    for axis, length in reversed(mesh.axes.items()):
+        if axis in axes:
+            ranks = [one + (place - here[axis]) * stride for one in ranks for place in range(length)]
+        stride *= length
+    return tuple(sorted(ranks))

@@ -94,9 +94,7 @@ class Alive(TorchDispatchMode):
         self.peak = max(self.peak, self.now)
 
     def _gone(self, key):
-        one = self.held.pop(key, None)
-        if one is None:
-            return
+        one = self.held.pop(key)
         one.there, one.watch = False, None
         self.now -= one.size
         self._note(one)
@@ -122,9 +120,9 @@ class Alive(TorchDispatchMode):
 
     def forget(self, storages):
         """Leave some storages out, as if they had never come: examples, which nobody holds in a real run."""
-        those = set(storages)
-        for key in [key for key, one in self.held.items() if one in those]:
-            self.now -= self.held.pop(key).size
+        for one in storages:
+            self.now -= one.size
+            one.size = 0
 
     # kinds
 
@@ -151,7 +149,7 @@ class Alive(TorchDispatchMode):
     def history(self, kinds: tuple[str, ...]) -> np.ndarray:
         """history[operation, kind]: bytes held when it had just been done."""
         last = self.operations + 1
-        lives = self.lives + [Life(one.kind, one.size, one.begin, last - 1) for one in self.held.values()]
+        lives = self.lives + [Life(one.kind, one.size, one.begin, last - 1) for one in [*self.held.values()]]
         changes = np.zeros((last + 1, len(kinds)), dtype=np.int64)
         number = {kind: place for place, kind in enumerate(kinds)}
         kind = np.array([number[one.kind] for one in lives], dtype=np.int64)

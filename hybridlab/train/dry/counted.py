@@ -3,6 +3,7 @@
 A trainer is counted in the same way behind any door, on real ranks too: so a dry run can be held against a real one.
 """
 
+import gc
 from functools import partial
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from hybridlab.modes.work import ModelWork
 from hybridlab.train import loop
 from hybridlab.train.dry.alive import Alive, Held
+from hybridlab.train.models.draws import tensors_of
 from hybridlab.train.models.trees import flat
 
 
@@ -88,6 +90,13 @@ class Counted(loop.Trainer):
         self.alive = alive
         super().__init__(comm, job)
 
+    def _module(self):
+        """The module, of which only what this rank holds is memory: of the rest it has names and shapes."""
+        module, boxes = super()._module(), self.job.boxes(self.comm.rank)
+        mine = set(self.alive.of(x for name, x in tensors_of(module).items() if name in boxes))
+        self.alive.forget([one for one in [*self.alive.held.values()] if one not in mine])
+        return module
+
     def works(self, *about) -> CountedWork:
         return CountedWork(self.alive, *about)
 
@@ -95,6 +104,7 @@ class Counted(loop.Trainer):
         """One step as every later one is: what the optimizer keeps is there from the begin. Returns the number of the
         last operation before it."""
         self._rehearse()
+        gc.collect()  # what was needed to make the trainer
         self._name_what_stays()
         self.comm.ledger.clear()
         self.work.marks.clear()

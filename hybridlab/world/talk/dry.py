@@ -2,7 +2,7 @@
 
 Tensors live on torch's meta device: they have a shape and a dtype, and no numbers. So it does not matter what arrives.
 
-Relatives: `comm`, whose buffers, checks and ledger these are; `train.dry.one_rank`, which plays a rank behind this door.
+Relatives: `comm`, whose buffers, checks and ledger these are; `train.dry.one_rank`, who stands behind this door.
 """
 
 from functools import cached_property

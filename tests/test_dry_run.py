@@ -1,0 +1,246 @@
+"""Dry runs: a rank without arithmetic holds and sends what a real one does, to the byte, and what the formulas say."""
+
+import json
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from equality import OF_TESTS, asked, name_of, pairwise
+
+import hybridlab as hl
+from hybridlab.cli import main
+from hybridlab.core.catalog import model
+from hybridlab.core.dry import KINDS
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.activations import kept
+from hybridlab.predict.bytes.transfer import by_axis
+from hybridlab.predict.plans.footprint import live
+from hybridlab.train.check import sent
+from hybridlab.train.dry.alive import Alive
+from hybridlab.train.dry.counted import Counted
+from hybridlab.train.dry.dry_run import _by_action, dry_run
+from hybridlab.train.dry.one_rank import played
+from hybridlab.train.models import gpt
+from hybridlab.train.request import job_of
+from hybridlab.world.processes.launch import ranks
+
+GPT3 = model("gpt3-175b").shape
+SMALL = Shape(layers=16, width=64, heads=8, context=32)
+SCHEDULES = [name for name in hl.schedules() if name != "by_hand"]
+FEW = {
+    "1f1b": (Mesh(dp=2, pp=2, tp=2), {"zero": 1, "sequence": True}),
+    "zero3": (Mesh(dp=2, pp=2), {"schedule": "interleaved", "chunks": 2, "zero": 3}),
+    "zb": (Mesh(pp=4), {"schedule": "zb_v", "microbatches": 8, "shape": Shape(layers=8)}),
+    "chimera, tied": (Mesh(pp=2), {"schedule": "chimera", "shape": Shape(tied=True, dropout=0.1)}),
+    "2bw": (Mesh(pp=2), {"schedule": "pipedream_2bw"}),
+    "conv": (Mesh(dp=2, pp=2), {"model": "conv", "accumulate": 2, "clip": 0.1}),
+}
+
+
+def assert_bytes_are_those_of_the_formulas(mesh, **how):
+    job, total, formula = job_of(mesh, **how), Counter(), Counter()
+    for rank in range(mesh.size):
+        total.update(sent(played(job, rank)[0].comm.ledger.rows()))
+    for mode in job.modes:
+        formula.update({(mode.purpose, *key): size for key, size in by_axis(mode.transfers(job)).items()})
+    if not job.flushes:  # its stages update by themselves: nothing is summed
+        formula = Counter({key: size for key, size in formula.items() if key[0] != job.keeper.purpose})
+    assert +total == +formula
+
+
+@pytest.mark.parametrize("case", FEW)
+def test_what_all_ranks_send_is_what_the_formulas_say(case):
+    mesh, how = FEW[case]
+    assert_bytes_are_those_of_the_formulas(mesh, **how)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_so_it_is_under_every_schedule(name):
+    assert_bytes_are_those_of_the_formulas(Mesh(pp=4), schedule=name, microbatches=8, shape=Shape(layers=16))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("one", [one for one in pairwise(OF_TESTS) if one["order"] != "driven"], ids=name_of)
+def test_so_it_is_in_every_combination(one):
+    mesh, how = asked(one)
+    assert_bytes_are_those_of_the_formulas(mesh, **how)
+
+
+# --- the same as a real rank, to the byte
+
+
+def on_a_real_rank(comm, job):
+    """{action: bytes at its highest moment}, of a rank that computes."""
+    job.layout, job.between  # what is found out of the job is no memory of the training
+    with Alive("cpu") as alive:
+        trainer = Counted(comm, job, alive)
+        before = trainer.whole_step()
+    return _told(trainer, before)
+
+
+def _told(trainer, before):
+    return [what for what, _ in trainer.work.marks], _by_action(trainer, before)[0].sum(axis=1).tolist()
+
+
+REAL = {
+    "one rank": (Mesh(pp=1), {}),
+    "float64": (Mesh(pp=1), {"dtype": "float64", "optimizer": "adamw"}),
+    "grouped queries": (Mesh(pp=1), {"shape": Shape(kv_heads=1)}),
+    "modern": (Mesh(pp=1), {"shape": Shape(style="llama", kv_heads=2)}),
+    "dp, accumulated, clipped": (Mesh(dp=2), {"accumulate": 2, "clip": 0.1}),
+    "dp, zero 1": (Mesh(dp=2), {"zero": 1, "optimizer": "adamw"}),
+    "tp, sequence": (Mesh(tp=2), {"sequence": True}),
+    "pp": (Mesh(pp=2), {}),
+    "pp, halves": (Mesh(pp=4), {"schedule": "zb_h1"}),
+    "pp, scattered": (Mesh(pp=2, tp=2), {"scatter": True}),
+}
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("case", REAL)
+def test_the_peak_is_that_of_a_real_rank(case):
+    """To the byte. Between stages a real send may last until after the next: a boundary tensor more is then there."""
+    mesh, how = REAL[case]
+    job = job_of(mesh, **how)
+    with ranks(mesh) as pool:
+        real = pool.run(on_a_real_rank, job)
+    boundary = sum(x.nbytes for x in job.rooms(0).get(0, ()))
+    for rank, (actions, held) in enumerate(real):
+        dry_actions, dry_held = _told(*played(job, rank))
+        assert dry_actions == actions
+        gap = max(held) - max(dry_held)
+        if mesh["pp"] == 1:
+            computing = slice(1, -2)  # before are batches, which a real rank has on its device; behind is what gloo needs
+            assert gap == 0 and dry_held[computing] == held[computing]
+        else:
+            assert gap % boundary == 0 and 0 <= gap <= 2 * boundary
+
+
+def test_a_tensor_more_is_seen(monkeypatch):
+    job = job_of(Mesh(pp=1))
+    before = played(job, 0)[0].alive.peak
+    forward = gpt.Mlp.forward
+    monkeypatch.setattr(gpt.Mlp, "forward", lambda mlp, x: forward(mlp, x + 0))  # one input more, which is kept
+    x_BTD = 4 * job.rows * 32 * 32
+    assert played(job, 0)[0].alive.peak == before + 4 * x_BTD
+
+
+# --- the same as the closed formula, part by part
+
+
+def test_every_part_is_the_footprints_and_what_differs_is_named():
+    p, t, d, m = 4, 2, 6, 8
+    one = dry_run(Mesh(dp=d, pp=p, tp=t), "1f1b", m, m * d, model=SMALL, rank=d * t + 1, zero=1, sequence=True)
+    shape, tokens = SMALL, SMALL.context
+    block = shape.block
+    weights = shape.layers // p * ((block.attention + block.mlp) // t + block.whole)  # stage 1 of 4: blocks and no ends
+    full = one.kept[one.actions.index("1B0") - 1]  # as many microbatches as this stage will ever hold
+    held = dict(zip(KINDS, full.tolist()))
+    assert held["weights"] == 2 * weights
+    assert 12 * weights // d <= held["optimizer"] <= 12 * weights // d + 12 * shape.layers  # shares are rounded up
+    assert one.peak["gradients"] == 4 * weights  # in float32; the footprint has them in 16 bits
+    paper = kept(shape, 1, t, True)
+    masks = tokens * 2 * shape.width // t  # nothing is dropped
+    statistics = tokens // t * 2 * 2 * 4 + 4 * shape.heads // t * tokens  # of two norms; and one number for each head
+    leaving = 2 * tokens * shape.width // t  # the boundary tensor is kept until the backward
+    per_block = paper.whole + paper.cut - masks + statistics
+    assert held["activations"] == (live(p, m) - 1) * (shape.layers // p * per_block + leaving)
+
+
+def test_memory_does_not_grow_with_the_microbatches():
+    peaks = []
+    for m in (8, 32):
+        one = dry_run(Mesh(dp=2, pp=4), "1f1b", m, 2 * m, model=SMALL, rank=1)
+        peaks.append(one.peak_bytes - one.peak["data"] - one.peak["working"])
+    assert peaks[0] == peaks[1]
+
+
+def test_gpipes_memory_does():
+    peaks = [dry_run(Mesh(pp=4), "gpipe", m, m, model=SMALL).peak["activations"] for m in (8, 16)]
+    assert peaks[1] == 2 * peaks[0]
+
+
+# --- a rank of thousands
+
+
+def test_a_rank_of_3072():
+    mesh = Mesh(dp=48, pp=8, tp=8)
+    one = dry_run(mesh, "1f1b", 8, 48 * 8, rank=17, model=SMALL, zero=1, sequence=True)
+    forward = {(row[0], row[1]) for row in zip(one.messages["op"], one.messages["peer"]) if row[1] is not None}
+    assert forward == {("irecv", 9), ("isend", 25), ("irecv", 25), ("isend", 9)}  # the same rank of tp, one stage on
+    assert one.bytes["messages"] == 2 * 8 * 2 * SMALL.context * SMALL.width // 8
+    assert one.actions[:6] == ("2F0", "2F1", "2F2", "2F3", "2F4", "2F5")
+    assert (np.diff(one.begin) >= 0).all() and one.end[-1] == one.length
+
+
+@pytest.mark.long
+def test_gpt3_on_3072_gpus_in_a_minute():
+    began = time.process_time()
+    mesh, more = Mesh(dp=48, pp=8, tp=8), {"zero": 1, "sequence": True, "model": "gpt3-175b"}
+    one = dry_run(mesh, "1f1b", 32, 1536, rank=17, **more)
+    assert time.process_time() - began < 60
+    assert 24e9 < one.peak_bytes < 25e9 and one.fits
+
+
+# --- what it says
+
+
+def test_what_does_not_fit_is_said_before_anyone_pays_for_it():
+    one = dry_run(Mesh(pp=4), "gpipe", 8, model=SMALL, memory=5e6)
+    first = next(action for action, size in zip(one.actions, one.total) if size > 5e6)
+    assert not one.fits and one.peak_bytes > 5e6
+    assert f"does not fit into 0.005 GB: {first} is the first to need more" in one.verdict
+    assert "the largest part of that are activations" in one.verdict and one.verdict in str(one)
+    assert dry_run(Mesh(pp=4), "gpipe", 2, model=Shape()).verdict.startswith("fits into 80 GB")
+
+
+def test_what_would_hang_is_said():
+    stuck = hl.Schedule.from_csv("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0", name="stuck")
+    with pytest.raises(ValueError, match="1F1"):
+        dry_run(Mesh(pp=2), stuck, model=Shape())
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"rank": 4}, "has no rank 4"),
+        ({"machine": "abacus"}, "no machine 'abacus'"),
+        ({"driven": True}, "play the written order"),
+        ({"offload": True}, "leave it out"),
+        ({"model": "gpt4"}, "gpt3-175b"),
+        ({"zero": 1}, "give dp=2 or more"),
+    ],
+)
+def test_bad_input_gets_a_sentence(how, said):
+    with pytest.raises(ValueError, match=said):
+        dry_run(Mesh(pp=4), **how)
+
+
+def test_nothing_is_left_behind():
+    resize, default = torch.UntypedStorage.resize_, torch.get_default_dtype()
+    dry_run(Mesh(dp=2), zero=3, model=Shape())
+    assert torch.UntypedStorage.resize_ is resize and torch.get_default_dtype() == default
+    assert torch.ones(2).sum() == 2 and not torch.distributed.is_initialized()
+
+
+def test_it_is_drawn():
+    one = dry_run(Mesh(pp=4), "zb_h1", 6, model=SMALL, rank=1)
+    figure = hl.draw(one, title="One rank")
+    assert f"{one.peak_bytes / 1e6:.3g} MB, in {one.at}" in figure.summary and "predicted" in figure.summary
+    assert [trace.name for trace in figure.data[: len(KINDS)]] == list(KINDS)
+    assert max(sum(y) for y in zip(*(trace.y for trace in figure.data[: len(KINDS)]))) * 1e6 == one.peak_bytes
+    assert figure.twin.count("<rect") > len(one.actions) and "<title>One rank</title>" in figure.twin
+
+
+def test_the_command(capsys):
+    typed = "dry-run --model gpt3-175b --layers 8 --width 64 --heads 8 --tp 8 --pp 8 --dp 48 --microbatches 4 --zero 1"
+    assert main([*typed.split(), "--sequence", "--rank", "17", "--json"]) == 0
+    out = capsys.readouterr().out
+    found = json.loads(out.splitlines()[-1])
+    assert {"peak_bytes", "bytes", "messages", "seconds"} <= found.keys()
+    assert found["bytes"].keys() == {"messages", "inside", "shares"} and sum(found["peak"].values()) == found["peak_bytes"]
+    assert "rank 17 of 3,072 (dp=0 pp=2 tp=1)" in out
