@@ -1,0 +1,148 @@
+"""The first hour on a GPU, as one command: what nobody has seen run yet is run, and written down.
+
+    python -m tools.first_hour            every step that was not yet run on this machine with this code
+    python -m tools.first_hour --again    all of them
+    python -m tools.first_hour --nccl     ranks that share a GPU talk by NCCL where torch's own code needs it
+    python -m tools.first_hour --emulated what can be run on the emulated accelerator, without a GPU
+
+Each step ends after ten minutes. What it found lies in results/first-hour/, with a page that sums it up. With one GPU
+ranks share it, so nothing there is a speed-up; with several, each rank has one.
+"""
+
+import argparse
+import hashlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+from hybridlab.measuring import machine
+from hybridlab.measuring.record import in_words
+from tools import steps
+from tools.course import HOUSE
+from tools.steps import OUT, Step
+
+MATRIX = "tests.accelerator.matrix"
+WHERE = "placement"  # in what a benchmark found; all else are its rows
+TITLE = "The first hour on a GPU, written by `make gpu`"
+CODE = ("hybridlab", "bench", "tests/accelerator")  # a record holds as long as these are the same
+
+
+def main(arguments=None) -> int:
+    """Run the steps; returns the exit code: 0 when each one has told what it found, or said why it cannot."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--again", action="store_true", help="repeat what was run before")
+    parser.add_argument("--nccl", action="store_true", help="on one GPU: let ranks share it by NCCL, where needed")
+    parser.add_argument("--emulated", action="store_true", help="run what the emulated accelerator can")
+    parser.add_argument("--minutes", type=float, default=10, help="the limit of each step (default 10)")
+    parser.add_argument("--results", type=Path, default=HOUSE / "results", help="default: results/")
+    chosen = parser.parse_args(arguments)
+    gpus = machine.gpus()
+    if not gpus and not chosen.emulated:
+        would = ", ".join(step.name for step in on_a_gpu(1, False))
+        print(f"There is no GPU here that torch can use; with one, this would run {would}.", file=sys.stderr)
+        return 2
+    todo = emulated() if chosen.emulated else on_a_gpu(len(gpus), chosen.nccl)
+    on = "an emulated accelerator" if chosen.emulated else label(gpus)
+    folder = chosen.results / "first-hour" / re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
+    key = {"machine": on, "driver": machine.driver(), "torch": machine.version("torch"), "code": code()}
+    records = steps.run(todo, folder, TITLE, key, limit=60 * chosen.minutes, again=chosen.again)
+    print(f"The page: {folder / 'README.md'}")
+    return int(any("found" not in record and "why" not in record for record in records))
+
+
+def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
+    """The steps on a machine with so many GPUs."""
+    shared = gpus < 2
+    backend = ("--backend", "nccl") if shared and nccl else ()
+    needs = "torch's pipelining cannot send by gloo: it needs two GPUs, or --nccl" if shared and not nccl else ""
+    return [
+        Step("doctor", "whether ranks start and talk", ("-m", "hybridlab", "doctor", "--json"), _of_the_doctor),
+        equality("--json", OUT),
+        Step(
+            "pipelining",
+            "our pipeline runtime beside torch.distributed.pipelining",
+            ("bench/pipeline.py", "--json", *backend),
+            _of_pipelining,
+            needs,
+        ),
+        Step(
+            "sharding",
+            "our data, sharded and tensor parallelism beside DDP, FSDP2 and torch's tensor parallelism",
+            ("bench/sharding.py", "--json", *backend),
+            _of_sharding,
+        ),
+        Step("ways", "by which ways ranks share a GPU, and what a GPU for each changes", suite("gpu"), _of_ways),
+        Step("course", "what the notebooks measure", suite("course"), _of_the_course),
+    ]
+
+
+def emulated() -> list[Step]:
+    """The steps that make sense without a GPU: speeds of an emulated one say nothing."""
+    return [equality("--emulated", "--json", OUT)]
+
+
+def equality(*flags: str) -> Step:
+    """Every way to be parallel, proved equal to one device."""
+    there = importlib.util.find_spec("tests.accelerator") and importlib.util.find_spec(MATRIX)
+    missing = "" if there else f"{MATRIX} is not in this copy"
+    return Step("equality", "whether every mode is equal to one device", ("-m", MATRIX, *flags), _of_equality, missing)
+
+
+def suite(name: str) -> tuple[str, ...]:
+    """The command that measures a suite."""
+    return "-m", "hybridlab", "measure", "--suite", name, "--json"
+
+
+def label(gpus) -> str:
+    """The GPUs in words.
+
+    >>> label((("NVIDIA H200", 150e9), ("NVIDIA H200", 150e9)))
+    '2 × NVIDIA H200'
+    """
+    names = [name for name, _ in gpus]
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+
+
+def code() -> str:
+    """Twelve letters that change with any file of the code that is run."""
+    files = sorted(file for folder in CODE for file in (HOUSE / folder).rglob("*.py"))
+    each = (f"{file.relative_to(HOUSE)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()[:12]
+
+
+def _of_the_doctor(facts):
+    told = ("4 ranks", "GPU driver", "ranks fail", "alpha, µs", "beta, s per GB", "alpha and beta on", "what to do")
+    return [f"{name}: {facts[name]}" for name in told if name in facts]
+
+
+def _of_equality(found):
+    return [f"{found['equal']} of {found['tried']} equal; largest gap {found['largest_gap']:.1e}"]
+
+
+def _of_pipelining(found):
+    told = "{}: torch / ours {ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f}), {tokens_per_second:,.0f} tokens/s"
+    return [found[WHERE], *(told.format(name, **one) for name, one in found.items() if name != WHERE)]
+
+
+def _of_sharding(found):
+    told = "{}: ours / torch {ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f}), {ours_ms:.1f} ms"
+    failed = "{}: {failed}"
+    lines = [(failed if "failed" in one else told).format(name, **one) for name, one in found.items() if name != WHERE]
+    return [found[WHERE], *lines]
+
+
+def _of_ways(found):
+    return [in_words(row) for row in found["rows"]]
+
+
+def _of_the_course(found):
+    whole = [row for row in found["rows"] if row["name"] == "the whole notebook"]
+    failed = [f"{row['notebook']}: {row['failed']}" for row in whole if "failed" in row]
+    devices = [row["device"] for row in found["rows"]]
+    counted = ", ".join(f"{devices.count(one)} rows on {one}" for one in sorted(set(devices)))
+    return [f"{len(whole) - len(failed)} of {len(whole)} notebooks ran; {counted}; in {found['file']}", *failed]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
