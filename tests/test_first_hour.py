@@ -1,6 +1,5 @@
 """The first hour on a GPU: steps are run once, go on after a failure, end in time, and everything is on one page."""
 
-import json
 import time
 from pathlib import Path
 
@@ -144,10 +143,11 @@ def test_headlines_are_read_from_what_the_commands_print():
     assert told["pipelining"]({"placement": "2 ranks", "1f1b": row})[1].startswith("1f1b: torch / ours 1.020 (0.990")
     lines = told["sharding"]({"placement": "2 ranks", "replicas": row, "cut layers": {"failed": "rank 0 failed"}})
     assert lines[1].endswith("8.0 ms") and lines[2] == "cut layers: rank 0 failed"
-    rows = json.loads((HOUSE / "results" / "course-cpu-2026-11-21.json").read_text())["rows"]
-    rows = [one | {"device": "cpu"} for one in rows]
-    (line,) = told["course"]({"rows": rows, "file": "results/x.json"})
-    assert line.startswith("15 of 15 notebooks ran; ") and line.endswith(" rows on cpu; in results/x.json")
+    whole = {"name": "the whole notebook", "device": "cuda", "notebook": "00_start"}
+    rows = [whole, whole | {"notebook": "01_tour", "failed": "ValueError: no"}, {"name": "1F1B", "device": "cpu"}]
+    line, failed = told["course"]({"rows": rows, "file": "results/x.json"})
+    assert line == "1 of 2 notebooks ran; 1 rows on cpu, 2 rows on cuda; in results/x.json"
+    assert failed == "01_tour: ValueError: no"
     ended = {"name": "ours", "ended": "well", "answers": [{"right": True}], "seconds": 9.0}
     assert told["ways"]({"rows": [ended]}) == ["ours: 1 of 1 right; ended well, 9 s"]
     assert told["doctor"]({"ranks fail": "no sockets", "what to do": "…"})[0] == "ranks fail: no sockets"

@@ -12,12 +12,14 @@ ranks share it, so nothing there is a speed-up; with several, each rank has one.
 import argparse
 import hashlib
 import importlib.util
+import os
 import re
 import sys
 from pathlib import Path
 
 from hybridlab.measuring import machine
 from hybridlab.measuring.record import in_words
+from hybridlab.world.processes.placement import ASKED
 from tools import steps
 from tools.course import HOUSE
 from tools.steps import OUT, Step
@@ -42,6 +44,7 @@ def main(arguments=None) -> int:
         would = ", ".join(step.name for step in on_a_gpu(1, False))
         print(f"There is no GPU here that torch can use; with one, this would run {would}.", file=sys.stderr)
         return 2
+    os.environ.pop(ASKED, None)  # the devices that are here, whatever was said before
     todo = emulated() if chosen.emulated else on_a_gpu(len(gpus), chosen.nccl)
     on = "an emulated accelerator" if chosen.emulated else label(gpus)
     folder = chosen.results / "first-hour" / re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
