@@ -1,10 +1,12 @@
 """The first hour on a GPU: steps are run once, go on after a failure, end in time, and everything is on one page."""
 
+import re
 import time
 from pathlib import Path
 
 import pytest
 
+from hybridlab import cli
 from hybridlab.measuring import machine
 from tools import first_hour, steps
 from tools.course import HOUSE
@@ -135,6 +137,25 @@ def test_every_command_is_there(step):
     script = step.command[0]
     assert script == "-m" or (HOUSE / script).exists()
     assert script != "-m" or step.command[1] in ("hybridlab", first_hour.MATRIX)
+
+
+PAGE = (HOUSE / "docs" / "gpu.md").read_text("utf-8")
+ROWS = [row.split("|")[1:-1] for row in PAGE.splitlines() if row.startswith("| ")][1:]
+
+
+@pytest.mark.parametrize("command", sorted({one for row in ROWS for one in re.findall("`([^`]*)`", row[3])}))
+def test_what_the_page_tells_to_type_is_understood(command):
+    words = command.partition("python ")[2].split()
+    if words[:2] == ["-m", "hybridlab"]:
+        cli._parser(words[2:]).parse_args(words[2:])
+    elif "python " in command and words[:2] != ["-m", first_hour.MATRIX]:
+        assert (HOUSE / next(word for word in words if "/" in word)).exists()
+    else:
+        assert command.startswith(("sbatch ", "HYBRIDLAB_DEVICES=", "CUDA_VISIBLE_DEVICES="))
+
+
+def test_the_page_and_the_command_name_the_same_steps():
+    assert {row[4].strip() for row in ROWS} - {""} == {step.name for step in first_hour.on_a_gpu(1, False)}
 
 
 def test_headlines_are_read_from_what_the_commands_print():
