@@ -91,14 +91,16 @@ def _run_emulated(comm, schedule, work, driven, steps, live):
         home["programs"] += [[str(action) for action in player.program]] * driven
         if comm.rank == 0:
             comm.emit(step=step)
-    return home | {"device": "cpu", "ledger": comm.ledger.rows(), "peak_live": work.peak_live}
+    seen = player.clock.sees
+    return home | {"device": "cpu", "ledger": comm.ledger.rows(), "peak_live": work.peak_live, "seen": seen}
 
 
 def _run_model(comm, job, live=False, saving=None):
     sizes = [x.numel() for room in job.rooms(comm.rank).values() for x in room]
     report = comm.for_purpose("report")
-    more = {"latency": link_latency(report, elements=max(sizes, default=1)), "offset": offset(report)}
-    return loop.train_on_rank(comm, job, live, saving) | {"device": comm.device.type} | more
+    latency = link_latency(report, elements=max(sizes, default=1), device=comm.device)
+    more = {"latency": latency, "offset": offset(report), "device": comm.device.type}
+    return loop.train_on_rank(comm, job, live, saving) | more
 
 
 def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0):
@@ -109,6 +111,7 @@ def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0):
     origin = provenance(homes[0]["device"]) | {"work": work, "mesh": dict(mesh.axes), "latency": latency}
     origin["rendezvous"] = not at_least  # a stated latency runs from when a value was made, whoever waits for it
     origin["peak_live"] = [home["peak_live"] for home in homes]  # counted by the ranks
+    origin |= {"seen": True} if homes[0]["seen"] else {}
     times, losses = [[one + home["offset"] for one in home["times"][skip:]] for home in homes], homes[0]["losses"]
     more = {"loss": tuple(losses[skip * len(losses) // len(homes[0]["times"]) :]), "ledger": ledger}
     done = [home["programs"][skip:] for home in homes]
