@@ -10,7 +10,7 @@ from hybridlab import cli
 from hybridlab.measuring import machine
 from tools import first_hour, steps
 from tools.course import HOUSE
-from tools.steps import OUT, Step
+from tools.steps import Step
 
 HERE, SINCE = {"machine": "1 × NVIDIA H200", "code": "a"}, "the first hour"
 
@@ -100,10 +100,17 @@ def alive(pid) -> bool:
         return False
 
 
-def test_a_step_may_write_what_it_found_to_a_file(hour):
-    write = Step("file", "", ("-c", "import sys; open(sys.argv[1], 'w').write('{\"n\": 5}')", OUT), lambda found: [])
-    (record,) = hour.run(write)
-    assert record["found"] == {"n": 5} and record["command"].endswith(" OUT")
+def test_what_was_found_before_a_step_was_stopped_is_told_and_the_step_run_again(hour):
+    slow = hour.step("slow", WELL + "; import time; time.sleep(60)")
+    for _ in range(2):
+        (late,) = hour.run(slow, limit=3.0)
+        assert late["so far"] == {"n": 3} and late["headlines"] == ["3 found"] and "found" not in late
+    assert hour.starts() == ["slow"] * 2
+
+
+def test_a_step_may_find_several_things():
+    two = Step("two", "", ("-c", "for n in 1, 2: print('{\"n\": %d}' % n)"), lambda all: [f"{len(all)} found"])
+    assert steps.ran(two, 20.0)["found"] == [{"n": 1}, {"n": 2}]
 
 
 def test_the_page_tells_of_every_step_also_of_one_that_cannot_run(hour):
@@ -121,7 +128,11 @@ def test_without_a_gpu_one_sentence_says_what_would_run(monkeypatch, capsys, tmp
     monkeypatch.setattr(machine, "gpus", lambda: ())
     assert first_hour.main(["--results", str(tmp_path)]) == 2
     told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "no GPU" in told and "doctor, equality, pipelining, sharding, ways, course" in told
+    assert (
+        told.count("\n") == 1
+        and "no GPU" in told
+        and "doctor, modes, schedules, models, pairs, pipelining, sharding, ways, course" in told
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -134,9 +145,8 @@ def test_one_gpu_runs_torchs_pipelining_by_nccl_only():
 
 @pytest.mark.parametrize("step", first_hour.on_a_gpu(2, False), ids=lambda step: step.name)
 def test_every_command_is_there(step):
-    script = step.command[0]
-    assert script == "-m" or (HOUSE / script).exists()
-    assert script != "-m" or step.command[1] in ("hybridlab", first_hour.MATRIX)
+    script, *more = step.command
+    assert more[0] == "hybridlab" if script == "-m" else (HOUSE / script).exists() or step.missing
 
 
 PAGE = (HOUSE / "docs" / "gpu.md").read_text("utf-8")
@@ -148,14 +158,18 @@ def test_what_the_page_tells_to_type_is_understood(command):
     words = command.partition("python ")[2].split()
     if words[:2] == ["-m", "hybridlab"]:
         cli._parser(words[2:]).parse_args(words[2:])
-    elif "python " in command and words[:2] != ["-m", first_hour.MATRIX]:
+    elif "python " in command and first_hour.MATRIX not in command:
         assert (HOUSE / next(word for word in words if "/" in word)).exists()
     else:
-        assert command.startswith(("sbatch ", "HYBRIDLAB_DEVICES=", "CUDA_VISIBLE_DEVICES="))
+        assert command.startswith(
+            (f"python {first_hour.MATRIX}", "sbatch ", "HYBRIDLAB_DEVICES=", "CUDA_VISIBLE_DEVICES=")
+        )
 
 
 def test_the_page_and_the_command_name_the_same_steps():
-    assert {row[4].strip() for row in ROWS} - {""} == {step.name for step in first_hour.on_a_gpu(1, False)}
+    assert {name for row in ROWS for name in row[4].strip().split(", ")} - {""} == {
+        step.name for step in first_hour.on_a_gpu(1, False)
+    }
 
 
 def test_headlines_are_read_from_what_the_commands_print():
@@ -169,6 +183,12 @@ def test_headlines_are_read_from_what_the_commands_print():
     line, failed = told["course"]({"rows": rows, "file": "results/x.json"})
     assert line == "1 of 2 notebooks ran; 1 rows on cpu, 2 rows on cuda; in results/x.json"
     assert failed == "01_tour: ValueError: no"
+    jobs = [{"name": "mode dp", "ok": True, "largest_gap": 1e-16, "error": ""}]
+    jobs += [{"name": "mode tp", "ok": False, "largest_gap": None, "error": "RankError: rank 1 failed"}]
+    assert told["modes"](jobs) == [
+        "1 of 2 equal; the largest gap of these 1.0e-16",
+        "mode tp: RankError: rank 1 failed",
+    ]
     ended = {"name": "ours", "ended": "well", "answers": [{"right": True}], "seconds": 9.0}
     assert told["ways"]({"rows": [ended]}) == ["ours: 1 of 1 right; ended well, 9 s"]
     assert told["doctor"]({"ranks fail": "no sockets", "what to do": "…"})[0] == "ranks fail: no sockets"

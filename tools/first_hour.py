@@ -11,7 +11,6 @@ ranks share it, so nothing there is a speed-up; with several, each rank has one.
 
 import argparse
 import hashlib
-import importlib.util
 import os
 import re
 import sys
@@ -22,9 +21,10 @@ from hybridlab.measuring.record import in_words
 from hybridlab.world.processes.placement import ASKED
 from tools import steps
 from tools.course import HOUSE
-from tools.steps import OUT, Step
+from tools.steps import Step
 
-MATRIX = "tests.accelerator.matrix"
+MATRIX = "tests/accelerator/matrix.py"
+EMULATED = "gpu:8"  # as HYBRIDLAB_DEVICES names devices that are emulated
 WHERE = "placement"  # in what a benchmark found; all else are its rows
 TITLE = "The first hour on a GPU, written by `make gpu`"
 CODE = ("hybridlab", "bench", "tests/accelerator")  # a record holds as long as these are the same
@@ -45,7 +45,9 @@ def main(arguments=None) -> int:
         print(f"There is no GPU here that torch can use; with one, this would run {would}.", file=sys.stderr)
         return 2
     os.environ.pop(ASKED, None)  # the devices that are here, whatever was said before
-    todo = emulated() if chosen.emulated else on_a_gpu(len(gpus), chosen.nccl)
+    if chosen.emulated:
+        os.environ[ASKED] = EMULATED
+    todo = equality() if chosen.emulated else on_a_gpu(len(gpus), chosen.nccl)  # an emulated GPU's speed says nothing
     on = "an emulated accelerator" if chosen.emulated else label(gpus)
     folder = chosen.results / "first-hour" / re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
     key = {"machine": on, "driver": machine.driver(), "torch": machine.version("torch"), "code": code()}
@@ -61,7 +63,7 @@ def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
     needs = "torch's pipelining cannot send by gloo: it needs two GPUs, or --nccl" if shared and not nccl else ""
     return [
         Step("doctor", "whether ranks start and talk", ("-m", "hybridlab", "doctor", "--json"), _of_the_doctor),
-        equality("--json", OUT),
+        *equality(),
         Step(
             "pipelining",
             "our pipeline runtime beside torch.distributed.pipelining",
@@ -80,16 +82,19 @@ def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
     ]
 
 
-def emulated() -> list[Step]:
-    """The steps that make sense without a GPU: speeds of an emulated one say nothing."""
-    return [equality("--emulated", "--json", OUT)]
-
-
-def equality(*flags: str) -> Step:
-    """Every way to be parallel, proved equal to one device."""
-    there = importlib.util.find_spec("tests.accelerator") and importlib.util.find_spec(MATRIX)
-    missing = "" if there else f"{MATRIX} is not in this copy"
-    return Step("equality", "whether every mode is equal to one device", ("-m", MATRIX, *flags), _of_equality, missing)
+def equality() -> list[Step]:
+    """Every way to be parallel, proved equal to one device, in four parts: words in the names of its jobs."""
+    missing = "" if (HOUSE / MATRIX).exists() else f"{MATRIX} is not in this copy"
+    parts = {
+        "modes": ("mode ", "every mode and form"),
+        "schedules": ("schedule ", "every schedule on two and on four ranks"),
+        "models": ("model ", "every reference model"),
+        "pairs": ("pair ", "every two choices that can be joined"),
+    }
+    return [
+        Step(name, f"whether {what} equals one device", (MATRIX, word), _of_equality, missing)
+        for name, (word, what) in parts.items()
+    ]
 
 
 def suite(name: str) -> tuple[str, ...]:
@@ -119,8 +124,11 @@ def _of_the_doctor(facts):
     return [f"{name}: {facts[name]}" for name in told if name in facts]
 
 
-def _of_equality(found):
-    return [f"{found['equal']} of {found['tried']} equal; largest gap {found['largest_gap']:.1e}"]
+def _of_equality(jobs):
+    wrong = [job for job in jobs if not job["ok"]]
+    largest = max((job["largest_gap"] for job in jobs if job["ok"]), default=0.0)
+    told = f"{len(jobs) - len(wrong)} of {len(jobs)} equal; the largest gap of these {largest:.1e}"
+    return [told, *(f"{job['name']}: {job['error']}" for job in wrong)]
 
 
 def _of_pipelining(found):

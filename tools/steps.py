@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -22,22 +21,21 @@ from pathlib import Path
 from hybridlab.measuring.gpu_suite import FOLDERS
 from tools.course import HOUSE
 
-OUT = "OUT"  # in a command: a file for its JSON. Without it, the last line that is an object is what the step found
-LINES = 5  # of what a step said are kept where it found nothing
+LINES, LETTERS = 5, 160  # of what a step said: lines that are kept where it found nothing, letters of a line shown
 
 
 @dataclass(frozen=True)
 class Step:
     """One step: its name, what it settles, its command (what stands behind "python"), what to tell of its findings.
 
-    headlines  of what it found, a dictionary: lines for the page
+    headlines  of what it found, lines for the page. What it found is the JSON object that it printed, or a list of them
     missing    why it cannot run here; "" where it can
     """
 
     name: str
     settles: str
     command: tuple[str, ...]
-    headlines: Callable[[dict], list[str]]
+    headlines: Callable[[dict | list], list[str]]
     missing: str = ""
 
 
@@ -78,21 +76,19 @@ def holds(record: dict, key: dict) -> bool:
 
 
 def ran(step: Step, limit: float) -> dict:
-    """Run a step in processes of its own; what it printed is shown as it comes."""
+    """Run a step in processes of its own; what it prints is shown as it comes. One that is stopped tells "so far"."""
     when, begin = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="hybridlab-") as place:
-        out = Path(place) / "out.json"
-        lines, code = _played([str(out) if part == OUT else part for part in step.command], limit)
-        ended = {0: "well", None: f"was stopped after {limit:.0f} s"}.get(code, f"with exit code {code}")
-        record = told(step) | {"when": when, "took": round(time.monotonic() - begin, 1), "ended": ended}
-        objects = [out.read_text("utf-8")] if out.exists() else [line for line in lines if line.startswith("{")]
-    if code is None or not objects:
-        return record | {"said": [line for line in lines if not line.startswith("{")][-LINES:]}
-    found = json.loads(objects[-1])
+    lines, code = _played(step.command, limit)
+    ended = {0: "well", None: f"was stopped after {limit:.0f} s"}.get(code, f"with exit code {code}")
+    record = told(step) | {"when": when, "took": round(time.monotonic() - begin, 1), "ended": ended}
+    objects = [json.loads(line) for line in lines if line.startswith("{")]
+    if not objects:
+        return record | {"said": lines[-LINES:]}
+    found = objects[0] if len(objects) == 1 else objects
     headlines = step.headlines(found)
     if "file" in found:  # it keeps its rows there itself
         found.pop("rows", None)
-    return record | {"headlines": headlines, "found": found}
+    return record | {"headlines": headlines, "so far" if code is None else "found": found}
 
 
 def _played(command, limit) -> tuple[list[str], int | None]:
@@ -114,8 +110,7 @@ def _played(command, limit) -> tuple[list[str], int | None]:
     try:
         for line in process.stdout:
             lines.append(line.rstrip())
-            if not line.startswith("{"):
-                print(line, end="", flush=True)
+            print(lines[-1][:LETTERS], flush=True)
         code = process.wait()
     finally:
         clock.cancel()
