@@ -25,7 +25,7 @@ def hour(tmp_path):
         def step(self, name, code, **more):
             begin = f"open({str(self.started)!r}, 'a').write({name!r} + ' ')\n"
             return Step(
-                name, f"whether {name} works", ("-c", begin + code), lambda found: [f"{found['n']} found"], **more
+                name, f"whether {name} works", ("-c", begin + code), lambda found: [f"{found[0]['n']} found"], **more
             )
 
         def run(self, *todo, key=HERE, limit=20.0, **more):
@@ -46,7 +46,7 @@ WELL = """import json; print("working"); print(json.dumps({"n": 3}))"""
 def test_a_step_that_was_run_is_not_run_again(hour, capsys):
     well = hour.step("well", WELL)
     (first,), (second,) = hour.run(well), hour.run(well)
-    assert first == second and first["found"] == {"n": 3} and first["ended"] == "well"
+    assert first == second and first["found"] == [{"n": 3}] and first["ended"] == "well"
     assert hour.starts() == ["well"] and "working\n" in capsys.readouterr().out
     hour.run(well, again=True)
     assert hour.starts() == ["well"] * 2
@@ -64,14 +64,14 @@ def test_a_failure_costs_its_own_step_only_and_is_tried_again(hour):
     bad = hour.step("bad", "import sys; sys.exit('no such file: /home/me/data/x')")
     for _ in range(2):
         failed, fine = hour.run(bad, hour.step("well", WELL))
-        assert failed["ended"] == "with exit code 1" and "found" not in failed and fine["found"] == {"n": 3}
+        assert failed["ended"] == "with exit code 1" and "found" not in failed and fine["found"] == [{"n": 3}]
     assert hour.starts() == ["bad", "well", "bad"]
     assert "no such file: …/x" in hour.page() and "/home" not in "".join(map(Path.read_text, hour.folder.iterdir()))
 
 
 def test_a_verdict_that_is_told_is_a_result_whatever_the_exit_code(hour):
     (missed,) = hour.run(hour.step("missed", WELL + "; import sys; sys.exit(1)"))
-    assert missed["ended"] == "with exit code 1" and missed["found"] == {"n": 3} and steps.holds(missed, HERE)
+    assert missed["ended"] == "with exit code 1" and missed["found"] == [{"n": 3}] and steps.holds(missed, HERE)
 
 
 def test_a_step_that_takes_too_long_is_ended_with_all_that_it_started(hour, tmp_path):
@@ -104,7 +104,7 @@ def test_what_was_found_before_a_step_was_stopped_is_told_and_the_step_run_again
     slow = hour.step("slow", WELL + "; import time; time.sleep(60)")
     for _ in range(2):
         (late,) = hour.run(slow, limit=3.0)
-        assert late["so far"] == {"n": 3} and late["headlines"] == ["3 found"] and "found" not in late
+        assert late["so far"] == [{"n": 3}] and late["headlines"] == ["3 found"] and "found" not in late
     assert hour.starts() == ["slow"] * 2
 
 
@@ -175,12 +175,12 @@ def test_the_page_and_the_command_name_the_same_steps():
 def test_headlines_are_read_from_what_the_commands_print():
     told = {step.name: step.headlines for step in first_hour.on_a_gpu(2, False)}
     row = {"ratio": 1.02, "interval": [0.99, 1.04], "tokens_per_second": 5e4, "ours_ms": 8.0}
-    assert told["pipelining"]({"placement": "2 ranks", "1f1b": row})[1].startswith("1f1b: torch / ours 1.020 (0.990")
-    lines = told["sharding"]({"placement": "2 ranks", "replicas": row, "cut layers": {"failed": "rank 0 failed"}})
+    assert told["pipelining"]([{"placement": "2 ranks", "1f1b": row}])[1].startswith("1f1b: torch / ours 1.020 (0.990")
+    lines = told["sharding"]([{"placement": "2 ranks", "replicas": row, "cut layers": {"failed": "rank 0 failed"}}])
     assert lines[1].endswith("8.0 ms") and lines[2] == "cut layers: rank 0 failed"
     whole = {"name": "the whole notebook", "device": "cuda", "notebook": "00_start"}
     rows = [whole, whole | {"notebook": "01_tour", "failed": "ValueError: no"}, {"name": "1F1B", "device": "cpu"}]
-    line, failed = told["course"]({"rows": rows, "file": "results/x.json"})
+    line, failed = told["course"]([{"rows": rows, "file": "results/x.json"}])
     assert line == "1 of 2 notebooks ran; 1 rows on cpu, 2 rows on cuda; in results/x.json"
     assert failed == "01_tour: ValueError: no"
     jobs = [{"name": "mode dp", "ok": True, "largest_gap": 1e-16, "error": ""}]
@@ -190,8 +190,8 @@ def test_headlines_are_read_from_what_the_commands_print():
         "mode tp: RankError: rank 1 failed",
     ]
     ended = {"name": "ours", "ended": "well", "answers": [{"right": True}], "seconds": 9.0}
-    assert told["ways"]({"rows": [ended]}) == ["ours: 1 of 1 right; ended well, 9 s"]
-    assert told["doctor"]({"ranks fail": "no sockets", "what to do": "…"})[0] == "ranks fail: no sockets"
+    assert told["ways"]([{"rows": [ended]}]) == ["ours: 1 of 1 right; ended well, 9 s"]
+    assert told["doctor"]([{"ranks fail": "no sockets", "what to do": "…"}])[0] == "ranks fail: no sockets"
 
 
 def test_the_code_has_a_name_that_changes_with_it(monkeypatch, tmp_path):

@@ -119,7 +119,8 @@ def code() -> str:
     return hashlib.sha256("\n".join(each).encode()).hexdigest()[:12]
 
 
-def _of_the_doctor(facts):
+def _of_the_doctor(found):
+    (facts,) = found
     told = ("4 ranks", "GPU driver", "ranks fail", "alpha, µs", "beta, s per GB", "alpha and beta on", "what to do")
     return [f"{name}: {facts[name]}" for name in told if name in facts]
 
@@ -132,27 +133,31 @@ def _of_equality(jobs):
 
 
 def _of_pipelining(found):
+    (one,) = found
     told = "{}: torch / ours {ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f}), {tokens_per_second:,.0f} tokens/s"
-    return [found[WHERE], *(told.format(name, **one) for name, one in found.items() if name != WHERE)]
+    return [one[WHERE], *(told.format(name, **row) for name, row in one.items() if name != WHERE)]
 
 
 def _of_sharding(found):
+    (one,) = found
     told = "{}: ours / torch {ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f}), {ours_ms:.1f} ms"
     failed = "{}: {failed}"
-    lines = [(failed if "failed" in one else told).format(name, **one) for name, one in found.items() if name != WHERE]
-    return [found[WHERE], *lines]
+    rows = {name: row for name, row in one.items() if name != WHERE}
+    return [one[WHERE], *((failed if "failed" in row else told).format(name, **row) for name, row in rows.items())]
 
 
 def _of_ways(found):
-    return [in_words(row) for row in found["rows"]]
+    (one,) = found
+    return [in_words(row) for row in one["rows"]]
 
 
 def _of_the_course(found):
-    whole = [row for row in found["rows"] if row["name"] == "the whole notebook"]
+    (one,) = found
+    whole = [row for row in one["rows"] if row["name"] == "the whole notebook"]
     failed = [f"{row['notebook']}: {row['failed']}" for row in whole if "failed" in row]
-    devices = [row["device"] for row in found["rows"]]
-    counted = ", ".join(f"{devices.count(one)} rows on {one}" for one in sorted(set(devices)))
-    return [f"{len(whole) - len(failed)} of {len(whole)} notebooks ran; {counted}; in {found['file']}", *failed]
+    devices = [row["device"] for row in one["rows"]]
+    counted = ", ".join(f"{devices.count(kind)} rows on {kind}" for kind in sorted(set(devices)))
+    return [f"{len(whole) - len(failed)} of {len(whole)} notebooks ran; {counted}; in {one['file']}", *failed]
 
 
 if __name__ == "__main__":

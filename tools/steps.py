@@ -28,14 +28,14 @@ LINES, LETTERS = 5, 160  # of what a step said: lines that are kept where it fou
 class Step:
     """One step: its name, what it settles, its command (what stands behind "python"), what to tell of its findings.
 
-    headlines  of what it found, lines for the page. What it found is the JSON object that it printed, or a list of them
+    headlines  of what it found, the JSON objects that it printed: lines for the page
     missing    why it cannot run here; "" where it can
     """
 
     name: str
     settles: str
     command: tuple[str, ...]
-    headlines: Callable[[dict | list], list[str]]
+    headlines: Callable[[list[dict]], list[str]]
     missing: str = ""
 
 
@@ -81,13 +81,13 @@ def ran(step: Step, limit: float) -> dict:
     lines, code = _played(step.command, limit)
     ended = {0: "well", None: f"was stopped after {limit:.0f} s"}.get(code, f"with exit code {code}")
     record = told(step) | {"when": when, "took": round(time.monotonic() - begin, 1), "ended": ended}
-    objects = [json.loads(line) for line in lines if line.startswith("{")]
-    if not objects:
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    if not found:
         return record | {"said": lines[-LINES:]}
-    found = objects[0] if len(objects) == 1 else objects
     headlines = step.headlines(found)
-    if "file" in found:  # it keeps its rows there itself
-        found.pop("rows", None)
+    for one in found:
+        if "file" in one:  # it keeps its rows there itself
+            one.pop("rows", None)
     return record | {"headlines": headlines, "so far" if code is None else "found": found}
 
 
@@ -146,7 +146,7 @@ def page(title: str, key: dict, records: list[dict]) -> str:
     parts = [f"# {title}\n\n{about}."]
     for record in records:
         lines = record.get("headlines", []) + record.get("said", [])
-        told = "\n".join(f"- {line}" for line in lines)
+        told = "\n".join(f"- {' '.join(line.split())}" for line in lines)
         parts.append(
             f"## {record['step']}\n\nSettles: {record['settles']}. Command: `{record['command']}`.\n\n"
             f"{in_words(record)}" + (f"\n\n{told}" if told else "")
