@@ -105,6 +105,7 @@ def test_what_was_found_before_a_step_was_stopped_is_told_and_the_step_run_again
     for _ in range(2):
         (late,) = hour.run(slow, limit=3.0)
         assert late["so far"] == [{"n": 3}] and late["headlines"] == ["3 found"] and "found" not in late
+        assert "\n\nwas stopped after 3 s, " in hour.page()
     assert hour.starts() == ["slow"] * 2
 
 

@@ -9,6 +9,7 @@ Relatives: `tools.first_hour`, the steps for a GPU.
 import datetime
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def run(steps: list[Step], folder: Path, title: str, key: dict, *, limit: float,
 
 def told(step: Step) -> dict:
     """What is known of a step before it runs."""
-    return {"step": step.name, "settles": step.settles, "command": " ".join(("python", *step.command))}
+    return {"step": step.name, "settles": step.settles, "command": shlex.join(("python", *step.command))}
 
 
 def holds(record: dict, key: dict) -> bool:
@@ -137,7 +138,8 @@ def in_words(record: dict) -> str:
     """How a step went, in one line."""
     if "why" in record:
         return record["why"]
-    return f"ended {record['ended']}, {record['took']:.0f} s, {record['when'][:10]}"
+    ended = record["ended"] if record["ended"].startswith("was") else f"ended {record['ended']}"
+    return f"{ended}, {record['took']:.0f} s, {record['when'][:10]}"
 
 
 def page(title: str, key: dict, records: list[dict]) -> str:
