@@ -6,6 +6,7 @@ has a limit of time, and one that fails or is stopped costs nobody else a result
 Relatives: `tools.first_hour`, the steps for a GPU.
 """
 
+import contextlib
 import datetime
 import json
 import os
@@ -82,7 +83,7 @@ def ran(step: Step, limit: float) -> dict:
     lines, code = _played(step.command, limit)
     ended = {0: "well", None: f"was stopped after {limit:.0f} s"}.get(code, f"with exit code {code}")
     record = told(step) | {"when": when, "took": round(time.monotonic() - begin, 1), "ended": ended}
-    found = [json.loads(line) for line in lines if line.startswith("{")]
+    found = list(_objects(lines))
     if not found:
         return record | {"said": lines[-LINES:]}
     headlines = step.headlines(found)
@@ -90,6 +91,14 @@ def ran(step: Step, limit: float) -> dict:
         if "file" in one:  # it keeps its rows there itself
             one.pop("rows", None)
     return record | {"headlines": headlines, "so far" if code is None else "found": found}
+
+
+def _objects(lines):
+    """The JSON objects among some lines. One that was broken off, or is no JSON, is not the step's."""
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            if line.startswith("{"):
+                yield json.loads(line)
 
 
 def _played(command, limit) -> tuple[list[str], int | None]:
