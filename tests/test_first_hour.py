@@ -105,11 +105,13 @@ def test_what_was_found_before_a_step_was_stopped_is_told_and_the_step_run_again
     for _ in range(2):
         (late,) = hour.run(slow, limit=3.0)
         assert late["so far"] == [{"n": 3}] and late["headlines"] == ["3 found"] and "found" not in late
+        assert "\n\nwas stopped after 3 s, " in hour.page()
     assert hour.starts() == ["slow"] * 2
 
 
 def test_a_step_may_find_several_things():
-    two = Step("two", "", ("-c", "for n in 1, 2: print('{\"n\": %d}' % n)"), lambda all: [f"{len(all)} found"])
+    code = "for n in 1, 2: print('{\"n\": %d}' % n)\nprint('{\"n\": ')"  # the last one broken off
+    two = Step("two", "", ("-c", code), lambda found: [f"{len(found)} found"])
     assert steps.ran(two, 20.0)["found"] == [{"n": 1}, {"n": 2}]
 
 

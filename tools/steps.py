@@ -6,9 +6,11 @@ has a limit of time, and one that fails or is stopped costs nobody else a result
 Relatives: `tools.first_hour`, the steps for a GPU.
 """
 
+import contextlib
 import datetime
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -67,7 +69,7 @@ def run(steps: list[Step], folder: Path, title: str, key: dict, *, limit: float,
 
 def told(step: Step) -> dict:
     """What is known of a step before it runs."""
-    return {"step": step.name, "settles": step.settles, "command": " ".join(("python", *step.command))}
+    return {"step": step.name, "settles": step.settles, "command": shlex.join(("python", *step.command))}
 
 
 def holds(record: dict, key: dict) -> bool:
@@ -81,7 +83,7 @@ def ran(step: Step, limit: float) -> dict:
     lines, code = _played(step.command, limit)
     ended = {0: "well", None: f"was stopped after {limit:.0f} s"}.get(code, f"with exit code {code}")
     record = told(step) | {"when": when, "took": round(time.monotonic() - begin, 1), "ended": ended}
-    found = [json.loads(line) for line in lines if line.startswith("{")]
+    found = list(_objects(lines))
     if not found:
         return record | {"said": lines[-LINES:]}
     headlines = step.headlines(found)
@@ -89,6 +91,14 @@ def ran(step: Step, limit: float) -> dict:
         if "file" in one:  # it keeps its rows there itself
             one.pop("rows", None)
     return record | {"headlines": headlines, "so far" if code is None else "found": found}
+
+
+def _objects(lines):
+    """The JSON objects among some lines. One that was broken off, or is no JSON, is not the step's."""
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            if line.startswith("{"):
+                yield json.loads(line)
 
 
 def _played(command, limit) -> tuple[list[str], int | None]:
@@ -137,7 +147,8 @@ def in_words(record: dict) -> str:
     """How a step went, in one line."""
     if "why" in record:
         return record["why"]
-    return f"ended {record['ended']}, {record['took']:.0f} s, {record['when'][:10]}"
+    ended = record["ended"] if record["ended"].startswith("was") else f"ended {record['ended']}"
+    return f"{ended}, {record['took']:.0f} s, {record['when'][:10]}"
 
 
 def page(title: str, key: dict, records: list[dict]) -> str:
