@@ -51,6 +51,16 @@ def homes_of(job) -> dict[str, tuple[int, ...]]:
     return homes
 
 
+def boxes_of(job, rank: int) -> dict[str, tuple[slice, ...]]:
+    """{parameter or buffer: what a rank holds of it}: parameters as the layout says, and whole buffers, those of its
+    stages' layers and those that are in no layer."""
+    buffers_in = lambda numbers: {id(buffer) for number in numbers for buffer in job.layers[number].buffers()}
+    mine = buffers_in(number for stage in job.stages_on(rank) for number in job.bounds[stage])
+    elsewhere = buffers_in(range(len(job.layers))) - mine
+    boxes = {name: job.layout.box(name, rank) for name in job.layout.held(rank)}
+    return boxes | {name: () for name, buffer in job.whole.named_buffers() if id(buffer) not in elsewhere}
+
+
 def last_dim(job, layer: nn.Module) -> str:
     """The letter of the last dim of what leaves a layer; "" where its parameters do not say it."""
     named, last = zip(job.records, job.whole.parameters()), ""
