@@ -83,7 +83,7 @@ class Trainer:
         seat, mine = self.line.index(comm.rank), job.stages_on(comm.rank)
         held, self.named = {stage: every[stage] for stage in mine}, {stage: named[stage] for stage in mine}
         self.tallying = self._tallying(module)
-        self.buffers = self._buffers(module, held)
+        self.buffers = {name: buffer for name, buffer in buffers_of(module).items() if not buffer.is_meta}
         if not job.flushes:
             one = lambda weights: OPTIMIZERS[job.optimizer](weights, lr=job.rate)
             self.weights = Versions(held, one, job.schedule, seat, job.stash)
@@ -96,11 +96,6 @@ class Trainer:
         """{name of a weight: layer} of the layers of this rank's stages that count what they see of the data."""
         mine = {name for names in self.named.values() for name in names}
         return {name: layer for name, layer in tallies.tallying(module).items() if name in mine}
-
-    def _buffers(self, module, held):
-        """{name: buffer} of what this rank's stages keep beside their weights."""
-        mine = {id(buffer) for stage in held.values() for buffer in stage.buffers()}
-        return {name: buffer for name, buffer in buffers_of(module).items() if id(buffer) in mine}
 
     def _loss(self):
         """The model's loss, as the modes have it taken."""

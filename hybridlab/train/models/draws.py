@@ -16,7 +16,7 @@ from torch import nn
 
 STRIDE = 0x9E3779B97F4A7C15 - 2**64  # as int64, of which torch keeps the lowest 64 bits: 2⁶⁴ over the golden ratio
 ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
-BLOCK = 1 << 16  # numbers drawn at once: as int64 they fit into a core's cache, where this is three times as fast
+BLOCK = 1 << 16  # numbers drawn at once: what is in between then stays in a core's cache, three times as fast
 ONES = ("weight", "running_var")  # of norms
 
 
@@ -51,7 +51,8 @@ def normal(key, deviation: float, shape, box: tuple[slice, ...], out: torch.Tens
     out        of the box's shape, on any device
 
     Element i of the flattened tensor is √2·erf⁻¹(u), where u, in (-1, 1), has the highest 53 bits of draw i. All is
-    computed in float64, so numbers in another dtype are the same ones, rounded once.
+    computed in float64, so numbers in another dtype are the same ones, rounded once. On another kind of processor the
+    last bit of erf⁻¹ may be another one.
 
     >>> whole = normal(stream(7), 1.0, (4, 6), (), torch.empty(4, 6))
     >>> box = slice(1, 3), slice(2, 6)
@@ -100,6 +101,8 @@ class ByPlace(nn.Module):
 
     Parameters of two dims or more are drawn, normal with a standard deviation that a subclass says in
     `deviation(shape)`. Norms begin with weights of 1 and running variances of 1; everything else begins with 0.
+
+    A constructor ends with `begin` and changes no number itself: where a rank makes its part, there are none yet.
 
     draws  where in the training it stands: whoever trains it says so before every forward
     """
