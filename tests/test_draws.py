@@ -83,7 +83,7 @@ def boxes_of(x):
 def test_a_box_drawn_alone_is_the_slice_of_the_whole(name, dtype):
     model = MODELS[name]()
     whole = tensors_of(model.made(3, dtype))
-    assert {type(x) for x in whole.values()} >= {nn.Parameter} and all(x.any() for x in whole.values() if x.dim() > 3)
+    assert all(len(x.unique()) > 5 for x in whole.values() if isinstance(x, nn.Parameter) and x.dim() > 1)
     for number in range(4):
         boxes = {name: boxes_of(x)[number] for name, x in whole.items()}
         for name, part in tensors_of(model.made(3, dtype, boxes)).items():
@@ -101,7 +101,8 @@ def test_a_model_made_by_itself_has_the_same_numbers(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_seeds_and_names_draw_apart(name):
     model = MODELS[name]()
-    one, other = (dict(model.made(seed, torch.float64).named_parameters()) for seed in (0, 1))
+    made = (model.made(seed, torch.float64).named_parameters() for seed in (0, 1))
+    one, other = ({name: weight.detach() for name, weight in named} for named in made)
     matrices = [name for name, weight in one.items() if weight.dim() > 1]
     for weight in matrices:
         n = one[weight].numel()
@@ -153,11 +154,12 @@ def test_what_passes_a_module_needs_no_numbers(name, monkeypatch):
     assert without == passed(model, 0, torch.float32) and len(without) > len(model.layers(model.whole(0)))
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("mesh", [hl.Mesh(pp=4), hl.Mesh(pp=2, tp=2), hl.Mesh(dp=2, pp=2)], ids=str)
+SHARED = [(name, mesh) for name in MODELS for mesh in (hl.Mesh(pp=4), hl.Mesh(dp=2, pp=2))]
+SHARED += [(name, hl.Mesh(pp=2, tp=2)) for name in ("gpt", "modern", "tied")]
+
+
+@pytest.mark.parametrize("name, mesh", SHARED, ids=str)
 def test_a_rank_keeps_its_boxes_and_the_ranks_keep_everything(name, mesh):
-    if mesh["tp"] > 1 and name not in ("gpt", "modern", "tied"):
-        return
     job = job_of(mesh, model=MODELS[name](), batch=16)
     held = set()
     for rank in range(mesh.size):
