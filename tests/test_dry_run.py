@@ -114,19 +114,25 @@ def test_the_peak_is_that_of_a_real_rank(case):
         assert dry_actions == actions
         gap = max(held) - max(dry_held)
         if mesh["pp"] == 1:
-            computing = slice(1, -2)  # before are batches, which a real rank has on its device; behind is what gloo needs
+            computing = slice(
+                1, -2
+            )  # before are batches, which a real rank has on its device; behind is what gloo needs
             assert gap == 0 and dry_held[computing] == held[computing]
         else:
             assert gap % boundary == 0 and 0 <= gap <= 2 * boundary
 
 
+def kept_of(one, action):
+    """{kind: bytes} that are held behind an action."""
+    return dict(zip(KINDS, one.kept[one.actions.index(action)].tolist()))
+
+
 def test_a_tensor_more_is_seen(monkeypatch):
-    job = job_of(Mesh(pp=1))
-    before = played(job, 0)[0].alive.peak
-    forward = gpt.Mlp.forward
-    monkeypatch.setattr(gpt.Mlp, "forward", lambda mlp, x: forward(mlp, x + 0))  # one input more, which is kept
-    x_BTD = 4 * job.rows * 32 * 32
-    assert played(job, 0)[0].alive.peak == before + 4 * x_BTD
+    kept = lambda: kept_of(dry_run(Mesh(pp=1), model=Shape()), "0F0")["activations"]
+    before, forward = kept(), gpt.Mlp.forward
+    monkeypatch.setattr(gpt.Mlp, "forward", lambda mlp, x: forward(mlp, x.exp().log()))  # keeps what exp has made
+    x_BTD = 2 * 2 * 32 * 32  # bytes, of two rows
+    assert kept() == before + 4 * x_BTD
 
 
 # --- the same as the closed formula, part by part
@@ -134,12 +140,12 @@ def test_a_tensor_more_is_seen(monkeypatch):
 
 def test_every_part_is_the_footprints_and_what_differs_is_named():
     p, t, d, m = 4, 2, 6, 8
-    one = dry_run(Mesh(dp=d, pp=p, tp=t), "1f1b", m, m * d, model=SMALL, rank=d * t + 1, zero=1, sequence=True)
+    mesh = Mesh(dp=d, pp=p, tp=t)
+    one = dry_run(mesh, "1f1b", m, m * d, model=SMALL, rank=mesh.rank(pp=1), zero=1, sequence=True)
     shape, tokens = SMALL, SMALL.context
     block = shape.block
     weights = shape.layers // p * ((block.attention + block.mlp) // t + block.whole)  # stage 1 of 4: blocks and no ends
-    full = one.kept[one.actions.index("1B0") - 1]  # as many microbatches as this stage will ever hold
-    held = dict(zip(KINDS, full.tolist()))
+    held = kept_of(one, "1F2")  # as many microbatches as this stage will ever hold
     assert held["weights"] == 2 * weights
     assert 12 * weights // d <= held["optimizer"] <= 12 * weights // d + 12 * shape.layers  # shares are rounded up
     assert one.peak["gradients"] == 4 * weights  # in float32; the footprint has them in 16 bits
@@ -160,8 +166,8 @@ def test_memory_does_not_grow_with_the_microbatches():
 
 
 def test_gpipes_memory_does():
-    peaks = [dry_run(Mesh(pp=4), "gpipe", m, m, model=SMALL).peak["activations"] for m in (8, 16)]
-    assert peaks[1] == 2 * peaks[0]
+    kept = [kept_of(dry_run(Mesh(pp=4), "gpipe", m, m, model=SMALL), f"0F{m - 1}")["activations"] for m in (8, 16)]
+    assert kept[1] == 2 * kept[0]
 
 
 # --- a rank of thousands
@@ -190,10 +196,10 @@ def test_gpt3_on_3072_gpus_in_a_minute():
 
 
 def test_what_does_not_fit_is_said_before_anyone_pays_for_it():
-    one = dry_run(Mesh(pp=4), "gpipe", 8, model=SMALL, memory=5e6)
-    first = next(action for action, size in zip(one.actions, one.total) if size > 5e6)
-    assert not one.fits and one.peak_bytes > 5e6
-    assert f"does not fit into 0.005 GB: {first} is the first to need more" in one.verdict
+    one = dry_run(Mesh(pp=4), "gpipe", 32, model=SMALL, memory=10e6)
+    first = next(action for action, size in zip(one.actions, one.total) if size > 10e6)
+    assert not one.fits and one.peak_bytes > 10e6
+    assert f"does not fit into 0.01 GB: {first} is the first to need more" in one.verdict
     assert "the largest part of that are activations" in one.verdict and one.verdict in str(one)
     assert dry_run(Mesh(pp=4), "gpipe", 2, model=Shape()).verdict.startswith("fits into 80 GB")
 
@@ -242,5 +248,7 @@ def test_the_command(capsys):
     out = capsys.readouterr().out
     found = json.loads(out.splitlines()[-1])
     assert {"peak_bytes", "bytes", "messages", "seconds"} <= found.keys()
-    assert found["bytes"].keys() == {"messages", "inside", "shares"} and sum(found["peak"].values()) == found["peak_bytes"]
+    assert (
+        found["bytes"].keys() == {"messages", "inside", "shares"} and sum(found["peak"].values()) == found["peak_bytes"]
+    )
     assert "rank 17 of 3,072 (dp=0 pp=2 tp=1)" in out
