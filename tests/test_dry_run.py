@@ -103,23 +103,19 @@ REAL = {
 @pytest.mark.ranks
 @pytest.mark.parametrize("case", REAL)
 def test_the_peak_is_that_of_a_real_rank(case):
-    """To the byte. Between stages a real send may last until after the next: a boundary tensor more is then there."""
+    """To the byte. Between stages real sends may last until after the next: some boundary tensors more are then there."""
     mesh, how = REAL[case]
     job = job_of(mesh, **how)
     with ranks(mesh) as pool:
         real = pool.run(on_a_real_rank, job)
     boundary = sum(x.nbytes for x in job.rooms(0).get(0, ()))
+    late = range(0, job.microbatches * boundary + 1, boundary) if mesh["pp"] > 1 else (0,)
+    computing = slice(1, -2)  # before that batches, which are read on the host; behind it what gloo's sums need
     for rank, (actions, held) in enumerate(real):
         dry_actions, dry_held = _told(*played(job, rank))
         assert dry_actions == actions
-        gap = max(held) - max(dry_held)
-        if mesh["pp"] == 1:
-            computing = slice(
-                1, -2
-            )  # before are batches, which a real rank has on its device; behind is what gloo needs
-            assert gap == 0 and dry_held[computing] == held[computing]
-        else:
-            assert gap % boundary == 0 and 0 <= gap <= 2 * boundary
+        assert {its - dry for its, dry in zip(held[computing], dry_held[computing])} <= {*late}
+        assert mesh["pp"] > 1 or max(held) == max(dry_held)
 
 
 def kept_of(one, action):
@@ -139,7 +135,7 @@ def test_a_tensor_more_is_seen(monkeypatch):
 
 
 def test_every_part_is_the_footprints_and_what_differs_is_named():
-    p, t, d, m = 4, 2, 6, 8
+    p, t, d, m = 4, 2, 2, 8
     mesh = Mesh(dp=d, pp=p, tp=t)
     one = dry_run(mesh, "1f1b", m, m * d, model=SMALL, rank=mesh.rank(pp=1), zero=1, sequence=True)
     shape, tokens = SMALL, SMALL.context
@@ -147,8 +143,8 @@ def test_every_part_is_the_footprints_and_what_differs_is_named():
     weights = shape.layers // p * ((block.attention + block.mlp) // t + block.whole)  # stage 1 of 4: blocks and no ends
     held = kept_of(one, "1F2")  # as many microbatches as this stage will ever hold
     assert held["weights"] == 2 * weights
-    assert 12 * weights // d <= held["optimizer"] <= 12 * weights // d + 12 * shape.layers  # shares are rounded up
-    assert one.peak["gradients"] == 4 * weights  # in float32; the footprint has them in 16 bits
+    assert held["optimizer"] == 12 * weights // d
+    assert kept_of(one, "1B0")["gradients"] == 4 * weights  # in float32; the footprint has them in 16 bits
     paper = kept(shape, 1, t, True)
     masks = tokens * 2 * shape.width // t  # nothing is dropped
     statistics = tokens // t * 2 * 2 * 4 + 4 * shape.heads // t * tokens  # of two norms; and one number for each head
