@@ -103,7 +103,7 @@ REAL = {
 @pytest.mark.ranks
 @pytest.mark.parametrize("case", REAL)
 def test_the_peak_is_that_of_a_real_rank(case):
-    """To the byte. Between stages real sends may last until after the next: some boundary tensors more are then there."""
+    """To the byte. Between stages real sends may last until after the next: some boundary tensors more are there."""
     mesh, how = REAL[case]
     job = job_of(mesh, **how)
     with ranks(mesh) as pool:
