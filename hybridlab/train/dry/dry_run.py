@@ -43,8 +43,8 @@ def dry_run(
 
     >>> from hybridlab.core.shape import Shape
     >>> one = dry_run(Mesh(dp=24, pp=2), model=Shape(layers=2), rank=17, zero=1)
-    >>> one.at, one.fits, one.bytes["messages"]
-    ('update', True, 8192)
+    >>> one.actions[:2], one.fits, one.bytes["messages"]
+    (('1F32@8', '1B32@8'), True, 16384)
     """
     began = time.perf_counter()
     mesh, more = mesh or Mesh(pp=4), AS_ON_GPUS | more

@@ -37,8 +37,8 @@ class DryComm(Comm):
     """The door of one rank of a mesh of any size, in one process and without a process group.
 
     >>> door = DryComm(Mesh(dp=384, tp=8), rank=17)
-    >>> door.all_gather(torch.empty(5, device="meta"), "tp").shape, door.ledger.bytes
-    (torch.Size([40]), [160])
+    >>> door.all_gather(torch.empty(5, device="meta"), "tp").shape, door.ledger.total("all_gather")
+    (torch.Size([40]), (1, 160))
     """
 
     net = Nobody
