@@ -10,6 +10,7 @@ import hybridlab as hl
 from hybridlab.labs.by_machine import machines
 from hybridlab.measuring import course_suite, record
 from hybridlab.measuring.recorded import recorded
+from hybridlab.world.processes.placement import ASKED
 
 GPU = {"when": "2026-12-01T10:00:00+00:00", "gpus": [["NVIDIA H200", 150e9]], "cores": 16, "machine": "x86_64"}
 CPU = {"when": "2026-11-01T10:00:00+00:00", "gpus": [], "cores": 2, "machine": "aarch64"}
@@ -17,10 +18,12 @@ CPU = {"when": "2026-11-01T10:00:00+00:00", "gpus": [], "cores": 2, "machine": "
 
 @pytest.fixture
 def results(tmp_path):
-    """A folder with the records of two machines; the older one knows one quantity less."""
-    one, two = (record.row(name, "s", [0.3, 0.1, 0.2], notebook="tour") for name in ("one", "two"))
-    other = record.row("two", "s", [9.0], notebook="naive")
-    for name, machine, rows in (("gpu", GPU, [other, one, two]), ("cpu", CPU, [one])):
+    """A folder with the records of two machines; the older one knows one quantity less, and names no device."""
+    one, two = (record.row(name, "s", [0.3, 0.1, 0.2], device="cuda", notebook="tour") for name in ("one", "two"))
+    other = record.row("two", "s", [9.0], device="cuda", notebook="naive")
+    waited = record.row("three", "s", [7.0], device="cpu", notebook="tour")
+    old = {key: value for key, value in one.items() if key != "device"}
+    for name, machine, rows in (("gpu", GPU, [other, one, two, waited]), ("cpu", CPU, [old])):
         (tmp_path / f"course-{name}.json").write_text(json.dumps({"machine": machine, "rows": rows}))
     (tmp_path / "cpu-2026-11-01.json").write_text("a record of another suite")
     return tmp_path
@@ -32,6 +35,12 @@ def test_each_machine_has_a_column_named_by_device_and_day_the_oldest_first(resu
     assert table.rows == {"one": ("150 ms", "250 ms", "200 ms", "200 ms"), "two": ("", "4 ms", "", "200 ms")}
     assert str(table).splitlines()[1] == "two: this machine 4 ms; 1 × NVIDIA H200, 2026-12-01 200 ms"
     assert table._repr_html_().count("<th>") == 5 and table._repr_html_().count("<tr>") == 3
+
+
+def test_what_a_gpu_machine_measured_on_its_cpu_is_not_the_gpus(results):
+    table = machines("tour", {"one": 0.3, "three": 7.0}, records=recorded(results))
+    assert table.columns[2:] == ("1 × NVIDIA H200, 2026-12-01", "16 cores x86_64, 2026-12-01")
+    assert table.rows == {"one": ("300 ms", "200 ms", "200 ms", ""), "three": ("7 s", "", "", "7 s")}
 
 
 def test_a_machine_that_measured_none_of_it_has_no_column(results):
@@ -49,18 +58,22 @@ def test_a_timeline_counts_by_its_steps_and_names_are_escaped():
 
 def test_what_is_shown_is_written_down_when_a_course_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv(course_suite.TO, str(tmp_path / "rows"))
-    machines("tour", {"one": (0.1, [0.2, 0.4, 0.3])}, records=[])
-    machines("sc21", {"a product": 5e9}, unit="FLOP/s", records=[])
+    monkeypatch.setenv(ASKED, "cuda:1")
+    timeline = hl.simulate(hl.schedule("naive", ranks=2, microbatches=1), hl.Costs(F=1, B=2, unit="s"))
+    timeline.origin["device"] = "cpu"
+    machines("tour", {"one": (0.1, [0.2, 0.4, 0.3]), "two": timeline}, records=[])
+    machines("sc21", {"a product": 5e9}, unit="FLOP/s", records=[], device="cpu")
     rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
     assert rows == [
-        record.row("one", "s", [0.2, 0.4, 0.3], notebook="tour"),
-        record.row("a product", "FLOP/s", [5e9], notebook="sc21"),
+        record.row("one", "s", [0.2, 0.4, 0.3], device="cuda", notebook="tour"),
+        record.row("two", "s", [6.0], device="cpu", notebook="tour"),
+        record.row("a product", "FLOP/s", [5e9], device="cpu", notebook="sc21"),
     ]
 
 
 def test_a_record_is_kept_row_by_row(tmp_path, monkeypatch):
     def broken_off():
-        yield record.row("one", "s", [0.1])
+        yield record.row("one", "s", [0.1], device="cpu")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(record, "_rows", lambda suite: broken_off())
@@ -77,6 +90,6 @@ def test_the_course_suite_runs_notebooks_and_goes_on_after_one_that_fails(tmp_pa
         notebook = new_notebook(cells=[new_code_cell(source) for source in cells])
         nbformat.write(notebook, tmp_path / f"{name}.ipynb")
     bad, end, good, last = course_suite.rows(tmp_path)
-    assert bad == good == record.row("one", "s", [0.2], notebook="x")
+    assert bad == good == record.row("one", "s", [0.2], device="cpu", notebook="x")
     assert (end["notebook"], end["failed"]) == ("00_bad", "ZeroDivisionError: division by zero")
     assert last["notebook"] == "01_good" and "failed" not in last and last["median"] > 0

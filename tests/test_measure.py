@@ -66,7 +66,7 @@ def test_the_doctor_measures_and_its_command_prints_json(capsys):
     assert [facts[f"{n} ranks"] for n in (2, 4, 8)] == [placement(n).sentence for n in (2, 4, 8)]
     for measured in ("first 4 ranks ready, s", "next 4 ranks ready, s", "alpha, µs", "beta, s per GB"):
         assert facts[measured] > 0, measured
-    assert "ranks fail" not in facts
+    assert "ranks fail" not in facts and facts["alpha and beta on"] == "cpu"
 
 
 def test_ranks_that_do_not_start_are_a_fact_and_no_crash(monkeypatch):
@@ -116,7 +116,8 @@ def test_a_fit_is_never_negative():
 
 @pytest.fixture
 def quick(monkeypatch):
-    rows = [record.row("a call", "s", [0.3, 0.1], ranks=4), {"name": "more", "needs": "2 GPUs; this machine has 1"}]
+    more = {"device": "cpu", "ranks": 4}
+    rows = [record.row("a call", "s", [0.3, 0.1], **more), {"name": "more", "needs": "2 GPUs; this machine has 1"}]
     monkeypatch.setattr(cpu_suite, "rows", lambda: iter(rows))
     return rows
 
@@ -130,7 +131,7 @@ def test_a_record_is_a_file_with_its_rows_and_where_they_come_from(quick, tmp_pa
     assert {"when", "system", "cores", "python", "torch", "device", "memory", "gpus"} <= record["machine"].keys()
     assert file.name == f"cpu-{record['machine']['when'][:10]}.json"
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["a call (ranks 4): 0.2 s, the median of 2", "more: needs 2 GPUs; this machine has 1"]
+    assert lines[:2] == ["a call (cpu, ranks 4): 0.2 s, the median of 2", "more: needs 2 GPUs; this machine has 1"]
     assert json.loads(lines[-1])["file"] == str(file)
 
 
@@ -201,6 +202,11 @@ def test_questions_for_more_gpus_say_so_and_the_rest_is_asked(monkeypatch):
     assert rows["ours, 2 ranks"]["on"] == 1, "what is asked about one GPU is asked on one"
 
 
+def test_a_rank_can_say_that_it_gave_up_before_it_is_stopped():
+    assert gpu_suite.TIMEOUT < gpu_suite.PATIENCE
+    assert all(gpu_suite.PATIENCE + gpu_suite.TIMEOUT < question.cap for question in gpu_suite.QUESTIONS)
+
+
 @pytest.mark.ranks
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_our_own_way_answers_right(ranks):
@@ -252,8 +258,8 @@ def test_what_nccl_says_is_counted(tmp_path):
 
 
 def test_errors_keep_no_path_of_the_machine():
-    assert gpu_suite._anonymous('File "/home/me/lib/a.so", now') == 'File "…/a.so", now'
-    assert gpu_suite._anonymous("3/4 of cpu:gloo,cuda:nccl") == "3/4 of cpu:gloo,cuda:nccl"
+    assert gpu_suite.anonymous('File "/home/me/lib/a.so", now') == 'File "…/a.so", now'
+    assert gpu_suite.anonymous("3/4 of cpu:gloo,cuda:nccl") == "3/4 of cpu:gloo,cuda:nccl"
 
 
 def test_a_rank_that_is_not_disguised_sees_nothing_of_the_disguise(monkeypatch, tmp_path):
@@ -262,6 +268,7 @@ def test_a_rank_that_is_not_disguised_sees_nothing_of_the_disguise(monkeypatch, 
     placed = placement(2, gpus=1, backend="nccl")
     gpu_suite._start(question("first", backend="nccl"), placed, 1, tmp_path)
     assert seen["NCCL_HOSTID"] == "hybridlab-rank-1" and seen["NCCL_NET"] == "Socket"
+    assert seen["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "2", "torch's watchdog would end the rank before it can tell"
     seen.clear()
     plain = question("first", backend="nccl", host_each=False, extra=(("NCCL_MAX_CTAS", "4"),))
     gpu_suite._start(plain, placed, 1, tmp_path)

@@ -13,6 +13,7 @@ import pytest
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.processes import torchrun
+from hybridlab.world.processes.placement import ASKED
 
 ROOT = Path(__file__).parents[1]
 TALK = """
@@ -69,6 +70,16 @@ with hl.ranks(4, timeout=30) as pool:
         pool.run(fail)
     except hl.RankError as error:
         sys.exit(str(error))
+"""
+
+
+PATIENT = """
+import time
+import hybridlab as hl
+
+with hl.ranks(1, timeout=1) as pool:
+    assert pool.run(lambda comm: time.sleep(3) or comm.size) == [1]
+print("rank 0 was waited for")
 """
 
 
@@ -140,6 +151,15 @@ def test_a_failure_is_told_by_its_rank_and_ends_all(ends):
 
 
 @pytest.mark.ranks
+def test_results_are_waited_for_as_long_as_it_takes(tmp_path):
+    """A reference on one device may take longer than the messages of ranks may."""
+    (tmp_path / "patient.py").write_text(PATIENT)
+    ends = two_machines(str(tmp_path / "patient.py"))
+    assert [code for code, *_ in ends] == [0, 0], ends
+    assert sum(out.count("rank 0 was waited for") for _, out, _ in ends) == 1
+
+
+@pytest.mark.ranks
 @pytest.mark.long
 def test_the_slurm_script_runs_the_check_it_is_given(tmp_path):
     """Slurm's two commands are played by scripts: one machine, two ranks."""
@@ -190,6 +210,43 @@ def test_hl_ranks_takes_the_processes_that_are_there(started):
     pool = hl.ranks(Mesh(dp=2, pp=2))
     assert isinstance(pool, torchrun.TorchrunRanks) and (pool.size, pool.mesh) == (4, Mesh(dp=2, pp=2))
     assert hl.ranks(1).size == 1
+
+
+ALL = ["a", "b", "c", "d"]
+SAME = [(1, ALL)] * 4
+PLACES = {  # what each rank sees: (machine, GPUs); then the backend, the place of each rank's device, whether shared
+    "all see all GPUs of their machine": (SAME, "nccl", "0123", False),
+    "each task is bound to a GPU": ([(1, [name]) for name in ALL], "nccl", "0000", False),
+    "each task is bound to two": ([(1, ["a", "b"]), (1, ["c", "d"])], "nccl", "00", False),
+    "bound on two machines": ([(1, ["a"]), (1, ["b"]), (2, ["c"]), (2, ["d"])], "nccl", "0000", False),
+    "two machines, all see all": ([(1, ["a", "b"])] * 2 + [(2, ["c", "d"])] * 2, "nccl", "0101", False),
+    "devices without names of their own": ([(1, ["0"]), (2, ["0"])], "nccl", "00", False),
+    "one GPU for all": ([(1, ["a"])] * 4, "gloo", "0000", True),
+    "two GPUs for four": ([(1, ["a", "b"])] * 4, "gloo", "0101", True),
+    "one machine has fewer": ([(1, ["a", "b"])] * 2 + [(2, ["c"])] * 2, "gloo", "0100", True),
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_devices_are_shared_out_by_what_processes_see(case):
+    told, backend, places, shared = PLACES[case]
+    found = torchrun.everywhere([torchrun.Seen(machine, "cuda", names) for machine, names in told])
+    assert found.devices == tuple(f"cuda:{place}" for place in places)
+    assert (found.backend, found.shared) == (backend, shared)
+
+
+def test_one_process_without_a_gpu_keeps_all_on_the_cpu_and_is_named():
+    some = [torchrun.Seen(1, "cuda", names) for names in (["a"], ["b"], [], ["d"])]
+    assert torchrun.everywhere(some).devices == ("cpu",) * 4
+    assert str(torchrun.everywhere(some)).startswith("rank 2 sees no GPU, so all are on the CPU")
+    assert "sees no GPU" not in str(torchrun.everywhere(some[2:3]))
+
+
+def test_what_a_process_sees_can_be_said(monkeypatch):
+    monkeypatch.setenv(ASKED, "xpu:2")
+    assert torchrun.seen()[1:] == ("xpu", ["xpu 0", "xpu 1"])
+    monkeypatch.setenv(ASKED, "cpu")
+    assert torchrun.seen()[1:] == ("cpu", [])
 
 
 def test_a_mesh_of_another_size_is_refused(started):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hybridlab.core.timeline import Timeline
 from hybridlab.measuring.course_suite import TO
-from hybridlab.measuring.record import row
+from hybridlab.measuring.record import device_of_ranks, row
 from hybridlab.measuring.recorded import Recorded, recorded
 
 HERE, PREDICTED = "this machine", "predicted"
@@ -34,12 +34,19 @@ class Machines:
         return f"<table><thead><tr>{line(('', *self.columns), 'th')}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def machines(notebook: str, measured: dict, unit: str = "s", records: list[Recorded] | None = None) -> Machines:
+def machines(
+    notebook: str,
+    measured: dict,
+    unit: str = "s",
+    records: list[Recorded] | None = None,
+    device: str | None = None,
+) -> Machines:
     """A table of what a notebook measured: predicted, on this machine, and on those whose records are in `results`.
 
     measured  {what: measured, or (predicted, measured)}; each a timeline, a number of `unit`, or several, whose median
               counts
     unit      "s", "FLOP/s" or "B/s"
+    device    the kind of device of what was measured; None: that of the ranks here. A timeline says its own
 
     Under `hybridlab measure --suite course` what was measured is written down too.
 
@@ -48,7 +55,11 @@ def machines(notebook: str, measured: dict, unit: str = "s", records: list[Recor
     """
     records = recorded() if records is None else records
     both = {what: one if isinstance(one, tuple) else (None, one) for what, one in measured.items()}
-    rows = {what: row(what, unit, numbers(one), notebook=notebook) for what, (_, one) in both.items()}
+    device = device or device_of_ranks()
+    rows = {
+        what: row(what, unit, numbers(one), device=device_of(one, device), notebook=notebook)
+        for what, (_, one) in both.items()
+    }
     _write_down(rows.values())
     cells = {
         what: [foreseen and numbers(foreseen)[0], rows[what]["median"], *(of(one, notebook, what) for one in records)]
@@ -67,6 +78,11 @@ def numbers(measured) -> list[float]:
     if isinstance(measured, Timeline):
         return [measured.step(number).length for number in range(measured.steps)]
     return [float(one) for one in measured] if isinstance(measured, list) else [float(measured)]
+
+
+def device_of(measured, otherwise: str) -> str:
+    """The kind of device that a timeline was measured on; of plain numbers, what is said of them."""
+    return measured.origin.get("device", otherwise) if isinstance(measured, Timeline) else otherwise
 
 
 def in_unit(number: float | None, unit: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hybridlab.core.mesh import Mesh
 from hybridlab.measuring import startup
 from hybridlab.measuring.links import SIZES, measured_link
-from hybridlab.measuring.record import row
+from hybridlab.measuring.record import device_of_ranks, row
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.overlay import predicted_for
 from hybridlab.schedules.registry import schedule
@@ -26,32 +26,35 @@ def rows() -> Iterator[dict]:
 
 
 def _startup():
-    yield row("the very first start, with the warm parent's own", "s", [startup.parent()], ranks=1)
+    yield row("the very first start, with the warm parent's own", "s", [startup.parent()], device="cpu", ranks=1)
     for count, rounds in ((4, 3), (16, 1)):
         warm, spawned = startup.in_turns(count, rounds)
-        ours = row("ranks ready, from their warm parent", "s", warm, ranks=count)
-        theirs = row("ranks ready, spawned by torch", "s", spawned, ranks=count)
+        ours = row("ranks ready, from their warm parent", "s", warm, device="cpu", ranks=count)
+        theirs = row("ranks ready, spawned by torch", "s", spawned, device="cpu", ranks=count)
         yield ours
         yield theirs
-        yield row("sooner than spawned, times", "1", [theirs["median"] / ours["median"]], ranks=count)
-    yield row("one call on kept ranks", "s", startup.calls(4, 50), ranks=4)
-    yield row("start, one sum, end", "s", [startup.crowd(32)], ranks=32)
+        sooner = theirs["median"] / ours["median"]
+        yield row("sooner than spawned, times", "1", [sooner], device="cpu", ranks=count)
+    yield row("one call on kept ranks", "s", startup.calls(4, 50), device="cpu", ranks=4)
+    yield row("start, one sum, end", "s", [startup.crowd(32)], device="cpu", ranks=32)
 
 
 def _links():
+    device = device_of_ranks()
     with ranks(4) as pool:
         for op in ("send", *COLLECTIVES):
             link, times = measured_link(pool, op)
             for size, runs in zip(SIZES, times):
-                yield row(f"{op}, one", "s", runs, ranks=2 if op == "send" else 4, bytes=size)
-            yield {"name": f"{op}, fitted", "unit": "s, s per byte", "alpha": link.alpha, "beta": link.beta}
+                yield row(f"{op}, one", "s", runs, device=device, ranks=2 if op == "send" else 4, bytes=size)
+            fit = {"unit": "s, s per byte", "alpha": link.alpha, "beta": link.beta}
+            yield {"name": f"{op}, fitted", "device": device} | fit
 
 
 def _equality():
     for mesh in MESHES:
         report = check(mesh, microbatches=4)
         layout = {"layout": report.layout, "allowed": report.tolerance, "ok": report.ok}
-        yield row("largest gap to one device", "relative", [report.largest_gap], **layout)
+        yield row("largest gap to one device", "relative", [report.largest_gap], device=device_of_ranks(), **layout)
 
 
 def _bubbles():
@@ -59,5 +62,6 @@ def _bubbles():
     real = [run(made, costs=Costs(F=0.02, B=0.04), steps=3) for _ in range(3)]
     ideal = [predicted_for(one) for one in real]
     name = "idle / total of 1F1B, 4 ranks, 8 microbatches, emulated work of 20 and 40 ms"
-    yield row(f"{name}: predicted", "1", [one.bubble_fraction for one in ideal])
-    yield row(f"{name}: measured", "1", [one.bubble_fraction for one in real])
+    device = real[0].origin["device"]
+    yield row(f"{name}: predicted", "1", [one.bubble_fraction for one in ideal], device=device)
+    yield row(f"{name}: measured", "1", [one.bubble_fraction for one in real], device=device)

@@ -45,7 +45,8 @@ def doctor(count: int = 4) -> dict:
     """Facts about this machine, units in their names; the last one, "what to do", is a text.
 
     Measured are: how soon `count` ranks are ready, the first time and later; how late a message finds a sleeping rank
-    ("one message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB.
+    ("one message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB, and
+    what these messages lie on.
     """
     facts = _seen()
     try:
@@ -102,4 +103,5 @@ def _measured(count: int) -> dict:
             if which == "next":
                 found["one message, µs"] = round(pool.run(link_latency)[0] * 1e6)
                 link, _ = measured_link(pool)
-    return found | {"alpha, µs": round(link.alpha * 1e6), "beta, s per GB": round(link.beta * 1e9, 3)}
+    fitted = {"alpha, µs": round(link.alpha * 1e6), "beta, s per GB": round(link.beta * 1e9, 3)}
+    return found | fitted | {"alpha and beta on": placement(count).kind}

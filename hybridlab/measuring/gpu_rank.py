@@ -11,11 +11,11 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from hybridlab.measuring.gpu_suite import TIMEOUT
 from hybridlab.measuring.record import row
+from hybridlab.measuring.timed import finish, now
 from hybridlab.world.processes.meet import meet, take_device
 from hybridlab.world.processes.placement import Placement
-
-TIMEOUT = timedelta(seconds=15)
 
 
 class Rank:
@@ -31,7 +31,7 @@ class Rank:
         begin = time.perf_counter()
         self.store = dist.FileStore(os.path.join(self.folder, "store"), self.count)
         take_device(self.placed, self.rank)
-        meet(self.placed, TIMEOUT, store=self.store, rank=self.rank, world_size=self.count)
+        meet(self.placed, timedelta(seconds=TIMEOUT), store=self.store, rank=self.rank, world_size=self.count)
         self.tell("met", unit="s", value=round(time.perf_counter() - begin, 3))
 
     def tell(self, what: str, **more):
@@ -47,12 +47,11 @@ class Rank:
         """Tell the seconds of every repetition, after two that are not counted."""
         seconds = []
         for _ in range(repeats + 2):
-            begin = time.perf_counter()
+            begin = now(self.device)
             run()
-            self.wait()
-            seconds.append(round(time.perf_counter() - begin, 7))
+            seconds.append(round(now(self.device) - begin, 7))
         if self.rank == 0:
-            one = row(what, "s", seconds[2:], **more)
+            one = row(what, "s", seconds[2:], device=self.device.type, **more)
             self.tell(one.pop("name"), **one)
 
     def right(self, what: str, got, expected):
@@ -61,8 +60,7 @@ class Rank:
 
     def wait(self):
         """Until the GPU has done all that it was given."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        finish(self.device)
 
     def numbers(self, elements: int):
         """A tensor that holds this rank's number plus one everywhere."""

@@ -7,8 +7,6 @@ many sequences, on all ranks at once, as they will work.
 Relatives: `core.catalog`, `predict.plans.performance`, `measuring.links`, notebook 41.
 """
 
-import time
-
 import torch
 
 from hybridlab.core.catalog import Machine
@@ -16,6 +14,7 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.measuring import machine
 from hybridlab.measuring.links import measured_link
+from hybridlab.measuring.timed import now
 from hybridlab.predict.plans.performance import Fit, pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.train.job import Job
@@ -26,7 +25,7 @@ from hybridlab.world.processes.launch import ranks
 from hybridlab.world.talk.comm import Comm
 
 FEW, MANY, REPEATS = 1, 8, 12  # sequences in a microbatch; repetitions of each
-SIDE, COPIED = 256, 1 << 24  # of the matrices that are multiplied; bytes that are copied
+CORE, GPU = (256, 1 << 24), (4096, 1 << 28)  # side of the matrices that are multiplied; bytes that are copied
 HALF = 2  # our numbers are twice as long as those of the model
 GIB = 2**30
 
@@ -41,11 +40,12 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit]:
     with ranks(count) as pool:
         link, _ = measured_link(pool, "all_reduce", repeats=REPEATS)
         found = pool.run(_rates, shape)
-    product, copy, few, many = (max(times) for times in zip(*found))  # the slower rank counts
-    peak, copied, share = 2 * SIDE**3 / product, 2 * COPIED / copy, min(machine.memory() or (4 * GIB,)) / count
+    rooms, *rates = zip(*found)
+    peak, copied = map(min, rates[:2])  # the slower rank counts
+    few, many = map(max, rates[2:])
     said = {name: f"measured between {count} ranks, one thread each" for name in ("peak", "bandwidth", "inside")}
     kind = Machine(
-        "here", f"this machine, {count} ranks", count, peak, share, copied / HALF, 1 / link.beta / HALF,
+        "here", f"this machine, {count} ranks", count, peak, min(rooms), copied / HALF, 1 / link.beta / HALF,
         1 / link.beta / HALF, (link.alpha, link.alpha), said | {"memory": "what is free now, shared out"},
     )  # fmt: skip
     return kind, calibrated(shape, kind, few, many)
@@ -72,17 +72,30 @@ def _block_seconds(shape, kind, fit) -> float:
     return float(sum(one.forward) + sum(one.backward))
 
 
-def _rates(comm, shape) -> tuple[float, float, float, float]:
-    """Seconds, on every rank at once: of a product, of a copy, of a block's forward and backward for FEW and MANY."""
-    a, b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
-    source, target = torch.zeros(COPIED, dtype=torch.uint8), torch.empty(COPIED, dtype=torch.uint8)
-    block = Block(shape)
+def _rates(comm, shape) -> tuple[float, float, float, float, float]:
+    """Measured on every rank at once: a rank's share of the memory that is free, in bytes; FLOP/s of a product; bytes
+    per second of a copy; seconds of a block's forward and backward for FEW and for MANY."""
+    device, room = comm.device, free(comm)
+    side, copied = GPU if device.type == "cuda" else CORE
+    a, b = torch.randn(2, side, side, device=device)
+    source = torch.zeros(copied, dtype=torch.uint8, device=device)
+    target, block = torch.empty_like(source), Block(shape).to(device)
     works = [lambda: a @ b, lambda: target.copy_(source), *(_there_and_back(block, shape, n) for n in (FEW, MANY))]
-    return tuple(map(min, zip(*(_once_each(comm, works) for _ in range(REPEATS + 3)))))
+    product, copy, few, many = map(min, zip(*(_once_each(comm, works) for _ in range(REPEATS + 3))))
+    return room, 2 * side**3 / product, 2 * copied / copy, few, many
+
+
+def free(comm) -> float:
+    """Bytes of memory that are free on a rank's device, shared out among the ranks that are on it."""
+    on_it = comm.placed.devices.count(str(comm.device)) if comm.placed.shared else 1
+    if comm.device.type == "cuda":
+        return torch.cuda.mem_get_info(comm.device)[0] / on_it
+    return min(machine.memory() or (4 * GIB,)) / comm.size
 
 
 def _there_and_back(block, shape, sequences):
-    x = torch.randn(sequences, shape.context, shape.width, requires_grad=True)
+    device = next(block.parameters()).device
+    x = torch.randn(sequences, shape.context, shape.width, device=device, requires_grad=True)
     return lambda: block(x).sum().backward()
 
 
@@ -91,9 +104,9 @@ def _once_each(comm, works) -> list[float]:
     times = []
     for work in works:
         comm.barrier()
-        begin = time.perf_counter()
+        begin = now(comm.device)
         work()
-        times.append(time.perf_counter() - begin)
+        times.append(now(comm.device) - begin)
     return times
 
 
@@ -123,13 +136,13 @@ def in_turns(plans: list[Plan], shape: Shape, batch: int, rounds: int = 5) -> li
 
 
 def _turns(comm, jobs, rounds):
-    trainers = [Trainer(Comm(job.mesh, comm.rank), job) for job in jobs]
+    trainers = [Trainer(Comm(job.mesh, comm.rank, placed=comm.placed), job) for job in jobs]
     times = [[] for _ in jobs]
     for step in range(rounds + 2):
         for trainer, mine in zip(trainers, times):
             comm.barrier()
-            begin = time.perf_counter()
+            begin = now(comm.device)
             trainer.step(step)
-            taken = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+            taken = torch.tensor([now(comm.device) - begin], dtype=torch.float64)
             mine.append(comm.all_reduce(taken, op="max").item())
     return [mine[2:] for mine in times]

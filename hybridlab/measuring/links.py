@@ -1,13 +1,12 @@
 """Links, measured: how long messages and collectives of several sizes take between ranks. For `pool.run`.
 
 Every repetition comes home. Lines are fitted to the shortest of each size: whatever else a machine does only adds to
-a time, often milliseconds. Of a collective the time of the slowest rank counts.
+a time, often milliseconds. Of a collective the time of the slowest rank counts. What is sent lies on the ranks' device.
 """
-
-import time
 
 import torch
 
+from hybridlab.measuring.timed import now
 from hybridlab.predict.bytes.collectives import Link
 
 SIZES = (1 << 10, 1 << 13, 1 << 16, 1 << 19, 1 << 22)  # bytes
@@ -18,7 +17,7 @@ def message_times(comm, sizes=SIZES, repeats: int = REPEATS) -> list[list[float]
     """Seconds of one message between ranks 0 and 1, for every size and repetition: half of there and back."""
     times = []
     for size in sizes:
-        ball = torch.zeros(size, dtype=torch.uint8)
+        ball = torch.zeros(size, dtype=torch.uint8, device=comm.device)
         times.append([_there_and_back(comm, ball) / 2 for _ in range(repeats + 1)][1:])  # the first one warms up
     return times
 
@@ -31,9 +30,9 @@ def collective_times(comm, op: str, sizes=SIZES, repeats: int = REPEATS) -> list
         runs = []
         for _ in range(repeats + 1):
             comm.barrier()
-            begin = time.perf_counter()
+            begin = now(comm.device)
             getattr(comm, op)(x)
-            runs.append(time.perf_counter() - begin)
+            runs.append(now(comm.device) - begin)
         slowest = comm.all_reduce(torch.tensor(runs[1:], dtype=torch.float64), op="max")
         times.append(slowest.tolist())
     return times
@@ -50,17 +49,17 @@ def measured_link(pool, op: str = "send", sizes=SIZES, repeats: int = REPEATS) -
 
 
 def _there_and_back(comm, ball) -> float:
-    begin = time.perf_counter()
+    begin = now(comm.device)
     if comm.rank == 0:
         comm.send(ball, to=1)
         comm.recv(ball, source=1)
     elif comm.rank == 1:
         comm.recv(ball, source=0)
         comm.send(ball, to=0)
-    return time.perf_counter() - begin
+    return now(comm.device) - begin
 
 
 def _input(comm, op: str, size: int):
     """What a rank brings so that the full tensor has so many bytes, in float32."""
     elements = size // 4
-    return torch.zeros(elements // comm.size if op == "all_gather" else elements)
+    return torch.zeros(elements // comm.size if op == "all_gather" else elements, device=comm.device)

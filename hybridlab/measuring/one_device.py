@@ -1,12 +1,12 @@
 """One device, measured: the parts of a training step, matrix products, the way to memory. One thread, as a rank has.
 
-Seconds are those in which the thread had a core (`time.thread_time`): time that other programs take does not count. And
-everything is done a few times and the quickest counts, since others can still empty a cache.
+Seconds are those of `timed.own_clock`: on a CPU, time that other programs take does not count. And everything is done
+a few times and the quickest counts, since others can still empty a cache. The device is a core, or what you name, such
+as "cuda".
 
 Relatives: `predict.plans.arithmetic` (the same by formula), notebook 02.
 """
 
-import time
 from collections.abc import Callable
 from functools import wraps
 from typing import NamedTuple
@@ -14,10 +14,12 @@ from typing import NamedTuple
 import torch
 
 from hybridlab.core.shape import Shape
+from hybridlab.measuring.timed import own_clock
 from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.text import Text
 
-ENOUGH = 10_000_000  # multiplications: to look at the clock takes as long as some thousands of them
+ENOUGH, ENOUGH_FOR_A_GPU = 10**7, 10**10  # multiplications: to look at the clock takes as long as a share of them
+MOST = 5_000  # products for one look at the clock: of the smallest, a GPU is told more slowly than it does them
 
 
 class Parts(NamedTuple):
@@ -58,14 +60,15 @@ def _on_one_thread(measure: Callable) -> Callable:
 
 
 @_on_one_thread
-def steps(shape: Shape, batch: int, count: int = 6) -> list[Parts]:
+def steps(shape: Shape, batch: int, count: int = 6, device: str = "cpu") -> list[Parts]:
     """The sequential loop: so many steps with AdamW, after one to warm up, each with a batch of so many sequences."""
-    model, text, clock = GPT(shape), Text.of(), time.thread_time
+    device = torch.device(device)
+    model, text, clock = GPT(shape).to(device), Text.of(), own_clock(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     found = []
     for step in range(count + 1):
         times = [clock()]
-        tokens_BT, targets_BT = map(torch.from_numpy, text.batch(step, batch, shape.context))
+        tokens_BT, targets_BT = (torch.from_numpy(x).to(device) for x in text.batch(step, batch, shape.context))
         times.append(clock())
         scores_BTV = model(tokens_BT)
         times.append(clock())
@@ -90,26 +93,28 @@ def quickest(found: list[Parts]) -> Parts:
 
 
 @_on_one_thread
-def product(m: int, k: int, n: int, repeat: int = 5) -> Product:
+def product(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Product:
     """A product in single precision; small ones are done many times for one look at the clock."""
-    a, b = torch.randn(m, k), torch.randn(k, n)
-    return Product(m, k, n, _least(lambda: torch.mm(a, b), repeat, 1 + ENOUGH // (m * k * n)))
+    a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
+    enough = ENOUGH if a.device.type == "cpu" else ENOUGH_FOR_A_GPU
+    times = 1 + min(MOST, enough // (m * k * n))
+    return Product(m, k, n, _least(lambda: torch.mm(a, b), a.device, repeat, times))
 
 
 @_on_one_thread
-def bandwidth(numbers: int = 2**24, repeat: int = 10) -> float:
-    """Bytes per second between this core and its memory: a copy reads and writes more than any cache holds."""
-    x = torch.ones(numbers)
+def bandwidth(numbers: int = 2**24, repeat: int = 10, device: str = "cpu") -> float:
+    """Bytes per second between a core, or a GPU, and its memory: a copy reads and writes more than any cache holds."""
+    x = torch.ones(numbers, device=device)
     y = torch.empty_like(x)
-    return 2 * x.nbytes / _least(lambda: y.copy_(x), repeat)
+    return 2 * x.nbytes / _least(lambda: y.copy_(x), x.device, repeat)
 
 
-def _least(work, repeat, times=1) -> float:
+def _least(work, device, repeat, times=1) -> float:
     work()
-    found = []
+    clock, found = own_clock(device), []
     for _ in range(repeat):
-        begin = time.thread_time()
+        begin = clock()
         for _ in range(times):
             work()
-        found.append((time.thread_time() - begin) / times)
+        found.append((clock() - begin) / times)
     return min(found)

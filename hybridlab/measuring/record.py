@@ -1,7 +1,8 @@
 """Measure: runs a suite of measurements and records it, with all repetitions and where they come from.
 
-A record is JSON: {"suite", "command", "took", "machine" (and when), "rows"}. Each row says what was measured, in which
-unit, every repetition, their median and the least of them. A record holds no name of a machine, a person or a path.
+A record is JSON: {"suite", "command", "took", "machine" (and when), "rows"}. The machine says what there is, and what
+ranks compute on here. Each row says what was measured, on which kind of device its tensors were, in which unit, every
+repetition, their median and the least of them. A record holds no name of a machine, a person or a path.
 """
 
 import json
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hybridlab.measuring import machine
+from hybridlab.world.processes.placement import placement
 
 SUITES = ("cpu", "gpu", "course")
 
@@ -32,7 +34,7 @@ def measure(suite: str = "cpu", out: str | Path = "results", on_row=lambda row: 
         "suite": suite,
         "command": f"python -m hybridlab measure --suite {suite}",
         "took": 0.0,
-        "machine": provenance() | hardware() | {"load before": round(os.getloadavg()[0], 2)},
+        "machine": provenance(device_of_ranks()) | hardware() | {"load before": round(os.getloadavg()[0], 2)},
         "rows": [],
     }
     device = "-" + record["machine"]["device"] if suite == "course" else ""  # the one that runs on either
@@ -46,21 +48,29 @@ def measure(suite: str = "cpu", out: str | Path = "results", on_row=lambda row: 
     return record, file
 
 
-def row(name: str, unit: str, repetitions: list, **more) -> dict:
-    """One row of a record; `more` says under which circumstances.
+def device_of_ranks() -> str:
+    """The kind of device that ranks compute on here, as torch calls it: "cpu", "cuda"."""
+    return placement(1).kind
 
-    >>> row("a call", "s", [0.3, 0.1, 0.2], ranks=4)
-    {'name': 'a call', 'ranks': 4, 'unit': 's', 'median': 0.2, 'least': 0.1, 'repetitions': [0.3, 0.1, 0.2]}
+
+def row(name: str, unit: str, repetitions: list, *, device: str, **more) -> dict:
+    """One row of a record.
+
+    device  the kind of device that the tensors were on;  more  further circumstances
+
+    >>> row("a call", "s", [0.3, 0.1, 0.2], device="cpu", ranks=4)  # doctest: +NORMALIZE_WHITESPACE
+    {'name': 'a call', 'device': 'cpu', 'ranks': 4,
+     'unit': 's', 'median': 0.2, 'least': 0.1, 'repetitions': [0.3, 0.1, 0.2]}
     """
     middle = {"median": statistics.median(repetitions), "least": min(repetitions)}
-    return {"name": name, **more, "unit": unit, **middle, "repetitions": list(repetitions)}
+    return {"name": name, "device": device, **more, "unit": unit, **middle, "repetitions": list(repetitions)}
 
 
 def in_words(row: dict) -> str:
     """One row in one line.
 
-    >>> in_words(row("a call", "s", [0.3, 0.1, 0.2], ranks=4))
-    'a call (ranks 4): 0.2 s, the median of 3'
+    >>> in_words(row("a call", "s", [0.3, 0.1, 0.2], device="cpu", ranks=4))
+    'a call (cpu, ranks 4): 0.2 s, the median of 3'
     """
     if "needs" in row:
         return f"{row['name']}: needs {row['needs']}"
@@ -69,22 +79,21 @@ def in_words(row: dict) -> str:
         return f"{row['name']}: {sum(right)} of {len(right)} right; ended {row['ended']}, {row['seconds']:.0f} s"
     if "alpha" in row:
         return f"{row['name']}: alpha {row['alpha'] * 1e6:.0f} µs, beta {row['beta'] * 1e9:.3f} s per GB"
-    told = ("unit", "median", "least", "repetitions", "name")
-    under = ", ".join(f"{key} {value}" for key, value in row.items() if key not in told)
+    told = ("unit", "median", "least", "repetitions", "name", "device")
+    under = ", ".join([row["device"], *(f"{key} {value}" for key, value in row.items() if key not in told)])
     unit = "" if row["unit"] == "1" else f" {row['unit']}"
-    name = f"{row['name']} ({under})" if under else row["name"]
-    return f"{name}: {row['median']:.4g}{unit}, the median of {len(row['repetitions'])}"
+    return f"{row['name']} ({under}): {row['median']:.4g}{unit}, the median of {len(row['repetitions'])}"
 
 
 def hardware() -> dict:
-    """What a measurement ran on, beside what `run.provenance` says: memory, GPUs, their driver, CUDA and NCCL."""
+    """What the machine has, beside what `run.provenance` says: memory, GPUs, their driver, CUDA and NCCL."""
     import torch
 
     found = {"memory": (machine.memory() or (0, 0))[1], "gpus": [list(gpu) for gpu in machine.gpus()]}
     if not found["gpus"]:
         return found
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    return found | {"device": "cuda", "driver": machine.driver(), "cuda": torch.version.cuda, "nccl": nccl}
+    return found | {"driver": machine.driver(), "cuda": torch.version.cuda, "nccl": nccl}
 
 
 def _rows(suite) -> Iterator[dict]:

@@ -12,30 +12,34 @@ from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline
 
 
-def link_latency(comm, laps: int = 12, elements: int = 256, hold: float = 0.002) -> float:
+def link_latency(comm, laps: int = 12, elements: int = 256, hold: float = 0.002, device="cpu") -> float:
     """Seconds from a message having been posted to its receiver being awake with it, the receive posted before.
 
     A token travels round all ranks; each holds it for a while, asleep, as it will between messages of a pipeline. The
     median lap, less the time that the token was held, divided by its hops. 0 for one rank, and where the machine is so
     busy that the ranks held the token for longer than it travelled.
+
+    device  where the token lies: where the messages do whose time is asked for
     """
     if comm.size == 1:
         return 0.0
-    token, ahead, behind = torch.zeros(elements), (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    comm.greet((rank, (rank + 1) % comm.size) for rank in range(comm.size))
+    ahead, behind = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    token, room = torch.zeros(elements, device=device), torch.empty(elements, device=device)
     held, lap = torch.zeros(laps, dtype=torch.float64), []
     for i in range(laps):
-        arriving = comm.irecv(torch.empty(elements), behind)
+        arriving = comm.irecv(room, behind)
         begin = time.perf_counter()
         if comm.rank > 0:
-            arriving.wait()
+            arriving.over()
             begin = time.perf_counter()
         time.sleep(hold)
         leaving = comm.isend(token, ahead)
         held[i] = time.perf_counter() - begin
         if comm.rank == 0:
-            arriving.wait()
+            arriving.over()
         lap.append(time.perf_counter() - begin)
-        leaving.wait()
+        leaving.over()
     comm.all_reduce(held)
     travelled = statistics.median((torch.tensor(lap, dtype=torch.float64) - held).tolist())
     return max(travelled / comm.size, 0.0)  # only rank 0 saw whole laps
@@ -46,7 +50,8 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
 
     Each step starts with its first compute action. A message begins when both sides have come to post it, and ends when
     its receiver, who waits for it, has it. One that is there before its receiver looks came unseen: it is given the
-    calibrated latency.
+    calibrated latency. (origin["seen"]: the device has seen every message come. Then the noted ends are true, and the
+    latency is what its messages took.)
     """
     noted = np.concatenate([np.stack([step.numpy() for step in rank], axis=1) for rank in times])
     ready, begin, end, looked = noted.transpose(2, 1, 0)
@@ -56,9 +61,13 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
     latency = round(origin["latency"] * 1e9)
     posting = np.mean((begin - ready)[:, [*sends, *receives]]) * 1e-9 if len(sends) else 0.0
     begin[:, receives] = begin[:, sends] = np.maximum(ready[:, receives], ready[:, sends])
-    unseen = end[:, receives] - looked[:, receives] <= latency
-    soonest = np.minimum(end[:, receives], begin[:, receives] + latency)
-    end[:, receives] = end[:, sends] = np.where(unseen, soonest, end[:, receives])
+    if not origin.get("seen"):
+        unseen = end[:, receives] - looked[:, receives] <= latency
+        soonest = np.minimum(end[:, receives], begin[:, receives] + latency)
+        end[:, receives] = np.where(unseen, soonest, end[:, receives])
+    elif len(receives):
+        origin = origin | {"latency": float(np.median((end - begin)[:, receives])) * 1e-9}
+    end[:, sends] = end[:, receives]
     start = np.where(lane == COMPUTE, begin, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
     columns = (np.maximum(column - start, 0) for column in (ready, begin, end))
     origin = {"kind": "measured", "post": float(posting)} | origin

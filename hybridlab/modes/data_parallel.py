@@ -36,20 +36,21 @@ from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.under_way import Sum, Sums
 from hybridlab.predict.bytes import sharing
 from hybridlab.predict.bytes.transfer import Transfer
+from hybridlab.world.talk.message import twin
 
 FORMS = ("after", "each", "buckets")
 DTYPES = ("float32", "float64", "bfloat16")
 
 
 class Policy(NamedTuple):
-    """In what gradients are summed, and in what, and where, the optimizer keeps what it updates; None: as the weights.
+    """In what gradients are summed, and in what the optimizer keeps what it updates; None: as the weights.
 
-    A place of its own (the host's memory, for weights on a GPU) is offload: gradients go there, new weights come back.
+    host  it keeps that in the host's memory, wherever the weights are (offload): gradients go there, weights come back
     """
 
     sums: torch.dtype | None = None
     master: torch.dtype | None = None
-    place: torch.device | None = None
+    host: bool = False
 
 
 AS_WEIGHTS = Policy()
@@ -76,6 +77,8 @@ class Replicated:
         self.due, self._makes = self._due(program), Counter(_gradients(program))
         self.shares = self._shares()
         self.arm(True)
+        if policy.sums is not None:
+            self._hook_sums()
         if early:
             self._hook()
 
@@ -86,13 +89,17 @@ class Replicated:
         return {name: self._master(weight) for name, weight in self.weights.items()}
 
     def _master(self, weight):
-        apart = self.policy.place is not None or self.policy.master not in (None, weight.dtype)
+        apart = self.policy.host or self.policy.master not in (None, weight.dtype)
         return torch.nn.Parameter(self._kept_as(weight.detach())) if apart else weight
 
     def _kept_as(self, values):
         """Weights as the optimizer keeps them."""
-        place, dtype = self.policy.place or values.device, self.policy.master or values.dtype
-        return values.to(place, dtype, copy=self.policy.place is not None)
+        dtype = self.policy.master or values.dtype
+        return self._brought(values, dtype) if self.policy.host else values.to(dtype)
+
+    def _brought(self, x, dtype):
+        """A tensor of the device on its way to the host, in a dtype of its own."""
+        return twin(x, dtype).copy_(x, non_blocking=True)
 
     @torch.no_grad()
     def publish(self):
@@ -104,13 +111,13 @@ class Replicated:
     def _used_as(self, kept, weight):
         """What the optimizer keeps, as the stages compute with it."""
         back = kept.to(weight.dtype)
-        self.moved["up"] += back.nbytes if self.policy.place else 0
+        self.moved["up"] += back.nbytes if self.policy.host else 0
         return back.to(weight.device)
 
     def _give(self, share, gradient):
         """Bring a summed gradient to where the optimizer works."""
-        self.moved["down"] += gradient.nbytes if self.policy.place else 0
-        share.grad = gradient.to(share.device, share.dtype)
+        self.moved["down"] += gradient.nbytes if self.policy.host else 0
+        share.grad = self._brought(gradient, share.dtype) if self.policy.host else gradient.to(share.dtype)
 
     # what a step asks
 
@@ -130,7 +137,7 @@ class Replicated:
         return self.stages[stage]
 
     def collect(self, stage, microbatch, version):
-        """Autograd has added the gradients; where they are summed in another dtype, they are added up in it."""
+        """Autograd has added the gradients; where they are summed in another dtype, what it has not added up is now."""
         self.left[stage] -= 1
         if self.policy.sums is not None:
             for name, weight in self.named[stage].items():
@@ -148,6 +155,8 @@ class Replicated:
         for name, share in self.shares.items():
             if share.grad is None:
                 self._give(share, self._gradient(name))
+        if self.policy.host and self.comm.device.type != "cpu":
+            torch.accelerator.synchronize(self.comm.device)  # the optimizer reads what was brought to the host
 
     # sums
 
@@ -208,7 +217,13 @@ class Replicated:
             self.summed[name] = weight.grad.to(self.policy.sums)
         weight.grad = None
 
-    # sums that begin inside the backward
+    # what happens inside the backward
+
+    def _hook_sums(self):
+        """Add each gradient up as soon as it is made: those of a whole stage never wait in their own dtype."""
+        for name, weight in self.weights.items():
+            if weight.requires_grad:
+                weight.register_post_accumulate_grad_hook(lambda made, name=name: self._add_up(name, made))
 
     def _hook(self):
         for stage, packs in self.due.items():
@@ -261,8 +276,7 @@ class DataParallel(Mode):
     def kept(self, job, comm, stages: dict, named: dict, program) -> Replicated:
         """The weights of a rank, as this mode keeps them; the arguments are those of `Replicated`."""
         other = lambda dtype: None if dtype == job.dtype else getattr(torch, dtype)
-        place = torch.device("cpu") if job["offload"] else None
-        policy = Policy(other(job["sum_dtype"]), other(job["master_dtype"]), place)
+        policy = Policy(other(job["sum_dtype"]), other(job["master_dtype"]), job["offload"])
         return self.keeper(job)(comm, job.layout, stages, named, program, job["sums"] != "after", policy)
 
     def keeper(self, job) -> type[Replicated]:

@@ -6,7 +6,8 @@ way, which bounds the memory as 1F1B does. The last stage turns each forward int
 stale: the weights change after the last backward only.
 
 A message says which microbatch it carries, because nobody can know it beforehand; messages over one link stay in their
-order. gloo never tells a poller that a receive is complete, so the receivers are threads that block.
+order. gloo never tells a poller that a receive is complete, so the receivers are threads that block. On a GPU, too, a
+message has arrived when its tensor is there, and not when the device has been told to wait for it.
 
 What was done, in the order in which it happened, is a schedule like any other: it can be drawn, and simulated.
 
@@ -39,6 +40,8 @@ class MessageDriven:
     in_flight  microbatches that stage 0 has let in and not yet got back: as many as stages, unless given
     watch      as in `pipeline.Player`
 
+    The ranks that play together make theirs at the same time: neighbours greet each other.
+
     raises  as `one_chain` does
     """
 
@@ -48,10 +51,26 @@ class MessageDriven:
         self.before, self.after = (schedule.place.get((self.stage + way, self.replica)) for way in (-1, 1))
         self.mine = [m for m, replica in enumerate(schedule.replica_of) if replica == self.replica]
         self.sums = [action for action in schedule.program[comm.rank] if action.kind == "REDUCE_GRAD"]
-        self.in_flight = in_flight or schedule.stages
+        self.in_flight, self.clock = in_flight or schedule.stages, comm.clock(work.device)
+        chains = range(schedule.stages - 1)
+        comm.greet(
+            (schedule.place[s, one], schedule.place[s + 1, one]) for one in range(schedule.replicas) for s in chains
+        )
 
     def step(self) -> torch.Tensor:
-        """Do one step; `program` is then the list of what was done. Returns times as `pipeline.Player.step` does."""
+        """Do one step, and read the times: as `pipeline.Player.step` does."""
+        self.play()
+        return self.read()
+
+    def read(self) -> torch.Tensor:
+        """The times of the latest step, as `pipeline.Player.read` gives them."""
+        self.comm.settle()
+        times = [[self.clock.read(mark) for mark in row] for row in self.times]
+        self.clock.anchor()
+        return torch.tensor(times, dtype=torch.int64).reshape(-1, 4)
+
+    def play(self):
+        """Do one step; `program` is then the list of what was done."""
         self.program, self.times, self.outgoing = [], [], []
         self.inbox, self.returned = queue.PriorityQueue(), 0
         receivers = [threading.Thread(target=self._receive, args=link) for link in self._links()]
@@ -68,14 +87,13 @@ class MessageDriven:
             receiver.join()
         for index, messages in self.outgoing:
             for message in messages:
-                message.wait()
+                message.over()
             self.times[index][2] = now()
         for action in self.sums:
-            begin = now()
+            begin = self.clock.mark()
             self.work.reduce(self.comm, action).wait()
-            self._note(action, begin, begin, now())
+            self._note(action, begin, begin, self.clock.mark())
         self.played += 1
-        return torch.tensor(self.times, dtype=torch.int64).reshape(-1, 4)
 
     def _links(self):
         """(direction, rank that messages come from, edge), for each neighbour."""
@@ -87,15 +105,20 @@ class MessageDriven:
     def _receive(self, direction, source, edge):
         """In a thread of its own: put every message of one direction into the inbox, backwards before forwards."""
         try:
+            if self.work.device.type != "cpu":
+                torch.accelerator.set_device_index(self.work.device.index)  # every thread begins at the first one
             for count in range(len(self.mine)):
                 asked = now()
-                number = self.comm.recv(torch.empty(1, dtype=torch.int64), source, TAGS[direction] + 1)
+                number = self._came(torch.empty(1, dtype=torch.int64), source, TAGS[direction] + 1)
                 room = self.work.room(edge, "activation" if direction == FORWARD else "gradient")
                 tags = itertools.count(TAGS[direction] + ROOM, ROOM)
-                value = tuple(self.comm.recv(x, source, tag) for x, tag in zip(room, tags))
+                value = tuple(self._came(x, source, tag) for x, tag in zip(room, tags))
                 self.inbox.put((direction, count, number.item(), value, asked))
         except Exception as error:  # told where the rank listens
             self.inbox.put(("", 0, error))
+
+    def _came(self, x, source, tag):
+        return self.comm.irecv(x, source, tag).over()
 
     def _take(self):
         """Wait for a message, and do what it asks for."""
@@ -111,11 +134,11 @@ class MessageDriven:
     def _do(self, direction, microbatch, arrived):
         """Compute, and send on; behind the last stage a forward turns round."""
         action = self._action(direction, microbatch)
-        call, begin = self.work.bind(action, action), now()
+        call, begin = self.work.bind(action, action), self.clock.mark()
         leaving = call(arrived)
-        end = now()
+        end = self.clock.mark()
         if self.watch:
-            self.watch(self.played, len(self.program), begin, end)
+            self.watch(self.played, len(self.program), self.clock.read(begin), self.clock.read(end))
         self._note(action, begin, begin, end)
         if direction == BACKWARD:
             self.returned += 1

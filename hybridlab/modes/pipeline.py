@@ -7,10 +7,13 @@ slots, not more cases. What a stage computes is the business of a *work* (see `m
 or waiting in place of computing, so that bubbles can be watched on a machine with fewer cores than ranks. Messages
 are real in both.
 
-An action waits for its message only when it needs it; a send never keeps its rank from computing. That is the
-convention that `predict.time.simulate` follows with rendezvous=True, which is how gloo hands messages over.
-Collectives run beside the compute actions too: a sum is waited for when the step ends, gathered weights when their
-stage needs them.
+An action waits for its message only when it needs it; a send never keeps its rank from computing, and what has left is
+let go. That is the convention that `predict.time.simulate` follows with rendezvous=True, which is how gloo hands
+messages over. Collectives run beside the compute actions too: a sum is waited for when the step ends, gathered weights
+when their stage needs them.
+
+On a GPU all this is said ahead of time: the host goes through its list, and the device's streams do the waiting. Times
+are marks on the stream then (see `world.talk.clock`), and are read when the step is over.
 
 On a mesh with other axes than dp and pp, as many pipelines play side by side as these have coordinates: the ranks that
 cut a stage between them (tp) play one program.
@@ -19,7 +22,6 @@ Relatives: schedules in `schedules/`, prediction in `predict.time.simulate`, the
 notebooks 10 to 15.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -38,7 +40,9 @@ class Player:
     """One rank's part in a lowered schedule: its calls, and the values that wait between them.
 
     comm   the door to the other ranks;  work  what a stage does (`ModelWork` or `EmulatedWork`)
-    watch  called as watch(step, index, begin, end) after each compute action, times in ns
+    watch  called as watch(step, index, begin, end) after each compute action, times in ns; the host then waits for it
+
+    The ranks that play together make their players at the same time: those that will talk greet each other.
 
     raises  ValueError when the schedule holds an action that cannot be played
     """
@@ -47,25 +51,45 @@ class Player:
         self.comm, self.schedule, self.work, self.watch = comm, schedule, work, watch
         self.line = comm.mesh.line(comm.rank)
         self.program, self.played = schedule.program[self.line.index(comm.rank)], 0
+        self.clock = comm.clock(work.device)
         self._numbers = {}
         self.calls = [self._bound(index, action) for index, action in enumerate(self.program)]
+        comm.greet(self._pairs())
 
     def step(self) -> torch.Tensor:
-        """Play the program once; returns (actions, 4) times in ns, on the clock of this machine.
+        """Play the program once, and read the times."""
+        self.play()
+        return self.read()
+
+    def play(self):
+        """Play the program once; on a GPU it is then on its way."""
+        self.times = [[0, 0, 0, 0] for _ in self.calls]
+        self.slots, self.gathering = [None] * len(self._numbers), {}
+        self.outgoing, self.sums = [], []
+        for call in self.calls:
+            call()
+        for index, under_way in self.outgoing + self.sums:
+            self._over(index, *under_way)
+        self.played += 1
+
+    def read(self) -> torch.Tensor:
+        """The times of the latest play, (actions, 4) in ns, on the clock of this machine; waits until it is over.
 
         Of a compute action: ready, begin, end, end. Of a message: posting starts, posted, known to be over, and when a
         receiver first looked for it.
         """
-        self.times = [[0, 0, 0, 0] for _ in self.calls]
-        self.slots, self.outgoing, self.gathering = [None] * len(self._numbers), [], {}
-        for call in self.calls:
-            call()
-        for index, messages in self.outgoing:
-            self._over(index, *messages)
-        self.played += 1
-        return torch.tensor(self.times, dtype=torch.int64).reshape(-1, 4)
+        self.comm.settle()
+        times = [[self.clock.read(mark) for mark in row] for row in self.times]
+        self.clock.anchor()
+        return torch.tensor(times, dtype=torch.int64).reshape(-1, 4)
 
     # binding, once: which call does an action, and on which slots
+
+    def _pairs(self) -> set[tuple[int, int]]:
+        """The ranks that talk to each other in this schedule, on this rank's line."""
+        place, replicas = self.schedule.place, {replica for _, replica in self.schedule.place}
+        both = ((place.get((a, one)), place.get((b, one))) for a, b in self.schedule.edges for one in replicas)
+        return {(self.line[a], self.line[b]) for a, b in both if None not in (a, b) and a != b}
 
     def _bound(self, index, action):
         if action.kind in COLLECTIVES:
@@ -112,62 +136,74 @@ class Player:
         for stage in stages & self.gathering.keys():
             self._over(*self.gathering.pop(stage))
         arrived = [[self._arrived(slot) for slot in takes] for _, takes, _ in bound]
-        begin = time.perf_counter_ns()
+        begin = self.clock.mark()
         leaving = [do(values) for (do, _, _), values in zip(bound, arrived)]
-        end = time.perf_counter_ns()
+        end = self.clock.mark()
         self.times[index][:] = begin, begin, end, end
         for (_, _, gives), values in zip(bound, leaving):
             for slot, value in zip(gives, values):
                 self.slots[slot] = value
         if self.watch:
-            self.watch(self.played, index, begin, end)
+            self.watch(self.played, index, self.clock.read(begin), self.clock.read(end))
 
     def _arrived(self, slot):
         """The tensors that wait in a slot; where they are still on their way, wait for them."""
         value, self.slots[slot] = self.slots[slot], None
         if isinstance(value, _Awaited):
-            self.times[value.index][3] = time.perf_counter_ns()
-            index, value = value.index, tuple(message.wait() for message in value.messages)
+            row = self.times[value.index]
+            row[3] = self.clock.mark()
+            value = tuple(message.wait() for message in value.messages)
             self.work.arrived(value)
-            self.times[index][2] = time.perf_counter_ns()
+            row[2] = row[2] or self.clock.mark()
         return value
 
     def _send(self, index, slot, edge, name, to, tag):
         value, self.slots[slot] = self.slots[slot], None
-        self.times[index][0] = time.perf_counter_ns()
+        self._let_go()
+        self.times[index][0] = self.clock.mark()
         messages = [self.comm.isend(x, to, tag + i) for i, x in enumerate(value)]
-        self.times[index][1] = time.perf_counter_ns()
+        self.times[index][1] = self.clock.mark()
         self.outgoing.append((index, messages))
 
+    def _let_go(self):
+        """Forget the messages that have left: a boundary tensor is kept no longer than the schedule says."""
+        gone = [one for one in self.outgoing if all(message.done() for message in one[1])]
+        for index, messages in gone:
+            self._over(index, *messages)
+            self.outgoing.remove((index, messages))
+
     def _receive(self, index, slot, edge, name, source, tag):
-        self.times[index][0] = time.perf_counter_ns()
+        row = self.times[index]
+        row[0] = self.clock.mark()
         room = self.work.room(edge, name)
         messages = [self.comm.irecv(x, source, tag + i) for i, x in enumerate(room)]
-        self.times[index][1] = time.perf_counter_ns()
+        row[1] = self.clock.mark()
+        if self.clock.sees:
+            messages[-1].when_over(lambda mark: row.__setitem__(2, mark), self.clock)
         self.slots[slot] = _Awaited(messages, index)
 
     def _reduce_grad(self, index, action):
-        self.outgoing.append((index, [self._started(index, self.work.reduce, action)]))
+        self.sums.append((index, [self._started(index, self.work.reduce, action)]))
 
     def _unshard(self, index, action):
         self.gathering[action.stage] = index, self._started(index, self.work.unshard, action)
 
     def _reshard(self, index, action):
         self.work.reshard(action)
-        self.times[index][:] = [time.perf_counter_ns()] * 4
+        self.times[index][:] = [self.clock.mark()] * 4
 
     def _started(self, index, start, action):
         """Start a collective; when it is over, its end is noted by whoever sees it first."""
         row = self.times[index]
-        row[0] = row[1] = row[3] = time.perf_counter_ns()
+        row[0] = row[1] = row[3] = self.clock.mark()
         collective = start(self.comm, action)
-        collective.when_over(lambda at: row.__setitem__(2, at))
+        collective.when_over(lambda mark: row.__setitem__(2, mark), self.clock)
         return collective
 
     def _over(self, index, *under_way):
         for one in under_way:
             one.wait()
-        self.times[index][2] = self.times[index][2] or time.perf_counter_ns()
+        self.times[index][2] = self.times[index][2] or self.clock.mark()
 
 
 class _Awaited:

@@ -1,7 +1,5 @@
 """What is under way beside the compute: sums of gradients, gathers of weights, and what to do when they are over."""
 
-import time
-
 
 class Sum:
     """A sum under way, and what to do with it when it is over."""
@@ -24,12 +22,12 @@ class Sums(list):
         for one in self:
             one.wait()
 
-    def when_over(self, note):
-        """Call note(time in ns) as each ends."""
+    def when_over(self, note, clock):
+        """Call note(mark) as each ends, see `Message.when_over`."""
         for one in self:
-            one.message.when_over(note)
+            one.message.when_over(note, clock)
         if not self:
-            note(time.perf_counter_ns())
+            note(clock.mark())
 
 
 class Arrival:
@@ -43,7 +41,7 @@ class Arrival:
         for pack in self.packs:
             self.weights.arrive(pack)
 
-    def when_over(self, note):
-        """Call note(time in ns) as each pack arrives."""
+    def when_over(self, note, clock):
+        """Call note(mark) as each pack arrives, see `Message.when_over`."""
         for pack in self.packs:
-            self.weights.gathering[pack].when_over(note)
+            self.weights.gathering[pack].when_over(note, clock)

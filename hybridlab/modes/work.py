@@ -1,10 +1,9 @@
 """What a stage does when its turn comes: compute for real, or wait as long as computing would take.
 
 A work has what a `pipeline.Player` asks for: `bind` an action to the call that does it, `room` for a message, `arrived`
-when one has come, the collectives `reduce`, `unshard` and `reshard`, and the number `widest` of tensors that an edge
-carries at most. What travels on an edge is
-a tuple of tensors; a call is given one such tuple for every edge that leads to it, and returns one for every edge that
-leads on.
+when one has come, the collectives `reduce`, `unshard` and `reshard`, the number `widest` of tensors that an edge
+carries at most, and the `device` on which they are. What travels on an edge is a tuple of tensors; a call is given one
+such tuple for every edge that leads to it, and returns one for every edge that leads on.
 """
 
 import time
@@ -17,6 +16,7 @@ import torch
 from hybridlab.core.law import makes, takes
 from hybridlab.modes.halves import input_half, weight_half
 
+CPU = torch.device("cpu")
 DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", "C": "pass_on", "R": "recompute",
         "OPT": "update"}  # fmt: skip
 
@@ -31,21 +31,24 @@ class ModelWork:
     rooms    rooms[edge]: for every tensor that travels on the edge, an example of its shape and dtype
     draws    the model's `Draws`: told where in the global batch a microbatch stands, for what it draws at random
     rows     (b, in one microbatch; at which of them this rank's begin)
+    device   where the weights are
+
+    `losses`, one of each microbatch of which this rank has the last stage, stay on the device.
 
     A stage is called with all tensors of its incoming edges, the chain before the skips. It returns one tensor; or a
     tuple with one entry, a tensor or a tuple of them, for every outgoing edge.
     """
 
-    def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int]):
+    def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
         self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
-        self.rows, self.peak_live = rows, 0
+        self.rows, self.device, self.peak_live = rows, device, 0
         self.widest = max([1, *map(len, rooms.values())])
 
     def load(self, inputs: list, targets: list, tokens: int, first: int = 0):
         """Take microbatches, of which the first is number `first` of the global batch, and the number of tokens in that
         batch; forget those before."""
         self.inputs, self.targets, self.tokens, self.first = inputs, targets, tokens, first
-        self.losses = torch.zeros(len(inputs), dtype=torch.float64)
+        self.losses = torch.zeros(len(inputs), dtype=torch.float64, device=self.device)
         self.kept, self.passed, self.halved, self.peak_live = {}, {}, {}, 0
 
     def bind(self, action, part):
@@ -54,8 +57,8 @@ class ModelWork:
 
     def room(self, edge: int, name: str) -> list:
         """Room for the tensors of one message; a gradient travels for every activation that can have one."""
-        rooms = self.rooms[edge]
-        return [torch.empty(x.shape, dtype=x.dtype) for x in rooms if name == "activation" or x.is_floating_point()]
+        travels = [x for x in self.rooms[edge] if name == "activation" or x.is_floating_point()]
+        return [torch.empty(x.shape, dtype=x.dtype, device=self.device) for x in travels]
 
     def arrived(self, tensors):
         """Nothing more is to be done when a message has come."""
@@ -167,7 +170,7 @@ class EmulatedWork:
     `pace` is 1; at 0 nothing is waited for: so a step to warm up costs what its messages cost.
     """
 
-    widest = 1
+    widest, device = 1, CPU
 
     def __init__(self, costs, elements: int = 256, latency: float = 0.0, jitter: float = 0.0):
         self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
@@ -236,5 +239,5 @@ class _Lasting:
         self.message.wait()
         time.sleep(max(0.0, self.until - time.perf_counter()))
 
-    def when_over(self, note):
-        self.message.when_over(lambda at: note(max(at, round(self.until * 1e9))))
+    def when_over(self, note, clock):
+        self.message.when_over(lambda at: note(max(at, round(self.until * 1e9))), clock)

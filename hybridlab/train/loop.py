@@ -47,7 +47,9 @@ class Trainer:
         comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
         self._make_weights(module.to(comm.device))
         rows = job.rows, job.first_row(comm.rank)
-        self.work = ModelWork(self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows)
+        self.work = ModelWork(
+            self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows, comm.device
+        )
         door = comm.for_purpose("messages")
         self.player = player(door, job.schedule, self.work, job.driven, watch)
         self.before_last = player(door, without_sums(job.schedule), self.work, job.driven)
@@ -123,6 +125,10 @@ class Trainer:
         returns the losses in nats per token, one for each update: of the global batch, or of every window that an
         asynchronous schedule has updated after; and the times of the actions of its last play
         """
+        return self._read(self._played(step))
+
+    def _played(self, step: int) -> list[torch.Tensor]:
+        """Play one step; on a GPU it is then on its way. Returns the losses that this rank has seen, of each play."""
         self.weights.begin()
         self.work.draws.step = step
         inputs, targets = self._batch(step)
@@ -132,12 +138,17 @@ class Trainer:
             part = slice(first, first + each)
             self.work.load(inputs[part], targets[part], self.job.tokens, first)
             self.weights.arm(last)
-            times = (self.player if last else self.before_last).step()
-            losses += self._everywhere(self.work.losses)
+            (self.player if last else self.before_last).play()
+            losses.append(self.work.losses)
         self.weights.finish()
         tallies.settle(self.comm.for_purpose(self.job.keeper.purpose), self.layout, self.tallying)
+        return losses
+
+    def _read(self, losses: list[torch.Tensor]) -> tuple[list[float], torch.Tensor]:
+        """The losses and the times of a step that has been played: here the host waits for the device."""
+        losses = self._everywhere(torch.cat(losses))
         updates = np.split(np.array(losses), len(losses) // (self.job.schedule.window or len(losses)))
-        return [math.fsum(update) for update in updates], times
+        return [math.fsum(update) for update in updates], self.player.read()
 
     def evaluate(self, step: int) -> float:
         """The loss on data that is never trained on, per summand: forwards only, and nothing is drawn or counted."""
@@ -146,7 +157,7 @@ class Trainer:
         self.weights.begin()
         self.work.draws.on = False
         self.work.load(inputs[:each], targets[:each], each * self.job.rows * self.job.model.terms)
-        self.evaluation.step()
+        self.evaluation.play()
         self.work.draws.on = True
         return math.fsum(self._everywhere(self.work.losses))
 
@@ -157,7 +168,12 @@ class Trainer:
 
     def _everywhere(self, losses) -> list[float]:
         """The losses of all microbatches, wherever their last stage is."""
-        return self.report.all_reduce(losses.clone(), self.watchers).tolist()
+        return self._numbers(self.report.all_reduce(losses.clone(), self.watchers))
+
+    def _numbers(self, x) -> list[float]:
+        """The numbers of a tensor; a rank whose device waits in vain for others has then said for whom."""
+        self.comm.settle()
+        return x.tolist()
 
     def gradient_norm(self) -> float:
         """The norm of the whole model's gradient: every element once, whoever holds it.
@@ -165,18 +181,19 @@ class Trainer:
         Each parameter's sum of squares travels in a place of its own and `fsum` rounds once, so that the number does
         not depend on how the stages were cut.
         """
-        squares = torch.zeros(len(self.layout.params), dtype=torch.float64)
-        for i, name in enumerate(self.layout.named):
-            if self.layout.counts(name, self.comm.rank):
-                squares[i] = self.parameters[name].grad.double().square().sum()
-        return math.sqrt(math.fsum(self.report.all_reduce(squares).tolist()))
+        where = torch.device("cpu") if self.job["offload"] else self.comm.device
+        nothing, parameters = torch.zeros((), dtype=torch.float64, device=where), self.parameters
+        counted = {name for name in self.layout.named if self.layout.counts(name, self.comm.rank)}
+        squares = [parameters[name].grad.double().square().sum() if name in counted else nothing
+                   for name in self.layout.named]  # fmt: skip
+        return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(torch.stack(squares)))))
 
     def step(self, step: int) -> tuple[list[float], torch.Tensor]:
         """One step; returns the losses, each before its update, and the times of the actions."""
-        losses, times = self.gradients(step)
+        losses = self._played(step)
         if self.job.flushes:
             self.update()
-        return losses, times
+        return self._read(losses)
 
     def update(self):
         """One optimizer step for all weights of this rank, from gradients that are clipped if the job says so."""
@@ -272,7 +289,8 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
         if saving and saved(trainer, saving, step + 1):
             break
     kept = memory(trainer) if job.flushes else {}
-    return home | {"ledger": comm.ledger.rows(), "peak_live": trainer.work.peak_live, "memory": kept}
+    more = {"peak_live": trainer.work.peak_live, "memory": kept, "seen": trainer.player.clock.sees}
+    return home | {"ledger": comm.ledger.rows()} | more
 
 
 def watching(comm):

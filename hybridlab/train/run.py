@@ -22,6 +22,7 @@ from hybridlab.train.request import job_of
 from hybridlab.train.resume import Saving, stopping_gently
 from hybridlab.world.cells.progress import Steps
 from hybridlab.world.processes.launch import ranks
+from hybridlab.world.talk.offset import offset
 
 LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 3e-3}  # what training means where nobody says
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
@@ -79,9 +80,10 @@ def run(
 
 
 def _run_emulated(comm, schedule, work, driven, steps, live):
-    latency = link_latency(comm.for_purpose("report"))
+    report = comm.for_purpose("report")
+    latency = link_latency(report)
     player = loop.player(comm.for_purpose("messages"), schedule, work, driven, loop.watching(comm) if live else None)
-    home = {"times": [], "programs": [], "losses": [], "latency": latency}
+    home = {"times": [], "programs": [], "losses": [], "latency": latency, "offset": offset(report)}
     for step in range(steps):
         work.pace = float(step > 0)  # the first step is not measured: it opens connections
         comm.barrier()
@@ -89,13 +91,16 @@ def _run_emulated(comm, schedule, work, driven, steps, live):
         home["programs"] += [[str(action) for action in player.program]] * driven
         if comm.rank == 0:
             comm.emit(step=step)
-    return home | {"device": comm.device.type, "ledger": comm.ledger.rows(), "peak_live": work.peak_live}
+    seen = player.clock.sees
+    return home | {"device": "cpu", "ledger": comm.ledger.rows(), "peak_live": work.peak_live, "seen": seen}
 
 
 def _run_model(comm, job, live=False, saving=None):
     sizes = [x.numel() for room in job.rooms(comm.rank).values() for x in room]
-    latency = link_latency(comm.for_purpose("report"), elements=max(sizes, default=1))
-    return loop.train_on_rank(comm, job, live, saving) | {"device": comm.device.type, "latency": latency}
+    report = comm.for_purpose("report")
+    latency = link_latency(report, elements=max(sizes, default=1), device=comm.device)
+    more = {"latency": latency, "offset": offset(report), "device": comm.device.type}
+    return loop.train_on_rank(comm, job, live, saving) | more
 
 
 def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0):
@@ -106,7 +111,8 @@ def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0):
     origin = provenance(homes[0]["device"]) | {"work": work, "mesh": dict(mesh.axes), "latency": latency}
     origin["rendezvous"] = not at_least  # a stated latency runs from when a value was made, whoever waits for it
     origin["peak_live"] = [home["peak_live"] for home in homes]  # counted by the ranks
-    times, losses = [home["times"][skip:] for home in homes], homes[0]["losses"]
+    origin |= {"seen": True} if homes[0]["seen"] else {}
+    times, losses = [[one + home["offset"] for one in home["times"][skip:]] for home in homes], homes[0]["losses"]
     more = {"loss": tuple(losses[skip * len(losses) // len(homes[0]["times"]) :]), "ledger": ledger}
     done = [home["programs"][skip:] for home in homes]
     if not done[0]:

@@ -189,15 +189,16 @@ def shares(ways: int, shape: Shape = LARGE, sequences: int = 2, steps: int = 4) 
 
 
 def _shares(comm, shape, sequences, steps):
+    from hybridlab.measuring.timed import now
     from hybridlab.train.loop import Trainer
     from hybridlab.train.request import job_of
 
     trainer, found = Trainer(comm, job_of(comm.mesh, microbatches=1, batch=sequences, shape=shape)), []
     for step in range(steps + 1):
         comm.barrier()
-        begin, work, row = time.perf_counter(), time.thread_time(), len(comm.ledger)
+        begin, work, row = now(comm.device), time.thread_time(), len(comm.ledger)
         trainer.step(step)
-        length, work = time.perf_counter() - begin, time.thread_time() - work
+        length, work = now(comm.device) - begin, time.thread_time() - work
         rows = [one for one in comm.ledger.rows()[row:] if one["axis"] == "tp" and one["group"] > 1]
         talking = sum(one["end_ns"] - one["begin_ns"] for one in rows) / 1e9
         found.append(Shares(length - talking, talking, work, [(one["op"], one["bytes"]) for one in rows]))
@@ -215,14 +216,16 @@ def narrowed(rows: int, width: int) -> list[tuple[int, float, float]]:
 def _rates(comm, rows, width):
     import torch
 
-    found = []
+    from hybridlab.measuring.timed import now
+
+    found, device = [], comm.device
     for t in (1, 2, 4, 8):
-        x, columns, times = torch.randn(rows, width), torch.randn(width, 4 * width // t), []
-        room = torch.zeros(rows, 4 * width // t)
+        x, columns = torch.randn(rows, width, device=device), torch.randn(width, 4 * width // t, device=device)
+        room, times = torch.zeros(rows, 4 * width // t, device=device), []
         for _ in range(20):
-            begin = time.perf_counter()
+            begin = now(device)
             torch.mm(x, columns, out=room)
-            times.append(time.perf_counter() - begin)
+            times.append(now(device) - begin)
         found.append((t, 8 * rows * width * width / t / min(times)))
     return found
 

@@ -1,13 +1,13 @@
 """Notebook 42: how much of what this machine can multiply one block of the reference model uses, measured in a rank."""
 
 import math
-import time
 from typing import NamedTuple
 
 import torch
 
 import hybridlab as hl
 from hybridlab.labs.sc21.table import ROWS
+from hybridlab.measuring.timed import own_clock
 from hybridlab.predict.papers.sc21 import A100, Row
 from hybridlab.predict.plans.arithmetic import flops
 from hybridlab.show.charts.chart import Axis, Curve, chart
@@ -45,7 +45,7 @@ def work(width: int) -> float:
 
 
 def measured(widths=WIDTHS) -> Measured:
-    """Measured in a process of its own, on one core, in time of that core; each the quickest of several rounds."""
+    """Measured by one rank on its device, in time of that device; each the quickest of several rounds."""
     with hl.ranks(1) as pool:
         product, *blocks = pool.run(_measure, tuple(widths))[0]
     seconds = dict(zip(widths, blocks))
@@ -54,17 +54,18 @@ def measured(widths=WIDTHS) -> Measured:
 
 def _measure(comm, widths):
     """Seconds of the product, then of each width's block."""
-    a, b = torch.randn(2, SQUARE, SQUARE)
-    jobs = [lambda: a @ b, *(_step(Block(shape_of(width)), width) for width in widths)]
+    device, clock = comm.device, own_clock(comm.device)
+    a, b = torch.randn(2, SQUARE, SQUARE, device=device)
+    jobs = [lambda: a @ b, *(_step(Block(shape_of(width)).to(device), width, device) for width in widths)]
     best = [float("inf")] * len(jobs)
     for _ in range(ROUNDS):
         for place, job in enumerate(jobs):
-            best[place] = min(best[place], *(_seconds(job) for _ in range(2)))
+            best[place] = min(best[place], *(_seconds(job, clock) for _ in range(2)))
     return best
 
 
-def _step(block, width):
-    x_BTD = torch.randn(SEQUENCES, CONTEXT, width, requires_grad=True)
+def _step(block, width, device):
+    x_BTD = torch.randn(SEQUENCES, CONTEXT, width, device=device, requires_grad=True)
 
     def step():
         block(x_BTD).sum().backward()
@@ -74,11 +75,10 @@ def _step(block, width):
     return step
 
 
-def _seconds(job) -> float:
-    """Seconds of the processor: what other programs take away in between does not count."""
-    begin = time.process_time()
+def _seconds(job, clock) -> float:
+    begin = clock()
     job()
-    return time.process_time() - begin
+    return clock() - begin
 
 
 def picture(real: Measured) -> Figure:

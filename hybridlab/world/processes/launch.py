@@ -23,7 +23,6 @@ __all__ = ["RankError", "Ranks", "ranks"]
 
 HANG_S = 10.0
 CROWD = 4  # ranks on a core
-LONGEST = 30 * 24 * 3600.0  # seconds; what torch accepts as a timeout has an end
 GONE = "the former ranks have ended: what earlier runs left in them is gone"
 
 
@@ -125,7 +124,9 @@ class Ranks:
                 print(GONE, file=sys.stderr)
             self.stop()
         if self._gang is None:
-            self._gang = Gang(self.mesh, self._placed, self._groups, min(3 * max(self.timeout, self.hang_s), LONGEST))
+            self._gang = Gang(
+                self.mesh, self._placed, self._groups, min(3 * max(self.timeout, self.hang_s), torchrun.LONGEST)
+            )
         return self._gang
 
     def _await(self, wanted, seconds, on_event, function, watch: Watch | None = None) -> dict[int, frames.Frame]:

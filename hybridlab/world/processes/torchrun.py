@@ -5,6 +5,9 @@ Where it opens ranks, each process gets `TorchrunRanks` in place of `Ranks`: `ru
 all processes then tell each other their results, so that each goes on with the same list. Only rank 0 prints; what the
 function itself prints is shown by every rank, with its number.
 
+Before they meet, the processes tell each other through torchrun's store which machine they are on and which GPUs they
+see: some clusters show every process all GPUs of its machine, others its own only. Both are then called cuda:0.
+
 torchrun ends all processes when one fails. What else watches over ranks (the journal, the names of faults) works within
 one machine and is not here. torchrun's own store listens on all interfaces of the first machine.
 """
@@ -19,15 +22,18 @@ import os
 import sys
 import time
 import traceback
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from typing import NamedTuple
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.explain.faults import Fault, RankError, failure
 from hybridlab.world.processes import frames
-from hybridlab.world.processes.placement import Placement, placement
+from hybridlab.world.processes.placement import ASKED, Placement, devices_here, placement
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+LONGEST = 30 * 24 * 3600.0  # seconds; what torch accepts as a timeout has an end
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 
@@ -44,7 +50,7 @@ class TorchrunRanks:
     raises  ValueError when torchrun has started another number of processes than the mesh has ranks
     """
 
-    def __init__(self, mesh: Mesh, timeout: float = 60.0, on_event=None, groups=(), placed: Placement | None = None):
+    def __init__(self, mesh: Mesh, timeout: float = 60.0, on_event=None, groups=()):
         self.rank, self.started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         if mesh.size not in (1, self.started):
             raise ValueError(
@@ -53,12 +59,11 @@ class TorchrunRanks:
             )
         self.mesh, self.size, self.timeout = mesh, mesh.size, timeout
         self._on_event, self._groups = on_event, tuple(map(tuple, groups))
-        self._placed = placed or everywhere(os.environ)
         if self.rank > 0:
             sys.stdout = open(os.devnull, "w")
 
     def __enter__(self):
-        self._door()
+        self._meet()
         return self
 
     def __exit__(self, *_):
@@ -74,12 +79,12 @@ class TorchrunRanks:
 
         raises  RankError when the function fails here; torchrun then ends the other processes
         """
-        door = self._door()
+        self._meet()
         mine = None
         if self.rank < self.size:
-            comm = _comm(self.mesh, self.rank, self._placed, self._groups, self.timeout)
+            comm = _comm(self.mesh, self.rank, _placed(), self._groups, self.timeout)
             mine = self._call(comm, on_event or self._on_event, function, args, kwargs)
-        return [_told(door, mine, source) for source in range(self.size)]
+        return [_told(mine if self.rank == source else None, source) for source in range(self.size)]
 
     def stop(self):
         """Nothing: these ranks live as long as their program."""
@@ -111,17 +116,18 @@ class TorchrunRanks:
             traceback_text=told.traceback_text,
         )
 
-    def _door(self):
-        """The way to all processes, whatever the mesh; made by the first who needs it."""
+    def _meet(self):
+        """Meet all processes, whatever the mesh; done by the first who needs it."""
         import torch.distributed as dist
 
         from hybridlab.world.processes.meet import meet
 
         if not dist.is_initialized():
-            os.environ.update(interfaces(os.environ, self._placed.environment(self.rank)))
-            meet(self._placed, timedelta(seconds=self.timeout))
+            os.environ.update(interfaces(os.environ, _placed().environment(self.rank)))
+            where = {"store": _store(), "rank": self.rank, "world_size": self.started}
+            meet(_placed(), timedelta(seconds=self.timeout), **where)
+            _results()
             atexit.register(_leave)
-        return _comm(Mesh(world=self.started), self.rank, self._placed, (), self.timeout)
 
 
 def _leave():
@@ -132,6 +138,7 @@ def _leave():
     import torch.distributed as dist
 
     _comm.cache_clear()
+    _results.cache_clear()
     dist.destroy_process_group()
     gc.collect()
 
@@ -167,15 +174,49 @@ class Tagged(io.TextIOBase):
             self.write("\n")
 
 
-def everywhere(environment, gpus: int | None = None) -> Placement:
-    """Where all ranks run: every machine as this one, and torchrun numbers machine by machine.
+class Seen(NamedTuple):
+    """What a process has: a number for its machine, and its devices: their kind, and a name of each that all who see
+    it call it by."""
 
-    >>> everywhere({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, gpus=2).devices
+    machine: int
+    kind: str
+    names: list[str]
+
+
+def seen() -> Seen:
+    """What this process has. It is a rank, so it asks CUDA itself; a GPU goes by its UUID."""
+    import torch
+
+    from hybridlab.world.talk.offset import machine
+
+    kind, count = devices_here() if os.environ.get(ASKED) else ("cuda", torch.cuda.device_count())
+    about = torch.cuda.get_device_properties
+    names = [str(about(i).uuid) if kind == "cuda" else f"{kind} {i}" for i in range(count)]
+    return Seen(machine(), kind, names)
+
+
+def everywhere(table: list[Seen]) -> Placement:
+    """Where all ranks run, from what each of them sees: those that see the same devices take them in turn.
+
+    >>> everywhere([Seen(machine, "cuda", ["a", "b"]) for machine in (1, 1, 2, 2)]).devices
     ('cuda:0', 'cuda:1', 'cuda:0', 'cuda:1')
+    >>> bound = everywhere([Seen(1, "cuda", [name]) for name in "abcd"])  # as Slurm binds a GPU to each task
+    >>> bound.backend, bound.devices
+    ('nccl', ('cuda:0', 'cuda:0', 'cuda:0', 'cuda:0'))
     """
-    local, ranks = int(environment["LOCAL_WORLD_SIZE"]), int(environment["WORLD_SIZE"])
-    here = placement(local, gpus)
-    return replace(here, devices=here.devices * (ranks // local))
+    if without := [rank for rank, one in enumerate(table) if not one.names]:
+        on_the_cpu = placement(len(table), gpus=0)
+        if len(without) == len(table):
+            return on_the_cpu
+        return replace(on_the_cpu, sentence=f"rank {without[0]} sees no GPU, so all are on the CPU: {on_the_cpu}")
+    turns, taken = Counter(), []
+    for one in table:
+        who = one.machine, *one.names
+        taken.append(turns[who] % len(one.names))
+        turns[who] += 1
+    distinct = {(one.machine, one.names[place]) for one, place in zip(table, taken)}
+    devices = tuple(f"{one.kind}:{place}" for one, place in zip(table, taken))
+    return replace(placement(len(table), gpus=len(distinct)), devices=devices)
 
 
 def interfaces(environment, on_one_machine: dict) -> dict[str, str]:
@@ -196,6 +237,31 @@ def interfaces(environment, on_one_machine: dict) -> dict[str, str]:
 
 
 @functools.cache
+def _store():
+    """The store that torchrun has opened for its processes."""
+    import torch.distributed as dist
+
+    return next(dist.rendezvous("env://"))[0]
+
+
+@functools.cache
+def _placed() -> Placement:
+    """Where all ranks run: each process tells what it sees, and reads what the others do."""
+    rank, started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    _store().set(f"seen by {rank}", json.dumps(seen()))
+    told = _store().multi_get([f"seen by {each}" for each in range(started)])
+    return everywhere([Seen(*json.loads(one)) for one in told])
+
+
+@functools.cache
+def _results():
+    """The group by which results are told. It waits as long as others compute, and a failure is torchrun's to see."""
+    import torch.distributed as dist
+
+    return dist.new_group(backend="gloo", timeout=timedelta(seconds=LONGEST))
+
+
+@functools.cache
 def _comm(mesh, rank, placed, groups, timeout):
     """One door for each mesh: its groups stay open, and all processes open them in the same order."""
     from hybridlab.world.talk.comm import Comm
@@ -203,19 +269,21 @@ def _comm(mesh, rank, placed, groups, timeout):
     return Comm(mesh, rank, placed=placed, groups=groups, timeout=timedelta(seconds=timeout))
 
 
-def _told(door, mine, source: int):
+def _told(mine, source: int):
     """What the process `source` has, on all of them; as at home, JSON and raw bytes, and nothing that could run."""
     import torch
+    import torch.distributed as dist
 
     sizes, packet = torch.zeros(2, dtype=torch.int64), b""
-    if door.rank == source:
+    if mine:
         tree, buffers = mine
         head = json.dumps([tree, [len(buffer) for buffer in buffers]]).encode()
         packet = b"".join([head, *buffers])
         sizes = torch.tensor([len(head), len(packet)])
-    head, length = door.broadcast(sizes, source).tolist()
+    dist.broadcast(sizes, source, _results())
+    head, length = sizes.tolist()
     data = torch.frombuffer(bytearray(packet or length), dtype=torch.uint8)
-    door.broadcast(data, source)
+    dist.broadcast(data, source, _results())
     data = memoryview(data.numpy())
     tree, sizes = json.loads(bytes(data[:head]))
     ends = [head + sum(sizes[:number]) for number in range(len(sizes) + 1)]

@@ -5,13 +5,16 @@ Operations are raw: they move numbers and know nothing of gradients (`typed` doe
 is nobody to talk to: the call returns at once and is not counted. An operation whose name begins with i only starts:
 it returns a `Message`, whose `wait` gives what the operation without i would have returned.
 
-Three facts shape a program. A send may wait until its receive is posted, whatever its size (gloo). A message must be
+Four facts shape a program. A send may wait until its receive is posted, whatever its size (gloo). A message must be
 waited for before its tensor is touched. NCCL knows no tags: what one rank sends another must be received in that order.
+And two ranks that NCCL lets talk for the first time hold up each other's hosts until both are there: see `greet`.
 """
 
 import copy
 import functools
+import itertools
 import math
+from collections import deque
 from datetime import timedelta
 
 import torch
@@ -20,9 +23,10 @@ import torch.distributed as dist
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.processes.meet import take_device
 from hybridlab.world.processes.placement import Placement, placement
+from hybridlab.world.talk.clock import clock_of
 from hybridlab.world.talk.groups import Group, axes_of, label_of
 from hybridlab.world.talk.ledger import Ledger
-from hybridlab.world.talk.message import Message, incoming, outgoing, settle
+from hybridlab.world.talk.message import Message, StreamMessage, incoming, outgoing, settle
 from hybridlab.world.talk.parts import dimension, filled, joined, lengths, stacked
 
 REDUCE = {
@@ -67,9 +71,10 @@ class Comm:
         every = tuple(self.mesh.axes)
         self._open([(), *((axis,) for axis in every), every, *groups])
         # NCCL's messages between two ranks wait for one another unless each direction has a group of its own.
-        two = self._placed.backend == "nccl"
+        two = self._on_streams and self.size > 1  # a mesh of one rank may be opened by that rank alone
         self._lanes = [dist.new_group(timeout=timeout) for _ in "↓↑"] if two else [None, None]
         self._pairs = [Group(self._path(peer), (rank, peer), None) for peer in range(mesh.size)]
+        self._met, self._streaming = set(), deque()  # pairs that have greeted; messages that are work for the device
 
     def __repr__(self):
         return f"Comm(rank {self.rank} of {self.mesh})"
@@ -78,6 +83,11 @@ class Comm:
     def device(self) -> torch.device:
         """Where this rank computes; taken when first asked for, because on a GPU that costs time and memory."""
         return take_device(self._placed, self.rank)
+
+    @property
+    def placed(self) -> Placement:
+        """Which backend carries messages, and the device of each rank."""
+        return self._placed
 
     # collectives: every rank of the group calls the same one with the same shape
 
@@ -221,6 +231,38 @@ class Comm:
         work = dist.irecv(arriving, source, self._lane(source < self.rank), tag)
         return self._started(work, row, arriving, lambda: settle(arriving, x))
 
+    def greet(self, pairs=None):
+        """Let pairs of ranks meet before they talk; by default all pairs. Every rank calls this with the same pairs.
+
+        When two ranks first talk along a lane, NCCL connects them, and both hosts stand still until both have come. In
+        a program that posts its receives early, two such stops can wait for each other. So pairs meet beforehand, in
+        one order for all. Where the backend does not stop hosts, nothing is sent.
+        """
+        pairs = itertools.combinations(range(self.size), 2) if pairs is None else pairs
+        for pair in sorted({tuple(sorted(pair)) for pair in pairs} - self._met) if self._lanes[0] else ():
+            self._met.add(pair)
+            if self.rank in pair:
+                self._greet(*pair)
+
+    def _greet(self, low, high):
+        door, token = self.for_purpose("report"), torch.zeros(1, device=self.device)
+        for source, to in ((low, high), (high, low)):
+            (door.isend(token, to) if self.rank == source else door.irecv(token, source)).over()
+
+    def settle(self):
+        """Wait, on the host, until the device has done all messages that it was told to wait for.
+
+        Before numbers are read from the device: a rank that then waits in vain has said for what.
+        """
+        while self._streaming:
+            message = self._streaming.popleft()
+            if message.waited:
+                message.over()
+
+    def clock(self, device: torch.device):
+        """The clock by which to note what happens on a device: this rank's, or the CPU."""
+        return clock_of(device, self._on_streams)
+
     def emit(self, **event):
         """Send a live event home, where it reaches `on_event(rank, event)`; values are those that may be returned."""
         if self.on_event:
@@ -280,17 +322,26 @@ class Comm:
         there = self.mesh.coordinates(peer)
         return label_of(axis for axis, place in self.coordinates.items() if there[axis] != place)
 
+    @property
+    def _on_streams(self) -> bool:
+        """Whether the backend's operations are work for the device, on its streams."""
+        return self._placed.backend == "nccl"
+
     def _via_host(self, x) -> bool:
         """Whether a message must go through host memory: gloo would take an address on the GPU for one on the host."""
-        return x.device.type != "cpu" and self._placed.backend == "gloo"
+        return x.device.type != "cpu" and not self._on_streams
 
     def _lane(self, up: bool):
         """The group that carries messages to higher ranks, or to lower ones; None is the one of all ranks."""
         return self._lanes[up]
 
     def _started(self, work, row, travelling, deliver) -> Message:
-        nccl = travelling.device.type != "cpu" and self._placed.backend == "nccl"
-        return Message(deliver, work, travelling, self.ledger, row, polls=nccl)
+        if travelling.device.type == "cpu" or not self._on_streams:
+            return Message(deliver, work, travelling, self.ledger, row)
+        while self._streaming and self._streaming[0].waited and self._streaming[0].done():
+            self._streaming.popleft().over()
+        self._streaming.append(StreamMessage(deliver, work, travelling, self.ledger, row))
+        return self._streaming[-1]
 
     def _begin_message(self, op, x, peer, tag) -> int:
         if peer == self.rank:

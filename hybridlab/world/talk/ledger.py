@@ -60,7 +60,7 @@ class Ledger:
             row = len(self.op)
             if self._pen:
                 self._announce(op, group, size, x, how, root, peer, tag, waits and not _beside(), source)
-            if x is not None and not waits:
+            if x is not None and not waits and x.device.type == "cpu":  # gloo counts its own writes on a GPU as changes
                 self._lent[row] = x, x._version
             self.op.append(op)
             self.axis.append(group.label)
@@ -126,7 +126,7 @@ class Ledger:
             mask = self._masks[ranks] = mask_of(ranks)
         key = mask if peer is None else (op in SENDS, peer, tag)
         turn = self._turns[key] = self._turns.get(key, 0) + 1
-        shape, dtype = ("", "") if x is None else (str(tuple(x.shape)), _dtype(x.dtype))
+        shape, dtype = ("", "") if x is None else (str(tuple(x.shape)), _dtype(x.dtype, x.device.type))
         text = f"{op}\n{shape}\n{dtype}\n{how}\n{_paths.get(source, source)}"
         self._numbers.append(self._pen.post(mask, turn, size, root, peer, tag, text, waits))
 
@@ -138,7 +138,7 @@ class Ledger:
 
 _sources: dict[tuple[str, int], str] = {}
 _paths: dict[str, str] = {}  # the same with its whole path, by which the kernel knows a notebook's cell
-_dtypes: dict[object, str] = {}
+_dtypes: dict[tuple, str] = {}
 
 
 def _beside() -> bool:
@@ -158,7 +158,9 @@ def caller() -> str:
     return _sources[key]
 
 
-def _dtype(dtype) -> str:
-    if dtype not in _dtypes:
-        _dtypes[dtype] = str(dtype).removeprefix("torch.")
-    return _dtypes[dtype]
+def _dtype(dtype, device: str) -> str:
+    """A dtype in a word, and where it lies if that is not the CPU: what ranks must agree on."""
+    if (dtype, device) not in _dtypes:
+        where = "" if device == "cpu" else f" on {device}"
+        _dtypes[dtype, device] = str(dtype).removeprefix("torch.") + where
+    return _dtypes[dtype, device]

@@ -1,15 +1,21 @@
-"""A message: a tensor on its way, and the stop on the host that gloo makes necessary.
+"""A message: a tensor on its way, waited for by the host or by the device; and the stop on the host that gloo needs.
+
+gloo's operations are over when the host has waited for them. NCCL's are work for the device: `wait` makes its stream
+wait, and the host goes on; where the host has to know, it asks `over`.
 
 gloo's send and receive read and write host memory and do not look where a tensor lives: given one on a GPU, they hand
 its address to a socket. So such a tensor goes by way of a twin in pinned host memory, and never reaches gloo itself.
 (gloo's collectives make that detour themselves; NCCL needs none.)
 """
 
+import queue
 import threading
 import time
 from concurrent.futures import Future
 
 import torch
+
+LOOK_SECONDS = 20e-6  # between two looks of a host that waits for the device
 
 
 class Message:
@@ -18,13 +24,11 @@ class Message:
     deliver     called once it is over; what it returns, `wait` returns
     work        torch's hold on the operation; None where there is nobody to exchange anything with
     travelling  what torch reads or writes, kept alive until it is over
-    polls       whether the work can be asked. Some of gloo's (sends, receives, reduce-scatters) say "not completed"
-                however long ago they were over, at least until somebody has waited (torch 2.13), so a thread waits
     """
 
-    def __init__(self, deliver, work=None, travelling=None, ledger=None, row=None, polls=False):
+    def __init__(self, deliver, work=None, travelling=None, ledger=None, row=None):
         self._deliver, self._work, self._travelling = deliver, work, travelling
-        self._ledger, self._row, self._polls = ledger, row, polls
+        self._ledger, self._row = ledger, row
         self._watched: Future | None = None
 
     def wait(self):
@@ -33,29 +37,106 @@ class Message:
             self._ledger.waiting(self._row)
             self._watched.result() if self._watched else self._work.wait()
             self._ledger.end(self._row)
-        if self._deliver:
-            self._result = self._deliver()
-            self._deliver = self._work = self._travelling = None
-        return self._result
+            self._work = None
+        return self._delivered()
+
+    def over(self):
+        """`wait`, by the host in any case."""
+        return self.wait()
 
     def done(self) -> bool:
-        """Whether `wait` would return at once; asking takes no time."""
-        if not self._work or self._work.is_completed():
-            return True
-        return False if self._polls else self._watch().done()
+        """Whether `over` would return at once; asking takes no time.
 
-    def when_over(self, note):
-        """Call note(time in ns) when it is over, from a thread that waits for it; at once where nothing travels."""
+        Some of gloo's operations (sends, receives, reduce-scatters) say "not completed" however long ago they were
+        over, at least until somebody has waited (torch 2.13): so a thread waits.
+        """
+        return not self._work or self._work.is_completed() or self._watch().done()
+
+    def when_over(self, note, clock=None):
+        """Call note(mark) when it is over: from a thread that waits for it, with the host's time in ns; at once where
+        nothing travels, or where the `clock` of the device can mark what is to come."""
         if not self._work:
-            note(time.perf_counter_ns())
-        elif not self._polls:
+            note(clock.mark() if clock else time.perf_counter_ns())
+        else:
             self._watch().add_done_callback(lambda _: note(time.perf_counter_ns()))
 
     def _watch(self) -> Future:
         if not self._watched:
             self._watched = Future()
-            threading.Thread(target=_settle, args=(self._watched, self._work.wait), daemon=True).start()
+            WATCHERS.put(lambda: _settle(self._watched, self._end))
         return self._watched
+
+    def _end(self):
+        self._work.wait()
+
+    def _delivered(self):
+        if self._deliver:
+            self._result = self._deliver()
+            self._deliver = self._travelling = None
+        return self._result
+
+
+class StreamMessage(Message):
+    """A message of a backend that works on the device's streams, as NCCL does.
+
+    `wait` makes the current stream wait, and not the host: what the stream is given from then on finds the tensor. The
+    ledger's row ends when the host learns that it is over.
+    """
+
+    waited = False
+
+    def wait(self):
+        if not self.waited:
+            self._work.wait()
+            self.waited = True
+        return self._delivered()
+
+    def over(self):
+        if self._work:
+            self._ledger.waiting(self._row)
+            self._end()
+        result = self.wait()
+        if self._work:
+            self._ledger.end(self._row)
+            self._work = None
+        return result
+
+    def done(self):
+        return not self._work or self._work.is_completed()
+
+    def when_over(self, note, clock=None):
+        if clock and clock.sees:
+            note(clock.aside(self._work.wait))
+        else:
+            super().when_over(note)
+
+    def _end(self):
+        while not self._work.is_completed():
+            time.sleep(LOOK_SECONDS)
+
+
+class _Watchers:
+    """Threads that wait for something; one that has nothing to do is used again."""
+
+    def __init__(self):
+        self._tasks, self._idle, self._turn = queue.SimpleQueue(), 0, threading.Lock()
+
+    def put(self, task):
+        """Have a thread call `task`."""
+        with self._turn:
+            start, self._idle = not self._idle, max(0, self._idle - 1)
+        if start:
+            threading.Thread(target=self._serve, daemon=True).start()
+        self._tasks.put(task)
+
+    def _serve(self):
+        while True:
+            self._tasks.get()()
+            with self._turn:
+                self._idle += 1
+
+
+WATCHERS = _Watchers()
 
 
 def _settle(future: Future, wait):
@@ -68,20 +149,21 @@ def _settle(future: Future, wait):
 def outgoing(x, via_host: bool):
     """x as the network can read it: outside autograd, in one piece, on the host where it must be."""
     x = x.detach()
-    return _twin(x).copy_(x) if via_host else x.contiguous()
+    return twin(x).copy_(x) if via_host else x.contiguous()
 
 
 def incoming(x, via_host: bool):
     """Room for what will become x: x's own memory where the network can write there."""
-    return _twin(x) if via_host else x.detach().contiguous()
+    return twin(x) if via_host else x.detach().contiguous()
 
 
 def settle(arrived, x):
     """Bring what arrived to x, unless it is there; returns x."""
-    if arrived.data_ptr() != x.data_ptr():
+    if arrived.untyped_storage()._cdata != x.untyped_storage()._cdata:
         x.detach().copy_(arrived)
     return x
 
 
-def _twin(x):
-    return torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda)
+def twin(x, dtype: torch.dtype | None = None):
+    """Room for x on the host; pinned where x is on a GPU, which then copies by itself, several times as fast."""
+    return torch.empty(x.shape, dtype=dtype or x.dtype, pin_memory=x.is_cuda)
