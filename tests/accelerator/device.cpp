@@ -28,7 +28,7 @@
 using at::Tensor;
 using at::IntArrayRef;
 
-// Of the interpreter that loads this: who waits lets go of its lock.
+// Of the interpreter that loads this.
 extern "C" {
 int PyGILState_Check();
 void* PyEval_SaveThread();
@@ -119,6 +119,18 @@ Tensor seen(const Tensor& x) {
 
 // ---- gates, streams, events
 
+// Who waits, and who has a lock, does not have the interpreter's: to let go of a tensor may take that.
+struct Turn {
+  struct Apart {
+    void* interpreter = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+    ~Apart() {
+      if (interpreter) PyEval_RestoreThread(interpreter);
+    }
+  } apart;
+  std::unique_lock<std::mutex> lock;
+  explicit Turn(std::mutex& mutex) : lock(mutex) {}
+};
+
 // A transfer under way. When it is over, `open` says so; when something has waited for it, its results are brought.
 struct Gate final : torch::CustomClassHolder {
   // x becomes what the twin on the host holds by then; until then it is rubbish, and nothing may write to it.
@@ -132,7 +144,7 @@ struct Gate final : torch::CustomClassHolder {
   void watch(const Tensor& x) { leaving.push_back({x, seen(x).clone()}); }
 
   void open(const std::string& error) {
-    std::lock_guard<std::mutex> turn(mine);
+    Turn turn(mine);
     failed = error.empty() ? misused() : error;
     leaving.clear();
     opened = now();
@@ -143,24 +155,19 @@ struct Gate final : torch::CustomClassHolder {
   void wait(int64_t device);
 
   bool is_open() {
-    std::lock_guard<std::mutex> turn(mine);
+    Turn turn(mine);
     if (is_over()) bring();
     return is_over();
   }
 
   void pass() {
-    std::unique_lock<std::mutex> turn(mine, std::defer_lock);
-    void* interpreter = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
-    turn.lock();
-    over.wait(turn, [&] { return is_over(); });
-    turn.unlock();
-    if (interpreter) PyEval_RestoreThread(interpreter);
-    turn.lock();
+    Turn turn(mine);
+    over.wait(turn.lock, [&] { return is_over(); });
     bring();
   }
 
   bool is_brought() {
-    std::lock_guard<std::mutex> turn(mine);
+    Turn turn(mine);
     return brought;
   }
 
@@ -209,7 +216,8 @@ using Gates = std::vector<c10::intrusive_ptr<Gate>>;
 
 std::mutex queueing;
 std::map<std::pair<int, c10::StreamId>, Gates> gates;  // of every stream that has some
-std::atomic<c10::StreamId> streams{0};
+constexpr int STREAMS = 32;  // of a device, taken in turns, as CUDA's are; number 0 is the default one
+std::atomic<unsigned> taken{0};
 thread_local c10::StreamId current[DEVICES] = {};
 
 c10::Stream stream_of(c10::DeviceIndex device) {
@@ -217,20 +225,20 @@ c10::Stream stream_of(c10::DeviceIndex device) {
 }
 
 Gates gates_of(const c10::Stream& stream) {
-  std::lock_guard<std::mutex> turn(queueing);
+  Turn turn(queueing);
   auto found = gates.find({stream.device_index(), stream.id()});
   return found == gates.end() ? Gates() : found->second;
 }
 
 void add(const c10::Stream& stream, const Gates& more) {
-  std::lock_guard<std::mutex> turn(queueing);
+  Turn turn(queueing);
   auto& its = gates[{stream.device_index(), stream.id()}];
   its.insert(its.end(), more.begin(), more.end());
 }
 
 // Forget the gates that have been passed.
 void tidy(const c10::Stream& stream) {
-  std::lock_guard<std::mutex> turn(queueing);
+  Turn turn(queueing);
   auto& its = gates[{stream.device_index(), stream.id()}];
   its.erase(std::remove_if(its.begin(), its.end(), [](auto& gate) { return gate->is_brought(); }), its.end());
 }
@@ -250,7 +258,7 @@ void launch(c10::DeviceIndex device) { pass(stream_of(device)); }
 
 void Gate::wait(int64_t device) {
   {
-    std::lock_guard<std::mutex> turn(mine);
+    Turn turn(mine);
     auto said = is_over() ? failed : misused();
     TORCH_CHECK(said.empty(), said);
   }
@@ -289,7 +297,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, device_of(device));
   }
   c10::Stream getNewStream(c10::Device device, int) const override {
-    return c10::Stream(c10::Stream::UNSAFE, device_of(device), ++streams);
+    return c10::Stream(c10::Stream::UNSAFE, device_of(device), 1 + taken++ % STREAMS);
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return getNewStream(device, 0); }
   c10::Stream exchangeStream(c10::Stream stream) const override {
@@ -300,7 +308,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& stream) const override { return passed(gates_of(stream)); }
   void synchronizeStream(const c10::Stream& stream) const override { pass(stream); }
   void synchronizeDevice(c10::DeviceIndex device) const override {
-    for (c10::StreamId id = 0; id <= streams; ++id)
+    for (c10::StreamId id = 0; id <= STREAMS; ++id)
       pass(c10::Stream(c10::Stream::UNSAFE, c10::Device(GPU, device), id));
   }
 

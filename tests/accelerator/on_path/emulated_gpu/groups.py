@@ -1,16 +1,8 @@
 """What both process groups of the emulated device have in common: tensors in host memory go by gloo, as they would."""
 
-from torch.distributed import ProcessGroup, ProcessGroupGloo
-from torch.distributed.distributed_c10d import (
-    AllgatherOptions,
-    AllreduceOptions,
-    AllToAllOptions,
-    BarrierOptions,
-    BroadcastOptions,
-    PrefixStore,
-    ReduceScatterOptions,
-)
 import torch
+from torch.distributed import ProcessGroup, ProcessGroupGloo
+from torch.distributed.distributed_c10d import PrefixStore
 
 
 class Group(ProcessGroup):
@@ -40,19 +32,19 @@ class Group(ProcessGroup):
 
     # the names by which torch calls; those of 2.13 and those before
 
-    def allreduce(self, tensors, opts=AllreduceOptions()):
+    def allreduce(self, tensors, opts):
         return self._do(lambda gloo, twin: gloo.allreduce([twin(tensors[0])], opts), tensors, tensors)
 
-    def broadcast(self, tensors, opts=BroadcastOptions()):
+    def broadcast(self, tensors, opts):
         return self._do(lambda gloo, twin: gloo.broadcast([twin(tensors[0])], opts), tensors, tensors)
 
-    def all_gather_single(self, out, x, opts=AllgatherOptions()):
+    def all_gather_single(self, out, x, opts):
         return self._do(lambda gloo, twin: gloo._allgather_base(twin(out), twin(x), opts), [x], [out])
 
-    def reduce_scatter_single(self, out, x, opts=ReduceScatterOptions()):
+    def reduce_scatter_single(self, out, x, opts):
         return self._do(lambda gloo, twin: gloo._reduce_scatter_base(twin(out), twin(x), opts), [x], [out])
 
-    def all_to_all_single(self, out, x, coming, leaving, opts=AllToAllOptions()):
+    def all_to_all_single(self, out, x, coming, leaving, opts):
         return self._do(lambda gloo, twin: gloo.alltoall_base(twin(out), twin(x), coming, leaving, opts), [x], [out])
 
     _allgather_base, _reduce_scatter_base, alltoall_base = all_gather_single, reduce_scatter_single, all_to_all_single
@@ -65,5 +57,5 @@ class Group(ProcessGroup):
         x = tensors[0]
         return self.host.recv([x], source, tag) if x.is_cpu and self.host else self._message("recv", x, source)
 
-    def barrier(self, opts=BarrierOptions()):
+    def barrier(self, opts):
         return self.host.barrier(opts)
