@@ -140,13 +140,12 @@ struct Gate final : torch::CustomClassHolder {
     coming.push_back({x, twin, seen(x).clone()});
   }
 
-  // x is read until the transfer is over, and nothing may write to it.
+  // x is read, and nothing may write to it until somebody has waited, or asked and been told that it is over.
   void watch(const Tensor& x) { leaving.push_back({x, seen(x).clone()}); }
 
   void open(const std::string& error) {
     Turn turn(mine);
     failed = error.empty() ? misused() : error;
-    leaving.clear();
     opened = now();
     over.notify_all();
   }
@@ -201,6 +200,7 @@ struct Gate final : torch::CustomClassHolder {
     TORCH_CHECK(failed.empty(), failed);
     for (auto& [x, twin, rubbish] : coming) memcpy(seen(x).data_ptr(), twin.data_ptr(), x.nbytes());
     coming.clear();
+    leaving.clear();
     brought = true;
   }
 
@@ -259,7 +259,7 @@ void launch(c10::DeviceIndex device) { pass(stream_of(device)); }
 void Gate::wait(int64_t device) {
   {
     Turn turn(mine);
-    auto said = is_over() ? failed : misused();
+    auto said = failed.empty() && !brought ? misused() : failed;
     TORCH_CHECK(said.empty(), said);
   }
   add(stream_of(device), {c10::intrusive_ptr<Gate>::reclaim_copy(this)});

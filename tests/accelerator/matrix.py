@@ -114,7 +114,7 @@ def main() -> int:
     chosen = parser.parse_args()
     kind, number = devices_here()
     if number == 0 or (kind == "gpu" and "emulated_gpu" not in sys.modules):
-        os.execve(sys.executable, [sys.executable, *sys.argv], emulated(number or chosen.devices))
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | emulated(number or chosen.devices))
     found = {name: job for name, job in jobs().items() if not chosen.words or any(one in name for one in chosen.words)}
     told = []
     with equality.Bench() as bench:

@@ -18,7 +18,7 @@ def load():
 
     from emulated_gpu import backends, device, library
 
-    torch.classes.load_library(library.built(torch))
+    torch.classes.load_library(library.built())
     torch.utils.rename_privateuse1_backend("gpu")
     torch._register_device_module("gpu", device)
     torch.__future__.set_swap_module_params_on_conversion(True)  # without, `.to` unties weights, as on CUDA it does not

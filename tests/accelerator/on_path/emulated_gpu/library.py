@@ -1,34 +1,34 @@
-"""device.cpp as a library: built on demand with g++ against the torch that is installed, kept by what it is made of."""
+"""device.cpp as a library: built on demand against the torch that is installed, and kept by what it is made of.
+
+Run as a program it builds. torch is not imported for that: building takes longer than ranks may take to start.
+"""
 
 import hashlib
+import importlib.metadata
+import importlib.util
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
 SOURCE = Path(__file__).parents[2] / "device.cpp"
-COMPILER = "g++"
 
 
-def missing() -> str:
-    """Why it cannot be built here, in a few words; nothing where it can."""
-    return "" if shutil.which(COMPILER) else f"there is no {COMPILER} to build the emulated accelerator with"
-
-
-def built(torch) -> str:
-    """The library's path. To build it takes about 15 s; whoever is late finds it."""
-    source = SOURCE.read_bytes()
-    key = hashlib.sha256(source + torch.__version__.encode()).hexdigest()[:16]
-    library = ROOT / "build" / "accelerator" / f"{key}.so"
+def built() -> str:
+    """The library's path. To build it takes about 15 s; who comes later finds it."""
+    made_of = SOURCE.read_bytes() + importlib.metadata.version("torch").encode()
+    library = ROOT / "build" / "accelerator" / f"{hashlib.sha256(made_of).hexdigest()[:16]}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
-        fresh = library.with_suffix(f".{os.getpid()}")
-        home = Path(torch.__file__).parent
-        abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
-        include = [f"-I{home}/include", f"-I{home}/include/torch/csrc/api/include"]
-        options = ["-std=c++20", "-O1", "-shared", "-fPIC", "-w", abi, *include]
-        link = [f"-L{home}/lib", "-lc10", "-ltorch_cpu"]
-        subprocess.run([COMPILER, *options, str(SOURCE), *link, "-o", str(fresh)], check=True)
-        fresh.replace(library)
+        torch, fresh = Path(importlib.util.find_spec("torch").origin).parent, library.with_suffix(f".{os.getpid()}")
+        options = ["-std=c++20", "-O1", "-shared", "-fPIC", "-w"]
+        include = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include"]
+        link = [f"-L{torch}/lib", "-lc10", "-ltorch_cpu"]
+        compiler = os.environ.get("CXX", "g++")
+        subprocess.run([compiler, *options, *include, str(SOURCE), *link, "-o", str(fresh)], check=True)
+        fresh.replace(library)  # complete, or not there
     return str(library)
+
+
+if __name__ == "__main__":
+    built()
