@@ -33,9 +33,9 @@ def eight():
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def shared():
-    """One device for all ranks: they talk by gloo."""
+    """One device for all ranks of a test: they talk by gloo."""
     with started(1):
         yield
 

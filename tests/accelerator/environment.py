@@ -1,4 +1,4 @@
-"""What a process needs to find the emulated accelerator: a library that is built, and variables. Nothing in its program."""
+"""What a process needs to find the emulated accelerator: a library that is built, and variables."""
 
 import os
 import shutil
