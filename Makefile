@@ -25,7 +25,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages editions test test-fast test-gpu test-browser soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages editions test test-fast test-gpu test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -83,6 +83,9 @@ test-gpu: $(READY)  ## every kind of job on the GPUs of this machine, or on emul
 test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: sudo apt install chromium); ARGS=--long: every notebook too
 	@$(PY) -c "import playwright" 2>/dev/null || $(call PIP,$(PY)) install -r requirements-browser.lock
 	$(PYTEST) tests/browser $(ARGS)
+
+gpu: $(READY)  ## the first hour on a GPU: proof, speed beside torch, records; writes results/first-hour/ (ARGS=--again)
+	$(PY) -m tools.first_hour $(ARGS)
 
 soak: $(READY) soak-notebooks  ## every notebook offline; every fault, again and again: 25 minutes, writes results/
 	$(PY) tests/faults/soak.py $(ARGS)

@@ -2,24 +2,26 @@
 
     python bench/pipeline.py            tables with medians over interleaved rounds, and PASS or MISS
     python bench/pipeline.py --json     the same, and one JSON object on the last line
+    python bench/pipeline.py --device cuda:2        on two GPUs; on one: --device cuda:1 --backend nccl
 
-Two ranks, one thread each, the same layers, microbatches and loss on both sides; ours posts receives two ahead. In
-every round each runtime plays one step (forwards and backwards of one global batch), in an order drawn anew. A ratio
-is taken within a round, and its interval holds the middle half of all rounds. The overhead of an action is what a step
-of an almost empty model takes, divided by the actions that its rank does, messages included.
+Two ranks, one thread each, the same layers, microbatches and loss on both sides; ours posts receives two ahead. GPUs
+get a larger model. In every round each runtime plays one step (forwards and backwards of one global batch), in an order
+drawn anew. A ratio is taken within a round, and its interval holds the middle half of all rounds. The overhead of an
+action is what a step of an almost empty model takes, divided by the actions that its rank does, messages included.
 """
 
 import argparse
 import json
 import random
 import statistics
-import time
 
 import torch
+import where
 from torch import nn
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
+from hybridlab.measuring.timed import now
 from hybridlab.modes.clocks import measured
 from hybridlab.schedules.registry import schedule
 from hybridlab.train import loop
@@ -27,7 +29,7 @@ from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 
 NAMES = ("gpipe", "1f1b", "interleaved")
-LARGE = Shape(layers=8, width=256, heads=4, context=64)
+LARGE = {"cpu": Shape(layers=8, width=256, heads=4, context=64), "cuda": Shape(8, 1024, 16, 512)}
 TINY = Shape(layers=4, width=4, heads=1, context=2)
 MICROBATCHES, SEQUENCES, AHEAD, LEAST, EFFICIENT = 8, 4, 2, 1.0, 0.97
 
@@ -36,11 +38,11 @@ def torchs(comm, job, name):
     """A step of torch's runtime as a function of nothing."""
     from torch.distributed import pipelining
 
-    layers = job.model.layers(job.model.made(job.seed, torch.float32))
+    layers = job.model.layers(job.model.made(job.seed, torch.float32).to(comm.device))
     mine = [s for (s, _), rank in job.schedule.place.items() if rank == comm.rank]
     stages = [
         pipelining.PipelineStage(
-            nn.Sequential(*(layers[i] for i in job.bounds[s])), s, job.schedule.stages, torch.device("cpu")
+            nn.Sequential(*(layers[i] for i in job.bounds[s])), s, job.schedule.stages, comm.device
         )
         for s in sorted(mine)
     ]
@@ -51,7 +53,7 @@ def torchs(comm, job, name):
     }
     loss = lambda scores, targets: job.model.loss(scores, targets) / job.tokens
     one = kinds[name](stages if name == "interleaved" else stages[0], MICROBATCHES, loss, scale_grads=False)
-    inputs, targets = map(torch.cat, job.batch(0))
+    inputs, targets = (torch.cat(part).to(comm.device) for part in job.batch(0))
 
     def step():
         for stage in stages:
@@ -66,7 +68,7 @@ def torchs(comm, job, name):
 def ours(comm, job):
     """A step of our runtime as a function of nothing; it returns the times of the actions."""
     trainer = loop.Trainer(comm, job)
-    batch = job.batch(0)
+    batch = [[x.to(comm.device) for x in part] for part in job.batch(0)]
 
     def step():
         trainer.weights.begin()
@@ -84,9 +86,9 @@ def on_rank(comm, job, name, rounds):
     for i in range(rounds + 2):
         for who in order.sample(list(steps), 2):
             comm.barrier()
-            begin = time.perf_counter()
+            begin = now(comm.device)
             told = steps[who]()
-            taken = torch.tensor(time.perf_counter() - begin, dtype=torch.float64)
+            taken = torch.tensor(now(comm.device) - begin, dtype=torch.float64)
             comm.all_reduce(taken, op="max")
             if i >= 2:
                 seconds[who].append(taken.item())
@@ -103,13 +105,17 @@ def main():
     parser = argparse.ArgumentParser(description="Our pipeline runtime beside torch.distributed.pipelining.")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true")
+    where.add_flags(parser)
     chosen = parser.parse_args()
-    results, failed = {}, False
+    placed = where.placed(chosen, 2)
+    if placed.kind != "cpu" and placed.backend == "gloo":
+        parser.error("torch's pipelining gives a GPU's tensors to gloo, which cannot send them: add --backend nccl")
+    results, failed = {"placement": placed.sentence}, False
     print(f"{'':12}  {'ours, ms':>9}  {'torch, ms':>9}  torch / ours, middle half   tokens/s  efficiency")
-    with ranks(Mesh(pp=2)) as pool:
+    with ranks(Mesh(pp=2), placement=placed) as pool:
         for name in NAMES:
             made = schedule(name, ranks=2, microbatches=MICROBATCHES)
-            job = job_of(Mesh(pp=2), made, batch=MICROBATCHES * SEQUENCES, shape=LARGE, ahead=AHEAD)
+            job = job_of(Mesh(pp=2), made, batch=MICROBATCHES * SEQUENCES, shape=LARGE[placed.kind], ahead=AHEAD)
             homes = pool.run(on_rank, job, name, chosen.rounds)
             mine, other, _ = homes[0]
             real = measured(job.schedule, [home[2] for home in homes], {"latency": 0.0})

@@ -82,6 +82,16 @@ def test_who_asks_for_the_hosts_time_of_a_devices_message_gets_it_from_a_thread(
     assert noted[0] > begin
 
 
+def test_what_the_host_knows_to_be_over_is_marked_at_once(ledger):
+    """A sum of several packs is marked when its last one starts; the host may know by then that the first is over."""
+    work, noted, clock = Work(), [], SimpleNamespace(sees=True, mark=lambda: "now", aside=None)
+    message = StreamMessage(lambda: None, work, None, ledger, begun(ledger))
+    work.over.set()
+    message.over()
+    message.when_over(noted.append, clock)
+    assert noted == ["now"]
+
+
 def until(true):
     end = time.monotonic() + 5
     while not true() and time.monotonic() < end:
@@ -209,6 +219,7 @@ def test_a_mesh_of_one_rank_opens_no_lanes(monkeypatch):
 
     opened = []
     monkeypatch.setattr(dist, "new_group", lambda *ranks, **more: opened.append(ranks))
+    monkeypatch.setattr(Comm, "_assemble", lambda door, ranks: None)  # there is no GPU to do it with
     Comm(Mesh(world=1), 0, placed=placement(1, gpus=1))
     assert opened == []
     Comm(Mesh(world=2), 0, placed=placement(2, gpus=2))

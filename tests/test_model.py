@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional
 
 from hybridlab.core.shape import Shape
-from hybridlab.train.models.gpt import GPT, Draws, Dropout, drawn
+from hybridlab.train.models.draws import Draws, drawn
+from hybridlab.train.models.gpt import GPT, Dropout
 
 SMALL = dict(layers=2, width=24, heads=6, context=8)
 TOKENS = torch.randint(0, 256, (4, 8), generator=torch.Generator().manual_seed(0))

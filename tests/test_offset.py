@@ -9,6 +9,7 @@ from hybridlab.modes.work import EmulatedWork
 from hybridlab.schedules.lower import lower
 from hybridlab.train import run
 from hybridlab.world.talk import offset
+from hybridlab.world.talk.clock import HostClock
 
 pytestmark = pytest.mark.ranks
 SECOND, MILLISECOND = 10**9, 10**6
@@ -18,6 +19,8 @@ def elsewhere(comm):
     """As if each rank were on a machine of its own, started a second after the one before."""
     true = time.perf_counter_ns
     time.perf_counter_ns = lambda: true() - comm.rank * SECOND
+    time.perf_counter = lambda: time.perf_counter_ns() / SECOND
+    HostClock.mark = staticmethod(time.perf_counter_ns)
     offset.machine = lambda: comm.rank
 
 
@@ -26,16 +29,21 @@ def test_ranks_on_several_machines_agree_on_the_time():
 
     def played(comm):
         elsewhere(comm)
-        return run._run_emulated(comm, schedule, EmulatedWork(costs), False, 3, False)
+        return run._run_emulated(comm, schedule, EmulatedWork(costs, latency=0.002), False, 3, False)
 
     with hl.ranks(hl.Mesh(pp=3)) as pool:
         homes = pool.run(played)
     assert homes[0]["offset"] == 0
     assert [abs(home["offset"] - rank * SECOND) < MILLISECOND for rank, home in enumerate(homes)] == [True] * 3
-    together = run._timeline(schedule, homes, hl.Mesh(pp=3), "emulated", skip=1)
-    assert together.length < 3 * hl.simulate(schedule, costs).length
-    apart = run._timeline(schedule, [home | {"offset": 0} for home in homes], hl.Mesh(pp=3), "emulated", skip=1)
-    assert apart.length > 1, "the clocks were not shifted"
+
+    def length(offsets):
+        moved = [home | {"offset": one} for home, one in zip(homes, offsets)]
+        return run._timeline(schedule, moved, hl.Mesh(pp=3), "emulated", skip=1).length
+
+    true = length([rank * SECOND for rank in range(3)])
+    assert abs(length([home["offset"] for home in homes]) - true) < 0.002
+    assert true < 0.5, "a message says when it left: by its own clock it is a second late"
+    assert length([0, 0, 0]) > true + 1, "the clocks were not shifted"
 
 
 def test_on_one_machine_nobody_is_asked():

@@ -64,9 +64,9 @@ def fully_sharded(model, comm, owners: int | None = None, keep: bool = False) ->
     from torch.distributed.fsdp import fully_shard
 
     if owners is None:
-        mesh = init_device_mesh("cpu", (comm.size,))
+        mesh = init_device_mesh(kind_of(model), (comm.size,))
     else:
-        mesh = init_device_mesh("cpu", (comm.size // owners, owners), mesh_dim_names=("copies", "owners"))
+        mesh = init_device_mesh(kind_of(model), (comm.size // owners, owners), mesh_dim_names=("copies", "owners"))
     for unit in (*model.blocks, model):
         fully_shard(unit, mesh=mesh, reshard_after_forward=not keep)
     return Peer(model, model, averaged=comm.size)
@@ -82,7 +82,7 @@ def tensor_parallel(model, comm, sequence: bool = False) -> Peer:
     from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 
     replicas = comm.mesh["dp"]
-    mesh = init_device_mesh("cpu", (replicas, comm.mesh["tp"]), mesh_dim_names=("dp", "tp"))
+    mesh = init_device_mesh(kind_of(model), (replicas, comm.mesh["tp"]), mesh_dim_names=("dp", "tp"))
     plan = _ends(sequence)
     for number in range(len(model.blocks)):
         plan |= {f"blocks.{number}.{name}": style for name, style in _block(sequence).items()}
@@ -90,6 +90,11 @@ def tensor_parallel(model, comm, sequence: bool = False) -> Peer:
     for unit in (*model.blocks, model) if replicas > 1 else ():
         fully_shard(unit, mesh=mesh["dp"])
     return Peer(model, model, averaged=replicas, around=loss_parallel)
+
+
+def kind_of(model) -> str:
+    """The kind of device that a model is on."""
+    return next(model.parameters()).device.type
 
 
 def _ends(sequence):

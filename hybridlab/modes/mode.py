@@ -106,7 +106,8 @@ class Mode:
     # what it changes on a rank
 
     def fit(self, module, comm, job):
-        """Turn the whole model, whose parameters are this rank's boxes, into its part of the model, in place."""
+        """Turn the whole model, whose parameters are this rank's boxes, into its part of the model, in place; what it
+        does not hold is on torch's meta device."""
 
     def around(self, stage, comm, job):
         """A stage as its neighbours reach it."""

@@ -167,7 +167,8 @@ class EmulatedWork:
     elements  of a message;  latency  seconds that each message takes at least, beside what it takes anyway
     jitter    durations vary by this share (standard deviation), the same for one action in every order and run
 
-    `pace` is 1; at 0 nothing is waited for: so a step to warm up costs what its messages cost.
+    `pace` is 1; at 0 nothing is waited for: so a step to warm up costs what its messages cost. `offset` is what brings
+    this rank's clock, in seconds, to that of the others, see `world.talk.offset`.
     """
 
     widest, device = 1, CPU
@@ -175,7 +176,7 @@ class EmulatedWork:
     def __init__(self, costs, elements: int = 256, latency: float = 0.0, jitter: float = 0.0):
         self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
         self.live = self.peak_live = 0
-        self.pace = 1.0
+        self.pace, self.offset = 1.0, 0.0
         self.free = 0.0  # when the last collective will have been over
 
     def bind(self, action, part):
@@ -194,7 +195,7 @@ class EmulatedWork:
 
     def arrived(self, tensors):
         """Wait until the message has been under way as long as stated; it says when it left."""
-        left = float(tensors[0][0]) + self.latency * self.pace - time.perf_counter()
+        left = float(tensors[0][0]) + self.latency * self.pace - self._now()
         if self.latency and left > 0:
             time.sleep(left)
 
@@ -219,8 +220,11 @@ class EmulatedWork:
         self.peak_live = max(self.peak_live, self.live)
         if seconds:
             time.sleep(seconds * self.pace)
-        stamped = torch.full((self.elements,), time.perf_counter(), dtype=torch.float64)
+        stamped = torch.full((self.elements,), self._now(), dtype=torch.float64)
         return repeat((stamped,))  # on every edge that leads on
+
+    def _now(self) -> float:
+        return time.perf_counter() + self.offset
 
     def _luck(self, part) -> float:
         if not self.jitter:

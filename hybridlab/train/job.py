@@ -76,8 +76,8 @@ class Job:
 
     @cached_property
     def whole(self) -> torch.nn.Module:
-        """The whole module, to look at: nobody trains it."""
-        return self.model.made(self.seed, getattr(torch, self.dtype))
+        """The whole module, to look at: names and shapes, on torch's meta device."""
+        return self.model.made(self.seed, getattr(torch, self.dtype), {})
 
     @cached_property
     def layers(self) -> list[torch.nn.Module]:
@@ -115,7 +115,7 @@ class Job:
     @cached_property
     def passed(self) -> dict[str, Passed]:
         """What passes each module of the whole model, by its name, when one row goes through: found by doing so."""
-        return passed(self.model, self.whole)
+        return passed(self.model, self.seed, getattr(torch, self.dtype))
 
     @cached_property
     def links(self) -> stages.Links:
@@ -125,6 +125,11 @@ class Job:
     def stage_of(self, layer: int) -> int:
         """The stage that has a layer."""
         return next(stage for stage, its in enumerate(self.bounds) if layer in its)
+
+    def stages_on(self, rank: int) -> list[int]:
+        """The stages that a rank owns, in order."""
+        seat = self.mesh.line(rank).index(rank)
+        return sorted({stage for (stage, _), owner in self.schedule.place.items() if owner == seat})
 
     @cached_property
     def homes(self) -> dict[str, tuple[int, ...]]:
@@ -142,6 +147,10 @@ class Job:
     def layout(self) -> Layout:
         """What lives where: made by every rank for itself."""
         return placing.layout_of(self)
+
+    def boxes(self, rank: int) -> dict[str, tuple[slice, ...]]:
+        """{parameter or buffer: what a rank holds of it, a slice for each dim, or () for all}."""
+        return placing.boxes_of(self, rank)
 
     @property
     def keeper(self) -> DataParallel:

@@ -36,16 +36,15 @@ class Trainer:
     def __init__(self, comm, job: Job, watch=None):
         _refuse_another_mesh(comm.mesh, job.mesh)
         self.comm, self.job, self.layout, self.report = comm, job, job.layout, comm.for_purpose("report")
-        module = job.model.made(job.seed, getattr(torch, job.dtype))
         refuse_other_layouts(self.report, self.layout)
-        refuse_others(self.report, dict(module.named_parameters()), "model", "begins with another weight")
+        module = self._module()
         first = zip(("inputs", "targets"), job.batch(0))
         batch = {name: torch.cat([flat(x)[0] for x in microbatches]) for name, microbatches in first}
         refuse_others(self.report, batch, "data", "has other")
         self.line, self.watchers = comm.mesh.line(comm.rank), self._watchers(comm.rank)
         every = range(comm.size)
         comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
-        self._make_weights(module.to(comm.device))
+        self._make_weights(module)
         rows = job.rows, job.first_row(comm.rank)
         self.work = ModelWork(
             self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows, comm.device
@@ -54,6 +53,14 @@ class Trainer:
         self.player = player(door, job.schedule, self.work, job.driven, watch)
         self.before_last = player(door, without_sums(job.schedule), self.work, job.driven)
         self.evaluation = Player(door, self._evaluation(), self.work)
+
+    def _module(self):
+        """The model with what this rank holds of it. Anyone's is made whole first: it may depend on the rank."""
+        model, how = self.job.model, (self.job.seed, getattr(torch, self.job.dtype))
+        original = model.original(*how)
+        if not model.by_place:
+            refuse_others(self.report, dict(original.named_parameters()), "model", "begins with another weight")
+        return model.part(original, *how, self.job.boxes(self.comm.rank), self.comm.device)
 
     def _watchers(self, rank: int) -> tuple[int, ...]:
         """The ranks that add up losses with this one: those of its line, and those that have other rows of a batch."""
@@ -67,22 +74,18 @@ class Trainer:
         return lower(schedule)
 
     def _make_weights(self, module):
-        """Cut the model to this rank's stages and boxes; synchronous schedules share one optimizer and one version."""
+        """Fit the module to this rank, take its stages; synchronous schedules share one optimizer and one version."""
         comm, job = self.comm, self.job
-        for name, weight in module.named_parameters() if comm.mesh.inside else ():
-            if box := self.layout.box(name, comm.rank):
-                weight.data = weight.data[box].clone()
         for mode in job.modes:
             mode.fit(module, comm.for_purpose(mode.purpose), job)
         every = stages.stages_of(job.model, module, job.bounds, job.between)  # behind the fit, which may replace layers
         named = stages.names_of(module, every)
         for mode in job.modes:
             every = [mode.around(stage, comm.for_purpose(mode.purpose), job) for stage in every]
-        seat = self.line.index(comm.rank)
-        mine = sorted({stage for (stage, _), rank in job.schedule.place.items() if rank == seat})
+        seat, mine = self.line.index(comm.rank), job.stages_on(comm.rank)
         held, self.named = {stage: every[stage] for stage in mine}, {stage: named[stage] for stage in mine}
         self.tallying = self._tallying(module)
-        self.buffers = self._buffers(module, held)
+        self.buffers = {name: buffer for name, buffer in buffers_of(module).items() if not buffer.is_meta}
         if not job.flushes:
             one = lambda weights: OPTIMIZERS[job.optimizer](weights, lr=job.rate)
             self.weights = Versions(held, one, job.schedule, seat, job.stash)
@@ -95,11 +98,6 @@ class Trainer:
         """{name of a weight: layer} of the layers of this rank's stages that count what they see of the data."""
         mine = {name for names in self.named.values() for name in names}
         return {name: layer for name, layer in tallies.tallying(module).items() if name in mine}
-
-    def _buffers(self, module, held):
-        """{name: buffer} of what this rank's stages keep beside their weights."""
-        mine = {id(buffer) for stage in held.values() for buffer in stage.buffers()}
-        return {name: buffer for name, buffer in buffers_of(module).items() if id(buffer) in mine}
 
     def _loss(self):
         """The model's loss, as the modes have it taken."""

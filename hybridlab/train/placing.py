@@ -51,6 +51,21 @@ def homes_of(job) -> dict[str, tuple[int, ...]]:
     return homes
 
 
+def homes_of_buffers(job) -> dict[str, tuple[int, ...]]:
+    """The stages that have each buffer in their layers; one that is in no layer, all of them have."""
+    layers = [{id(buffer) for buffer in layer.buffers()} for layer in job.layers]
+    stages = [set().union(*(layers[number] for number in its)) for its in job.bounds]
+    within = lambda buffer: tuple(stage for stage, its in enumerate(stages) if id(buffer) in its)
+    return {name: within(buffer) or tuple(range(len(stages))) for name, buffer in job.whole.named_buffers()}
+
+
+def boxes_of(job, rank: int) -> dict[str, tuple[slice, ...]]:
+    """{parameter or buffer: what a rank holds of it}: parameters as the layout says, and its stages' buffers, whole."""
+    mine = set(job.stages_on(rank))
+    buffers = {name: () for name, home in homes_of_buffers(job).items() if mine & set(home)}
+    return {name: job.layout.box(name, rank) for name in job.layout.held(rank)} | buffers
+
+
 def last_dim(job, layer: nn.Module) -> str:
     """The letter of the last dim of what leaves a layer; "" where its parameters do not say it."""
     named, last = zip(job.records, job.whole.parameters()), ""

@@ -54,9 +54,9 @@ def stopping_gently(saving: Saving | None):
 def _stored(trainer) -> Layout:
     """The layout of a checkpoint: beside the parameters what layers keep, such as averages, whole on every holder."""
     job, kept = trainer.job, []
-    layer_of = {id(buffer): number for number, layer in enumerate(job.layers) for buffer in layer.buffers()}
+    homes = placing.homes_of_buffers(job)
     for name, buffer in buffers_of(job.whole).items():
-        at = {"pp": placing.seats_of(job, (job.stage_of(layer_of[id(buffer)]),))}
+        at = {"pp": placing.seats_of(job, homes[name])}
         kept.append(Param(name, tuple(buffer.shape), at=at, pack=len(job.records) + len(kept)))
     return replace(trainer.layout, params=(*trainer.layout.params, *kept))
 

@@ -84,6 +84,7 @@ def _run_emulated(comm, schedule, work, driven, steps, live):
     latency = link_latency(report)
     player = loop.player(comm.for_purpose("messages"), schedule, work, driven, loop.watching(comm) if live else None)
     home = {"times": [], "programs": [], "losses": [], "latency": latency, "offset": offset(report)}
+    work.offset = home["offset"] * 1e-9  # messages say when they left
     for step in range(steps):
         work.pace = float(step > 0)  # the first step is not measured: it opens connections
         comm.barrier()

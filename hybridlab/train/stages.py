@@ -1,6 +1,5 @@
 """Stages: the model cut into contiguous slices of its layers, one per pipeline stage."""
 
-import copy
 import time
 from dataclasses import dataclass
 from itertools import accumulate
@@ -33,12 +32,13 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
     (range(0, 2), range(2, 7))
     """
     model = model_of(model)
-    module = model.made(0, torch.float32) if module is None else module
+    module = model.made(0, torch.float32, {}) if module is None else module
     first, last = model.ends
     layers = len(model.layers(module)) - first - last
-    if by in ("parameters", "time"):
-        weigh = parameters_of_layers if by == "parameters" else seconds_of_layers
-        return tuple(partition(weigh(model, module=module), stages))
+    if by == "parameters":
+        return tuple(partition(parameters_of_layers(model, module), stages))
+    if by == "time":
+        return tuple(partition(seconds_of_layers(model, dtype=next(module.parameters()).dtype), stages))
     if by == "layers":
         if stages > layers:
             raise ValueError(
@@ -59,26 +59,26 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
 def parameters_of_layers(model: Model | Shape, module: nn.Module | None = None) -> list[int]:
     """The number of weights in each layer."""
     model = model_of(model)
-    module = model.made(0, torch.float32) if module is None else module
+    module = model.made(0, torch.float32, {}) if module is None else module
     return [sum(weight.numel() for weight in layer.parameters()) for layer in model.layers(module)]
 
 
 def seconds_of_layers(
-    model: Model | Shape, rows: int = 2, repeat: int = 5, module: nn.Module | None = None
+    model: Model | Shape, rows: int = 2, repeat: int = 5, dtype: torch.dtype = torch.float32
 ) -> list[float]:
     """The time of each layer's forward and backward, measured here with one thread, as a rank has: the shortest."""
     model = model_of(model)
-    module = copy.deepcopy(model.made(0, torch.float32) if module is None else module)
+    module = model.made(0, dtype)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _seconds_of_layers(model, module, rows, repeat)
+        return _seconds_of_layers(model, module, rows, repeat, dtype)
     finally:
         torch.set_num_threads(threads)
 
 
-def _seconds_of_layers(model, module, rows, repeat):
-    dtype, best, made = next(module.parameters()).dtype, [], {}
+def _seconds_of_layers(model, module, rows, repeat, dtype):
+    best, made = [], {}
     inputs, _ = model.batch(0, rows)
     made[-1] = as_computed(inputs, dtype)
     skips = model.skips(module)

@@ -1,7 +1,6 @@
 """Notebook 21: real gradients and sums of two ranks on one clock; what goes wrong; and what large batches learn."""
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -101,34 +100,37 @@ class _Watched:
     """A trainer that notes when each gradient is made, when each sum is posted, and when it is over."""
 
     def __init__(self, comm, one):
-        self.comm, self.trainer = comm, Trainer(comm, one)
+        self.comm, self.trainer, self.clock = comm, Trainer(comm, one), comm.clock(comm.device)
         self._start, self.trainer.weights._started = self.trainer.weights._started, self._started
         for name, weight in self.trainer.weights.weights.items():
             weight.register_hook(lambda _, name=name: self._note(name))  # called before the weights' own hook sends
 
     def _note(self, name):
-        self.made[name] = time.perf_counter()
+        self.made[name] = self.clock.mark()
 
     def _started(self, pack, names, flat):
-        """Start a sum as the weights do; the ledger says when, and a thread that waits beside, when it was over."""
+        """Start a sum as the weights do; the ledger says when, the device's clock or a thread when it is over."""
         sum = self._start(pack, names, flat)
         row, over = len(self.comm.ledger) - 1, []
-        sum.message.when_over(over.append)
+        sum.message.when_over(over.append, self.clock)
         self.sums.append((tuple(names), row, over))
         return sum
 
     def step(self, number) -> Step:
         self.made, self.sums = {}, []
+        self.clock.anchor()
         self.comm.barrier()
         _, times = self.trainer.gradients(number)
         backward = next(i for i, action in enumerate(self.trainer.player.program) if action.kind == "B")
         begin, _, end, _ = (int(at) / 1e9 for at in times[backward])
         self.trainer.update()
-        return Step(dict(self.made), (begin, end), [self._told(*one) for one in self.sums])
+        made = {name: self.clock.read(mark) / 1e9 for name, mark in self.made.items()}
+        return Step(made, (begin, end), [self._told(*one) for one in self.sums])
 
     def _told(self, names, row, over):
         ledger = self.comm.ledger
-        end = min([ledger.end_ns[row], *over]) / 1e9
+        ends = [ledger.end_ns[row], *map(self.clock.read, over)]
+        end = min(at for at in ends if at) / 1e9  # the ledger has none before the host has learned of it
         return names, ledger.bytes[row], ledger.begin_ns[row] / 1e9, end
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.train.models.gpt import Draws
+from hybridlab.train.models.draws import Draws
 
 
 class BatchNorm(nn.Module):

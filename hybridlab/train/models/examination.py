@@ -6,7 +6,6 @@ its inputs and its weights only. Each refusal below is of something that would t
 `model` is a `train.models.model.Model` throughout.
 """
 
-import copy
 from typing import NamedTuple
 
 import torch
@@ -170,10 +169,13 @@ class Passed(NamedTuple):
     left: torch.Size
 
 
-def passed(model, module: nn.Module) -> dict[str, Passed]:
-    """What passes every module of a model, by its name, when one row goes through; the module is left as it is."""
-    module, found = copy.deepcopy(module), {}
-    dtype = next(module.parameters()).dtype
+def passed(model, seed: int, dtype: torch.dtype) -> dict[str, Passed]:
+    """What passes every module of a model, by its name, when one row goes through.
+
+    On torch's meta device, where nothing is computed, if nobody looks at numbers: anyone's layers may.
+    """
+    module, found = model.made(seed, dtype, {} if model.by_place else None), {}
+    device = "meta" if model.by_place else "cpu"
     layer_of = {id(one): number for number, layer in enumerate(model.layers(module)) for one in layer.modules()}
 
     def note(name):
@@ -187,7 +189,7 @@ def passed(model, module: nn.Module) -> dict[str, Passed]:
         if id(one) in layer_of:
             one.register_forward_hook(note(name))
     inputs, _ = model.batch(0, 1)
-    model.through(module, as_computed(inputs, dtype))
+    model.through(module, mapped(lambda x: x.to(device), as_computed(inputs, dtype)))
     return found
 
 

@@ -11,45 +11,15 @@ Shape suffixes
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from hybridlab.core.shape import Shape
+from hybridlab.train.models.draws import ByPlace, Draws, drawn, stream
 
-STRIDE = 0x9E3779B97F4A7C15 - 2**64  # as int64, of which torch keeps the lowest 64 bits: 2⁶⁴ over the golden ratio
-ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
-
-
-def drawn(key, number):
-    """The `number`-th draw of the stream that begins at `key`: any 64 bits (as int64), and a key for further streams.
-
-    Counted, not produced one after the other, so that any rank finds the draws of any place. key and number are tensors
-    of int64 that broadcast. Source: Steele, Lea and Flood 2014 (OOPSLA), SplitMix64.
-
-    >>> hex(int(drawn(torch.tensor(0), torch.tensor(0))) % 2**64)
-    '0xe220a8397b1dcdaf'
-    """
-    z = key + STRIDE * (number + 1)
-    for shift, factor in ROUNDS:
-        z = (z ^ (z >> shift & (1 << 64 - shift) - 1)) * factor  # >> copies the sign; it is masked away
-    return z
-
-
-@dataclass
-class Draws:
-    """Where in the training a model stands: all that its random draws depend on, beside a place in a tensor.
-
-    step  of the optimizer;  row  the number, in the global batch, of the first sequence that comes next
-    on    whether anything is drawn: evaluation draws nothing
-    """
-
-    seed: int = 0
-    step: int = 0
-    row: int = 0
-    on: bool = True
+DEVIATION = 0.02  # of first weights
 
 
 class Dropout(nn.Module):
@@ -75,9 +45,7 @@ class Dropout(nn.Module):
         """Which elements of a tensor of this shape, (B, T, D) or another one, are kept."""
         flat = shape if len(shape) == 3 else (shape[0], 1, math.prod(shape[1:]))
         B, T, D = (torch.arange(length, device=device) for length in flat)
-        key = torch.tensor(0)
-        for number in torch.tensor((self.draws.seed, self.draws.step, self.site)):
-            key = drawn(key, number)
+        key = stream(self.draws.seed, self.draws.step, self.site)
         key_BT1 = drawn(drawn(key, self.draws.row + B[:, None, None]), self.first + T[:, None])
         return (drawn(key_BT1, D) >= round(self.rate * 2**64) - 2**63).view(shape)
 
@@ -174,13 +142,10 @@ class Head(nn.Module):
         return self.scores(self.norm(x_BTD))
 
 
-class GPT(nn.Module):
+class GPT(ByPlace):
     """The whole model: embed, then the blocks, then the head.
 
-    Built twice from one seed it is the same, on any rank: every mode starts from the full model and slices it.
-
     skips  {layer: the earlier layer whose output it takes too, and adds}, layers numbered as in `layers()`
-    draws  where in the training it stands: whoever trains it says so before every forward
 
     raises  ValueError when the shape is not one of this model
 
@@ -200,23 +165,16 @@ class GPT(nn.Module):
         self.embed, self.blocks, self.head = self.parts(shape)
         if shape.tied:
             self.head.scores.weight = self.embed.token.weight
-        self.shape, self.skips, self.draws = shape, shape.skipping, Draws(seed)
-        for site, dropout in enumerate(self.dropouts):
-            dropout.site, dropout.draws = site, self.draws
-        self.to(dtype)
-        self._initialise(torch.Generator().manual_seed(seed))
+        self.shape, self.skips = shape, shape.skipping
+        self.begin(seed, dtype)
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
         """What it is made of: embedding, blocks, head."""
         return Embed(shape), nn.ModuleList(Block(shape) for _ in range(shape.layers)), Head(shape)
 
-    @torch.no_grad()
-    def _initialise(self, generator):
-        for name, weight in self.named_parameters():
-            if weight.dim() == 2:
-                weight.copy_(0.02 * torch.randn(weight.shape, generator=generator, dtype=torch.float64))
-            elif name.endswith("bias"):
-                weight.zero_()
+    def deviation(self, shape) -> float:
+        """The standard deviation of first weights, of any shape."""
+        return DEVIATION
 
     def layers(self) -> list[nn.Module]:
         """What is done in sequence."""

@@ -10,13 +10,15 @@ models for a `Shape`), `train.models.gallery` (all of them by name).
 import copy
 import inspect
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from torch import nn
 
+from hybridlab.train.models.draws import ByPlace, shared_draws, tensors_of
 from hybridlab.train.models.examination import examined
-from hybridlab.train.models.gpt import Draws, in_sequence
+from hybridlab.train.models.gpt import in_sequence
 from hybridlab.train.models.trees import mapped
 
 UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the step is asked for them in evaluation
@@ -26,7 +28,8 @@ class Model:
     """A model with its loss and its data: a value that every rank holds, and of which each makes the same module.
 
     whole   an nn.Sequential, or a module whose method `layers()` lists what it does in sequence; or a function that
-            makes one from a seed
+            makes one from a seed. Of a class whose numbers are drawn by place (`draws.ByPlace`; or a partial of one),
+            ranks make only what they hold
     loss    loss(output, target) -> the *sum* over a microbatch
     data    data(step, rows) -> (inputs, targets), the same whenever it is called; or an object with
             batch(step, rows, seed) and `unseen`, another one of that kind, for evaluation
@@ -75,16 +78,37 @@ class Model:
                 raise ValueError(f'the dims of {name} are a {type(dims).__name__}: give a text, such as "F D"')
         return {name: self.dims.get(name, "") for name in parameters}
 
-    def made(self, seed: int, dtype: torch.dtype) -> nn.Module:
-        """The whole module, as every rank makes it."""
+    @property
+    def by_place(self) -> bool:
+        """Whether its first numbers are drawn by place, so that a rank can make its part and no more."""
+        kind = self.whole.func if isinstance(self.whole, partial) else self.whole
+        return isinstance(kind, type) and issubclass(kind, ByPlace)
+
+    def made(self, seed: int, dtype: torch.dtype, boxes: dict | None = None) -> nn.Module:
+        """The module that a seed makes; see `part`."""
+        return self.part(self.original(seed, dtype), seed, dtype, boxes)
+
+    def original(self, seed: int, dtype: torch.dtype) -> nn.Module:
+        """The whole module, to make parts of and to leave as it is; by place, on torch's meta device."""
         if isinstance(self.whole, nn.Module):
-            module = copy.deepcopy(self.whole)
-        else:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                module = self.whole(seed)
+            return self.whole
+        if self.by_place:
+            with torch.device("meta"):
+                return self.whole(seed).to(dtype)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.whole(seed)
+
+    def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
+        """A copy of the original that holds some boxes of its parameters and buffers.
+
+        boxes  {name: a slice for each dim, or () for the whole tensor}; what it does not name is on the meta device: it
+               has a shape and no memory. None: everything. {}: a module to look at
+        """
+        boxes = dict.fromkeys(tensors_of(original), ()) if boxes is None else boxes
+        module = _with_boxes(original, boxes, device)
         if not hasattr(module, "draws"):
-            module.draws = _shared_draws(module, seed)
+            module.draws = shared_draws(module, seed)
         return module.to(dtype)
 
     def layers(self, module: nn.Module) -> list[nn.Module]:
@@ -140,12 +164,18 @@ def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:
     return {name: buffer for name, buffer in module.named_buffers() if name in kept}
 
 
-def _shared_draws(module: nn.Module, seed: int) -> Draws:
-    """Where in the training a module stands: one value for all its layers that ask, which are numbered."""
-    draws = Draws(seed)
-    for site, layer in enumerate(one for one in module.modules() if hasattr(one, "draws")):
-        layer.draws, layer.site = draws, site
-    return draws
+def _with_boxes(original: nn.Module, boxes: dict, device) -> nn.Module:
+    """A copy with boxes in place of tensors. Each is made once, whoever refers to its original: tied ones stay tied."""
+    heirs = {}
+    for name, x in tensors_of(original).items():
+        if name not in boxes:
+            here = torch.empty_like(x, device="meta")
+        elif x.is_meta:
+            here = original.first(name, x, boxes[name], device)
+        else:
+            here = x.detach()[boxes[name]].to(device, copy=True)
+        heirs[id(x)] = nn.Parameter(here, x.requires_grad) if isinstance(x, nn.Parameter) else here
+    return copy.deepcopy(original, heirs)
 
 
 def _takes_a_seed(whole) -> bool:

@@ -1,5 +1,7 @@
 """The reference transformers: the GPT of SC'21, or its modern relative, of any `Shape`, on a text."""
 
+from functools import partial
+
 import torch
 
 from hybridlab.core.shape import Shape
@@ -24,7 +26,8 @@ class Transformer(Model):
     scores, ends = "V", (1, 1)
 
     def __init__(self, shape: Shape, data: str | None = None):
-        super().__init__(self._made, token_loss, Text.of(data), sizes=shape.sizes, terms=shape.context)
+        whole = partial(STYLES[shape.style], shape)
+        super().__init__(whole, token_loss, Text.of(data), sizes=shape.sizes, terms=shape.context)
         self.shape, self.file = shape, data
 
     def refuse(self):
@@ -34,12 +37,6 @@ class Transformer(Model):
 
     def __reduce__(self):
         return Transformer, (self.shape, self.file)  # a rank reads the text itself
-
-    def _made(self, seed):
-        return STYLES[self.shape.style](self.shape, seed)
-
-    def made(self, seed, dtype):
-        return STYLES[self.shape.style](self.shape, seed, dtype)
 
     def batch(self, step, rows, seed=0, unseen=False):
         text = self.data.unseen if unseen else self.data

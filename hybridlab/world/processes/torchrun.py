@@ -5,8 +5,7 @@ Where it opens ranks, each process gets `TorchrunRanks` in place of `Ranks`: `ru
 all processes then tell each other their results, so that each goes on with the same list. Only rank 0 prints; what the
 function itself prints is shown by every rank, with its number.
 
-Before they meet, the processes tell each other through torchrun's store which machine they are on and which GPUs they
-see: some clusters show every process all GPUs of its machine, others its own only. Both are then called cuda:0.
+Before they meet, the processes tell each other through torchrun's store which GPUs they see (`seen`).
 
 torchrun ends all processes when one fails. What else watches over ranks (the journal, the names of faults) works within
 one machine and is not here. torchrun's own store listens on all interfaces of the first machine.
@@ -22,15 +21,13 @@ import os
 import sys
 import time
 import traceback
-from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
-from typing import NamedTuple
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.explain.faults import Fault, RankError, failure
 from hybridlab.world.processes import frames
-from hybridlab.world.processes.placement import ASKED, Placement, devices_here, placement
+from hybridlab.world.processes.placement import Placement
+from hybridlab.world.processes.seen import Seen, everywhere, seen
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = 30 * 24 * 3600.0  # seconds; what torch accepts as a timeout has an end
@@ -172,51 +169,6 @@ class Tagged(io.TextIOBase):
         """Print a last line that has no end."""
         if self._rest:
             self.write("\n")
-
-
-class Seen(NamedTuple):
-    """What a process has: a number for its machine, and its devices: their kind, and a name of each that all who see
-    it call it by."""
-
-    machine: int
-    kind: str
-    names: list[str]
-
-
-def seen() -> Seen:
-    """What this process has. It is a rank, so it asks CUDA itself; a GPU goes by its UUID."""
-    import torch
-
-    from hybridlab.world.talk.offset import machine
-
-    kind, count = devices_here() if os.environ.get(ASKED) else ("cuda", torch.cuda.device_count())
-    about = torch.cuda.get_device_properties
-    names = [str(about(i).uuid) if kind == "cuda" else f"{kind} {i}" for i in range(count)]
-    return Seen(machine(), kind, names)
-
-
-def everywhere(table: list[Seen]) -> Placement:
-    """Where all ranks run, from what each of them sees: those that see the same devices take them in turn.
-
-    >>> everywhere([Seen(machine, "cuda", ["a", "b"]) for machine in (1, 1, 2, 2)]).devices
-    ('cuda:0', 'cuda:1', 'cuda:0', 'cuda:1')
-    >>> bound = everywhere([Seen(1, "cuda", [name]) for name in "abcd"])  # as Slurm binds a GPU to each task
-    >>> bound.backend, bound.devices
-    ('nccl', ('cuda:0', 'cuda:0', 'cuda:0', 'cuda:0'))
-    """
-    if without := [rank for rank, one in enumerate(table) if not one.names]:
-        on_the_cpu = placement(len(table), gpus=0)
-        if len(without) == len(table):
-            return on_the_cpu
-        return replace(on_the_cpu, sentence=f"rank {without[0]} sees no GPU, so all are on the CPU: {on_the_cpu}")
-    turns, taken = Counter(), []
-    for one in table:
-        who = one.machine, *one.names
-        taken.append(turns[who] % len(one.names))
-        turns[who] += 1
-    distinct = {(one.machine, one.names[place]) for one, place in zip(table, taken)}
-    devices = tuple(f"{one.kind}:{place}" for one, place in zip(table, taken))
-    return replace(placement(len(table), gpus=len(distinct)), devices=devices)
 
 
 def interfaces(environment, on_one_machine: dict) -> dict[str, str]:

@@ -69,6 +69,8 @@ class Comm:
         self._timeout, self._groups = timeout, {}
         self._handles = {tuple(range(self.size)): dist.group.WORLD}  # by the ranks that meet
         every = tuple(self.mesh.axes)
+        if self.size > 1:
+            self._assemble(tuple(range(self.size)))
         self._open([(), *((axis,) for axis in every), every, *groups])
         # NCCL's messages between two ranks wait for one another unless each direction has a group of its own.
         two = self._on_streams and self.size > 1  # a mesh of one rank may be opened by that rank alone
@@ -294,11 +296,18 @@ class Comm:
             if len(ranks) > 1 and ranks not in self._handles:
                 row = self._begin("open", every, 0, how=str(ranks))
                 self._handles[ranks] = dist.new_group(list(ranks), timeout=self._timeout)
+                self._assemble(ranks)
                 self.ledger.end(row)
             if self.rank in ranks:
                 places = [self.mesh.coordinates(rank) for rank in ranks]
                 differ = (axis for axis in self.mesh.axes if len({place[axis] for place in places}) > 1)
                 self._groups[ranks] = Group(label_of(differ), ranks, self._handles.get(ranks))
+
+    def _assemble(self, ranks):
+        """Let a group come together before it is needed: as two ranks at their first message (see `greet`), so all
+        hosts of a group stand still at its first collective, and some of them could be needed elsewhere."""
+        if self._on_streams and self.rank in ranks:
+            dist.all_reduce(torch.zeros(1, device=self.device), group=self._handles[ranks])
 
     def _open(self, axes_to_open):
         """Open the groups along some sets of axes; sets with the same ranks share one handle."""

@@ -105,10 +105,10 @@ class StreamMessage(Message):
         return not self._work or self._work.is_completed()
 
     def when_over(self, note, clock=None):
-        if clock and clock.sees:
+        if self._work and clock and clock.sees:
             note(clock.aside(self._work.wait))
         else:
-            super().when_over(note)
+            super().when_over(note, clock)
 
     def _end(self):
         while not self._work.is_completed():

@@ -1,0 +1,57 @@
+"""What a process sees of its machine, and where ranks run by what all of them see.
+
+Some clusters show every process all GPUs of its machine, others bind one to each (Slurm's --gpus-per-task): then every
+process calls its own cuda:0. A GPU's UUID tells them apart.
+"""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from typing import NamedTuple
+
+from hybridlab.world.processes.placement import ASKED, Placement, devices_here, placement
+
+
+class Seen(NamedTuple):
+    """What a process has: a number for its machine, and its devices: their kind, and a name of each that all who see
+    it call it by."""
+
+    machine: int
+    kind: str
+    names: list[str]
+
+
+def seen() -> Seen:
+    """What this process has. It is a rank, so it asks CUDA itself; a GPU goes by its UUID."""
+    import torch
+
+    from hybridlab.world.talk.offset import machine
+
+    kind, count = devices_here() if os.environ.get(ASKED) else ("cuda", torch.cuda.device_count())
+    about = torch.cuda.get_device_properties
+    names = [str(about(i).uuid) if kind == "cuda" else f"{kind} {i}" for i in range(count)]
+    return Seen(machine(), kind, names)
+
+
+def everywhere(table: list[Seen]) -> Placement:
+    """Where all ranks run, from what each of them sees: those that see the same devices take them in turn.
+
+    >>> everywhere([Seen(machine, "cuda", ["a", "b"]) for machine in (1, 1, 2, 2)]).devices
+    ('cuda:0', 'cuda:1', 'cuda:0', 'cuda:1')
+    >>> bound = everywhere([Seen(1, "cuda", [name]) for name in "abcd"])  # as Slurm binds a GPU to each task
+    >>> bound.backend, bound.devices
+    ('nccl', ('cuda:0', 'cuda:0', 'cuda:0', 'cuda:0'))
+    """
+    if without := [rank for rank, one in enumerate(table) if not one.names]:
+        on_the_cpu = placement(len(table), gpus=0)
+        if len(without) == len(table):
+            return on_the_cpu
+        return replace(on_the_cpu, sentence=f"rank {without[0]} sees no GPU, so all are on the CPU: {on_the_cpu}")
+    turns, taken = Counter(), []
+    for one in table:
+        who = one.machine, *one.names
+        taken.append(turns[who] % len(one.names))
+        turns[who] += 1
+    distinct = {(one.machine, one.names[place]) for one, place in zip(table, taken)}
+    devices = tuple(f"{one.kind}:{place}" for one, place in zip(table, taken))
+    return replace(placement(len(table), gpus=len(distinct)), devices=devices)

@@ -1,0 +1,164 @@
+"""The first hour on a GPU, as one command: what nobody has seen run yet is run, and written down.
+
+    python -m tools.first_hour            every step that was not yet run on this machine with this code
+    python -m tools.first_hour --again    all of them
+    python -m tools.first_hour --nccl     ranks that share a GPU talk by NCCL where torch's own code needs it
+    python -m tools.first_hour --emulated what can be run on the emulated accelerator, without a GPU
+
+Each step ends after ten minutes. What it found lies in results/first-hour/, with a page that sums it up. With one GPU
+ranks share it, so nothing there is a speed-up; with several, each rank has one.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+
+from hybridlab.measuring import machine
+from hybridlab.measuring.record import in_words
+from hybridlab.world.processes.placement import ASKED
+from tools import steps
+from tools.course import HOUSE
+from tools.steps import Step
+
+MATRIX = "tests/accelerator/matrix.py"
+EMULATED = "gpu:8"  # as HYBRIDLAB_DEVICES names devices that are emulated
+WHERE = "placement"  # in what a benchmark found; all else are its rows
+TITLE = "The first hour on a GPU, written by `make gpu`"
+CODE = ("hybridlab", "bench", "tests/accelerator")  # a record holds as long as these are the same
+
+
+def main(arguments=None) -> int:
+    """Run the steps; returns the exit code: 0 when each one has told what it found, or said why it cannot."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--again", action="store_true", help="repeat what was run before")
+    parser.add_argument("--nccl", action="store_true", help="on one GPU: let ranks share it by NCCL, where needed")
+    parser.add_argument("--emulated", action="store_true", help="run what the emulated accelerator can")
+    parser.add_argument("--minutes", type=float, default=10, help="the limit of each step (default 10)")
+    parser.add_argument("--results", type=Path, default=HOUSE / "results", help="default: results/")
+    chosen = parser.parse_args(arguments)
+    gpus = machine.gpus()
+    if not gpus and not chosen.emulated:
+        would = ", ".join(step.name for step in on_a_gpu(1, False))
+        print(f"There is no GPU here that torch can use; with one, this would run {would}.", file=sys.stderr)
+        return 2
+    os.environ.pop(ASKED, None)  # the devices that are here, whatever was said before
+    if chosen.emulated:
+        os.environ[ASKED] = EMULATED
+    todo = equality() if chosen.emulated else on_a_gpu(len(gpus), chosen.nccl)  # an emulated GPU's speed says nothing
+    on = "an emulated accelerator" if chosen.emulated else label(gpus)
+    folder = chosen.results / "first-hour" / re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
+    key = {"machine": on, "driver": machine.driver(), "torch": machine.version("torch"), "code": code()}
+    records = steps.run(todo, folder, TITLE, key, limit=60 * chosen.minutes, again=chosen.again)
+    print(f"The page: {folder / 'README.md'}")
+    return int(any("found" not in record and "why" not in record for record in records))
+
+
+def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
+    """The steps on a machine with so many GPUs."""
+    shared = gpus < 2
+    backend = ("--backend", "nccl") if shared and nccl else ()
+    needs = "torch's pipelining cannot send by gloo: it needs two GPUs, or --nccl" if shared and not nccl else ""
+    return [
+        Step("doctor", "whether ranks start and talk", ("-m", "hybridlab", "doctor", "--json"), _of_the_doctor),
+        *equality(),
+        Step(
+            "pipelining",
+            "our pipeline runtime beside torch.distributed.pipelining",
+            ("bench/pipeline.py", "--json", *backend),
+            _of_pipelining,
+            needs,
+        ),
+        Step(
+            "sharding",
+            "our data, sharded and tensor parallelism beside DDP, FSDP2 and torch's tensor parallelism",
+            ("bench/sharding.py", "--json", *backend),
+            _of_sharding,
+        ),
+        Step("ways", "by which ways ranks share a GPU, and what a GPU for each changes", suite("gpu"), _of_ways),
+        Step("course", "what the notebooks measure", suite("course"), _of_the_course),
+    ]
+
+
+def equality() -> list[Step]:
+    """Every way to be parallel, proved equal to one device, in four parts: words in the names of its jobs."""
+    missing = "" if (HOUSE / MATRIX).exists() else f"{MATRIX} is not in this copy"
+    parts = {
+        "modes": ("mode ", "every mode and form"),
+        "schedules": ("schedule ", "every schedule on two and on four ranks"),
+        "models": ("model ", "every reference model"),
+        "pairs": ("pair ", "every two choices that can be joined"),
+    }
+    return [
+        Step(name, f"whether {what} equals one device", (MATRIX, word), _of_equality, missing)
+        for name, (word, what) in parts.items()
+    ]
+
+
+def suite(name: str) -> tuple[str, ...]:
+    """The command that measures a suite."""
+    return "-m", "hybridlab", "measure", "--suite", name, "--json"
+
+
+def label(gpus) -> str:
+    """The GPUs in words.
+
+    >>> label((("NVIDIA H200", 150e9), ("NVIDIA H200", 150e9)))
+    '2 × NVIDIA H200'
+    """
+    names = [name for name, _ in gpus]
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+
+
+def code() -> str:
+    """Twelve letters that change with any file of the code that is run."""
+    files = sorted(file for folder in CODE for file in (HOUSE / folder).rglob("*.py"))
+    each = (f"{file.relative_to(HOUSE)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()[:12]
+
+
+def _of_the_doctor(found):
+    (facts,) = found
+    told = ("4 ranks", "GPU driver", "ranks fail", "alpha, µs", "beta, s per GB", "alpha and beta on", "what to do")
+    return [f"{name}: {facts[name]}" for name in told if name in facts]
+
+
+def _of_equality(jobs):
+    wrong = [job for job in jobs if not job["ok"]]
+    largest = max((job["largest_gap"] for job in jobs if job["ok"]), default=0.0)
+    told = f"{len(jobs) - len(wrong)} of {len(jobs)} equal; the largest gap of these {largest:.1e}"
+    return [told, *(f"{job['name']}: {job['error']}" for job in wrong)]
+
+
+def _of_pipelining(found):
+    (one,) = found
+    told = "{}: torch / ours {ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f}), {tokens_per_second:,.0f} tokens/s"
+    return [one[WHERE], *(told.format(name, **row) for name, row in one.items() if name != WHERE)]
+
+
+def _of_sharding(found):
+    (one,) = found
+    told = "{}: ours / torch {ratio:.3f} ({interval[0]:.3f} to {interval[1]:.3f}), {ours_ms:.1f} ms"
+    failed = "{}: {failed}"
+    rows = {name: row for name, row in one.items() if name != WHERE}
+    return [one[WHERE], *((failed if "failed" in row else told).format(name, **row) for name, row in rows.items())]
+
+
+def _of_ways(found):
+    (one,) = found
+    return [in_words(row) for row in one["rows"]]
+
+
+def _of_the_course(found):
+    (one,) = found
+    whole = [row for row in one["rows"] if row["name"] == "the whole notebook"]
+    failed = [f"{row['notebook']}: {row['failed']}" for row in whole if "failed" in row]
+    devices = [row["device"] for row in one["rows"]]
+    counted = ", ".join(f"{devices.count(kind)} rows on {kind}" for kind in sorted(set(devices)))
+    return [f"{len(whole) - len(failed)} of {len(whole)} notebooks ran; {counted}; in {one['file']}", *failed]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
