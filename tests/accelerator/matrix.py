@@ -66,6 +66,7 @@ MODES = {
     "tied": (Mesh(pp=2), {"shape": Shape(tied=True)}),
     "tied tp": (Mesh(pp=2, tp=2), {"shape": Shape(tied=True)}),
     "tied chimera": (Mesh(pp=4), {"shape": Shape(layers=8, tied=True), "schedule": "chimera"}),
+    "tied buckets": (Mesh(pp=4), {"shape": Shape(layers=8, tied=True), "schedule": "interleaved", "sums": "buckets"}),
     "skips": (Mesh(pp=4), {"shape": SKIPPED}),
     "skips dp": (Mesh(dp=2, pp=2), {"shape": SKIPPED, "zero": 1}),
     "ahead 1": (Mesh(pp=4), {"ahead": 1}),

@@ -130,14 +130,27 @@ def no_greeting(patch):
     patch.setattr(Comm, "greet", lambda self, pairs=None: None)
 
 
+def no_assembly(patch):
+    """A group meets at its first collective."""
+    patch.setattr(Comm, "_assemble", lambda self, ranks: None)
+
+
+MISTAKES = [
+    (room_on_the_host, "tied"),
+    (no_wait, "tied"),
+    (no_wait, "zero 2"),
+    (no_wait, "tp"),
+    (no_greeting, "ahead 1"),
+    (no_assembly, "tied buckets"),
+]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "mistake, name",
-    [(room_on_the_host, "tied"), (no_wait, "tied"), (no_wait, "zero 2"), (no_wait, "tp"), (no_greeting, "ahead 1")],
-)
+@pytest.mark.parametrize("mistake, name", MISTAKES)
 def test_a_mistake_is_caught(proofs, mistake, name):
     mesh, arguments = matrix.MODES[name]
     assert proofs.right(mesh, **arguments)
+    proofs.pool(mesh).stop()  # the next ranks have not met
     try:
         report = proofs.asked(mesh, sabotage=mistake, **arguments)
     except hl.RankError:

@@ -22,13 +22,19 @@ class Group(ProcessGroup):
         """A further gloo group; returns when all its ranks are there."""
         return ProcessGroupGloo(PrefixStore(name, self.about.store), rank, size, self.about.timeout)
 
-    def _do(self, transfer, reads: list, writes: list):
-        kinds = {x.device.type for x in (*reads, *writes)}
-        if kinds == {"gpu"}:
-            return self._start(transfer, reads, writes)
+    def _by_host(self, *tensors) -> bool:
+        """Whether these tensors go by gloo as they are; all of them lie at one kind of place."""
+        kinds = {x.device.type for x in tensors}
         if kinds == {"cpu"} and self.host:
+            return True
+        if kinds != {"gpu"}:
+            raise RuntimeError(f"No backend type associated with device type cpu: the tensors are on {sorted(kinds)}")
+        return False
+
+    def _do(self, transfer, reads: list, writes: list):
+        if self._by_host(*reads, *writes):
             return transfer(self.host, lambda x: x)
-        raise RuntimeError(f"No backend type associated with device type cpu: this operation has tensors on {kinds}")
+        return self._start(transfer, reads, writes)
 
     # the names by which torch calls; those of 2.13 and those before
 
@@ -50,12 +56,12 @@ class Group(ProcessGroup):
     _allgather_base, _reduce_scatter_base, alltoall_base = all_gather_single, reduce_scatter_single, all_to_all_single
 
     def send(self, tensors, to, tag):
-        x = tensors[0]
-        return self.host.send([x], to, tag) if x.is_cpu and self.host else self._message("send", x, to)
+        return self.host.send(tensors, to, tag) if self._by_host(*tensors) else self._message("send", *tensors, to)
 
     def recv(self, tensors, source, tag):
-        x = tensors[0]
-        return self.host.recv([x], source, tag) if x.is_cpu and self.host else self._message("recv", x, source)
+        return (
+            self.host.recv(tensors, source, tag) if self._by_host(*tensors) else self._message("recv", *tensors, source)
+        )
 
     def barrier(self, opts):
         return self.host.barrier(opts)

@@ -48,8 +48,7 @@ class Communicator:
         for x in writes:
             gate.expect(x.detach(), twins.setdefault(id(x), torch.empty(x.shape, dtype=x.dtype)))
         for x in reads:
-            if all(x is not one for one in writes):
-                gate.watch(x.detach())
+            gate.watch(x.detach())
         self.thread.submit(_finish, gate, transfer, self.gloo, twins)
         return Work(gate, (*reads, *writes)[0].device)
 
@@ -70,25 +69,22 @@ class LikeNCCL(Group):
         self.communicators = {}
 
     def _start(self, transfer, reads, writes):
-        _refuse(*reads, *writes)
-        return self._communicator(range(self.size())).start(transfer, reads, writes)
+        _refuse_pieces(*reads, *writes)
+        return self._communicator("all", range(self.size())).start(transfer, reads, writes)
 
     def _message(self, op, x, peer):
-        _refuse(x)
+        _refuse_pieces(x)
         pair = sorted((self.rank(), peer))
         other = pair.index(peer)
         transfer = lambda gloo, twin: getattr(gloo, op)([twin(x)], other, 0)
         reads, writes = ([x], []) if op == "send" else ([], [x])
-        return self._communicator(pair).start(transfer, reads, writes)
+        return self._communicator("{} and {}".format(*pair), pair).start(transfer, reads, writes)
 
-    def _communicator(self, ranks) -> Communicator:
+    def _communicator(self, name: str, ranks) -> Communicator:
         """That of some ranks of this group; made when first used."""
-        ranks = tuple(ranks)
-        name = "all" if len(ranks) == self.size() > 2 else f"{ranks}"
-        key = ranks, name
-        if key not in self.communicators:
-            self.communicators[key] = Communicator(self._gloo(name, ranks.index(self.rank()), len(ranks)))
-        return self.communicators[key]
+        if name not in self.communicators:
+            self.communicators[name] = Communicator(self._gloo(name, ranks.index(self.rank()), len(ranks)))
+        return self.communicators[name]
 
     def shutdown(self):
         for one in self.communicators.values():
@@ -97,9 +93,6 @@ class LikeNCCL(Group):
         super().shutdown()
 
 
-def _refuse(*tensors):
-    for x in tensors:
-        if x.device.type != "gpu":
-            raise RuntimeError(f"No backend type associated with device type {x.device.type}")
-        if not x.is_contiguous():
-            raise ValueError("Tensors must be contiguous")
+def _refuse_pieces(*tensors):
+    if not all(x.is_contiguous() for x in tensors):
+        raise ValueError("Tensors must be contiguous")
