@@ -24,6 +24,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
+#include <set>
 
 using at::Tensor;
 using at::IntArrayRef;
@@ -45,7 +46,8 @@ constexpr int64_t TOTAL = int64_t(16) << 30;
 thread_local c10::DeviceIndex here = 0;
 
 int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  using namespace std::chrono;
+  return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
 }
 
 c10::Device device_of(std::optional<c10::Device> said) {
@@ -189,9 +191,9 @@ struct Gate final : torch::CustomClassHolder {
 
   std::string misused() {
     for (auto& [x, copy] : leaving)
-      if (!same(x, copy)) return "a tensor was changed, or let go, while it was being sent: wait for the work first";
+      if (!same(x, copy)) return "a tensor was changed, or let go, while it was sent: wait for the work first";
     for (auto& [x, twin, rubbish] : coming)
-      if (!same(x, rubbish)) return "a tensor was changed, or let go, before what it waits for had come: wait for the work first";
+      if (!same(x, rubbish)) return "a tensor was changed, or let go, while it was filled: wait for the work first";
     return "";
   }
 
@@ -327,8 +329,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       for (auto& gate : static_cast<Event*>(event)->before) gate->pass();
   }
   double elapsedTime(void* first, void* second, c10::DeviceIndex) const override {
-    TORCH_CHECK(first && second, "both events must be recorded before the time between them is asked for");
-    TORCH_CHECK(queryEvent(first) && queryEvent(second), "both events must be over before the time between them is asked for");
+    bool over = first && second && queryEvent(first) && queryEvent(second);
+    TORCH_CHECK(over, "the time between two events is known when both are recorded and over");
     return (static_cast<Event*>(second)->when() - static_cast<Event*>(first)->when()) * 1e-6;
   }
 };
@@ -397,8 +399,11 @@ Tensor& set_from(Tensor& x, at::Storage storage, int64_t offset, IntArrayRef siz
   auto impl = x.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(storage));
   impl->set_storage_offset(offset);
-  if (stride.empty() && !size.empty()) impl->set_sizes_contiguous(size);
-  else impl->set_sizes_and_strides(size, stride);
+  if (stride.empty() && !size.empty()) {
+    impl->set_sizes_contiguous(size);
+  } else {
+    impl->set_sizes_and_strides(size, stride);
+  }
   return x;
 }
 
@@ -411,29 +416,37 @@ at::Scalar number(const Tensor& x) {
   return seen(x).item();
 }
 
-bool indexes(const std::string& name) {  // these alone take a CPU's tensor of indices, as CUDA's do
-  return name == "aten::index" || name == "aten::index_put" || name == "aten::index_put_" || name == "aten::_index_put_impl_";
+// These alone take indices from the CPU, as CUDA's do.
+const std::set<std::string> INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"};
+
+// Every tensor among the arguments of an operator, and whether it is written to.
+template <typename Look>
+void each_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack, Look look) {
+  auto& arguments = op.schema().arguments();
+  auto values = torch::jit::last(*stack, arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    bool written = arguments[i].alias_info() && arguments[i].alias_info()->isWrite();
+    auto one = [&](const c10::IValue& value) {
+      if (value.isTensor() && value.toTensor().defined()) look(value.toTensor(), written);
+    };
+    one(values[i]);
+    if (values[i].isList())
+      for (const c10::IValue value : values[i].toListRef()) one(value);
+  }
 }
 
 // Every other kernel: the CPU's, on copies. All tensors are on one device, but for single numbers that are only read.
 void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  auto& arguments = op.schema().arguments();
-  auto values = torch::jit::last(*stack, arguments.size());
   std::optional<c10::Device> device;
-  auto each = [&](auto look) {
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      bool written = arguments[i].alias_info() && arguments[i].alias_info()->isWrite();
-      if (values[i].isTensor()) look(values[i].toTensor(), written);
-      else if (values[i].isTensorList()) for (const Tensor x : values[i].toTensorList()) look(x, written);
-      else if (values[i].isList()) for (const c10::IValue x : values[i].toListRef()) if (x.isTensor()) look(x.toTensor(), written);
-    }
-  };
-  each([&](const Tensor& x, bool) { if (x.defined() && x.is_privateuseone() && !device) device = x.device(); });
-  bool cpu_indices = indexes(op.schema().name());
-  if (device) each([&](const Tensor& x, bool written) {
-    bool alone = x.defined() && x.is_cpu() && !written && (x.dim() == 0 || (cpu_indices && !x.is_floating_point()));
-    TORCH_CHECK(!x.defined() || alone || x.device() == *device, "Expected all tensors to be on the same device, but ",
-                op.schema().name(), " found at least two devices, ", *device, " and ", x.device());
+  each_tensor(op, stack, [&](const Tensor& x, bool) {
+    if (x.is_privateuseone() && !device) device = x.device();
+  });
+  auto& name = op.schema().name();
+  each_tensor(op, stack, [&](const Tensor& x, bool written) {
+    bool few = x.dim() == 0 || (INDEXING.count(name) && !x.is_floating_point());
+    TORCH_CHECK(!device || x.device() == *device || (x.is_cpu() && few && !written),
+                "Expected all tensors to be on the same device, but ", name, " found at least two devices, ", *device,
+                " and ", x.device());
   });
   c10::OptionalDeviceGuard guard(device);
   launch(here);
@@ -465,8 +478,9 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
     IntArrayRef dilation, bool transposed, IntArrayRef output_padding, int64_t groups, std::array<bool, 3> mask) {
   launch(x.get_device());
   auto channels = transposed ? weight.size(1) * groups : weight.size(0);
-  auto [by_x, by_weight, by_bias] = at::convolution_backward(seen(gradient), seen(x), seen(weight), IntArrayRef{channels},
-      stride, padding, dilation, transposed, output_padding, groups, mask);
+  auto [by_x, by_weight, by_bias] = at::convolution_backward(
+      seen(gradient), seen(x), seen(weight), IntArrayRef{channels}, stride, padding, dilation, transposed,
+      output_padding, groups, mask);
   auto back = [&](const Tensor& y) { return y.defined() ? y.to(x.device()) : y; };
   return {back(by_x), back(by_weight), back(by_bias)};
 }
@@ -474,7 +488,8 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
 // Its schema does not say that it changes the running averages, so the copies of `kernel` would lose them.
 std::tuple<Tensor, Tensor, Tensor> batch_norm(
     const Tensor& x, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
-    const std::optional<Tensor>& mean, const std::optional<Tensor>& variance, bool training, double momentum, double eps) {
+    const std::optional<Tensor>& mean, const std::optional<Tensor>& variance, bool training, double momentum,
+    double eps) {
   launch(x.get_device());
   auto its = [](const std::optional<Tensor>& one) { return one && one->defined() ? seen(*one) : Tensor(); };
   auto [y, kept, deviation] = at::native_batch_norm(
