@@ -39,6 +39,7 @@ _HOME = {
     "predicted_for": "predict.time.overlay",
     "doctor": "measuring.doctor",
     "check": "train.check",
+    "dry_run": "train.dry.dry_run",
     "draw": "show.timelines.draw",
     "explore": "labs.explore",
     "play": "labs.play",

@@ -141,6 +141,16 @@ def _step_in_words(event) -> str:
     return f"step {event['step']:4d}  loss {event['loss']:.4f}  {event['tokens_per_second']:,.0f} tokens/s"
 
 
+def dry_run(chosen) -> dict:
+    """Play one rank of a job without its arithmetic."""
+    from hybridlab.train.dry.dry_run import dry_run as play
+
+    more = flags.read_learning(chosen) | {name: getattr(chosen, name) for name in ("rank", "machine", "memory")}
+    found = play(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
+    print(found)
+    return found.facts()
+
+
 def doctor(chosen) -> dict:
     """Say what this machine has."""
     from hybridlab.measuring.doctor import doctor as examine
@@ -240,6 +250,17 @@ def _train_flags(one):
     flags.add_saving(one)
 
 
+def _dry_run_flags(one):
+    from hybridlab.train.dry.dry_run import AS_ON_GPUS
+
+    one.add_argument("--rank", type=int, default=0, help="of all ranks of the mesh, counted from 0 (default 0)")
+    one.add_argument("--machine", default="a100", help="v100, a100 (default), h100 or h200")
+    one.add_argument("--memory", type=float, help="bytes of a device, such as 40e9, in place of the machine's")
+    flags.add_layout(one)
+    flags.add_training(one, dtype=AS_ON_GPUS["dtype"])
+    flags.add_learning(one, steps=1, optimizer=AS_ON_GPUS["optimizer"], rate=0.1)
+
+
 def _measure_flags(one):
     one.add_argument("--suite", default="cpu", help="cpu (default), gpu (needs CUDA), course (the notebooks)")
     one.add_argument("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
@@ -266,6 +287,11 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
         train,
         "Train a model, by default a small GPT on real text; with --json an object per step.",
         _train_flags,
+    ),
+    "dry-run": (
+        dry_run,
+        "One rank of any job without its arithmetic: memory over time, every message, and whether it fits.",
+        _dry_run_flags,
     ),
     "plan": (
         plan,

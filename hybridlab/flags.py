@@ -5,6 +5,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from hybridlab.core.mesh import PLAYED, Mesh
@@ -123,7 +124,11 @@ def add_training(one, dtype="float32"):
     one.add_argument("--accumulate", type=int, default=1, help="plays of the schedule for one optimizer step")
     add_modes(one)
     one.add_argument("--decay", type=float, default=0.0, help="weight decay, not of norms and biases (default 0)")
-    one.add_argument("--model", metavar="NAME", help=f"{', '.join(GALLERY)}, or FILE.py:name (default gpt)")
+    one.add_argument(
+        "--model",
+        metavar="NAME",
+        help=f"{', '.join(GALLERY)}, one of the catalog such as gpt3-175b, or FILE.py:name (default gpt)",
+    )
     one.add_argument("--dropout", type=float, default=0.0, help="of the model (default 0)")
     one.add_argument("--tied", action="store_true", help="the head shares the weights of the embedding")
     one.add_argument("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")
@@ -141,7 +146,9 @@ def read_training(chosen) -> dict:
 
 
 def _read_model(chosen):
-    """A transformer of the sizes that were typed, or the name of another model, which has sizes of its own."""
+    """A transformer of the sizes that were typed, beside those of the catalog; or the name of another model, which has
+    sizes of its own."""
+    from hybridlab.core.catalog import MODELS
     from hybridlab.core.shape import Shape
 
     typed = {size: getattr(chosen, size) for size in (*MODEL_SIZES, "data") if getattr(chosen, size) is not None}
@@ -149,6 +156,9 @@ def _read_model(chosen):
     if chosen.model in TRANSFORMERS:
         typed.pop("data", None)
         return Shape(**typed, style=TRANSFORMERS[chosen.model])
+    if chosen.model in MODELS:
+        typed.pop("data", None)
+        return replace(MODELS[chosen.model].shape, **typed)
     if typed:
         flag = next(iter(typed)).replace("_", "-")
         raise ValueError(

@@ -113,11 +113,16 @@ class Mesh:
 
     def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
         """Every group along `axes`, each rank in exactly one, in the order in which all ranks open them."""
-        return sorted({self.group(rank, axes) for rank in range(self.size)})
+        axes = (axes,) if isinstance(axes, str) else axes
+        firsts = itertools.product(*(range(1 if axis in axes else length) for axis, length in self.axes.items()))
+        return sorted(self.group(self.rank(**dict(zip(self.axes, first))), axes) for first in firsts)
 
 
 @functools.cache
 def _group(mesh: Mesh, rank: int, axes: tuple[str, ...]) -> tuple[int, ...]:
-    here = mesh.coordinates(rank)
-    spans = [range(length) if axis in axes else (here[axis],) for axis, length in mesh.axes.items()]
-    return tuple(sorted(mesh.rank(**dict(zip(mesh.axes, place))) for place in itertools.product(*spans)))
+    here, ranks, stride = mesh.coordinates(rank), [rank], 1
+    for axis, length in reversed(mesh.axes.items()):
+        if axis in axes:
+            ranks = [one + (place - here[axis]) * stride for one in ranks for place in range(length)]
+        stride *= length
+    return tuple(sorted(ranks))

@@ -63,12 +63,12 @@ class GatheredAgain:
     """
 
     def __init__(self, stream, part_BTD, whole_BTD):
-        self.stream, self.part, self.memory = stream, part_BTD.detach(), whole_BTD.untyped_storage().data_ptr()
+        self.stream, self.part, self.memory = stream, part_BTD.detach(), whole_BTD.untyped_storage()._cdata
         self.readers = self.left = 0
 
     def keep(self, tensor):
         """What autograd keeps in a tensor's place: of the whole input, only the shape in which it was read."""
-        if tensor.untyped_storage().data_ptr() != self.memory:
+        if tensor.untyped_storage()._cdata != self.memory:
             return tensor.detach()  # the tensor itself may be what its node made: a circle that is never let go
         self.readers += 1
         return tensor.shape

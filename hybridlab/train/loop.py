@@ -33,6 +33,8 @@ class Trainer:
             other weights
     """
 
+    works = ModelWork  # what its stages do
+
     def __init__(self, comm, job: Job, watch=None):
         _refuse_another_mesh(comm.mesh, job.mesh)
         self.comm, self.job, self.layout, self.report = comm, job, job.layout, comm.for_purpose("report")
@@ -46,7 +48,7 @@ class Trainer:
         comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
         self._make_weights(module)
         rows = job.rows, job.first_row(comm.rank)
-        self.work = ModelWork(
+        self.work = self.works(
             self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows, comm.device
         )
         door = comm.for_purpose("messages")

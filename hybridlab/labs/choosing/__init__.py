@@ -16,6 +16,7 @@ _HOME = {  # what the notebook uses
     "side_by_side": "trades",
     "trade": "trades",
     "explorer": "plan_explorer",
+    "dry": "tasks",
 }
 __all__ = [*_HOME]
 __getattr__ = lazily(__name__, _HOME)

@@ -10,6 +10,19 @@ SOLUTIONS: dict[str, Solution] = {
         ((8, "leaves its node"), (2, "large bubble"), (16, "four nodes"), (32, "eight nodes"), (64, "large")),
         also=("4", 4.0),
     ),
+    "choosing.fits": Solution(
+        'labs.answer("choosing.fits", dict(sequence=True))',
+        "Activations are more than all states, and seven eighths of what norms and residuals keep is saved.",
+        (
+            (dict(zero=1), "does not fit"),
+            (dict(zero=2), "does not fit"),
+            (dict(scatter=True), "does not fit"),
+            (dict(zero=4), "no ZeRO stage 4"),
+            (dict(sequence=True, zero=1), "one switch"),
+            (dict(sequence=1), "one switch"),
+            ("sequence", "one switch"),
+        ),
+    ),
     "choosing.microbatch": Solution(
         """\
 p, sequences, tF = $stages, $sequences, {1: 5.0, 2: 8.2, 4: 14.6, 8: 27.6, 16: 54.0}

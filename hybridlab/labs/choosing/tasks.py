@@ -4,6 +4,8 @@ from dataclasses import replace
 from functools import cache, partial
 
 from hybridlab.core import catalog
+from hybridlab.core.dry import DryRun
+from hybridlab.core.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.predict.bytes.activations import FULL, RECOMPUTE
 from hybridlab.predict.plans.footprint import footprint
@@ -16,6 +18,11 @@ SCENARIO = {"model": "gpt-18.4b", "devices": 32, "batch": 256}  # choosing.scena
 LONGEST, MOST = 12.8, 40e9  # seconds of a step, bytes on a device
 FORWARD = {1: 5.0, 2: 8.2, 4: 14.6, 8: 27.6, 16: 54.0}  # choosing.microbatch: ms of a forward, by sequences in it
 ASK = 'Answer with dict(p=…, t=…, d=…, b=…), and what you need of v, recompute="full", zero, sequence, scatter.'
+
+DRY_MESH, DRY_ROOM = Mesh(dp=4, pp=4, tp=8), 40e9  # choosing.fits: the mesh, and bytes on a device
+DRY_SHAPE = replace(catalog.model("gpt3-175b").shape, layers=16)
+DRY = {"microbatches": 4, "batch": 128, "model": DRY_SHAPE, "memory": DRY_ROOM}
+SWITCHES = ("zero", "sequence", "scatter")
 
 task = partial(Task, notebook="41_choosing")
 
@@ -80,6 +87,29 @@ def _scenario(answer) -> Verdict:
     return True, f"{told}. Both limits are kept."
 
 
+@cache
+def dry(**switches) -> DryRun:
+    """The dry run of choosing.fits, with some switches."""
+    from hybridlab.train.dry.dry_run import dry_run  # here, because it loads torch
+
+    return dry_run(DRY_MESH, **DRY, **switches)
+
+
+def _fits(answer) -> Verdict:
+    """One switch, with which rank 0 finds room."""
+    ask = f"Answer with one switch, such as dict(scatter=True): one of {', '.join(SWITCHES)}."
+    if not isinstance(answer, dict) or len(answer) != 1 or not set(answer) <= set(SWITCHES):
+        return False, ask
+    ((name, value),) = answer.items()
+    if type(value) is not (int if name == "zero" else bool) or not value:
+        return False, ask
+    try:
+        one = dry(**answer)
+    except ValueError as error:
+        return False, f"{error}."
+    return one.fits, f"Rank 0 holds {one.peak_bytes / 1e9:.1f} GB at most. It {one.verdict}."
+
+
 def _microbatch(stages, sequences):
     p, each = stages, sequences
     seconds = {b: (each // b + p - 1) * 3 * forward for b, forward in FORWARD.items()}
@@ -128,6 +158,21 @@ CHOOSING_TASKS: dict[str, Task] = {
         objective="Say where tensor parallelism should stop.",
         difficulty=1,
         minutes=4,
+    ),
+    "choosing.fits": task(
+        f"Sixteen blocks of GPT-3's width, d = {DRY_MESH['dp']}, p = {DRY_MESH['pp']}, t = {DRY_MESH['tp']}, four "
+        f"microbatches of eight sequences. A device has {DRY_ROOM / 1e9:.0f} GB, and rank 0 does not fit. Turn on one "
+        "switch so that it does: zero=1, zero=2, sequence=True or scatter=True.",
+        _fits,
+        (
+            "What does rank 0 hold most of, when it holds the most? Look at .peak of choosing.dry().",
+            "ZeRO shares the optimizer's state among four copies. Sequence parallelism divides what norms and "
+            "residuals keep among eight ranks. Scatter makes messages smaller.",
+            "Activations weigh most: four large microbatches are held at once.",
+        ),
+        objective="Find by dry runs what has to shrink.",
+        difficulty=2,
+        minutes=6,
     ),
     "choosing.microbatch": varying(_microbatch, stages=(8, 4, 16), sequences=(64, 128, 256)),
     "choosing.scenario": task(

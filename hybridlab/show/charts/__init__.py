@@ -1,1 +1,2 @@
-"""Charts: lines and points over two axes (`chart`), losses over steps (`curves`), times over bytes (`scaling`)."""
+"""Charts: lines and points over two axes (`chart`), losses over steps (`curves`), times over bytes (`scaling`), what a
+rank holds over a step (`memory_over_time`)."""

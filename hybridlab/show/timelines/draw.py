@@ -6,8 +6,10 @@ Bars with a base; a heat-map past `MANY` boxes; never shapes, which take seconds
 import numpy as np
 import plotly.graph_objects as go
 
+from hybridlab.core.dry import DryRun
 from hybridlab.core.layout import Layout
 from hybridlab.core.timeline import Timeline
+from hybridlab.show.charts.memory_over_time import memory_over_time
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.sheet import wrap
@@ -25,9 +27,9 @@ PALE = 0.6  # how far dots move towards their ground, so that a number on them c
 PX = STYLE["pixels"]
 
 
-def draw(*timelines: Timeline | Layout, title: str | None = None) -> Figure | Still:
+def draw(*timelines: Timeline | Layout | DryRun, title: str | None = None) -> Figure | Still:
     """The picture of one timeline; of a prediction over its measurement; or of several, below each other. Of a layout:
-    which rank holds which slice of one parameter, draw(layout, "blocks.0.mlp.up.weight").
+    which rank holds which slice of one parameter, draw(layout, "blocks.0.mlp.up.weight"). Of a dry run: its memory.
 
     Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. What has
     several steps is drawn by its step of median length. Measured times are in milliseconds.
@@ -41,6 +43,8 @@ def draw(*timelines: Timeline | Layout, title: str | None = None) -> Figure | St
     """
     if timelines and isinstance(timelines[0], Layout):
         return grid_of_ranks(*timelines)
+    if timelines and isinstance(timelines[0], DryRun):
+        return memory_over_time(timelines[0], title)
     picture = boxes(*timelines)
     traces = _heatmap(picture) if len(picture) > MANY else _bars(picture)
     return Figure.of(traces, _layout(picture, title), svg(*timelines, title=title), picture.summary)

@@ -1,13 +1,14 @@
-"""In a notebook, a timeline that stands last in a cell is drawn."""
+"""In a notebook, a timeline or a dry run that stands last in a cell is drawn."""
 
 
 def register(shell) -> None:
-    """Tell an IPython shell how to show a timeline; plotly is loaded when the first one is shown."""
+    """Tell an IPython shell how to show them; plotly is loaded when the first one is shown."""
     formatter = shell.display_formatter.mimebundle_formatter
-    formatter.for_type_by_name("hybridlab.core.timeline", "Timeline", _drawn)
+    for name, module in {"Timeline": "hybridlab.core.timeline", "DryRun": "hybridlab.core.dry"}.items():
+        formatter.for_type_by_name(module, name, _drawn)
 
 
-def _drawn(timeline):
+def _drawn(one):
     from hybridlab.show.timelines.draw import draw
 
-    return draw(timeline)._repr_mimebundle_()
+    return draw(one)._repr_mimebundle_()

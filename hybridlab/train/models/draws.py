@@ -119,6 +119,8 @@ class ByPlace(nn.Module):
     def first(self, name: str, like: torch.Tensor, box: tuple[slice, ...], device) -> torch.Tensor:
         """The first numbers of a box of a parameter or buffer: of `like`, which may be on the meta device."""
         out = torch.empty_like(like.detach()[box], device=device)
+        if out.is_meta:
+            return out  # it has no numbers
         if isinstance(like, nn.Parameter) and like.dim() > 1:
             key = stream(self.draws.seed, _number(name))
             return normal(key, self.deviation(like.shape), like.shape, box, out)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import cloudpickle
 
+from hybridlab.core.catalog import MODELS
 from hybridlab.core.shape import Shape
 from hybridlab.train.images import Digits
 from hybridlab.train.models.conv import ConvNet, label_loss
@@ -49,13 +50,15 @@ GALLERY: dict[str, tuple[str, Callable[[], Model]]] = {
 
 
 def model_of(model, loss=None, data=None, **more) -> Model:
-    """The model that is meant: a Model as it is, a reference model by its name or by the Shape of a transformer, or
-    anyone's module with its loss and data.
+    """The model that is meant: a Model as it is, a reference model by its name, a transformer by its Shape or by its
+    name in the catalog, or anyone's module with its loss and data.
 
     raises  ValueError where a module comes without its loss or its data
     """
     if isinstance(model, str | Shape | Model) and more:
         raise ValueError(f"{next(iter(more))} belongs to a module of your own: this model says its own")
+    if isinstance(model, str) and model in MODELS:
+        model = MODELS[model].shape
     if isinstance(model, str):
         return named(model)
     if isinstance(model, Shape):
@@ -80,7 +83,10 @@ def named(name: str) -> Model:
         return GALLERY[name][1]()
     file, colon, inside = name.rpartition(":")
     if not file.endswith(".py") or not inside:
-        raise ValueError(f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, or give FILE.py:name")
+        raise ValueError(
+            f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, one of the catalog "
+            f"({', '.join(MODELS)}), or give FILE.py:name"
+        )
     made = getattr(_loaded(file), inside, None)
     if made is None:
         raise ValueError(f"{file} has no {inside}: give the name of a hybridlab Model")

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.processes.meet import take_device
 from hybridlab.world.processes.placement import Placement, placement
+from hybridlab.world.talk import network
 from hybridlab.world.talk.clock import clock_of
 from hybridlab.world.talk.groups import Group, axes_of, label_of
 from hybridlab.world.talk.ledger import Ledger
@@ -35,9 +36,6 @@ REDUCE = {
     "min": dist.ReduceOp.MIN,
     "product": dist.ReduceOp.PRODUCT,
 }
-# torch 2.13 has new names for these and warns of the old ones; 2.11 has the old ones only.
-gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class Comm:
@@ -50,6 +48,8 @@ class Comm:
     on `device`, the one that the placement gives this rank; those that are not contiguous are copied on the way.
     Impossible operations raise ValueError before anything is sent.
     """
+
+    net = network  # who carries it
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Comm:
         self._open([(), *((axis,) for axis in every), every, *groups])
         # NCCL's messages between two ranks wait for one another unless each direction has a group of its own.
         two = self._on_streams and self.size > 1  # a mesh of one rank may be opened by that rank alone
-        self._lanes = [dist.new_group(timeout=timeout) for _ in "↓↑"] if two else [None, None]
+        self._lanes = [self.net.new_group(timeout=timeout) for _ in "↓↑"] if two else [None, None]
         self._pairs = [Group(self._path(peer), (rank, peer), None) for peer in range(mesh.size)]
         self._met, self._streaming = set(), deque()  # pairs that have greeted; messages that are work for the device
 
@@ -106,7 +106,7 @@ class Comm:
             return Message(lambda: x)
         flat = _flat(x)
         row = self._begin("all_reduce", group, x.nbytes, flat, how=op, waits=False)
-        work = dist.all_reduce(flat, REDUCE[op], group.handle, async_op=True)
+        work = self.net.all_reduce(flat, REDUCE[op], group.handle, async_op=True)
         return self._started(work, row, flat, lambda: settle(flat, x))
 
     def all_gather(self, x, axis=None, dim=0, sizes=None):
@@ -131,7 +131,7 @@ class Comm:
         flat = _flat(filled(x.detach(), dim, max(sizes)))
         room = flat.new_empty((group.size, *flat.shape))
         row = self._begin("all_gather", group, room.nbytes, flat, waits=False)
-        work = gather_single(room.view(-1), flat.view(-1), group.handle, async_op=True)
+        work = self.net.all_gather(room.view(-1), flat.view(-1), group.handle, async_op=True)
         return self._started(work, row, flat, lambda: joined(room, dim, sizes))
 
     def reduce_scatter(self, x, axis=None, dim=0, sizes=None):
@@ -150,7 +150,7 @@ class Comm:
         parts = stacked(x.detach(), dim, sizes)
         mine = torch.empty_like(parts[0])
         row = self._begin("reduce_scatter", group, parts.nbytes, x, how="sum", waits=False)
-        work = reduce_scatter_single(mine.view(-1), parts.view(-1), group=group.handle, async_op=True)
+        work = self.net.reduce_scatter(mine.view(-1), parts.view(-1), group=group.handle, async_op=True)
         length = sizes[group.ranks.index(self.rank)]
         return self._started(work, row, parts, lambda: mine.narrow(dim, 0, length).contiguous())
 
@@ -178,7 +178,7 @@ class Comm:
         flat = torch.cat([part.reshape(-1) for part in parts])
         row = self._begin("all_to_all", group, x.nbytes, how=f"cut {cut}, join {join}")
         leaving, coming = [part.numel() for part in parts], [math.prod(shape) for shape in shapes]
-        dist.all_to_all_single(room, flat, coming, leaving, group.handle)
+        self.net.all_to_all_single(room, flat, coming, leaving, group.handle)
         self.ledger.end(row)
         return torch.cat([part.view(shape) for part, shape in zip(room.split(coming), shapes)], join)
 
@@ -191,7 +191,7 @@ class Comm:
             return x
         flat = _flat(x)
         row = self._begin("broadcast", group, x.nbytes, flat, root=group.ranks[source])
-        dist.broadcast(flat, group.ranks[source], group.handle)
+        self.net.broadcast(flat, group.ranks[source], group.handle)
         self.ledger.end(row)
         return settle(flat, x)
 
@@ -200,7 +200,7 @@ class Comm:
         group = self.group(axis)
         if group.size > 1:
             row = self._begin("barrier", group, 0)
-            dist.barrier(group.handle)
+            self.net.barrier(group.handle)
             self.ledger.end(row)
 
     # messages: from one rank to another, both by their global numbers
@@ -224,13 +224,13 @@ class Comm:
     def _send(self, op, x, to, tag):
         row = self._begin_message(op, x, to, tag)
         leaving = outgoing(x, self._via_host(x))
-        work = dist.isend(leaving, to, self._lane(to > self.rank), tag)
+        work = self.net.isend(leaving, to, self._lane(to > self.rank), tag)
         return self._started(work, row, leaving, lambda: x)
 
     def _recv(self, op, x, source, tag):
         row = self._begin_message(op, x, source, tag)
         arriving = incoming(x, self._via_host(x))
-        work = dist.irecv(arriving, source, self._lane(source < self.rank), tag)
+        work = self.net.irecv(arriving, source, self._lane(source < self.rank), tag)
         return self._started(work, row, arriving, lambda: settle(arriving, x))
 
     def greet(self, pairs=None):
@@ -295,7 +295,7 @@ class Comm:
                 raise ValueError(f"a group lists its ranks in order, each once: {tuple(ordered)}, not {ranks}")
             if len(ranks) > 1 and ranks not in self._handles:
                 row = self._begin("open", every, 0, how=str(ranks))
-                self._handles[ranks] = dist.new_group(list(ranks), timeout=self._timeout)
+                self._handles[ranks] = self.net.new_group(list(ranks), timeout=self._timeout)
                 self._assemble(ranks)
                 self.ledger.end(row)
             if self.rank in ranks:
@@ -307,7 +307,7 @@ class Comm:
         """Let a group come together before it is needed: as two ranks at their first message (see `greet`), so all
         hosts of a group stand still at its first collective, and some of them could be needed elsewhere."""
         if self._on_streams and self.rank in ranks:
-            dist.all_reduce(torch.zeros(1, device=self.device), group=self._handles[ranks])
+            self.net.all_reduce(torch.zeros(1, device=self.device), group=self._handles[ranks])
 
     def _open(self, axes_to_open):
         """Open the groups along some sets of axes; sets with the same ranks share one handle."""

@@ -1,0 +1,139 @@
+"""A dry run: what one rank of a job holds and sends in one training step, found without its arithmetic.
+
+Relatives: `train.dry`, which makes it; `predict.plans.footprint`, the same in closed form; `show.charts.dry_run`, its
+picture; notebook 41.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hybridlab.core.mesh import Mesh
+
+KINDS = {  # of memory, and what each is kept for
+    "weights": "what stages compute with",
+    "optimizer": "what the optimizer keeps: averages, and a master copy of the weights",
+    "gradients": "what the optimizer will read, and what is added up for it",
+    "activations": "what forwards leave for their backwards; of a backward in halves, what one leaves for the other",
+    "in flight": "what is sent, received or summed: from the room made for it until it has been used or has left",
+    "data": "the batch",
+    "working": "what an action needs while it runs",
+}
+SENT = ("op", "axis", "group", "bytes", "peer", "tag", "purpose")  # what is said of a message
+RECEIVES = ("recv", "irecv")  # a message counts where it leaves
+GB = 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class DryRun:
+    """One rank in one training step.
+
+    job       in words;  rank  of the mesh
+    actions   what it does, in order: compute actions, then "sums" (what was not summed before) and "update"
+    held      (actions, kinds) bytes at the highest moment of each action, by `KINDS`; receives, sends and sums behind
+              an action belong to the next one
+    kept      (actions, kinds) bytes held when each is over
+    messages  {column: one value for each operation}, see `SENT`; peer is a rank, or None for a collective of the group
+    begin, end  (actions,) predicted, in `unit`;  length  of the step, without the sum over copies and the optimizer
+    seconds   that the dry run has taken;  room  bytes of a device, or None
+    """
+
+    job: str
+    mesh: Mesh
+    rank: int
+    actions: tuple[str, ...]
+    held: np.ndarray = field(repr=False)
+    kept: np.ndarray = field(repr=False)
+    messages: dict[str, list] = field(repr=False)
+    begin: np.ndarray = field(repr=False)
+    end: np.ndarray = field(repr=False)
+    length: float
+    unit: str
+    seconds: float
+    room: float | None = None
+
+    @property
+    def total(self) -> np.ndarray:
+        """(actions,) bytes at the highest moment of each action."""
+        return self.held.sum(axis=1)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that it holds at once."""
+        return int(self.total.max())
+
+    @property
+    def at(self) -> str:
+        """The action in which it holds the most."""
+        return self.actions[int(self.total.argmax())]
+
+    @property
+    def peak(self) -> dict[str, int]:
+        """{kind: bytes} at that moment."""
+        return dict(zip(KINDS, self.held[int(self.total.argmax())].tolist()))
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """{purpose: bytes that it sends in the step}: of a collective, those of the full tensor."""
+        return dict(self._summed("purpose"))
+
+    @property
+    def axes(self) -> dict[tuple[str, str, str], int]:
+        """{(purpose, axis, operation): bytes}."""
+        return dict(self._summed("purpose", "axis", "op"))
+
+    def _summed(self, *columns) -> Counter:
+        table, keys = Counter(), zip(*(self.messages[column] for column in columns))
+        for key, op, size in zip(keys, self.messages["op"], self.messages["bytes"]):
+            if op not in RECEIVES:
+                table[key if len(columns) > 1 else key[0]] += size
+        return table
+
+    @property
+    def fits(self) -> bool:
+        """Whether it finds room on the device; true where nobody has said how much there is."""
+        return self.room is None or self.peak_bytes <= self.room
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits, and if not, what does not and where, in one sentence; "" where no room was given."""
+        if self.room is None:
+            return ""
+        if self.fits:
+            return f"fits into {self.room / GB:.4g} GB, with {(self.room - self.peak_bytes) / GB:.3g} GB to spare"
+        first = int(np.argmax(self.total > self.room))
+        held = dict(zip(KINDS, self.held[first].tolist()))
+        most = max(held, key=held.get)
+        return (
+            f"does not fit into {self.room / GB:.4g} GB: {self.actions[first]} is the first to need more, "
+            f"{self.total[first] / GB:.4g} GB, and the largest part of that are {most}, {held[most] / GB:.4g} GB"
+        )
+
+    def __str__(self):
+        place = " ".join(f"{axis}={at}" for axis, at in self.mesh.coordinates(self.rank).items())
+        held = ", ".join(f"{kind} {size / GB:.4g}" for kind, size in self.peak.items() if size)
+        sent = "; ".join(f"{what} {size / GB:.4g}" for what, size in self.bytes.items())
+        lines = [
+            f"rank {self.rank} of {self.mesh.size:,} ({place}), {self.job}",
+            f"  peak {self.peak_bytes / GB:.4g} GB in {self.at}: {held} GB",
+            f"  sends {sent or 'nothing'} GB",
+            f"  at work from {self.begin[0]:.4g} to {self.end[-1]:.4g} of {self.length:.4g} {self.unit}, predicted",
+        ]
+        return "\n".join(lines + [f"  {self.verdict}"] * bool(self.verdict))
+
+    def facts(self) -> dict:
+        """The same as plain values, as the command line gives them out."""
+        return {
+            "rank": self.rank,
+            "peak_bytes": self.peak_bytes,
+            "peak": self.peak,
+            "at": self.at,
+            "bytes": self.bytes,
+            "messages": self.messages,
+            "memory": {"actions": list(self.actions), "held": self.total.tolist()},
+            "predicted": {"begin": self.begin.tolist(), "end": self.end.tolist(), "unit": self.unit},
+            "fits": self.fits,
+            "verdict": self.verdict,
+            "seconds": self.seconds,
+        }

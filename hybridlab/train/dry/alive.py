@@ -1,0 +1,159 @@
+"""Alive: the bytes that tensors hold, operation by operation and kind by kind.
+
+A *storage* is the memory behind a tensor; views share it, and it counts once. It is seen when an operation hands it
+out, and it is gone when nobody refers to it any more. What a kernel needs inside itself is not seen. Single numbers do
+not count.
+
+Relatives: `measuring.saved`, which counts what autograd keeps; `counted`, which says what is of which kind.
+"""
+
+import weakref
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+WORKING = "working"  # what nobody has said the kind of
+
+
+class Life(NamedTuple):
+    """How long a storage was of one kind: from an operation to another, both numbered in their order."""
+
+    kind: str
+    size: int
+    begin: int
+    end: int
+
+
+class Held:
+    """A storage: the kind that it is of, since which operation, its bytes; and whether it is still there."""
+
+    __slots__ = "kind", "size", "begin", "there", "watch"
+
+    def __init__(self, size, begin):
+        self.kind, self.size, self.begin, self.there = WORKING, size, begin, True
+
+
+class Alive(TorchDispatchMode):
+    """A count that is kept while the block under it runs.
+
+    device      kind of device whose memory counts;  now, peak  bytes: held, and held at most
+    operations  done so far
+    held        {identity of a storage: what is known of it}
+
+    >>> with Alive("cpu") as alive:
+    ...     x = torch.ones(1000)
+    ...     y = x.view(10, 100) + 1
+    ...     del x
+    ...     z = y * 2
+    >>> alive.peak, alive.now
+    (8000, 8000)
+    """
+
+    def __init__(self, device: str = "meta"):
+        super().__init__()
+        self.device, self.now, self.peak, self.operations = device, 0, 0, 0
+        self.held: dict[int, Held] = {}
+        self.fresh: list[Held] = []
+        self.lives: list[Life] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **kwargs) if kwargs else function(*args)
+        self.operations += 1
+        if isinstance(made, torch.Tensor):
+            self._see(made)
+        elif isinstance(made, tuple | list):
+            for one in made:
+                if isinstance(one, torch.Tensor):
+                    self._see(one)
+        return made
+
+    def __enter__(self):
+        self._resize = torch.UntypedStorage.resize_
+        torch.UntypedStorage.resize_ = lambda storage, size: self._resized(storage, size)
+        return super().__enter__()
+
+    def __exit__(self, *about):
+        torch.UntypedStorage.resize_ = self._resize
+        return super().__exit__(*about)
+
+    def _see(self, x):
+        if x.device.type != self.device or not x.dim():
+            return
+        storage = x.untyped_storage()
+        key = storage._cdata
+        if key not in self.held:
+            self.held[key] = one = Held(storage.nbytes(), self.operations)
+            one.watch = weakref.ref(storage, lambda _, key=key: self._gone(key))
+            self.fresh.append(one)
+            self._grown(one.size)
+
+    def _grown(self, size):
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+    def _gone(self, key):
+        one = self.held.pop(key)
+        one.there, one.watch = False, None
+        self.now -= one.size
+        self._note(one)
+
+    def _note(self, one: Held):
+        """What it has been until now."""
+        self.lives.append(Life(one.kind, one.size, one.begin, self.operations))
+
+    def _resized(self, storage, size):
+        """Memory let go, or taken again, behind a tensor that stays."""
+        self._resize(storage, size)
+        if one := self.held.get(storage._cdata):
+            self._note(one)
+            self.now -= one.size
+            self.operations += 1
+            one.size, one.begin = size, self.operations
+            self._grown(size)
+
+    def tick(self) -> int:
+        """A moment between two operations, numbered with them: what the last one left to be let go is gone."""
+        self.operations += 1
+        return self.operations
+
+    def forget(self, storages):
+        """Leave some storages out, as if they had never come: examples, which nobody holds in a real run."""
+        for one in storages:
+            self.now -= one.size
+            one.size = 0
+
+    # kinds
+
+    def of(self, tensors) -> list[Held]:
+        """What is known of the storages behind some tensors; those of another device are left out."""
+        found = (self.held.get(x.untyped_storage()._cdata) for x in tensors)
+        return [one for one in found if one]
+
+    def came(self) -> list[Held]:
+        """The storages that have come since this was last asked, and are still there."""
+        fresh, self.fresh = self.fresh, []
+        return [one for one in fresh if one.there]
+
+    def name(self, kind: str, storages, from_now: bool = False):
+        """Say of what kind some storages are: since they came, or from now on. Those that are gone stay what they
+        were."""
+        for one in storages:
+            if one.there and one.kind != kind:
+                if from_now:
+                    self._note(one)
+                    one.begin = self.operations + 1
+                one.kind = kind
+
+    def history(self, kinds: tuple[str, ...]) -> np.ndarray:
+        """history[operation, kind]: bytes held when it had just been done."""
+        last = self.operations + 1
+        lives = self.lives + [Life(one.kind, one.size, one.begin, last - 1) for one in [*self.held.values()]]
+        changes = np.zeros((last + 1, len(kinds)), dtype=np.int64)
+        number = {kind: place for place, kind in enumerate(kinds)}
+        kind = np.array([number[one.kind] for one in lives], dtype=np.int64)
+        size, begin, end = (np.array([one[field] for one in lives], dtype=np.int64) for field in (1, 2, 3))
+        np.add.at(changes, (begin, kind), size)
+        np.add.at(changes, (end + 1, kind), -size)
+        return np.cumsum(changes, axis=0)[:last]

@@ -1,0 +1,42 @@
+"""One rank: a trainer whose other ranks are not there, on torch's meta device, where nothing is computed.
+
+What would read a number (losses, norms, what ranks compare) is left out; all else is the code that trains. Attention is
+told to keep what the fused kernels keep: on the meta device torch would take it apart, and keep all scores.
+"""
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from hybridlab.train.dry.alive import Alive
+from hybridlab.train.dry.counted import Counted
+from hybridlab.world.talk.dry import META, DryComm
+
+fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+class Dry(Counted):
+    """The trainer of one rank that is alone and computes nothing."""
+
+    def _numbers(self, x) -> list[float]:
+        return [0.0] * x.numel()
+
+
+class FusedAttention(TorchFunctionMode):
+    """While this lasts, attention is one operation, as on the devices that ranks compute on."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is functional.scaled_dot_product_attention:
+            return _attention(*args, **kwargs or {})
+        return function(*args, **kwargs or {})
+
+
+def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    return fused(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+
+
+def played(job, rank: int) -> tuple[Dry, int]:
+    """The trainer of a rank behind one whole step, and the number of the last operation before that."""
+    with Alive(META.type) as alive, FusedAttention():
+        trainer = Dry(DryComm(job.mesh, rank), job, alive)
+        return trainer, trainer.whole_step()

@@ -1,0 +1,60 @@
+"""The door of a dry run: one rank of a mesh whose other ranks are not there. The ledger is written as in a real run.
+
+Tensors live on torch's meta device: they have a shape and a dtype, and no numbers. So it does not matter what arrives.
+
+Relatives: `comm`, whose buffers, checks and ledger these are; `train.dry.one_rank`, who stands behind this door.
+"""
+
+from functools import cached_property
+
+import torch
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.world.processes.placement import Placement
+from hybridlab.world.talk.comm import Comm
+from hybridlab.world.talk.message import Message
+
+META = torch.device("meta")
+
+
+class Nobody:
+    """A network without others: nothing moves. What is gathered on the host, to be compared, all have said alike."""
+
+    @staticmethod
+    def all_reduce(*_, **__):
+        """What every operation comes to."""
+
+    all_to_all_single = barrier = broadcast = irecv = isend = new_group = reduce_scatter = all_reduce
+
+    @staticmethod
+    def all_gather(room, mine, *_, **__):
+        """What this rank says, from everybody."""
+        if not room.is_meta:
+            room.view(-1, len(mine)).copy_(mine)
+
+
+class DryComm(Comm):
+    """The door of one rank of a mesh of any size, in one process and without a process group.
+
+    >>> door = DryComm(Mesh(dp=384, tp=8), rank=17)
+    >>> door.all_gather(torch.empty(5, device="meta"), "tp").shape, door.ledger.bytes
+    (torch.Size([40]), [160])
+    """
+
+    net = Nobody
+
+    def __init__(self, mesh: Mesh, rank: int):
+        super().__init__(mesh, rank, placed=Placement("gloo", ("meta",) * mesh.size, False, "a dry run: no device"))
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where nothing is computed."""
+        return META
+
+    def _via_host(self, x) -> bool:
+        return False
+
+    def _started(self, work, row, travelling, deliver) -> Message:
+        """A message that is over; what travels is kept until somebody waits for it, as in a real run."""
+        self.ledger.end(row)
+        return Message(deliver, None, travelling)
