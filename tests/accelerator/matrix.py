@@ -1,0 +1,132 @@
+"""Every kind of job, proved on a GPU: the real ones of this machine, or the emulated accelerator.
+
+    python tests/accelerator/matrix.py [WORD…] [--devices N]
+
+Real processes train as one device does, job by job: all schedules, all modes and forms, the reference models, and the
+table in which every two choices meet (tests/equality.py). Each tells one line of JSON: name, ok, largest_gap, seconds,
+error. Words choose the jobs whose names hold one of them. The exit code is 1 when anything differs.
+
+Where torch sees no GPU, or HYBRIDLAB_DEVICES says gpu:N, devices are emulated: eight, so that each rank has its own and
+talks as by NCCL; with --devices 1 all share one and talk by gloo.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the table of combinations is there
+
+import equality
+from environment import emulated
+
+import hybridlab as hl
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
+from hybridlab.schedules.registry import schedules
+from hybridlab.world.processes.placement import devices_here
+
+DEEP = Shape(layers=8)
+SKIPPED = Shape(layers=4, skips=True)
+
+
+def of_schedules() -> dict:
+    """Every schedule on two ranks, and on four."""
+    more = {"shape": DEEP, "microbatches": 8}
+    return {f"schedule {name} p={p}": (Mesh(pp=p), {"schedule": name} | more) for name in schedules() for p in (2, 4)}
+
+
+MODES = {
+    "dp": (Mesh(dp=2), {}),
+    "dp each": (Mesh(dp=2), {"sums": "each"}),
+    "dp buckets": (Mesh(dp=4), {"sums": "buckets"}),
+    "dp accumulate": (Mesh(dp=2), {"accumulate": 2, "sums": "buckets"}),
+    "zero 1": (Mesh(dp=2), {"zero": 1}),
+    "zero 2": (Mesh(dp=2), {"zero": 2}),
+    "zero 3": (Mesh(dp=2), {"zero": 3}),
+    "zero 3 pipeline": (Mesh(dp=2, pp=2), {"zero": 3, "schedule": "interleaved"}),
+    "zero 1 hybrid": (Mesh(dp=4), {"zero": 1, "owners": 2}),
+    "zero 3 hybrid": (Mesh(dp=4), {"zero": 3, "owners": 2}),
+    "tp": (Mesh(tp=2), {}),
+    "tp sequence": (Mesh(tp=2), {"sequence": True}),
+    "tp sequence one kv head": (Mesh(tp=4), {"sequence": True, "shape": Shape(kv_heads=1)}),
+    "tp scatter": (Mesh(pp=2, tp=2), {"scatter": True}),
+    "all three": (Mesh(dp=2, pp=2, tp=2), {"zero": 1}),
+    "bf16 adamw clip": (Mesh(dp=2, pp=2), {"dtype": "bfloat16", "optimizer": "adamw", "clip": 1.0, "rate": 0.01}),
+    "bf16 zero 2": (Mesh(dp=2), {"dtype": "bfloat16", "optimizer": "adamw", "zero": 2, "rate": 0.01}),
+    "float32": (Mesh(dp=2, pp=2), {"dtype": "float32"}),
+    "adamw decay": (Mesh(dp=2), {"optimizer": "adamw", "decay": 0.1, "rate": 0.01}),
+    "clip": (Mesh(dp=2, pp=2, tp=2), {"clip": 0.05}),
+    "offload": (Mesh(dp=2, pp=2), {"offload": True, "optimizer": "adamw", "rate": 0.01, "clip": 0.05}),
+    "offload zero 3": (Mesh(dp=2), {"offload": True, "zero": 3}),
+    "dropout": (Mesh(dp=2, pp=2), {"shape": Shape(dropout=0.1)}),
+    "dropout sequence": (Mesh(tp=2), {"shape": Shape(dropout=0.1), "sequence": True}),
+    "tied": (Mesh(pp=2), {"shape": Shape(tied=True)}),
+    "tied tp": (Mesh(pp=2, tp=2), {"shape": Shape(tied=True)}),
+    "tied chimera": (Mesh(pp=4), {"shape": Shape(layers=8, tied=True), "schedule": "chimera"}),
+    "tied buckets": (Mesh(pp=4), {"shape": Shape(layers=8, tied=True), "schedule": "interleaved", "sums": "buckets"}),
+    "skips": (Mesh(pp=4), {"shape": SKIPPED}),
+    "skips dp": (Mesh(dp=2, pp=2), {"shape": SKIPPED, "zero": 1}),
+    "ahead 1": (Mesh(pp=4), {"ahead": 1}),
+    "ahead 2": (Mesh(pp=4), {"ahead": 2, "microbatches": 8}),
+    "ahead skips": (Mesh(pp=4), {"ahead": 1, "shape": SKIPPED}),
+    "ahead interleaved": (Mesh(pp=4), {"ahead": 2, "schedule": "interleaved", "shape": DEEP}),
+    "ahead dualpipe": (Mesh(pp=4), {"ahead": 1, "schedule": "dualpipe", "shape": DEEP, "microbatches": 8}),
+    "driven": (Mesh(pp=4), {"driven": True, "microbatches": 8}),
+    "driven dp": (Mesh(dp=2, pp=2), {"driven": True}),
+}
+MODELS = {
+    "model conv": (Mesh(dp=2, pp=2), {"model": "conv"}),
+    "model conv zero 3": (Mesh(dp=2), {"model": "conv", "zero": 3}),
+    "model unet": (Mesh(pp=2), {"model": "unet"}),
+    "model unet dp": (Mesh(dp=2, pp=2), {"model": "unet", "zero": 1}),
+    "model resnet": (Mesh(dp=2, pp=2), {"model": "resnet"}),
+    "model modern": (Mesh(dp=2, pp=2), {"model": "modern"}),
+    "model modern tp": (Mesh(pp=2, tp=2), {"model": "modern"}),
+}
+
+
+def of_pairs() -> dict:
+    """The combinations in which every legal pair of choices meets."""
+    return {f"pair {equality.name_of(one)}": equality.asked(one) for one in equality.pairwise()}
+
+
+def jobs() -> dict:
+    """{name: (mesh, the other arguments of hl.check)}."""
+    return {f"mode {name}": job for name, job in MODES.items()} | of_schedules() | MODELS | of_pairs()
+
+
+def proved(name: str, mesh: Mesh, arguments: dict) -> dict:
+    """What one job tells. Its ranks are new ones: those that have met before cannot stand still for each other."""
+    begin, told = time.monotonic(), {"name": name, "ok": False, "largest_gap": None, "error": ""}
+    try:
+        report = hl.check(mesh, **arguments)
+        told |= {"ok": report.ok, "largest_gap": report.largest_gap, "error": "" if report.ok else str(report)}
+    except Exception as error:  # whatever it is, the other jobs are proved
+        told["error"] = f"{type(error).__name__}: {error}"
+    return told | {"seconds": round(time.monotonic() - begin, 1)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("words", nargs="*", help="of the names of the jobs to prove; all, unless given")
+    parser.add_argument("--devices", type=int, default=8, help="emulated ones, where there is no GPU")
+    chosen = parser.parse_args()
+    kind, number = devices_here()
+    if number == 0 or (kind == "gpu" and "emulated_gpu" not in sys.modules):
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | emulated(number or chosen.devices))
+    found = {name: job for name, job in jobs().items() if not chosen.words or any(one in name for one in chosen.words)}
+    told = []
+    for name, (mesh, arguments) in found.items():
+        told.append(proved(name, mesh, arguments))
+        print(json.dumps(told[-1]), flush=True)
+    wrong = [one["name"] for one in told if not one["ok"]]
+    seconds = sum(one["seconds"] for one in told)
+    print(f"{len(told)} jobs on {kind}:{number} in {seconds:.0f} s; {len(wrong)} differ", *wrong, sep="\n  ")
+    return 1 if wrong or not told else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""A process group that keeps NCCL's rules, and breaks what relies on gloo's.
+
+* It takes tensors on the device only, in one piece. Messages have no tags: those of one pair, in one group, are matched
+  in order, in both directions together.
+* Ranks that meet for the first time make a communicator, and that keeps their hosts until all of them are there: two
+  ranks for their messages, the group for its collectives.
+* An operation returns at once. It goes in the background, one after the other within a communicator. `wait` keeps a
+  stream, and not the host; what an operation brings is rubbish before (see Gate in device.cpp), and its tensors may not
+  be changed, nor let go.
+
+What it is blind to: kernels run when they are launched, so a host is kept where only its stream would be.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import torch.distributed as dist
+
+from emulated_gpu.groups import Group
+
+
+class Work(dist.Work):
+    """An operation under way."""
+
+    def __init__(self, gate, device):
+        super().__init__()
+        self.gate, self.device = gate, device
+
+    def wait(self, timeout=None):
+        """Make the current stream wait; the host goes on."""
+        self.gate.wait(self.device.index)
+        return True
+
+    def is_completed(self):
+        return self.gate.is_open()
+
+
+class Communicator:
+    """Ranks that have met: what they do together, one after the other, in a thread."""
+
+    def __init__(self, gloo):
+        self.gloo, self.thread = gloo, ThreadPoolExecutor(1)
+
+    def start(self, transfer, reads, writes) -> Work:
+        """Begin with a snapshot of what is read, behind what its stream waits for; what will be written is rubbish."""
+        gate = torch.classes.emulated_gpu.Gate()
+        twins = {id(x): x.detach().cpu() for x in reads}
+        for x in writes:
+            gate.expect(x.detach(), twins.setdefault(id(x), torch.empty(x.shape, dtype=x.dtype)))
+        for x in reads:
+            gate.watch(x.detach())
+        self.thread.submit(_finish, gate, transfer, self.gloo, twins)
+        return Work(gate, (*reads, *writes)[0].device)
+
+
+def _finish(gate, transfer, gloo, twins):
+    try:
+        transfer(gloo, lambda x: twins[id(x)]).wait()
+        gate.open("")
+    except Exception as error:  # told where it is waited for
+        gate.open(f"{type(error).__name__}: {error}")
+
+
+class LikeNCCL(Group):
+    """The process group of ranks that have a device each."""
+
+    def __init__(self, about, with_host: bool = True):
+        super().__init__(about, with_host)
+        self.communicators = {}
+
+    def _start(self, transfer, reads, writes):
+        _refuse_pieces(*reads, *writes)
+        return self._communicator("all", range(self.size())).start(transfer, reads, writes)
+
+    def _message(self, op, x, peer):
+        _refuse_pieces(x)
+        pair = sorted((self.rank(), peer))
+        other = pair.index(peer)
+        transfer = lambda gloo, twin: getattr(gloo, op)([twin(x)], other, 0)
+        reads, writes = ([x], []) if op == "send" else ([], [x])
+        return self._communicator("{} and {}".format(*pair), pair).start(transfer, reads, writes)
+
+    def _communicator(self, name: str, ranks) -> Communicator:
+        """That of some ranks of this group; made when first used."""
+        if name not in self.communicators:
+            self.communicators[name] = Communicator(self._gloo(name, ranks.index(self.rank()), len(ranks)))
+        return self.communicators[name]
+
+    def shutdown(self):
+        for one in self.communicators.values():
+            one.thread.shutdown(cancel_futures=True)
+        self.communicators.clear()
+        super().shutdown()
+
+
+def _refuse_pieces(*tensors):
+    if not all(x.is_contiguous() for x in tensors):
+        raise ValueError("Tensors must be contiguous")
