@@ -41,6 +41,7 @@ def test_bytes_are_compared_axis_by_axis_too(bench):
     report = bench.asked(hl.Mesh(dp=2, tp=2), shape=SMALL, sequence=True)
     assert report.ok and {what for what, _, _ in report.axes} == {"sums", "inside"}
     key, other = ("inside", "tp", "all_gather"), ("inside", "tp", "reduce_scatter")
+    assert report.layout == "1f1b on dp=2 × tp=2, sequence, float64"
     (gathers, formula), (scatters, its) = report.axes[key], report.axes[other]
     swapped = replace(report, axes=report.axes | {key: (gathers + 8, formula), other: (scatters - 8, its)})
     assert not swapped.ok, "the sum of both is as it should be"

@@ -560,16 +560,25 @@ def test_ended_while_an_old_checkpoint_is_deleted_it_is_none(tmp_path, monkeypat
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    flushed, flush, rename = [], checkpoint._flush, pathlib.Path.rename
+    flushed, handles, flush, rename = [], [], os.fsync, pathlib.Path.rename
+    place = lambda path: path.stat().st_ino
 
     def look(path, target):
-        assert sorted(flushed) == sorted([path, *path.iterdir()])
+        assert sorted(flushed) == sorted(map(place, [path, *path.iterdir()]))
         return rename(path, target)
 
-    monkeypatch.setattr(checkpoint, "_flush", lambda path: (flush(path), flushed.append(path)))
+    def noted(handle):
+        flush(handle)
+        flushed.append(os.fstat(handle).st_ino)
+        handles.append(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
     monkeypatch.setattr(pathlib.Path, "rename", look)
     store(tmp_path, HYBRID)
-    assert flushed[-1] == tmp_path and len(flushed) > 3
+    assert flushed[-1] == place(tmp_path) and len(flushed) > 3
+    for handle in set(handles):
+        with pytest.raises(OSError):
+            os.fstat(handle)  # closed: a long run saves more often than it may have files open
 
 
 # ---- real ranks

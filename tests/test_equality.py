@@ -22,6 +22,14 @@ def test_every_legal_pair_of_choices_meets():
     assert len(set(names)) == len(names) < 60
 
 
+def test_every_choice_asks_for_another_job():
+    for one in COMBINATIONS:
+        for name, choices in equality.OF_TESTS.items():
+            others = [one | {name: choice} for choice in choices if choice != one[name]]
+            for other in filter(equality.legal, others):
+                assert str(equality.asked(other)) != str(equality.asked(one)), (name, other[name], one[name])
+
+
 @pytest.mark.ranks
 @pytest.mark.parametrize("one", COMBINATIONS, ids=equality.name_of)
 def test_joined_modes_are_one_device(bench, one):

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from hybridlab.core.shape import Shape
 from hybridlab.modes.halves import input_half, weight_half
+from hybridlab.modes.tallies import tallying
 from hybridlab.predict.plans.partition import partition
 from hybridlab.train.images import Digits
 from hybridlab.train.models.batch_norm import BatchNorm
@@ -334,6 +335,15 @@ def test_tallies_of_replicas_are_added():
     for norm in replicas:
         assert torch.allclose(norm.running_mean, alone.running_mean, rtol=1e-14, atol=0)
         assert torch.allclose(norm.running_var, alone.running_var, rtol=1e-14, atol=0)
+
+
+def test_a_layer_that_tallies_is_known_by_its_first_weight():
+    net = nn.Sequential(nn.Linear(2, 3), nn.Sequential(BatchNorm(3), nn.Linear(3, 1)), BatchNorm(1))
+    assert tallying(net) == {"1.0.weight": net[1][0], "2.weight": net[2]}
+    assert tallying(net[2]) == {"weight": net[2]}
+    del net[2].weight, net[2].bias
+    with pytest.raises(ValueError, match="2 keeps a tally and has no weight, by which its copies are known: give it"):
+        tallying(net)
 
 
 def test_a_forward_that_is_done_again_is_counted_once():

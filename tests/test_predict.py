@@ -1,7 +1,9 @@
 """The simulator, its costs, and the timeline."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,6 +73,22 @@ def test_the_critical_path_has_no_holes_and_its_length_is_the_length(costs, p, m
     path = t.critical_path
     assert path[0].begin == 0 and path[-1].end == pytest.approx(t.length)
     assert all(before.end == pytest.approx(after.begin) for before, after in zip(path, path[1:]))
+
+
+def test_a_message_on_the_critical_path_is_its_send():
+    t = hl.simulate(hl.lower(hl.schedule("gpipe", ranks=2, microbatches=1)), hl.Costs(F=1, B=2, latency=0.5))
+    assert [str(span.action) for span in t.critical_path] == ["0F0", "0SEND_F0", "1F0", "1B0", "1SEND_B0", "0B0"]
+
+
+def test_a_message_waits_for_those_on_its_own_link_only():
+    """Rank 1 hears from both neighbours. Its gradient leaves late, after an activation of the other link has come."""
+    t = hl.simulate(hl.lower(hl.schedule("1f1b", ranks=3, microbatches=3)), hl.Costs(F=1, B=2, latency=8))
+    names = [str(action) for program in t.schedule.program for action in program]
+    made, sent, beside = map(names.index, ("2B0", "2SEND_B0", "0SEND_F2"))
+    late = np.where(t.begin >= t.begin[0, sent], round(10 / t.tick), 0)
+    t = replace(t, begin=t.begin + late, end=t.end + late)
+    assert t.end[0, made] < t.end[0, beside] < t.begin[0, sent]
+    assert t.waited_for[sent] == made
 
 
 @pytest.mark.long
@@ -177,6 +195,15 @@ def test_chrome_trace_has_one_event_per_action(tmp_path):
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert sum(event["ph"] == "X" for event in events) == 64
     assert {event["pid"] for event in events} == {0, 1, 2, 3}
+
+
+def test_chrome_trace_says_of_each_action_what_the_timeline_knows(tmp_path):
+    t = hl.simulate(hl.lower(hl.schedule("1f1b", **S)), hl.Costs(F=1, B=2, latency=0.5))
+    t.to_chrome(tmp_path / "trace.json")
+    for event, span in zip(json.loads((tmp_path / "trace.json").read_text())["traceEvents"][4:], t.spans, strict=True):
+        assert (event["name"], event["cat"], event["pid"]) == (str(span.action), span.action.kind, span.rank)
+        assert (event["ts"], event["dur"]) == (1000 * span.begin, 1000 * (span.end - span.begin))
+        assert event["args"] == {"step": span.step, "index": span.index, "ready": span.ready}
 
 
 def test_the_law_is_applied_once_to_each_schedule(monkeypatch):

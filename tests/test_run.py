@@ -45,11 +45,27 @@ def test_a_measured_run_can_be_saved_and_predicted(tmp_path):
     assert again.metrics() == real.metrics() and set(ideal.gap(again)) >= {"length", "waiting", "bubble_fraction"}
 
 
+@pytest.mark.parametrize("driven", [False, True])
+def test_a_live_run_tells_of_every_action_and_its_step(kept, driven):
+    s, heard = hl.schedule("1f1b", ranks=2, microbatches=2), []
+    hear = lambda rank, event: heard.append((rank, event))
+    real = hl.run(s, costs=QUICK, steps=2, live=True, driven=driven, on_event=hear)
+    told = [(event["step"], rank) for rank, event in heard if "index" in event]
+    assert sorted(told) == sorted((step, rank) for step in range(3) for rank in range(2) for _ in range(4))
+    assert all(event["begin"] < event["end"] for _, event in heard if "index" in event)
+    if not driven:
+        named = [str(real.schedule.program[rank][event["index"]]) for rank, event in heard if "index" in event]
+        assert sorted(named) == sorted(3 * [str(action) for program in s.program for action in program])
+
+
 def test_gathers_run_beside_computing_as_predicted(kept):
     """A rank with a pipeline of its own, its weights gathered one stage ahead: real gathers, on a lane of their own."""
     looped = hl.schedule("looped_bfs", ranks=1, microbatches=2, chunks=3, dp=2)
     costs = hl.Costs(F=0.02, B=0.04, gather=0.015, reduce=0.02)
-    shares = [hl.run(hl.sharded(looped, active), costs=costs, steps=2).bubble_fraction for active in (1, 2)]
+    runs = [hl.run(hl.sharded(looped, active), costs=costs, steps=2) for active in (1, 2)]
+    shares = [real.bubble_fraction for real in runs]
     predicted = [hl.simulate(hl.sharded(looped, active), costs).bubble_fraction for active in (1, 2)]
     assert predicted[1] < predicted[0] - 0.05
     assert all(abs(share - expected) < 0.05 for share, expected in zip(shares, predicted))
+    beside = [span for span in runs[1].spans if span.action.kind in ("UNSHARD", "REDUCE_GRAD")]
+    assert all(span.end - span.begin < 0.06 for span in beside), "each ends when it is over, not when it is waited for"

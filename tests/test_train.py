@@ -1,5 +1,6 @@
 """The reference model, its stages, and the text; on one process."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -107,6 +108,12 @@ def test_text_is_real_fixed_and_split():
     a, b = text.batch(3, 4, 16, seed=1), text.batch(3, 4, 16, seed=1)
     assert (a[0] == b[0]).all() and (a[0][:, 1:] == a[1][:, :-1]).all()
     assert not (a[0] == text.batch(4, 4, 16, seed=1)[0]).all()
+
+
+def test_every_position_of_a_text_can_begin_a_sequence():
+    text = Text(np.arange(8, dtype=np.uint8), np.zeros(0, np.uint8), "0 to 7")
+    tokens, targets = text.batch(0, 200, 3)
+    assert sorted(set(tokens[:, 0].tolist())) == [0, 1, 2, 3, 4] and targets.max() == 7
 
 
 def test_a_file_can_be_the_text(tmp_path):
