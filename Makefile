@@ -25,7 +25,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages editions test test-fast test-gpu test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages editions test test-fast test-gpu test-dry test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -79,6 +79,9 @@ test-fast: $(READY)  ## only the tests that start no process and run no notebook
 
 test-gpu: $(READY)  ## every kind of job on the GPUs of this machine, or on emulated ones (ARGS="tied ahead" for some)
 	$(PY) tests/accelerator/matrix.py $(ARGS)
+
+test-dry: $(READY)  ## dry runs of every schedule, of every pair of modes, and of a rank of 3 072
+	$(PYTEST) -n 2 tests/test_dry_run.py --soak -m soak $(ARGS)
 
 test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: sudo apt install chromium); ARGS=--long: every notebook too
 	@$(PY) -c "import playwright" 2>/dev/null || $(call PIP,$(PY)) install -r requirements-browser.lock

@@ -57,13 +57,13 @@ def test_what_all_ranks_send_is_what_the_formulas_say(case):
     assert_bytes_are_those_of_the_formulas(mesh, **how)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_so_it_is_under_every_schedule(name):
     assert_bytes_are_those_of_the_formulas(Mesh(pp=4), schedule=name, microbatches=8, shape=Shape(layers=16))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("one", [one for one in pairwise(OF_TESTS) if one["order"] != "driven"], ids=name_of)
 def test_so_it_is_in_every_combination(one):
     mesh, how = asked(one)
@@ -180,7 +180,7 @@ def test_a_rank_of_3072():
     assert (np.diff(one.begin) >= 0).all() and one.end[-1] == one.length
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_gpt3_on_3072_gpus_in_a_minute():
     began = time.process_time()
     mesh, more = Mesh(dp=48, pp=8, tp=8), {"zero": 1, "sequence": True, "model": "gpt3-175b"}
