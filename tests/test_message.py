@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.processes.placement import placement
+from hybridlab.world.talk import network
 from hybridlab.world.talk.clock import HostClock, clock_of
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.groups import Group
@@ -215,10 +216,8 @@ def test_hosts_that_nobody_stops_greet_nobody():
 
 def test_a_mesh_of_one_rank_opens_no_lanes(monkeypatch):
     """rank 0 alone opens it, for a reference: a group for all would wait for the others for ever."""
-    import torch.distributed as dist
-
     opened = []
-    monkeypatch.setattr(dist, "new_group", lambda *ranks, **more: opened.append(ranks))
+    monkeypatch.setattr(network, "new_group", lambda *ranks, **more: opened.append(ranks))
     monkeypatch.setattr(Comm, "_assemble", lambda door, ranks: None)  # there is no GPU to do it with
     Comm(Mesh(world=1), 0, placed=placement(1, gpus=1))
     assert opened == []

@@ -2,10 +2,10 @@
 
 from contextlib import contextmanager
 
-import environment
 import pytest
 
 import hybridlab as hl
+from accelerator import environment
 from hybridlab.world.processes import gang, launch, zygote
 
 collect_ignore = ["on_path"]  # it would come to lie on this process's path, where torch looks for devices

@@ -20,9 +20,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the table of combinations is there
 
 import equality
-from environment import emulated
 
 import hybridlab as hl
+from accelerator.environment import emulated
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.schedules.registry import schedules

@@ -10,14 +10,13 @@ import sys
 import time
 from functools import partial
 
-import environment
 import equality
-import matrix
 import pytest
 import torch
 import torch.distributed as dist
 
 import hybridlab as hl
+from accelerator import environment, matrix
 from hybridlab.core.mesh import Mesh
 from hybridlab.modes.work import ModelWork
 from hybridlab.train import loop
