@@ -49,13 +49,13 @@ def test_a_measured_run_can_be_saved_and_predicted(tmp_path):
 def test_a_live_run_tells_of_every_action_and_its_step(kept, driven):
     s, heard = hl.schedule("1f1b", ranks=2, microbatches=2), []
     hear = lambda rank, event: heard.append((rank, event))
-    real = hl.run(s, costs=QUICK, steps=2, live=True, driven=driven, on_event=hear)
+    real = hl.run(s, costs=QUICK, live=True, driven=driven, on_event=hear)
     told = [(event["step"], rank) for rank, event in heard if "index" in event]
-    assert sorted(told) == sorted((step, rank) for step in range(3) for rank in range(2) for _ in range(4))
+    assert sorted(told) == sorted((step, rank) for step in range(4) for rank in range(2) for _ in range(4))
     assert all(event["begin"] < event["end"] for _, event in heard if "index" in event)
     if not driven:
         named = [str(real.schedule.program[rank][event["index"]]) for rank, event in heard if "index" in event]
-        assert sorted(named) == sorted(3 * [str(action) for program in s.program for action in program])
+        assert sorted(named) == sorted(4 * [str(action) for program in s.program for action in program])
 
 
 def test_gathers_run_beside_computing_as_predicted(kept):
