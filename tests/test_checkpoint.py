@@ -369,6 +369,13 @@ def test_notes_of_any_json_come_back(tmp_path):
     assert load(ALONE, path, ONE)[1] == json.loads(json.dumps(notes))
 
 
+def test_the_record_says_which_layout_wrote_it(tmp_path):
+    record = json.loads((store(tmp_path, HYBRID) / checkpoint_index.NAME).read_text())
+    assert record["mesh"] == HYBRID.mesh.axes
+    assert record["shapes"] == {param.name: list(param.shape) for param in HYBRID.params}
+    assert len(record["files"]) > 1
+
+
 # ---- refused
 
 

@@ -4,8 +4,10 @@ import io
 import itertools
 import json
 import random
+import subprocess
 import sys
 import time
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -19,6 +21,7 @@ from hybridlab.core.action import KINDS, Action
 
 pytestmark = pytest.mark.long  # many cases
 
+ROOT = Path(__file__).parents[1]
 FACTS = (
     "program",
     "place",
@@ -449,6 +452,22 @@ def test_every_kind_has_a_spelling_that_reads_back():
     for kind in KINDS:
         action = Action(kind, 3, -1 if kind in ("OPT", "UNSHARD", "RESHARD", "REDUCE_GRAD") else 5, 2, 4)
         assert Action.parse(str(action)) == action
+
+
+IN_AND_OUT = """
+import sys, hybridlab as hl
+schedule = hl.schedule("1f1b", ranks=2, microbatches=2)
+for name, one in (("csv", schedule), ("json", schedule), ("timeline", hl.simulate(schedule))):
+    path = f"{sys.argv[1]}/it.{name}"
+    (one.to_csv if name == "csv" else one.save)(path)
+    assert str(type(one).load(path)) == str(one)
+"""
+
+
+def test_files_are_the_same_in_every_locale(tmp_path):
+    """Asked to, Python complains where a text's encoding would be the locale's."""
+    strict = ["-X", "warn_default_encoding", "-W", "error::EncodingWarning"]
+    subprocess.run([sys.executable, *strict, "-c", IN_AND_OUT, tmp_path], check=True, cwd=ROOT)
 
 
 # --- the command line --------------------------------------------------------------------------------------------

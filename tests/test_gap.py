@@ -51,9 +51,7 @@ def test_a_single_action_that_takes_longer_is_jitter_beside_its_share_of_the_mea
     last = int(plain.end[0].argmax())  # the last backward of stage 0: all others of the 24 are as they were
     found = causes(late(plain, [last], by=plain.end[0].max() // 9))
     assert set(found) == {"compute", "imbalance", "jitter"} and sum(found.values()) == 3
-    assert (
-        found["jitter"] == 3 - 3 * 0.5
-    )  # the mean of its stage grows by half, three times on the path
+    assert found["jitter"] == 3 - 3 * 0.5  # the mean of its stage grows by half, three times on the path
 
 
 def test_messages_that_take_longer_are_sending():
@@ -67,6 +65,14 @@ def test_sums_that_take_longer_are_sending_too():
     made = hl.lower(with_sums(copies))
     quick, slow = (hl.simulate(made, hl.Costs(F=1, B=2, reduce=reduce)) for reduce in (0, 3))
     assert causes(slow, quick) == {"sending": 3}
+
+
+def test_updates_behind_a_sum_are_on_the_path():
+    text = "0F0,0B0,0REDUCE_GRAD,0OPT\n1F0,1B0,1REDUCE_GRAD,1OPT"
+    apart = hl.Schedule.from_csv(text)
+    made = hl.lower(apart.with_programs(list(apart.program), tied=((0, 1),)))
+    quick, slow = (hl.simulate(made, hl.Costs(F=1, B=2, reduce=1, optimizer=optimizer)) for optimizer in (1, 3))
+    assert quick.length == 8 and causes(slow, quick) == {"compute": 2}
 
 
 def test_ranks_that_could_go_on_and_do_not_are_waiting():

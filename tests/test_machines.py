@@ -1,6 +1,8 @@
 """What one machine measured, beside what others recorded; and how a course is recorded."""
 
 import json
+import os
+import platform
 
 import nbformat
 import pytest
@@ -9,7 +11,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 import hybridlab as hl
 from hybridlab.labs.by_machine import machines
 from hybridlab.measuring import course_suite, record
-from hybridlab.measuring.recorded import recorded
+from hybridlab.measuring.recorded import label, recorded
+from hybridlab.train.run import provenance
 from hybridlab.world.processes.placement import ASKED
 
 GPU = {"when": "2026-12-01T10:00:00+00:00", "gpus": [["NVIDIA H200", 150e9]], "cores": 16, "machine": "x86_64"}
@@ -35,6 +38,11 @@ def test_each_machine_has_a_column_named_by_device_and_day_the_oldest_first(resu
     assert table.rows == {"one": ("150 ms", "250 ms", "200 ms", "200 ms"), "two": ("", "4 ms", "", "200 ms")}
     assert str(table).splitlines()[1] == "two: this machine 4 ms; 1 × NVIDIA H200, 2026-12-01 200 ms"
     assert table._repr_html_().count("<th>") == 5 and table._repr_html_().count("<tr>") == 3
+
+
+def test_what_is_measured_here_is_labelled_with_this_machine():
+    here = provenance()
+    assert label(here, "cpu") == f"{os.cpu_count()} cores {platform.machine()}, {here['when'][:10]}"
 
 
 def test_what_a_gpu_machine_measured_on_its_cpu_is_not_the_gpus(results):

@@ -63,6 +63,10 @@ def site(rate=0.25, number=0, first=0, **draws):
 WHOLE = (16, 32, 64)
 
 
+def test_a_site_that_is_told_nothing_stands_where_the_training_begins():
+    assert torch.equal(Dropout(0.25).kept(WHOLE), site(seed=0, step=0, row=0).kept(WHOLE))
+
+
 def test_so_many_are_kept_and_their_mean_stays():
     kept = site().kept(WHOLE)
     deviation = (0.25 * 0.75 / kept.numel()) ** 0.5

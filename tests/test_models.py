@@ -16,6 +16,7 @@ from hybridlab.predict.plans.partition import partition
 from hybridlab.train.images import Digits
 from hybridlab.train.models.batch_norm import BatchNorm
 from hybridlab.train.models.conv import ConvNet, label_loss
+from hybridlab.train.models.gallery import GALLERY, named
 from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.models.modern import Modern, Norm, Rotary, SwiGLU
 from hybridlab.train.models.resnet import ResNet
@@ -461,6 +462,20 @@ def test_weights_are_drawn_so_that_relu_keeps_the_size():
         outputs, inputs, *square = layer.conv.weight.shape
         expected = math.sqrt(2 / (inputs * math.prod(square)))
         assert float(layer.conv.weight.detach().std()) == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_row_has_as_many_terms_as_targets(name):
+    """The loss of a batch is divided by its terms: tokens, labels or pixels."""
+    model = named(name)
+    _, targets = model.batch(0, 3)
+    assert targets.numel() == 3 * model.terms
+
+
+def test_the_modern_model_is_as_wide_inside_as_a_gpt_has_weights():
+    """Three matrices in place of two: 8/3 of the width, and not 4, in whole eights."""
+    shape = named("modern").shape
+    assert shape.inner == 8 * math.ceil(8 / 3 * shape.width / 8)
 
 
 def test_losses_are_sums():

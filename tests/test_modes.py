@@ -185,3 +185,27 @@ def test_every_mode_of_the_package_says_who_it_is():
     assert [mode.axis for mode in every] == ["pp", "dp", "dp", "tp"]
     assert len({mode.name for mode in every}) == len({mode.purpose for mode in every}) == len(every)
     assert all(option.help for mode in every for option in mode.options.values())
+
+
+TIED = hl.Shape(layers=4, width=8, heads=2, context=4, tied=True)
+
+
+def test_a_pack_is_gathered_as_often_as_the_stages_that_use_it_are_opened():
+    """Two stages at a time. The tied weight is a pack of its own: stage 0 brings it twice, the last one once."""
+    job = job_of(hl.Mesh(dp=2), "gpipe", microbatches=2, zero=3, shape=TIED)
+    times = {names[0]: job.keeper.gathers(job, pack, rank=0) for pack, names in job.layout.packs.items()}
+    of_stages = dict(zip((f"blocks.{s}.attention_norm.weight" for s in (1, 2, 3)), (2, 1, 1)))
+    assert times == {"embed.token.weight": 3, "embed.position.weight": 2} | of_stages
+
+
+@pytest.mark.parametrize(
+    "mesh, more, elements",
+    [
+        (hl.Mesh(dp=2), {}, 2 * TIED.parameters),
+        (hl.Mesh(dp=2), {"zero": 1}, TIED.parameters),
+        (hl.Mesh(dp=2, pp=2), {}, 2 * (TIED.parameters + 256 * TIED.width)),  # the tied weight is on both ends
+    ],
+)
+def test_an_optimizer_on_the_host_is_sent_each_gradient_and_sends_each_value_back(mesh, more, elements):
+    job = job_of(mesh, "gpipe", microbatches=2, shape=TIED, offload=True, **more)
+    assert job.keeper.moved(job) == (4 + 4) * elements

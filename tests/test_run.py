@@ -49,13 +49,26 @@ def test_a_measured_run_can_be_saved_and_predicted(tmp_path):
 def test_a_live_run_tells_of_every_action_and_its_step(kept, driven):
     s, heard = hl.schedule("1f1b", ranks=2, microbatches=2), []
     hear = lambda rank, event: heard.append((rank, event))
-    real = hl.run(s, costs=QUICK, steps=2, live=True, driven=driven, on_event=hear)
+    real = hl.run(s, costs=QUICK, live=True, driven=driven, on_event=hear)
     told = [(event["step"], rank) for rank, event in heard if "index" in event]
-    assert sorted(told) == sorted((step, rank) for step in range(3) for rank in range(2) for _ in range(4))
+    assert sorted(told) == sorted((step, rank) for step in range(4) for rank in range(2) for _ in range(4))
     assert all(event["begin"] < event["end"] for _, event in heard if "index" in event)
+    assert [(rank, event["step"]) for rank, event in heard if "index" not in event] == [(0, step) for step in range(4)]
     if not driven:
         named = [str(real.schedule.program[rank][event["index"]]) for rank, event in heard if "index" in event]
-        assert sorted(named) == sorted(3 * [str(action) for program in s.program for action in program])
+        assert sorted(named) == sorted(4 * [str(action) for program in s.program for action in program])
+
+
+def test_a_step_begins_when_all_ranks_have_ended_the_one_before(kept):
+    """The last rank has weight halves to do long after the first rank is through."""
+    s, costs = hl.schedule("zb_h1", ranks=2, microbatches=1), hl.Costs(F=0.004, I=0.004, W=(0, 0.1))
+    real = hl.run(s, costs=costs)
+    assert real.steps == 3 and all(0.108 <= real.step(step).length < 0.15 for step in range(3))
+
+
+def test_a_rank_by_itself_is_never_idle(kept):
+    real = hl.run(hl.schedule("gpipe", ranks=1, microbatches=2), costs=hl.Costs(F=0.01, B=0.02))
+    assert real.origin["latency"] == 0 and 0.06 <= real.length and real.bubble_fraction < 0.1
 
 
 def test_gathers_run_beside_computing_as_predicted(kept):

@@ -134,6 +134,35 @@ def evaluated(comm):
     return [trainer.evaluate(5), alone]
 
 
+def test_an_evaluation_draws_nothing_and_leaves_the_training_as_it_was(bench):
+    for plain, interrupted, unseen, alone in bench.pool(hl.Mesh(pp=2)).run(interrupted_by_evaluations):
+        assert interrupted == plain
+        assert abs(unseen - alone) < 1e-12
+
+
+def interrupted_by_evaluations(comm):
+    from hybridlab.core.mesh import Mesh
+    from hybridlab.train import loop
+    from hybridlab.train.models.gpt import GPT as Model
+    from hybridlab.train.models.gpt import token_loss
+    from hybridlab.train.request import job_of
+
+    dropping = dataclasses.replace(GPT, dropout=0.3)
+    job = job_of(Mesh(pp=2), "1f1b", microbatches=3, shape=dropping, dtype="float64")
+    one, other = loop.Trainer(comm, job), loop.Trainer(comm, job)
+    unseen = other.evaluate(0)
+    plain = [one.step(step)[0] for step in range(3)]
+    interrupted = [(other.step(step)[0], other.evaluate(step))[0] for step in range(3)]
+    model = Model(dropping, dtype=torch.float64)
+    model.draws.on = False
+    return (
+        plain,
+        interrupted,
+        unseen,
+        sum(token_loss(model(x), y).item() for x, y in zip(*job.batch(0, unseen=True))) / job.tokens,
+    )
+
+
 def test_a_run_driven_by_messages_is_a_schedule_that_can_be_simulated(kept):
     s = hl.schedule("1f1b", ranks=3, microbatches=5)
     real = hl.run(s, driven=True, costs=hl.Costs(F=0.004, B=0.008), jitter=0.3, steps=2)

@@ -212,6 +212,12 @@ def test_a_quarter_of_a_million_actions_are_columns():
     assert "program" not in s.__dict__  # nothing was made into objects on the way
 
 
+@pytest.mark.parametrize("name", ["interleaved", "zb_interleaved", "looped_bfs"])
+def test_a_rank_owns_two_chunks_unless_told_otherwise(name):
+    assert hl.schedule(name, ranks=2, microbatches=4).chunks == 2
+    assert hl.schedule(name, ranks=2, microbatches=4, chunks=3).chunks == 3
+
+
 def test_every_schedule_tells_its_facts():
     for name, facts in hl.schedules().items():
         assert {"Placement", "Order", "Needs", "Bubble", "Peak", "Source"} <= set(facts), name

@@ -1,5 +1,8 @@
 """The reference model, its stages, and the text; on one process."""
 
+import pickle
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +14,9 @@ from hybridlab.train.alone import alone_on_rank
 from hybridlab.train.loop import Trainer
 from hybridlab.train.models.gallery import model_of
 from hybridlab.train.models.gpt import GPT, token_loss
+from hybridlab.train.models.model import Model
 from hybridlab.train.request import job_of
-from hybridlab.train.stages import Links, cut, names_of, stages_of
+from hybridlab.train.stages import Links, cut, names_of, seconds_of_layers, stages_of
 from hybridlab.train.text import Text
 from hybridlab.world.processes.launch import RankError, ranks
 
@@ -99,6 +103,38 @@ def test_cuts():
     assert [*timed[0], *timed[1]] == list(range(6))
     with pytest.raises(ValueError, match="5 stages need at least 5 layers, this model has 4"):
         cut(Shape(layers=4), 5)
+
+
+def test_a_layer_takes_as_long_as_its_forward_and_its_backward():
+    class Slowly(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, x: x.clone())
+
+        @staticmethod
+        def backward(ctx, gradient):
+            time.sleep(0.01)
+            return gradient
+
+    class Slow(torch.nn.Linear):
+        def forward(self, x):
+            return Slowly.apply(super().forward(x))
+
+    data = lambda step, rows: (torch.ones(rows, 2), torch.ones(rows, 2))
+    model = Model(torch.nn.Sequential(torch.nn.Linear(2, 2), Slow(2, 2)), lambda y, target: (y - target).sum(), data)
+    quick, slow = seconds_of_layers(model, repeat=3)
+    assert quick < 0.01 <= slow
+
+
+def test_what_leaves_each_layer_is_named_by_its_weights():
+    assert job_of(Mesh(pp=2), shape=SMALL).leaving == ["B T D"] * 4 + ["B T V"]
+    assert job_of(Mesh(pp=2), model="conv", batch=16).leaving[-2:] == ["B . . .", "B ."]
+
+
+def test_a_job_that_travels_knows_what_leaves_its_layers(monkeypatch):
+    """Of anyone's model that is found out once, by running it: not on every rank."""
+    job = job_of(Mesh(pp=2), shape=SMALL)
+    text = pickle.dumps(job)
+    monkeypatch.setattr(type(job.model), "between", lambda *_: pytest.fail("the model was run again"))
+    assert [x.shape for x in pickle.loads(text).between] == [x.shape for x in job.between]
 
 
 def test_text_is_real_fixed_and_split():
