@@ -277,16 +277,14 @@ def test_messages_by_way_of_the_host_never_show_their_tensor_to_the_backend(two)
     """On a GPU the detour is forced; here it is asked for, and every address that torch is given is noted."""
 
     def detour(comm):
-        import torch.distributed as dist
-
-        seen, real = [], {name: getattr(dist, name) for name in ("isend", "irecv")}
+        seen, real = [], {name: getattr(comm.net, name) for name in ("isend", "irecv")}
 
         def noting(name):
             return lambda x, *more: (seen.append(x.data_ptr()), real[name](x, *more))[1]
 
         comm._via_host = lambda x: True
         for name in real:
-            setattr(dist, name, noting(name))
+            setattr(comm.net, name, noting(name))
         try:
             x, y = numbers(comm.rank, 2, 3), torch.zeros(2, 3, dtype=torch.float64)
             arriving = comm.irecv(y, 1 - comm.rank)
@@ -294,7 +292,7 @@ def test_messages_by_way_of_the_host_never_show_their_tensor_to_the_backend(two)
             assert arriving.wait() is y
         finally:
             for name, function in real.items():
-                setattr(dist, name, function)
+                setattr(comm.net, name, function)
         return y, len(seen), sorted({x.data_ptr(), y.data_ptr()} & set(seen))
 
     for rank, (y, handed_over, own) in enumerate(two.run(detour)):
