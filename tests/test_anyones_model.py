@@ -376,6 +376,10 @@ REFUSED = {
         dict(model=layers(), loss=lambda y, t: functional.nll_loss(y, t, reduction="sum")),
         "loss(output, target) fails on (2, 5) float32 and (2, 5) float32",
     ),
+    "data that is random from its second step": (
+        dict(model=layers(), data=lambda s, r: ((torch.randn(r, 8) if s else torch.ones(r, 8)), torch.ones(r, 5))),
+        "data(1, rows) gave two different batches",
+    ),
     "data that is random later": (
         dict(model=layers(), data=lambda s, r: ((torch.randn(r, 8) if s == 2 else torch.ones(r, 8)), torch.ones(r, 5))),
         "data(2, rows) gave two different batches",

@@ -47,12 +47,15 @@ class Mail:
 
         return Letter(come)
 
+    def iall_reduce(self, x, axis):
+        return Letter(lambda: x)
+
 
 class Letter:
-    """A message; `over` waits for it."""
+    """A message; `over` waits for it, and so does `wait`."""
 
     def __init__(self, over):
-        self.over = over
+        self.over = self.wait = over
 
 
 class Boxes(defaultdict):
@@ -65,7 +68,7 @@ class Boxes(defaultdict):
 def played(schedule=THREE, costs=NOTHING, seconds=0.0, steps=1, **more):
     """(the players, what `step` returned to each), rank by rank."""
     boxes = Boxes()
-    for pair in [(a, b, tag) for a in range(3) for b in range(3) for tag in range(9)]:
+    for pair in [(a, b, tag) for a in range(schedule.ranks) for b in range(schedule.ranks) for tag in range(9)]:
         boxes[pair]  # made before threads look for them
 
     def act(rank):
@@ -103,6 +106,13 @@ def test_what_was_done_is_a_schedule_that_is_valid():
     players, _ = played()
     done = as_done(hl.lower(THREE), [[str(action) for action in player.program] for player in players])
     assert hl.validate(done).name == "message_driven" and hl.simulate(done).length > 0
+
+
+def test_sums_come_last_and_every_action_once():
+    copies = hl.lower(hl.schedule("1f1b", ranks=2, microbatches=2, dp=2))
+    for player, program in zip(played(copies)[0], copies.program, strict=True):
+        assert player.program[-1] == program[-1] and program[-1].kind == "REDUCE_GRAD"
+        assert sorted(map(str, player.program)) == sorted(map(str, program))
 
 
 def test_neighbours_greet_each_other_in_one_order_for_all():

@@ -57,6 +57,11 @@ def test_another_layout_goes_on_with_the_same_losses(stopped, kept, tmp_path, na
     assert went_on == pytest.approx(losses[3:], rel=1e-10) and len(went_on) == 3
 
 
+def test_checkpoints_are_made_after_every_so_many_steps_and_at_the_end(kept, tmp_path):
+    learn(hl.Mesh(pp=1), 5, tmp_path, every=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000004", "step-000005"]
+
+
 def test_without_the_optimizers_state_the_losses_differ(stopped, kept, tmp_path):
     """What shows that the tests above could fail."""
     folder, losses = stopped

@@ -92,6 +92,19 @@ def test_lowered_by_the_pair_rule_nobody_hangs_even_if_every_message_blocks(p, m
         assert sum(map(len, waiting)) < before, f"stuck: {heads}"
 
 
+BEFORE_AN_UPDATE = (
+    "0F0,0SEND_F0,1RECV_F1@1,1F1@1,1B1@1,1SEND_B1@1,1REDUCE_GRAD@1,1OPT@1,0RECV_B0,0B0,0REDUCE_GRAD,0OPT\n"
+    "1RECV_F0,0F1@1,0SEND_F1@1,1F0,1B0,1REDUCE_GRAD,1OPT,0RECV_B1@1,0B1@1,1SEND_B0,0REDUCE_GRAD@1,0OPT@1"
+)
+
+
+def test_a_rank_that_stays_at_its_message_keeps_others_from_their_update():
+    one = hl.validate(hl.Schedule.from_csv(BEFORE_AN_UPDATE))
+    assert hl.check_rendezvous(one, "in_order") is one
+    with pytest.raises(Stuck, match="1SEND_B1@1"):
+        hl.check_rendezvous(one)
+
+
 def test_gpipe_backward_may_run_the_other_way_round():
     fifo, lifo = (hl.schedule("gpipe", ranks=3, microbatches=4, backward=order) for order in ("fifo", "lifo"))
     assert str(lifo).splitlines()[0].endswith("0B3 0B2 0B1 0B0") and str(fifo) != str(lifo)

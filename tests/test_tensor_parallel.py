@@ -494,6 +494,7 @@ def test_only_copies_that_see_different_data_are_summed():
         if param.partial
     }
     assert summed(False) == set()
+    assert tensor_parallel.place(Param("blocks.0.mlp.down.bias", (32,)), Shape(), ways=2) == {}
     assert summed(False, kv_heads=2) == {"k", "v"}
     assert summed(True) == {"position", "attention_norm", "mlp_norm", "norm", "out", "down"}
 

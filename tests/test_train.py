@@ -126,7 +126,13 @@ def test_a_layer_takes_as_long_as_its_forward_and_its_backward():
 
 def test_what_leaves_each_layer_is_named_by_its_weights():
     assert job_of(Mesh(pp=2), shape=SMALL).leaving == ["B T D"] * 4 + ["B T V"]
-    assert job_of(Mesh(pp=2), model="conv", batch=16).leaving[-2:] == ["B . . .", "B ."]
+
+
+def test_what_passes_a_module_is_found_with_one_row():
+    passed = job_of(Mesh(pp=2), shape=SMALL).passed
+    row, inside = (1, SMALL.context, SMALL.width), (1, SMALL.context, SMALL.inside)
+    assert passed["blocks.0.mlp.up"] == (1, True, row, inside) and passed["blocks.2.mlp.down"] == (3, True, inside, row)
+    assert passed["embed.token"] == (0, False, (1, SMALL.context), row)
 
 
 def test_a_job_that_travels_knows_what_leaves_its_layers(monkeypatch):
@@ -183,6 +189,11 @@ def test_training_alone_learns():
         (Mesh(pp=2), {"schedule": "2f2b"}, "there is no schedule"),
         (Mesh(pp=2), {"optimizer": "adam"}, "choose one of sgd, adamw"),
         (Mesh(pp=2), {"dtype": "int8"}, "there is no dtype"),
+        (Mesh(pp=2), {"steps": 0}, "steps=0 trains nothing: give 1 or more"),
+        (Mesh(pp=2), {"accumulate": 0}, "accumulate=0 plays nothing: give 1 or more"),
+        (Mesh(pp=2), {"clip": 0.0}, "clip=0.0 is no norm: give a number above 0"),
+        (Mesh(pp=2), {"schedule": "zb_v", "driven": True}, "zb_v is not one chain with one stage on each rank"),
+        (Mesh(pp=2, tp=2), {"driven": True}, "messages cannot drive ranks that share a stage"),
     ],
 )
 def test_jobs_that_do_not_fit_are_refused(mesh, more, says):
