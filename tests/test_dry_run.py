@@ -27,6 +27,7 @@ from hybridlab.train.models import gpt
 from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 
+pytestmark = pytest.mark.long  # a dry run takes a second or more
 GPT3 = model("gpt3-175b").shape
 SMALL = Shape(layers=16, width=64, heads=8, context=32)
 SCHEDULES = [name for name in hl.schedules() if name != "by_hand"]
