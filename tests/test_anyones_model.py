@@ -430,6 +430,7 @@ def test_a_file_that_says_something_else_is_told(tmp_path):
             named(str(tmp_path / name))
 
 
+@pytest.mark.long
 def test_every_model_of_the_gallery_passes_its_own_examination():
     for name in GALLERY:
         job = job_of(PP2, model=name, batch=8)

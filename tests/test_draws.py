@@ -191,6 +191,7 @@ def test_a_rank_of_eight_grows_by_an_eighth_of_the_model(bench):
     assert part * 0.9 < grew < part + 30e6
 
 
+@pytest.mark.long
 def test_gpt3_is_looked_at_on_any_machine():
     shape = known("gpt3-175b").shape
     model = model_of(shape)

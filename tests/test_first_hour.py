@@ -74,6 +74,7 @@ def test_a_verdict_that_is_told_is_a_result_whatever_the_exit_code(hour):
     assert missed["ended"] == "with exit code 1" and missed["found"] == [{"n": 3}] and steps.holds(missed, HERE)
 
 
+@pytest.mark.long
 def test_a_step_that_takes_too_long_is_ended_with_all_that_it_started(hour, tmp_path):
     child = f"""
 import subprocess, sys, time
@@ -100,6 +101,7 @@ def alive(pid) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_what_was_found_before_a_step_was_stopped_is_told_and_the_step_run_again(hour):
     slow = hour.step("slow", WELL + "; import time; time.sleep(60)")
     for _ in range(2):

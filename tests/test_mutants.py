@@ -27,11 +27,13 @@ def read(one):
 # --- the draw -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_seed_draws_the_same_again_and_another_seed_others():
     candidates.cache_clear()
     assert drawn(HOUSE, HYBRIDLAB.files(), 50, seed=3) == some(50, 3) != some(50, 4)
 
 
+@pytest.mark.long
 def test_a_draw_has_the_number_asked_for_at_most_one_of_a_line_and_every_floor_has_its_share():
     lines = {(one.file, one.line) for one in some(200)}
     assert len(lines) == len(some(200)) == 200
@@ -39,6 +41,7 @@ def test_a_draw_has_the_number_asked_for_at_most_one_of_a_line_and_every_floor_h
     assert sum(counts) == 200 and min(counts) >= 20
 
 
+@pytest.mark.long
 def test_every_mutant_differs_from_its_file_in_one_line_and_compiles_to_something_else():
     for one in some(200)[::4]:
         before, after = read(one), one.applied(read(one))
