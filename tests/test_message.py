@@ -202,6 +202,16 @@ def test_pairs_in_an_order_of_their_own_would_wait():
     assert not ends([[(0, 1), (0, 2)], [(1, 2), (0, 1)], [(0, 2), (1, 2)]])
 
 
+@pytest.mark.parametrize("size, greeted", [(1, 0), (2, 1), (8, 1), (9, 0)])
+def test_few_ranks_greet_when_their_door_is_made_whoever_started_them(monkeypatch, size, greeted):
+    asked = []
+    monkeypatch.setattr(network, "new_group", lambda *ranks, **more: "lane")
+    monkeypatch.setattr(Comm, "_assemble", lambda *_: None)
+    monkeypatch.setattr(Comm, "greet", lambda door: asked.append(bool(door._lanes[0])))
+    Comm(Mesh(world=size), 0, placed=placement(size, gpus=size))
+    assert sum(asked) == greeted
+
+
 def test_by_default_everybody_greets_everybody():
     door = Greeting(1, 3)
     door.greet()
@@ -218,7 +228,8 @@ def test_a_mesh_of_one_rank_opens_no_lanes(monkeypatch):
     """rank 0 alone opens it, for a reference: a group for all would wait for the others for ever."""
     opened = []
     monkeypatch.setattr(network, "new_group", lambda *ranks, **more: opened.append(ranks))
-    monkeypatch.setattr(Comm, "_assemble", lambda door, ranks: None)  # there is no GPU to do it with
+    for name in ("_assemble", "greet"):
+        monkeypatch.setattr(Comm, name, lambda *_: None)  # there is no GPU to do it with
     Comm(Mesh(world=1), 0, placed=placement(1, gpus=1))
     assert opened == []
     Comm(Mesh(world=2), 0, placed=placement(2, gpus=2))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.operations import RECEIVES
 
 KINDS = {  # of memory, and what each is kept for
     "weights": "what stages compute with",
@@ -21,7 +22,6 @@ KINDS = {  # of memory, and what each is kept for
     "working": "what an action needs while it runs",
 }
 SENT = ("op", "axis", "group", "bytes", "peer", "tag", "purpose")  # what is said of a message
-RECEIVES = ("recv", "irecv")  # a message counts where it leaves
 GB = 1e9
 
 

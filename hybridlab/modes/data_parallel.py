@@ -206,7 +206,7 @@ class Replicated:
         weight, summed = self.weights[name], self.summed.get(name)
         if summed is None:
             return torch.zeros_like(weight) if weight.grad is None else weight.grad
-        return summed if weight.grad is None else summed + weight.grad
+        return summed  # and nothing is left in weight.grad: see `collect`
 
     def _add_up(self, name, weight):
         if weight.grad is None:

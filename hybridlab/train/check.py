@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.operations import RECEIVES
 from hybridlab.predict.bytes.transfer import by_axis
 from hybridlab.train import loop
 from hybridlab.train.alone import alone_on_rank, noise
@@ -25,7 +26,6 @@ from hybridlab.world.processes.launch import ranks
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
 UNCOUNTED = ("report", "checkpoint")  # losses, norms, fingerprints, what is saved: no part of a step
-RECEIVES = ("recv", "irecv")  # a message counts where it leaves
 
 
 @dataclass(frozen=True)

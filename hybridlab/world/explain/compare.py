@@ -11,10 +11,9 @@ vain, waits in vain: that is a proof and needs no time limit.
 from collections import Counter
 from typing import NamedTuple
 
+from hybridlab.core.operations import SENDS
 from hybridlab.world.explain.places import code, names, place
 from hybridlab.world.talk.journal import Post
-
-SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv")
 
 
 class Finding(NamedTuple):

@@ -10,13 +10,14 @@ from hybridlab.world.processes.placement import Placement
 SHARE = 0.9  # of a GPU's memory, for all ranks on it together
 
 
-def meet(placed: Placement, timeout: timedelta, **where):
+def meet(placed: Placement, timeout: timedelta, rank: int, **where):
     """Wait for the other ranks.
 
-    where  they find each other, as `init_process_group` takes it: store, rank and world_size; nothing means what
-           torchrun has put into the environment
+    where  they find each other, as `init_process_group` takes it: store and world_size
     """
-    dist.init_process_group(backends(placed), timeout=timeout, **where)
+    dist.init_process_group(backends(placed), timeout=timeout, rank=rank, **where)
+    if not placed.devices[rank].endswith(("cpu", ":0")):
+        take_device(placed, rank)  # else what a function puts on "the GPU" would lie on the first one
 
 
 def backends(placed: Placement) -> str:

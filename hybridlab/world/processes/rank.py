@@ -30,7 +30,6 @@ from hybridlab.world.talk.ledger import Ledger
 
 PR_SET_PDEATHSIG = 1
 BEAT_SECONDS = 0.2
-FEW = 8  # ranks that all greet each other at the start: anybody may then talk to anybody, in any order
 
 
 def live(sock: socket.socket, parent: int):
@@ -91,10 +90,6 @@ def _join(hello: dict, home: Home, pen: Pen) -> Comm:
     groups = [tuple(axes) for axes in hello["groups"]]
     comm = Comm(mesh, hello["rank"], placed=placed, groups=groups, timeout=timeout, on_event=home.event)
     comm.ledger = Ledger(mesh, pen)
-    if not placed.devices[hello["rank"]].endswith(("cpu", ":0")):
-        comm.device  # noqa: B018  taken now: what a function puts on "the GPU" would else lie on the first one
-    if mesh.size <= FEW:
-        comm.greet()
     return comm
 
 

@@ -93,6 +93,7 @@ class TorchrunRanks:
         try:
             with contextlib.redirect_stdout(Tagged(f"[rank {self.rank}] ")) as lines:
                 result = function(comm, *args, **kwargs)
+                comm.settle()
                 lines.finish()
             return frames.encode(result)
         except Exception as error:

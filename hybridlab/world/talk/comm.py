@@ -36,6 +36,7 @@ REDUCE = {
     "min": dist.ReduceOp.MIN,
     "product": dist.ReduceOp.PRODUCT,
 }
+FEW = 8  # ranks that all greet each other when they meet: anybody may then talk to anybody, in any order
 
 
 class Comm:
@@ -77,6 +78,8 @@ class Comm:
         self._lanes = [self.net.new_group(timeout=timeout) for _ in "↓↑"] if two else [None, None]
         self._pairs = [Group(self._path(peer), (rank, peer), None) for peer in range(mesh.size)]
         self._met, self._streaming = set(), deque()  # pairs that have greeted; messages that are work for the device
+        if self.size <= FEW:
+            self.greet()
 
     def __repr__(self):
         return f"Comm(rank {self.rank} of {self.mesh})"

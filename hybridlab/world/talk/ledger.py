@@ -7,11 +7,10 @@ import threading
 import time
 
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.operations import SENDS
 from hybridlab.world import WORLD
 from hybridlab.world.talk.groups import Group, axes_of, label_of
 from hybridlab.world.talk.journal import Pen, mask_of
-
-SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv")
 
 
 class Ledger:
