@@ -18,6 +18,7 @@ from hybridlab.show.paper.style import STYLE, Look, look, mix
 
 WIDTH, LEFT, RIGHT, TOP, TALL, LANE, GAP = 960, 84, 30, 24, 320, 34, 22
 BEHIND = 0.025  # of the schedule's length: the width of what comes behind it
+ROOM = "memory of the device"
 WIDE = 20  # pixels of a box that holds the number of its microbatch
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": GB, "TB": 1e12}
 PX, FILLS = STYLE["pixels"], STYLE["kinds"]
@@ -141,11 +142,21 @@ def _lane(boxes):
         )
 
 
+def _room(dry):
+    """The bytes of the device where the picture can show them: 0 for none, or far above the peak."""
+    return dry.room if dry.room and dry.room < 3 * dry.peak_bytes else 0
+
+
+def _highest(dry):
+    """The bytes at the picture's upper edge: the line of the device's memory bears words."""
+    return max(dry.peak_bytes * 1.04, _room(dry) * 1.1)
+
+
 def _layout(dry, steps, unit, title):
     font = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
-    room = dry.room / UNITS[unit] if dry.room and dry.room < 3 * dry.peak_bytes else None
-    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": room, "y1": room,
-            "line": {"color": STYLE["error"], "dash": "dash"}}  # fmt: skip
+    room = {"y0": _room(dry) / UNITS[unit], "y1": _room(dry) / UNITS[unit]}
+    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": STYLE["error"], "dash": "dash"},
+            "label": {"text": ROOM, "textposition": "end", "yanchor": "bottom", "font": font}}  # fmt: skip
     return {
         "template": "none",
         "font": font,
@@ -157,10 +168,10 @@ def _layout(dry, steps, unit, title):
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "xaxis": {"range": [0, steps.x[-1]], "anchor": "y2", "gridcolor": STYLE["grid"], "zeroline": False,
                   "title": {"text": f"time, {dry.unit} (predicted)", "font": font}},
-        "yaxis": {"domain": [0.16, 1], "title": {"text": unit, "font": font}, "gridcolor": STYLE["grid"],
-                  "zeroline": False},
+        "yaxis": {"domain": [0.16, 1], "range": [0, _highest(dry) / UNITS[unit]], "zeroline": False,
+                  "title": {"text": unit, "font": font}, "gridcolor": STYLE["grid"]},
         "yaxis2": {"domain": [0, 0.1], "showticklabels": False, "fixedrange": True},
-        "shapes": [line] if room else [],
+        "shapes": [line | room] if _room(dry) else [],
     }  # fmt: skip
 
 
@@ -169,7 +180,7 @@ def _layout(dry, steps, unit, title):
 
 def _svg(dry, steps, boxes, unit, title, told):
     top = TOP + (32 if title else 0) + 64
-    highest = max(dry.peak_bytes, dry.room if dry.room and dry.room < 3 * dry.peak_bytes else 0) * 1.04
+    highest = _highest(dry)
     across = lambda x: LEFT + (WIDTH - LEFT - RIGHT) * x / steps.x[-1]
     up = lambda y: top + TALL * (1 - y / highest)
     out = [words(LEFT, TOP + 8, title, PX["heading"], **{"font-weight": "600"})] if title else []
@@ -180,9 +191,11 @@ def _svg(dry, steps, boxes, unit, title, told):
         out.append(words(LEFT - 10, y + 5, f"{value:g}", PX["axis"], "end"))
     out.append(words(LEFT - 10, top - 12, unit, PX["axis"], "end", fill=STYLE["muted"]))
     out += _stacked(steps, across, up)
-    if dry.room and dry.room <= highest:
-        pen = f'stroke="{STYLE["error"]}" stroke-width="2" stroke-dasharray="9 6"'
-        out.append(f'<path d="M{LEFT} {up(dry.room):.1f}H{WIDTH - RIGHT}" {pen}/>')
+    if _room(dry):
+        pen, y = f'stroke="{STYLE["error"]}" stroke-width="2" stroke-dasharray="9 6"', up(_room(dry))
+        out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" {pen}/>')
+        halo = {"stroke": STYLE["paper"], "stroke-width": 4, "paint-order": "stroke"}  # readable on the curve too
+        out.append(words(WIDTH - RIGHT - 8, y - 8, ROOM, PX["axis"], "end", **halo))
     low = top + TALL + GAP
     for box in boxes:
         x0, x1 = across(box.begin), across(box.end)
