@@ -25,7 +25,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages editions test test-fast test-gpu test-dry test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages editions test test-fast test-long test-gpu test-dry test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -64,18 +64,21 @@ pages: $(READY)  ## write the pages about the course again, from the notebooks
 editions: $(READY)  ## build/editions: slides, pages to print, solutions, notebooks to hand out
 	$(PY) -m tools.editions
 
-test: $(READY)  ## every test: style, fast, processes, notebooks
+test: $(READY)  ## what a change must pass, in ten minutes: style, fast tests, processes, notebooks
 	@echo "== 1 of 4: style"
 	$(PY) -m ruff check .
-	@echo "== 2 of 4: fast tests, long tests and doctests"
-	$(PYTEST) $(SHARED) --long -m "$(FAST)"
+	@echo "== 2 of 4: fast tests and doctests"
+	$(PYTEST) $(SHARED) -m "$(FAST)"
 	@echo "== 3 of 4: tests that start processes"
-	$(PYTEST) $(SHARED) --long -m "not ($(FAST))" tests
+	$(PYTEST) $(SHARED) -m "not ($(FAST))" tests
 	@echo "== 4 of 4: every cell of every notebook, against its stored output"
 	$(PY) -m tools.against_stored
 
 test-fast: $(READY)  ## only the tests that start no process and run no notebook
 	$(PYTEST) -m "$(FAST)" $(ARGS)
+
+test-long: $(READY)  ## the other tests: mutants of every mode, every pair of modes, many cases; ten minutes more
+	$(PYTEST) $(SHARED) --long -m long tests $(ARGS)
 
 test-gpu: $(READY)  ## every kind of job on the GPUs of this machine, or on emulated ones (ARGS="tied ahead" for some)
 	$(PY) tests/accelerator/matrix.py $(ARGS)

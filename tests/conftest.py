@@ -1,4 +1,4 @@
-"""Long tests run when asked for: `pytest --long`, as `make test` does. So do soak tests and browser tests.
+"""Long tests run when asked for: `pytest --long`, as `make test-long` does. So do soak tests and browser tests.
 
 And what several files of tests share.
 """

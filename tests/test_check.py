@@ -173,6 +173,7 @@ MUTANTS = [  # mesh after mesh, and job after job: ranks stay, and so does what 
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant, mesh, job", MUTANTS, ids=[f"{m.__name__}-{n}" for n, (m, *_) in enumerate(MUTANTS)])
 def test_every_mutant_is_noticed(bench, mutant, mesh, job):
     assert bench.right(mesh, **job)

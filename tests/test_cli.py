@@ -92,6 +92,7 @@ def test_train_prints_a_line_for_every_step(capsys):
     assert lines[-1]["losses"] == [line["loss"] for line in lines[:3]]
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_the_demo_writes_one_page_without_a_network(capsys, tmp_path):
     page = tmp_path / "report.html"

@@ -286,6 +286,7 @@ def named_by_the_process(patch):
     patch.setattr(draws, "_number", lambda name: hash((name, os.getpid())))
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 @pytest.mark.parametrize("mutant", [None, counted_in_the_box, named_by_the_process])
 def test_ranks_that_draw_otherwise_are_noticed(bench, mutant):

@@ -479,6 +479,7 @@ def test_without_a_place_to_write(driver, tmp_path):
     assert child.stdout.read() == "[0, 1]\n"  # Python finds another folder
 
 
+@pytest.mark.long
 @with_ranks
 def test_locale_c_and_another_alphabet(driver, tmp_path):
     place = tmp_path / "한국어 é"
@@ -544,6 +545,7 @@ def test_no_time_of_day_decides():
         assert not re.search(r"time\.time\(|datetime\.now|utcnow", file.read_text()), file.name
 
 
+@pytest.mark.long
 @with_ranks
 def test_a_sleeping_machine_is_no_hang(driver):
     """The kernel, its zygote and its ranks all stop for longer than the limit, as when a laptop is closed."""
@@ -626,6 +628,7 @@ def test_fresh_ranks_are_new_in_every_run():
         ranks(2, start="hot")
 
 
+@pytest.mark.long
 @with_ranks
 def test_a_package_that_has_changed_gets_a_new_parent(monkeypatch):
     from hybridlab.world.processes import zygote

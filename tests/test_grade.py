@@ -43,6 +43,7 @@ def alive():
     return rooms
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_answers_are_checked_again_and_bad_files_cost_their_own_row(tmp_path):
     noisy = 'print("x" * 10_000_000)\ndef f(*_):\n    print("y" * 10_000_000)\n    return "FB"\n'

@@ -52,6 +52,7 @@ def test_what_is_not_timed_here_is_refused(more):
         job_of_plan(Plan(t=2, d=2, **more), SHAPE, batch=8)
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_this_machine_has_rates_and_plans_run_on_it():
     kind, fit = here(SHAPE, count=2)

@@ -71,6 +71,7 @@ def test_loss_curves_average_over_microbatches_whatever_the_window():
 # --- real ranks -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 @pytest.mark.usefixtures("kept")
 def test_without_stashing_ranks_keep_one_version():

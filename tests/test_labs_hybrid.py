@@ -143,6 +143,7 @@ TASKS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("mesh, more", TASKS)
@@ -182,6 +183,7 @@ def test_the_table_ends_with_the_sum():
     assert number(last[3]) == sum(number(row[3]) for row in rows)
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_the_forgotten_sum_is_caught_where_it_matters(bench):
     mesh, asked = hl.Mesh(dp=2, tp=2), dict(shape=hybrid.SHAPE, zero=1, sequence=True)

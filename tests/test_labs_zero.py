@@ -126,6 +126,7 @@ def trained():
         return {name: (one, homes) for (name, one), homes in zip(jobs.items(), zero_fsdp.train(pool, *jobs.values()))}
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_counted_bytes_are_the_formulas(trained):
     from hybridlab.predict.bytes.memory import model_states
@@ -145,6 +146,7 @@ def test_the_bits_are_those_of_plain_data_parallelism_and_a_wrong_one_is_seen(tr
     assert not zero_fsdp.same_bits(job, homes, one)
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_the_check_catches_old_weights():
     small = hl.Shape(layers=2, width=16, heads=2, context=8)

@@ -91,6 +91,7 @@ def test_a_record_is_kept_row_by_row(tmp_path, monkeypatch):
     assert [row["name"] for row in json.loads(file.read_text())["rows"]] == ["one"]
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_the_course_suite_runs_notebooks_and_goes_on_after_one_that_fails(tmp_path):
     show = "from hybridlab import labs\nlabs.machines('x', {'one': 0.2})"

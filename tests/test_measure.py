@@ -207,6 +207,7 @@ def test_a_rank_can_say_that_it_gave_up_before_it_is_stopped():
     assert all(gpu_suite.PATIENCE + gpu_suite.TIMEOUT < question.cap for question in gpu_suite.QUESTIONS)
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_our_own_way_answers_right(ranks):
@@ -218,6 +219,7 @@ def test_our_own_way_answers_right(ranks):
     assert {answer["bytes"] for answer in times} == {1 << 12, 1 << 20, 1 << 24}
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_the_collectives_answer_right_and_a_refusal_is_an_answer():
     row = asked("collectives")

@@ -49,6 +49,7 @@ def test_the_same_layout_goes_on_bit_for_bit(stopped, kept, tmp_path):
     assert learn(CUBE, 6, copied(folder, tmp_path), resume=True, zero=1) == losses[3:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_layout_goes_on_with_the_same_losses(stopped, kept, tmp_path, name):
     folder, losses = stopped
@@ -90,6 +91,7 @@ def command(folder, steps, **options):
     return subprocess.Popen([sys.executable, "-m", "hybridlab", *words], stdout=subprocess.PIPE, **options)
 
 
+@pytest.mark.long
 def test_the_command_interrupted_ends_after_the_step_under_way_saves_it_and_resumes(tmp_path):
     """Each run prints a line for every step, and one at its end."""
     running = command(tmp_path, 1_000_000, start_new_session=True)

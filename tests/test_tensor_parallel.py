@@ -345,6 +345,7 @@ def every_mutant(comm, mutants):
     return [on_rank(comm, CASES[name], mutant) for name, its in mutants.items() for mutant in its]
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_every_mutant_is_caught(pool):
     mutants = MUTANTS | (ON_FOUR if pool.size == 4 else {})

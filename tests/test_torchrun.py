@@ -151,6 +151,7 @@ def test_a_failure_is_told_by_its_rank_and_ends_all(ends):
     assert errors.count("; torchrun now ends the others") == 1  # the others only say that they lost somebody
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_results_are_waited_for_as_long_as_it_takes(tmp_path):
     """A reference on one device may take longer than the messages of ranks may."""

@@ -98,6 +98,7 @@ def widths(one):
     return one.widths._replace(gradient=wide)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_what_ranks_keep_between_two_steps_is_what_the_formula_says(bench, dtype):
     stages = [dict(zero=z) for z in (0, 1, 2, 3)] + [dict(zero=z, owners=2) for z in (1, 3)]
@@ -497,6 +498,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant, mesh, more", MUTANTS, ids=[f"{m.__name__}-{n}" for n, (m, *_) in enumerate(MUTANTS)])
 def test_every_mutant_is_noticed(bench, mutant, mesh, more):
     arguments = dict(schedule="gpipe", microbatches=3) | {"shape": SHAPE} | more
@@ -542,6 +544,7 @@ def steps_forgotten(pieces):
     return {n: {kind: x if x.dim() else torch.ones_like(x) for kind, x in kinds.items()} for n, kinds in pieces.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_a_trainer_with_the_pieces_of_another_goes_on_as_it_does(bench, stage):
     one = job(TWO, zero=stage, optimizer="adamw", rate=0.01)

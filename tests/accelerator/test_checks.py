@@ -26,7 +26,7 @@ from hybridlab.world.talk.clock import HostClock
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.message import StreamMessage
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.long, pytest.mark.ranks]  # an accelerator is built first
 
 USUAL = ("all three", "zero 3 pipeline", "ahead 1", "driven", "bf16 zero 2", "offload")
 SLOW = 0.2  # seconds

@@ -8,7 +8,7 @@ import torch
 
 import hybridlab as hl
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.long, pytest.mark.ranks]  # an accelerator is built first
 
 
 def gate():

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 import hybridlab as hl
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.long, pytest.mark.ranks]  # an accelerator is built first
 
 
 def fresh(**more):
