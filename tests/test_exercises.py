@@ -14,6 +14,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
+from hybridlab.labs.engine.check import Pipeline
 from hybridlab.labs.exercises import trial
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
 from hybridlab.labs.exercises.all_tasks import TASKS
@@ -31,7 +32,7 @@ NONSENSE += [(10**400, 1), (float("nan"),) * 2, (float("inf"),) * 2, (float("inf
 
 
 def is_code(task):
-    return isinstance(TASKS[task].check, OnRanks | Function) or task == "collectives.broken"
+    return isinstance(TASKS[task].check, OnRanks | Function | Pipeline) or task == "collectives.broken"
 
 
 def marked(task, *case):
@@ -51,11 +52,12 @@ def run_cell(cell):
 
     from hybridlab.labs.data_parallel import pictures
     from hybridlab.labs.data_parallel.tasks import tied_part
+    from hybridlab.labs.engine import toy
 
     file = f"<cell {abs(hash(cell))}>"
     linecache.cache[file] = len(cell), None, cell.splitlines(keepends=True), file
     *body, last = cell.split("\nlabs.answer(")
-    names = dict(__name__="__main__", hl=hl, labs=labs, torch=torch, pictures=pictures, tied_part=tied_part)
+    names = dict(__name__="__main__", hl=hl, labs=labs, torch=torch, pictures=pictures, tied_part=tied_part, toy=toy)
     if not body:
         return eval(cell, names)
     exec(compile(cell[: -len("labs.answer(" + last)], file, "exec"), names)

@@ -8,6 +8,18 @@ from string import Template
 class Cell(str):
     """The text of a notebook's cell that answers an exercise: it ends with `labs.answer("task", …)`."""
 
+    def but(self, right: str, wrong: str) -> "Cell":
+        """The cell with one mistake: a mutant of a solution.
+
+        raises  ValueError when the cell does not hold what is to be changed
+
+        >>> Cell('labs.answer("a", 1 + 2)').but("+", "-")
+        'labs.answer("a", 1 - 2)'
+        """
+        if right not in self:
+            raise ValueError(f"the cell does not hold {right!r}")
+        return Cell(self.replace(right, wrong))
+
 
 @dataclass(frozen=True)
 class Solution:

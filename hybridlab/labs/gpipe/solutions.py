@@ -2,7 +2,70 @@
 
 from hybridlab.labs.exercises.solution import Cell, Solution
 
+ENGINE = Cell("""\
+def my_gpipe(comm, stage, data):
+    before, after = comm.rank - 1, comm.rank + 1
+    first, last = comm.rank == 0, after == comm.size
+    kept = {}
+    for k, (x, target) in enumerate(data):
+        if not first:
+            x = comm.recv(torch.empty_like(x), before).requires_grad_()
+        y = stage(x)
+        if last:
+            y = toy.loss(y, target) / len(data)
+        else:
+            comm.send(y.detach(), after)
+        kept[k] = x, y
+    for k in range(len(data)):
+        x, y = kept.pop(k)
+        if last:
+            y.backward()
+        else:
+            y.backward(comm.recv(torch.empty_like(y), after))
+        if not first:
+            comm.send(x.grad, before)
+
+labs.answer("gpipe.engine", my_gpipe)""")
+AT_ONCE = Cell("""\
+def my_gpipe(comm, stage, data):
+    for x, target in data:
+        if comm.rank > 0:
+            x = comm.recv(torch.empty_like(x), comm.rank - 1).requires_grad_()
+        y = stage(x)
+        if comm.rank == comm.size - 1:
+            (toy.loss(y, target) / len(data)).backward()
+        else:
+            comm.send(y.detach(), comm.rank + 1)
+            y.backward(comm.recv(torch.empty_like(y), comm.rank + 1))
+        if comm.rank > 0:
+            comm.send(x.grad, comm.rank - 1)
+
+labs.answer("gpipe.engine", my_gpipe)""")
+
 SOLUTIONS: dict[str, Solution] = {
+    "gpipe.engine": Solution(
+        ENGINE,
+        "A backward needs the input and the output of its own forward, so the first loop keeps both for the second.",
+        (
+            (ENGINE.but(" / len(data)", ""), "4 times too large"),
+            (
+                ENGINE.but("kept[k] = x, y", "kept = {i: (x, y) for i in range(len(data))}"),
+                "backward through the graph a second time",
+            ),
+            (ENGINE.but("kept.pop(k)", "kept.popitem()[1]"), "did F0 F1 F2 F3 B3 B2 B1 B0"),
+            (ENGINE.but("range(len(data))", "range(len(data) - 1)"), "did F0 F1 F2 F3 B0 B1 B2;"),
+            (ENGINE.but("range(len(data))", "range(4)"), "Right on 3 ranks with the lists of gpipe, m = 4. On 2 ranks"),
+            (ENGINE.but(".requires_grad_()", ""), "this is None"),
+            (
+                ENGINE.but(
+                    "comm.send(y.detach(), after)", "comm.send(y.detach(), after); comm.send(y.detach(), after)"
+                ),
+                "each needs another of them first",
+            ),
+            (AT_ONCE, "did F0 B0 F1 B1"),
+            ([1, 2], "your function itself"),
+        ),
+    ),
     "gpipe.bubbles": Solution(
         'labs.answer("gpipe.bubbles", (3 / 11, 3 / 8))',
         "Each rank is idle in p-1 = 3 slots and works in m = 8: three of eleven, or three for every eight.",

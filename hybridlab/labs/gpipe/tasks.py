@@ -4,6 +4,7 @@ from functools import cache, partial
 
 import hybridlab as hl
 from hybridlab.core.flow import Flow
+from hybridlab.labs.engine.check import Pipeline
 from hybridlab.labs.exercises.pipelines import UNIT, close, predicted, several
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
@@ -182,6 +183,26 @@ def _again(ranks, microbatches):
 
 
 GPIPE_TASKS: dict[str, Task] = {
+    "gpipe.engine": task(
+        "Write GPipe. Each rank calls my_gpipe(comm, stage, data); data is the list of microbatches, each (x, target). "
+        "All forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean of "
+        "loss(y, target) over its microbatches. Tried on 3 ranks with 4 microbatches, then on other sizes.",
+        Pipeline(
+            "gpipe",
+            (("gpipe", 3, 4), ("gpipe", 2, 5), ("gpipe", 4, 3), ("gpipe", 3, 1)),
+            "The gradients of one device, to the last bit, on four sizes; every rank holds m forwards and no more.",
+        ),
+        (
+            "Two loops over the microbatches. A backward needs the x and the y of its own forward: keep both.",
+            "kept[k] = x, y in the first loop; x, y = kept.pop(k) in the second. On the last rank y is the loss, "
+            "divided by the number of microbatches.",
+            "Second loop: y.backward() on the last rank, elsewhere y.backward(g) with g received from comm.rank + 1; "
+            "then send x.grad to comm.rank - 1.",
+        ),
+        objective="Write a pipeline of microbatches, and keep what the backward needs.",
+        difficulty=2,
+        minutes=10,
+    ),
     "gpipe.bubbles": task(
         "GPipe with 4 stages and 8 microbatches: which share is idle? Answer with (idle / total, idle / ideal).",
         _two_bubbles,

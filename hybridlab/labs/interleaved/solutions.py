@@ -7,7 +7,52 @@ USUAL = hl.schedule("interleaved", ranks=2, microbatches=4, chunks=2).to_csv()
 RANK_0, RANK_1 = USUAL.strip().splitlines()
 SHORTER = "0F0,0F1,2F0,2F1,2B0,0F2,2B1,0F3,0B0,2F2,0B1,2F3,2B2,2B3,0B2,0B3"
 
+ENGINE = Cell("""\
+def my_chunks(comm, stages, program, data):
+    p, m, count = comm.size, len(data), comm.size * len(stages)
+    kept, sent = {}, []
+    for kind, k, s in program[comm.rank]:
+        first, last, forward = s == 0, s == count - 1, k * count
+        backward = m * count + forward
+        if kind == "F":
+            x, target = data[k]
+            if not first:
+                x = comm.recv(torch.empty_like(x), (s - 1) % p, tag=forward + s).requires_grad_()
+            y = stages[s](x)
+            if last:
+                y = toy.loss(y, target) / m
+            else:
+                sent.append(comm.isend(y.detach(), (s + 1) % p, tag=forward + s + 1))
+            kept[k, s] = x, y
+        else:
+            x, y = kept.pop((k, s))
+            y.backward(None if last else comm.recv(torch.empty_like(y), (s + 1) % p, tag=backward + s))
+            if not first:
+                sent.append(comm.isend(x.grad, (s - 1) % p, tag=backward + s - 1))
+    for message in sent:
+        message.wait()
+
+labs.answer("interleaved.engine", my_chunks)""")
+
 SOLUTIONS: dict[str, Solution] = {
+    "interleaved.engine": Solution(
+        ENGINE,
+        "Stage and rank are two things now: what is kept and what is sent is named by microbatch and stage.",
+        (
+            (ENGINE.but("kept[k, s]", "kept[k]").but("kept.pop((k, s))", "kept.pop(k)"), "KeyError: 0"),
+            (ENGINE.but("s == count - 1", "comm.rank == p - 1"), "deadlock: rank 0 waits in recv"),
+            (ENGINE.but("first, last, forward = s == 0", "first, last, forward = comm.rank == 0"), "another tag"),
+            (ENGINE.but("forward + s", "forward").but("backward + s", "backward"), "another tag"),
+            (ENGINE.but("stages[s](x)", "next(iter(stages.values()))(x)"), "did 0F0 0F1 0F2"),
+            (ENGINE.but(" / m", ""), "4 times too large"),
+            (
+                ENGINE.but("comm.size * len(stages)", "4"),
+                "Right on 2 ranks with the lists of interleaved, m = 4, v = 2",
+            ),
+            (ENGINE.but("(s - 1) % p", "comm.rank - 1").but("(s + 1) % p", "comm.rank + 1"), "there is no rank -1"),
+            (None, "your function itself"),
+        ),
+    ),
     "interleaved.bubbles": Solution(
         'labs.answer("interleaved.bubbles", [3 / 19, 3 / 16])',
         "idle / ideal halves to (1/2)(3/8) = 3/16; three parts idle to sixteen of work are 3/19 of the total.",

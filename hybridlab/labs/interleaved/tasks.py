@@ -4,6 +4,7 @@ import math
 from functools import partial
 
 import hybridlab as hl
+from hybridlab.labs.engine.check import Pipeline
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
 from hybridlab.labs.interleaved.thin_stages import thinned
@@ -181,7 +182,30 @@ def _memory(ranks, chunks):
     )
 
 
+THIN = (("interleaved", 2, 4, 2), ("interleaved", 3, 6, 2), ("interleaved", 4, 4, 2), ("interleaved", 2, 4, 3))
+WHOLE = (("1f1b", 3, 4, 1), ("gpipe", 4, 2, 1), ("naive", 2, 3, 1))  # lists of one chunk, with their stage named
+
 INTERLEAVED_TASKS: dict[str, Task] = {
+    "interleaved.engine": task(
+        "Let the interpreter play several stages on a rank. Each rank calls my_chunks(comm, stages, program, data): "
+        "stages[s] is stage s, for each s that the rank owns: rank, rank + p, rank + 2p, … In program[rank], "
+        '("F", 2, 5) is the forward of microbatch 2 on stage 5. Tried on 2 ranks with 2 stages each, m = 4, then on '
+        "other sizes, and with lists of one stage on each rank.",
+        Pipeline(
+            "chunks",
+            (*THIN, *WHOLE),
+            "Your interpreter plays naive, GPipe, 1F1B and interleaved 1F1B, with any number of stages on a rank.",
+        ),
+        (
+            "The first and the last are stages now, not ranks. On which rank is the stage before s?",
+            "Stage s - 1 is on rank (s - 1) % p. Keep by (k, s): a rank holds one microbatch on several stages.",
+            "A message from stage s needs a tag of its own among all that pass between two ranks: k * count + s "
+            "forward, with count = p * len(stages); backward the same, plus m * count.",
+        ),
+        objective="Write the interpreter for thin stages.",
+        difficulty=3,
+        minutes=15,
+    ),
     "interleaved.bubbles": task(
         "Interleaved 1F1B: 4 ranks, 8 microbatches, 2 chunks. Answer with [idle / total, idle / ideal].",
         _both_bubbles,

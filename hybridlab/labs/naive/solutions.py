@@ -1,8 +1,44 @@
 """Solutions of notebook 10."""
 
-from hybridlab.labs.exercises.solution import Solution
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+ENGINE = Cell("""\
+def my_naive(comm, stage, x, target):
+    before, after = comm.rank - 1, comm.rank + 1
+    first, last = comm.rank == 0, after == comm.size
+    if not first:
+        x = comm.recv(torch.empty_like(x), before).requires_grad_()
+    y = stage(x)
+    if last:
+        toy.loss(y, target).backward()
+    else:
+        comm.send(y.detach(), after)
+        y.backward(comm.recv(torch.empty_like(y), after))
+    if not first:
+        comm.send(x.grad, before)
+
+labs.answer("naive.engine", my_naive)""")
 
 SOLUTIONS: dict[str, Solution] = {
+    "naive.engine": Solution(
+        ENGINE,
+        "One tensor crosses each cut forward, and the gradient of that same tensor comes back.",
+        (
+            (ENGINE.but(".requires_grad_()", ""), "ranks exchange tensors, and this is None"),
+            (ENGINE.but("comm.send(x.grad, before)", "pass"), "rank 2 has finished"),
+            (ENGINE.but("comm.send(x.grad, before)", "comm.send(x.detach(), before)"), "other gradients"),
+            (ENGINE.but("toy.loss(y, target).backward()", "y.sum().backward()"), "other gradients"),
+            (ENGINE.but("comm.send(y.detach(), after)", "comm.send(x.detach(), after)"), "other gradients"),
+            (ENGINE.but("before, after = comm.rank - 1", "before, after = 0"), "deadlock: rank 0 waits in recv"),
+            (ENGINE.but("y = stage(x)", "y = stage(stage(x))"), "did F0 F1"),
+            (ENGINE.but("if last:", "if comm.rank == 2:"), "Right on 3 ranks"),
+            (
+                Cell('def my_naive(comm, stage, x, target):\n    pass\n\nlabs.answer("naive.engine", my_naive)'),
+                "did nothing; its list says F0 B0",
+            ),
+            (0.5, "your function itself"),
+        ),
+    ),
     "naive.utilisation": Solution(
         'labs.answer("naive.utilisation", 1 / $ranks)',
         "The GPUs take turns and share the work equally, so each works 1/N of the time.",

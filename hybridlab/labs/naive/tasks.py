@@ -4,6 +4,7 @@ from functools import partial
 from itertools import combinations
 
 import hybridlab as hl
+from hybridlab.labs.engine.check import Pipeline
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
 
@@ -99,7 +100,33 @@ def _slots(stages, microbatches):
     )
 
 
+ENGINE = (
+    "Write naive model parallelism. Each rank calls my_naive(comm, stage, x, target): stage is its part of the model, "
+    "and loss its measure; every rank has x and target. Afterwards each rank's parameters hold the gradients that one "
+    "device would have. Tried on 3 ranks, then on 2 and 4."
+)
+
 NAIVE_TASKS: dict[str, Task] = {
+    "naive.engine": task(
+        ENGINE,
+        Pipeline(
+            "naive",
+            (("naive", 3, 1), ("naive", 2, 1), ("naive", 4, 1)),
+            "The gradients of one device, to the last bit, on 2, 3 and 4 ranks.",
+        ),
+        (
+            "Forward: every rank but the first receives its x, and every rank but the last sends its y. Backward: the "
+            "other way round.",
+            "What arrives has no history. Call requires_grad_() on it before the forward: its .grad is what the rank "
+            "before needs. The last rank begins the backward with loss(y, target).backward(), the others with "
+            "y.backward(g), g received.",
+            "if comm.rank > 0: x = comm.recv(torch.empty_like(x), comm.rank - 1).requires_grad_(); y = stage(x); then "
+            "send y.detach() on, or call loss(y, target).backward(); at the end send x.grad to comm.rank - 1.",
+        ),
+        objective="Write forward and backward over several processes.",
+        difficulty=2,
+        minutes=10,
+    ),
     "naive.utilisation": varying(_utilisation, ranks=(4, 3, 5, 6, 8)),
     "naive.slots": varying(_slots, stages=(3, 4, 5, 6), microbatches=(3, 4, 6, 8)),
     "naive.speedup": task(

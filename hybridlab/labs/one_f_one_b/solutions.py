@@ -22,7 +22,58 @@ def _phases(warm_up: str) -> Cell:
     return _order(f"w = {warm_up}", 'return "F" * w + "FB" * (microbatches - w) + "B" * w')
 
 
+ENGINE = Cell("""\
+def my_play(comm, stage, program, data):
+    before, after, m = comm.rank - 1, comm.rank + 1, len(data)
+    first, last = comm.rank == 0, after == comm.size
+    kept, sent = {}, []
+    for kind, k in program[comm.rank]:
+        if kind == "F":
+            x, target = data[k]
+            if not first:
+                x = comm.recv(torch.empty_like(x), before, tag=k).requires_grad_()
+            y = stage(x)
+            if last:
+                y = toy.loss(y, target) / m
+            else:
+                sent.append(comm.isend(y.detach(), after, tag=k))
+            kept[k] = x, y
+        else:
+            x, y = kept.pop(k)
+            y.backward(None if last else comm.recv(torch.empty_like(y), after, tag=m + k))
+            if not first:
+                sent.append(comm.isend(x.grad, before, tag=m + k))
+    for message in sent:
+        message.wait()
+
+labs.answer("1f1b.engine", my_play)""")
+BLOCKING = ENGINE.but("sent.append(comm.isend(y.detach(), after, tag=k))", "comm.send(y.detach(), after, tag=k)").but(
+    "sent.append(comm.isend(x.grad, before, tag=m + k))", "comm.send(x.grad, before, tag=m + k)"
+)
+
 SOLUTIONS: dict[str, Solution] = {
+    "1f1b.engine": Solution(
+        ENGINE,
+        "The list says what comes next, the messages say when: the function knows no schedule.",
+        (
+            (BLOCKING, "deadlock: rank 1 waits in send"),
+            (
+                ENGINE.but("program[comm.rank]", '[(kind, k) for kind in "FB" for k in range(m)]'),
+                "its list says F0 F1 F2 B0",
+            ),
+            (ENGINE.but("kept.pop(k)", "kept.popitem()[1]"), "did F0 F1 F2 B2"),
+            (
+                ENGINE.but("kept.pop(k)", "kept[k]").but("y.backward(", "y.backward(retain_graph=True, gradient="),
+                "held 4",
+            ),
+            (ENGINE.but(" / m", ""), "4 times too large"),
+            (ENGINE.but(" / m", " / m ** 2"), "4 times too small"),
+            (ENGINE.but(".requires_grad_()", ""), "this is None"),
+            (ENGINE.but("comm.isend(x.grad, before", "comm.isend(x.detach(), before"), "other gradients"),
+            (ENGINE.but("== comm.size", "== 3"), "Right on 3 ranks with the lists of 1f1b, m = 4. On 2 ranks"),
+            ("FBFB", "your function itself"),
+        ),
+    ),
     "1f1b.game": Solution(
         f'''mine = """
 {GAME}

@@ -356,6 +356,7 @@ class Comm:
         return self._streaming[-1]
 
     def _begin_message(self, op, x, peer, tag) -> int:
+        _tensor(x)
         if peer == self.rank:
             raise ValueError(f"{op}: rank {peer} cannot exchange messages with itself; copy the tensor instead")
         if not 0 <= peer < self.size:
@@ -365,7 +366,13 @@ class Comm:
 
 def _flat(x):
     """x as a collective can read it: outside autograd, in one piece; the tensor's own memory where possible."""
-    return x.detach().contiguous()
+    return _tensor(x).detach().contiguous()
+
+
+def _tensor(x) -> torch.Tensor:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"ranks exchange tensors, and this is {'None' if x is None else f'a {type(x).__name__}'}")
+    return x
 
 
 def _resized(shape, dim: int, length: int) -> tuple[int, ...]:

@@ -1,0 +1,49 @@
+"""A run of a student's pipeline: its schedule as plain lists, and what these ask of every rank."""
+
+from typing import NamedTuple
+
+import hybridlab as hl
+
+Program = list[list[tuple]]
+
+
+class Case(NamedTuple):
+    """One run: the lists of a schedule, its ranks and microbatches, and the stages of each rank."""
+
+    name: str
+    ranks: int
+    microbatches: int
+    chunks: int | None = None  # None: one stage on each rank, which its lists do not name
+
+    @property
+    def stages(self) -> int:
+        return self.ranks * (self.chunks or 1)
+
+
+def lists(name: str, ranks: int, microbatches: int, chunks: int | None = None) -> Program:
+    """A schedule as plain lists, one for each rank: (kind, microbatch); with `chunks`, (kind, microbatch, stage).
+
+    >>> lists("1f1b", ranks=2, microbatches=2)
+    [[('F', 0), ('F', 1), ('B', 0), ('B', 1)], [('F', 0), ('B', 0), ('F', 1), ('B', 1)]]
+    >>> lists("interleaved", ranks=2, microbatches=2, chunks=2)[1][:3]
+    [('F', 0, 1), ('F', 1, 1), ('F', 0, 3)]
+    """
+    more = {"chunks": chunks} if (chunks or 1) > 1 else {}
+    programs = hl.schedule(name, ranks=ranks, microbatches=microbatches, **more).computing
+    last = 3 if chunks else 2
+    return [[(one.kind, one.microbatch, one.stage)[:last] for one in program] for program in programs]
+
+
+def counted(case: Case, rank: int) -> tuple[int, int]:
+    """(forwards held at most, messages sent) that the lists of a case ask of a rank.
+
+    >>> counted(Case("1f1b", 3, 4), 0), counted(Case("gpipe", 3, 4), 1)
+    ((3, 4), (4, 8))
+    """
+    holds = most = sent = 0
+    for kind, _, *number in lists(*case)[rank]:
+        stage = number[0] if number else rank
+        holds += 1 if kind == "F" else -1
+        most = max(most, holds)
+        sent += stage < case.stages - 1 if kind == "F" else stage > 0
+    return most, sent

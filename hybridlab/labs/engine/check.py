@@ -1,0 +1,106 @@
+"""The verdict on a student's pipeline: gradients, order, forwards held, messages; on sizes asked for, and on others."""
+
+from dataclasses import dataclass
+from itertools import starmap
+
+from hybridlab.labs.engine.case import Case, counted, lists
+from hybridlab.labs.exercises.task import Verdict
+from hybridlab.labs.exercises.trial import Failed, is_code, run
+
+BOUNDARY = 4 * 16 * 4  # bytes of one message: ROWS · WIDTH · float32
+NEAR = 1e-6  # the gradients are those of one device to the last bit; another order of sums is no mistake
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A check of a function that plays a pipeline on every rank.
+
+    call   what it is called with: one of `played.CALLS`
+    cases  its runs, each (schedule, ranks, microbatches[, chunks]); those after the first are not in the question
+    right  the reply to a right answer
+    """
+
+    call: str
+    cases: tuple[tuple, ...]
+    right: str
+
+    def __call__(self, answer) -> Verdict:
+        if not is_code(answer) or isinstance(answer, list | tuple):
+            return False, "Answer with your function itself: its name, without parentheses."
+        from hybridlab.labs.engine.played import Did, play
+
+        for case in starmap(Case, self.cases):
+            try:
+                home = starmap(Did, run(case.ranks, play, answer, self.call, case))
+                told = _wrong(case, list(home))
+            except Failed as failed:
+                told = str(failed)
+            if told:
+                return False, f"{self._where(case)}{told}"
+        return True, self.right
+
+    def _where(self, case) -> str:
+        asked = Case(*self.cases[0])
+        return f"Right on {_words(asked)}. On {_words(case)}: " if case != asked else ""
+
+
+def _words(case) -> str:
+    """
+    >>> _words(Case("1f1b", 3, 4)), _words(Case("naive", 2, 1))
+    ('3 ranks with the lists of 1f1b, m = 4', '2 ranks with the lists of naive, m = 1')
+    """
+    chunks = f", v = {case.chunks}" if case.chunks else ""
+    return f"{case.ranks} ranks with the lists of {case.name}, m = {case.microbatches}{chunks}"
+
+
+def _wrong(case, home) -> str:
+    """What is off in one run, in a sentence; empty when nothing is."""
+    for judge in (_order, _gradients, _held, _messages):
+        for rank, did in enumerate(home):
+            if told := judge(case, rank, did):
+                return f"Rank {rank} {told}"
+    return ""
+
+
+def _order(case, rank, did) -> str:
+    program = lists(*case)[rank]
+    if did.order == program:
+        return ""
+    return f"did {_short(did.order)}; its list says {_short(program)}."
+
+
+def _gradients(case, rank, did) -> str:
+    m = case.microbatches
+    if did.missing:
+        return f"has no gradient for {did.missing[0]}: no backward has come by there."
+    if did.gap <= NEAR:
+        return ""
+    if m > 1 and abs(did.ratio - m) < 1e-3 * m:
+        return f"has gradients {m} times too large: the loss of the batch is the mean over its {m} microbatches."
+    if m > 1 and abs(did.ratio - 1 / m) < 1e-3 / m:
+        return f"has gradients {m} times too small: one division by m is enough."
+    told = f"they differ by up to {did.gap:.2g}, and their norm is {did.ratio:.3g} times as large"
+    return f"has other gradients than one device: {told}."
+
+
+def _held(case, rank, did) -> str:
+    most, _ = counted(case, rank)
+    if did.most <= most:
+        return ""
+    return f"held {did.most} forwards at once; {most} are enough for its list. Let each go after its backward."
+
+
+def _messages(case, rank, did) -> str:
+    _, sent = counted(case, rank)
+    if (did.sent, did.bytes) == (sent, sent * BOUNDARY):
+        return ""
+    return f"sent {did.sent} messages, {did.bytes:,} bytes; its list needs {sent}, {sent * BOUNDARY:,} bytes."
+
+
+def _short(entries) -> str:
+    """
+    >>> _short([("F", 0), ("B", 0)]), _short([("F", 0, 3)])
+    ('F0 B0', '3F0')
+    """
+    words = [f"{''.join(map(str, stage))}{kind}{microbatch}" for kind, microbatch, *stage in entries]
+    return " ".join(words[:12]) + " …" * (len(words) > 12) if words else "nothing"

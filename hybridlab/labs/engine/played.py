@@ -1,0 +1,90 @@
+"""What a student's pipeline did: run on real ranks, with gradients beside those of one device."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from hybridlab.labs.engine import toy
+from hybridlab.labs.engine.case import Case, lists
+from hybridlab.labs.engine.watched import Watch, Watched
+
+
+class Did(NamedTuple):
+    """What one rank did in a run."""
+
+    missing: list[str]  # parameters without a gradient
+    gap: float  # the largest difference from one device
+    ratio: float  # the norm of the gradients, over that of one device
+    order: list[tuple]  # its forwards and backwards, as entries of its list
+    most: int  # forwards held at once
+    sent: int  # messages
+    bytes: int
+
+
+def play(comm, answer: Callable, call: str, case: Case) -> Did:
+    """On each rank: the student's function, called as `CALLS` says, with stages that are watched."""
+    watch, program = Watch(), lists(*case)
+    mine = range(comm.rank, case.stages, case.ranks)
+    stages = {number: Watched(toy.stage(number, case.stages), watch, number) for number in mine}
+    before = len(comm.ledger)
+    CALLS[call](answer, comm, stages, program, toy.microbatches(case.microbatches))
+    sent = [row["bytes"] for row in comm.ledger.rows()[before:] if row["op"] in ("send", "isend")]
+    return Did(*_compared(stages, case), _order(watch, program[comm.rank]), watch.most, len(sent), sum(sent))
+
+
+def _compared(stages, case) -> tuple[list[str], float, float]:
+    """(parameters without gradient, the largest difference, the ratio of norms), against one device."""
+    right = toy.one_device(case.stages, case.microbatches)
+    pairs = [
+        (f"{name} of stage {number}", weight.grad, wanted.grad)
+        for number, stage in stages.items()
+        for (name, weight), wanted in zip(stage.inner.named_parameters(), right[number].parameters())
+    ]
+    missing = [name for name, found, _ in pairs if found is None]
+    if missing:
+        return missing, float("nan"), float("nan")
+    _, found, wanted = zip(*pairs)
+    norm = lambda tensors: torch.stack([one.norm() for one in tensors]).norm()
+    gap = max((a - b).abs().max().item() for a, b in zip(found, wanted))
+    return missing, gap, (norm(found) / norm(wanted)).item()
+
+
+def _order(watch, program) -> list[tuple]:
+    """What the stages of a rank did, as entries of its list.
+
+    A stage knows how many forwards it had; which microbatch each was, the list says.
+    """
+    chunked = any(len(entry) == 3 for entry in program)
+    forwards = defaultdict(list)
+    for kind, microbatch, *number in program:
+        forwards[tuple(number)] += [microbatch] * (kind == "F")
+    entries = []
+    for kind, which, number in watch.did:
+        stage = (number,) * chunked
+        microbatch = forwards[stage][which] if which < len(forwards[stage]) else which
+        entries.append((kind, microbatch, *stage))
+    return entries
+
+
+def _naive(answer, comm, stages, program, data):
+    ((x, target),), (stage,) = data, stages.values()
+    answer(comm, stage, x, target)
+
+
+def _gpipe(answer, comm, stages, program, data):
+    (stage,) = stages.values()
+    answer(comm, stage, data)
+
+
+def _interpreter(answer, comm, stages, program, data):
+    (stage,) = stages.values()
+    answer(comm, stage, program, data)
+
+
+def _chunks(answer, comm, stages, program, data):
+    answer(comm, stages, program, data)
+
+
+CALLS = {"naive": _naive, "gpipe": _gpipe, "play": _interpreter, "chunks": _chunks}

@@ -1,0 +1,68 @@
+"""Stages that note what is asked of them: forwards and backwards in order, and how many forwards are held at once.
+
+A forward is held while autograd keeps anything that it saved: until its backward, or until nobody wants it any more.
+"""
+
+import weakref
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+
+
+class Watch:
+    """The notes on the stages of one rank: `did`, [(kind, which forward of its stage, stage)], and `most` held at once.
+
+    >>> from hybridlab.labs.engine.toy import microbatches, stage
+    >>> watch = Watch()
+    >>> watched = Watched(stage(0, stages=1), watch)
+    >>> outputs = [watched(x) for x, _ in microbatches(2)]
+    >>> for y in outputs:
+    ...     y.sum().backward()
+    >>> watch.did
+    [('F', 0, 0), ('F', 1, 0), ('B', 0, 0), ('B', 1, 0)]
+    >>> watch.most, watch.holds
+    (2, 0)
+    """
+
+    def __init__(self):
+        self.did, self.most = [], 0
+        self._held = weakref.WeakSet()
+
+    @property
+    def holds(self) -> int:
+        """How many forwards are held now."""
+        return len(self._held)
+
+    def hold(self, forward: object):
+        """Count this forward for as long as the object lives."""
+        self._held.add(forward)
+
+
+class Watched(nn.Module):
+    """The stage `inner` with its number, watched."""
+
+    def __init__(self, inner: nn.Module, watch: Watch, number: int = 0):
+        super().__init__()
+        self.inner = inner
+        self._watch, self._number, self._forwards = watch, number, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        which, watch, number = self._forwards, self._watch, self._number
+        self._forwards += 1
+        watch.did.append(("F", which, number))
+        y = self._kept(x)
+        watch.most = max(watch.most, watch.holds)
+        if y.requires_grad:
+            y.register_hook(lambda _: watch.did.append(("B", which, number)))
+        return y
+
+    def _kept(self, x):
+        forward = _Forward()
+        self._watch.hold(forward)
+        with saved_tensors_hooks(lambda saved: (forward, saved), lambda pair: pair[1]):
+            return self.inner(x)
+
+
+class _Forward:
+    """One forward: it lives as long as something that autograd saved for it."""
