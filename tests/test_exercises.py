@@ -15,6 +15,7 @@ import pytest
 import hybridlab as hl
 from hybridlab import labs
 from hybridlab.labs.engine.check import Pipeline
+from hybridlab.labs.engine.clinic import Clinic
 from hybridlab.labs.exercises import trial
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
 from hybridlab.labs.exercises.all_tasks import TASKS
@@ -32,7 +33,7 @@ NONSENSE += [(10**400, 1), (float("nan"),) * 2, (float("inf"),) * 2, (float("inf
 
 
 def is_code(task):
-    return isinstance(TASKS[task].check, OnRanks | Function | Pipeline) or task == "collectives.broken"
+    return isinstance(TASKS[task].check, OnRanks | Function | Pipeline | Clinic) or task == "collectives.broken"
 
 
 def marked(task, *case):
