@@ -3,13 +3,18 @@
 from functools import partial
 
 import hybridlab as hl
+from hybridlab.labs.asynchronous.check import wrong
 from hybridlab.labs.asynchronous.updates import flushed
+from hybridlab.labs.engine.case import Case
+from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.pipelines import several
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Function, Gave
 
 SIZES = ((4, 8), (2, 5), (6, 3), (8, 12), (1, 3))  # (ranks, microbatches) in pipedream.delay
 UNIT = hl.Costs(F=1, B=2)
+RUNS = tuple(Case(*run) for run in (("1f1b", 3, 8), ("1f1b", 2, 5), ("1f1b", 4, 8), ("gpipe", 3, 4)))
+DEQUE = 4  # ranks in pipedream.deque
 
 task = partial(Task, notebook="15_pipedream")
 
@@ -107,7 +112,59 @@ def _memory(ranks):
     )
 
 
+def _play(comm, answer, case):
+    from hybridlab.labs.asynchronous.stashing import play
+
+    return play(comm, answer, case)
+
+
 ASYNCHRONOUS_TASKS: dict[str, Task] = {
+    "pipedream.engine": task(
+        "Write PipeDream's interpreter. Each rank calls my_play(comm, stage, weights, program, data, rate). "
+        "stage(weights, x) is the forward with these weights. The forward of microbatch k uses the newest weights and "
+        "keeps them as versions[k]; its backward uses the same; right after each backward the newest weights become "
+        "newest - rate * gradient. Return the newest weights. Tried with the lists of 1F1B on 3 ranks, m = 8, then on "
+        "other sizes and with the lists of GPipe, against a replay in one process, to the last bit.",
+        OnCases(
+            _play,
+            wrong,
+            RUNS,
+            "The weights of every rank are those of the replay, to the last bit, and no rank keeps more versions than "
+            "its list asks for.",
+        ),
+        (
+            "Start from the interpreter of notebook 12. Its F calls stage(x); here it also says with which weights. "
+            "What would happen if the update wrote into these tensors?",
+            "versions[k] = [w.clone().requires_grad_() for w in weights] in F. After the backward each of them has its "
+            ".grad. Nothing is divided by m: the loss of a microbatch is its own.",
+            "In B, behind y.backward(…): weights = [w - rate * old.grad for w, old in zip(weights, versions.pop(k))].",
+        ),
+        objective="Write a pipeline that updates without a flush.",
+        difficulty=3,
+        minutes=15,
+    ),
+    "pipedream.deque": task(
+        "PipeDream's code keeps versions in a deque of num_versions places and fills it before training begins: each "
+        "place gets a copy of the weights. num_versions is one more than the ranks behind this one. How many copies "
+        f"does the first of {DEQUE} ranks hold in its deque before the first update?",
+        Number(
+            lambda: float(DEQUE),
+            "copies",
+            slips=[
+                (1, "So many versions differ, and so many our ranks hold then. The code copies before it must."),
+                (DEQUE - 1, "So many ranks are behind the first one. num_versions is one more."),
+                (DEQUE + 1, "With the weights of the module itself. The question is what lies in the deque."),
+            ],
+        ),
+        (
+            "initialize_queue appends in a loop. How often?",
+            "The loop runs num_versions times, and nothing has been updated yet.",
+            f"Behind the first of {DEQUE} ranks are {DEQUE - 1}; num_versions is one more.",
+        ),
+        objective="Say what PipeDream's own code keeps, and from when on.",
+        difficulty=1,
+        minutes=3,
+    ),
     "pipedream.versions": task(
         "PipeDream with weight stashing on 6 ranks. How many versions of its weights does each rank hold at most? Give "
         "a list.",
