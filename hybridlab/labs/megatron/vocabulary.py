@@ -59,8 +59,11 @@ def _loss(found, right, logits, targets, comm) -> str:
         return f"returned {found[~torch.isfinite(found)][0].item()} as a loss: exp of a large logit is too large."
     if near(found.double(), right, CLOSE):
         return ""
-    same = (told for told, wrong in _mistakes(logits, targets, comm) if near(found.double(), wrong, CLOSE))
-    return next(same, f"has losses that differ from one process by up to {(found - right).abs().max():.2g}.")
+    told = f"has losses that differ from one process by up to {(found - right).abs().max():.2g}."
+    for shifted in (logits - logits.amax(1, keepdim=True), logits):
+        same = (why for why, wrong in _mistakes(shifted, targets, comm) if near(found.double(), wrong, CLOSE))
+        told = next(same, told)
+    return told
 
 
 def _mistakes(logits, targets, comm):
@@ -70,17 +73,15 @@ def _mistakes(logits, targets, comm):
     whole, mine = logits.logsumexp(1), parts[comm.rank].logsumexp(1)
     target = logits.gather(1, targets[:, None])[:, 0]
     here = targets // length == comm.rank
-    clamped = [(targets - rank * length).clamp(0, length - 1) for rank in range(comm.size)]
-    all_of_them = sum(part.gather(1, row[:, None])[:, 0] for part, row in zip(parts, clamped))
-    yield "added only the exponentials of its own shard: the sum is over all ranks.", mine - target
-    yield "knows the logit of the target only where it lies in its own shard: others need it too.", whole - target * here
-    yield "added a logit for targets that lie in other shards: only one rank has each of them.", whole - all_of_them
+    rows = [(targets - rank * length).clamp(0, length - 1) for rank in range(comm.size)]
+    every = sum(part.gather(1, row[:, None])[:, 0] for part, row in zip(parts, rows))
     own = torch.stack([part.amax(1) for part in parts])
     total = sum((part - most[:, None]).exp().sum(1) for part, most in zip(parts, own))
-    subtracted = own.gather(0, (targets // length)[None])[0]
-    yield "subtracted the largest logit of its own shard: all ranks must subtract the same.", (
-        total.log() - target + subtracted
-    )
+    unlike = total.log() - target + own.gather(0, (targets // length)[None])[0]
+    yield "added only the exponentials of its own shard: the sum is over all ranks.", mine - target
+    yield "knows the logit of a target only where its own shard has it: other ranks need it too.", whole - target * here
+    yield "added a logit for targets that lie in other shards: only one rank has each of them.", whole - every
+    yield "subtracted the largest logit of its own shard: all ranks must subtract the same.", unlike
 
 
 def _gradient(found, right, targets, comm) -> str:
