@@ -1,4 +1,4 @@
-"""What students build in notebook 30: two sharded layers, a loss over a sharded vocabulary, and a mended way to clip."""
+"""What students build in notebook 30: two sharded layers, a loss over a sharded vocabulary, and mended clipping."""
 
 from functools import partial
 from typing import NamedTuple
@@ -160,8 +160,8 @@ BUILDING_TASKS: dict[str, Task] = {
     ),
     "megatron.clip": task(
         "Mend it. my_clip(shards, copies, comm, most) scales gradients in place so that the norm of the whole model's "
-        "gradient is at most this number, as one process does. shards are gradients of which each rank has its own part, "
-        "copies are the same on every rank. Tried on 2 ranks, then on 4, then where nothing is to be clipped.",
+        "gradient is at most this number, as one process does. shards are gradients of which each rank has its own "
+        "part, copies are the same on every rank. Tried on 2 ranks, then on 4, then where nothing is to be clipped.",
         OnCases(
             _clip,
             _first,

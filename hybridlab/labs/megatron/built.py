@@ -47,6 +47,8 @@ class MyRow(torch.nn.Module):
         return G.apply(x @ self.weight.T, self.comm) + self.bias
 
 labs.answer("megatron.layers", (MyColumn, MyRow))""")
+KEPT = "        return gradient, None"
+SUMMED = "        return ctx.comm.all_reduce(gradient.clone()), None"
 BIAS = "G.apply(x @ self.weight.T, self.comm) + self.bias"
 GATHERED = LAYERS.but("@ self.weight.T + self.bias\n\n\nclass", """\
 @ self.weight.T + self.bias * (self.comm.all_gather(self.bias.detach()).numel() > 0)
@@ -70,6 +72,7 @@ def my_loss(logits, targets, comm):
     return total.log() - target, gradient
 
 labs.answer("megatron.loss", my_loss)""")
+TARGET = "logits.gather(1, row)[:, 0] * here"
 GATHER = Cell("""\
 def my_loss(logits, targets, comm):
     scores = comm.all_gather(logits, dim=1).requires_grad_()
@@ -88,6 +91,9 @@ def my_clip(shards, copies, comm, most):
 
 labs.answer("megatron.clip", my_clip)""")
 
+WHOLE, OWN = "comm.all_reduce(square(shards)) + square(copies)", "square([*shards, *copies])"
+GATHERING = "square([comm.all_gather(gradient) for gradient in shards])"
+
 SOLUTIONS: dict[str, Solution] = {
     "megatron.layers": Solution(
         LAYERS,
@@ -98,10 +104,7 @@ SOLUTIONS: dict[str, Solution] = {
             (LAYERS.but(BIAS, BIAS.removesuffix(" + self.bias")), "no bias of B in Z"),
             (LAYERS.but("comm.all_reduce(z.clone())", "z.view_as(z)"), "another Z than one process"),
             (LAYERS.but("F.apply(x, self.comm) @", "x @"), "only its summand of the gradient of x"),
-            (
-                LAYERS.but("        return gradient, None", "        return ctx.comm.all_reduce(gradient.clone()), None"),
-                "a gradient of A that is 2 times too large",
-            ),
+            (LAYERS.but(KEPT, SUMMED), "a gradient of A that is 2 times too large"),
             (
                 LAYERS.but(BIAS, "G.apply(x @ self.weight.T + self.bias * (self.comm.rank == 0), self.comm)"),
                 "Rank 1 has another gradient of the bias of B",
@@ -114,20 +117,20 @@ SOLUTIONS: dict[str, Solution] = {
             (LAYERS.but("chunk(comm.size, dim=1)", "chunk(comm.size)"), "of B: its shard is (16, 32)"),
             (LAYERS.but("linear.bias.chunk(comm.size)[comm.rank]", "linear.bias"), "holds all of the bias of A"),
             (GATHERED, "all_gather of"),
-            (LAYERS.but("chunk(comm.size)", "chunk(2)").but("chunk(comm.size, dim=1)", "chunk(2, dim=1)"), "On 4 ranks"),
+            (LAYERS.but("chunk(comm.size)", "chunk(2)").but("comm.size, dim=1", "2, dim=1"), "On 4 ranks"),
             (LAYERS.but("(MyColumn, MyRow)", "MyColumn"), "(MyColumn, MyRow)"),
             (2, "(MyColumn, MyRow)"),
         ),
     ),
     "megatron.loss": Solution(
         LOSS,
-        "Three numbers for each position are sums, or a maximum, over the ranks; softmax minus target needs no message.",
+        "Three numbers for each position are sums, or a maximum, over ranks; softmax minus target needs no message.",
         (
             (LOSS.but("    logits = logits - most[:, None]\n", ""), "On 2 ranks, large logits: Rank 0 returned"),
             (LOSS.but('comm.all_reduce(logits.amax(1), op="max")', "logits.amax(1)"), "largest logit of its own shard"),
             (LOSS.but("comm.all_reduce(powers.sum(1))", "powers.sum(1)"), "only the exponentials of its own shard"),
             (LOSS.but("logits.gather(1, row)[:, 0] * here", "logits.gather(1, row)[:, 0]"), "only one rank has each"),
-            (LOSS.but("comm.all_reduce(logits.gather(1, row)[:, 0] * here)", "logits.gather(1, row)[:, 0] * here"), "only where"),
+            (LOSS.but(f"comm.all_reduce({TARGET})", TARGET), "only where"),
             (LOSS.but("-here[:, None].to(gradient.dtype)", "-torch.ones_like(gradient[:, :1])"), "softmax alone"),
             (LOSS.but("    gradient.scatter_add_(1, row, -here[:, None].to(gradient.dtype))\n", ""), "minus 1 there"),
             (LOSS.but("targets < first + tokens", "targets <= first + tokens"), "differ"),
@@ -154,20 +157,11 @@ SOLUTIONS: dict[str, Solution] = {
         "Squares of shards add up over the ranks; what every rank has alike counts once.",
         (
             (CLIP.but("comm.all_reduce(square(shards))", "square(shards)"), "the norm of what this rank holds"),
-            (
-                CLIP.but("comm.all_reduce(square(shards)) + square(copies)", "comm.all_reduce(square([*shards, *copies]))"),
-                "its square was counted 2 times",
-            ),
-            (
-                CLIP.but(
-                    "(comm.all_reduce(square(shards)) + square(copies)) ** 0.5",
-                    "comm.all_reduce(square([*shards, *copies]) ** 0.5)",
-                ),
-                "norms were added",
-            ),
+            (CLIP.but(WHOLE, f"comm.all_reduce({OWN})"), "its square was counted 2 times"),
+            (CLIP.but(f"({WHOLE}) ** 0.5", f"comm.all_reduce({OWN} ** 0.5)"), "norms were added"),
             (CLIP.but("min(1.0, most / norm)", "most / norm"), "small gradients: Rank 0 multiplied"),
             (CLIP.but("in [*shards, *copies]", "in shards"), "one factor for all"),
-            (CLIP.but("comm.all_reduce(square(shards))", "square([comm.all_gather(g) for g in shards])"), "need not travel"),
+            (CLIP.but("comm.all_reduce(square(shards))", GATHERING), "need not travel"),
             ("clip", "your function itself"),
         ),
     ),

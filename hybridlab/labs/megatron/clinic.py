@@ -45,8 +45,8 @@ def symptoms(comm, clip=None) -> tuple[list[float], list[list[float]]]:
     return losses, biases
 
 
-def alone() -> list[float]:
-    """The losses of one process that clips by the norm of all its gradients.
+def alone(most: float | None = MOST) -> list[float]:
+    """The losses of one process that clips by the norm of all its gradients; None: it does not clip.
 
     >>> len(alone())
     3
@@ -57,7 +57,8 @@ def alone() -> list[float]:
         loss = functional.mse_loss(whole(x), target, reduction="sum") / len(x)
         whole.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(whole.parameters(), MOST)
+        if most:
+            nn.utils.clip_grad_norm_(whole.parameters(), most)
         with torch.no_grad():
             for weight in whole.parameters():
                 weight -= RATE * weight.grad

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 WIDTH, ROWS = 16, 6
 NEAR = 1e-10  # float64

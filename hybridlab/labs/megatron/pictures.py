@@ -156,7 +156,7 @@ def times(measured: dict, foreseen: dict, cores: int) -> Figure:
 
 
 def _weight(layout: Layout, name: str, letter: str, ranks: int, head: int = 0) -> Matrix:
-    """A weight as formulas write it, inputs down and outputs across: torch keeps the transpose, and backward uses it."""
+    """A weight as formulas write it, inputs down and outputs across; with ᵀ, as torch keeps it and backward uses it."""
     outputs, inputs = layout[name].shape
     boxes, transposed = {}, letter.endswith("ᵀ")
     for rank in range(ranks):

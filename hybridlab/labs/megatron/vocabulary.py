@@ -92,7 +92,7 @@ def _gradient(found, right, targets, comm) -> str:
     here = targets // right.shape[1] == comm.rank
     wrong = (found - right).abs().amax(1) > CLOSE
     if not bool((wrong & here).any()):
-        return "has right losses, but a wrong gradient where the target lies in another shard: there it is softmax alone."
+        return "has right losses, but a wrong gradient where the target lies in another shard: softmax alone there."
     if not bool((wrong & ~here).any()):
         return "has right losses, but a wrong gradient where the target lies in its own shard: softmax minus 1 there."
     return f"has right losses, but a gradient that differs by up to {(found - right).abs().max():.2g}."

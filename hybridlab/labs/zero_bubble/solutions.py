@@ -112,7 +112,7 @@ SOLUTIONS: dict[str, Solution] = {
     "zero_bubble.merged": Solution(
         'labs.answer("zero_bubble.merged", "1B3")',
         "Next to each other, I and W are a whole backward, and one walk through the graph is cheaper than two.",
-        (("1I3 1W3", "does not leave the two"), ("1W3", "does not leave the two"), ("F", "as torch prints"), (3, "as torch")),
+        (("1I3 1W3", "does not leave the two"), ("1W3", "does not leave"), ("F", "as torch prints"), (3, "as torch")),
         also=("1b3", "B"),
     ),
     "zero_bubble.h1": Solution(

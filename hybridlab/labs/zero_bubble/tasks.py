@@ -191,7 +191,7 @@ ZERO_BUBBLE_TASKS: dict[str, Task] = {
         "its schedules.py looks at neighbours. A list has 1I3 and, right behind it, 1W3. What stands there afterwards?",
         _merged,
         (
-            "Read the docstring that the cell above prints.",
+            "When the condition of the if holds, what is appended to merged_actions, and what is popped?",
             "It appends one action and pops the next: two become one.",
             "I and W of the same stage and microbatch are a whole backward. Which letter has that?",
         ),
