@@ -42,15 +42,21 @@ labs.answer("pipedream.engine", my_play)""")
 UPDATE = "weights = [w - rate * old.grad for w, old in zip(weights, versions.pop(k))]"
 STASH = "versions[k] = [w.clone().requires_grad_() for w in weights]"
 NO_STASH = ENGINE.but(STASH, "versions[k] = [w.requires_grad_() for w in weights]")
-IN_PLACE = NO_STASH.but(UPDATE, """\
+IN_PLACE = NO_STASH.but(
+    UPDATE,
+    """\
 for w in weights:
                 w.data -= rate * w.grad
-                w.grad = None""")
-NOTICED = NO_STASH.but(UPDATE, """\
+                w.grad = None""",
+)
+NOTICED = NO_STASH.but(
+    UPDATE,
+    """\
 with torch.no_grad():
                 for w in weights:
                     w -= rate * w.grad
-                    w.grad = None""")
+                    w.grad = None""",
+)
 AT_THE_END = ENGINE.but(UPDATE, "last_gradients = [old.grad for old in versions.pop(k)]").but(
     "    return weights", "    return [w - rate * gradient for w, gradient in zip(weights, last_gradients)]"
 )

@@ -50,11 +50,14 @@ labs.answer("megatron.layers", (MyColumn, MyRow))""")
 KEPT = "        return gradient, None"
 SUMMED = "        return ctx.comm.all_reduce(gradient.clone()), None"
 BIAS = "G.apply(x @ self.weight.T, self.comm) + self.bias"
-GATHERED = LAYERS.but("@ self.weight.T + self.bias\n\n\nclass", """\
+GATHERED = LAYERS.but(
+    "@ self.weight.T + self.bias\n\n\nclass",
+    """\
 @ self.weight.T + self.bias * (self.comm.all_gather(self.bias.detach()).numel() > 0)
 
 
-class""")
+class""",
+)
 
 LOSS = Cell("""\
 def my_loss(logits, targets, comm):

@@ -14,7 +14,7 @@ COPIES = ("2.bias",)  # the same on every rank; all other parameters are sharded
 
 
 def clip(shards: list[Tensor], copies: list[Tensor], comm, most: float):
-    """The broken one. Scale gradients in place so that their norm is at most `most`."""
+    """Scale gradients in place so that their norm is at most `most`."""
     gradients = [*shards, *copies]
     norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
     for gradient in gradients:

@@ -62,13 +62,17 @@ SEND = "sent.append(comm.isend(g, before, tag=m + k))"
 WITH_W = ENGINE.but(f"\n            if not first:\n                {SEND}", "").but(
     'kind in "WB":', f'kind in "WB":\n            if not first:\n                {SEND}'
 )
-AFTER_THE_NEXT = ENGINE.but(SEND, "late.append((g, k))").but("{}, {}, []", "{}, {}, []\n    late = []").but(
-    "    for message in sent:",
-    """\
+AFTER_THE_NEXT = (
+    ENGINE.but(SEND, "late.append((g, k))")
+    .but("{}, {}, []", "{}, {}, []\n    late = []")
+    .but(
+        "    for message in sent:",
+        """\
         if kind != "I":
             sent += [comm.isend(g, before, tag=m + j) for g, j in late]
             late.clear()
     for message in sent:""",
+    )
 )
 W_INSIDE_I = ENGINE.but("later[k].insert(0, (gz, x))", "later[k].insert(0, gz.T @ x)").but(
     "(gz, x) in zip(gradients, later.pop(k)):\n                gradient += gz.T @ x",
