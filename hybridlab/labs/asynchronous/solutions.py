@@ -100,7 +100,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "pipedream.delay": Solution(
         _version("max(0, microbatch - (ranks - 1 - rank))"),
-        "Of the microbatches before this one, p-1-r are still on their way; the others have made updates.",
+        "Of the microbatches before this one, p-1-r are still in flight; the others have made updates.",
         (
             (_version("microbatch - (ranks - 1 - rank)"), "rank 0 of 4, microbatch 0 it says -3; the schedule says 0"),
             (_version("microbatch"), "rank 0 of 4, microbatch 1"),

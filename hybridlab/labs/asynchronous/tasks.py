@@ -30,9 +30,9 @@ def _kept(answer) -> Verdict:
     if given is None:
         return False, "Answer with 6 numbers, one for each rank."
     if given == right:
-        return True, f"{' '.join(map(str, right))}: p-r, one for each microbatch on the way."
+        return True, f"{' '.join(map(str, right))}: p-r, one for each microbatch in flight."
     if given == right[::-1]:
-        return False, "The other way round: on the first rank a microbatch is on the way longest."
+        return False, "The other way round: on the first rank a microbatch is in flight longest."
     if given == [one - 1 for one in right]:
         return False, "You have counted the updates that come between. The version before them is kept too."
     if given == _versions("pipedream", 6, vertical_sync=True):
@@ -170,8 +170,8 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
         "a list.",
         _kept,
         (
-            "A version is kept until the last backward that needs it. How many microbatches can be on the way?",
-            "Rank r has p-r microbatches on the way, and an update comes after each of them.",
+            "A version is kept until the last backward that needs it. How many microbatches can be in flight?",
+            "Rank r has p-r microbatches in flight, and an update comes after each of them.",
             "p-r for p = 6 and r = 0 … 5: the list begins with 6 and ends with 1.",
         ),
         objective="Say how many versions of its weights each rank keeps.",
@@ -188,7 +188,7 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
         ),
         (
             "The last rank has always done every update before: microbatch m finds version m there.",
-            "On rank r, p-1-r microbatches are still on the way. And no version is older than the first.",
+            "On rank r, p-1-r microbatches are still in flight, and no version is older than the first.",
             "Take p-1-r from m, and let max(0, …) see to it that nothing is negative.",
         ),
         objective="State the delay of asynchronous updates as a rule.",
