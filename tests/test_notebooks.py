@@ -63,7 +63,8 @@ def test_it_asks_before_it_answers(name):
 
 @every_book
 def test_a_cell_is_a_sentence(name):
-    sources = [cell.source.splitlines() for cell in cells(name, "code")]
+    """Only a broken program is longer: it is there to be read."""
+    sources = [cell.source.splitlines() for cell in cells(name, "code") if "clinic" not in tags(cell)]
     assert max(map(len, sources)) <= LONGEST_CELL
     assert sorted(map(len, sources))[len(sources) // 2] <= 4
     assert [line for source in sources for line in source if len(line) > WIDEST_LINE] == []

@@ -82,6 +82,11 @@ class Boxes:
         return len(self.x0)
 
     @property
+    def unnumbered(self) -> "Boxes":
+        """The same picture; its captions say what is drawn, and no number of it."""
+        return replace(self, captions=tuple(caption.partition(":")[0] for caption in self.captions))
+
+    @property
     def summary(self) -> str:
         """The picture in words: its captions, one per line."""
         return "\n".join(self.captions)
