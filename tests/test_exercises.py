@@ -36,7 +36,8 @@ EMPTY = [None, [None] * 4, (None, 1), ("b", None)]
 
 
 def is_code(task):
-    return isinstance(TASKS[task].check, OnRanks | Function | Pipeline | Clinic | OnCases) or task == "collectives.broken"
+    kinds = OnRanks | Function | Pipeline | Clinic | OnCases
+    return isinstance(TASKS[task].check, kinds) or task == "collectives.broken"
 
 
 def marked(task, *case):

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import NamedTuple
 
+from hybridlab.labs.engine.clinic import Clinic
 from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Task, Verdict
 
@@ -49,21 +50,11 @@ def _first(case: On, home: list[str]) -> str:
 
 
 CAUSES = {  # of what the clinic shows
-    "a": "f is missing: with clipping off, the same program would be wrong too, and it is right.",
+    "a": "Then the same program would be wrong with clipping off too, and it is right.",
     "b": "",
-    "c": "The bias is added behind the sum: before the first update the loss is that of one process.",
-    "d": "The learning rate is a constant in the program; look at what differs from rank to rank.",
+    "c": "Then Z, and with it the first loss, would differ from one process.",
+    "d": "Then the ranks would drift apart with clipping off too.",
 }
-
-
-def _cause(answer) -> Verdict:
-    """One letter."""
-    given = str(answer).strip().lower()
-    if given == "b":
-        return True, "Each rank takes the norm of what it holds. These norms differ, so copies are scaled differently."
-    if given in CAUSES:
-        return False, CAUSES[given]
-    return False, f'Answer with one letter, as in "a": {", ".join(CAUSES)}.'
 
 
 def _pair(answer) -> Verdict:
@@ -144,36 +135,29 @@ BUILDING_TASKS: dict[str, Task] = {
         difficulty=1,
         minutes=4,
     ),
-    "megatron.cause": task(
-        "Which mistake explains all the symptoms? (a) f is missing before A. (b) The norm for clipping is taken of "
-        "what a rank holds. (c) Every rank adds the bias of B before the sum. (d) The learning rate differs from rank "
-        "to rank.",
-        _cause,
-        (
-            "With clipping off everything is right. What has clipping to do with the number of ranks?",
-            "The bias of B is a copy: the same on all ranks, with the same gradient. What multiplies it?",
-            "The factor is most / norm. Over which gradients does each rank take its norm?",
-        ),
-        objective="Find the cause of ranks that drift apart.",
-        difficulty=2,
-        minutes=4,
-    ),
-    "megatron.clip": task(
-        "Mend it. my_clip(shards, copies, comm, most) scales gradients in place so that the norm of the whole model's "
-        "gradient is at most this number, as one process does. shards are gradients of which each rank has its own "
-        "part, copies are the same on every rank. Tried on 2 ranks, then on 4, then where nothing is to be clipped.",
-        OnCases(
-            _clip,
-            _first,
-            (On(2), On(4), On(2, "small gradients", part=2.0)),
-            "All ranks multiply by the factor of one process, and send one number for it.",
+    "megatron.clinic": task(
+        "What is wrong with clip? (a) f is missing before A. (b) Each rank takes the norm of what it holds. (c) The "
+        "bias of B is added on both ranks before the sum. (d) The learning rate differs from rank to rank. Answer with "
+        "the letter and the mended function. It scales gradients in place, so that the norm of the whole model's gradient "
+        "is at most the number most, as one process does. Tried on 2 ranks, then on 4, then where nothing is to be "
+        "clipped.",
+        Clinic(
+            CAUSES,
+            OnCases(
+                _clip,
+                _first,
+                (On(2), On(4), On(2, "small gradients", part=2.0)),
+                "All ranks multiply by the factor of one process, and send one number for it.",
+            ),
         ),
         (
-            "The square of the whole norm is a sum of squares over all numbers of the model, each of them once.",
+            "With clipping off everything is right. The bias of B is the same on all ranks, and so is its gradient: "
+            "what multiplies it?",
+            "The square of the whole norm is a sum of squares over all numbers of the model, each of them once. "
             "Squares of shards are added over the ranks, those of copies are not.",
             "total = comm.all_reduce(sum of squares of shards) + sum of squares of copies; the norm is its root.",
         ),
-        objective="Clip by a norm that every rank agrees on.",
+        objective="Find why ranks drift apart, and clip by a norm that all of them agree on.",
         difficulty=2,
         minutes=8,
     ),

@@ -86,13 +86,13 @@ def my_loss(logits, targets, comm):
 labs.answer("megatron.loss", my_loss)""")
 
 CLIP = Cell("""\
-def my_clip(shards, copies, comm, most):
+def mended(shards, copies, comm, most):
     square = lambda gradients: sum(gradient.square().sum() for gradient in gradients)
     norm = (comm.all_reduce(square(shards)) + square(copies)) ** 0.5
     for gradient in [*shards, *copies]:
         gradient *= min(1.0, most / norm)
 
-labs.answer("megatron.clip", my_clip)""")
+labs.answer("megatron.clinic", ("b", mended))""")
 
 WHOLE, OWN = "comm.all_reduce(square(shards)) + square(copies)", "square([*shards, *copies])"
 GATHERING = "square([comm.all_gather(gradient) for gradient in shards])"
@@ -149,23 +149,23 @@ SOLUTIONS: dict[str, Solution] = {
         (((2, 0), "That is ours"), ((3, 1), "Look at backward"), ((1, 0), "Count"), (3, "two whole numbers")),
         also=([3, 0], ("3", "0")),
     ),
-    "megatron.cause": Solution(
-        'labs.answer("megatron.cause", "b")',
-        "Only the factor of clipping differs from rank to rank, and it multiplies a gradient that all ranks share.",
-        (("a", "f is missing"), ("c", "behind the sum"), ("d", "constant"), ("e", "one letter"), (2, "one letter")),
-        also=("B",),
-    ),
-    "megatron.clip": Solution(
+    "megatron.clinic": Solution(
         CLIP,
-        "Squares of shards add up over the ranks; what every rank has alike counts once.",
+        "Only the factor of clipping differs from rank to rank; squares of shards add up over the ranks, and what "
+        "every rank has alike counts once.",
         (
+            (CLIP.but('"b"', '"a"'), "wrong with clipping off too"),
+            (CLIP.but('"b"', '"c"'), "the first loss, would differ"),
+            (CLIP.but('"b"', '"d"'), "drift apart with clipping off too"),
             (CLIP.but("comm.all_reduce(square(shards))", "square(shards)"), "the norm of what this rank holds"),
             (CLIP.but(WHOLE, f"comm.all_reduce({OWN})"), "its square was counted 2 times"),
             (CLIP.but(f"({WHOLE}) ** 0.5", f"comm.all_reduce({OWN} ** 0.5)"), "norms were added"),
             (CLIP.but("min(1.0, most / norm)", "most / norm"), "small gradients: Rank 0 multiplied"),
             (CLIP.but("in [*shards, *copies]", "in shards"), "one factor for all"),
             (CLIP.but("comm.all_reduce(square(shards))", GATHERING), "need not travel"),
-            ("clip", "your function itself"),
+            (("b", "clip"), "Now mend it"),
+            (("e", len), "one of a, b, c, d"),
+            ("clip", "two things"),
         ),
     ),
 }
