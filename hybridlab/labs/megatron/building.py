@@ -138,7 +138,7 @@ BUILDING_TASKS: dict[str, Task] = {
     "megatron.clinic": task(
         "What is wrong with clip? (a) f is missing before A. (b) Each rank takes the norm of what it holds. (c) The "
         "bias of B is added on both ranks before the sum. (d) The learning rate differs from rank to rank. Answer with "
-        "the letter and the mended function. It scales gradients in place, so that the norm of the whole model's gradient "
+        "the letter and the mended function. It scales gradients in place, so that the norm of the whole gradient "
         "is at most the number most, as one process does. Tried on 2 ranks, then on 4, then where nothing is to be "
         "clipped.",
         Clinic(
