@@ -79,6 +79,7 @@ SOLUTIONS: dict[str, Solution] = {
             (ENGINE.but("== comm.size", "== 3"), "Right on 3 ranks with the lists of 1f1b, m = 8. On 2 ranks"),
             (8, "your function itself"),
         ),
+        also=(ENGINE.but(STASH, "versions[k] = [w.detach().requires_grad_() for w in weights]"),),
     ),
     "pipedream.deque": Solution(
         'labs.answer("pipedream.deque", 4)',

@@ -88,9 +88,9 @@ class Did(NamedTuple):
 def play(comm, answer, case: Case) -> Did:
     """On each rank: the student's function, with a stage that is watched."""
     program = lists(*case)
-    stage, begin = _Stage(comm.rank, case.stages), weights(comm.rank, case.stages)
+    stage, data = _Stage(comm.rank, case.stages), toy.microbatches(case.microbatches)
     before = len(comm.ledger)
-    found = answer(comm, stage, begin, program, toy.microbatches(case.microbatches), RATE)
+    found = answer(comm, stage, weights(comm.rank, case.stages), program, data, RATE)  # nobody else holds version 0
     sent = [row["bytes"] for row in comm.ledger.rows()[before:] if row["op"] in ("send", "isend")]
     rights = {rule: replay(case, rule)[comm.rank] for rule in RULES}
     forwards = [k for kind, k in program[comm.rank] if kind == "F"]

@@ -142,6 +142,12 @@ SOLUTIONS: dict[str, Solution] = {
             (LOSS.but("total.log() - target, gradient", "total.log() - target"), "did not return two tensors"),
             ("loss", "your function itself"),
         ),
+        also=(
+            LOSS.but(f"    target = comm.all_reduce({TARGET})\n", "").but(
+                "total = comm.all_reduce(powers.sum(1))",
+                f"total, target = comm.all_reduce(torch.stack([powers.sum(1), {TARGET}]))",
+            ),
+        ),
     ),
     "megatron.source": Solution(
         'labs.answer("megatron.source", (3, 0))',

@@ -49,6 +49,9 @@ def _order(case, rank, problem, gap, ratio, did, *_) -> str:
     program = lists(*case)[rank]
     found = _entries(did, program)
     order = [entry for entry, _ in found]
+    for kind in "FIW":
+        if not any(one == kind for one, *_ in did):
+            return f"has right gradients, but no product of {kind} was seen: write every product with @."
     if order != program:
         return f"multiplied in the order {_short(order)}; its list says {_short(program)}."
     due = 0

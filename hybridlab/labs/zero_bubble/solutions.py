@@ -110,7 +110,14 @@ SOLUTIONS: dict[str, Solution] = {
             (ENGINE.but("    return gradients\n", ""), "returned NoneType"),
             (ENGINE.but('kind in "IB"', 'kind == "I"'), "Right on 3 ranks with the lists of zb_h1, m = 6. On 3 ranks"),
             (ENGINE.but("== comm.size", "== 3"), "On 2 ranks with the lists of zb_h1, m = 5"),
+            (ENGINE.but("gz.T @ x", "(gz[:, :, None] * x[:, None, :]).sum(0)"), "no product of W was seen"),
             ("FIWF", "your function itself"),
+        ),
+        also=(
+            ENGINE.but("torch.tanh(xs[-1] @ w.T)", "torch.nn.functional.linear(xs[-1], w).tanh()").but(
+                "gradient += gz.T @ x", "gradient.addmm_(gz.T, x)"
+            ),
+            ENGINE.but(" / m\n", "\n").but("return gradients", "return [one / m for one in gradients]"),
         ),
     ),
     "zero_bubble.merged": Solution(

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hybridlab.labs.engine import toy
 
-MULTIPLY = {"mm", "bmm", "addmm", "baddbmm"}  # what every product of matrices becomes
+MULTIPLY = {"mm", "bmm"}  # what every product of matrices becomes
+ADD_A_PRODUCT = {"addmm", "addmm_", "baddbmm", "baddbmm_"}
 ALIKE = 1 - 1e-5  # the cosine from which two results are one, up to a factor: who divides by m, and when, is free
 
 
@@ -83,10 +84,11 @@ class Products(TorchDispatchMode):
         self._known = {tensor.untyped_storage().data_ptr() for tensor in known}
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        made = function(*args, **(kwargs or {}))
-        if function.overloadpacket.__name__ in MULTIPLY:
-            added = function.overloadpacket.__name__ in ("addmm", "baddbmm")
-            self._note(made - args[0] if added else made, args[added:])
+        made, name = function(*args, **(kwargs or {})), function.overloadpacket.__name__
+        if name in MULTIPLY:
+            self._note(made, args[:2])
+        elif name in ADD_A_PRODUCT:
+            self._note(args[1] @ args[2], args[1:3])
         return made
 
     def _note(self, result, factors):
