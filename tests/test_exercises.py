@@ -32,7 +32,7 @@ NONSENSE = ["", "abc", [], {}, ["a", "b"], [[1], [2]], object(), float, print, 1
 NONSENSE += [[10**400, 1], float("nan"), float("inf"), [float("nan")] * 4, [float("inf")] * 3, [object()] * 6, -1]
 NONSENSE += [(10**400, 1), (float("nan"),) * 2, (float("inf"),) * 2, (float("inf"),) * 6, (-1, -1), True]
 NO = object()  # answers nothing
-EMPTY = [None, [None] * 4, (None, 1), ("b", None)]
+EMPTY = [None, {"zero": None}, [None] * 4, (None, 1), ("b", None)]
 
 
 def is_code(task):

@@ -36,7 +36,7 @@ class Guess:
             yours = float(self.yours)
         except (TypeError, ValueError):
             yours = math.nan
-        if not math.isfinite(yours) or (self.form.endswith("%") and abs(yours) > 1.5 * max(1, abs(self.right))):
+        if math.isnan(yours) or (self.form.endswith("%") and abs(yours) > 1.5 * max(1, abs(self.right))):
             return self.what, "a share from 0 to 1, please" if self.form.endswith("%") else "a number, please", "", ""
         return self.what, format(yours, self.form), format(self.right, self.form), _compared(yours, self.right)
 
@@ -73,9 +73,13 @@ def _said(yours: str) -> str:
 
 def _compared(yours: float, right: float) -> str:
     """
+    >>> _compared(30, math.inf)
+    'too small'
     >>> _compared(1, 1), _compared(0, 5), _compared(2, 5), _compared(4, 5), _compared(-1, 5)
     ('right', 'too small', '2.5 times too small', '20% too small', 'too small')
     """
+    if math.isinf(right):
+        return "right" if yours == right else "too small"
     if abs(yours - right) <= RIGHT * abs(right):
         return "right"
     much = "large" if yours > right else "small"

@@ -83,7 +83,8 @@ def empty(value) -> str:
     >>> empty(0.5), empty((1, None)), empty(body)
     ('', 'commit first. Put your answer in the place of None.', 'write the function first, in the place of its dots.')
     """
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | dict):
+        value = value.values() if isinstance(value, dict) else value
         return next(filter(None, map(empty, value)), "")
     if value is None:
         return "commit first. Put your answer in the place of None."
