@@ -84,7 +84,7 @@ def _held(its, whole, comm) -> str:
     for name, wanted in whole.named_parameters():
         if name not in found:
             of = "MyColumn" if name.startswith("0") else "MyRow"
-            return f"{of} has no parameter called {name[2:]}: make it an nn.Parameter."
+            return f"has no {name[2:]} in {of}: keep its shard there, as an nn.Parameter of this name."
         shape, right = tuple(found[name].shape), tuple(shard(name, wanted, comm.rank, comm.size).shape)
         if shape == tuple(wanted.shape) != right:
             return f"holds all of {LETTERS[name]}, {shape}: its shard is {right}."
