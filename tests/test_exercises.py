@@ -19,6 +19,7 @@ from hybridlab.labs.engine.clinic import Clinic
 from hybridlab.labs.exercises import trial
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
 from hybridlab.labs.exercises.all_tasks import TASKS
+from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number
 from hybridlab.labs.exercises.trial import Function, OnRanks
 
@@ -35,7 +36,8 @@ EMPTY = [None, {"zero": None}, [None] * 4, (None, 1), ("b", None)]
 
 
 def is_code(task):
-    return isinstance(TASKS[task].check, OnRanks | Function | Pipeline | Clinic) or task == "collectives.broken"
+    kinds = OnRanks | Function | Pipeline | Clinic | OnCases
+    return isinstance(TASKS[task].check, kinds) or task == "collectives.broken"
 
 
 def marked(task, *case):

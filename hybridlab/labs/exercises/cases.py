@@ -1,0 +1,49 @@
+"""A check of code that runs on ranks in several cases: the one that the question names, then others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hybridlab.labs.exercises.task import Verdict
+from hybridlab.labs.exercises.trial import Failed, is_code, run
+
+
+@dataclass(frozen=True)
+class OnCases:
+    """A check of a function, or of some functions, that run on ranks.
+
+    trial   trial(comm, answer, case) on every rank: what `judge` needs
+    judge   judge(case, home): what is off in what the ranks returned, in a sentence; empty when nothing is
+    cases   its runs, each with `ranks`, and in words as text; those after the first are not in the question
+    right   the reply to a right answer
+    names   what an answer of several functions consists of; one function has none
+    """
+
+    trial: Callable
+    judge: Callable[[object, list], str]
+    cases: tuple
+    right: str
+    names: tuple[str, ...] = ()
+
+    def __call__(self, answer) -> Verdict:
+        if not self._is_whole(answer):
+            return False, self._ask
+        asked = self.cases[0]
+        for case in self.cases:
+            try:
+                told = self.judge(case, run(case.ranks, self.trial, answer, case))
+            except Failed as failed:
+                told = str(failed)
+            if told:
+                return False, told if case == asked else f"Right on {asked}. On {case}: {told}"
+        return True, self.right
+
+    def _is_whole(self, answer) -> bool:
+        if self.names:
+            return isinstance(answer, list | tuple) and len(answer) == len(self.names) and is_code(answer)
+        return is_code(answer) and not isinstance(answer, list | tuple)
+
+    @property
+    def _ask(self) -> str:
+        if self.names:
+            return f"Answer with ({', '.join(self.names)}): the functions themselves, without calling them."
+        return "Answer with your function itself: its name, without parentheses."
