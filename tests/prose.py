@@ -189,7 +189,6 @@ COMPUTED = [
     ("slides", "43.75G", lambda: f"{350 / 8:g}G"),
     ("slides", "16 bytes", lambda: f"{gigabytes(0) / 7.5:g} bytes"),
     ("slides", "gives 83.2", lambda: f"gives {trillion(1000):.1f}"),
-    ("01_tour", "25 %", lambda: busy(4)),
     ("01_tour", "27.3 %", FRACTION),
     ("01_tour", "37.5 %", OVERHEAD),
     ("01_tour", "8 8 8 8", lambda: held("gpipe")),
