@@ -14,6 +14,7 @@ from hybridlab.modes.data_parallel import Replicated, Sums
 from hybridlab.modes.versions import Versions
 from hybridlab.modes.work import ModelWork
 from hybridlab.train import loop
+from hybridlab.train.check import Report
 
 pytestmark = pytest.mark.ranks
 PP2, PP4, DP2, BOTH = hl.Mesh(pp=2), hl.Mesh(pp=4), hl.Mesh(dp=2), hl.Mesh(dp=2, pp=2)
@@ -194,3 +195,8 @@ def test_a_check_has_ranks_of_its_own_which_a_sabotage_changes_for_it_alone():
 
     assert not hl.check(PP2, "gpipe", sabotage=unscaled, **TRY).ok
     assert hl.check(PP2, "gpipe", **TRY).ok
+
+
+def test_a_report_shows_what_was_found_and_not_every_row_of_it():
+    report = Report("x", {"loss": 0.0}, {}, {("messages", "pp", "isend"): (8, 8)}, 1e-10, losses=(1.25,))
+    assert "isend" not in repr(report) and "1.25" not in repr(report) and "equal to one device" in str(report)
