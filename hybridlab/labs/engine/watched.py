@@ -60,7 +60,8 @@ class Watched(nn.Module):
     def _kept(self, x):
         forward = _Forward()
         self._watch.hold(forward)
-        with saved_tensors_hooks(lambda saved: (forward, saved), lambda pair: pair[1]):
+        # Detached: what is saved of an output would otherwise keep the output, and so itself.
+        with saved_tensors_hooks(lambda saved: (forward, saved.detach()), lambda pair: pair[1]):
             return self.inner(x)
 
 
