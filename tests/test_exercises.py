@@ -18,6 +18,7 @@ from hybridlab.labs.engine.check import Pipeline
 from hybridlab.labs.exercises import trial
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
 from hybridlab.labs.exercises.all_tasks import TASKS
+from hybridlab.labs.exercises.cases import Cases
 from hybridlab.labs.exercises.task import Number
 from hybridlab.labs.exercises.trial import Function, OnRanks
 
@@ -32,7 +33,7 @@ NONSENSE += [(10**400, 1), (float("nan"),) * 2, (float("inf"),) * 2, (float("inf
 
 
 def is_code(task):
-    return isinstance(TASKS[task].check, OnRanks | Function | Pipeline) or task == "collectives.broken"
+    return isinstance(TASKS[task].check, OnRanks | Function | Pipeline | Cases) or task == "collectives.broken"
 
 
 def marked(task, *case):
