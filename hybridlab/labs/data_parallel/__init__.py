@@ -1,6 +1,8 @@
 """Notebook 21, data parallelism: gradients and sums of real ranks on one clock (`on_ranks`); its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`.
+What students build there, data parallelism in buckets, is run by `ddp_played` and judged by `ddp_check`.
+
+Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).
 """
 
 from hybridlab.lazily import lazily

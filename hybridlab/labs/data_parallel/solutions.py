@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hybridlab.labs.data_parallel import build_solutions
 from hybridlab.labs.data_parallel.pictures import model
 from hybridlab.labs.data_parallel.tasks import ROWS, _uses, tied_gradient
 from hybridlab.labs.exercises.solution import Cell, Solution
@@ -44,6 +45,7 @@ SUM = np.sum([FIRST_0, LAST_0, FIRST_1, LAST_1], axis=0)
 NAMES = [name for name, _ in model().gradients]
 
 SOLUTIONS: dict[str, Solution] = {
+    **build_solutions.SOLUTIONS,
     "data_parallel.equal": Solution(
         _gradient("(squares.sum() / 4)", "first.grad + last.grad"),
         "Every row counts a quarter, wherever it is; and both uses of the weight, on both ranks, add to one gradient.",
