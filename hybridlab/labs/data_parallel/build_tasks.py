@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from hybridlab.labs.data_parallel import ddp_check
+from hybridlab.labs.data_parallel import ddp_case, ddp_check
 from hybridlab.labs.exercises.cases import Cases
 from hybridlab.labs.exercises.task import Task
 
@@ -18,7 +18,7 @@ BUILD_TASKS: dict[str, Task] = {
         "frozen or unused.",
         Cases(
             ddp_check.play,
-            ddp_check.CASES,
+            ddp_case.CASES,
             ddp_check.judge,
             "The gradients of one device, as many sums as buckets, and sums begin inside the backward; also with tied, "
             "frozen and unused weights, and in a second step.",

@@ -1,46 +1,10 @@
 """The verdict on a student's data parallelism: gradients, buckets, and whether sums begin inside the backward."""
 
 from itertools import starmap
-from typing import NamedTuple
+
+from hybridlab.labs.data_parallel.ddp_case import Did
 
 NEAR = 1e-6  # of gradients of about 0.01: another order of sums is no mistake
-ALL_AT_ONCE = 1 << 20
-
-
-class Case(NamedTuple):
-    """One run; `twist` says what is particular about its net."""
-
-    ranks: int
-    bucket_bytes: int
-    twist: str = ""
-
-    @property
-    def words(self) -> str:
-        return f"{self.ranks} ranks, bucket_bytes = {self.bucket_bytes}{TWISTS[self.twist]}"
-
-
-TWISTS = {
-    "": "",
-    "tied": ", one weight in two layers",
-    "frozen": ", a frozen weight (requires_grad=False)",
-    "unused": ", a layer that no rank uses",
-    "unused on rank 1": ", a layer that rank 1 does not use",  # its bucket is full on rank 0 alone
-}
-CASES = tuple(
-    starmap(
-        Case,
-        (
-            (2, 2048),
-            (3, 2048),
-            (2, 1),
-            (2, ALL_AT_ONCE),
-            (2, 2048, "tied"),
-            (2, 2048, "frozen"),
-            (2, 1100, "unused"),
-            (2, 1100, "unused on rank 1"),
-        ),
-    )
-)
 
 
 def play(comm, answer, case):
@@ -52,8 +16,6 @@ def play(comm, answer, case):
 
 def judge(case, homes) -> str:
     """What is wrong in the first step, or the second, on the first rank on which something is."""
-    from hybridlab.labs.data_parallel.ddp_played import Did
-
     for number, step in enumerate(zip(*homes)):
         for look in (_gradients, _buckets, _overlap):
             for rank, did in enumerate(starmap(Did, step)):

@@ -1,36 +1,13 @@
 """A student's data parallelism in buckets: run on real ranks for two steps, beside one device."""
 
-from typing import NamedTuple
-
 import torch
 from torch import nn
 
-from hybridlab.labs.data_parallel.ddp_check import Case
+from hybridlab.labs.data_parallel.ddp_case import Case, Did
 
 WIDTH, ROWS, LAYERS = 16, 4, 4
 STEPS = 2  # the second one finds what the first has left behind
 UNUSED = 1  # the layer that is left out where a weight gets no gradient
-
-
-class Did(NamedTuple):
-    """What one rank did in one step.
-
-    missing  weights without a gradient;  own  whether all gradients are still those of the rank's own rows
-    gap      the largest difference from one device, and the weight that has it
-    ratio    the norm of all gradients over that of one device
-    sums     bytes of each sum;  wanted  the same for the buckets that were asked for;  others  other operations
-    early    sums that had begun when the last gradient was made;  open  those of them that nobody had waited for yet
-    """
-
-    missing: list[str]
-    own: bool
-    gap: tuple[float, str]
-    ratio: float
-    sums: list[int]
-    wanted: list[int]
-    others: list[str]
-    early: int
-    open: int
 
 
 class Net(nn.Module):
