@@ -1,8 +1,10 @@
 """Solutions of notebook 22."""
 
 from hybridlab.labs.exercises.solution import Solution
+from hybridlab.labs.zero import build_solutions
 
 SOLUTIONS: dict[str, Solution] = {
+    **build_solutions.SOLUTIONS,
     "zero_fsdp.stages": Solution(
         'labs.answer("zero_fsdp.stages", [7.5 * (whole + (16 - whole) / 64) for whole in (16, 4, 2, 0)])',
         "Each stage divides one part more by 64: the optimizer's 12 bytes, then the gradient's 2, then the weight's 2.",

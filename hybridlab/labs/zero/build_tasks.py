@@ -1,0 +1,64 @@
+"""What students build in notebook 22: ZeRO 1, and one FSDP unit."""
+
+from functools import partial
+
+from hybridlab.labs.exercises.cases import Cases
+from hybridlab.labs.exercises.task import Task
+from hybridlab.labs.zero import build_check
+from hybridlab.labs.zero.build_case import ONE_CASES, UNIT_CASES
+
+task = partial(Task, notebook="22_zero_fsdp")
+
+BUILD_TASKS: dict[str, Task] = {
+    "zero_fsdp.one": task(
+        "Write MyZeRO1(comm, parameters, rate): Adam whose state is shared. Every rank has all weights, and after "
+        "loss.backward() the gradients of its own rows. step() makes the weights on every rank those that one device "
+        "gets from torch.optim.Adam with the mean gradient. A rank keeps Adam's averages for its share only: the flat "
+        "weights, padded with zeros, cut into comm.size equal pieces. Tried on 4 ranks for three steps; then on "
+        "others, also where the number of weights must be padded.",
+        Cases(
+            build_check.play_one,
+            ONE_CASES,
+            build_check.judge_one,
+            "The weights of one device on every rank, Adam's state for a share only, and as many bytes as an "
+            "all-reduce sends.",
+        ),
+        (
+            "An all-reduce is a reduce-scatter and an all-gather. What do you do between the two, and with which "
+            "numbers?",
+            "In step(): flat gradient, padded; its share by comm.reduce_scatter, divided by comm.size; an Adam step of "
+            "the own share; all shares by comm.all_gather; copied into the weights.",
+            "In __init__: self.share = torch.nn.Parameter(padded.chunk(comm.size)[comm.rank].clone()) and self.adam = "
+            "torch.optim.Adam([self.share], lr=rate). In step(): self.share.grad = "
+            "comm.reduce_scatter(gradient) / comm.size, self.adam.step(), comm.all_gather(self.share.detach()).",
+        ),
+        objective="Write an optimizer whose state is shared among ranks.",
+        difficulty=3,
+        minutes=12,
+    ),
+    "zero_fsdp.unit": task(
+        "Write MyUnit(comm, module), one unit of FSDP. At rest a rank holds unit.shard only: its piece of the flat, "
+        "padded weights, a torch.nn.Parameter. unit(x) gathers the weights, calls the module and frees them. When the "
+        "gradient of the output comes, they are gathered again; when all gradients are made, unit.shard.grad is this "
+        "rank's piece of the mean gradient, and weights and gradients are freed. Tried on 2 ranks for two steps, then "
+        "on others with padding.",
+        Cases(
+            build_check.play_unit,
+            UNIT_CASES,
+            build_check.judge_unit,
+            "The outputs and gradients of the module; only the shard between forward and backward; two gathers and a "
+            "reduce-scatter.",
+        ),
+        (
+            "One flat buffer holds all weights, and each weight.data is a view of it. To free it, take its storage "
+            "away; to gather, give the storage back and fill it. The views find their numbers again.",
+            "gather: self.flat.untyped_storage().resize_(self.flat.nbytes), then copy_ what comm.all_gather(shard) "
+            "returns. free: resize_(0). In forward: gather, module, free, and y.register_hook(…) to gather again.",
+            "A hook on every weight counts: self.left -= 1. After the last: flat gradient, padded, "
+            "self.shard.grad = comm.reduce_scatter(…) / comm.size; every weight.grad = None; free.",
+        ),
+        objective="Write a unit of FSDP: gather, use, free, and reduce-scatter.",
+        difficulty=3,
+        minutes=15,
+    ),
+}
