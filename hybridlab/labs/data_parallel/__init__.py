@@ -1,7 +1,7 @@
 """Notebook 21, data parallelism: gradients and sums of real ranks on one clock (`on_ranks`); its `pictures`.
 
 What students build there, data parallelism in buckets, is run by `ddp_played` and judged by `ddp_check`;
-`ddp_case` holds its runs.
+`ddp_case` holds its runs. `clinic` is a program to be mended: its symptoms, its cause.
 
 Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).
 """
@@ -21,6 +21,7 @@ _HOME = {  # what the notebook uses
     "measured": "on_ranks",
     "one_use_forgotten": "on_ranks",
     "sent": "on_ranks",
+    "symptoms": "clinic",
     "sweep": "on_ranks",
     "train": "on_ranks",
 }

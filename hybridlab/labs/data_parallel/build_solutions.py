@@ -1,4 +1,4 @@
-"""Solutions of what is built in notebook 21: data parallelism in buckets."""
+"""Solutions of what is built and mended in notebook 21: data parallelism in buckets."""
 
 from hybridlab.labs.exercises.solution import Cell, Solution
 
@@ -60,6 +60,25 @@ AS_FULL = (
 )
 FREE = "        self.ready, self.sent = set(), []\n\nlabs"
 
+PATIENT = Cell("""\
+def mended(comm):
+    torch.manual_seed(comm.rank)
+    layer = torch.nn.Linear(4, 1, bias=False)
+    x, targets = torch.randn(8, 4), torch.randn(8, 1)
+    weights = [layer.weight[0].tolist()]
+    for step in range(3):
+        layer.zero_grad()
+        (layer(x) - targets).square().mean().backward()
+        comm.all_reduce(layer.weight.grad)
+        layer.weight.data -= 0.1 * layer.weight.grad / comm.size
+        weights.append(layer.weight[0].tolist())
+    return x.tolist(), targets.tolist(), weights
+
+labs.answer("data_parallel.mended", mended)""")
+BEFORE = "    weights = ["
+MENDED = PATIENT.but(BEFORE, "    comm.broadcast(layer.weight.data)\n    weights = [")
+SEEDS = PATIENT.but("manual_seed(comm.rank)", "manual_seed(0)")
+
 SOLUTIONS: dict[str, Solution] = {
     "data_parallel.ddp": Solution(
         DDP,
@@ -93,5 +112,36 @@ SOLUTIONS: dict[str, Solution] = {
             (AS_FULL, "do all ranks sum in one order?"),
             (3, "what you have written itself"),
         ),
+    ),
+    "data_parallel.reducer": Solution(
+        'labs.answer("data_parallel.reducer", 1)',
+        "Until it knows the order of the gradients DDP has one bucket without a limit; then it rebuilds.",
+        ((16, "25 MiB make"), (2, "find_unused_parameters"), (197, "never goes without"), (8, "Too large")),
+        also=(1.0,),
+    ),
+    "data_parallel.cause": Solution(
+        'labs.answer("data_parallel.cause", "c")',
+        "Equal changes keep a difference for ever, and it was there before the first step.",
+        (
+            ("a", "make the changes of the two ranks equal"),
+            ("b", "their weights would stay equal"),
+            ("d", "differ in nothing"),
+            ("e", "one letter"),
+        ),
+        also=("(c)", "C"),
+    ),
+    "data_parallel.mended": Solution(
+        MENDED,
+        "The seed of a rank may choose its rows; its first weights must be those of all others.",
+        (
+            (PATIENT, "before the first step the weights of the ranks differ by up to"),
+            (SEEDS, "all ranks see the same rows"),
+            (MENDED.but(" / comm.size", ""), "one device that sees all rows gets other weights"),
+            (MENDED.but("        comm.all_reduce(layer.weight.grad)\n", ""), "one device that sees all rows"),
+            (MENDED.but("x.tolist(), targets.tolist(), weights", "weights"), "return x, targets and weights"),
+            (MENDED.but("manual_seed(comm.rank)", "manual_seed(comm.rank // 2)"), "all ranks see the same rows"),
+            ("broadcast", "what you have written itself"),
+        ),
+        also=(SEEDS.but("    x, targets", "    torch.manual_seed(7 + comm.rank)\n    x, targets"),),
     ),
 }

@@ -1,10 +1,10 @@
-"""What students build and mend in notebook 21: data parallelism in buckets."""
+"""What students build, look up and mend in notebook 21: data parallelism in buckets."""
 
 from functools import partial
 
-from hybridlab.labs.data_parallel import ddp_case, ddp_check
+from hybridlab.labs.data_parallel import clinic, ddp_case, ddp_check
 from hybridlab.labs.exercises.cases import Cases
-from hybridlab.labs.exercises.task import Task
+from hybridlab.labs.exercises.task import Number, Task
 
 task = partial(Task, notebook="21_data_parallel")
 
@@ -35,5 +35,57 @@ BUILD_TASKS: dict[str, Task] = {
         objective="Write data parallelism with buckets that are summed beside the backward.",
         difficulty=3,
         minutes=15,
+    ),
+    "data_parallel.reducer": task(
+        "PyTorch's DDP with its defaults, and a model of 345 MB. Read how it sets its buckets up "
+        "(torch/nn/parallel/distributed.py, compute_bucket_size_limits). How many sums does its very first backward "
+        "make?",
+        Number(
+            lambda: 1,
+            slips=[
+                (16, "That is what 25 MiB make. Which limit holds before the buckets are rebuilt?"),
+                (2, "A small bucket and the rest? Look at what find_unused_parameters=False does to them."),
+                (197, "One for each gradient: no, DDP never goes without buckets."),
+            ],
+        ),
+        (
+            "There are two sets of limits: for the first backward, and for rebuilding. find_unused_parameters is False.",
+            "bucket_size_limits = [sys.maxsize]: what fits into one bucket of that size?",
+            "Everything: the first backward learns in which order gradients come, and overlaps nothing.",
+        ),
+        objective="Look up in PyTorch's source when its buckets are made.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "data_parallel.cause": task(
+        "What is wrong with the patient? (a) The gradients are not summed. (b) The sum is not divided by the number of "
+        "ranks. (c) The ranks begin with different weights. (d) Both ranks have the same rows. Answer with a letter.",
+        clinic.caused,
+        (
+            "Which of the four would make the changes equal and the weights not?",
+            "Look at the first line of the symptoms, before any step.",
+            "What does torch.manual_seed(comm.rank) decide, besides the rows?",
+        ),
+        objective="Find the cause of ranks that drift apart from what they show.",
+        difficulty=1,
+        minutes=3,
+    ),
+    "data_parallel.mended": task(
+        "Mend the program: all ranks train one model, each with rows of its own. Return the same three things. Tried "
+        "on 2 ranks, then on 3.",
+        Cases(
+            clinic.play,
+            (clinic.Case(2), clinic.Case(3)),
+            clinic.judge,
+            "All ranks hold the weights that one device gets from all rows, after every step.",
+        ),
+        (
+            "One rank's first weights for all, before the first step.",
+            "Which collective gives all ranks what rank 0 has? DDP calls it when it is made.",
+            "comm.broadcast(layer.weight.data), before the list weights begins.",
+        ),
+        objective="Mend ranks that begin apart.",
+        difficulty=1,
+        minutes=4,
     ),
 }

@@ -53,7 +53,7 @@ class One(NamedTuple):
     """What one rank did in three steps with a student's ZeRO 1.
 
     gap      the largest difference of its weights from one device's;  moved  whether any weight has changed
-    own      whether its own share is right
+    own      whether its own share was right after the first step
     ops      what it called;  sent  bytes in a step;  kept  numbers of the optimizer at the end
     """
 

@@ -164,4 +164,22 @@ SOLUTIONS: dict[str, Solution] = {
             ("shard", "what you have written itself"),
         ),
     ),
+    "zero_fsdp.root": Solution(
+        'labs.answer("zero_fsdp.root", 4)',
+        "reshard_after_forward=None is True for every unit but the root, which the backward needs first.",
+        (
+            (5, "None mean for the root"),
+            (3, "which block is the last one"),
+            (0, "SHARD_GRAD_OP"),
+            (9, "all gathers"),
+            (1, "small"),
+        ),
+        also=(4.0,),
+    ),
+    "zero_fsdp.accumulate": Solution(
+        'labs.answer("zero_fsdp.accumulate", 3 * 4 / 2)',
+        "Each microbatch pays three thirds, and plain data parallelism pays two, once.",
+        ((1.5, "one microbatch"), (12, "units of"), (4.5, "one reduce-scatter"), (1, "small"), (99, "large")),
+        also=(6,),
+    ),
 }

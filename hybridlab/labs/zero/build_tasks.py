@@ -1,13 +1,15 @@
-"""What students build in notebook 22: ZeRO 1, and one FSDP unit."""
+"""What students build and look up in notebook 22: ZeRO 1, one FSDP unit, and what FSDP2 does."""
 
 from functools import partial
 
 from hybridlab.labs.exercises.cases import Cases
-from hybridlab.labs.exercises.task import Task
+from hybridlab.labs.exercises.task import Number, Task
 from hybridlab.labs.zero import build_check
 from hybridlab.labs.zero.build_case import ONE_CASES, UNIT_CASES
 
 task = partial(Task, notebook="22_zero_fsdp")
+
+PLAYS, BLOCKS = 4, 4  # microbatches in zero_fsdp.accumulate; blocks in zero_fsdp.root
 
 BUILD_TASKS: dict[str, Task] = {
     "zero_fsdp.one": task(
@@ -60,5 +62,48 @@ BUILD_TASKS: dict[str, Task] = {
         objective="Write a unit of FSDP: gather, use, free, and reduce-scatter.",
         difficulty=3,
         minutes=15,
+    ),
+    "zero_fsdp.root": task(
+        f"A model of {BLOCKS} blocks and a head. fully_shard(block) for each block, then fully_shard(model) for the "
+        f"root, which takes the head; all with defaults. So there are {BLOCKS + 1} units. How many of them are "
+        "gathered a second time, for the backward?",
+        Number(
+            lambda: BLOCKS,
+            slips=[
+                (BLOCKS + 1, "All of them would be FULL_SHARD everywhere. What does None mean for the root?"),
+                (BLOCKS - 1, "FSDP2 does not know which block is the last one: that is for its user to say."),
+                (0, "None would be SHARD_GRAD_OP. Read what reshard_after_forward=None means."),
+                (2 * BLOCKS + 1, "That is all gathers of a step. The question is the second ones."),
+            ],
+        ),
+        (
+            "The docstring of fully_shard says what reshard_after_forward=None means.",
+            "None is True for some units and False for others. Which unit is needed first in the backward?",
+            "True for all but the root, whose weights stay from the forward to the backward.",
+        ),
+        objective="Look up which unit FSDP2 keeps for the backward.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "zero_fsdp.accumulate": task(
+        f"{PLAYS} microbatches in a step. FSDP gathers every unit for each forward and each backward, and "
+        "reduce-scatters after each backward. Plain data parallelism sums once, after the last. How many times as many "
+        "bytes does FSDP send?",
+        Number(
+            lambda: 3 * PLAYS / 2,
+            slips=[
+                (1.5, "That is one microbatch."),
+                (3 * PLAYS, "In units of Ψ(p-1)/p. How many of these does plain data parallelism send?"),
+                ((2 * PLAYS + 1) / 2, "That is with one reduce-scatter in a step. What does it need room for?"),
+            ],
+        ),
+        (
+            "For each microbatch: two gathers and a reduce-scatter.",
+            "Plain data parallelism sends two thirds of one of these, once.",
+            f"3 · {PLAYS} over 2.",
+        ),
+        objective="Say what accumulation costs when weights are sharded.",
+        difficulty=2,
+        minutes=3,
     ),
 }
