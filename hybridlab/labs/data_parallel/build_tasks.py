@@ -43,13 +43,13 @@ BUILD_TASKS: dict[str, Task] = {
         Number(
             lambda: 1,
             slips=[
-                (16, "That is what 25 MiB make. Which limit holds before the buckets are rebuilt?"),
+                (16, "That is what 25 MiB make. Which limit holds before they are rebuilt?"),
                 (2, "A small bucket and the rest? Look at what find_unused_parameters=False does to them."),
                 (197, "One for each gradient: no, DDP never goes without buckets."),
             ],
         ),
         (
-            "There are two sets of limits: for the first backward, and for rebuilding. find_unused_parameters is False.",
+            "There are limits for the first backward, and others for rebuilding. find_unused_parameters is False.",
             "bucket_size_limits = [sys.maxsize]: what fits into one bucket of that size?",
             "Everything: the first backward learns in which order gradients come, and overlaps nothing.",
         ),
