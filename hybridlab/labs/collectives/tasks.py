@@ -63,7 +63,7 @@ def _shifted(answer) -> Verdict:
     if values != [float((rank - 1) % RANKS) for rank in range(RANKS)]:
         wrong = next(rank for rank, value in enumerate(values) if value != (rank - 1) % RANKS)
         return False, f"Rank {wrong} holds {values[wrong]:g}; the rank before it is {(wrong - 1) % RANKS}."
-    return True, "Every number has moved on by one rank, and nobody waits for ever."
+    return True, "Every number has moved on by one rank, and no rank waits for ever."
 
 
 def _named(right: str, mixed_up: dict[str, str]):
@@ -110,7 +110,7 @@ def _broken(answer) -> Verdict:
             return False, report
         if (cause.kind, cause.rank) == ("left", 2):
             return True, f"The report: {report}"
-        wanted = "rank 2 shall leave while the others wait for it, so that the kind is 'left'"
+        wanted = "rank 2 is to leave while the others wait for it, so that the kind is 'left'"
         return False, f"The report is of kind {cause.kind!r} and names rank {cause.rank}; {wanted}. It says: {report}"
     return False, "All four ranks came to the end: nobody waits for anybody."
 
@@ -233,7 +233,7 @@ COLLECTIVE_TASKS: dict[str, Task] = {
         "still waiting for it in a collective. The reply shows the report, which must say so of rank 2.",
         _broken,
         (
-            "A collective ends when all ranks have come to it. Rank 2 shall return before.",
+            "A collective ends when all ranks have come to it. Make rank 2 return first.",
             "if comm.rank == 2: return; and after that the others call a collective. What do they need for it?",
             "After the line that lets rank 2 go: comm.all_reduce(torch.zeros(1)).",
         ),
@@ -272,7 +272,7 @@ COLLECTIVE_TASKS: dict[str, Task] = {
             "(a) sum, then keep the own part; (b) keep the own part.",
             "One collective sums and keeps a part: it is the first half of an all-reduce. That is (a); (b) is split.",
         ),
-        objective="Say which collective belongs into the backward.",
+        objective="Say which collective belongs in the backward.",
         difficulty=3,
         minutes=6,
     ),

@@ -113,6 +113,18 @@ SOLUTIONS: dict[str, Solution] = {
             (3, "what you have written itself"),
         ),
     ),
+    "data_parallel.tokens": Solution(
+        'labs.answer("data_parallel.tokens", (2 * 2 / 25e9) / (4 / 312e12))',
+        "The all-reduce takes 2gΨ/W, the backward 4ΨK/C: the size of the model cancels, and K = gC/2W.",
+        (
+            (6240, "nearly twice"),
+            (8320, "with the forward"),
+            (24960, "the backward has 4"),
+            (100, "small"),
+            (1e6, "large"),
+        ),
+        also=(12480, 12500),
+    ),
     "data_parallel.reducer": Solution(
         'labs.answer("data_parallel.reducer", 1)',
         "Until it knows the order of the gradients DDP has one bucket without a limit; then it rebuilds.",

@@ -8,7 +8,37 @@ from hybridlab.labs.exercises.task import Number, Task
 
 task = partial(Task, notebook="21_data_parallel")
 
+RATE, LINK, BYTES = 312e12, 25e9, 2  # operations and bytes per second, bytes of a gradient: in data_parallel.tokens
+
+
+def _tokens(operations: float = 4, times: float = 2) -> float:
+    """Tokens on a GPU whose backward takes as long as an all-reduce among many ranks; the model's size cancels."""
+    return (times * BYTES / LINK) / (operations / RATE)
+
+
 BUILD_TASKS: dict[str, Task] = {
+    "data_parallel.tokens": task(
+        f"A GPU does {RATE / 1e12:.0f} · 10¹² operations per second; its backward takes 4 operations for each weight "
+        f"and token. Gradients have {BYTES} bytes, links {LINK / 1e9:.0f} GB/s, and there are many ranks; forget "
+        "α. How many tokens must a GPU have at least, so that its backward lasts as long as the all-reduce?",
+        Number(
+            _tokens,
+            "tokens",
+            slips=[
+                (_tokens(times=1), "With many ranks a ring sends nearly twice the bytes of the tensor."),
+                (_tokens(operations=6), "That is with the forward. What can hide an all-reduce of gradients?"),
+                (_tokens(operations=2), "2 operations is the forward; the backward has 4."),
+            ],
+        ),
+        (
+            "Write both times for a model of Ψ weights and K tokens. Does the answer depend on Ψ?",
+            "4 · Ψ · K / operations per second, against 2 · Ψ · bytes / bytes per second.",
+            "K = 2 · 2 / 25e9 · 312e12 / 4.",
+        ),
+        objective="Say how much work on a GPU hides the all-reduce of its gradients.",
+        difficulty=2,
+        minutes=4,
+    ),
     "data_parallel.ddp": task(
         "Write MyDDP(comm, model, bucket_bytes). Between loss.backward() and ddp.finish() it sums the gradients of all "
         "ranks in buckets; after finish() every weight.grad is the mean over the ranks. Fill buckets from the last "
