@@ -331,6 +331,7 @@ TOLD = [
     ("11_gpipe", "The sweep takes a quarter of a minute", "a measurement, to say how long to wait"),
     ("21_data_parallel", "25 MiB (the first: 1 MiB)", "PyTorch's setting"),
     ("21_data_parallel", "numbers of 4 bytes", "float32"),
+    ("21_data_parallel", "gradients of 4 bytes", "float32"),
     ("22_zero_fsdp", "12 bytes", "Adam in single precision: master copy and two averages"),
     ("22_zero_fsdp", "less than 80 GB", "the slide's"),
     ("22_zero_fsdp", "single precision: 4 bytes", "float32"),

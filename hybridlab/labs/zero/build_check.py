@@ -78,7 +78,7 @@ def _values(case, rank, did) -> str:
         return f"the output of rank {rank} is not that of the module on its rows."
     if not did.shard <= NEAR:
         return (
-            f"unit.shard of rank {rank} is not its {case.share} of {case.weights} weights: flat, padded, cut equally."
+            f"unit.shard of rank {rank} is not its {case.share} of {case.weights} weights: flatten, pad and cut them."
         )
     if not did.x <= NEAR:
         return f"the gradient of x on rank {rank} is not that of the module: which weights does its backward see?"

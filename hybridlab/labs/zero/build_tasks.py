@@ -13,7 +13,7 @@ PLAYS, BLOCKS = 4, 4  # microbatches in zero_fsdp.accumulate; blocks in zero_fsd
 
 BUILD_TASKS: dict[str, Task] = {
     "zero_fsdp.one": task(
-        "Write MyZeRO1(comm, parameters, rate): Adam whose state is shared. Every rank has all weights, and after "
+        "Write MyZeRO1(comm, parameters, rate): Adam whose state is sharded. Every rank has all weights, and after "
         "loss.backward() the gradients of its own rows. step() makes the weights on every rank those that one device "
         "gets from torch.optim.Adam with the mean gradient. A rank keeps Adam's averages for its share only: the flat "
         "weights, padded with zeros, cut into comm.size equal pieces. Tried on 4 ranks for three steps; then on "
@@ -34,7 +34,7 @@ BUILD_TASKS: dict[str, Task] = {
             "torch.optim.Adam([self.share], lr=rate). In step(): self.share.grad = "
             "comm.reduce_scatter(gradient) / comm.size, self.adam.step(), comm.all_gather(self.share.detach()).",
         ),
-        objective="Write an optimizer whose state is shared among ranks.",
+        objective="Write an optimizer whose state is sharded.",
         difficulty=3,
         minutes=12,
     ),
