@@ -96,7 +96,7 @@ BUILD_TASKS: dict[str, Task] = {
             "Look at the first line of the symptoms, before any step.",
             "What does torch.manual_seed(comm.rank) decide, besides the rows?",
         ),
-        objective="Find the cause of ranks that drift apart from what they show.",
+        objective="Find from symptoms why ranks disagree.",
         difficulty=1,
         minutes=3,
     ),

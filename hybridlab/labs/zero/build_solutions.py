@@ -131,7 +131,14 @@ SOLUTIONS: dict[str, Solution] = {
                 UNIT.but("        y = self.module(x)\n        self.free()", "        y = self.module(x)"),
                 "between forward and backward rank 0 holds 816 numbers",
             ),
-            (UNIT.but("        y.register_hook(self.gather)\n", ""), "rank"),
+            (
+                UNIT.but("        y.register_hook(self.gather)\n", ""),
+                "the backward reads weights whose storage is freed",
+            ),
+            (
+                UNIT.but("        self.gather()\n        y =", "        y ="),
+                "the forward reads weights whose storage is freed",
+            ),
             (
                 UNIT.but("one.grad = None\n            self.free()", "one.grad = None"),
                 "after the backward rank 0 holds 1088",

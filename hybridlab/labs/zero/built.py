@@ -1,5 +1,6 @@
 """A student's ZeRO 1, and a student's FSDP unit: run on real ranks, beside one device."""
 
+import contextlib
 import copy
 from itertools import pairwise
 
@@ -109,13 +110,14 @@ def _unit_step(comm, unit, whole, case, step) -> Unit:
     (x, target), before, saved = rows(case, step, comm.rank), len(comm.ledger), []
     alone, x = x.clone().requires_grad_(), x.requires_grad_()
     keep = lambda one: (saved.append(one), one)[1]
-    with saved_tensors_hooks(keep, lambda one: one):
+    with saved_tensors_hooks(keep, lambda one: one), _freed_is_told("forward"):
         y = unit(x)
     weights = [one for one in saved if one.dim() == 2 and ROWS not in one.shape]
     between = [numbers(found) for found in (tensors(unit), [*tensors(unit), *weights])]
     saved.clear()
     weights.clear()
-    ((y - target) ** 2).mean().backward()
+    with _freed_is_told("backward"):
+        ((y - target) ** 2).mean().backward()
     ops, sent = _sent(comm, before)
     after = numbers(tensors(unit))
     right = whole(alone)
@@ -123,6 +125,17 @@ def _unit_step(comm, unit, whole, case, step) -> Unit:
     return Unit(
         _far(y, right), _far(x.grad, alone.grad), *_updated(comm, unit, whole, case, step), *between, after, ops, sent
     )
+
+
+@contextlib.contextmanager
+def _freed_is_told(what):
+    """What torch says of a view without storage, in words that help."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "storage of size 0" not in str(error):
+            raise
+        raise RuntimeError(f"the {what} reads weights whose storage is freed: gather them before") from None
 
 
 def _updated(comm, unit, whole, case, step) -> tuple[float, float]:
