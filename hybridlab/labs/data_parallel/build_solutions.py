@@ -66,7 +66,7 @@ def mended(comm):
     layer = torch.nn.Linear(4, 1, bias=False)
     x, targets = torch.randn(8, 4), torch.randn(8, 1)
     weights = [layer.weight[0].tolist()]
-    for step in range(3):
+    for _ in range(3):
         layer.zero_grad()
         (layer(x) - targets).square().mean().backward()
         comm.all_reduce(layer.weight.grad)
