@@ -75,6 +75,11 @@ def test_a_single_row_never_has_more_than_one_flop_per_byte_in_half_precision(k,
     assert product(1, k, n, 1, 1).intensity < 1
 
 
+@pytest.mark.parametrize("model", catalog.MODELS.values(), ids=lambda one: one.name)
+def test_heads_are_as_wide_as_heads_are(model):
+    assert 64 <= model.shape.width / model.shape.heads <= 160
+
+
 @pytest.mark.parametrize("machine", catalog.MACHINES.values(), ids=lambda one: one.name)
 def test_every_number_of_a_machine_has_a_source(machine):
     numbers = {one.name for one in fields(machine)} - {"name", "label", "sources"}

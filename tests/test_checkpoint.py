@@ -28,7 +28,7 @@ from safetensors import safe_open
 
 from hybridlab.core.layout import Cut, Layout, Param, even
 from hybridlab.core.mesh import Mesh
-from hybridlab.core.reshard import Piece, overlap
+from hybridlab.core.reshard import Piece, overlap, stretches
 from hybridlab.train import checkpoint, checkpoint_index
 from hybridlab.train.checkpoint import load, newest, save
 from hybridlab.world.processes.launch import RankError, ranks
@@ -199,6 +199,11 @@ OTHERS = {
 
 
 # ---- resharding
+
+
+def test_a_piece_is_in_stretches_that_hold_something():
+    box, share = (slice(1, 3), slice(0, 4)), slice(4, 8)  # the second of the two lines of the box, and no empty first
+    assert [one.tolist() for one in stretches((4, 6), Piece(box, share))] == [[12], [0], [4]]
 
 
 @st.composite

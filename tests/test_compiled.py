@@ -157,6 +157,17 @@ def test_without_numba_the_plain_engine_runs_and_compiled_says_what_is_missing(m
     assert hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=2)).length == 9
 
 
+def test_all_who_wait_for_one_value_go_on_when_it_is_made():
+    """Ranks 2 and 0 wait for what rank 1 makes, and rank 3 waits for what rank 2 makes from it."""
+    takes_at, takes = np.array([0, 1, 1, 2, 3]), np.array([0, 0, 1])
+    makes_at, makes = np.array([0, 0, 1, 2, 2]), np.array([0, 1])
+    program, alone = np.arange(5), np.full(4, -1)
+    times = np.zeros((3, 4), np.int64)
+    lists = (takes_at, takes, makes_at, makes, np.full(2, -1), program, alone, np.zeros(0, np.int64))
+    assert playing.longest_path(*lists, np.array([1, 5, 2, 3]), np.array([0]), *times)
+    assert times[1].tolist() == [5, 0, 5, 7] and times[2].tolist() == [6, 5, 7, 10]
+
+
 def test_an_unknown_engine_is_refused():
     with pytest.raises(ValueError, match="engine='warp'"):
         hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=2), engine="warp")

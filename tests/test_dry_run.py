@@ -245,7 +245,7 @@ def test_the_command(capsys):
     assert main([*typed.split(), "--sequence", "--rank", "17", "--json"]) == 0
     out = capsys.readouterr().out
     found = json.loads(out.splitlines()[-1])
-    assert {"peak_bytes", "bytes", "messages", "seconds"} <= found.keys()
+    assert {"peak_bytes", "at", "bytes", "messages", "seconds"} <= found.keys() and found["at"] in out
     assert (
         found["bytes"].keys() == {"messages", "inside", "shares"} and sum(found["peak"].values()) == found["peak_bytes"]
     )

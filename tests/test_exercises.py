@@ -15,10 +15,11 @@ import pytest
 import hybridlab as hl
 from hybridlab import labs
 from hybridlab.labs.engine.check import Pipeline
+from hybridlab.labs.engine.clinic import Clinic
 from hybridlab.labs.exercises import trial
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
 from hybridlab.labs.exercises.all_tasks import TASKS
-from hybridlab.labs.exercises.cases import Cases
+from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number
 from hybridlab.labs.exercises.trial import Function, OnRanks
 
@@ -27,13 +28,16 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # lon
 BOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
 SEEDS = range(50)
 VARIED = [name for name, task in TASKS.items() if task.variants]
-NONSENSE = [None, "", "abc", [], {}, [None] * 4, ["a", "b"], [[1], [2]], object(), float, print, 1j, b"x", 10**400]
+NONSENSE = ["", "abc", [], {}, ["a", "b"], [[1], [2]], object(), float, print, 1j, b"x", 10**400]
 NONSENSE += [[10**400, 1], float("nan"), float("inf"), [float("nan")] * 4, [float("inf")] * 3, [object()] * 6, -1]
-NONSENSE += [(10**400, 1), (float("nan"),) * 2, (float("inf"),) * 2, (float("inf"),) * 6, (-1, -1), [None] * 2, True]
+NONSENSE += [(10**400, 1), (float("nan"),) * 2, (float("inf"),) * 2, (float("inf"),) * 6, (-1, -1), True]
+NO = object()  # answers nothing
+EMPTY = [None, {"zero": None}, [None] * 4, (None, 1), ("b", None)]
 
 
 def is_code(task):
-    return isinstance(TASKS[task].check, OnRanks | Function | Pipeline | Cases) or task == "collectives.broken"
+    kinds = OnRanks | Function | Pipeline | Clinic | OnCases
+    return isinstance(TASKS[task].check, kinds) or task == "collectives.broken"
 
 
 def marked(task, *case):
@@ -110,15 +114,24 @@ def test_nonsense_is_answered_and_never_right(task):
 def test_three_hints_come_one_by_one_and_the_last_stays(task):
     hints = TASKS[task].hints
     assert len(hints) == len(set(hints)) == 3
-    assert [labs.answer(task, None).hint for _ in range(4)] == [*hints, hints[-1]]
+    assert [labs.answer(task, NO).hint for _ in range(4)] == [*hints, hints[-1]]
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if isinstance(TASKS[task].check, Number)])
 def test_after_a_right_answer_the_hints_begin_again(task):
     for _ in range(2):
-        labs.answer(task, None)
+        labs.answer(task, NO)
     assert run_cell(solution(task)).right
-    assert labs.answer(task, None).hint == TASKS[task].hints[0]
+    assert labs.answer(task, NO).hint == TASKS[task].hints[0]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_still_empty_is_no_try_and_brings_no_hint(task):
+    before = labs.progress()
+    for one in EMPTY:
+        reply = labs.answer(task, one)
+        assert not reply.right and "commit first" in reply.sentence and not reply.hint, one
+    assert labs.progress() == before
 
 
 @pytest.mark.parametrize("task", TASKS)

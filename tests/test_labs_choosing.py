@@ -186,7 +186,7 @@ def test_the_microbatch_is_the_best_of_the_table():
 
 
 def test_the_notebooks_pair_of_plans_is_divided_as_it_says():
-    """With memory aside: sums along tp grow with the batch, the sum of gradients does not."""
+    """With memory aside: tp all-reduces grow with the batch, the sum of gradients does not."""
     from hybridlab.predict.plans.performance import step
 
     gpt, a100 = model("gpt-5.9b").shape, machine("a100")

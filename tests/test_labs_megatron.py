@@ -65,8 +65,28 @@ def test_f_and_g_swap():
     backward = [pair_still(SHAPE, 4, flow="backward"), attention_still(SHAPE, 4, 8, "backward")]
     assert [lit(one) for one in backward] == [["f"], ["f"]]
     assert lit(pair_still(SHAPE, 4, WAYS[1])) == ["g", "gather"]
-    assert lit(pair_still(SHAPE, 4, WAYS[1], "backward")) == ["split", "f"]
+    assert lit(pair_still(SHAPE, 4, WAYS[1], "backward")) == ["f", "split"]
     assert lit(pair_still(SHAPE, 1)) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("flow", ["forward", "backward"])
+def test_what_is_drawn_can_be_multiplied(way, flow):
+    """left · W = right: in the backward ∂Z · Bᵀ = ∂H and ∂Y · Aᵀ = ∂x, with transposed matrices."""
+    layout = layout_of(SHAPE, 4, way)
+    write = megatron_pictures._backward if flow == "backward" else megatron_pictures._forward
+    parts = write(layout, steps_of(layout), SHAPE.context, 4)
+    matrices = [one for one in parts if isinstance(one, Matrix)]
+    products = [i for i, one in enumerate(matrices) if one.kind == "weight"]
+    said = [tuple(one.name for one in matrices[i - 1 : i + 2]) for i in products]
+    read = {"forward": [("x", "A", "Y"), ("Y", "B", "Z")], "backward": [("∂Z", "Bᵀ", "∂H"), ("∂Y", "Aᵀ", "∂x")]}
+    assert said == read[flow]
+    for i in products:
+        left, weight, right = matrices[i - 1 : i + 2]
+        assert left.columns == weight.rows and (left.rows, weight.columns) == (right.rows, right.columns)
+        name = megatron_pair.A if weight.name[0] == "A" else megatron_pair.B
+        outputs, inputs = layout[name].shape
+        assert (weight.rows, weight.columns) == ((outputs, inputs) if flow == "backward" else (inputs, outputs))
 
 
 def test_copied_heads_are_told():

@@ -325,3 +325,9 @@ def test_every_field_and_the_order_of_everything_is_in_the_fingerprint():
     others += [Layout(mesh, one.params[::-1]), Layout(other, one.params), Layout(mesh, one.params[:1])]
     prints = [layout.fingerprint for layout in [one, *others]]
     assert len(set(prints)) == len(prints)
+
+
+def test_a_record_is_found_by_its_name_and_its_pattern_has_no_order():
+    one = Param("w", (4, 4), at={"pp": (0,), "tp": (1,)})
+    other = Param("w", (4, 4), at={"tp": (1,), "pp": (0,)})
+    assert {one: 1}[one] == 1 and hash(one) == hash(other) and one.pattern == other.pattern

@@ -143,6 +143,16 @@ def test_boxes_say_their_stage_where_each_rank_has_several_and_one_microbatch():
     assert second.label(0, True) == "F0" and boxes(predicted("naive")).label(0, True) == "F0"
 
 
+def test_the_second_copy_of_a_model_is_lighter_and_the_legend_says_so():
+    for name in ("dualpipe", "chimera"):
+        plan = hl.schedule(name, ranks=4, microbatches=8)
+        picture = boxes(hl.simulate(plan))
+        assert "lighter: the second copy of the model" in dict(picture.legend)
+        lighter = {int(picture.microbatch[i]) for i in range(len(picture)) if picture.looks[picture.look[i]].chunk}
+        assert lighter == {m for m, replica in enumerate(plan.replica_of) if replica}
+    assert "lighter: the rank's further stages" in dict(boxes(hl.simulate(hl.schedule("zb_v", 4, 8))).legend)
+
+
 def test_labels_are_in_one_form_and_only_where_they_fit():
     picture = boxes(predicted())
     wide, narrow, none = (picture.labels(px, 34)[1] for px in (40, 20, 3))

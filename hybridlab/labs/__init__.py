@@ -1,6 +1,6 @@
 """Exercises: `labs.answer("naive.utilisation", 0.25)` replies at once; `labs.progress()` shows how far you are.
 
-And `labs.machines`: what you measured, beside what was recorded on other machines.
+And `labs.machines`: what you measured, beside what was recorded on other machines; `labs.reveal`: what you guessed.
 
 Each name is loaded when it is first used: ranks import modules of this package, and want none of that.
 """
@@ -15,6 +15,8 @@ _HOME = {
     "student": "exercises.student",
     "export": "exercises.submission",
     "machines": "by_machine",
+    "reveal": "reveal",
+    "Guess": "reveal",
 }
 __all__ = [*_HOME]
 __getattr__ = lazily(__name__, _HOME)

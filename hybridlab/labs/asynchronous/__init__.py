@@ -1,7 +1,8 @@
 """Notebook 15, PipeDream: pipelines with and without a flush (`updates`), trained and replayed (`on_ranks`); its
 `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`.
+Its exercises are in `tasks`, their solutions in `solutions`. The pipeline that students build there is tried in
+`stashing`; `check` is the verdict.
 """
 
 from hybridlab.lazily import lazily

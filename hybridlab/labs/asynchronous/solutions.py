@@ -11,7 +11,82 @@ def my_version(rank, ranks, microbatch):
 labs.answer("pipedream.delay", my_version)""")
 
 
+ENGINE = Cell("""\
+def my_play(comm, stage, weights, program, data, rate):
+    before, after, m = comm.rank - 1, comm.rank + 1, len(data)
+    first, last = comm.rank == 0, after == comm.size
+    versions, kept, sent = {}, {}, []
+    for kind, k in program[comm.rank]:
+        if kind == "F":
+            x, target = data[k]
+            if not first:
+                x = comm.recv(torch.empty_like(x), before, tag=k).requires_grad_()
+            versions[k] = [w.clone().requires_grad_() for w in weights]
+            y = stage(versions[k], x)
+            if last:
+                y = toy.loss(y, target)
+            else:
+                sent.append(comm.isend(y.detach(), after, tag=k))
+            kept[k] = x, y
+        else:
+            x, y = kept.pop(k)
+            y.backward(None if last else comm.recv(torch.empty_like(y), after, tag=m + k))
+            if not first:
+                sent.append(comm.isend(x.grad, before, tag=m + k))
+            weights = [w - rate * old.grad for w, old in zip(weights, versions.pop(k))]
+    for message in sent:
+        message.wait()
+    return weights
+
+labs.answer("pipedream.engine", my_play)""")
+UPDATE = "weights = [w - rate * old.grad for w, old in zip(weights, versions.pop(k))]"
+STASH = "versions[k] = [w.clone().requires_grad_() for w in weights]"
+NO_STASH = ENGINE.but(STASH, "versions[k] = [w.requires_grad_() for w in weights]")
+IN_PLACE = NO_STASH.but(
+    UPDATE,
+    """\
+for w in weights:
+                w.data -= rate * w.grad
+                w.grad = None""",
+)
+NOTICED = NO_STASH.but(
+    UPDATE,
+    """\
+with torch.no_grad():
+                for w in weights:
+                    w -= rate * w.grad
+                    w.grad = None""",
+)
+AT_THE_END = ENGINE.but(UPDATE, "last_gradients = [old.grad for old in versions.pop(k)]").but(
+    "    return weights", "    return [w - rate * gradient for w, gradient in zip(weights, last_gradients)]"
+)
+
 SOLUTIONS: dict[str, Solution] = {
+    "pipedream.engine": Solution(
+        ENGINE,
+        "An update makes new tensors beside those that older microbatches still use, and a version goes with its "
+        "microbatch.",
+        (
+            (IN_PLACE, "has written into weights that were still in use: the backward of microbatch"),
+            (NOTICED, "modified by an inplace operation"),
+            (ENGINE.but("[w - rate * old.grad", "[old.detach() - rate * old.grad"), "is lost"),
+            (ENGINE.but("versions.pop(k)", "versions[k]"), "kept 8 versions at once; 3 are enough for its list"),
+            (ENGINE.but("toy.loss(y, target)", "toy.loss(y, target) / m"), "m times too small"),
+            (ENGINE.but(UPDATE, "versions.pop(k)"), "returned the weights with which it began"),
+            (AT_THE_END, "other weights than the replay"),
+            (ENGINE.but("    return weights\n", ""), "returned NoneType"),
+            (ENGINE.but("kept.pop(k)", "kept.popitem()[1]").but("versions.pop(k)", "versions.popitem()[1]"), "did F0"),
+            (ENGINE.but("== comm.size", "== 3"), "Right on 3 ranks with the lists of 1f1b, m = 8. On 2 ranks"),
+            (8, "your function itself"),
+        ),
+        also=(ENGINE.but(STASH, "versions[k] = [w.detach().requires_grad_() for w in weights]"),),
+    ),
+    "pipedream.deque": Solution(
+        'labs.answer("pipedream.deque", 4)',
+        "The loop of initialize_queue copies the weights once for each place, long before the versions differ.",
+        ((1, "The code copies before it must"), (3, "one more"), (5, "of the module itself"), (2, "Too small")),
+        also=(4, "4"),
+    ),
     "pipedream.versions": Solution(
         'labs.answer("pipedream.versions", [6 - r for r in range(6)])',
         "While a microbatch goes from rank r to the end and back, p-r forwards begin there, each with a newer version.",
@@ -26,7 +101,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "pipedream.delay": Solution(
         _version("max(0, microbatch - (ranks - 1 - rank))"),
-        "Of the microbatches before this one, p-1-r are still on their way; the others have made updates.",
+        "Of the microbatches before this one, p-1-r are still in flight; the others have made updates.",
         (
             (_version("microbatch - (ranks - 1 - rank)"), "rank 0 of 4, microbatch 0 it says -3; the schedule says 0"),
             (_version("microbatch"), "rank 0 of 4, microbatch 1"),

@@ -3,13 +3,18 @@
 from functools import partial
 
 import hybridlab as hl
+from hybridlab.labs.asynchronous.check import wrong
 from hybridlab.labs.asynchronous.updates import flushed
+from hybridlab.labs.engine.case import Case
+from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.pipelines import several
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Function, Gave
 
 SIZES = ((4, 8), (2, 5), (6, 3), (8, 12), (1, 3))  # (ranks, microbatches) in pipedream.delay
 UNIT = hl.Costs(F=1, B=2)
+RUNS = tuple(Case(*run) for run in (("1f1b", 3, 8), ("1f1b", 2, 5), ("1f1b", 4, 8), ("gpipe", 3, 4)))
+DEQUE = 4  # ranks in pipedream.deque
 
 task = partial(Task, notebook="15_pipedream")
 
@@ -25,9 +30,9 @@ def _kept(answer) -> Verdict:
     if given is None:
         return False, "Answer with 6 numbers, one for each rank."
     if given == right:
-        return True, f"{' '.join(map(str, right))}: p-r, one for each microbatch on the way."
+        return True, f"{' '.join(map(str, right))}: p-r, one for each microbatch in flight."
     if given == right[::-1]:
-        return False, "The other way round: on the first rank a microbatch is on the way longest."
+        return False, "The other way round: on the first rank a microbatch is in flight longest."
     if given == [one - 1 for one in right]:
         return False, "You have counted the updates that come between. The version before them is kept too."
     if given == _versions("pipedream", 6, vertical_sync=True):
@@ -107,14 +112,66 @@ def _memory(ranks):
     )
 
 
+def _play(comm, answer, case):
+    from hybridlab.labs.asynchronous.stashing import play
+
+    return play(comm, answer, case)
+
+
 ASYNCHRONOUS_TASKS: dict[str, Task] = {
+    "pipedream.engine": task(
+        "Write PipeDream's interpreter. Each rank calls my_play(comm, stage, weights, program, data, rate). "
+        "stage(weights, x) is the forward with these weights. The forward of microbatch k uses the newest weights and "
+        "keeps them as versions[k]; its backward uses the same; right after each backward the newest weights become "
+        "newest - rate * gradient. Return the newest weights. Tried with the lists of 1F1B on 3 ranks, m = 8, then on "
+        "other sizes and with the lists of GPipe, against a replay in one process, to the last bit.",
+        OnCases(
+            _play,
+            wrong,
+            RUNS,
+            "The weights of every rank are those of the replay, to the last bit, and no rank keeps more versions than "
+            "its list asks for.",
+        ),
+        (
+            "Start from the interpreter of notebook 12. Its F calls stage(x); here it also says with which weights. "
+            "What would happen if the update wrote into these tensors?",
+            "versions[k] = [w.clone().requires_grad_() for w in weights] in F. After the backward each of them has its "
+            ".grad. Nothing is divided by m: the loss of a microbatch is its own.",
+            "In B, behind y.backward(…): weights = [w - rate * old.grad for w, old in zip(weights, versions.pop(k))].",
+        ),
+        objective="Write a pipeline that updates without a flush.",
+        difficulty=3,
+        minutes=15,
+    ),
+    "pipedream.deque": task(
+        "PipeDream's code keeps versions in a deque of num_versions places and fills it before training begins: each "
+        "place gets a copy of the weights. num_versions is one more than the ranks behind this one. How many copies "
+        f"does the first of {DEQUE} ranks hold in its deque before the first update?",
+        Number(
+            lambda: float(DEQUE),
+            "copies",
+            slips=[
+                (1, "So many versions differ, and so many our ranks hold then. The code copies before it must."),
+                (DEQUE - 1, "So many ranks are behind the first one. num_versions is one more."),
+                (DEQUE + 1, "With the weights of the module itself. The question is what lies in the deque."),
+            ],
+        ),
+        (
+            "initialize_queue appends in a loop. How often?",
+            "The loop runs num_versions times, and nothing has been updated yet.",
+            f"Behind the first of {DEQUE} ranks are {DEQUE - 1}; num_versions is one more.",
+        ),
+        objective="Say what PipeDream's own code keeps, and from when on.",
+        difficulty=1,
+        minutes=3,
+    ),
     "pipedream.versions": task(
         "PipeDream with weight stashing on 6 ranks. How many versions of its weights does each rank hold at most? Give "
         "a list.",
         _kept,
         (
-            "A version is kept until the last backward that needs it. How many microbatches can be on the way?",
-            "Rank r has p-r microbatches on the way, and an update comes after each of them.",
+            "A version is kept until the last backward that needs it. How many microbatches can be in flight?",
+            "Rank r has p-r microbatches in flight, and an update comes after each of them.",
             "p-r for p = 6 and r = 0 … 5: the list begins with 6 and ends with 1.",
         ),
         objective="Say how many versions of its weights each rank keeps.",
@@ -131,7 +188,7 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
         ),
         (
             "The last rank has always done every update before: microbatch m finds version m there.",
-            "On rank r, p-1-r microbatches are still on the way. And no version is older than the first.",
+            "On rank r, p-1-r microbatches are still in flight, and no version is older than the first.",
             "Take p-1-r from m, and let max(0, …) see to it that nothing is negative.",
         ),
         objective="State the delay of asynchronous updates as a rule.",

@@ -37,18 +37,18 @@ def in_lines(sentence: str, indent: int = 4) -> str:
 
 
 def trade(batch: int = 32):
-    """161B on 64 GPUs as in figure 13, over t: the shares of a step that go into the bubble, and into sums along tp."""
+    """161B on 64 GPUs as in figure 13, over t: the shares of a step that go into the bubble, and into tp all-reduces."""
     rows = sorted((row for row in sc21.figure(13) if row.batch == batch), key=lambda row: row.plan.t)
     ways, steps = [row.plan.t for row in rows], [row.step for row in rows]
     idle, sums = [float(one.idle) for one in steps], [float(one.tensor / one.total) for one in steps]
     both, places = [a + b for a, b in zip(idle, sums)], list(range(len(ways)))
     drawn = [
         Curve("bubble, idle / total", places, idle, 5, "solid", "circle"),
-        Curve("sums along tp", places, sums, 2, "dash", "square"),
+        Curve("tp all-reduces", places, sums, 2, "dash", "square"),
         Curve("both", places, both, 3, "dot", "diamond"),
     ]
     told = f"161B on 64 GPUs, batch {batch}: from t = {ways[0]} to {ways[-1]} the bubble falls from {idle[0]:.0%} to "
-    told += f"{idle[-1]:.0%} of the step, sums along tp grow from {sums[0]:.0%} to {sums[-1]:.0%}; "
+    told += f"{idle[-1]:.0%} of the step, tp all-reduces grow from {sums[0]:.0%} to {sums[-1]:.0%}; "
     told += f"both together are least at t = {ways[both.index(min(both))]}"
     marks = {place: f"t = {row.plan.t}, p = {row.plan.p}" for place, row in enumerate(rows)}
     x = Axis("ways of tensor parallelism t, stages p", -0.3, len(ways) - 0.7, marks=marks)

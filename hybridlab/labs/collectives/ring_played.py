@@ -12,8 +12,7 @@ class Case(NamedTuple):
     ranks: int
     length: int
 
-    @property
-    def words(self) -> str:
+    def __str__(self) -> str:
         return f"{self.ranks} ranks with {self.length} numbers each"
 
 

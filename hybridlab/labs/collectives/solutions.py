@@ -112,14 +112,14 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
                 RING.but("leaving = comm.isend(sends, right)", "comm.send(sends, right)").but("leaving.wait()", ""),
                 "deadlock: rank 0 waits in send",
             ),
-            (RING.but("p, r = comm.size", "p, r = 4"), "Right: 4 ranks with 12 numbers each. But 2 ranks"),
+            (RING.but("p, r = comm.size", "p, r = 4"), "Right on 4 ranks with 12 numbers each. On 2 ranks"),
             (
                 RING.but("chunks[(r - step) % p], chunks[(r - step - 1) % p]", "chunks[r], chunks[r - 1]"),
                 "brought is not in it",
             ),
             (RING.but("gets.copy_(new)", "gets.copy_(new.flip(0))"), "another place"),
-            (RING.but("x.tensor_split(p)", "x.view(p, -1)"), "But 4 ranks with 10 numbers each: all 4 ranks failed"),
-            ([1.0, 2.0], "what you have written itself"),
+            (RING.but("x.tensor_split(p)", "x.view(p, -1)"), "On 4 ranks with 10 numbers each: all 4 ranks failed"),
+            ([1.0, 2.0], "your function itself"),
         ),
     ),
     "collectives.order": Solution(

@@ -4,7 +4,7 @@ from functools import partial
 from itertools import starmap
 
 from hybridlab.labs.collectives import ring_played
-from hybridlab.labs.exercises.cases import Cases
+from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Failed, OnRanks, called_on_rank, is_code, run
 from hybridlab.predict.bytes.collectives import Link, cost
@@ -183,10 +183,10 @@ COLLECTIVE_TASKS: dict[str, Task] = {
         "Write the ring. Every rank calls my_ring(comm, x) with a flat tensor x; return the sum over all ranks. Use "
         "messages only, no collective. Each rank sends 2(p-1) messages to its right neighbour, each a chunk of x. "
         "Tried on 4 ranks with 12 numbers, then on other sizes, also where p does not divide the length.",
-        Cases(
+        OnCases(
             ring_played.play,
-            tuple(starmap(ring_played.Case, RINGS)),
             ring_played.judge,
+            tuple(starmap(ring_played.Case, RINGS)),
             f"The sum on every rank, with 2(p-1) messages of one chunk from each, in all {len(RINGS)} sizes tried.",
         ),
         (

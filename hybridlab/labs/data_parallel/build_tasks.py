@@ -3,7 +3,7 @@
 from functools import partial
 
 from hybridlab.labs.data_parallel import clinic, ddp_case, ddp_check
-from hybridlab.labs.exercises.cases import Cases
+from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task
 
 task = partial(Task, notebook="21_data_parallel")
@@ -46,10 +46,10 @@ BUILD_TASKS: dict[str, Task] = {
         "the next one. A bucket's sum starts inside the backward, as soon as it and all before it are full. Tried on "
         "2 ranks with 2048 bytes for two steps; then on 3 ranks, with other buckets, and with weights that are tied, "
         "frozen or unused.",
-        Cases(
+        OnCases(
             ddp_check.play,
-            ddp_case.CASES,
             ddp_check.judge,
+            ddp_case.CASES,
             "The gradients of one device, as many sums as buckets, and sums begin inside the backward; also with tied, "
             "frozen and unused weights, and in a second step.",
         ),
@@ -103,10 +103,10 @@ BUILD_TASKS: dict[str, Task] = {
     "data_parallel.mended": task(
         "Mend the program: all ranks train one model, each with rows of its own. Return the same three things. Tried "
         "on 2 ranks, then on 3.",
-        Cases(
+        OnCases(
             clinic.play,
-            (clinic.Case(2), clinic.Case(3)),
             clinic.judge,
+            (clinic.Case(2), clinic.Case(3)),
             "All ranks hold the weights that one device gets from all rows, after every step.",
         ),
         (

@@ -46,8 +46,7 @@ class Case(NamedTuple):
 
     ranks: int
 
-    @property
-    def words(self) -> str:
+    def __str__(self) -> str:
         return f"{self.ranks} ranks"
 
 

@@ -13,8 +13,7 @@ class Case(NamedTuple):
     bucket_bytes: int
     twist: str = ""
 
-    @property
-    def words(self) -> str:
+    def __str__(self) -> str:
         return f"{self.ranks} ranks, bucket_bytes = {self.bucket_bytes}{TWISTS[self.twist]}"
 
 

@@ -1,10 +1,9 @@
 """The engine that students write, from the naive loop to thin stages: its toy model, its runs, its checks.
 
-    toy        a chain of small layers and its microbatches, alike on every rank; the gradients of one device
-    watched    a stage that notes what is asked of it, and how many forwards it holds
-    case       a run: a schedule as plain lists, and what they ask of each rank
-    played     a run on real ranks, and what each did: gradients, order, forwards held, messages
-    check      the verdict on it
-
-A notebook gives `toy`; it need not show the rest.
+- `toy`: a chain of small layers and its microbatches, alike on every rank; the gradients of one device
+- `watched`: a stage that notes what is asked of it, and how many forwards it holds
+- `case`: a run: a schedule as plain lists, and what these ask of each rank
+- `played`: a run on real ranks, and what each did: gradients, order, forwards held, messages
+- `check`: the verdict on it
+- `clinic`: broken programs, their symptoms, and the check of what was mended
 """

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import hybridlab as hl
 
 Program = list[list[tuple]]
+HELD = {"F": 1, "B": -1, "W": -1}  # microbatches held on a rank: from F to the end of their backward
 
 
 class Case(NamedTuple):
@@ -18,6 +19,14 @@ class Case(NamedTuple):
     @property
     def stages(self) -> int:
         return self.ranks * (self.chunks or 1)
+
+    def __str__(self):
+        """
+        >>> print(Case("1f1b", 3, 4), Case("interleaved", 2, 4, 2), sep="; ")
+        3 ranks with the lists of 1f1b, m = 4; 2 ranks with the lists of interleaved, m = 4, v = 2
+        """
+        chunks = f", v = {self.chunks}" if self.chunks else ""
+        return f"{self.ranks} ranks with the lists of {self.name}, m = {self.microbatches}{chunks}"
 
 
 def lists(name: str, ranks: int, microbatches: int, chunks: int | None = None) -> Program:
@@ -37,13 +46,18 @@ def lists(name: str, ranks: int, microbatches: int, chunks: int | None = None) -
 def counted(case: Case, rank: int) -> tuple[int, int]:
     """(forwards held at most, messages sent) that the lists of a case ask of a rank.
 
-    >>> counted(Case("1f1b", 3, 4), 0), counted(Case("gpipe", 3, 4), 1)
-    ((3, 4), (4, 8))
+    >>> counted(Case("1f1b", 3, 4), 0), counted(Case("gpipe", 3, 4), 1), counted(Case("zb_h1", 3, 4), 1)
+    ((3, 4), (4, 8), (3, 8))
     """
     holds = most = sent = 0
     for kind, _, *number in lists(*case)[rank]:
         stage = number[0] if number else rank
-        holds += 1 if kind == "F" else -1
+        holds += HELD.get(kind, 0)
         most = max(most, holds)
-        sent += stage < case.stages - 1 if kind == "F" else stage > 0
+        sent += sends(kind, stage, case.stages)
     return most, sent
+
+
+def sends(kind: str, stage: int, stages: int) -> bool:
+    """Whether an action ends with a message: a forward to the next stage, a whole backward or I to the one before."""
+    return stage < stages - 1 if kind == "F" else kind in ("B", "I") and stage > 0

@@ -41,16 +41,7 @@ class Pipeline:
 
     def _where(self, case) -> str:
         asked = Case(*self.cases[0])
-        return f"Right on {_words(asked)}. On {_words(case)}: " if case != asked else ""
-
-
-def _words(case) -> str:
-    """
-    >>> _words(Case("1f1b", 3, 4)), _words(Case("naive", 2, 1))
-    ('3 ranks with the lists of 1f1b, m = 4', '2 ranks with the lists of naive, m = 1')
-    """
-    chunks = f", v = {case.chunks}" if case.chunks else ""
-    return f"{case.ranks} ranks with the lists of {case.name}, m = {case.microbatches}{chunks}"
+        return f"Right on {asked}. On {case}: " if case != asked else ""
 
 
 def _wrong(case, home) -> str:

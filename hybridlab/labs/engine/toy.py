@@ -61,3 +61,14 @@ def one_device(stages: int, count: int, layers: int = LAYERS) -> list[nn.Sequent
     for x, target in microbatches(count):
         (loss(nn.Sequential(*made)(x), target) / count).backward()
     return made
+
+
+def difference(mine: nn.Module, number: int, stages: int, count: int) -> float:
+    """By how much the gradients of a stage differ from those of one device, at most.
+
+    >>> first = one_device(stages=2, count=3)[0]
+    >>> difference(first, number=0, stages=2, count=3)
+    0.0
+    """
+    right = one_device(stages, count)[number]
+    return max((a.grad - b.grad).abs().max().item() for a, b in zip(mine.parameters(), right.parameters()))

@@ -1,9 +1,9 @@
 """Exercises: how they are asked, answered, kept and graded. What is asked stands in the room of its notebook.
 
 `task` and `solution` are what one exercise is; `all_tasks` and `all_solutions` list those of all rooms.
-Asked and answered: `answer` replies; `student` says whose numbers; `trial` runs an answer that is code, `cases` case
-by case, `source` carries it to the ranks. `answers_file` keeps what was answered, in the form of `written`; `progress`
-tells it.
+Asked and answered: `answer` replies; `student` says whose numbers; `trial` runs an answer that is code, `cases` runs it
+in several sizes, `source` carries it to the ranks. `answers_file` keeps what was answered, in the form of `written`;
+`progress` tells it.
 Handed in: `submission` is the file, `grade` grades many, `regrade` checks one again.
 For several rooms: `pipelines` (predictions in units of F and B), `played` (a game as an answer), `typed_schedule`,
 `words` (small numbers as words).

@@ -1,6 +1,10 @@
 """Answers: checked at once, with what is right, what is off, and the next hint."""
 
+import ast
 import html
+import inspect
+import textwrap
+import types
 from dataclasses import dataclass
 
 from hybridlab.labs.exercises import answers_file
@@ -34,8 +38,12 @@ class Reply:
 def answer(task: str, value) -> Reply:
     """The reply to one answer; every wrong one brings the next hint, the last stays. The answer is kept (`record`).
 
+    What is still empty (None, or a function with ... in it) is no try: it brings no hint.
+
     raises  ValueError when there is no such task
 
+    >>> answer("naive.utilisation", None)
+    Not yet: commit first. Put your answer in the place of None.
     >>> answer("naive.utilisation", 0.75)
     Not yet: That is the idle share. The question is the busy one.
     Hint: Only one GPU works at a time, and the work is shared equally.
@@ -43,6 +51,8 @@ def answer(task: str, value) -> Reply:
     Right: 0.25.
     """
     exercise = asked(task)
+    if told := empty(value):
+        return Reply(False, told)
     right, sentence = exercise.check(value)
     _keep(task, right, value)
     if right:
@@ -62,6 +72,36 @@ def _keep(task: str, right: bool, value):
             "tries": before["tries"] + 1,
             "answer": before["answer"] if stays else write(value),
         }
+
+
+def empty(value) -> str:
+    """What is still to be written in an answer; "" when nothing is.
+
+    >>> def body(comm):
+    ...     if comm.rank:
+    ...         ...  # yours
+    >>> empty(0.5), empty((1, None)), empty(body)
+    ('', 'commit first. Put your answer in the place of None.', 'write the function first, in the place of its dots.')
+    """
+    if isinstance(value, list | tuple | dict):
+        value = value.values() if isinstance(value, dict) else value
+        return next(filter(None, map(empty, value)), "")
+    if value is None:
+        return "commit first. Put your answer in the place of None."
+    if isinstance(value, types.FunctionType | type) and _has_dots(value):
+        return "write the function first, in the place of its dots."
+    return ""
+
+
+def _has_dots(definition) -> bool:
+    """Whether a statement of a function, or of a class, is the three dots."""
+    if isinstance(definition, type):  # of a notebook's class Python knows only the methods' lines
+        return any(_has_dots(one) for one in vars(definition).values() if isinstance(one, types.FunctionType))
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(definition)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    return any(isinstance(one, ast.Expr) and getattr(one.value, "value", None) is ... for one in ast.walk(tree))
 
 
 class Question(str):

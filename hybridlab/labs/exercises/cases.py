@@ -1,4 +1,4 @@
-"""A check of code that runs on ranks, case by case: the first case is in the question, the others are not."""
+"""A check of code that runs on ranks in several cases: the one that the question names, then others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,23 +8,25 @@ from hybridlab.labs.exercises.trial import Failed, is_code, run
 
 
 @dataclass(frozen=True)
-class Cases:
-    """A check of a function or class that a student has written for ranks.
+class OnCases:
+    """A check of a function, or of some functions, that run on ranks.
 
-    trial  trial(comm, answer, case) on every rank: what it did there
-    cases  each has `ranks`, on how many it runs, and `words`, how the reply names it
-    judge  judge(case, homes) of what all ranks brought home: what is wrong, in a sentence; empty when nothing is
-    right  the reply to a right answer
+    trial   trial(comm, answer, case) on every rank: what `judge` needs
+    judge   judge(case, home): what is off in what the ranks returned, in a sentence; empty when nothing is
+    cases   its runs, each with `ranks`, and in words as text; those after the first are not in the question
+    right   the reply to a right answer
+    names   what an answer of several functions consists of; one function has none
     """
 
     trial: Callable
-    cases: tuple
     judge: Callable[[object, list], str]
+    cases: tuple
     right: str
+    names: tuple[str, ...] = ()
 
     def __call__(self, answer) -> Verdict:
-        if not is_code(answer) or isinstance(answer, list | tuple):
-            return False, "Answer with what you have written itself: its name, without parentheses."
+        if not self._is_whole(answer):
+            return False, self._ask
         asked = self.cases[0]
         for case in self.cases:
             try:
@@ -32,5 +34,16 @@ class Cases:
             except Failed as failed:
                 told = str(failed)
             if told:
-                return False, told if case is asked else f"Right: {asked.words}. But {case.words}: {told}"
+                return False, told if case == asked else f"Right on {asked}. On {case}: {told}"
         return True, self.right
+
+    def _is_whole(self, answer) -> bool:
+        if self.names:
+            return isinstance(answer, list | tuple) and len(answer) == len(self.names) and is_code(answer)
+        return is_code(answer) and not isinstance(answer, list | tuple)
+
+    @property
+    def _ask(self) -> str:
+        if self.names:
+            return f"Answer with ({', '.join(self.names)}): the functions themselves, without calling them."
+        return "Answer with your function itself: its name, without parentheses."

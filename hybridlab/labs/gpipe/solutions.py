@@ -42,7 +42,28 @@ def my_gpipe(comm, stage, data):
 
 labs.answer("gpipe.engine", my_gpipe)""")
 
+MENDED = ENGINE.but("my_gpipe", "mended").but('("gpipe.engine", mended)', '("gpipe.clinic", ("b", mended))')
+
 SOLUTIONS: dict[str, Solution] = {
+    "gpipe.clinic": Solution(
+        MENDED,
+        "Autograd keeps the tensor that came in, not a copy: the next message into the same room changes what the "
+        "backward reads.",
+        (
+            (
+                MENDED.but("torch.empty_like(x), before", "room, before").but(
+                    "kept = {}", "kept, room = {}, data[0][0].clone()"
+                ),
+                "That is the cause. But: Rank 0",
+            ),
+            (MENDED.but('"b"', '"a"'), "by the same factor"),
+            (MENDED.but('"b"', '"c"'), "needs no message"),
+            (("b", 1), "Now mend it"),
+            (("e", len), "one of a, b, c"),
+            ("b", "two things"),
+        ),
+        also=(MENDED.but('"b"', '" B"'),),
+    ),
     "gpipe.engine": Solution(
         ENGINE,
         "A backward needs the input and the output of its own forward, so the first loop keeps both for the second.",

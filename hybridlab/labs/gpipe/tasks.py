@@ -5,6 +5,7 @@ from functools import cache, partial
 import hybridlab as hl
 from hybridlab.core.flow import Flow
 from hybridlab.labs.engine.check import Pipeline
+from hybridlab.labs.engine.clinic import Clinic
 from hybridlab.labs.exercises.pipelines import UNIT, close, predicted, several
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
@@ -182,14 +183,35 @@ def _again(ranks, microbatches):
     )
 
 
+SIZES = (("gpipe", 3, 4), ("gpipe", 2, 5), ("gpipe", 4, 3), ("gpipe", 3, 1))
+CAUSES = {
+    "a": "Then all gradients would be too large or too small by the same factor. These are not.",
+    "b": "",
+    "c": "Then the gradients of the last rank would be right: it needs no message for its backward.",
+}
+
 GPIPE_TASKS: dict[str, Task] = {
+    "gpipe.clinic": task(
+        "What is wrong with broken? (a) The loss of the batch is no mean over its microbatches. (b) All microbatches "
+        "are received into one tensor. (c) Gradients arrive in another order than activations. Answer with the letter "
+        "and the mended function.",
+        Clinic(CAUSES, Pipeline("gpipe", SIZES, "One room for each microbatch that is held: all gradients are right.")),
+        (
+            "The loss is right, so every forward is. What does a backward need besides the gradient that arrives?",
+            "Autograd saves x itself, not a copy of it. What is in x when the backward comes?",
+            "Make the room where it is needed: comm.recv(torch.empty_like(x), before).",
+        ),
+        objective="Find a buffer that is used again too early, from gradients alone.",
+        difficulty=2,
+        minutes=5,
+    ),
     "gpipe.engine": task(
         "Write GPipe. Each rank calls my_gpipe(comm, stage, data); data is the list of microbatches, each (x, target). "
         "All forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean of "
         "loss(y, target) over its microbatches. Tried on 3 ranks with 4 microbatches, then on other sizes.",
         Pipeline(
             "gpipe",
-            (("gpipe", 3, 4), ("gpipe", 2, 5), ("gpipe", 4, 3), ("gpipe", 3, 1)),
+            SIZES,
             "The gradients of one device, to the last bit, on four sizes; every rank holds m forwards and no more.",
         ),
         (

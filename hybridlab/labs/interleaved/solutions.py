@@ -50,7 +50,7 @@ SOLUTIONS: dict[str, Solution] = {
                 "Right on 2 ranks with the lists of interleaved, m = 4, v = 2",
             ),
             (ENGINE.but("(s - 1) % p", "comm.rank - 1").but("(s + 1) % p", "comm.rank + 1"), "there is no rank -1"),
-            (None, "your function itself"),
+            (7, "your function itself"),
         ),
     ),
     "interleaved.bubbles": Solution(

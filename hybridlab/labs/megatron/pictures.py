@@ -20,7 +20,7 @@ NAMES = {"I->R": "f", "P->I": "g", "I->V": "split", "V->R": "gather", "V->I": "g
 NOTES = {"all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-\nscatter", "": "nothing"}
 GRADIENT = {"R": "P", "P": "R", "I": "I", "V": "V"}  # of what is drawn here; a test holds it against `world.talk.typed`
 FLOWS = ("forward", "backward")
-GELU = Sign("GELU")
+GELU, BACK = Sign("GELU", "makes H"), Sign("⊙ GELU′")
 
 
 def pair_cut(shape: Shape = SHAPE, ranks: int = 4) -> Chooser:
@@ -53,23 +53,51 @@ def pair_still(shape: Shape, ranks: int, way: str = pair.WAYS[0], flow: str = "f
     """
     layout = pair.layout_of(shape, ranks, way)
     steps, backward, rows = pair.steps_of(layout), flow == "backward", shape.context
-    weights = {"A": _weight(layout, pair.A, "A", ranks), "B": _weight(layout, pair.B, "B", ranks)}
+    parts = _merged((_backward if backward else _forward)(layout, steps, rows, ranks))
+    told = _pair_in_words(layout, steps, way, ranks, flow, rows)
+    title = f"MLP: A cut by {way.split(' → ')[0]}s, B by {way.split(' → ')[1]}s, {ranks} rank{'s' * (ranks > 1)}"
+    middle = parts.index(BACK if backward else GELU) if backward or way != pair.WAYS[0] else 0  # two lines: it is long
+    return cuts([line for line in (parts[:middle], parts[middle:]) if line], ranks, title, told, backward)
+
+
+def _forward(layout, steps, rows, ranks) -> list:
+    """x · A = Y, GELU makes H, · B = Z, and what stands before and behind."""
     parts, flowing = [], "x"
     for step in steps:
         if step.moves:
-            parts += _move(step, flowing, rows, ranks, backward, first=not parts)
+            parts += _move(step, flowing, rows, ranks, False, first=not parts)
         elif step.what == "gelu":
             parts.append(GELU)
         else:
-            outputs = layout[pair.A if step.what == "A" else pair.B].shape[0]
-            kind = "V" if layout[pair.A if step.what == "A" else pair.B].shard["tp"].dim == 0 else "P"
+            name, outputs, columns = _product(layout, step)
             flowing = "Y" if step.what == "A" else "Z"
-            parts += [Sign("·"), weights[step.what], Sign("="), _flow(flowing, rows, outputs, kind, ranks, backward)]
-    told = _pair_in_words(layout, steps, way, ranks, flow, rows)
-    title = f"MLP: A cut by {way.split(' → ')[0]}s, B by {way.split(' → ')[1]}s, {ranks} rank{'s' * (ranks > 1)}"
-    parts = _merged(parts)
-    middle = parts.index(GELU) if way != pair.WAYS[0] else 0  # the other ways are longer: two lines
-    return cuts([line for line in (parts[:middle], parts[middle:]) if line], ranks, title, told, backward)
+            after = _flow(flowing, rows, outputs, "V" if columns else "P", ranks, False)
+            parts += [Sign("·"), _weight(layout, name, step.what, ranks), Sign("="), after]
+    return parts
+
+
+def _backward(layout, steps, rows, ranks) -> list:
+    """∂Z · Bᵀ = ∂H, ⊙ GELU′ makes ∂Y, · Aᵀ = ∂x: from the last step to the first, read from left to right."""
+    parts, flowing, kind = [], "Z", "I"
+    for step in reversed(steps):
+        if step.moves:
+            parts += _move(step, flowing, rows, ranks, True, first=not parts)
+            kind = step.what[0]
+        elif step.what == "gelu":
+            flowing = "Y"
+            parts += [BACK, _flow(flowing, rows, step.width, kind, ranks, True)]
+        else:
+            name, _, columns = _product(layout, step)
+            flowing, kind = "x" if step.what == "A" else "H", "R" if columns else "V"
+            before = _flow(flowing, rows, step.width, kind, ranks, True)
+            parts += [Sign("·"), _weight(layout, name, f"{step.what}ᵀ", ranks), Sign("="), before]
+    return parts
+
+
+def _product(layout, step) -> tuple[str, int, bool]:
+    """(the weight of a product, its outputs, whether it is cut by columns)."""
+    name = pair.A if step.what == "A" else pair.B
+    return name, layout[name].shape[0], layout[name].shard["tp"].dim == 0
 
 
 def attention_still(shape: Shape, ranks: int, kv_heads: int, flow: str = "forward") -> Still:
@@ -85,11 +113,18 @@ def attention_still(shape: Shape, ranks: int, kv_heads: int, flow: str = "forwar
     shape = Shape(width=shape.width, heads=shape.heads, context=shape.context, kv_heads=kv_heads)
     refuse_misfits(shape.sizes, ranks)
     layout, rows, h, backward = pair.attention_layout(shape, ranks), shape.context, shape.width, flow == "backward"
-    mats = [_weight(layout, name, letter, ranks, shape.head_width) for letter, name in pair.ATTENTION.items()]
-    parts = _move(pair.Step("I->R", h), "x", rows, ranks, backward, first=True)
-    parts += [Sign("·"), mats[0], Sign(","), mats[1], Sign(","), mats[2], Sign("attend")]
-    parts += [_flow("heads", rows, h, "V", ranks, backward), Sign("·"), mats[3], Sign("=")]
-    parts += [_flow("Z", rows, h, "P", ranks, backward), *_move(pair.Step("P->I", h), "Z", rows, ranks, backward)]
+    t = "ᵀ" if backward else ""
+    q, k, v, o = (_weight(layout, name, letter + t, ranks, shape.head_width) for letter, name in pair.ATTENTION.items())
+    enter, leave = pair.Step("I->R", h), pair.Step("P->I", h)
+    heads = _flow("heads", rows, h, "V", ranks, backward)
+    if backward:
+        parts = [*_move(leave, "Z", rows, ranks, True, first=True), Sign("·"), o, Sign("="), heads, Sign("attend′")]
+        parts += [Sign("·"), q, Sign(","), k, Sign(","), v, Sign("="), _flow("x", rows, h, "R", ranks, True)]
+        parts += _move(enter, "x", rows, ranks, True)
+    else:
+        parts = [*_move(enter, "x", rows, ranks, False, first=True), Sign("·"), q, Sign(","), k, Sign(","), v]
+        parts += [Sign("attend"), heads, Sign("·"), o, Sign("="), _flow("Z", rows, h, "P", ranks, False)]
+        parts += _move(leave, "Z", rows, ranks, False)
     title = f"Attention: heads={shape.heads}, kv_heads={kv_heads}, {ranks} rank{'s' * (ranks > 1)}"
     return cuts([_merged(parts)], ranks, title, _heads_in_words(layout, shape, ranks, flow), backward)
 
@@ -121,15 +156,16 @@ def times(measured: dict, foreseen: dict, cores: int) -> Figure:
 
 
 def _weight(layout: Layout, name: str, letter: str, ranks: int, head: int = 0) -> Matrix:
-    """A weight as formulas write it, inputs down and outputs across: torch keeps the transpose."""
+    """A weight as formulas write it, inputs down and outputs across; with ᵀ, as torch keeps it and backward uses it."""
     outputs, inputs = layout[name].shape
-    boxes = {}
+    boxes, transposed = {}, letter.endswith("ᵀ")
     for rank in range(ranks):
         across, down = ((one.start, one.stop) for one in layout.box(name, rank))
-        boxes.setdefault((down, across), []).append(rank)
+        boxes.setdefault((across, down) if transposed else (down, across), []).append(rank)
     slices = tuple(Slice(*box, tuple(its)) for box, its in boxes.items())
-    lines = tuple(range(head, outputs, head)) if head and letter != "O" else ()
-    return Matrix(letter, inputs, outputs, slices, lines=lines)
+    lines = tuple(range(head, outputs, head)) if head and letter in "QKV" else ()
+    rows, columns = (outputs, inputs) if transposed else (inputs, outputs)
+    return Matrix(letter, rows, columns, slices, lines=lines)
 
 
 def _flow(name: str, rows: int, columns: int, kind: str, ranks: int, backward: bool) -> Matrix:
@@ -142,8 +178,8 @@ def _flow(name: str, rows: int, columns: int, kind: str, ranks: int, backward: b
 
 
 def _move(step, name, rows, ranks, backward, first=False) -> list:
-    """The sign of an arrow and what leaves it; before the first one also what comes in."""
-    before, after = step.what.split("->")
+    """The sign of an arrow and what leaves it; before the first one also what comes in. Gradients go the other way."""
+    before, after = step.what.split("->")[:: -1 if backward else 1]
     op = pair.spoken(pair.back(step.what) if backward else step.what) if ranks > 1 else ""
     sign = Sign(NAMES[step.what], NOTES[op], lit=bool(op))
     ends = [_flow(name, rows, step.width, kind, ranks, backward) for kind in (before, after)]

@@ -8,6 +8,7 @@ from hybridlab.core.shape import Shape
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Function, OnRanks
 from hybridlab.labs.megatron import hunt
+from hybridlab.labs.megatron.building import BUILDING_TASKS
 from hybridlab.labs.megatron.sizes import gigabytes, on_the_wire
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.predict.bytes.traffic import tensor
@@ -212,6 +213,7 @@ def _bytes(context, width, ways):
 
 
 MEGATRON_TASKS: dict[str, Task] = {
+    **BUILDING_TASKS,
     "megatron.pair": task(
         "Write f and g as autograd functions. Between them two ranks hold A cut by columns and B cut by rows. Z and "
         "the gradients of x, A and B must be those of one process.",

@@ -101,9 +101,9 @@ def _slots(stages, microbatches):
 
 
 ENGINE = (
-    "Write naive model parallelism. Each rank calls my_naive(comm, stage, x, target): stage is its part of the model, "
-    "and loss its measure; every rank has x and target. Afterwards each rank's parameters hold the gradients that one "
-    "device would have. Tried on 3 ranks, then on 2 and 4."
+    "Write naive model parallelism. Each rank calls my_naive(comm, stage, x, target) with its own stage; x and target "
+    "are the same on every rank. Afterwards the parameters of each stage hold the gradients that one device would "
+    "compute. Tried on 3 ranks, then on 2 and 4."
 )
 
 NAIVE_TASKS: dict[str, Task] = {

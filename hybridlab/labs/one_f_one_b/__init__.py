@@ -1,6 +1,7 @@
 """Notebook 12, 1F1B: what ranks hold, and a written order against ranks that take whatever comes (`orders`).
 
-Its exercises are in `tasks`, their solutions in `solutions`.
+Its exercises are in `tasks`; those in which the student builds the interpreter, in `building` and `blocking`. Their
+solutions are in `solutions`.
 """
 
 from hybridlab.lazily import lazily

@@ -51,7 +51,24 @@ BLOCKING = ENGINE.but("sent.append(comm.isend(y.detach(), after, tag=k))", "comm
     "sent.append(comm.isend(x.grad, before, tag=m + k))", "comm.send(x.grad, before, tag=m + k)"
 )
 
+AGAIN = ENGINE.but("my_play", "my_blocking").but("1f1b.engine", "1f1b.blocking")
+BLOCKED = BLOCKING.but("my_play", "my_blocking").but("1f1b.engine", "1f1b.blocking")
+
+MENDED = ENGINE.but("my_play", "mended").but('("1f1b.engine", mended)', '("1f1b.clinic", ("c", mended))')
+
 SOLUTIONS: dict[str, Solution] = {
+    "1f1b.clinic": Solution(
+        MENDED,
+        "The latest forward is the right one only where all ranks hold the same microbatches: in naive and in GPipe.",
+        (
+            (MENDED.but("kept.pop(k)", "kept.popitem()[1]"), "That is the cause. But: Rank 0 did F0 F1 F2 B2"),
+            (MENDED.but('"c"', '"a"'), "fail too"),
+            (MENDED.but('"c"', '"b"'), "by the same factor"),
+            (("c", "kept.pop(k)"), "Now mend it"),
+            (("d", len), "one of a, b, c"),
+            (len, "two things"),
+        ),
+    ),
     "1f1b.engine": Solution(
         ENGINE,
         "The list says what comes next, the messages say when: the function knows no schedule.",
@@ -73,6 +90,32 @@ SOLUTIONS: dict[str, Solution] = {
             (ENGINE.but("== comm.size", "== 3"), "Right on 3 ranks with the lists of 1f1b, m = 4. On 2 ranks"),
             ("FBFB", "your function itself"),
         ),
+    ),
+    "1f1b.blocking": Solution(
+        BLOCKED,
+        "In the steady phase one rank sends an activation while the next one sends a gradient: each waits for the "
+        "other to receive.",
+        (
+            (AGAIN, "so does 1F1B"),
+            (BLOCKED.but(" / m", ""), "With the lists of gpipe: Rank 0 has gradients 4 times too large"),
+            (BLOCKED.but("kept.pop(k)", "kept.pop(m - 1 - k)"), "With the lists of gpipe: Rank 0 did"),
+            (
+                BLOCKED.but("sent = {}, []", "sent = {}, []\n    assert program[0][3] == ('F', 3)"),
+                "fails, and not because",
+            ),
+            ("deadlock", "your function itself"),
+        ),
+    ),
+    "1f1b.warmup": Solution(
+        'labs.answer("1f1b.warmup", (4 - 1 - 1, 4 - 1))',
+        "Rank 1 does three forwards before its first backward; the third is already half of the first steady pair.",
+        (
+            ((3, 2), "The other way round"),
+            ((2, 2), "They differ"),
+            ((1, 2), "begins with 3 forwards"),
+            (2, "two whole numbers"),
+        ),
+        also=([2, 3], (2.0, 3.0)),
     ),
     "1f1b.game": Solution(
         f'''mine = """

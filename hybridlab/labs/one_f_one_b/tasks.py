@@ -4,11 +4,11 @@ from functools import cache, partial
 
 import hybridlab as hl
 from hybridlab.core.play import Stuck
-from hybridlab.labs.engine.check import Pipeline
 from hybridlab.labs.exercises.pipelines import UNIT, predicted, several
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.task import Task, Verdict
 from hybridlab.labs.exercises.trial import Function, Gave
+from hybridlab.labs.one_f_one_b.building import BUILDING_TASKS
 
 ROOM = 3  # activations on rank 0, in 1f1b.design
 LONGEST = 20_000  # letters of a typed schedule; far more than any exercise needs
@@ -201,32 +201,8 @@ def _played(answer) -> Verdict:
     return True, f"{told}. With whole backwards nothing is shorter; halves of backwards are, and come in notebook 14."
 
 
-PLAYED = (("1f1b", 3, 4), ("naive", 3, 4), ("gpipe", 3, 4), ("1f1b", 2, 5), ("1f1b", 4, 8), ("gpipe", 4, 3))
-
 ONE_F_ONE_B_TASKS: dict[str, Task] = {
-    "1f1b.engine": task(
-        "Write the interpreter. Each rank calls my_play(comm, stage, program, data). program[rank] is the list of that "
-        'rank: ("F", 2) is the forward of microbatch 2, ("B", 2) its backward. One function plays every list. Tried '
-        "with the lists of 1F1B on 3 ranks, m = 4, then with those of naive and GPipe, and on other sizes.",
-        Pipeline(
-            "play",
-            PLAYED,
-            "One function plays naive, GPipe and 1F1B: the gradients of one device, and no rank holds more than its "
-            "list asks for.",
-        ),
-        (
-            "One loop over program[comm.rank] in place of the two loops of GPipe. What does a forward leave behind for "
-            "its backward, and where do you find it again?",
-            "Two messages between the same two ranks can be under way at once: give each the tag of its microbatch. "
-            "comm.isend returns at once; wait for all messages at the end.",
-            'for kind, k in program[comm.rank]: if kind == "F": … kept[k] = x, y; sent.append(comm.isend(y.detach(), '
-            "comm.rank + 1, tag=k)); else: x, y = kept.pop(k); …; and behind the loop: for message in sent: "
-            "message.wait().",
-        ),
-        objective="Write one interpreter for every schedule.",
-        difficulty=3,
-        minutes=15,
-    ),
+    **BUILDING_TASKS,
     "1f1b.game": task(
         "Type a schedule for 3 ranks and 4 microbatches. It must be as short as 1F1B, and hold no more on any rank.",
         _your_schedule,

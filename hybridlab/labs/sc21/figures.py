@@ -59,7 +59,7 @@ FIGURES = {
     13: Drawn(
         "Tensor against pipeline parallelism: 161B on 64 GPUs",
         "The lecture: the peak is where t = p = 8: both are needed",
-        lambda row: row.plan.t, "t · p", _batch, lambda row: f"{row.plan.t}·{row.plan.p}",
+        lambda row: row.plan.p, "p · t", _batch, lambda row: f"{row.plan.p}·{row.plan.t}",
     ),
     14: Drawn(
         "Pipeline against data parallelism: 5.9B on 64 GPUs",
@@ -79,7 +79,7 @@ FIGURES = {
     17: Drawn(
         "Recomputation: 145B on 128 GPUs",
         "The paper: up to a third less at equal batches; but larger batches fit, and they give up to twice as much",
-        _of_batch, "batch B", lambda row: "forward done again" if row.plan.recompute == FULL else "all kept",
+        _of_batch, "batch B", lambda row: "recomputed" if row.plan.recompute == FULL else "all kept",
         rate=lambda row: row.batch / row.step.total, unit="sequences/s",
     ),
     18: Drawn(
@@ -97,8 +97,8 @@ def draw(number: int) -> Figure:
     raises  ValueError when it is none of those here
 
     >>> draw(13).summary
-    'The lecture: the peak is where t = p = 8: both are needed. The model: B = 32: 97 at 2·32, most 146 at 8·8, \
-101 at 32·2; B = 128: 149 at 2·32, most 169 at 8·8, 104 at 32·2'
+    'The lecture: the peak is where t = p = 8: both are needed. The model: B = 32: 101 at 2·32, most 146 at 8·8, \
+97 at 32·2; B = 128: 104 at 2·32, most 169 at 8·8, 149 at 32·2'
     """
     if number not in FIGURES:
         raise ValueError(f"figure {number} is not drawn here: choose one of {', '.join(map(str, FIGURES))}")

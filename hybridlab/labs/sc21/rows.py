@@ -38,7 +38,7 @@ def anatomy(labels=LABELS, hidden: str = NOTHING) -> Still:
     """What the predicted step of each row goes into, in shares."""
     bars = {label: terms(label, hidden) for label in labels}
     told = "; ".join(f"{label}: {_largest(bars[label])}" for label in dict.fromkeys((labels[0], labels[-1])))
-    return shares(bars, "What a step goes into, predicted", told)
+    return shares(bars, "Where the step time goes, predicted", told)
 
 
 def _largest(bar, most: int = 4) -> str:

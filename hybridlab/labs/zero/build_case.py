@@ -16,8 +16,7 @@ class Case(NamedTuple):
     widths: tuple[int, ...] = SMALL
     scale: float = 1.0
 
-    @property
-    def words(self) -> str:
+    def __str__(self) -> str:
         small = ", gradients as small as Adam's eps" if self.scale == TINY else ""
         return f"{self.ranks} ranks, {self.weights} weights{small}"
 

@@ -114,13 +114,13 @@ SOLUTIONS: dict[str, Solution] = {
                 ),
                 "differ from those of one device",
             ),
-            (ONE.but(" / self.comm.size", ""), "But 2 ranks, 544 weights, gradients as small as Adam's eps: "),
+            (ONE.but(" / self.comm.size", ""), "On 2 ranks, 544 weights, gradients as small as Adam's eps: "),
             (ONE.but("        gradient = ", "        self.gradient = gradient = "), "keeps 1,089 numbers"),
             (ONE.but("[comm.rank].clone()", "[comm.rank]"), "A view keeps its whole buffer"),
             (PLAIN, "keeps 1,092 numbers"),
-            (ONE.but(*NO_PAD), "Right: 4 ranks, 544 weights. But 3 ranks, 26 weights: all 3 ranks failed"),
+            (ONE.but(*NO_PAD), "Right on 4 ranks, 544 weights. On 3 ranks, 26 weights: all 3 ranks failed"),
             (ONE.but("torch.optim.Adam", "torch.optim.AdamW"), "differ from those of one device"),
-            (1, "what you have written itself"),
+            (1, "your function itself"),
         ),
     ),
     "zero_fsdp.unit": Solution(
@@ -153,7 +153,7 @@ SOLUTIONS: dict[str, Solution] = {
                 "2 × all_gather, 1 × all_reduce",
             ),
             (UNIT.but("self.shard.grad =", "self.gradient ="), "unit.shard.grad of rank 0 is no tensor of 272 numbers"),
-            (UNIT.but(*NO_PAD), "Right: 2 ranks, 544 weights. But 3 ranks, 26 weights: "),
+            (UNIT.but(*NO_PAD), "Right on 2 ranks, 544 weights. On 3 ranks, 26 weights: "),
             (
                 UNIT.but("self.comm.all_gather(self.shard.detach())", "self.first").but(
                     "        self.free()\n\n    def joined",
@@ -168,7 +168,7 @@ SOLUTIONS: dict[str, Solution] = {
                 ),
                 "in the second step",
             ),
-            ("shard", "what you have written itself"),
+            ("shard", "your function itself"),
         ),
     ),
     "zero_fsdp.root": Solution(

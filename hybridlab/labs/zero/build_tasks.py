@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from hybridlab.labs.exercises.cases import Cases
+from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task
 from hybridlab.labs.zero import build_check
 from hybridlab.labs.zero.build_case import ONE_CASES, UNIT_CASES
@@ -18,10 +18,10 @@ BUILD_TASKS: dict[str, Task] = {
         "gets from torch.optim.Adam with the mean gradient. A rank keeps Adam's averages for its share only: the flat "
         "weights, padded with zeros, cut into comm.size equal pieces. Tried on 4 ranks for three steps; then on "
         "others, also where the number of weights must be padded.",
-        Cases(
+        OnCases(
             build_check.play_one,
-            ONE_CASES,
             build_check.judge_one,
+            ONE_CASES,
             "The weights of one device on every rank, Adam's state for a share only, and as many bytes as an "
             "all-reduce sends.",
         ),
@@ -44,10 +44,10 @@ BUILD_TASKS: dict[str, Task] = {
         "gradient of the output comes, they are gathered again; when all gradients are made, unit.shard.grad is this "
         "rank's piece of the mean gradient, and weights and gradients are freed. Tried on 2 ranks for two steps, then "
         "on others with padding.",
-        Cases(
+        OnCases(
             build_check.play_unit,
-            UNIT_CASES,
             build_check.judge_unit,
+            UNIT_CASES,
             "The outputs and gradients of the module; only the shard between forward and backward; two gathers and a "
             "reduce-scatter.",
         ),

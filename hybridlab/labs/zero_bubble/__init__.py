@@ -1,6 +1,7 @@
 """Notebook 14, zero-bubble pipelines: backwards in halves, run and sabotaged (`halves`); its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`.
+Its exercises are in `tasks`, their solutions in `solutions`. What students build there, an engine `without_autograd`,
+is tried `on_ranks`; `check` is the verdict.
 """
 
 from hybridlab.lazily import lazily

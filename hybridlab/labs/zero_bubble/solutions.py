@@ -1,7 +1,7 @@
 """Solutions of notebook 14."""
 
 import hybridlab as hl
-from hybridlab.labs.exercises.solution import Solution
+from hybridlab.labs.exercises.solution import Cell, Solution
 from hybridlab.labs.zero_bubble.halves import beside
 
 
@@ -14,7 +14,118 @@ H1 = hl.schedule("zb_h1", ranks=4, microbatches=8)
 BETTER = CUT.with_programs([*CUT.program[:2], *H1.program[2:]])  # only the last two ranks wait with W
 LONGER = CUT.with_programs([*CUT.program[:3], [*CUT.program[3][1:], CUT.program[3][0]]])
 
+HALVES = Cell("""\
+def my_input_half(gy, y, w):
+    gz = gy * (1 - y**2)
+    return gz @ w, gz
+
+def my_weight_half(gz, x):
+    return gz.T @ x
+
+labs.answer("zero_bubble.halves", (my_input_half, my_weight_half))""")
+
+ENGINE = Cell("""\
+def my_play(comm, weights, program, data):
+    before, after, m = comm.rank - 1, comm.rank + 1, len(data)
+    first, last = comm.rank == 0, after == comm.size
+    kept, later, sent = {}, {}, []
+    gradients = [torch.zeros_like(w) for w in weights]
+    for kind, k in program[comm.rank]:
+        x, target = data[k]
+        if kind == "F":
+            xs = [x if first else comm.recv(torch.empty_like(x), before, tag=k)]
+            for w in weights:
+                xs.append(torch.tanh(xs[-1] @ w.T))
+            kept[k] = xs
+            if not last:
+                sent.append(comm.isend(xs[-1], after, tag=k))
+        if kind in "IB":
+            xs, later[k] = kept.pop(k), []
+            g = 2 * (xs[-1] - target) / target.numel() / m
+            if not last:
+                g = comm.recv(torch.empty_like(x), after, tag=m + k)
+            for w, x, y in reversed(list(zip(weights, xs, xs[1:]))):
+                gz = g * (1 - y**2)
+                g = gz @ w
+                later[k].insert(0, (gz, x))
+            if not first:
+                sent.append(comm.isend(g, before, tag=m + k))
+        if kind in "WB":
+            for gradient, (gz, x) in zip(gradients, later.pop(k)):
+                gradient += gz.T @ x
+    for message in sent:
+        message.wait()
+    return gradients
+
+labs.answer("zero_bubble.engine", my_play)""")
+SEND = "sent.append(comm.isend(g, before, tag=m + k))"
+WITH_W = ENGINE.but(f"\n            if not first:\n                {SEND}", "").but(
+    'kind in "WB":', f'kind in "WB":\n            if not first:\n                {SEND}'
+)
+AFTER_THE_NEXT = (
+    ENGINE.but(SEND, "late.append((g, k))")
+    .but("{}, {}, []", "{}, {}, []\n    late = []")
+    .but(
+        "    for message in sent:",
+        """\
+        if kind != "I":
+            sent += [comm.isend(g, before, tag=m + j) for g, j in late]
+            late.clear()
+    for message in sent:""",
+    )
+)
+W_INSIDE_I = ENGINE.but("later[k].insert(0, (gz, x))", "later[k].insert(0, gz.T @ x)").but(
+    "(gz, x) in zip(gradients, later.pop(k)):\n                gradient += gz.T @ x",
+    "product in zip(gradients, later.pop(k)):\n                gradient += product",
+)
+
 SOLUTIONS: dict[str, Solution] = {
+    "zero_bubble.halves": Solution(
+        HALVES,
+        "I goes back through tanh and through w, and W needs only gz and x, which stay on the rank.",
+        (
+            (HALVES.but("gy * (1 - y**2)", "gy"), "gx is that of a layer without tanh"),
+            (HALVES.but("return gz @ w, gz", "return gz @ w, gy"), "gw is that of a layer without tanh"),
+            (HALVES.but("1 - y**2", "1 - y"), "gx differs from autograd's"),
+            (HALVES.but("gz.T @ x", "x.T @ gz"), "gw differs from autograd's"),
+            (HALVES.but("return gz @ w, gz", "return gz @ w"), "return gx and gz"),
+            (HALVES.but("gz @ w,", "gz @ w.T,"), "gx differs from autograd's"),
+            (Cell('labs.answer("zero_bubble.halves", lambda gy, y, w: gy)'), "(my_input_half, my_weight_half)"),
+            (3, "(my_input_half, my_weight_half)"),
+        ),
+    ),
+    "zero_bubble.engine": Solution(
+        ENGINE,
+        "I makes what the rank before waits for and keeps gz and x; W multiplies them when its turn comes.",
+        (
+            (W_INSIDE_I, "multiplied in the order"),
+            (ENGINE.but('kind in "IB"', 'kind in "WB"'), "multiplied in the order"),
+            (WITH_W, "deadlock"),
+            (AFTER_THE_NEXT, "had not sent the result of I0 when it began F2: another rank waits for it"),
+            (ENGINE.but("later.pop(k)", "later[k]"), "kept something of 6 microbatches at once; 3 are enough"),
+            (ENGINE.but("later.pop(k)", "later.popitem()[1]"), "multiplied in the order"),
+            (ENGINE.but(" / m\n", "\n"), "6 times too large"),
+            (ENGINE.but("gradient += gz.T @ x", "gradient.copy_(gz.T @ x)"), "other gradients than autograd"),
+            (ENGINE.but("g * (1 - y**2)", "g"), "other gradients than autograd"),
+            (ENGINE.but("    return gradients\n", ""), "returned NoneType"),
+            (ENGINE.but('kind in "IB"', 'kind == "I"'), "Right on 3 ranks with the lists of zb_h1, m = 6. On 3 ranks"),
+            (ENGINE.but("== comm.size", "== 3"), "On 2 ranks with the lists of zb_h1, m = 5"),
+            (ENGINE.but("gz.T @ x", "(gz[:, :, None] * x[:, None, :]).sum(0)"), "no product of W was seen"),
+            ("FIWF", "your function itself"),
+        ),
+        also=(
+            ENGINE.but("torch.tanh(xs[-1] @ w.T)", "torch.nn.functional.linear(xs[-1], w).tanh()").but(
+                "gradient += gz.T @ x", "gradient.addmm_(gz.T, x)"
+            ),
+            ENGINE.but(" / m\n", "\n").but("return gradients", "return [one / m for one in gradients]"),
+        ),
+    ),
+    "zero_bubble.merged": Solution(
+        'labs.answer("zero_bubble.merged", "1B3")',
+        "Next to each other, I and W are a whole backward, and one walk through the graph is cheaper than two.",
+        (("1I3 1W3", "does not leave the two"), ("1W3", "does not leave"), ("F", "as torch prints"), (3, "as torch")),
+        also=("1b3", "B"),
+    ),
     "zero_bubble.h1": Solution(
         'labs.answer("zero_bubble.h1", 3 * (1 + $I - $W))',
         "Of the idle time (p-1)(F+I+W) of 1F1B, moving W fills twice (p-1)W.",

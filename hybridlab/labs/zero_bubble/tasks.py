@@ -3,12 +3,17 @@
 from functools import partial
 
 import hybridlab as hl
+from hybridlab.labs.engine.case import Case
+from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
+from hybridlab.labs.zero_bubble.check import Shapes, first_wrong, wrong
 from hybridlab.labs.zero_bubble.halves import beside
 
 RANKS, MICROBATCHES = 4, 8
+SHAPES = Shapes(((4, 16, 16), (1, 3, 5), (7, 9, 2)))
+RUNS = tuple(Case(*run) for run in (("zb_h1", 3, 6), ("1f1b", 3, 4), ("zb_h1", 2, 5), ("zb_h1", 4, 8)))
 
 task = partial(Task, notebook="14_zero_bubble")
 
@@ -112,7 +117,88 @@ def _clipped(ranks, microbatches):
     )
 
 
+def _halve(comm, answer, case):
+    from hybridlab.labs.zero_bubble.on_ranks import halve
+
+    return halve(comm, answer, case)
+
+
+def _play(comm, answer, case):
+    from hybridlab.labs.zero_bubble.on_ranks import play
+
+    return play(comm, answer, case)
+
+
+def _merged(answer) -> Verdict:
+    """What torch's runtime makes of an I that its own W follows."""
+    given = str(answer).strip().upper()
+    if given in ("1B3", "B"):
+        return True, "1B3: where I and W meet, torch does the whole backward in one walk, which costs less than two."
+    if given in ("1I3 1W3", "1I3,1W3", "1I3, 1W3", "1I3", "1W3", "IW"):
+        return False, "It does not leave the two as they are. Read the loop: what does it append, what does it pop?"
+    return False, 'Answer with text as torch prints an action: stage, letter, microbatch, as in "0F2".'
+
+
 ZERO_BUBBLE_TASKS: dict[str, Task] = {
+    "zero_bubble.halves": task(
+        "One layer, y = tanh(x @ w.T). Write I and W as two functions, without autograd. my_input_half(gy, y, w) takes "
+        "the gradient gy that comes from the next layer and returns (gx, gz): gx goes to the layer before, gz stays "
+        "for W. my_weight_half(gz, x) returns gw. Tried on several shapes, against autograd.",
+        OnCases(
+            _halve,
+            first_wrong,
+            (SHAPES,),
+            "Both halves are autograd's, for every shape. I has not seen x, and W has not seen w or gy.",
+            names=("my_input_half", "my_weight_half"),
+        ),
+        (
+            "Call z = x @ w.T. First go back through tanh, from gy to gz; then through the product, from gz to gx.",
+            "The derivative of tanh at z is 1 - tanh(z)**2, and tanh(z) is y. Then look at shapes: gx has that of x, "
+            "gw that of w.",
+            "gz = gy * (1 - y**2); gx is gz times w; gw is the transpose of gz times x.",
+        ),
+        objective="Write the two halves of a backward as products of matrices.",
+        difficulty=2,
+        minutes=8,
+    ),
+    "zero_bubble.engine": task(
+        "Write the interpreter for halved backwards. Each rank calls my_play(comm, weights, program, data): weights is "
+        "the list of its stage's matrices, each layer y = tanh(x @ w.T); program[rank] has F, I, W and, in some lists, "
+        "B. Without autograd; return the list of the gradients of the weights. Tried with the lists of ZB-H1 on 3 "
+        "ranks, m = 6, then with those of 1F1B, and on other sizes.",
+        OnCases(
+            _play,
+            wrong,
+            RUNS,
+            "One function plays F, I, W and B: the gradients of autograd, every product in its turn, every gradient "
+            "sent before the next action, and nothing kept after W.",
+        ),
+        (
+            "Start from the interpreter of notebook 12. F must keep what I and W need of each layer. What does I leave "
+            "behind for W?",
+            "I goes through the layers from the last to the first: gz, keep (gz, x), then the gradient for the layer "
+            "before. What comes out at the first layer is sent at once. On the last rank the gradient by y begins as "
+            "2 * (y - target) / y.numel() / m.",
+            'if kind in "IB": … kept.pop(k) … later[k] = [(gz, x), …], send; if kind in "WB": add gz.T @ x to the '
+            "gradient of each layer, for (gz, x) in later.pop(k). Two ifs, so that B does both.",
+        ),
+        objective="Write an interpreter that moves weight halves.",
+        difficulty=3,
+        minutes=15,
+    ),
+    "zero_bubble.merged": task(
+        "torch.distributed.pipelining prints actions as stage, letter, microbatch. Before it runs a list, _merge_bw in "
+        "its schedules.py looks at neighbours. A list has 1I3 and, right behind it, 1W3. What stands there afterwards?",
+        _merged,
+        (
+            "When the condition of the if holds, what is appended to merged_actions, and what is popped?",
+            "It appends one action and pops the next: two become one.",
+            "I and W of the same stage and microbatch are a whole backward. Which letter has that?",
+        ),
+        objective="Say what PyTorch does where I and W stand next to each other.",
+        difficulty=1,
+        minutes=2,
+    ),
     "zero_bubble.h1": varying(_h1, I=(1.2, 1.1, 1.3, 1.4), W=(0.8, 0.9, 0.7, 0.6)),
     "zero_bubble.clipped": varying(_clipped, ranks=(8, 6, 4), microbatches=(24, 16, 20, 32)),
     "zero_bubble.pair": task(

@@ -5,7 +5,7 @@ One microbatch on one stage takes
     multiply   its matrix products, at a share of the device's peak
     pointwise  everything between them: each kept byte is written once and read once, again when it is done again, and
                twice in the backward; at a share of the memory's bandwidth
-    tensor     the sums along tp: two in a block's forward, two in its backward, two more when it is done again
+    tensor     the tp all-reduces: two in a block's forward, two in its backward, two more when it is done again
     launch     what is left: a fixed time for each block
 
 and the last stage multiplies with the vocabulary too. A step is m of these, p - 1 more (over v) to fill and empty the

@@ -5,8 +5,8 @@ from hybridlab.predict.plans.plan import check_plan, named
 WORDS = {  # each term of a step in words
     "multiply": "matrix products",
     "pointwise": "work between the matrix products",
-    "tensor": "sums along tp",
-    "launch": "starting blocks",
+    "tensor": "tp all-reduces",
+    "launch": "kernel launches",
     "head": "scores on the last stage",
     "messages": "messages between stages",
     "bubble": "filling and emptying the pipeline",

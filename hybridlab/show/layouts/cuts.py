@@ -145,12 +145,11 @@ def _frame_width(sign):
 
 
 def _way(backward):
-    """The long arrow under the title: which way numbers flow."""
+    """The long arrow under the title: what flows. Lines are read from left to right, backward too."""
     colour, name = FILLS["backward" if backward else "forward"], "backward: gradients" if backward else "forward"
     left, right = SIDE, WIDTH - SIDE
-    start, end, head = (right, left, "m9 -6l-9 6l9 6") if backward else (left, right, "m-9 -6l9 6l-9 6")
-    yield f'<path d="M{start} 64H{end}{head}" fill="none" stroke="{colour}" stroke-width="3"/>'
-    yield words(end, 56, name, PX["axis"], "start" if backward else "end")
+    yield f'<path d="M{left} 64H{right}m-9 -6l9 6l-9 6" fill="none" stroke="{colour}" stroke-width="3"/>'
+    yield words(right, 56, name, PX["axis"], "end")
 
 
 def _sign(sign, x, middle):

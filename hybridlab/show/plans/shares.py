@@ -26,14 +26,14 @@ class Part(NamedTuple):
 
 
 PARTS = {  # of a step, in the order in which `predict.plans.performance.Step` has them
-    "multiply": Part("products of matrices", BLUE),
-    "pointwise": Part("between the products", mix(BLUE, PAPER, 0.45)),
-    "tensor": Part("sums along tp", GREEN),
-    "launch": Part("starting blocks", mix(BLUE, PAPER, 0.8), DOTS),
+    "multiply": Part("GEMMs", BLUE),
+    "pointwise": Part("memory-bound kernels", mix(BLUE, PAPER, 0.45)),
+    "tensor": Part("tp all-reduces", GREEN),
+    "launch": Part("kernel launches", mix(BLUE, PAPER, 0.8), DOTS),
     "head": Part("head", mix(BLUE, PAPER, 0.62), SLANT),
     "messages": Part("messages", mix(GREEN, PAPER, 0.5), BACK),
     "bubble": Part("bubble", KINDS["bubble"]["fill"], outline=True),
-    "data": Part("sums along dp", mix(GREEN, PAPER, 0.7), SLANT),
+    "data": Part("dp all-reduce", mix(GREEN, PAPER, 0.7), SLANT),
     "optimizer": Part("optimizer", KINDS["OPT"]["fill"]),
 }
 

@@ -17,6 +17,7 @@ from hybridlab.show.paper.style import STYLE, Look
 from hybridlab.show.timelines.spans import BUBBLE, RECEIVE_Y, columns, is_measured
 
 GAP, PAIR_GAP, HEADING, RULER = 0.3, 0.08, 1.0, 0.8
+LATER_STAGES, SECOND_COPY = "lighter: the rank's further stages", "lighter: the second copy of the model"
 APART = 10  # a prediction this many times off in seconds was not made in seconds
 PX = STYLE["pixels"]
 LABEL_FORMS = ((PX["box"], True), (PX["box"], False), (PX["smallest"], False))  # size, and whether the kind is said
@@ -53,6 +54,7 @@ class Boxes:
     unit, length            of the time axis: "units" or "ms"
     height                  of the whole picture, in lane heights
     captions                one computed line of words per timeline
+    lighter                 what lighter boxes are: the same rank's later stages, or those of the model's second copy
     """
 
     x0: np.ndarray
@@ -75,9 +77,15 @@ class Boxes:
     length: float
     height: float
     captions: tuple[str, ...]
+    lighter: str = LATER_STAGES
 
     def __len__(self):
         return len(self.x0)
+
+    @property
+    def unnumbered(self) -> "Boxes":
+        """The same picture; its captions say what is drawn, and no number of it."""
+        return replace(self, captions=tuple(caption.partition(":")[0] for caption in self.captions))
 
     @property
     def summary(self) -> str:
@@ -98,7 +106,7 @@ class Boxes:
             alike.setdefault((one.fill, one.hatch, one.dotted), []).append(one)
         named = [(" or ".join(one.name for one in some), some[0]) for some in alike.values()]
         lighter = next((one for one in looks if one.chunk and one not in first.values()), None)
-        return named + ([("lighter: the rank's further stages", lighter)] if lighter else [])
+        return named + ([(self.lighter, lighter)] if lighter else [])
 
     def label(self, box: int, wide: bool) -> str:
         """What is written in one box: its microbatch, in a wide box with the kind in front.
@@ -183,9 +191,10 @@ def boxes(*timelines: Timeline, rulers: bool = False) -> Boxes:
     joined["lane"], lanes = _lanes(joined["rank"], starts, lanes)
     unit = "ms" if any(one.unit == "s" for one in timelines) else "units"
     length = max((float(part["x1"].max(initial=0)) for part in parts), default=0.0) or 1.0
+    lighter = SECOND_COPY if any(one.schedule.replicas > 1 for one in timelines) else LATER_STAGES
     return Boxes(**joined, looks=tuple(looks), lanes=lanes, headings=tuple(headings), unit=unit, length=length,
                  height=y - GAP / 2, captions=tuple(captions), starts=tuple(starts.tolist()), scales=tuple(scales),
-                 rulers=tuple(rulings))  # fmt: skip
+                 rulers=tuple(rulings), lighter=lighter)  # fmt: skip
 
 
 def _lanes(rank, starts, lanes):

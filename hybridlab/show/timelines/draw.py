@@ -17,7 +17,7 @@ from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, mix
 from hybridlab.show.timelines.boxes import Boxes, boxes
 from hybridlab.show.timelines.grid import MANY, grid
-from hybridlab.show.timelines.svg import LEFT, RIGHT, TALLEST, svg
+from hybridlab.show.timelines.svg import LEFT, RIGHT, TALLEST, page
 
 USUAL_WIDTH = 960  # of a notebook's output, for which labels are chosen
 BELOW, CAPTION_LINE = 66, 21  # pixels under the plot, and for each line of the captions there
@@ -27,12 +27,14 @@ PALE = 0.6  # how far dots move towards their ground, so that a number on them c
 PX = STYLE["pixels"]
 
 
-def draw(*timelines: Timeline | Layout | DryRun, title: str | None = None) -> Figure | Still:
+def draw(*timelines: Timeline | Layout | DryRun, title: str | None = None, numbers: bool = True) -> Figure | Still:
     """The picture of one timeline; of a prediction over its measurement; or of several, below each other. Of a layout:
     which rank holds which slice of one parameter, draw(layout, "blocks.0.mlp.up.weight"). Of a dry run: its memory.
 
     Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. What has
     several steps is drawn by its step of median length. Measured times are in milliseconds.
+
+    numbers  whether the caption says length, idle time and activations: not where they are a question
 
     raises  ValueError when there is nothing to draw
 
@@ -40,14 +42,16 @@ def draw(*timelines: Timeline | Layout | DryRun, title: str | None = None) -> Fi
     >>> from hybridlab.schedules.registry import schedule
     >>> draw(simulate(schedule("gpipe", ranks=4, microbatches=8)))
     <figure gpipe, 4 ranks, 8 microbatches, predicted: length 33 units, ...>
+    >>> draw(simulate(schedule("gpipe", ranks=4, microbatches=8)), numbers=False)
+    <figure gpipe, 4 ranks, 8 microbatches, predicted>
     """
     if timelines and isinstance(timelines[0], Layout):
         return grid_of_ranks(*timelines)
     if timelines and isinstance(timelines[0], DryRun):
         return memory_over_time(timelines[0], title)
-    picture = boxes(*timelines)
+    picture = boxes(*timelines) if numbers else boxes(*timelines).unnumbered
     traces = _heatmap(picture) if len(picture) > MANY else _bars(picture)
-    return Figure.of(traces, _layout(picture, title), svg(*timelines, title=title), picture.summary)
+    return Figure.of(traces, _layout(picture, title), page(picture, title=title), picture.summary)
 
 
 def without_caption(figure: Figure) -> Figure:

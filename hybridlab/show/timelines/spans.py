@@ -59,7 +59,7 @@ def _heights(timeline, flow):
 
 
 def _chunks(schedule):
-    """chunk[stage, replica]: the how-manieth place of its rank it is."""
+    """chunk[stage, replica]: k, if this is the k-th stage that its rank owns, counted from 0."""
     chunk = np.zeros((schedule.stages, schedule.replicas), dtype=np.int64)
     seen = {}
     for replica, stage in sorted((replica, stage) for stage, replica in schedule.place):

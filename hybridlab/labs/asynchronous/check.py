@@ -1,0 +1,58 @@
+"""The verdict on a student's pipeline without flush: the weights of the replay, to the last bit; what was kept."""
+
+from hybridlab.labs.engine.case import Case, counted, lists
+from hybridlab.labs.engine.check import BOUNDARY, _short
+
+LINGERS = 1  # a version that is over may still hang on a variable, until the next one takes its place
+ALIKE = {  # what a run equals that does not equal its replay
+    "from the version": "made each update from the weights that the microbatch had used: what other microbatches had "
+    "updated meanwhile is lost. Update the newest weights.",
+    "divided by m": "has updates m times too small: every microbatch makes an update of its own here, so nothing is "
+    "divided by m.",
+    "never updated": "returned the weights with which it began.",
+}
+
+
+def wrong(case: Case, home: list) -> str:
+    """What is off in one run, in a sentence; empty when nothing is. `home` has a `stashing.Did` from each rank."""
+    for judge in (_order, _same_version, _weights, _kept, _messages):
+        for rank, did in enumerate(home):
+            if told := judge(case, rank, *did):
+                return f"Rank {rank} {told}"
+    return ""
+
+
+def _order(case, rank, problem, gap, like, order, *_) -> str:
+    program = lists(*case)[rank]
+    return "" if order == program else f"did {_short(order)}; its list says {_short(program)}."
+
+
+def _same_version(case, rank, problem, gap, like, order, changed, *_) -> str:
+    if changed < 0:
+        return ""
+    return (
+        f"has written into weights that were still in use: the backward of microbatch {changed} found other weights "
+        "than its forward. Make new tensors in an update, and leave the old ones alone."
+    )
+
+
+def _weights(case, rank, problem, gap, like, *_) -> str:
+    if problem:
+        return f"{problem}."
+    if like == "right":
+        return ""
+    return ALIKE.get(like) or f"ends with other weights than the replay: they differ by up to {gap:.2g}."
+
+
+def _kept(case, rank, problem, gap, like, order, changed, most, *_) -> str:
+    enough, _ = counted(case, rank)
+    if most <= enough + LINGERS:
+        return ""
+    return f"kept {most} versions at once; {enough} are enough for its list. Let a version go after its backward."
+
+
+def _messages(case, rank, problem, gap, like, order, changed, most, sent, moved) -> str:
+    _, needed = counted(case, rank)
+    if (sent, moved) == (needed, needed * BOUNDARY):
+        return ""
+    return f"sent {sent} messages, {moved:,} bytes; its list needs {needed}, {needed * BOUNDARY:,} bytes."

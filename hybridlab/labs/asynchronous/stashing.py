@@ -1,0 +1,145 @@
+"""A student's pipeline without flush, on real ranks: a stage that is called with its weights, and what it must equal.
+
+The replay knows no ranks and no messages: every microbatch goes through all stages, each with the version of its
+weights that the list of its rank names, and then every stage makes its next version.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from hybridlab.labs.engine import toy
+from hybridlab.labs.engine.case import Case, lists
+
+RATE = 0.5  # the learning rate; a power of two, so that w - rate · g has the same last bit however it is written
+
+Weights = list[Tensor]
+
+
+def weights(number: int, stages: int) -> Weights:
+    """The weights with which a stage begins: of each layer its matrix and its bias."""
+    return [weight.detach().clone() for weight in toy.stage(number, stages).parameters()]
+
+
+def version_of(program, microbatch: int) -> int:
+    """The version that a forward meets: one for each backward that stands before it in the list of its rank.
+
+    >>> [version_of(lists("1f1b", ranks=3, microbatches=4)[0], k) for k in range(4)]
+    [0, 0, 0, 1]
+    """
+    return [kind for kind, _ in program[: program.index(("F", microbatch))]].count("B")
+
+
+# --- what is right, and what is nearly right ----------------------------------------------------------------------
+
+RULES: dict[str, Callable] = {  # rule(newest weights, weights of the forward, gradients, microbatches) -> the newest
+    "right": lambda newest, used, gradients, m: _step(newest, gradients, RATE),
+    "from the version": lambda newest, used, gradients, m: _step(used, gradients, RATE),
+    "divided by m": lambda newest, used, gradients, m: _step(newest, gradients, RATE / m),
+    "never updated": lambda newest, used, gradients, m: newest,
+}
+
+
+def replay(case: Case, rule: str = "right") -> list[Weights]:
+    """The weights of every stage after all microbatches, computed in one process.
+
+    >>> [len(its) for its in replay(Case("1f1b", 2, 3))]
+    [4, 4]
+    """
+    programs, stages = lists(*case), range(case.stages)
+    call = [_Stage(number, case.stages) for number in stages]
+    made = [[weights(number, case.stages)] for number in stages]
+    for k, (x, target) in enumerate(toy.microbatches(case.microbatches)):
+        used = [[w.requires_grad_() for w in made[s][version_of(programs[s], k)]] for s in stages]
+        for s in stages:
+            x = call[s](used[s], x)
+        found = iter(torch.autograd.grad(toy.loss(x, target), sum(used, [])))
+        for s in stages:
+            gradients = [next(found) for _ in used[s]]
+            made[s].append(RULES[rule](made[s][-1], used[s], gradients, case.microbatches))
+    return [versions[-1] for versions in made]
+
+
+def _step(old: Weights, gradients: Weights, rate: float) -> Weights:
+    return [(w - rate * gradient).detach() for w, gradient in zip(old, gradients)]
+
+
+# --- on the ranks -------------------------------------------------------------------------------------------------
+
+
+class Did(NamedTuple):
+    """What one rank did in a run."""
+
+    problem: str  # what is no list of weights, in words
+    gap: float  # the largest difference from the replay
+    like: str  # the rule that gives the same weights to the last bit, if any
+    order: list[tuple]
+    changed: int  # the microbatch whose backward found other weights than its forward; -1: none
+    most: int  # versions that were there at once
+    sent: int
+    bytes: int
+
+
+def play(comm, answer, case: Case) -> Did:
+    """On each rank: the student's function, with a stage that is watched."""
+    program = lists(*case)
+    stage, data = _Stage(comm.rank, case.stages), toy.microbatches(case.microbatches)
+    before = len(comm.ledger)
+    found = answer(comm, stage, weights(comm.rank, case.stages), program, data, RATE)  # nobody else holds version 0
+    sent = [row["bytes"] for row in comm.ledger.rows()[before:] if row["op"] in ("send", "isend")]
+    rights = {rule: replay(case, rule)[comm.rank] for rule in RULES}
+    forwards = [k for kind, k in program[comm.rank] if kind == "F"]
+    order = [(kind, forwards[which] if which < len(forwards) else which) for kind, which in stage.did]
+    changed = forwards[stage.changed[0]] if stage.changed else -1
+    return Did(*_compared(found, rights), order, changed, stage.most, len(sent), sum(sent))
+
+
+def _compared(found, rights) -> tuple[str, float, str]:
+    wanted = rights["right"]
+    if not isinstance(found, list | tuple) or len(found) != len(wanted):
+        what = f"a list of {len(found)}" if isinstance(found, list | tuple) else type(found).__name__
+        return f"returned {what}, not its {len(wanted)} weights", float("nan"), ""
+    if not all(isinstance(one, Tensor) and one.shape == right.shape for one, right in zip(found, wanted)):
+        return "returned tensors of other shapes than its weights", float("nan"), ""
+    found = [one.detach() for one in found]
+    same = lambda right: all(map(torch.equal, found, right))
+    gap = max((one - right).abs().max().item() for one, right in zip(found, wanted))
+    return "", gap, next((rule for rule, right in rights.items() if same(right)), "")
+
+
+class _Stage:
+    """A stage as a function of its weights, which notes its forwards and backwards and the versions that it meets."""
+
+    def __init__(self, number: int, stages: int):
+        self.inner = toy.stage(number, stages)
+        self.names = [name for name, _ in self.inner.named_parameters()]
+        self.did, self.changed, self.most = [], [], 0
+        self._met, self._forwards = [], 0
+
+    def __call__(self, weights: Weights, x: Tensor) -> Tensor:
+        which, self._forwards = self._forwards, self._forwards + 1
+        self.did.append(("F", which))
+        self._meet(weights)
+        y = functional_call(self.inner, dict(zip(self.names, weights)), (x,))
+        if y.requires_grad:
+            before, its = [w.detach().clone() for w in weights], [weakref.ref(w) for w in weights]
+            y.register_hook(lambda _: self._back(which, before, its))
+        return y
+
+    def _back(self, which, before, its):
+        self.did.append(("B", which))
+        now = [one() for one in its]
+        if not all(w is None or torch.equal(w, old) for w, old in zip(now, before)):
+            self.changed.append(which)
+
+    def _meet(self, weights):
+        """A version is there as long as its first matrix is."""
+        storage = weights[0].untyped_storage()
+        self._met.append((StorageWeakRef(storage), storage.data_ptr()))
+        self._met = [(one, place) for one, place in self._met if not one.expired()]
+        self.most = max(self.most, len({place for _, place in self._met}))

@@ -1,0 +1,164 @@
+"""What students build in notebook 30: two sharded layers, a loss over a sharded vocabulary, and mended clipping."""
+
+from functools import partial
+from typing import NamedTuple
+
+from hybridlab.labs.engine.clinic import Clinic
+from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.exercises.task import Task, Verdict
+
+task = partial(Task, notebook="30_megatron")
+
+
+class On(NamedTuple):
+    """A run on so many ranks; `how` says what is particular, `shift` is added to logits, `part` of the norm allowed."""
+
+    ranks: int
+    how: str = ""
+    shift: float = 0.0
+    part: float = 0.5
+
+    def __str__(self):
+        """
+        >>> print(On(4), On(2, "large logits", 1000), sep="; ")
+        4 ranks; 2 ranks, large logits
+        """
+        return f"{self.ranks} ranks{', ' * bool(self.how)}{self.how}"
+
+
+def _layers(comm, answer, case):
+    from hybridlab.labs.megatron.layers import try_layers
+
+    return try_layers(comm, answer, case)
+
+
+def _loss(comm, answer, case):
+    from hybridlab.labs.megatron.vocabulary import try_loss
+
+    return try_loss(comm, answer, case)
+
+
+def _clip(comm, answer, case):
+    from hybridlab.labs.megatron.clinic import try_clip
+
+    return try_clip(comm, answer, case)
+
+
+def _first(case: On, home: list[str]) -> str:
+    """What is off on the first rank that found something, in its words."""
+    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
+
+
+CAUSES = {  # of what the clinic shows
+    "a": "Then the same program would be wrong with clipping off too, and it is right.",
+    "b": "",
+    "c": "Then Z, and with it the first loss, would differ from one process.",
+    "d": "Then the ranks would drift apart with clipping off too.",
+}
+
+
+def _pair(answer) -> Verdict:
+    """All-reduces of Megatron's loss, (forward, backward)."""
+    try:
+        pair = tuple(int(one) for one in answer)
+    except (TypeError, ValueError, OverflowError):
+        pair = ()
+    if len(pair) != 2:
+        return False, "Answer with two whole numbers: forward, backward."
+    if pair == (3, 0):
+        return True, "3 forward: maximum, logit of the target, sum of exponentials. None backward: softmax was kept."
+    if pair == (2, 0):
+        return False, "That is ours, which stacks two numbers into one all-reduce. Theirs does not stack."
+    if pair[1]:
+        return False, "Look at backward: which of its lines needs another rank?"
+    return False, "Count torch.distributed.all_reduce in forward."
+
+
+BUILDING_TASKS: dict[str, Task] = {
+    "megatron.layers": task(
+        "Write column- and row-parallel linear layers as two classes. Both are made with (linear, comm) from the same "
+        "whole nn.Linear on every rank, and keep only this rank's shard in the parameters weight and bias. In the "
+        "place of the layers of an MLP with GELU they must give the output and all gradients of one process, with one "
+        "all-reduce forward and one backward. Tried on 2 ranks, then on 4.",
+        OnCases(
+            _layers,
+            _first,
+            (On(2), On(4)),
+            "Output and all gradients are those of one process, with one all-reduce forward and one backward.",
+            names=("MyColumn", "MyRow"),
+        ),
+        (
+            "A by columns: rows of linear.weight, and the same entries of the bias. B by rows: columns of "
+            "linear.weight. One of the two classes begins with f, the other one ends with g.",
+            "linear.weight.chunk(comm.size, dim)[comm.rank] is a shard; make it a torch.nn.Parameter. To the bias of B "
+            "no shard belongs: every rank keeps all of it. When may it be added, so that it is added once?",
+            "MyColumn: torch.nn.functional.linear(F.apply(x, self.comm), self.weight, self.bias). MyRow: G.apply(x @ "
+            "self.weight.T, self.comm) + self.bias.",
+        ),
+        objective="Write the two layers that tensor parallelism consists of.",
+        difficulty=3,
+        minutes=15,
+    ),
+    "megatron.loss": task(
+        "Write the cross-entropy over a sharded vocabulary: my_loss(logits, targets, comm). logits are this rank's "
+        "columns, (positions, tokens of this rank); rank r has the tokens from r · logits.shape[1] on. targets are "
+        "token numbers of the whole vocabulary. Return the loss of each position, and the gradient of their sum by "
+        "this rank's logits. A rank may send a few numbers for each position, and no logits. Tried on 2 ranks, then on "
+        "4, then with large logits.",
+        OnCases(
+            _loss,
+            _first,
+            (On(2), On(4), On(2, "large logits", 1000.0), On(4, "very negative logits", -1000.0)),
+            "Losses and gradients are those of one process, with large logits too, and no logits were sent.",
+        ),
+        (
+            "The loss of a position is log Σ exp(logit) - logit of the target. Which of these are sums over ranks?",
+            "First subtract the largest logit of the position, over all ranks: comm.all_reduce(x, op='max'). A target "
+            "of another rank adds 0 here: a mask, and an index that exists.",
+            "here = (targets >= first) & (targets < first + tokens); row = (targets - first).clamp(0, tokens - 1). "
+            "The gradient is exp(logit) / total, minus 1 at row where here is true.",
+        ),
+        objective="Compute a loss from logits that no rank has in full.",
+        difficulty=3,
+        minutes=15,
+    ),
+    "megatron.source": task(
+        "Megatron-LM: megatron/core/tensor_parallel/cross_entropy.py, class _VocabParallelCrossEntropy. How many "
+        "all-reduces does it make in forward, and how many in backward? Give a pair.",
+        _pair,
+        (
+            "Search the file for all_reduce.",
+            "Yours needs a maximum, a sum of exponentials and the logit of the target. Theirs too, one by one.",
+            "Three calls stand in forward. backward takes what forward has saved.",
+        ),
+        objective="Read the loss of Megatron-LM and count what it sends.",
+        difficulty=1,
+        minutes=4,
+    ),
+    "megatron.clinic": task(
+        "What is wrong with clip? (a) f is missing before A. (b) Each rank takes the norm of what it holds. (c) The "
+        "bias of B is added on both ranks before the sum. (d) The learning rate differs from rank to rank. Answer with "
+        "the letter and the mended function. It scales gradients in place, so that the norm of the whole gradient "
+        "is at most the number most, as one process does. Tried on 2 ranks, then on 4, then where nothing is to be "
+        "clipped.",
+        Clinic(
+            CAUSES,
+            OnCases(
+                _clip,
+                _first,
+                (On(2), On(4), On(2, "small gradients", part=2.0)),
+                "All ranks multiply by the factor of one process, and send one number for it.",
+            ),
+        ),
+        (
+            "With clipping off everything is right. The bias of B is the same on all ranks, and so is its gradient: "
+            "what multiplies it?",
+            "The square of the whole norm is a sum of squares over all numbers of the model, each of them once. "
+            "Squares of shards are added over the ranks, those of copies are not.",
+            "total = comm.all_reduce(sum of squares of shards) + sum of squares of copies; the norm is its root.",
+        ),
+        objective="Find why ranks drift apart, and clip by a norm that all of them agree on.",
+        difficulty=2,
+        minutes=8,
+    ),
+}

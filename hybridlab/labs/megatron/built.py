@@ -1,0 +1,177 @@
+"""Solutions of what students build in notebook 30."""
+
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+LAYERS = Cell("""\
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm):
+        ctx.comm = comm
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.comm.all_reduce(gradient.clone()), None
+
+
+class G(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z, comm):
+        ctx.comm = comm
+        return comm.all_reduce(z.clone())
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+class MyColumn(torch.nn.Module):
+    def __init__(self, linear, comm):
+        super().__init__()
+        self.comm = comm
+        self.weight = torch.nn.Parameter(linear.weight.chunk(comm.size)[comm.rank].clone())
+        self.bias = torch.nn.Parameter(linear.bias.chunk(comm.size)[comm.rank].clone())
+
+    def forward(self, x):
+        return F.apply(x, self.comm) @ self.weight.T + self.bias
+
+
+class MyRow(torch.nn.Module):
+    def __init__(self, linear, comm):
+        super().__init__()
+        self.comm = comm
+        self.weight = torch.nn.Parameter(linear.weight.chunk(comm.size, dim=1)[comm.rank].clone())
+        self.bias = torch.nn.Parameter(linear.bias.clone())
+
+    def forward(self, x):
+        return G.apply(x @ self.weight.T, self.comm) + self.bias
+
+labs.answer("megatron.layers", (MyColumn, MyRow))""")
+KEPT = "        return gradient, None"
+SUMMED = "        return ctx.comm.all_reduce(gradient.clone()), None"
+BIAS = "G.apply(x @ self.weight.T, self.comm) + self.bias"
+GATHERED = LAYERS.but(
+    "@ self.weight.T + self.bias\n\n\nclass",
+    """\
+@ self.weight.T + self.bias * (self.comm.all_gather(self.bias.detach()).numel() > 0)
+
+
+class""",
+)
+
+LOSS = Cell("""\
+def my_loss(logits, targets, comm):
+    tokens = logits.shape[1]
+    first = comm.rank * tokens
+    here = (targets >= first) & (targets < first + tokens)
+    row = (targets - first).clamp(0, tokens - 1)[:, None]
+    most = comm.all_reduce(logits.amax(1), op="max")
+    logits = logits - most[:, None]
+    target = comm.all_reduce(logits.gather(1, row)[:, 0] * here)
+    powers = logits.exp()
+    total = comm.all_reduce(powers.sum(1))
+    gradient = powers / total[:, None]
+    gradient.scatter_add_(1, row, -here[:, None].to(gradient.dtype))
+    return total.log() - target, gradient
+
+labs.answer("megatron.loss", my_loss)""")
+TARGET = "logits.gather(1, row)[:, 0] * here"
+GATHER = Cell("""\
+def my_loss(logits, targets, comm):
+    scores = comm.all_gather(logits, dim=1).requires_grad_()
+    losses = torch.nn.functional.cross_entropy(scores, targets, reduction="none")
+    losses.sum().backward()
+    return losses.detach(), scores.grad.chunk(comm.size, dim=1)[comm.rank]
+
+labs.answer("megatron.loss", my_loss)""")
+
+CLIP = Cell("""\
+def mended(shards, copies, comm, most):
+    square = lambda gradients: sum(gradient.square().sum() for gradient in gradients)
+    norm = (comm.all_reduce(square(shards)) + square(copies)) ** 0.5
+    for gradient in [*shards, *copies]:
+        gradient *= min(1.0, most / norm)
+
+labs.answer("megatron.clinic", ("b", mended))""")
+
+WHOLE, OWN = "comm.all_reduce(square(shards)) + square(copies)", "square([*shards, *copies])"
+GATHERING = "square([comm.all_gather(gradient) for gradient in shards])"
+
+SOLUTIONS: dict[str, Solution] = {
+    "megatron.layers": Solution(
+        LAYERS,
+        "f stands where ranks begin to do different work, g where their summands meet, and a bias that all ranks hold "
+        "comes behind g.",
+        (
+            (LAYERS.but(BIAS, "G.apply(x @ self.weight.T + self.bias, self.comm)"), "the bias of B 2 times in Z"),
+            (LAYERS.but(BIAS, BIAS.removesuffix(" + self.bias")), "no bias of B in Z"),
+            (LAYERS.but("comm.all_reduce(z.clone())", "z.view_as(z)"), "another Z than one process"),
+            (LAYERS.but("F.apply(x, self.comm) @", "x @"), "only its summand of the gradient of x"),
+            (LAYERS.but(KEPT, SUMMED), "a gradient of A that is 2 times too large"),
+            (
+                LAYERS.but(BIAS, "G.apply(x @ self.weight.T + self.bias * (self.comm.rank == 0), self.comm)"),
+                "Rank 1 has another gradient of the bias of B",
+            ),
+            (
+                LAYERS.but(BIAS, "G.apply(x @ self.weight.T, self.comm) + self.bias.detach()"),
+                "no gradient for the bias of B",
+            ),
+            (LAYERS.but("linear.weight.chunk(comm.size)[comm.rank]", "linear.weight"), "holds all of A"),
+            (LAYERS.but("chunk(comm.size, dim=1)", "chunk(comm.size)"), "of B: its shard is (16, 32)"),
+            (LAYERS.but("linear.bias.chunk(comm.size)[comm.rank]", "linear.bias"), "holds all of the bias of A"),
+            (GATHERED, "all_gather of"),
+            (LAYERS.but("chunk(comm.size)", "chunk(2)").but("comm.size, dim=1", "2, dim=1"), "On 4 ranks"),
+            (LAYERS.but("(MyColumn, MyRow)", "MyColumn"), "(MyColumn, MyRow)"),
+            (2, "(MyColumn, MyRow)"),
+        ),
+    ),
+    "megatron.loss": Solution(
+        LOSS,
+        "Three numbers for each position are sums, or a maximum, over ranks; softmax minus target needs no message.",
+        (
+            (LOSS.but("    logits = logits - most[:, None]\n", ""), "On 2 ranks, large logits: Rank 0 returned"),
+            (LOSS.but('comm.all_reduce(logits.amax(1), op="max")', "logits.amax(1)"), "largest logit of its own shard"),
+            (LOSS.but("comm.all_reduce(powers.sum(1))", "powers.sum(1)"), "only the exponentials of its own shard"),
+            (LOSS.but("logits.gather(1, row)[:, 0] * here", "logits.gather(1, row)[:, 0]"), "only one rank has each"),
+            (LOSS.but(f"comm.all_reduce({TARGET})", TARGET), "only where"),
+            (LOSS.but("-here[:, None].to(gradient.dtype)", "-torch.ones_like(gradient[:, :1])"), "softmax alone"),
+            (LOSS.but("    gradient.scatter_add_(1, row, -here[:, None].to(gradient.dtype))\n", ""), "minus 1 there"),
+            (LOSS.but("targets < first + tokens", "targets <= first + tokens"), "differ"),
+            (LOSS.but("first = comm.rank * tokens", "first = comm.rank * 256"), "On 4 ranks"),
+            (GATHER, "most of them in all_gather: logits travelled"),
+            (LOSS.but("total.log() - target, gradient", "total.log() - target"), "did not return two tensors"),
+            ("loss", "your function itself"),
+        ),
+        also=(
+            LOSS.but(f"    target = comm.all_reduce({TARGET})\n", "").but(
+                "total = comm.all_reduce(powers.sum(1))",
+                f"total, target = comm.all_reduce(torch.stack([powers.sum(1), {TARGET}]))",
+            ),
+        ),
+    ),
+    "megatron.source": Solution(
+        'labs.answer("megatron.source", (3, 0))',
+        "The maximum, the logit of the target and the sum of exponentials are three calls; backward has the softmax.",
+        (((2, 0), "That is ours"), ((3, 1), "Look at backward"), ((1, 0), "Count"), (3, "two whole numbers")),
+        also=([3, 0], ("3", "0")),
+    ),
+    "megatron.clinic": Solution(
+        CLIP,
+        "Only the factor of clipping differs from rank to rank; squares of shards add up over the ranks, and what "
+        "every rank has alike counts once.",
+        (
+            (CLIP.but('"b"', '"a"'), "wrong with clipping off too"),
+            (CLIP.but('"b"', '"c"'), "the first loss, would differ"),
+            (CLIP.but('"b"', '"d"'), "drift apart with clipping off too"),
+            (CLIP.but("comm.all_reduce(square(shards))", "square(shards)"), "the norm of what this rank holds"),
+            (CLIP.but(WHOLE, f"comm.all_reduce({OWN})"), "its square was counted 2 times"),
+            (CLIP.but(f"({WHOLE}) ** 0.5", f"comm.all_reduce({OWN} ** 0.5)"), "norms were added"),
+            (CLIP.but("min(1.0, most / norm)", "most / norm"), "small gradients: Rank 0 multiplied"),
+            (CLIP.but("in [*shards, *copies]", "in shards"), "one factor for all"),
+            (CLIP.but("comm.all_reduce(square(shards))", GATHERING), "need not travel"),
+            (("b", "clip"), "Now mend it"),
+            (("e", len), "one of a, b, c, d"),
+            ("clip", "two things"),
+        ),
+    ),
+}

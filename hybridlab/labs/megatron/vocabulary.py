@@ -1,0 +1,98 @@
+"""A student's cross-entropy over a sharded vocabulary, tried on a rank: what is off, in a sentence, or ""."""
+
+import torch
+from torch.nn import functional
+
+from hybridlab.labs.megatron.layers import near
+
+POSITIONS, VOCABULARY = 24, 512
+NUMBERS = 8  # for a position, at most: three are needed; a gathered position has many more
+CLOSE = 1e-4  # float32
+
+
+def drawn(shift: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logits of all tokens, targets) of all positions; targets lie in every shard, at its first and last token too.
+
+    >>> logits, targets = drawn()
+    >>> logits.shape, targets.min().item(), targets.max().item()
+    (torch.Size([24, 512]), 0, 511)
+    """
+    draw = torch.Generator().manual_seed(32)
+    logits = 3 * torch.randn(POSITIONS, VOCABULARY, generator=draw) + shift
+    edges = [place for quarter in range(0, VOCABULARY, VOCABULARY // 4) for place in (quarter, quarter + 127)]
+    targets = torch.randint(0, VOCABULARY, (POSITIONS,), generator=draw)
+    targets[: len(edges)] = torch.tensor(edges)
+    return logits, targets
+
+
+def try_loss(comm, answer, case) -> str:
+    """loss and gradient of a function (this rank's logits, targets, comm), against one process."""
+    logits, targets = drawn(case.shift)
+    whole = logits.double().requires_grad_()
+    right = functional.cross_entropy(whole, targets, reduction="none")
+    right.sum().backward()
+    part = lambda tensor: tensor.chunk(comm.size, dim=1)[comm.rank]
+    start = len(comm.ledger)
+    made = answer(part(logits).clone(), targets.clone(), comm)
+    rows = comm.ledger.rows()[start:]
+    if not isinstance(made, list | tuple) or len(made) != 2 or not all(isinstance(one, torch.Tensor) for one in made):
+        return "did not return two tensors: the loss of each position, and the gradient by its logits."
+    return (
+        _moved(rows)
+        or _loss(made[0], right.detach(), logits.double(), targets, comm)
+        or _gradient(made[1], part(whole.grad), targets, comm)
+    )
+
+
+def _moved(rows) -> str:
+    sent, most = sum(row["bytes"] for row in rows), NUMBERS * POSITIONS * 4
+    if sent <= most:
+        return ""
+    op = max(rows, key=lambda row: row["bytes"])["op"]
+    return f"sent {sent:,} bytes, most of them in {op}: logits travelled. A few numbers for each position are enough."
+
+
+def _loss(found, right, logits, targets, comm) -> str:
+    if found.shape != right.shape:
+        return f"returned losses of shape {tuple(found.shape)}; there are {len(right)} positions."
+    if not bool(torch.isfinite(found).all()):
+        return f"returned {found[~torch.isfinite(found)][0].item()} as a loss: exp of a large logit is too large."
+    if near(found.double(), right, CLOSE):
+        return ""
+    told = f"has losses that differ from one process by up to {(found - right).abs().max():.2g}."
+    for shifted in (logits - logits.amax(1, keepdim=True), logits):
+        same = (why for why, wrong in _mistakes(shifted, targets, comm) if near(found.double(), wrong, CLOSE))
+        told = next(same, told)
+    return told
+
+
+def _mistakes(logits, targets, comm):
+    """(what went wrong, the losses that come of it)."""
+    parts = logits.chunk(comm.size, dim=1)
+    length = parts[0].shape[1]
+    whole, mine = logits.logsumexp(1), parts[comm.rank].logsumexp(1)
+    target = logits.gather(1, targets[:, None])[:, 0]
+    here = targets // length == comm.rank
+    rows = [(targets - rank * length).clamp(0, length - 1) for rank in range(comm.size)]
+    every = sum(part.gather(1, row[:, None])[:, 0] for part, row in zip(parts, rows))
+    own = torch.stack([part.amax(1) for part in parts])
+    total = sum((part - most[:, None]).exp().sum(1) for part, most in zip(parts, own))
+    unlike = total.log() - target + own.gather(0, (targets // length)[None])[0]
+    yield "added only the exponentials of its own shard: the sum is over all ranks.", mine - target
+    yield "knows the logit of a target only where its own shard has it: other ranks need it too.", whole - target * here
+    yield "added a logit for targets that lie in other shards: only one rank has each of them.", whole - every
+    yield "subtracted the largest logit of its own shard: all ranks must subtract the same.", unlike
+
+
+def _gradient(found, right, targets, comm) -> str:
+    if found.shape != right.shape:
+        return f"returned a gradient of {tuple(found.shape)}; its logits are {tuple(right.shape)}."
+    if near(found.double(), right, CLOSE):
+        return ""
+    here = targets // right.shape[1] == comm.rank
+    wrong = (found - right).abs().amax(1) > CLOSE
+    if not bool((wrong & here).any()):
+        return "has right losses, but a wrong gradient where the target lies in another shard: softmax alone there."
+    if not bool((wrong & ~here).any()):
+        return "has right losses, but a wrong gradient where the target lies in its own shard: softmax minus 1 there."
+    return f"has right losses, but a gradient that differs by up to {(found - right).abs().max():.2g}."

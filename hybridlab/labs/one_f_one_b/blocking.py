@@ -1,0 +1,33 @@
+"""Exercise `1f1b.blocking`: an interpreter whose sends block. GPipe's lists end; in those of 1F1B two ranks wait."""
+
+from hybridlab.labs.engine.case import Case
+from hybridlab.labs.engine.check import Pipeline
+from hybridlab.labs.exercises.task import Verdict
+from hybridlab.labs.exercises.trial import Failed, run
+
+RANKS, MICROBATCHES = 3, 4
+GPIPE = Pipeline("play", (("gpipe", RANKS, MICROBATCHES),), "GPipe's lists end.")
+
+
+def blocked(answer) -> Verdict:
+    """Right when GPipe ends, with the gradients of one device, and 1F1B is a deadlock."""
+    right, told = GPIPE(answer)
+    if not right:
+        return False, f"With the lists of gpipe: {told}"
+    kind, report = _of_1f1b(answer)
+    if kind == "deadlock":
+        return True, f"GPipe ends. 1F1B does not: {report}"
+    if kind:
+        return False, f"GPipe ends. 1F1B fails, and not because two ranks wait for each other: {report}"
+    return False, "GPipe ends, and so does 1F1B: use comm.send, for activations and for gradients."
+
+
+def _of_1f1b(answer) -> tuple[str, str]:
+    """(the kind of fault, the report) of a run with the lists of 1F1B; empty when it ends."""
+    from hybridlab.labs.engine.played import play
+
+    try:
+        run(RANKS, play, answer, "play", Case("1f1b", RANKS, MICROBATCHES))
+    except Failed as failed:
+        return getattr(failed.__cause__, "kind", "other"), str(failed)
+    return "", ""

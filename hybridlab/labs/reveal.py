@@ -1,0 +1,91 @@
+"""What a reader guessed at the beginning of a notebook, beside what came out: shown once there is a guess."""
+
+import html
+import math
+from dataclasses import dataclass
+
+HEADING = ("", "you said", "it is", "your guess is")
+RIGHT = 0.01  # relative
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One number: what was guessed, and what it is.
+
+    yours  the guess; None as long as there is none
+    form   how to write the numbers: a format of Python, such as ".0%"
+    """
+
+    what: str
+    yours: float | None
+    right: float
+    form: str = "g"
+
+    @property
+    def row(self) -> tuple[str, str, str, str]:
+        """What, the guess, the number, how they compare; without a guess the number is not told.
+
+        >>> Guess("busy", 0.9, 0.25, ".0%").row
+        ('busy', '90%', '25%', '3.6 times too large')
+        >>> Guess("busy", None, 0.25, ".0%").row
+        ('busy', 'commit first', '', '')
+        """
+        if self.yours is None:
+            return self.what, "commit first", "", ""
+        try:
+            yours = float(self.yours)
+        except (TypeError, ValueError):
+            yours = math.nan
+        if math.isnan(yours) or (self.form.endswith("%") and abs(yours) > 1.5 * max(1, abs(self.right))):
+            return self.what, "a share from 0 to 1, please" if self.form.endswith("%") else "a number, please", "", ""
+        return self.what, format(yours, self.form), format(self.right, self.form), _compared(yours, self.right)
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """Guesses beside what came out; shows as a table."""
+
+    guesses: tuple[Guess, ...]
+
+    def __repr__(self):
+        return "\n".join(": ".join((what, ", ".join(filter(None, (_said(yours), right and f"it is {right}", off)))))
+                         for what, yours, right, off in (one.row for one in self.guesses))  # fmt: skip
+
+    def _repr_html_(self):
+        cells = lambda line, tag: "".join(f"<{tag}>{html.escape(one)}</{tag}>" for one in line)
+        rows = "".join(f"<tr>{cells(one.row, 'td')}</tr>" for one in self.guesses)
+        return f"<table><thead><tr>{cells(HEADING, 'th')}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def reveal(*guesses: Guess) -> Revealed:
+    """Guesses beside what came out. Who has not committed to a number yet does not see it.
+
+    >>> reveal(Guess("busy", 0.3, 0.25, ".0%"), Guess("speed-up", None, 1))
+    busy: you said 30%, it is 25%, 20% too large
+    speed-up: commit first
+    """
+    return Revealed(guesses)
+
+
+def _said(yours: str) -> str:
+    return yours if yours == "commit first" or yours.endswith("please") else f"you said {yours}"
+
+
+def _compared(yours: float, right: float) -> str:
+    """
+    >>> _compared(30, math.inf)
+    'too small'
+    >>> _compared(1, 1), _compared(0, 5), _compared(2, 5), _compared(4, 5), _compared(-1, 5)
+    ('right', 'too small', '2.5 times too small', '20% too small', 'too small')
+    """
+    if math.isinf(right):
+        return "right" if yours == right else "too small"
+    if abs(yours - right) <= RIGHT * abs(right):
+        return "right"
+    much = "large" if yours > right else "small"
+    if yours * right <= 0:
+        return f"too {much}"
+    ratio = yours / right
+    if 0.5 < ratio < 2:
+        return f"{abs(ratio - 1):.0%} too {much}"
+    return f"{max(ratio, 1 / ratio):.2g} times too {much}"

@@ -1,0 +1,91 @@
+"""The verdict on a student's halves of a backward: the gradients, then when each product came, and what was kept."""
+
+from itertools import groupby
+from typing import NamedTuple
+
+from hybridlab.labs.engine.case import Case, counted, lists, sends
+from hybridlab.labs.engine.check import BOUNDARY, _short
+
+NEAR = 1e-5  # relative; the order in which microbatches are added is free
+LINGERS = 1  # a microbatch that is over may still hang on a variable, until the next one takes its place
+
+
+class Shapes(NamedTuple):
+    """Layers on one rank: (rows of x, inputs, outputs) of each."""
+
+    shapes: tuple[tuple[int, int, int], ...]
+    ranks: int = 1
+
+    def __str__(self):
+        return "one rank"
+
+
+def first_wrong(case: Shapes, home: list[str]) -> str:
+    """What is off with the first layer that is not right, as its rank has said it."""
+    return home[0]
+
+
+def wrong(case: Case, home: list) -> str:
+    """What is off in one run, in a sentence; empty when nothing is. `home` has one `on_ranks.Did` for each rank."""
+    for judge in (_gradients, _order, _held, _messages):
+        for rank, did in enumerate(home):
+            if told := judge(case, rank, *did):
+                return f"Rank {rank} {told}"
+    return ""
+
+
+def _gradients(case, rank, problem, gap, ratio, *_) -> str:
+    m = case.microbatches
+    if problem:
+        return f"{problem}."
+    if gap <= NEAR:
+        return ""
+    if abs(ratio - m) < 1e-3 * m:
+        return f"has gradients {m} times too large: the loss of the batch is the mean over its {m} microbatches."
+    return f"has other gradients than autograd: their norm is {ratio:.3g} times as large. Begin with one layer."
+
+
+def _order(case, rank, problem, gap, ratio, did, *_) -> str:
+    program = lists(*case)[rank]
+    found = _entries(did, program)
+    order = [entry for entry, _ in found]
+    for kind in "FIW":
+        if not any(one == kind for one, *_ in did):
+            return f"has right gradients, but no product of {kind} was seen: write every product with @."
+    if order != program:
+        return f"multiplied in the order {_short(order)}; its list says {_short(program)}."
+    due = 0
+    for number, ((kind, k), sent) in enumerate(found):
+        if sent < due:
+            late = next(one for one in reversed(program[:number]) if sends(one[0], rank, case.stages))
+            late, now = _short([late]), _short([(kind, k)])
+            return f"had not sent the result of {late} when it began {now}: another rank waits for it."
+        due += sends(kind, rank, case.stages)
+    return ""
+
+
+def _entries(did, program) -> list[tuple]:
+    """[((kind, microbatch), messages sent before)] of what the products belong to, as entries of a list.
+
+    >>> _entries([("F", 0, 0), ("F", 0, 0), ("I", 0, 1), ("W", 0, 2)], [("F", 0), ("I", 0), ("W", 0)])
+    [(('F', 0), 0), (('I', 0), 1), (('W', 0), 2)]
+    >>> _entries([("F", 0, 0), ("W", 0, 1), ("I", 0, 1)], [("F", 0), ("B", 0)])
+    [(('F', 0), 0), (('B', 0), 1)]
+    """
+    whole = {k for kind, k in program if kind == "B"}
+    entry = lambda one: ("B" if one[0] in "IW" and one[1] in whole else one[0], one[1])
+    return [(key, next(group)[2]) for key, group in groupby(did, entry)]
+
+
+def _held(case, rank, problem, gap, ratio, did, most, *_) -> str:
+    enough, _ = counted(case, rank)
+    if most <= enough + LINGERS:
+        return ""
+    return f"kept something of {most} microbatches at once; {enough} are enough for its list. Let go after each W."
+
+
+def _messages(case, rank, problem, gap, ratio, did, most, sent, moved) -> str:
+    _, needed = counted(case, rank)
+    if (sent, moved) == (needed, needed * BOUNDARY):
+        return ""
+    return f"sent {sent} messages, {moved:,} bytes; its list needs {needed}, {needed * BOUNDARY:,} bytes."

@@ -1,0 +1,87 @@
+"""What a student's halves of a backward did, on a rank: one layer by hand, and a whole pipeline of F, I, W and B."""
+
+from typing import NamedTuple
+
+import torch
+
+from hybridlab.labs.engine import toy
+from hybridlab.labs.engine.case import Case, lists
+from hybridlab.labs.zero_bubble.without_autograd import Products, one_device, products, weights
+
+
+class Did(NamedTuple):
+    """What one rank did in a run."""
+
+    problem: str  # what is no list of gradients, in words
+    gap: float  # the largest difference from one device, over the largest gradient
+    ratio: float  # the norm of the gradients, over that of one device
+    did: list[tuple]  # (kind, microbatch, messages sent before) of every product
+    most: int  # microbatches held at once
+    sent: int  # messages
+    bytes: int
+
+
+def play(comm, answer, case: Case) -> Did:
+    """On each rank: the student's interpreter, watched while it multiplies."""
+    stage, data = weights(comm.rank, case.stages), toy.microbatches(case.microbatches)
+    before = len(comm.ledger)
+    sent = lambda: [row["bytes"] for row in comm.ledger.rows()[before:] if row["op"] in ("send", "isend")]
+    known = [*stage, *(x for x, _ in data)]
+    with Products(products(comm.rank, case.stages, case.microbatches), known, lambda: len(sent())) as watch:
+        found = answer(comm, stage, lists(*case), data)
+    problem, gap, ratio = compared(found, one_device(case.stages, case.microbatches)[comm.rank])
+    return Did(problem, gap, ratio, watch.did, watch.most, len(sent()), sum(sent()))
+
+
+def compared(found, wanted) -> tuple[str, float, float]:
+    """(what is no list of gradients, the largest relative difference, the ratio of the norms).
+
+    >>> compared([torch.ones(2)], [torch.ones(2)]), compared(None, [torch.ones(2)])[0]
+    (('', 0.0, 1.0), 'returned NoneType, not a list of 1 gradients')
+    """
+    nothing = float("nan"), float("nan")
+    if not isinstance(found, list | tuple) or len(found) != len(wanted):
+        what = f"a list of {len(found)}" if isinstance(found, list | tuple) else type(found).__name__
+        return f"returned {what}, not a list of {len(wanted)} gradients", *nothing
+    for number, (one, right) in enumerate(zip(found, wanted)):
+        shape = tuple(one.shape) if isinstance(one, torch.Tensor) else type(one).__name__
+        if shape != tuple(right.shape):
+            return f"has {shape} as gradient {number}, whose weights are {tuple(right.shape)}", *nothing
+    gap = max((a - b).abs().max().item() for a, b in zip(found, wanted)) / max(b.abs().max().item() for b in wanted)
+    norm = lambda tensors: torch.stack([one.norm() for one in tensors]).norm()
+    return "", gap, (norm(found) / norm(wanted)).item()
+
+
+def halve(comm, answer, case) -> str:
+    """What is wrong with two functions, I and W of one layer, against autograd: of the first wrong shape, or ""."""
+    return next(filter(None, (_halved(*answer, *shape) for shape in case.shapes)), "")
+
+
+def _halved(input_half, weight_half, rows, inputs, outputs) -> str:
+    draw = torch.Generator().manual_seed(rows)
+    tensor = lambda *shape: torch.randn(*shape, generator=draw)
+    x, w = tensor(rows, inputs).requires_grad_(), tensor(outputs, inputs).requires_grad_()
+    y, gy = torch.tanh(x @ w.T), tensor(rows, outputs)
+    y.backward(gy)
+    where = f"With x of {rows}×{inputs} and w of {outputs}×{inputs}"
+    made = input_half(gy.clone(), y.detach().clone(), w.detach().clone())
+    if not isinstance(made, list | tuple) or len(made) != 2:
+        return f"{where}, my_input_half returned {type(made).__name__}: return gx and gz."
+    gx, gz = made
+    gw = weight_half(gz, x.detach().clone())
+    for name, found, wanted in (("gx", gx, x.grad), ("gw", gw, w.grad)):
+        if told := _apart(name, found, wanted, gy, w.detach(), x.detach()):
+            return f"{where}, {told}"
+    return ""
+
+
+def _apart(name, found, wanted, gy, w, x) -> str:
+    if not isinstance(found, torch.Tensor):
+        return f"{name} is {type(found).__name__}: return a tensor."
+    if found.shape != wanted.shape:
+        return f"{name} has the shape {tuple(found.shape)}; it must be {tuple(wanted.shape)}, as {name[1:]} is."
+    if torch.allclose(found, wanted, rtol=1e-4, atol=1e-5):
+        return ""
+    if torch.allclose(found, gy @ w if name == "gx" else gy.T @ x, rtol=1e-4, atol=1e-5):
+        return f"{name} is that of a layer without tanh: first take the gradient back through tanh."
+    return f"{name} differs from autograd's by up to {(found - wanted).abs().max():.2g}."
