@@ -156,6 +156,12 @@ def in_one_piece():
     return data_parallel_pictures.model().sums(data_parallel_pictures.ALL, data_parallel_pictures.ALL)
 
 
+def tokens_that_hide():
+    """Tokens on a GPU of notebook 21 whose backward takes as long as an all-reduce among many ranks."""
+    pictures = data_parallel_pictures
+    return (2 * 4 * pictures.LINK.beta) / (4 / pictures.FLOPS)
+
+
 def days(tokens, parameters, devices, rate):
     return training_seconds(tokens, parameters, devices, rate) / DAY
 
@@ -256,6 +262,7 @@ COMPUTED = [
     ("21_data_parallel", "takes 28 ms", lambda: f"takes {in_one_piece().end * 1e3:.0f} ms"),
     ("21_data_parallel", "takes 24.6 ms", lambda: f"takes {in_one_piece().sending * 1e3:.1f} ms"),
     ("21_data_parallel", "14 times", lambda: f"{cost('all_reduce', 8, 1, 'ring').messages} times"),
+    ("21_data_parallel", "needs 8000 tokens", lambda: f"needs {tokens_that_hide():.0f} tokens"),
     ("22_zero_fsdp", "keeps 16 bytes", lambda: f"keeps {gigabytes(0) / 7.5:g} bytes"),
     ("22_zero_fsdp", "120 GB", lambda: f"{gigabytes(0):g} GB"),
     ("22_zero_fsdp", "120, 31.4, 16.6, 1.9 GB", ladder),
@@ -300,7 +307,7 @@ SET = [
     ("20_collectives", "Now 12 MB, three million numbers", "3_000_000"),
     ("20_collectives", "all-reduce of 12 MB", "3_000_000"),
     ("21_data_parallel", "α = 30 µs and 1/β = 25 GB/s", IN_PICTURES),
-    ("21_data_parallel", "64 times the rate", "64 * rate"),
+    ("21_data_parallel", "64 times the learning rate", "64 * rate"),
     ("22_zero_fsdp", WITH_GATHERS, "F=0.04, B=0.08, gather=0.03, reduce=0.03"),
     ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
     ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
@@ -323,6 +330,7 @@ TOLD = [
     ("11_gpipe", "The sweep takes a quarter of a minute", "a measurement, to say how long to wait"),
     ("21_data_parallel", "25 MiB (the first: 1 MiB)", "PyTorch's setting"),
     ("21_data_parallel", "numbers of 4 bytes", "float32"),
+    ("21_data_parallel", "gradients of 4 bytes", "float32"),
     ("22_zero_fsdp", "12 bytes", "Adam in single precision: master copy and two averages"),
     ("22_zero_fsdp", "less than 80 GB", "the slide's"),
     ("22_zero_fsdp", "single precision: 4 bytes", "float32"),

@@ -144,7 +144,7 @@ EXPECTED = {
 @pytest.mark.parametrize("operation", collectives.OPERATIONS)
 def test_a_picture_shows_what_the_ranks_hold(pool, operation, monkeypatch):
     drawn = []
-    monkeypatch.setattr(collectives, "tiles", lambda columns, *more: drawn.extend(columns))
+    monkeypatch.setattr(collectives, "tiles", lambda columns, *more, **about: drawn.extend(columns))
     collectives.pictured(pool, operation)
     before, after = drawn
     for rank in range(4):

@@ -2,10 +2,12 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
 import hybridlab as hl
+from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.zero import on_ranks as zero_fsdp
 from hybridlab.labs.zero import plan as zero_plan
 from hybridlab.labs.zero.pictures import ZeroExplorer, bars, stages, told
@@ -151,3 +153,13 @@ def test_the_bits_are_those_of_plain_data_parallelism_and_a_wrong_one_is_seen(tr
 def test_the_check_catches_old_weights():
     small = hl.Shape(layers=2, width=16, heads=2, context=8)
     assert not hl.check(hl.Mesh(dp=2), shape=small, microbatches=1, zero=1, sabotage=zero_fsdp.keep_old_weights).ok
+
+
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_accumulation_costs_two_gathers_for_each_microbatch_and_one_reduce_scatter(m):
+    """Whole gradients are kept until the last backward: (2m + 1)Ψ in stage 3, 2Ψ in the others."""
+    plain, second, third = (zero_fsdp.job(stage, accumulate=m) for stage in (0, 2, 3))
+    freed = replace(third, schedule=zero_fsdp.always_let_go(third.schedule))
+    assert zero_fsdp.sent(freed) / zero_fsdp.sent(plain) == pytest.approx((2 * m + 1) / 2)
+    assert zero_fsdp.sent(second) == zero_fsdp.sent(plain)
+    assert TASKS["zero_fsdp.accumulate"].check.right == 3 * 4 / 2

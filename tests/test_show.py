@@ -131,9 +131,16 @@ def test_a_later_chunk_is_lighter_and_the_legend_says_so():
     two_chunks = hl.Schedule.from_csv("0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0")
     picture = boxes(hl.simulate(two_chunks))
     chunk = {(picture.label(i, True), int(picture.stage[i])): picture.looks[picture.look[i]].chunk for i in range(8)}
-    assert chunk["F0", 0] == 0 and chunk["F0", 2] == 1 and chunk["B0", 3] == 1
+    assert chunk["0F", 0] == 0 and chunk["2F", 2] == 1 and chunk["3B", 3] == 1
     assert "lighter: the rank's further stages" in dict(picture.legend)
     assert "lighter: the rank's further stages" not in dict(boxes(predicted()).legend)
+
+
+def test_boxes_say_their_stage_where_each_rank_has_several_and_one_microbatch():
+    one, two = (hl.schedule("looped_bfs", ranks=1, microbatches=m, chunks=2) for m in (1, 2))
+    first, second = (boxes(hl.simulate(schedule, hl.Costs(F=1, B=2))) for schedule in (one, two))
+    assert [first.label(i, True) for i in range(4)] == ["0F", "1F", "1B", "0B"] and first.label(1, False) == "1"
+    assert second.label(0, True) == "F0" and boxes(predicted("naive")).label(0, True) == "F0"
 
 
 def test_the_second_copy_of_a_model_is_lighter_and_the_legend_says_so():

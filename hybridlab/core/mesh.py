@@ -9,6 +9,7 @@ import math
 
 PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all others are inside a stage
 
+
 class Mesh:
     """Ranks 0 … size-1 laid out on named axes; keyword order is rank order, the first axis varies slowest.
 

@@ -48,7 +48,7 @@ def pictured(pool, operation: str) -> Still:
     before = images(pool.size)
     after = pool.run(_do, operation, before)
     told = f"{operation} on {pool.size} ranks: {OPERATIONS[operation][1]}"
-    return tiles([before, after], [operation], ["before", "after"], told)
+    return tiles([before, after], [operation], ["before", "after"], told, most=pool.size)
 
 
 def _do(comm, operation, before):
@@ -63,7 +63,13 @@ def there_and_back(pool, pair: str) -> Still:
     x, y, from_loss, to_x = ([home[name] for home in homes] for name in ("x", "y", "from loss", "to x"))
     told = f"{pair} on {pool.size} ranks: forward it {_effect(x, y)}, backward it {_effect(from_loss, to_x)}"
     steps = [f"{pair} forward", "the loss", f"{pair} backward"]
-    return tiles([x, y, from_loss, to_x], steps, ["x", f"{pair}(x)", f"gradient of {pair}(x)", "gradient of x"], told)
+    return tiles(
+        [x, y, from_loss, to_x],
+        steps,
+        ["x", f"{pair}(x)", f"gradient of {pair}(x)", "gradient of x"],
+        told,
+        most=pool.size,
+    )
 
 
 def _effect(before, after) -> str:

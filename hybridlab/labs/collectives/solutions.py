@@ -39,6 +39,36 @@ def _fault(*lines: str) -> Cell:
     return Cell(f'def my_fault(comm):\n{body}\n\nlabs.answer("collectives.broken", my_fault)')
 
 
+RING = Cell("""\
+def my_ring(comm, x):
+    p, r = comm.size, comm.rank
+    right, left = (r + 1) % p, (r - 1) % p
+    chunks = x.tensor_split(p)
+    for step in range(2 * (p - 1)):
+        sends, gets = chunks[(r - step) % p], chunks[(r - step - 1) % p]
+        leaving = comm.isend(sends, right)
+        new = comm.recv(torch.empty_like(gets), left)
+        leaving.wait()
+        if step < p - 1:
+            gets += new
+        else:
+            gets.copy_(new)
+    return x
+
+labs.answer("collectives.ring", my_ring)""")
+WHOLE = Cell("""\
+def my_ring(comm, x):
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    total = passing = x
+    for step in range(comm.size - 1):
+        leaving = comm.isend(passing, right)
+        new = comm.recv(torch.empty_like(x), left)
+        leaving.wait()
+        total, passing = total + new, new
+    return total
+
+labs.answer("collectives.ring", my_ring)""")
+
 SOLUTIONS: dict[str, Solution] = {
     "collectives.bytes": Solution(
         'labs.answer("collectives.bytes", 2 * ($ranks - 1) * $megabytes / $ranks)',
@@ -66,6 +96,32 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
         ),
         also=(17.78,),
     ),
+    "collectives.ring": Solution(
+        RING,
+        "Each chunk goes once round to be summed and once round to be copied; every link carries one chunk in a step.",
+        (
+            (RING.but("    return x", ""), "returned None"),
+            (RING.but("return x", "return comm.all_reduce(x)"), "called all_reduce"),
+            (RING.but("range(2 * (p - 1))", "range(p - 1)"), "what rank 1, 2, 3 brought is not in it"),
+            (RING.but("step < p - 1", "True"), "what rank 0 brought is in it 2 times"),
+            (RING.but("step < p - 1", "False"), "what rank 1, 2, 3 brought is not in it"),
+            (RING.but("sends, gets = chunks[(r - step) % p]", "sends, gets = chunks[r]"), "brought is not in it"),
+            (WHOLE, "rank 0 sent 3 messages; the ring sends 2(p-1) = 6"),
+            (WHOLE.but("comm.size - 1", "2 * (comm.size - 1)").but("total + new", "total + new * (step < 3)"), "72"),
+            (
+                RING.but("leaving = comm.isend(sends, right)", "comm.send(sends, right)").but("leaving.wait()", ""),
+                "deadlock: rank 0 waits in send",
+            ),
+            (RING.but("p, r = comm.size", "p, r = 4"), "Right on 4 ranks with 12 numbers each. On 2 ranks"),
+            (
+                RING.but("chunks[(r - step) % p], chunks[(r - step - 1) % p]", "chunks[r], chunks[r - 1]"),
+                "brought is not in it",
+            ),
+            (RING.but("gets.copy_(new)", "gets.copy_(new.flip(0))"), "another place"),
+            (RING.but("x.tensor_split(p)", "x.view(p, -1)"), "On 4 ranks with 10 numbers each: all 4 ranks failed"),
+            ([1.0, 2.0], "your function itself"),
+        ),
+    ),
     "collectives.order": Solution(
         _shift(
             "if comm.rank % 2:",
@@ -82,7 +138,7 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
             ([0, 1, 2, 3], "its own"),
             ([3, 0, 1, 1], "Rank 3 holds 1"),
             ([3, 0], "four ranks"),
-            (None, "four ranks"),
+            (7, "four ranks"),
             (["a"] * 4, "four ranks"),
         ),
         also=([3, 0, 1, 2], (3.0, 0.0, 1.0, 2.0)),
@@ -100,7 +156,7 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
             ([_home(SUM[:2], "reduce_scatter")] * 4, "its part of the sum"),
             ([_home(SUM * 4, "all_gather")] * 4, "gathered before"),
             ([_home(SUM[::-1])] * 4, "the sum begins with"),
-            ([_home(None)] * 4, "no list of numbers"),
+            ([_home(7)] * 4, "no list of numbers"),
             ([SUM] * 4, "numbers and operations"),
             (5, "numbers and operations"),
         ),
@@ -138,7 +194,7 @@ labs.answer("collectives.seconds", 2 * ($ranks - 1) * (alpha + $megabytes / $ran
             (("split", "split"), "loses some"),
             (("reduce_scatter", "reduce_scatter"), "too large"),
             ("split", "two words"),
-            (None, "two words"),
+            (7, "two words"),
         ),
         also=(["reduce-scatter", "Split"],),
     ),

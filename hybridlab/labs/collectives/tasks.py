@@ -1,12 +1,16 @@
 """The exercises of notebook 20, collectives. As in `labs.exercises.all_tasks`, the package computes every number."""
 
 from functools import partial
+from itertools import starmap
 
+from hybridlab.labs.collectives import ring_played
+from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Failed, OnRanks, called_on_rank, is_code, run
 from hybridlab.predict.bytes.collectives import Link, cost
 
 RANKS = 4
+RINGS = ((4, 12), (4, 10), (2, 7), (3, 7), (5, 13))  # (ranks, numbers) in collectives.ring
 BETA = 0.1e-9  # seconds for a byte, in collectives.seconds
 PARTS = 8  # numbers that a rank brings in collectives.compose
 
@@ -59,7 +63,7 @@ def _shifted(answer) -> Verdict:
     if values != [float((rank - 1) % RANKS) for rank in range(RANKS)]:
         wrong = next(rank for rank, value in enumerate(values) if value != (rank - 1) % RANKS)
         return False, f"Rank {wrong} holds {values[wrong]:g}; the rank before it is {(wrong - 1) % RANKS}."
-    return True, "Every number has moved on by one rank, and nobody waits for ever."
+    return True, "Every number has moved on by one rank, and no rank waits for ever."
 
 
 def _named(right: str, mixed_up: dict[str, str]):
@@ -106,7 +110,7 @@ def _broken(answer) -> Verdict:
             return False, report
         if (cause.kind, cause.rank) == ("left", 2):
             return True, f"The report: {report}"
-        wanted = "rank 2 shall leave while the others wait for it, so that the kind is 'left'"
+        wanted = "rank 2 is to leave while the others wait for it, so that the kind is 'left'"
         return False, f"The report is of kind {cause.kind!r} and names rank {cause.rank}; {wanted}. It says: {report}"
     return False, "All four ranks came to the end: nobody waits for anybody."
 
@@ -175,6 +179,28 @@ def _seconds(ranks, megabytes, microseconds):
 COLLECTIVE_TASKS: dict[str, Task] = {
     "collectives.bytes": varying(_bytes, ranks=(4, 5, 6, 8), megabytes=(12, 30, 60, 120)),
     "collectives.seconds": varying(_seconds, ranks=(8, 10, 16), megabytes=(100, 80, 40), microseconds=(20, 40, 50)),
+    "collectives.ring": task(
+        "Write the ring. Every rank calls my_ring(comm, x) with a flat tensor x; return the sum over all ranks. Use "
+        "messages only, no collective. Each rank sends 2(p-1) messages to its right neighbour, each a chunk of x. "
+        "Tried on 4 ranks with 12 numbers, then on other sizes, also where p does not divide the length.",
+        OnCases(
+            ring_played.play,
+            ring_played.judge,
+            tuple(starmap(ring_played.Case, RINGS)),
+            f"The sum on every rank, with 2(p-1) messages of one chunk from each, in all {len(RINGS)} sizes tried.",
+        ),
+        (
+            "Two loops of p-1 steps. In each step a rank sends one chunk to the right and receives another one from "
+            "the left; the first loop adds what has come, the second copies it.",
+            "chunks = x.tensor_split(comm.size) are views of x, some longer by one. In step s rank r sends chunk "
+            "(r - s) % p and receives chunk (r - s - 1) % p: through both loops, s goes on counting.",
+            "In each step: leaving = comm.isend(chunks[a], right); new = comm.recv(torch.empty_like(chunks[b]), left); "
+            "leaving.wait(); then add new to chunks[b] while s < p - 1, and copy it later.",
+        ),
+        objective="Write the ring all-reduce from messages.",
+        difficulty=3,
+        minutes=15,
+    ),
     "collectives.order": task(
         "Four ranks; rank r starts with r. Return from each rank the number of the rank before it (rank 0: of the last "
         "one). Three ranks are tried too.",
@@ -207,7 +233,7 @@ COLLECTIVE_TASKS: dict[str, Task] = {
         "still waiting for it in a collective. The reply shows the report, which must say so of rank 2.",
         _broken,
         (
-            "A collective ends when all ranks have come to it. Rank 2 shall return before.",
+            "A collective ends when all ranks have come to it. Make rank 2 return first.",
             "if comm.rank == 2: return; and after that the others call a collective. What do they need for it?",
             "After the line that lets rank 2 go: comm.all_reduce(torch.zeros(1)).",
         ),
@@ -246,7 +272,7 @@ COLLECTIVE_TASKS: dict[str, Task] = {
             "(a) sum, then keep the own part; (b) keep the own part.",
             "One collective sums and keeps a part: it is the first half of an all-reduce. That is (a); (b) is split.",
         ),
-        objective="Say which collective belongs into the backward.",
+        objective="Say which collective belongs in the backward.",
         difficulty=3,
         minutes=6,
     ),

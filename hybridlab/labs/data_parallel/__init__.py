@@ -1,6 +1,9 @@
 """Notebook 21, data parallelism: gradients and sums of real ranks on one clock (`on_ranks`); its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`.
+What students build there, data parallelism in buckets, is run by `ddp_played` and judged by `ddp_check`;
+`ddp_case` holds its runs. `clinic` is a program to be mended: its symptoms, its cause.
+
+Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).
 """
 
 from hybridlab.lazily import lazily
@@ -18,6 +21,7 @@ _HOME = {  # what the notebook uses
     "measured": "on_ranks",
     "one_use_forgotten": "on_ranks",
     "sent": "on_ranks",
+    "symptoms": "clinic",
     "sweep": "on_ranks",
     "train": "on_ranks",
 }

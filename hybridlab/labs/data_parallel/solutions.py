@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hybridlab.labs.data_parallel import build_solutions
 from hybridlab.labs.data_parallel.pictures import model
 from hybridlab.labs.data_parallel.tasks import ROWS, _uses, tied_gradient
 from hybridlab.labs.exercises.solution import Cell, Solution
@@ -44,6 +45,7 @@ SUM = np.sum([FIRST_0, LAST_0, FIRST_1, LAST_1], axis=0)
 NAMES = [name for name, _ in model().gradients]
 
 SOLUTIONS: dict[str, Solution] = {
+    **build_solutions.SOLUTIONS,
     "data_parallel.equal": Solution(
         _gradient("(squares.sum() / 4)", "first.grad + last.grad"),
         "Every row counts a quarter, wherever it is; and both uses of the weight, on both ranks, add to one gradient.",
@@ -68,13 +70,13 @@ SOLUTIONS: dict[str, Solution] = {
 small, large = (1e3 * (14 * 30e-6 + 1.75 * size / 25e9) for size in (9e6, 26e6))
 labs.answer("data_parallel.exposed", max(28, 26 + large) + small - 28)""",
         "The link is busy until 28.24 ms with the sum before, and the last sum takes 1.05 ms from there.",
-        ((1.05, "the last sum alone"), (3.29, "That is both sums"), (0.00129, "Too small"), (20, "Too large")),
+        ((1.05, "the last all-reduce alone"), (3.29, "That is both"), (0.00129, "Too small"), (20, "Too large")),
         also=(1.29, "1.29"),
     ),
     "data_parallel.reverse": Solution(
         'labs.answer("data_parallel.reverse", $count * $sums)',
         "The bucket that goes first is full last, when the backward ends; all sums come after it.",
-        ((4, "order of the backward"), (36, "backward and sums"), (12, "One sum is missing"), (0, "Too small")),
+        ((4, "order of the backward"), (36, "backward and all-reduces"), (12, "One is missing"), (0, "Too small")),
         also=(16, 16.0),
     ),
     "data_parallel.buckets": Solution(

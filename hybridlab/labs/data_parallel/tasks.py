@@ -7,6 +7,7 @@ import numpy as np
 
 from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
+from hybridlab.labs.data_parallel.build_tasks import BUILD_TASKS
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import OnRanks
 from hybridlab.labs.exercises.words import in_words
@@ -157,26 +158,26 @@ def _reverse(count, each, sums):
     """The other order, for a model of so many layers, with so many ms for a layer's backward and for a sum."""
     usual = _order_exposed(True, count, each, sums)
     return task(
-        f"{count} layers, a backward of {each} ms for each, a bucket for each, and a sum takes {sums} ms. In the order "
-        f"of the backward the sums expose {usual:g} ms. Now number the buckets from the first layer to the last, and "
-        "send them in this order. How many ms are exposed?",
+        f"{count} layers, a backward of {each} ms for each, a bucket for each, and an all-reduce takes {sums} ms. In "
+        f"the order of the backward the all-reduces expose {usual:g} ms. Now number the buckets from the "
+        "first layer to the last, and send them in this order. How many ms are exposed?",
         Number(
             lambda: _order_exposed(False, count, each, sums),
             "ms",
             slips=[
                 (usual, "That is the order of the backward. Which gradient is made last?"),
-                (count * (sums + each), "That is backward and sums together. The question is what is exposed."),
+                (count * (sums + each), "That is backward and all-reduces together. The question is what is exposed."),
                 (
                     (count - 1) * sums,
-                    f"One sum is missing: can any of the {in_words(count)} begin before the backward has ended?",
+                    f"One is missing: can any of the {in_words(count)} begin before the backward has ended?",
                 ),
             ],
         ),
         (
             "Bucket 0 goes first. When is it full?",
-            f"The first layer's gradient is made last: no sum begins before the backward ends, and then all "
+            f"The first layer's gradient is made last: no all-reduce begins before the backward ends, and then all "
             f"{in_words(count)} do.",
-            f"{in_words(count).capitalize()} sums of {sums} ms, one after another, all of them behind the backward.",
+            f"{in_words(count).capitalize()} all-reduces of {sums} ms, one after another, all after the backward.",
         ),
         objective="Say why buckets go in the order of the backward.",
         difficulty=1,
@@ -185,6 +186,7 @@ def _reverse(count, each, sums):
 
 
 DATA_PARALLEL_TASKS: dict[str, Task] = {
+    **BUILD_TASKS,
     "data_parallel.equal": task(
         f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; below, first "
         "and last are copies of it. Return from each rank, as a flat list, the gradient that one process would have: "
@@ -209,16 +211,16 @@ DATA_PARALLEL_TASKS: dict[str, Task] = {
             "ms",
             within=0.005,
             slips=[
-                (_last_exposed(busy=False), "That is the last sum alone. Is the link free at 28 ms?"),
-                (_last_exposed(early=False), "That is both sums. The first of them begins at 26 ms, in the backward."),
+                (_last_exposed(busy=False), "That is the last all-reduce alone. Is the link free at 28 ms?"),
+                (_last_exposed(early=False), "That is both. The first of them begins at 26 ms, in the backward."),
             ],
         ),
         (
-            "The last sum begins when its bucket is full and the link is free: the later of the two.",
-            "max(28, 26 + sum of 26 MB) + sum of 9 MB - 28, each sum 14 · 30 µs + 1.75 · bytes / 25 GB/s.",
-            "The sum of 26 MB takes 2.24 ms, so the link is free at 28.24 ms. The sum of 9 MB takes 1.05 ms.",
+            "The last all-reduce begins when its bucket is full and the link is free: the later of the two.",
+            "max(28, 26 + that of 26 MB) + that of 9 MB - 28, each 14 · 30 µs + 1.75 · bytes / 25 GB/s.",
+            "That of 26 MB takes 2.24 ms, so the link is free at 28.24 ms. That of 9 MB takes 1.05 ms.",
         ),
-        objective="Say what of a sum cannot be hidden behind the backward.",
+        objective="Say what of an all-reduce the backward cannot hide.",
         difficulty=2,
         minutes=4,
     ),

@@ -17,7 +17,7 @@ def bars(plan: Plan) -> Still:
     layout, policy = plan.layout, plan.policy
     whole = ACTIVE * plan.unit if layout.params[0].rest == 3 else 0
     shares = [layout.share_number("all", rank) for rank in range(plan.ranks)]
-    below = [f"share {share}" if layout.params[0].owners > 1 else "all" for share in shares]
+    below = [f"shard {share}" if layout.params[0].owners > 1 else "all" for share in shares]
     own = [kept(plan, rank) for rank in range(plan.ranks)]
     columns = [Column(f"rank {rank}", *each, whole) for rank, each in enumerate(zip(own, below))]
     sends = carried(layout, plan.widths)
@@ -34,9 +34,8 @@ def told(plan: Plan) -> str:
     own, sends = kept(plan), sum(one.bytes for one in carried(plan.layout, plan.widths))
     parts = (("weights", "value"), ("gradients", "gradient"), ("optimizer state", "optimizer"))
     said = ", ".join(f"{name} {size(own[what])}" for name, what in parts)
-    more = (
-        f"; at most {ACTIVE} of {MODELS[plan.model].units} units are whole at a time: {size(ACTIVE * plan.unit)} more"
-    )
+    units = f"at most {ACTIVE} of {MODELS[plan.model].units} units are gathered at a time"
+    more = f"; {units}: {size(ACTIVE * plan.unit)} more"
     shared = plan.layout.params[0].rest == 3
     return f"A rank keeps {size(sum(own.values()))}: {said}; it sends {size(sends)} in a step{more if shared else ''}"
 
@@ -57,7 +56,7 @@ def counted(homes: dict, below: dict[str, str]) -> Still:
     """
     columns = [Column(name, home.kept, below[name], home.whole) for name, home in homes.items()]
     full = sum(columns[0].kept.values())
-    whole = {name: f" and {size(home.whole)} whole" if home.whole else "" for name, home in homes.items()}
+    whole = {name: f" and {size(home.whole)} gathered" if home.whole else "" for name, home in homes.items()}
     told = [f"{name} {size(sum(home.kept.values()))}{whole[name]}" for name, home in homes.items()]
     title = f"Small GPT in single precision on {RANKS} ranks, counted on rank 0"
     return memory_bars(columns, full, (), 1, title, "; ".join(told))

@@ -13,6 +13,7 @@ from hybridlab.predict.bytes.sharing import transfers
 from hybridlab.show.layouts.memory_bars import Carried
 
 PRINTED = {"value": 2, "gradient": 2, "optimizer": 12}  # bytes per element in the paper, also of a share
+SAID = {"shares": "shards"}  # the record's word, and the field's
 POLICIES = {"mixed": MIXED, "single": SINGLE, "mixed, as printed": None}
 
 
@@ -80,7 +81,7 @@ def carried(layout: Layout, widths: Widths = SINGLE) -> list[Carried]:
     >>> for one in carried(Plan(owners=8).layout, MIXED):
     ...     print(f"{one.name} among {one.among}: {one.bytes / 1e9:g} GB")
     reduce-scatter, gradients among 8: 13.125 GB
-    all-reduce, shares among 8: 3.28125 GB
+    all-reduce, shards among 8: 3.28125 GB
     all-gather, forward among 8: 13.125 GB
     all-gather, backward among 8: 13.125 GB
     """
@@ -97,7 +98,8 @@ def _named(layout, widths, pack):
     after = ["after the update"] if layout.params[0].rest < 3 else ["forward", "backward"]
     when = iter(after)
     for one in transfers(layout, pack, 0, widths):
-        yield f"{one.op.replace('_', '-')}, {next(when) if one.what == 'weights' else one.what}", one
+        about = next(when) if one.what == "weights" else SAID.get(one.what, one.what)
+        yield f"{one.op.replace('_', '-')}, {about}", one
 
 
 def leaving(plan: Plan, node: int) -> float:

@@ -1,13 +1,15 @@
 """Solutions of notebook 22."""
 
 from hybridlab.labs.exercises.solution import Solution
+from hybridlab.labs.zero import build_solutions
 
 SOLUTIONS: dict[str, Solution] = {
+    **build_solutions.SOLUTIONS,
     "zero_fsdp.stages": Solution(
         'labs.answer("zero_fsdp.stages", [7.5 * (whole + (16 - whole) / 64) for whole in (16, 4, 2, 0)])',
         "Each stage divides one part more by 64: the optimizer's 12 bytes, then the gradient's 2, then the weight's 2.",
         (
-            ([120, 1.875, 1.875, 1.875], "Stage 1 shares only some"),
+            ([120, 1.875, 1.875, 1.875], "Stage 1 shards only some"),
             ([120, 31.4, 16.6, 1.64], "Stage 3 is too small"),
             ([120, 60, 16.6, 1.9], "Stage 1 is too large"),
         ),
@@ -27,7 +29,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "zero_fsdp.names": Solution(
         'labs.answer("zero_fsdp.names", ["FULL_SHARD", "NO_SHARD", "HYBRID_SHARD", "SHARD_GRAD_OP"])',
-        "(a) lets weights go after the forward and gathers them again; (d) keeps them until the backward.",
+        "(a) frees weights after the forward and gathers them again; (d) keeps them until the backward.",
         (
             (["SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "FULL_SHARD"], "The other way round"),
             (["FULL_SHARD", "HYBRID_SHARD", "NO_SHARD", "SHARD_GRAD_OP"], "Row (b)"),
@@ -37,7 +39,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "zero_fsdp.hybrid": Solution(
         'labs.answer("zero_fsdp.hybrid", 4)',
-        "With four owners 26.2 GB fit, and every gather stays inside its node; only sums of shares cross.",
+        "With four owners 26.2 GB fit, and every gather stays inside its node; only sums of shards cross.",
         ((8, "every gather goes"), (2, "more than a rank has room for"), (3, "Answer with one of")),
     ),
     "zero_fsdp.design": Solution(

@@ -4,6 +4,7 @@ import math
 from functools import partial
 
 from hybridlab.labs.exercises.task import Number, Task, Verdict
+from hybridlab.labs.zero.build_tasks import BUILD_TASKS
 from hybridlab.labs.zero.plan import NODE, Plan, carried, kept, leaving, most, seconds
 from hybridlab.show.layouts.memory_bars import size
 
@@ -37,10 +38,10 @@ def _stages(answer) -> Verdict:
     if all(abs(a - b) <= CLOSE * b for a, b in zip(given, right)):
         ours = sum(kept(PAPER._replace(policy="mixed")).values())
         told = ", ".join(f"{one:.3g}" for one in right)
-        return True, f"{told} GB. Our ranks keep {size(ours)} in stage 3: no share in half precision beside the master."
+        return True, f"{told} GB. Our ranks keep {size(ours)} in stage 3: no shard in half precision beside the master."
     stage = next(stage for stage, (a, b) in enumerate(zip(given, right)) if abs(a - b) > CLOSE * b)
     if abs(given[stage] - right[0] / 64) <= CLOSE * right[0] / 64:
-        return False, f"Stage {stage} shares only some of the three parts; the others stay whole."
+        return False, f"Stage {stage} shards only some of the three parts; the others stay whole."
     return False, f"Stage {stage} is too {'large' if given[stage] > right[stage] else 'small'}."
 
 
@@ -67,7 +68,7 @@ def _names(answer) -> Verdict:
         )
     row = next(i for i in range(4) if given[i] != right[i])
     if {given[0], given[3]} == {"SHARD_GRAD_OP", "FULL_SHARD"} and given[0] == "SHARD_GRAD_OP":
-        return False, "The other way round: who lets weights go after the forward must gather them again."
+        return False, "The other way round: who frees weights after the forward must gather them again."
     return False, f"Row ({'abcd'[row]}) is another one."
 
 
@@ -82,7 +83,7 @@ def _hybrid(answer) -> Verdict:
     best, mine = min((n for n in ways if own[n] <= FITS), key=leave.get), int(owners[0])
     told = f"{size(own[mine])} on each rank, {size(leave[mine])} leave a node"
     if mine == best:
-        return True, f"{told}: weights are gathered inside the node, and only sums of shares cross."
+        return True, f"{told}: weights are gathered inside the node, and only sums of shards cross."
     if own[mine] > FITS:
         return False, f"{told}: that is more than a rank has room for."
     return False, f"{told}: it fits, but every gather goes through both nodes."
@@ -113,12 +114,13 @@ def _design(answer) -> Verdict:
 
 
 ZERO_TASKS: dict[str, Task] = {
+    **BUILD_TASKS,
     "zero_fsdp.stages": task(
         "7.5 billion parameters, 64 ranks, mixed precision with Adam: 2 bytes for a weight, 2 for its gradient, 12 for "
         "what the optimizer keeps. How many GB does a rank keep under the stages 0, 1, 2 and 3?",
         _stages,
         (
-            "What is shared is divided by 64, the rest is not: stage 1 shares 12 of the 16 bytes.",
+            "What is sharded is divided by 64, the rest is not: stage 1 shards 12 of the 16 bytes.",
             "Stage 1: 4 + 12/64 bytes for each parameter. Stage 2: 2 + 14/64. Stage 3: 16/64.",
             "Multiply by 7.5: stage 0 is 16 · 7.5 = 120 GB, stage 1 is 4.1875 · 7.5, and so on.",
         ),
@@ -147,13 +149,13 @@ ZERO_TASKS: dict[str, Task] = {
         minutes=2,
     ),
     "zero_fsdp.names": task(
-        "Which strategy of FSDP is which row? (a) shares at rest, whole for a forward, whole again for a backward; "
-        "(b) whole always; (c) as (a), but every group of neighbours has a full set of shares; (d) shares at rest, "
-        "whole from the first forward to the backward. Answer with four names.",
+        "Which strategy of FSDP is which row? (a) sharded at rest, gathered for a forward, and again for a "
+        "backward; (b) never sharded; (c) as (a), but every group of neighbours has a full set of shards; (d) "
+        "sharded at rest, gathered from the first forward to the backward. Answer with four names.",
         _names,
         (
             "FULL_SHARD is what the lecture calls fully sharded, NO_SHARD is replicated.",
-            "In (d) only gradients and optimizer state are shared while the step is computed: the name says so.",
+            "In (d) only gradients and optimizer state are sharded while the step is computed: the name says so.",
             "(b) is NO_SHARD, (c) is HYBRID_SHARD, (d) is SHARD_GRAD_OP.",
         ),
         objective="Tell the strategies of FSDP by what they keep when.",
@@ -162,15 +164,15 @@ ZERO_TASKS: dict[str, Task] = {
     ),
     "zero_fsdp.hybrid": task(
         f"7.5B in mixed precision, stage 3, on two nodes of {NODE} ranks each. A rank has room for {FITS / 1e9:.0f} GB "
-        "at rest. Rings go round in rank order. Among how many neighbours do you share, so that the fewest bytes leave "
+        "at rest. Rings go round in rank order. Among how many neighbours do you shard, so that the fewest bytes leave "
         "a node in a step?",
         _hybrid,
         (
             "14 bytes for each parameter, divided by the owners, must fit. Whose rings cross the border?",
-            "14 · 7.5 GB shared by 2 is 52.5 GB, alone it is more: neither fits. Which others stay inside a node?",
+            "14 · 7.5 GB sharded by 2 is 52.5 GB, alone it is more: neither fits. Which others stay inside a node?",
             "With as many owners as a node has ranks, no gather leaves the node.",
         ),
-        objective="Choose among how many ranks to share, by room and by traffic.",
+        objective="Choose among how many ranks to shard, by room and by traffic.",
         difficulty=2,
         minutes=5,
     ),
@@ -182,7 +184,7 @@ ZERO_TASKS: dict[str, Task] = {
         (
             "Memory decides the stage, traffic the owners, time how many units are gathered ahead.",
             "Stage 3 among the ranks of a node. With one active unit every gather is waited for.",
-            "[3, 4, active]: 1 is too long, 6 is too much memory. Very few ahead are enough.",
+            "[3, 4, active]: 1 is too long, 6 is too much memory. Prefetching very few is enough.",
         ),
         objective="Meet limits of memory, traffic and time with one plan.",
         difficulty=3,

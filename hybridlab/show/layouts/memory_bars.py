@@ -96,12 +96,12 @@ def _legend(whole):
         x += 28 + 0.5 * PX["caption"] * len(name) + 26
     out += [
         _outline(x, y, 20, 16, STYLE["muted"], "4 3"),
-        words(x + 28, y + 13, "if nothing were shared", PX["caption"]),
+        words(x + 28, y + 13, "if nothing were sharded", PX["caption"]),
     ]
-    x += 28 + 0.5 * PX["caption"] * 22 + 26
+    x += 28 + 0.5 * PX["caption"] * 23 + 26
     if whole:
         out.append(_outline(x, y, 20, 16, PARTS["value"][1], "2 3", 2))
-        out.append(words(x + 28, y + 13, "whole while computing", PX["caption"]))
+        out.append(words(x + 28, y + 13, "gathered while computing", PX["caption"]))
     return out
 
 

@@ -18,17 +18,20 @@ PX = STYLE["pixels"]
 GREEN = STYLE["kinds"]["message"]["fill"]
 
 
-def tiles(columns: Sequence[Sequence[np.ndarray]], steps: Sequence[str], names: Sequence[str], summary: str) -> Still:
+def tiles(
+    columns: Sequence[Sequence[np.ndarray]], steps: Sequence[str], names: Sequence[str], summary: str, most: int = 0
+) -> Still:
     """Columns of images, `columns[i][rank]`, two-dimensional; between columns i and i + 1 stands `steps[i]`.
 
     names  above the columns
+    most   the number that is black, with a scale below that says so; 0: the largest that occurs, and no scale
 
     >>> held = [[np.eye(2)], [np.eye(2) * 3]]
     >>> tiles(held, ["times 3"], ["before", "after"], "one rank, its numbers times 3")
     <picture one rank, its numbers times 3>
     """
     side = columns[0][0].shape[0]
-    darkest = max(float(image.max()) for column in columns for image in column) or 1.0
+    darkest = most or max(float(image.max()) for column in columns for image in column) or 1.0
     out, x, bottom = [], float(LEFT), TOP
     for number, (column, name) in enumerate(zip(columns, names)):
         wide = PIXEL * max(side, column[0].shape[1])
@@ -46,7 +49,27 @@ def tiles(columns: Sequence[Sequence[np.ndarray]], steps: Sequence[str], names: 
     out += [words(LEFT - 12, middle + r * (PIXEL * side + GAP), f"rank {r}", PX["axis"], "end") for r in ranks]
     lines = wrap(summary, WIDTH - 48, PX["caption"])
     out += [words(24, bottom + 30 + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(max(x + 24, WIDTH), bottom + 24 + 21 * len(lines), " → ".join(names), summary, out), summary)
+    if most:
+        out += _scale(most, bottom + 40 + 21 * len(lines))
+    return Still(
+        sheet(max(x + 24, WIDTH), bottom + 24 + 21 * len(lines) + (36 if most else 0), " → ".join(names), summary, out),
+        summary,
+    )
+
+
+def _shade(value, darkest):
+    """Darker for a larger number; 0 is the ground."""
+    ground = STYLE["light"]["bubble"]
+    return mix(ground, STYLE["ink"], 0.25 + 0.75 * value / darkest) if value else ground
+
+
+def _scale(most, y):
+    """What the shades mean: a square for every whole number."""
+    for value in range(most + 1):
+        x = LEFT + 56 * value
+        edge = f'stroke="{STYLE["grid"]}"'
+        yield f'<rect x="{x}" y="{y - 13:g}" width="16" height="16" fill="{_shade(value, most)}" {edge}/>'
+        yield words(x + 22, y, f"{value}", PX["caption"])
 
 
 def _image(image, rank, x, y, side, darkest):
@@ -61,7 +84,7 @@ def _image(image, rank, x, y, side, darkest):
     for value in np.unique(image[image != 0]).tolist():
         at = np.argwhere(image == value).tolist()
         d = "".join(f"M{here + PIXEL * j:g} {y + PIXEL * i:g}h{PIXEL}v{PIXEL}h-{PIXEL}z" for i, j in at)
-        out.append(f'<path fill="{mix(ground, STYLE["ink"], 0.25 + 0.75 * value / darkest)}" d="{d}"/>')
+        out.append(f'<path fill="{_shade(value, darkest)}" d="{d}"/>')
     if columns > side:  # several whole images side by side
         cuts = range(side, columns, side)
         out += [

@@ -6,6 +6,7 @@ predicted above measured; other timelines stand below each other.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -108,12 +109,24 @@ class Boxes:
         return named + ([(self.lighter, lighter)] if lighter else [])
 
     def label(self, box: int, wide: bool) -> str:
-        """What is written in one box: its microbatch, in a wide box with the kind in front."""
+        """What is written in one box: its microbatch, in a wide box with the kind in front.
+
+        Where every rank has several stages and a single microbatch, this would tell nothing: there it is the stage.
+        """
         letter, microbatch = self.looks[self.look[box]].letter, self.microbatch[box]
         if not letter:
             return ""
+        if self._by_stage:
+            return f"{self.stage[box]}{letter}" if wide else f"{self.stage[box]}"
         number = str(microbatch) if microbatch >= 0 else ""
         return letter + number if wide or not number else number
+
+    @cached_property
+    def _by_stage(self) -> bool:
+        """Whether the stage tells the boxes of a rank apart, and the microbatch does not."""
+        own = self.microbatch >= 0
+        one = all(len(np.unique(self.microbatch[own & (self.rank == rank)])) <= 1 for rank in np.unique(self.rank))
+        return one and len(np.unique(self.stage[own & (self.rank == 0)])) > 1
 
     def hover(self, box: int) -> str:
         """One box in a sentence."""

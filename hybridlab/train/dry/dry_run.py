@@ -60,9 +60,7 @@ def dry_run(
 
 def _refuse(job: Job):
     if job.driven:
-        raise ValueError(
-            "driven=True leaves the order to what arrives, and here nothing does: play the written order"
-        )
+        raise ValueError("driven=True leaves the order to what arrives, and here nothing does: play the written order")
     if job["offload"]:
         raise ValueError("offload=True keeps the optimizer on the host, which is not played here: leave it out")
 

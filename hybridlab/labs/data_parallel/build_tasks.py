@@ -1,0 +1,121 @@
+"""What students build, look up and mend in notebook 21: data parallelism in buckets."""
+
+from functools import partial
+
+from hybridlab.labs.data_parallel import clinic, ddp_case, ddp_check
+from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.exercises.task import Number, Task
+
+task = partial(Task, notebook="21_data_parallel")
+
+RATE, LINK, BYTES = 312e12, 25e9, 2  # operations and bytes per second, bytes of a gradient: in data_parallel.tokens
+
+
+def _tokens(operations: float = 4, times: float = 2) -> float:
+    """Tokens on a GPU whose backward takes as long as an all-reduce among many ranks; the model's size cancels."""
+    return (times * BYTES / LINK) / (operations / RATE)
+
+
+BUILD_TASKS: dict[str, Task] = {
+    "data_parallel.tokens": task(
+        f"A GPU does {RATE / 1e12:.0f} · 10¹² operations per second; its backward takes 4 operations for each weight "
+        f"and token. Gradients have {BYTES} bytes, links {LINK / 1e9:.0f} GB/s, and there are many ranks; forget "
+        "α. How many tokens must a GPU have at least, so that its backward lasts as long as the all-reduce?",
+        Number(
+            _tokens,
+            "tokens",
+            slips=[
+                (_tokens(times=1), "With many ranks a ring sends nearly twice the bytes of the tensor."),
+                (_tokens(operations=6), "That is with the forward. What can hide an all-reduce of gradients?"),
+                (_tokens(operations=2), "2 operations is the forward; the backward has 4."),
+            ],
+        ),
+        (
+            "Write both times for a model of Ψ weights and K tokens. Does the answer depend on Ψ?",
+            "4 · Ψ · K / operations per second, against 2 · Ψ · bytes / bytes per second.",
+            "K = 2 · 2 / 25e9 · 312e12 / 4.",
+        ),
+        objective="Say how much work on a GPU hides the all-reduce of its gradients.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "data_parallel.ddp": task(
+        "Write MyDDP(comm, model, bucket_bytes). Between loss.backward() and ddp.finish() it sums the gradients of all "
+        "ranks in buckets; after finish() every weight.grad is the mean over the ranks. Fill buckets from the last "
+        "weight of model.parameters() to the first: a weight that would make a bucket larger than bucket_bytes begins "
+        "the next one. A bucket's sum starts inside the backward, as soon as it and all before it are full. Tried on "
+        "2 ranks with 2048 bytes for two steps; then on 3 ranks, with other buckets, and with weights that are tied, "
+        "frozen or unused.",
+        OnCases(
+            ddp_check.play,
+            ddp_check.judge,
+            ddp_case.CASES,
+            "The gradients of one device, as many sums as buckets, and sums begin inside the backward; also with tied, "
+            "frozen and unused weights, and in a second step.",
+        ),
+        (
+            "Three parts: lists of weights (the buckets), a hook that notes which weights are ready and sends the next "
+            "bucket while it is full, and finish(), which sends what is left, waits, divides and copies back.",
+            "Keep self.ready, a set, and self.sent, a list of messages: bucket number len(self.sent) goes next, on "
+            "every rank. A weight without a gradient counts as zeros. Which of these must a second step find empty?",
+            "In the hook: self.ready.add(weight); while len(self.sent) < len(self.buckets) and "
+            "self.ready.issuperset(self.buckets[len(self.sent)]): self.send(). And send() appends "
+            "comm.iall_reduce(torch.cat([…])) to self.sent.",
+        ),
+        objective="Write data parallelism with buckets that are summed beside the backward.",
+        difficulty=3,
+        minutes=15,
+    ),
+    "data_parallel.reducer": task(
+        "PyTorch's DDP with its defaults, and a model of 345 MB. Read how it sets its buckets up "
+        "(torch/nn/parallel/distributed.py, compute_bucket_size_limits). How many sums does its very first backward "
+        "make?",
+        Number(
+            lambda: 1,
+            slips=[
+                (16, "That is what 25 MiB make. Which limit holds before they are rebuilt?"),
+                (2, "A small bucket and the rest? Look at what find_unused_parameters=False does to them."),
+                (197, "One for each gradient: no, DDP never goes without buckets."),
+            ],
+        ),
+        (
+            "There are limits for the first backward, and others for rebuilding. find_unused_parameters is False.",
+            "bucket_size_limits = [sys.maxsize]: what fits into one bucket of that size?",
+            "Everything: the first backward learns in which order gradients come, and overlaps nothing.",
+        ),
+        objective="Look up in PyTorch's source when its buckets are made.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "data_parallel.cause": task(
+        "What is wrong with the patient? (a) The gradients are not summed. (b) The sum is not divided by the number of "
+        "ranks. (c) The ranks begin with different weights. (d) Both ranks have the same rows. Answer with a letter.",
+        clinic.caused,
+        (
+            "Which of the four would make the changes equal and the weights not?",
+            "Look at the first line of the symptoms, before any step.",
+            "What does torch.manual_seed(comm.rank) decide, besides the rows?",
+        ),
+        objective="Find from symptoms why ranks disagree.",
+        difficulty=1,
+        minutes=3,
+    ),
+    "data_parallel.mended": task(
+        "Mend the program: all ranks train one model, each with rows of its own. Return the same three things. Tried "
+        "on 2 ranks, then on 3.",
+        OnCases(
+            clinic.play,
+            clinic.judge,
+            (clinic.Case(2), clinic.Case(3)),
+            "All ranks hold the weights that one device gets from all rows, after every step.",
+        ),
+        (
+            "One rank's first weights for all, before the first step.",
+            "Which collective gives all ranks what rank 0 has? DDP calls it when it is made.",
+            "comm.broadcast(layer.weight.data), before the list weights begins.",
+        ),
+        objective="Mend ranks that begin apart.",
+        difficulty=1,
+        minutes=4,
+    ),
+}

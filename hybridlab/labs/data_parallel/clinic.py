@@ -1,0 +1,82 @@
+"""The patient of notebook 21: two ranks that train and do not agree; its symptoms, its cause, and whether it is mended.
+
+A rank program returns (x, targets, weights): its rows, and its weights before the first step and after every step.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.labs.exercises.task import Verdict
+
+ROWS, FEATURES, STEPS = 8, 4, 3
+RATE = 0.1
+NEAR = 1e-5
+CAUSES = {
+    "a": "Nothing would then make the changes of the two ranks equal, and they are, in every step.",
+    "b": "Then all ranks would take too large a step, and all the same one: their weights would stay equal.",
+    "c": "",
+    "d": "Then the ranks would differ in nothing. The gradient of all rows would be wrong, but on both ranks alike.",
+}
+
+
+def symptoms(homes) -> list[str]:
+    """Step by step: how far the weights of two ranks are apart, and whether the last step changed them alike."""
+    first, second = (np.array(weights) for _, _, weights in homes)
+    told = []
+    for step, apart in enumerate(np.abs(first - second).max(axis=1)):
+        moved = [(rank[step] - rank[step - 1]) if step else 0 for rank in (first, second)]
+        alike = f"; this step changed both alike: {np.allclose(*moved, atol=NEAR)}" if step else ""
+        told.append(f"after {step} steps the weights differ by up to {apart:.3f}{alike}")
+    return told
+
+
+def caused(answer) -> Verdict:
+    """The letter of the cause."""
+    letter = str(answer).strip().strip("()").lower()
+    if letter not in CAUSES:
+        return False, "Answer with one letter, a, b, c or d, in quotes."
+    if CAUSES[letter]:
+        return False, CAUSES[letter]
+    return True, "The difference is there before the first step, and equal gradients never take it away."
+
+
+class Case(NamedTuple):
+    """The program on so many ranks."""
+
+    ranks: int
+
+    def __str__(self) -> str:
+        return f"{self.ranks} ranks"
+
+
+def play(comm, answer, case):
+    """On each rank: the student's program, as plain lists."""
+    return answer(comm)
+
+
+def judge(case, homes) -> str:
+    """What is still wrong with the program."""
+    try:
+        parts = [[np.array(one, dtype=float) for one in home] for home in homes]
+        x, targets, weights = (np.stack(one) for one in zip(*parts, strict=True))
+        x, targets = x.reshape(case.ranks, ROWS, FEATURES), targets.reshape(case.ranks, ROWS)
+        weights = weights.reshape(case.ranks, STEPS + 1, FEATURES)
+    except (TypeError, ValueError):
+        return "return x, targets and weights as the program does, and leave rows, features and steps as they are."
+    if not np.allclose(weights[:, 0], weights[0, 0], atol=NEAR):
+        apart = np.abs(weights[:, 0] - weights[0, 0]).max()
+        return f"before the first step the weights of the ranks differ by up to {apart:.3f}, as they did."
+    if any(np.array_equal(x[0], other) for other in x[1:]):
+        return "now all ranks see the same rows: the batch has become smaller. Only the first weights may be the same."
+    if not np.allclose(weights, _one_device(x, targets, weights[0, 0]), atol=NEAR):
+        return "the weights begin equal, but one device that sees all rows gets other weights."
+    return ""
+
+
+def _one_device(x, targets, weight) -> np.ndarray:
+    """The weights before the first step and after every step, with the mean over all rows."""
+    x, targets, found = x.reshape(-1, FEATURES), targets.reshape(-1), [weight]
+    for _ in range(STEPS):
+        found.append(found[-1] - RATE * 2 * (x @ found[-1] - targets) @ x / len(x))
+    return np.stack(found)

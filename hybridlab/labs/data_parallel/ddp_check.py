@@ -1,0 +1,68 @@
+"""The verdict on a student's data parallelism: gradients, buckets, and whether sums begin inside the backward."""
+
+from itertools import starmap
+
+from hybridlab.labs.data_parallel.ddp_case import Did
+
+NEAR = 1e-6  # of gradients of about 0.01: another order of sums is no mistake
+
+
+def play(comm, answer, case):
+    """On each rank, where torch is loaded: see `ddp_played`."""
+    from hybridlab.labs.data_parallel import ddp_played
+
+    return ddp_played.play(comm, answer, case)
+
+
+def judge(case, homes) -> str:
+    """What is wrong in the first step, or the second, on the first rank on which something is."""
+    for number, step in enumerate(zip(*homes)):
+        for look in (_gradients, _buckets, _overlap):
+            for rank, did in enumerate(starmap(Did, step)):
+                if told := look(case, rank, did):
+                    return f"In the second step {told} So what has the first step left behind?" if number else told
+    return ""
+
+
+def _gradients(case, rank, did) -> str:
+    far, name = did.gap
+    if did.missing:
+        return f"rank {rank} has no gradient for {did.missing[0]}, and one device has one."
+    if far <= NEAR:
+        return ""
+    if did.own:
+        return f"rank {rank} still has the gradients of its own rows: no sum has come back to weight.grad."
+    if abs(did.ratio - case.ranks) < 1e-3:
+        return f"the gradients are {case.ranks} times too large: the mean over the ranks is their sum / comm.size."
+    if abs(did.ratio - 1 / case.ranks) < 1e-3:
+        return f"the gradients are {case.ranks} times too small: one division by comm.size is enough."
+    more = " A bucket is full on rank 0 and not on rank 1: do all ranks sum in one order?" * case.twist.endswith(
+        "rank 1"
+    )
+    return f"on rank {rank} the gradient of {name} differs from that of one device by up to {far:.2g}.{more}"
+
+
+def _buckets(case, rank, did) -> str:
+    if did.others:
+        return f"rank {rank} called {did.others[0]}: an all-reduce for each bucket is enough."
+    if did.sums == did.wanted:
+        return ""
+    return f"rank {rank} summed {_sizes(did.sums)}; buckets of at most {case.bucket_bytes} are {_sizes(did.wanted)}."
+
+
+def _sizes(sizes) -> str:
+    """
+    >>> _sizes([64, 1024]), _sizes([])
+    ('64 + 1024 bytes', 'nothing')
+    """
+    return f"{' + '.join(map(str, sizes))} bytes" if sizes else "nothing"
+
+
+def _overlap(case, rank, did) -> str:
+    if len(did.wanted) < 2 or case.twist.startswith("unused"):
+        return ""
+    if not did.early:
+        return f"all right, but rank {rank} began no sum before its last gradient was made: the backward hides nothing."
+    if not did.open:
+        return f"all right, but rank {rank} waits for each sum inside the backward: start it there, wait in finish()."
+    return ""

@@ -1,0 +1,118 @@
+"""The verdicts on what students build in notebook 22: ZeRO 1, and one FSDP unit."""
+
+from hybridlab.labs.zero.build_case import One, Unit
+
+NEAR_WEIGHTS, NEAR = 1e-5, 1e-6
+RIGHT_AFTER = "the outputs and gradients are right. But "
+
+
+def play_one(comm, answer, case):
+    """On each rank, where torch is loaded: see `built`."""
+    from hybridlab.labs.zero import built
+
+    return built.play_one(comm, answer, case)
+
+
+def play_unit(comm, answer, case):
+    """On each rank, where torch is loaded: see `built`."""
+    from hybridlab.labs.zero import built
+
+    return built.play_unit(comm, answer, case)
+
+
+def judge_one(case, homes) -> str:
+    """What is wrong with a student's ZeRO 1, on the first rank on which something is."""
+    for look in (_weights, _traffic_of_one, _kept):
+        for rank, home in enumerate(homes):
+            if told := look(case, rank, One(*home)):
+                return told
+    return ""
+
+
+def _weights(case, rank, did) -> str:
+    if did.gap <= NEAR_WEIGHTS:
+        return ""
+    if not did.moved:
+        return f"on rank {rank} no weight has changed after three steps."
+    if case.scale != 1:
+        return (
+            "the weights are off. The gradient is the mean over the ranks, not the sum: Adam divides by the gradient's "
+            "own size and hides a constant factor, unless gradients are as small as its eps."
+        )
+    if did.own:
+        return f"rank {rank} has the right weights in its own share only: how do the shares of the others get there?"
+    return f"on rank {rank} the weights differ from those of one device by up to {did.gap:.2g} after three steps."
+
+
+def _traffic_of_one(case, rank, did) -> str:
+    wanted = 2 * case.third
+    if did.sent == wanted:
+        return ""
+    told = f"the weights are right. But rank {rank} sends {did.sent:,.0f} bytes in a step; {wanted:,} are enough"
+    if "all_reduce" in did.ops:
+        return f"{told}: an all-reduce brings the whole sum everywhere, and a rank needs its share of it."
+    return f"{told}: 2 · {case.share} · 4 · (p-1), for a reduce-scatter and an all-gather of padded flat buffers."
+
+
+def _kept(case, rank, did) -> str:
+    most = 4 * case.share + 8  # a copy of the share, its gradient, two averages; and counts of steps
+    if did.kept <= most:
+        return ""
+    told = f"the weights are right. But the optimizer of rank {rank} keeps {did.kept:,} numbers beside the weights"
+    needs = f"for its share of {case.share} it needs two averages, a copy and a gradient"
+    return f"{told}; {needs}. (A view keeps its whole buffer: clone it.)"
+
+
+def judge_unit(case, homes) -> str:
+    """What is wrong with a student's unit in the first step, or the second, on the first rank."""
+    for number, step in enumerate(zip(*homes)):
+        for look in (_values, _held, _traffic_of_unit):
+            for rank, home in enumerate(step):
+                if told := look(case, rank, Unit(*home)):
+                    return f"in the second step, after an update of unit.shard, {told}" if number else told
+    return ""
+
+
+def _values(case, rank, did) -> str:
+    if not did.output <= NEAR:
+        return f"the output of rank {rank} is not that of the module on its rows."
+    if not did.shard <= NEAR:
+        return (
+            f"unit.shard of rank {rank} is not its {case.share} of {case.weights} weights: flatten, pad and cut them."
+        )
+    if not did.x <= NEAR:
+        return f"the gradient of x on rank {rank} is not that of the module: which weights does its backward see?"
+    if did.gradient != did.gradient:
+        return f"unit.shard.grad of rank {rank} is no tensor of {case.share} numbers after the backward."
+    if not did.gradient <= NEAR:
+        return f"unit.shard.grad of rank {rank} is not its share of the mean gradient: off by up to {did.gradient:.2g}."
+    return ""
+
+
+def _held(case, rank, did) -> str:
+    if did.between > 2 * case.share:
+        told = f"between forward and backward rank {rank} holds {did.between} numbers"
+        return f"{RIGHT_AFTER}{told}; its shard has {case.share}."
+    if did.saved > 2 * case.share:
+        told = f"autograd has saved the whole weights for the backward of rank {rank}"
+        return f"{RIGHT_AFTER}{told}: free the storage that it looks at, with untyped_storage().resize_(0)."
+    if did.after > 3 * case.share:
+        told = f"after the backward rank {rank} holds {did.after} numbers"
+        return f"{RIGHT_AFTER}{told}; its shard and the shard's gradient have {case.share} each."
+    return ""
+
+
+def _traffic_of_unit(case, rank, did) -> str:
+    wanted = 3 * case.third
+    if did.sent == wanted:
+        return ""
+    told = f"rank {rank} sends {did.sent:,.0f} bytes in a step, with {_counted(did.ops)}"
+    return f"{RIGHT_AFTER}{told}; two gathers and a reduce-scatter of the padded buffer send {wanted:,}."
+
+
+def _counted(ops) -> str:
+    """
+    >>> _counted(["all_gather", "all_gather", "all_reduce"])
+    '2 × all_gather, 1 × all_reduce'
+    """
+    return ", ".join(f"{ops.count(op)} × {op}" for op in dict.fromkeys(ops))

@@ -1,0 +1,192 @@
+"""Solutions of what is built in notebook 22."""
+
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+ONE = Cell("""\
+class MyZeRO1:
+    def __init__(self, comm, parameters, rate):
+        self.comm, self.weights = comm, list(parameters)
+        self.share = torch.nn.Parameter(self.flat(self.weights).chunk(comm.size)[comm.rank].clone())
+        self.adam = torch.optim.Adam([self.share], lr=rate)
+
+    def flat(self, tensors):
+        whole = torch.cat([one.detach().flatten() for one in tensors])
+        return torch.nn.functional.pad(whole, (0, -len(whole) % self.comm.size))
+
+    def step(self):
+        gradient = self.flat([weight.grad for weight in self.weights])
+        self.share.grad = self.comm.reduce_scatter(gradient) / self.comm.size
+        self.adam.step()
+        whole = self.comm.all_gather(self.share.detach())
+        with torch.no_grad():
+            start = 0
+            for weight in self.weights:
+                weight.copy_(whole[start : start + weight.numel()].view_as(weight))
+                start += weight.numel()
+
+labs.answer("zero_fsdp.one", MyZeRO1)""")
+PLAIN = Cell("""\
+class MyZeRO1:
+    def __init__(self, comm, parameters, rate):
+        self.comm, self.weights = comm, list(parameters)
+        self.adam = torch.optim.Adam(self.weights, lr=rate)
+
+    def step(self):
+        for weight in self.weights:
+            padded = torch.nn.functional.pad(weight.grad.flatten(), (0, -weight.numel() % self.comm.size))
+            whole = self.comm.all_gather(self.comm.reduce_scatter(padded) / self.comm.size)
+            weight.grad = whole[: weight.numel()].view_as(weight)
+        self.adam.step()
+
+labs.answer("zero_fsdp.one", MyZeRO1)""")
+UNIT = Cell("""\
+class MyUnit(torch.nn.Module):
+    def __init__(self, comm, module):
+        super().__init__()
+        self.comm, self.module, self.weights = comm, module, list(module.parameters())
+        self.flat = self.joined(self.weights)
+        self.shard = torch.nn.Parameter(self.flat.chunk(comm.size)[comm.rank].clone())
+        start = 0
+        for weight in self.weights:
+            weight.data = self.flat[start : start + weight.numel()].view_as(weight)
+            start += weight.numel()
+            weight.register_post_accumulate_grad_hook(self.made)
+        self.free()
+
+    def joined(self, tensors):
+        whole = torch.cat([one.detach().flatten() for one in tensors])
+        return torch.nn.functional.pad(whole, (0, -len(whole) % self.comm.size))
+
+    def gather(self, *_):
+        self.flat.untyped_storage().resize_(self.flat.nbytes)
+        self.flat.copy_(self.comm.all_gather(self.shard.detach()))
+
+    def free(self):
+        self.flat.untyped_storage().resize_(0)
+
+    def forward(self, x):
+        self.gather()
+        y = self.module(x)
+        self.free()
+        self.left = len(self.weights)
+        y.register_hook(self.gather)
+        return y
+
+    def made(self, weight):
+        self.left -= 1
+        if self.left == 0:
+            gradient = self.joined([one.grad for one in self.weights])
+            self.shard.grad = self.comm.reduce_scatter(gradient) / self.comm.size
+            for one in self.weights:
+                one.grad = None
+            self.free()
+
+labs.answer("zero_fsdp.unit", MyUnit)""")
+NO_PAD = "(0, -len(whole) % self.comm.size)", "(0, 0)"
+
+SOLUTIONS: dict[str, Solution] = {
+    "zero_fsdp.one": Solution(
+        ONE,
+        "The sum arrives in shares, each rank updates its own, and the gather hands the new weights round.",
+        (
+            (ONE.but("        self.adam.step()\n", ""), "no weight has changed"),
+            (ONE.but("self.comm.all_gather(self.share.detach())", "self.flat(self.weights)"), "no weight has changed"),
+            (
+                ONE.but("self.comm.all_gather(self.share.detach())", "self.flat(self.weights)")
+                .but(
+                    "        with torch",
+                    "        whole.chunk(self.comm.size)[self.comm.rank].copy_(self.share)\n        with torch",
+                )
+                .but("self.share)", "self.share.detach())"),
+                "own share only",
+            ),
+            (
+                ONE.but(
+                    "self.comm.reduce_scatter(gradient)",
+                    "self.comm.all_reduce(gradient).chunk(self.comm.size)[self.comm.rank]",
+                ),
+                "an all-reduce brings the whole sum everywhere",
+            ),
+            (
+                ONE.but(
+                    "self.comm.reduce_scatter(gradient) / self.comm.size",
+                    "gradient.chunk(self.comm.size)[self.comm.rank]",
+                ),
+                "differ from those of one device",
+            ),
+            (ONE.but(" / self.comm.size", ""), "On 2 ranks, 544 weights, gradients as small as Adam's eps: "),
+            (ONE.but("        gradient = ", "        self.gradient = gradient = "), "keeps 1,089 numbers"),
+            (ONE.but("[comm.rank].clone()", "[comm.rank]"), "A view keeps its whole buffer"),
+            (PLAIN, "keeps 1,092 numbers"),
+            (ONE.but(*NO_PAD), "Right on 4 ranks, 544 weights. On 3 ranks, 26 weights: all 3 ranks failed"),
+            (ONE.but("torch.optim.Adam", "torch.optim.AdamW"), "differ from those of one device"),
+            (1, "your function itself"),
+        ),
+    ),
+    "zero_fsdp.unit": Solution(
+        UNIT,
+        "The buffer's storage comes and goes; the weights, and what autograd saved, are views that find it again.",
+        (
+            (
+                UNIT.but("        y = self.module(x)\n        self.free()", "        y = self.module(x)"),
+                "between forward and backward rank 0 holds 816 numbers",
+            ),
+            (
+                UNIT.but("        y.register_hook(self.gather)\n", ""),
+                "the backward reads weights whose storage is freed",
+            ),
+            (
+                UNIT.but("        self.gather()\n        y =", "        y ="),
+                "the forward reads weights whose storage is freed",
+            ),
+            (
+                UNIT.but("one.grad = None\n            self.free()", "one.grad = None"),
+                "after the backward rank 0 holds 1088",
+            ),
+            (UNIT.but("one.grad = None", "pass"), "after the backward rank 0 holds 1088"),
+            (UNIT.but(" / self.comm.size\n            for", "\n            for"), "not its share of the mean gradient"),
+            (
+                UNIT.but(
+                    "self.comm.reduce_scatter(gradient)",
+                    "self.comm.all_reduce(gradient).chunk(self.comm.size)[self.comm.rank].clone()",
+                ),
+                "2 × all_gather, 1 × all_reduce",
+            ),
+            (UNIT.but("self.shard.grad =", "self.gradient ="), "unit.shard.grad of rank 0 is no tensor of 272 numbers"),
+            (UNIT.but(*NO_PAD), "Right on 2 ranks, 544 weights. On 3 ranks, 26 weights: "),
+            (
+                UNIT.but("self.comm.all_gather(self.shard.detach())", "self.first").but(
+                    "        self.free()\n\n    def joined",
+                    "        self.first = self.flat.clone()\n        self.free()\n\n    def joined",
+                ),
+                "holds 816",
+            ),
+            (
+                UNIT.but("        self.left = len(self.weights)\n", "").but(
+                    "        self.free()\n\n    def joined",
+                    "        self.left = len(self.weights)\n        self.free()\n\n    def joined",
+                ),
+                "in the second step",
+            ),
+            ("shard", "your function itself"),
+        ),
+    ),
+    "zero_fsdp.root": Solution(
+        'labs.answer("zero_fsdp.root", 4)',
+        "reshard_after_forward=None is True for every unit but the root, which the backward needs first.",
+        (
+            (5, "None mean for the root"),
+            (3, "which block is the last one"),
+            (0, "SHARD_GRAD_OP"),
+            (9, "all gathers"),
+            (1, "small"),
+        ),
+        also=(4.0,),
+    ),
+    "zero_fsdp.accumulate": Solution(
+        'labs.answer("zero_fsdp.accumulate", 3 * 4 / 2)',
+        "Each microbatch pays three thirds, and plain data parallelism pays two, once.",
+        ((1.5, "one microbatch"), (12, "units of"), (4.5, "one reduce-scatter"), (1, "small"), (99, "large")),
+        also=(6,),
+    ),
+}

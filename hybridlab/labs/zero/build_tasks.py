@@ -1,0 +1,109 @@
+"""What students build and look up in notebook 22: ZeRO 1, one FSDP unit, and what FSDP2 does."""
+
+from functools import partial
+
+from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.exercises.task import Number, Task
+from hybridlab.labs.zero import build_check
+from hybridlab.labs.zero.build_case import ONE_CASES, UNIT_CASES
+
+task = partial(Task, notebook="22_zero_fsdp")
+
+PLAYS, BLOCKS = 4, 4  # microbatches in zero_fsdp.accumulate; blocks in zero_fsdp.root
+
+BUILD_TASKS: dict[str, Task] = {
+    "zero_fsdp.one": task(
+        "Write MyZeRO1(comm, parameters, rate): Adam whose state is sharded. Every rank has all weights, and after "
+        "loss.backward() the gradients of its own rows. step() makes the weights on every rank those that one device "
+        "gets from torch.optim.Adam with the mean gradient. A rank keeps Adam's averages for its share only: the flat "
+        "weights, padded with zeros, cut into comm.size equal pieces. Tried on 4 ranks for three steps; then on "
+        "others, also where the number of weights must be padded.",
+        OnCases(
+            build_check.play_one,
+            build_check.judge_one,
+            ONE_CASES,
+            "The weights of one device on every rank, Adam's state for a share only, and as many bytes as an "
+            "all-reduce sends.",
+        ),
+        (
+            "An all-reduce is a reduce-scatter and an all-gather. What do you do between the two, and with which "
+            "numbers?",
+            "In step(): flat gradient, padded; its share by comm.reduce_scatter, divided by comm.size; an Adam step of "
+            "the own share; all shares by comm.all_gather; copied into the weights.",
+            "In __init__: self.share = torch.nn.Parameter(padded.chunk(comm.size)[comm.rank].clone()) and self.adam = "
+            "torch.optim.Adam([self.share], lr=rate). In step(): self.share.grad = "
+            "comm.reduce_scatter(gradient) / comm.size, self.adam.step(), comm.all_gather(self.share.detach()).",
+        ),
+        objective="Write an optimizer whose state is sharded.",
+        difficulty=3,
+        minutes=12,
+    ),
+    "zero_fsdp.unit": task(
+        "Write MyUnit(comm, module), one unit of FSDP. At rest a rank holds unit.shard only: its piece of the flat, "
+        "padded weights, a torch.nn.Parameter. unit(x) gathers the weights, calls the module and frees them. When the "
+        "gradient of the output comes, they are gathered again; when all gradients are made, unit.shard.grad is this "
+        "rank's piece of the mean gradient, and weights and gradients are freed. Tried on 2 ranks for two steps, then "
+        "on others with padding.",
+        OnCases(
+            build_check.play_unit,
+            build_check.judge_unit,
+            UNIT_CASES,
+            "The outputs and gradients of the module; only the shard between forward and backward; two gathers and a "
+            "reduce-scatter.",
+        ),
+        (
+            "One flat buffer holds all weights, and each weight.data is a view of it. To free it, take its storage "
+            "away; to gather, give the storage back and fill it. The views find their numbers again.",
+            "gather: self.flat.untyped_storage().resize_(self.flat.nbytes), then copy_ what comm.all_gather(shard) "
+            "returns. free: resize_(0). In forward: gather, module, free, and y.register_hook(…) to gather again.",
+            "A hook on every weight counts: self.left -= 1. After the last: flat gradient, padded, "
+            "self.shard.grad = comm.reduce_scatter(…) / comm.size; every weight.grad = None; free.",
+        ),
+        objective="Write a unit of FSDP: gather, use, free, and reduce-scatter.",
+        difficulty=3,
+        minutes=15,
+    ),
+    "zero_fsdp.root": task(
+        f"A model of {BLOCKS} blocks and a head. fully_shard(block) for each block, then fully_shard(model) for the "
+        f"root, which takes the head; all with defaults. So there are {BLOCKS + 1} units. How many of them are "
+        "gathered a second time, for the backward?",
+        Number(
+            lambda: BLOCKS,
+            slips=[
+                (BLOCKS + 1, "All of them would be FULL_SHARD everywhere. What does None mean for the root?"),
+                (BLOCKS - 1, "FSDP2 does not know which block is the last one: that is for its user to say."),
+                (0, "None would be SHARD_GRAD_OP. Read what reshard_after_forward=None means."),
+                (2 * BLOCKS + 1, "That is all gathers of a step. The question is the second ones."),
+            ],
+        ),
+        (
+            "The docstring of fully_shard says what reshard_after_forward=None means.",
+            "None is True for some units and False for others. Which unit is needed first in the backward?",
+            "True for all but the root, whose weights stay from the forward to the backward.",
+        ),
+        objective="Look up which unit FSDP2 keeps for the backward.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "zero_fsdp.accumulate": task(
+        f"{PLAYS} microbatches in a step. FSDP gathers every unit for each forward and each backward, and "
+        "reduce-scatters after each backward. Plain data parallelism sums once, after the last. How many times as many "
+        "bytes does FSDP send?",
+        Number(
+            lambda: 3 * PLAYS / 2,
+            slips=[
+                (1.5, "That is one microbatch."),
+                (3 * PLAYS, "In units of Ψ(p-1)/p. How many of these does plain data parallelism send?"),
+                ((2 * PLAYS + 1) / 2, "That is with one reduce-scatter in a step. What does it need room for?"),
+            ],
+        ),
+        (
+            "For each microbatch: two gathers and a reduce-scatter.",
+            "Plain data parallelism sends two thirds of one of these, once.",
+            f"3 · {PLAYS} over 2.",
+        ),
+        objective="Say what accumulation costs when weights are sharded.",
+        difficulty=2,
+        minutes=3,
+    ),
+}

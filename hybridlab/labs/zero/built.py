@@ -1,0 +1,161 @@
+"""A student's ZeRO 1, and a student's FSDP unit: run on real ranks, beside one device."""
+
+import contextlib
+import copy
+from itertools import pairwise
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.functional import pad
+
+from hybridlab.labs.zero.build_case import RATE, Case, One, Unit
+from hybridlab.labs.zero.held import numbers, tensors
+from hybridlab.predict.bytes.collectives import cost
+
+ROWS = 7  # no width of a net: so a saved matrix of another height is a weight
+STEPS = 3
+NEAR = 1e-5  # of weights, after steps of 0.01
+
+
+def net(widths) -> nn.Sequential:
+    """Linear layers with tanh between them; alike on every rank."""
+    made = nn.Sequential()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for a, b in pairwise(widths):
+            made.append(nn.Linear(a, b)).append(nn.Tanh())
+    return made
+
+
+def rows(case, step, rank):
+    """(x, target): the rows of a rank in a step."""
+    chance = torch.Generator().manual_seed(100 * step + rank)
+    return tuple(torch.randn(ROWS, width, generator=chance) for width in (case.widths[0], case.widths[-1]))
+
+
+def loss(case, module, step, rank):
+    x, target = rows(case, step, rank)
+    return case.scale * ((module(x) - target) ** 2).mean()
+
+
+def flat(parts) -> torch.Tensor:
+    return torch.cat([one.detach().flatten() for one in parts])
+
+
+def _sent(comm, before) -> tuple[list[str], float]:
+    """(operations, bytes that this rank has sent) since some row of the ledger."""
+    found = comm.ledger.rows()[before:]
+    return [one["op"] for one in found], sum(cost(one["op"], one["group"], one["bytes"]).bytes for one in found)
+
+
+# --- ZeRO 1 -------------------------------------------------------------------------------------------------------
+
+
+def play_one(comm, answer, case) -> One:
+    """On each rank: three steps with the student's optimizer."""
+    case = Case(*case)
+    module = net(case.widths)
+    weights, before = list(module.parameters()), len(comm.ledger)
+    optimizer, own = answer(comm, list(weights), RATE), False
+    for step in range(STEPS):
+        module.zero_grad(set_to_none=True)
+        loss(case, module, step, comm.rank).backward()
+        optimizer.step()
+        own = own or (step == 0 and _own_is_right(comm, case, weights))
+    module.zero_grad(set_to_none=True)
+    ops, sent = _sent(comm, before)
+    kept = numbers(tensors(optimizer), beside=weights)
+    found = flat(weights)
+    gap = (found - flat(_one_device(case, STEPS).parameters())).abs().max().item()
+    moved = not torch.equal(found, flat(net(case.widths).parameters()))
+    return One(gap, moved, own, ops, sent / STEPS, kept)
+
+
+def _own_is_right(comm, case, weights) -> bool:
+    """Whether a rank's share of the weights is right after the first step: later gradients see all shares."""
+    mine = slice(comm.rank * case.share, (comm.rank + 1) * case.share)
+    return torch.allclose(flat(weights)[mine], flat(_one_device(case, 1).parameters())[mine], atol=NEAR)
+
+
+def _one_device(case, steps):
+    """The net after so many steps of torch's Adam over the rows of all ranks."""
+    module = net(case.widths)
+    adam = torch.optim.Adam(module.parameters(), lr=RATE)
+    for step in range(steps):
+        adam.zero_grad()
+        _whole_batch(case, module, step)
+        adam.step()
+    return module
+
+
+def _whole_batch(case, module, step):
+    for rank in range(case.ranks):
+        (loss(case, module, step, rank) / case.ranks).backward()
+
+
+# --- one FSDP unit ------------------------------------------------------------------------------------------------
+
+
+def play_unit(comm, answer, case) -> list[Unit]:
+    """On each rank: two steps with the student's unit; between them its shard is updated."""
+    case = Case(*case)
+    module = net(case.widths)
+    whole = copy.deepcopy(module)
+    unit = answer(comm, module)
+    return [_unit_step(comm, unit, whole, case, step) for step in (0, 1)]
+
+
+def _unit_step(comm, unit, whole, case, step) -> Unit:
+    (x, target), before, saved = rows(case, step, comm.rank), len(comm.ledger), []
+    alone, x = x.clone().requires_grad_(), x.requires_grad_()
+    keep = lambda one: (saved.append(one), one)[1]
+    with saved_tensors_hooks(keep, lambda one: one), _freed_is_told("forward"):
+        y = unit(x)
+    weights = [one for one in saved if one.dim() == 2 and ROWS not in one.shape]
+    between = [numbers(found) for found in (tensors(unit), [*tensors(unit), *weights])]
+    saved.clear()
+    weights.clear()
+    with _freed_is_told("backward"):
+        ((y - target) ** 2).mean().backward()
+    ops, sent = _sent(comm, before)
+    after = numbers(tensors(unit))
+    right = whole(alone)
+    ((right - target) ** 2).mean().backward()
+    return Unit(
+        _far(y, right), _far(x.grad, alone.grad), *_updated(comm, unit, whole, case, step), *between, after, ops, sent
+    )
+
+
+@contextlib.contextmanager
+def _freed_is_told(what):
+    """What torch says of a view without storage, in words that help."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "storage of size 0" not in str(error):
+            raise
+        raise RuntimeError(f"the {what} reads weights whose storage is freed: gather them before") from None
+
+
+def _updated(comm, unit, whole, case, step) -> tuple[float, float]:
+    """How far the shard was off, and its gradient; then the unit's shard is updated, and one device's weights."""
+    mine = lambda parts: pad(flat(parts), (0, case.ranks * case.share - case.weights)).chunk(case.ranks)[comm.rank]
+    whole.zero_grad()
+    _whole_batch(case, whole, step)
+    far = [_far(unit.shard, mine(whole.parameters()))]
+    far.append(_far(unit.shard.grad, mine([one.grad for one in whole.parameters()])))
+    with torch.no_grad():
+        for one in whole.parameters():
+            one -= RATE * one.grad
+        if unit.shard.grad is not None and far[1] == far[1]:
+            unit.shard -= RATE * unit.shard.grad
+            unit.shard.grad = None
+    return tuple(far)
+
+
+def _far(found, right) -> float:
+    """The largest difference; nan where the first is no tensor of that shape."""
+    if not isinstance(found, torch.Tensor) or found.shape != right.shape:
+        return float("nan")
+    return (found - right).abs().max().item()

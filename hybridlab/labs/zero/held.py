@@ -1,0 +1,60 @@
+"""What an object holds: the numbers in all tensors that can be reached from it, each storage counted once."""
+
+import types
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+
+WIDTH = 4  # bytes of a number
+
+
+def tensors(*objects) -> Iterator[torch.Tensor]:
+    """All tensors that objects reach: by attributes, in lists and dicts, and as gradients; not those of a `Comm`.
+
+    >>> weight = torch.nn.Parameter(torch.ones(3))
+    >>> weight.grad = torch.ones(3)
+    >>> len(list(tensors({"some": [weight, weight]}, torch.optim.Adam([weight]))))
+    2
+    """
+    seen, waiting = set(), list(objects)
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, torch.Tensor):
+            yield one
+            waiting += [] if one.grad is None else [one.grad]
+        else:
+            waiting += _parts(one)
+
+
+def _parts(one) -> list:
+    if isinstance(one, Mapping):
+        return [*one.keys(), *one.values()]
+    if isinstance(one, list | tuple | set | frozenset):
+        return list(one)
+    if isinstance(one, types.FunctionType):
+        return [cell.cell_contents for cell in one.__closure__ or ()]
+    if isinstance(one, types.MethodType):
+        return [one.__self__]
+    if isinstance(one, type | types.ModuleType) or type(one).__module__.startswith("hybridlab."):
+        return []
+    return list(getattr(one, "__dict__", {}).values())
+
+
+def numbers(held: Iterable[torch.Tensor], beside: Iterable[torch.Tensor] = ()) -> int:
+    """How many numbers the storages of some tensors have room for, without those that lie `beside`.
+
+    A view holds its whole storage; one that has been resized to nothing holds none.
+
+    >>> whole = torch.ones(8)
+    >>> numbers([whole[:2], whole[2:4]]), numbers([whole[:2].clone()]), numbers([whole], beside=[whole[:1]])
+    (8, 2, 0)
+    """
+    sizes = {_storage(one): one.untyped_storage().nbytes() for one in held}
+    return sum(sizes[key] for key in sizes.keys() - set(map(_storage, beside))) // WIDTH
+
+
+def _storage(tensor) -> int:
+    return tensor.untyped_storage()._cdata
