@@ -8,7 +8,7 @@ from hybridlab.core.shape import Shape
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Function, OnRanks
 from hybridlab.labs.megatron import hunt
-from hybridlab.labs.megatron.building import BUILDING_TASKS
+from hybridlab.labs.megatron.build_tasks import BUILDING_TASKS
 from hybridlab.labs.megatron.sizes import gigabytes, on_the_wire
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.predict.bytes.traffic import tensor

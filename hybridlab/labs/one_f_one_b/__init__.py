@@ -1,6 +1,6 @@
 """Notebook 12, 1F1B: what ranks hold, and a written order against ranks that take whatever comes (`orders`).
 
-Its exercises are in `tasks`; those in which the student builds the interpreter, in `building` and `blocking`. Their
+Its exercises are in `tasks`; those in which the student builds the interpreter, in `build_tasks` and `blocking`. Their
 solutions are in `solutions`.
 """
 
