@@ -1,9 +1,9 @@
 """Notebook 30, tensor parallelism: f and g on real ranks (`on_ranks`), two matrices cut in any way (`pair`), sizes of a
 large model (`sizes`), the hunt for wrong gradients (`hunt`); its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`; those in which students build something, in
-`build_tasks` and `build_solutions`. What they build is tried in `layers` (two sharded layers), `vocabulary` (a sharded loss) and `clinic`
-(a bug).
+Its exercises are in `tasks`, their solutions in `solutions`; those in which students build something, in `build_tasks`
+and `build_solutions`. What they build is tried in `layers` (two sharded layers), `vocabulary` (a sharded loss) and
+`clinic` (a bug).
 """
 
 from hybridlab.lazily import lazily

@@ -1,7 +1,7 @@
 """Solutions of notebook 30."""
 
 from hybridlab.labs.exercises.solution import Cell, Solution
-from hybridlab.labs.megatron import built
+from hybridlab.labs.megatron import build_solutions
 
 HOP = 2048 * 12288  # b·s·h of megatron.bytes, as the notebook has it
 
@@ -62,7 +62,7 @@ labs.answer("megatron.hunt", wrong_gradients)""")
 
 
 SOLUTIONS: dict[str, Solution] = {
-    **built.SOLUTIONS,
+    **build_solutions.SOLUTIONS,
     "megatron.pair": Solution(
         _pair(SUM_BACK, SUMMED),
         "Behind B the ranks hold summands of Z, so g adds forward; before A each has a summand of x's gradient, so f "

@@ -1,7 +1,7 @@
 """Notebook 22, ZeRO and FSDP: memory and bytes counted on real ranks (`on_ranks`), what a rank keeps and sends
 (`plan`); its `pictures`.
 
-What students build there, ZeRO 1 and a unit of FSDP, is run by `build_solutions` (which counts what is `held`) and judged by
+What students build there, ZeRO 1 and a unit of FSDP, is run by `built` (which counts what is `held`) and judged by
 `build_check`; `build_case` holds its runs.
 
 Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).

@@ -7,14 +7,14 @@ RIGHT_AFTER = "the outputs and gradients are right. But "
 
 
 def play_one(comm, answer, case):
-    """On each rank, where torch is loaded: see `build_solutions`."""
+    """On each rank, where torch is loaded: see `built`."""
     from hybridlab.labs.zero import built
 
     return built.play_one(comm, answer, case)
 
 
 def play_unit(comm, answer, case):
-    """On each rank, where torch is loaded: see `build_solutions`."""
+    """On each rank, where torch is loaded: see `built`."""
     from hybridlab.labs.zero import built
 
     return built.play_unit(comm, answer, case)
