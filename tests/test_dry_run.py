@@ -74,6 +74,16 @@ def test_so_it_is_in_every_combination(one):
 # --- the same as a real rank, to the byte
 
 
+def test_what_is_forgotten_is_not_held():
+    with Alive("cpu") as alive:
+        kept, left_out = torch.empty(8, dtype=torch.uint8), torch.empty(100, dtype=torch.uint8)
+        assert alive.now == 108
+        alive.forget(alive.of([left_out]))
+        assert alive.now == 8
+        del left_out
+        assert alive.now == 8 == kept.nbytes
+
+
 def on_a_real_rank(comm, job):
     """(actions; bytes at the highest moment of each, and behind it) of a rank that computes."""
     job.layout, job.between  # what is found out of the job is no memory of the training
