@@ -30,17 +30,5 @@ def plan(book: Book) -> str:
     lines += [f"{book.on_stage} minutes on stage, {book.minutes} with all exercises.", ""]
     for part, told in PARTS.items():
         lines.append(f"- **{told}.** {lessons()[book.name][part]}")
-        if part == "wrong" and _answer(book):
-            lines.append(f"- **The notebook replies.** {_answer(book)}")
     minutes = ", ".join(f"`{task}` {'★' * TASKS[task].difficulty} {TASKS[task].minutes} min" for task in book.tasks)
     return "\n".join([*lines, f"- **Exercises.** {minutes}.", ""])
-
-
-def _answer(book):
-    """What the notebook's last cell says to the guess that stands in it."""
-    told = [
-        cell.outputs[-1].text
-        for cell in book.cells
-        if cell.cell_type == "code" and cell.id.endswith("-recap-guess") and cell.outputs
-    ]
-    return "; ".join(line.strip(" .:") for line in told[-1].strip().splitlines()) + "." if told else ""
