@@ -191,40 +191,6 @@ CAUSES = {
 }
 
 GPIPE_TASKS: dict[str, Task] = {
-    "gpipe.clinic": task(
-        "What is wrong with broken? (a) The loss of the batch is no mean over its microbatches. (b) All microbatches "
-        "are received into one tensor. (c) Gradients arrive in another order than activations. Answer with the letter "
-        "and the mended function.",
-        Clinic(CAUSES, Pipeline("gpipe", SIZES, "One room for each microbatch that is held: all gradients are right.")),
-        (
-            "The loss is right, so every forward is. What does a backward need besides the gradient that arrives?",
-            "Autograd saves x itself, not a copy of it. What is in x when the backward comes?",
-            "Make the room where it is needed: comm.recv(torch.empty_like(x), before).",
-        ),
-        objective="Find a buffer that is used again too early, from gradients alone.",
-        difficulty=2,
-        minutes=5,
-    ),
-    "gpipe.engine": task(
-        "Write GPipe. Each rank calls my_gpipe(comm, stage, data); data is the list of microbatches, each (x, target). "
-        "All forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean of "
-        "loss(y, target) over its microbatches. Tried on 3 ranks with 4 microbatches, then on other sizes.",
-        Pipeline(
-            "gpipe",
-            SIZES,
-            "The gradients of one device, to the last bit, on four sizes; every rank holds m forwards and no more.",
-        ),
-        (
-            "Two loops over the microbatches. A backward needs the x and the y of its own forward: keep both.",
-            "kept[k] = x, y in the first loop; x, y = kept.pop(k) in the second. On the last rank y is the loss, "
-            "divided by the number of microbatches.",
-            "Second loop: y.backward() on the last rank, elsewhere y.backward(g) with g received from comm.rank + 1; "
-            "then send x.grad to comm.rank - 1.",
-        ),
-        objective="Write a pipeline of microbatches, and keep what the backward needs.",
-        difficulty=2,
-        minutes=10,
-    ),
     "gpipe.bubbles": task(
         "GPipe with 4 stages and 8 microbatches: which share is idle? Answer with (idle / total, idle / ideal).",
         _two_bubbles,
@@ -262,6 +228,26 @@ GPIPE_TASKS: dict[str, Task] = {
         difficulty=2,
         minutes=6,
     ),
+    "gpipe.engine": task(
+        "Write GPipe. Each rank calls my_gpipe(comm, stage, data); data is the list of microbatches, each (x, target). "
+        "All forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean of "
+        "loss(y, target) over its microbatches. Tried on 3 ranks with 4 microbatches, then on other sizes.",
+        Pipeline(
+            "gpipe",
+            SIZES,
+            "The gradients of one device, to the last bit, on four sizes; every rank holds m forwards and no more.",
+        ),
+        (
+            "Two loops over the microbatches. A backward needs the x and the y of its own forward: keep both.",
+            "kept[k] = x, y in the first loop; x, y = kept.pop(k) in the second. On the last rank y is the loss, "
+            "divided by the number of microbatches.",
+            "Second loop: y.backward() on the last rank, elsewhere y.backward(g) with g received from comm.rank + 1; "
+            "then send x.grad to comm.rank - 1.",
+        ),
+        objective="Write a pipeline of microbatches, and keep what the backward needs.",
+        difficulty=2,
+        minutes=10,
+    ),
     "gpipe.size": task(
         f"A batch of {HALVED['batch']} sequences, {HALVED['ranks']} stages, microbatches of b = {HALVED['sequences']}. "
         "Now b is doubled, and the batch stays. Answer with the new (m, idle / ideal).",
@@ -289,4 +275,18 @@ GPIPE_TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "gpipe.again": varying(_again, ranks=(4, 3, 5, 6), microbatches=(8, 10, 12, 16)),
+    "gpipe.clinic": task(
+        "What is wrong with broken? (a) The loss of the batch is no mean over its microbatches. (b) All microbatches "
+        "are received into one tensor. (c) Gradients arrive in another order than activations. Answer with the letter "
+        "and the mended function.",
+        Clinic(CAUSES, Pipeline("gpipe", SIZES, "One room for each microbatch that is held: all gradients are right.")),
+        (
+            "The loss is right, so every forward is. What does a backward need besides the gradient that arrives?",
+            "Autograd saves x itself, not a copy of it. What is in x when the backward comes?",
+            "Make the room where it is needed: comm.recv(torch.empty_like(x), before).",
+        ),
+        objective="Find a buffer that is used again too early, from gradients alone.",
+        difficulty=2,
+        minutes=5,
+    ),
 }

@@ -107,6 +107,8 @@ ENGINE = (
 )
 
 NAIVE_TASKS: dict[str, Task] = {
+    "naive.utilisation": varying(_utilisation, ranks=(4, 3, 5, 6, 8)),
+    "naive.slots": varying(_slots, stages=(3, 4, 5, 6), microbatches=(3, 4, 6, 8)),
     "naive.engine": task(
         ENGINE,
         Pipeline(
@@ -127,8 +129,6 @@ NAIVE_TASKS: dict[str, Task] = {
         difficulty=2,
         minutes=10,
     ),
-    "naive.utilisation": varying(_utilisation, ranks=(4, 3, 5, 6, 8)),
-    "naive.slots": varying(_slots, stages=(3, 4, 5, 6), microbatches=(3, 4, 6, 8)),
     "naive.speedup": task(
         "The same model on 1 GPU and, naively, on 4. By which factor is the step faster on 4 (messages free)?",
         Number(
