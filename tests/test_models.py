@@ -552,3 +552,8 @@ def test_noise_is_drawn_by_place():
     noise = noisy - clean
     assert abs(noise.mean()) < 4 * 0.5 / noise.size**0.5 and noise.std() == pytest.approx(0.5, rel=0.05)
     assert not np.allclose(noise, np.subtract(*digits.noisy(step=3, rows=64)))
+
+
+def test_the_reference_convolutions_widen_twice():
+    outputs = [layer.conv.weight.shape[0] for layer in ConvNet(width=4).layers() if hasattr(layer, "conv")]
+    assert outputs == [4, 4, 8, 8, 8, 16, 16]
