@@ -17,6 +17,7 @@ ASYNCHRONOUS = ("pipedream", "pipedream_2bw")
 
 
 CASES = ((2, 1, MLP), (2, 4, GPT), (4, 3, GPT), (4, 8, MLP))  # ranks, microbatches, model
+FEW = ((2, 4), (4, 8))  # in `make test`; the others are long
 
 
 def legal():
@@ -28,7 +29,8 @@ def legal():
             except ValueError:
                 continue
             untied = dataclasses.replace(shape, tied=False)
-            yield pytest.param(one, untied if name in ASYNCHRONOUS else shape, id=f"{name}-{p}-{m}")
+            long = [pytest.mark.long] * ((p, m) not in FEW)
+            yield pytest.param(one, untied if name in ASYNCHRONOUS else shape, id=f"{name}-{p}-{m}", marks=long)
 
 
 @pytest.mark.parametrize("schedule, shape", list(legal()))
