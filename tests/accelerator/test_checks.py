@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.long, pytest.mark.ranks]  # an accelerator is built fi
 
 USUAL = ("all three", "zero 3 pipeline", "ahead 1", "driven", "bf16 zero 2", "offload")
 SLOW = 0.2  # seconds
-PATIENCE = 10  # seconds, with a rank that hangs
+PATIENCE = 30  # seconds: eight ranks on two slow cores may say nothing for ten
 
 
 @pytest.fixture(scope="module")
