@@ -64,7 +64,7 @@ pages: $(READY)  ## write the pages about the course again, from the notebooks
 editions: $(READY)  ## build/editions: slides, pages to print, solutions, notebooks to hand out
 	$(PY) -m tools.editions
 
-test: $(READY)  ## what a change must pass, in ten minutes: style, fast tests, processes, notebooks
+test: $(READY)  ## what a change must pass, in some ten minutes: style, fast tests, processes, notebooks
 	@echo "== 1 of 4: style"
 	$(PY) -m ruff check .
 	@echo "== 2 of 4: fast tests and doctests"

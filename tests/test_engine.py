@@ -3,8 +3,8 @@
 import pytest
 
 from hybridlab.labs.engine.case import Case, counted, lists
-from hybridlab.labs.engine.check import Pipeline
-from hybridlab.labs.engine.clinic import symptoms
+from hybridlab.labs.engine.check import pipeline
+from hybridlab.labs.engine.symptoms import symptoms
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS
 
 SIZES = [(p, m) for p in (2, 3, 4) for m in (p, 2 * p, 3 * p)]
@@ -27,7 +27,7 @@ def written(task):
 @pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b", "interleaved"])
 def test_one_interpreter_plays_every_list(name):
     cases = tuple(case for case in PLAYED if case[0] == name)
-    assert Pipeline("chunks", cases, "right")(written("interleaved.engine")) == (True, "right")
+    assert pipeline("chunks", cases, "right")(written("interleaved.engine")) == (True, "right")
 
 
 @pytest.mark.ranks

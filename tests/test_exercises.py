@@ -14,12 +14,11 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
-from hybridlab.labs.engine.check import Pipeline
-from hybridlab.labs.engine.clinic import Clinic
 from hybridlab.labs.exercises import trial
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Number
 from hybridlab.labs.exercises.trial import Function, OnRanks
 
@@ -36,7 +35,7 @@ EMPTY = [None, {"zero": None}, [None] * 4, (None, 1), ("b", None)]
 
 
 def is_code(task):
-    kinds = OnRanks | Function | Pipeline | Clinic | OnCases
+    kinds = OnRanks | Function | Clinic | OnCases
     return isinstance(TASKS[task].check, kinds) or task == "collectives.broken"
 
 

@@ -90,7 +90,7 @@ BUILD_TASKS: dict[str, Task] = {
     "data_parallel.cause": task(
         "What is wrong with the patient? (a) The gradients are not summed. (b) The sum is not divided by the number of "
         "ranks. (c) The ranks begin with different weights. (d) Both ranks have the same rows. Answer with a letter.",
-        clinic.caused,
+        clinic.CAUSE,
         (
             "Which of the four would make the changes equal and the weights not?",
             "Look at the first line of the symptoms, before any step.",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.labs.exercises.task import Verdict
+from hybridlab.labs.exercises.clinic import Cause
 
 ROWS, FEATURES, STEPS = 8, 4, 3
 RATE = 0.1
@@ -18,6 +18,7 @@ CAUSES = {
     "c": "",
     "d": "Then the ranks would differ in nothing. The gradient of all rows would be wrong, but on both ranks alike.",
 }
+CAUSE = Cause(CAUSES, "The difference is there before the first step, and equal gradients never take it away.")
 
 
 def symptoms(homes) -> list[str]:
@@ -29,16 +30,6 @@ def symptoms(homes) -> list[str]:
         alike = f"; this step changed both alike: {np.allclose(*moved, atol=NEAR)}" if step else ""
         told.append(f"after {step} steps the weights differ by up to {apart:.3f}{alike}")
     return told
-
-
-def caused(answer) -> Verdict:
-    """The letter of the cause."""
-    letter = str(answer).strip().strip("()").lower()
-    if letter not in CAUSES:
-        return False, "Answer with one letter, a, b, c or d, in quotes."
-    if CAUSES[letter]:
-        return False, CAUSES[letter]
-    return True, "The difference is there before the first step, and equal gradients never take it away."
 
 
 class Case(NamedTuple):

@@ -5,5 +5,5 @@
 - `case`: a run: a schedule as plain lists, and what these ask of each rank
 - `played`: a run on real ranks, and what each did: gradients, order, forwards held, messages
 - `check`: the verdict on it
-- `clinic`: broken programs, their symptoms, and the check of what was mended
+- `symptoms`: what a broken pipeline shows, for the bug clinics
 """

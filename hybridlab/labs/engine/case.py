@@ -5,6 +5,7 @@ from typing import NamedTuple
 import hybridlab as hl
 
 Program = list[list[tuple]]
+WIDTH, ROWS = 16, 4  # of every tensor that crosses a cut
 HELD = {"F": 1, "B": -1, "W": -1}  # microbatches held on a rank: from F to the end of their backward
 
 

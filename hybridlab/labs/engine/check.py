@@ -1,51 +1,37 @@
 """The verdict on a student's pipeline: gradients, order, forwards held, messages; on sizes asked for, and on others."""
 
-from dataclasses import dataclass
+from functools import partial
 from itertools import starmap
 
-from hybridlab.labs.engine.case import Case, counted, lists
-from hybridlab.labs.exercises.task import Verdict
-from hybridlab.labs.exercises.trial import Failed, is_code, run
+from hybridlab.labs.engine.case import ROWS, WIDTH, Case, counted, lists
+from hybridlab.labs.exercises.cases import OnCases
 
-BOUNDARY = 4 * 16 * 4  # bytes of one message: ROWS · WIDTH · float32
+BOUNDARY = ROWS * WIDTH * 4  # bytes of one message, in single precision
 NEAR = 1e-6  # the gradients are those of one device to the last bit; another order of sums is no mistake
 
 
-@dataclass(frozen=True)
-class Pipeline:
+def pipeline(call: str, cases: tuple[tuple, ...], right: str) -> OnCases:
     """A check of a function that plays a pipeline on every rank.
 
     call   what it is called with: one of `played.CALLS`
     cases  its runs, each (schedule, ranks, microbatches[, chunks]); those after the first are not in the question
     right  the reply to a right answer
     """
+    return OnCases(partial(_played, call), _wrong, tuple(starmap(Case, cases)), right)
 
-    call: str
-    cases: tuple[tuple, ...]
-    right: str
 
-    def __call__(self, answer) -> Verdict:
-        if not is_code(answer) or isinstance(answer, list | tuple):
-            return False, "Answer with your function itself: its name, without parentheses."
-        from hybridlab.labs.engine.played import Did, play
+def _played(call, comm, answer, case):
+    """On each rank, where torch is loaded: see `played.play`."""
+    from hybridlab.labs.engine.played import play
 
-        for case in starmap(Case, self.cases):
-            try:
-                home = starmap(Did, run(case.ranks, play, answer, self.call, case))
-                told = _wrong(case, list(home))
-            except Failed as failed:
-                told = str(failed)
-            if told:
-                return False, f"{self._where(case)}{told}"
-        return True, self.right
-
-    def _where(self, case) -> str:
-        asked = Case(*self.cases[0])
-        return f"Right on {asked}. On {case}: " if case != asked else ""
+    return play(comm, answer, call, case)
 
 
 def _wrong(case, home) -> str:
     """What is off in one run, in a sentence; empty when nothing is."""
+    from hybridlab.labs.engine.played import Did
+
+    home = [Did(*did) for did in home]
     for judge in (_order, _gradients, _held, _messages):
         for rank, did in enumerate(home):
             if told := judge(case, rank, did):

@@ -6,7 +6,8 @@ Every boundary between layers has the same shape, (ROWS, WIDTH), so a rank knows
 import torch
 from torch import Tensor, nn
 
-WIDTH, ROWS = 16, 4
+from hybridlab.labs.engine.case import ROWS, WIDTH
+
 LAYERS = 2  # of one stage
 
 

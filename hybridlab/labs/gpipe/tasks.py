@@ -4,8 +4,8 @@ from functools import cache, partial
 
 import hybridlab as hl
 from hybridlab.core.flow import Flow
-from hybridlab.labs.engine.check import Pipeline
-from hybridlab.labs.engine.clinic import Clinic
+from hybridlab.labs.engine.check import pipeline
+from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.pipelines import UNIT, close, predicted, several
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
@@ -232,7 +232,7 @@ GPIPE_TASKS: dict[str, Task] = {
         "Write GPipe. Each rank calls my_gpipe(comm, stage, data); data is the list of microbatches, each (x, target). "
         "All forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean of "
         "loss(y, target) over its microbatches. Tried on 3 ranks with 4 microbatches, then on other sizes.",
-        Pipeline(
+        pipeline(
             "gpipe",
             SIZES,
             "The gradients of one device, to the last bit, on four sizes; every rank holds m forwards and no more.",
@@ -279,7 +279,7 @@ GPIPE_TASKS: dict[str, Task] = {
         "What is wrong with broken? (a) The loss of the batch is no mean over its microbatches. (b) All microbatches "
         "are received into one tensor. (c) Gradients arrive in another order than activations. Answer with the letter "
         "and the mended function.",
-        Clinic(CAUSES, Pipeline("gpipe", SIZES, "One room for each microbatch that is held: all gradients are right.")),
+        Clinic(CAUSES, pipeline("gpipe", SIZES, "One room for each microbatch that is held: all gradients are right.")),
         (
             "The loss is right, so every forward is. What does a backward need besides the gradient that arrives?",
             "Autograd saves x itself, not a copy of it. What is in x when the backward comes?",

@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 import hybridlab as hl
-from hybridlab.labs.engine.check import Pipeline
+from hybridlab.labs.engine.check import pipeline
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
 from hybridlab.labs.interleaved.thin_stages import thinned
@@ -191,7 +191,7 @@ INTERLEAVED_TASKS: dict[str, Task] = {
         "stages[s] is stage s, for each s that the rank owns: rank, rank + p, rank + 2p, … In program[rank], "
         '("F", 2, 5) is the forward of microbatch 2 on stage 5. Tried on 2 ranks with 2 stages each, m = 4, then on '
         "other sizes, and with lists of one stage on each rank.",
-        Pipeline(
+        pipeline(
             "chunks",
             (*THIN, *WHOLE),
             "Your interpreter plays naive, GPipe, 1F1B and interleaved 1F1B, with any number of stages on a rank.",

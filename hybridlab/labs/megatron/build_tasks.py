@@ -3,8 +3,8 @@
 from functools import partial
 from typing import NamedTuple
 
-from hybridlab.labs.engine.clinic import Clinic
 from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Task, Verdict
 
 task = partial(Task, notebook="30_megatron")

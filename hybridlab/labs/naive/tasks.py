@@ -4,7 +4,7 @@ from functools import partial
 from itertools import combinations
 
 import hybridlab as hl
-from hybridlab.labs.engine.check import Pipeline
+from hybridlab.labs.engine.check import pipeline
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
 
@@ -111,7 +111,7 @@ NAIVE_TASKS: dict[str, Task] = {
     "naive.slots": varying(_slots, stages=(3, 4, 5, 6), microbatches=(3, 4, 6, 8)),
     "naive.engine": task(
         ENGINE,
-        Pipeline(
+        pipeline(
             "naive",
             (("naive", 3, 1), ("naive", 2, 1), ("naive", 4, 1)),
             "The gradients of one device, to the last bit, on 2, 3 and 4 ranks.",

@@ -1,12 +1,12 @@
 """Exercise `1f1b.blocking`: an interpreter whose sends block. GPipe's lists end; in those of 1F1B two ranks wait."""
 
 from hybridlab.labs.engine.case import Case
-from hybridlab.labs.engine.check import Pipeline
+from hybridlab.labs.engine.check import pipeline
 from hybridlab.labs.exercises.task import Verdict
 from hybridlab.labs.exercises.trial import Failed, run
 
 RANKS, MICROBATCHES = 3, 4
-GPIPE = Pipeline("play", (("gpipe", RANKS, MICROBATCHES),), "GPipe's lists end.")
+GPIPE = pipeline("play", (("gpipe", RANKS, MICROBATCHES),), "GPipe's lists end.")
 
 
 def blocked(answer) -> Verdict:

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from hybridlab.labs.engine.check import Pipeline
-from hybridlab.labs.engine.clinic import Clinic
+from hybridlab.labs.engine.check import pipeline
+from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.pipelines import predicted, several
 from hybridlab.labs.exercises.task import Task, Verdict
 from hybridlab.labs.one_f_one_b.blocking import MICROBATCHES, RANKS, blocked
@@ -39,7 +39,7 @@ BUILDING_TASKS: dict[str, Task] = {
         "What is wrong with broken? (a) Messages overtake each other. (b) The loss is divided by m once too often. (c) "
         "A backward takes another microbatch's activations than its own. Answer with the letter and the mended "
         "function.",
-        Clinic(CAUSES, Pipeline("play", PLAYED, "Each backward finds the activations of its own microbatch.")),
+        Clinic(CAUSES, pipeline("play", PLAYED, "Each backward finds the activations of its own microbatch.")),
         (
             "The last rank is right with every list: how many forwards does it hold at most in 1F1B?",
             "In GPipe all ranks take the latest forward first, so they agree. Do they in 1F1B?",
@@ -53,7 +53,7 @@ BUILDING_TASKS: dict[str, Task] = {
         "Write the interpreter. Each rank calls my_play(comm, stage, program, data). program[rank] is the list of that "
         'rank: ("F", 2) is the forward of microbatch 2, ("B", 2) its backward. One function plays every list. Tried '
         "with the lists of 1F1B on 3 ranks, m = 4, then with those of naive and GPipe, and on other sizes.",
-        Pipeline(
+        pipeline(
             "play",
             PLAYED,
             "One function plays naive, GPipe and 1F1B: the gradients of one device, and no rank holds more than its "

@@ -1,0 +1,20 @@
+"""The symptoms of a broken pipeline, on real ranks: what the bug clinics of notebooks 11 and 12 show."""
+
+from hybridlab.labs.engine.case import Case
+from hybridlab.labs.engine.check import NEAR
+from hybridlab.labs.exercises.trial import run
+
+
+def symptoms(function, call: str, name: str, ranks: int = 3, microbatches: int = 4) -> list[str]:
+    """What a function does with the lists of a schedule: rank by rank, its gradients beside those of one device."""
+    from hybridlab.labs.engine.played import Did, play
+
+    case = Case(name, ranks, microbatches)
+    home = [Did(*did) for did in run(ranks, play, function, call, case)]
+    return [f"rank {rank}: {_told(did)}" for rank, did in enumerate(home)]
+
+
+def _told(did) -> str:
+    if did.missing:
+        return "gradients missing"
+    return "gradients of one device" if did.gap <= NEAR else f"gradients differ, norm {did.ratio:.2f} times as large"

@@ -1,0 +1,49 @@
+"""The bug clinic: a broken rank program shows its symptoms; the student names the cause, and mends it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hybridlab.labs.exercises.task import Verdict
+from hybridlab.labs.exercises.trial import is_code
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A check of the letter of a cause.
+
+    causes  {letter: the reply to it}; that of the right one is empty
+    right   the reply to that
+
+    >>> cause = Cause({"a": "Then all ranks would differ.", "b": ""}, "So it is.")
+    >>> cause("a"), cause(" B"), cause(2)[1]
+    ((False, 'Then all ranks would differ.'), (True, 'So it is.'), 'Answer with one letter in quotes: one of a, b.')
+    """
+
+    causes: dict[str, str]
+    right: str
+
+    def __call__(self, answer) -> Verdict:
+        letter = str(answer).strip().strip("()").lower()
+        if letter not in self.causes:
+            return False, f"Answer with one letter in quotes: one of {', '.join(self.causes)}."
+        return (False, self.causes[letter]) if self.causes[letter] else (True, self.right)
+
+
+@dataclass(frozen=True)
+class Clinic:
+    """A check of (the letter of the cause, the mended function); `mended` is the check of the function."""
+
+    causes: dict[str, str]
+    mended: Callable[[object], Verdict]
+
+    def __call__(self, answer) -> Verdict:
+        if not isinstance(answer, list | tuple) or len(answer) != 2:
+            return False, 'Answer with two things: the letter of the cause and your function, as in ("a", mended).'
+        letter, function = answer
+        named, told = Cause(self.causes, "That is the cause.")(letter)
+        if not named:
+            return False, told
+        if not is_code(function):
+            return False, f"{told} Now mend it: the second thing is your function itself."
+        right, sentence = self.mended(function)
+        return right, sentence if right else f"{told} But: {sentence}"
