@@ -211,9 +211,16 @@ def test_a_part_of_a_tensor_is_told_only_when_it_was_changed_itself(pools, capsy
 
 
 @with_ranks
-def test_a_message_that_nobody_waited_for_is_told(pools, capsys):
+def test_one_number_of_a_tensor_can_be_sent(pools):
+    assert pools().run(strikes.a_number_of_a_tensor)[1] == 3
+
+
+@with_ranks
+def test_a_message_that_nobody_waited_for_is_told_once(pools, capsys):
     pools().run(strikes.never_waited)
     assert "[rank 0] nobody waited for isend to rank 1 (strikes.py:" in capsys.readouterr().err
+    pools().run(strikes.the_last_runs_is_let_go)
+    assert capsys.readouterr().err == ""
 
 
 @with_ranks

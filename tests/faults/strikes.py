@@ -233,6 +233,25 @@ def a_part_changed(comm):
         comm.recv(x[:500], 0)
 
 
+def a_number_of_a_tensor(comm):
+    x = torch.arange(4.0)
+    if comm.rank == 0:
+        comm.isend(x[3], 1).wait()
+    if comm.rank == 1:
+        return float(comm.recv(torch.zeros(()), 0))
+
+
+def the_last_runs_is_let_go(comm):
+    """While another message has the row that it had."""
+    x = torch.ones(8)
+    if comm.rank == 0:
+        message = comm.isend(x, 1)
+        KEPT.clear()
+        message.wait()
+    if comm.rank == 1:
+        comm.recv(x, 0)
+
+
 def never_waited(comm):
     x = torch.ones(8)
     if comm.rank == 0:

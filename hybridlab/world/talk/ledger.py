@@ -105,11 +105,14 @@ class Ledger:
 
         return note
 
-    def dropped(self, row: int):
-        """Tell on stderr that nobody can wait for this operation any more: what it returned is gone."""
-        self._lent.pop(row, None)
-        if not self.end_ns[row]:
-            self.end_ns[row] = time.perf_counter_ns()
+    def dropped(self, row: int, run: list):
+        """Tell on stderr that nobody can wait for this operation any more: what it returned is gone.
+
+        run  `end_ns` when it was written down: an earlier run's has been told by `close`, and its row is another one's
+        """
+        if run is self.end_ns and not run[row]:
+            self._lent.pop(row, None)
+            run[row] = time.perf_counter_ns()
             print(
                 f"what {self._name(row)} returned is gone, and nobody waited for it, so it may never arrive: keep it, "
                 "and call wait() on it",
@@ -192,7 +195,8 @@ def _part_of_more(x) -> bool:
 
 def _sum(x) -> str:
     """A checksum of a tensor's numbers."""
-    return f"{zlib.crc32(x.detach().contiguous().view(torch.uint8).numpy()):08x}" if x.numel() else ""
+    flat = x.detach().contiguous().view(-1)
+    return f"{zlib.crc32(flat.view(torch.uint8).numpy()):08x}" if x.numel() else ""
 
 
 def _dtype(dtype, device: str) -> str:

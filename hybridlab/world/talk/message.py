@@ -28,12 +28,12 @@ class Message:
 
     def __init__(self, deliver, work=None, travelling=None, ledger=None, row=None):
         self._deliver, self._work, self._travelling = deliver, work, travelling
-        self._ledger, self._row = ledger, row
+        self._ledger, self._row, self._run = ledger, row, ledger and ledger.end_ns
         self._watched: Future | None = None
 
     def __del__(self):
         if self._forgotten():
-            self._ledger.dropped(self._row)
+            self._ledger.dropped(self._row, self._run)
 
     def _forgotten(self) -> bool:
         """Whether somebody still had to wait, and nobody watches."""
