@@ -33,6 +33,7 @@ _HOME = {
     "ranks": "world.processes.launch",
     "RankError": "world.processes.launch",
     "placement": "world.processes.placement",
+    "Routing": "core.shape",
     "Shape": "core.shape",
     "Model": "train.models.model",
     "run": "train.run",

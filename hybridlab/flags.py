@@ -10,7 +10,8 @@ from pathlib import Path
 
 from hybridlab.core.mesh import PLAYED, Mesh
 
-MODEL_SIZES = ("layers", "width", "heads", "kv_heads", "context", "vocabulary", "inner")
+MODEL_SIZES = ("layers", "width", "heads", "kv_heads", "context", "vocabulary", "inner", "experts", "chosen", "shared")
+ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # of a transformer with experts
 TRANSFORMERS = {None: "gpt", "gpt": "gpt", "modern": "llama"}  # --model, and the style of the shape that it means
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
 
@@ -134,6 +135,8 @@ def add_training(one, dtype="float32"):
     one.add_argument("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")
     for size in MODEL_SIZES:
         one.add_argument(f"--{size.replace('_', '-')}", type=int, help=f"of a transformer: {size}")
+    for name, kind in ROUTING.items():
+        one.add_argument(f"--{name}", type=kind, help=f"of a transformer with experts: {name} of its routing")
 
 
 def _cut(text: str):
@@ -149,10 +152,12 @@ def _read_model(chosen):
     """A transformer of the sizes that were typed, beside those of the catalog; or the name of another model, which has
     sizes of its own."""
     from hybridlab.core.catalog import MODELS
-    from hybridlab.core.shape import Shape
+    from hybridlab.core.shape import Routing, Shape
 
     typed = {size: getattr(chosen, size) for size in (*MODEL_SIZES, "data") if getattr(chosen, size) is not None}
     typed |= {name: getattr(chosen, name) for name in ("dropout", "tied", "skips") if getattr(chosen, name)}
+    if routing := {name: getattr(chosen, name) for name in ROUTING if getattr(chosen, name) is not None}:
+        typed["routing"] = Routing(**routing)
     if chosen.model in TRANSFORMERS:
         typed.pop("data", None)
         return Shape(**typed, style=TRANSFORMERS[chosen.model])

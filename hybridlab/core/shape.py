@@ -1,9 +1,12 @@
 """Shape: the sizes of a model, and the weights that follow from them."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 STYLES = ("gpt", "llama")
+SCORES = ("softmax", "sigmoid")
+BALANCES = ("none", "loss", "bias")
 DIMS = {  # of the matrices, by the name of their module: outputs, inputs; all else has the width D
     "token": "V D",
     "position": "T D",
@@ -11,6 +14,7 @@ DIMS = {  # of the matrices, by the name of their module: outputs, inputs; all e
     "k": "KH D",
     "v": "KH D",
     "out": "D NH",
+    "router": ". D",  # not E: every rank has all of it
     "up": "F D",
     "gate": "F D",
     "down": "D F",
@@ -31,6 +35,45 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Routing:
+    """How tokens find their experts.
+
+    scores      "softmax": of all experts together; "sigmoid": of each by itself
+    normalised  the weights of a token's chosen experts are divided by their sum
+    balance     what keeps experts evenly loaded: "none"; "loss", a summand of the loss that grows with the load of an
+                expert and with its scores; "bias", a number for each expert that is added to its scores when tokens
+                choose, and nowhere else
+    pace        the factor of that loss, or the step by which biases move
+    capacity    None: an expert takes every token that chose it. A number: of one sequence it takes at most so many
+                times what even loads would bring, and drops the rest
+
+    raises  ValueError for a name that is not known, or a number that is not positive
+
+    >>> Routing(capacity=1.25).slots(context=32, experts=8, chosen=2)
+    10
+    """
+
+    scores: str = "softmax"
+    normalised: bool = True
+    balance: str = "none"
+    pace: float = 0.01
+    capacity: float | None = None
+
+    def __post_init__(self):
+        for name, choices in (("scores", SCORES), ("balance", BALANCES)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}={getattr(self, name)!r} is not known: choose one of {', '.join(choices)}")
+        for name in ("pace", "capacity"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name}={value} is not positive: give a number above 0")
+
+    def slots(self, context: int, experts: int, chosen: int) -> int:
+        """The tokens of one sequence that an expert takes at most, where there is a capacity."""
+        return min(context, math.ceil(self.capacity * context * chosen / experts))
+
+
+@dataclass(frozen=True)
 class Shape:
     """The sizes of a model: what decides its parameters, its work and its messages. A GPT, or with heads=0 an MLP.
 
@@ -46,6 +89,8 @@ class Shape:
     style       "gpt": biases, layer norms, learned positions; "llama": none of these, RMS norms, positions by
                 rotation, and an MLP of three matrices, one of them a gate
     experts     MLPs in a block, of which every token goes through `chosen`
+    shared      MLPs beside them, of the same size, through which every token goes
+    routing     how tokens find their experts
 
     raises  ValueError when a size is not positive, or heads do not divide width, or kv_heads not heads
 
@@ -68,9 +113,12 @@ class Shape:
     style: str = "gpt"
     experts: int = 1
     chosen: int = 1
+    shared: int = 0
+    routing: Routing = Routing()
 
     def __post_init__(self):
         sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
+        sizes["shared"] = 0
         for name, least in sizes.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} is no size: give a whole number, {least} or more")
@@ -86,6 +134,8 @@ class Shape:
             raise ValueError(f"style={self.style!r} is not known: choose one of {', '.join(STYLES)}")
         if self.chosen > self.experts:
             raise ValueError(f"a token cannot go through {self.chosen} of {self.experts} experts: choose fewer")
+        if self.shared and self.experts == 1:
+            raise ValueError(f"shared={self.shared} stands beside several experts: give experts=2 or more")
 
     @property
     def key_heads(self) -> int:
@@ -109,10 +159,17 @@ class Shape:
 
     @property
     def multiplied(self) -> int:
-        """The weights of a block that multiply one token's activations: 12 h² in a GPT; of experts, the chosen ones."""
+        """The weights of a block that multiply one token's activations: 12 h² in a GPT; of experts, the chosen and the
+        shared ones."""
         h, matrices = self.width, 3 if self.style == "llama" else 2
         attention = 2 * h * h + 2 * h * self.key_width if self.heads else 0
-        return attention + self.chosen * matrices * h * self.inside + (h * self.experts if self.experts > 1 else 0)
+        mlps = (self.chosen + self.shared) * matrices * h * self.inside
+        return attention + mlps + (h * self.experts if self.experts > 1 else 0)
+
+    @property
+    def mlps(self) -> int:
+        """The MLPs of a block: experts, and those that are shared."""
+        return self.experts + self.shared
 
     @property
     def block(self) -> Block:
@@ -121,7 +178,7 @@ class Shape:
         attention = (2 * h * h + h * biased + 2 * (h + biased) * keys) if self.heads else 0
         mlp = 2 * h * f + f if biased else 3 * h * f
         norms = (2 if self.heads else 1) * h * (2 if biased else 1)
-        behind = biased * h * (self.experts + (1 if self.heads else 0))
+        behind = biased * h * (self.mlps + (1 if self.heads else 0))
         return Block(attention, mlp, norms + behind + (h * self.experts if self.experts > 1 else 0))
 
     @property
@@ -139,13 +196,15 @@ class Shape:
         """The number of weights and biases: in a GPT 12 h² + 13 h per block (8 h² + 7 h without attention, less where
         heads of keys and values are shared); both embeddings; final norm; a head, unless it is tied."""
         block = self.block
-        return self.layers * (block.attention + self.experts * block.mlp + block.whole) + self.embedding + self.head
+        return self.layers * (block.attention + self.mlps * block.mlp + block.whole) + self.embedding + self.head
 
     @property
     def sizes(self) -> dict[str, int]:
         """The length of every named dim, by its letter; see `dims`."""
         every = {"T": self.context, "D": self.width, "N": self.heads, "K": self.key_heads if self.heads else 0,
                  "F": self.inside, "V": self.vocabulary}  # fmt: skip
+        if self.experts > 1:
+            every |= {"E": self.experts, "M": self.inside}
         return {letter: length for letter, length in every.items() if length}
 
     def dims(self, name: str) -> str:
@@ -153,10 +212,13 @@ class Shape:
 
         >>> Shape().dims("blocks.0.attention.q.weight"), Shape().dims("blocks.0.mlp.up.bias")
         ('NH D', 'F')
+        >>> Shape(experts=4).dims("blocks.0.mlp.experts.up.weight")
+        'E M D'
         """
         module, kind = name.split(".")[-2:]
         both = DIMS.get(module, "D D")
-        return both if kind == "weight" and module in DIMS else both.split()[0]
+        dims = both if kind == "weight" and module in DIMS else both.split()[0]
+        return "E " + dims.replace("F", "M") if ".experts." in name else dims
 
     @property
     def skipping(self) -> dict[int, int]:

@@ -10,7 +10,7 @@ from importlib import import_module
 from hybridlab.core.mesh import Mesh
 from hybridlab.modes.mode import Mode, Option
 
-FILES = ("pipeline", "data_parallel", "zero", "grid_parallel", "tensor_parallel", "context_parallel")
+FILES = ("pipeline", "data_parallel", "zero", "grid_parallel", "tensor_parallel", "context_parallel", "expert_parallel")
 _added: list[Mode] = []
 
 

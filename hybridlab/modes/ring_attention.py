@@ -157,6 +157,7 @@ class Round:
         leaving = self.comm.isend(parts.contiguous(), self.ranks[(self.here + 1) % size])
         return Exchange(arriving, leaving, None)
 
+
 class Exchange:
     """A part that leaves and another one that comes."""
 

@@ -51,7 +51,7 @@ def kept(shape: Shape, sequences, ways=1, sequence=False, x=1) -> Kept:
     into = 4 * h if attends else 2 * h  # what goes into attention, and into the MLP
     masks = (2 if attends else 1) * h * gpt  # dropout of both residual branches
     heads = (4 * h + 4 * shape.key_width) * attends  # queries, keys, values, and what goes into the projection
-    mlp = (4 if gpt else 6) * f * shape.chosen  # before and behind the nonlinearity, and the gate's
+    mlp = (4 if gpt else 6) * f * (shape.chosen + shape.shared)  # before and behind the nonlinearity, and the gate's
     core = (5 if gpt else 2) * shape.heads * shape.context  # behind the softmax; and dropout's mask and its result
     return Kept(
         tokens * (norms + into + masks) / _parts(ways, sequence) / x,

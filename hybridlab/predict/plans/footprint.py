@@ -44,7 +44,7 @@ def weights(shape: Shape, p=1, t=1, x=1):
     True
     """
     block = shape.block
-    blocks = shape.layers / p * ((block.attention + shape.experts * block.mlp) / t + block.whole)
+    blocks = shape.layers / p * ((block.attention + shape.mlps * block.mlp) / t + block.whole)
     tied_copy = shape.vocabulary * shape.width if shape.tied else 0
     first, last = shape.embedding / t, (shape.head + tied_copy) / t
     return (blocks + np.where(p == 1, first + shape.head / t, np.maximum(first, last))) / x

@@ -16,15 +16,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.train.models.counting import Counting
 from hybridlab.train.models.draws import Draws
 
 
-class BatchNorm(nn.Module):
+class BatchNorm(Counting):
     """Every channel shifted and scaled to mean 0 and variance 1, then by a weight and a bias that are learned.
 
     tally         what forwards saw since the last `settle()`, (3, C): how many elements, their sum, that of their
-                  squares. Sums, so that replicas add theirs; float64 whatever the model's dtype is, because a variance
-                  is a small difference of large sums. It is zero between steps: no checkpoint has it
+                  squares. A variance is a small difference of large sums, which float64 still has
     running_mean  (C,), and running_var, (C,): averages over steps, for evaluation
     draws         where in the training the model stands: evaluation is where nothing is drawn
 
@@ -42,12 +42,11 @@ class BatchNorm(nn.Module):
     """
 
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1):
-        super().__init__()
+        super().__init__((3, channels))
         self.eps, self.momentum, self.draws = eps, momentum, Draws()
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
-        self.register_buffer("tally", torch.zeros(3, channels, dtype=torch.float64), persistent=False)
 
     def forward(self, x_BCYX):
         if not self.draws.on:
@@ -63,23 +62,10 @@ class BatchNorm(nn.Module):
         number_C = torch.full_like(self.tally[0], x_BCYX[:, 0].numel())
         self.tally += torch.stack([number_C, *(x.sum((0, 2, 3)) for x in (x_BCYX, x_BCYX.square()))])
 
-    @torch.no_grad()
-    def settle(self):
-        """Move the running averages towards what was tallied, and begin a new tally. Nothing tallied, nothing moved.
-
-        The variance is the unbiased one, as in torch.
-        """
+    def conclude(self):
+        """Move the running averages towards what was tallied. The variance is the unbiased one, as in torch."""
         number_C, sum_C, squares_C = self.tally
-        mean_C = sum_C / number_C.clamp(min=1)
-        var_C = (squares_C - sum_C * mean_C).clamp(min=0) / (number_C - 1).clamp(min=1)
-        pace_C = self.momentum * number_C.clamp(max=1)
-        self.running_mean += pace_C * (mean_C - self.running_mean)
-        self.running_var += pace_C * (var_C - self.running_var)
-        self.tally.zero_()
-
-    def _apply(self, function, recurse=True):
-        """What `.to(dtype)` and its like go through: the tally goes to the device, not to the dtype."""
-        tally = self.tally
-        super()._apply(function, recurse)
-        self.tally = tally.to(self.tally.device)
-        return self
+        mean_C = sum_C / number_C
+        var_C = (squares_C - sum_C * mean_C).clamp(min=0) / (number_C - 1)
+        self.running_mean += self.momentum * (mean_C - self.running_mean)
+        self.running_var += self.momentum * (var_C - self.running_var)

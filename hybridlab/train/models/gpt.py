@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from hybridlab.core.shape import Shape
 from hybridlab.train.models.draws import ByPlace, Draws, drawn, stream
+from hybridlab.train.models.experts import mlp_of
 
 DEVIATION = 0.02  # of first weights
 
@@ -98,14 +99,18 @@ def attend(q_BNTH, k_BKTH, v_BKTH):
 
 
 class Mlp(nn.Module):
-    """Two linear layers with a GELU between them."""
+    """Two linear layers with a GELU between them.
 
-    def __init__(self, shape: Shape):
+    linear  what makes a layer of so many inputs and outputs: of experts, one layer for each (`experts.Many`), which
+            is called with the numbers of their tokens too
+    """
+
+    def __init__(self, shape: Shape, linear=nn.Linear):
         super().__init__()
-        self.up, self.down = nn.Linear(shape.width, shape.inside), nn.Linear(shape.inside, shape.width)
+        self.up, self.down = linear(shape.width, shape.inside), linear(shape.inside, shape.width)
 
-    def forward(self, x_BTD):
-        return self.down(functional.gelu(self.up(x_BTD)))
+    def forward(self, x_BTD, *counts):
+        return self.down(functional.gelu(self.up(x_BTD, *counts)), *counts)
 
 
 class Block(nn.Module):
@@ -158,11 +163,8 @@ class GPT(ByPlace):
 
     def __init__(self, shape: Shape, seed: int = 0, dtype: torch.dtype = torch.float32):
         super().__init__()
-        if shape.style != self.style or shape.experts > 1:
-            raise ValueError(
-                f"this shape has style={shape.style!r} and experts={shape.experts}: "
-                f"{type(self).__name__} needs style={self.style!r} and experts=1"
-            )
+        if shape.style != self.style:
+            raise ValueError(f"this shape has style={shape.style!r}: {type(self).__name__} needs style={self.style!r}")
         self.embed, self.blocks, self.head = self.parts(shape)
         if shape.tied:
             self.head.scores.weight = self.embed.token.weight
@@ -171,7 +173,8 @@ class GPT(ByPlace):
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
         """What it is made of: embedding, blocks, head."""
-        return Embed(shape), nn.ModuleList(Block(shape) for _ in range(shape.layers)), Head(shape)
+        blocks = nn.ModuleList(Block(shape, mlp=mlp_of(shape, Mlp)) for _ in range(shape.layers))
+        return Embed(shape), blocks, Head(shape)
 
     def deviation(self, shape) -> float:
         """The standard deviation of first weights, of any shape."""

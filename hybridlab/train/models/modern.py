@@ -24,6 +24,7 @@ from torch import nn
 from torch.nn import functional
 
 from hybridlab.core.shape import Shape
+from hybridlab.train.models.experts import mlp_of
 from hybridlab.train.models.gpt import GPT, Attention, Block, Dropout, Head
 
 BASE = 10_000  # the first pair turns by 1 radian per position, the last by little more than 1/BASE
@@ -92,15 +93,15 @@ class RotaryAttention(Attention):
 
 
 class SwiGLU(nn.Module):
-    """An MLP whose inside is multiplied, unit by unit, with a gate: SiLU of another product."""
+    """An MLP whose inside is multiplied, unit by unit, with a gate: SiLU of another product. See `Mlp`."""
 
-    def __init__(self, shape: Shape):
+    def __init__(self, shape: Shape, linear=nn.Linear):
         super().__init__()
-        self.gate, self.up = (nn.Linear(shape.width, shape.inside, bias=False) for _ in range(2))
-        self.down = nn.Linear(shape.inside, shape.width, bias=False)
+        self.gate, self.up = (linear(shape.width, shape.inside, bias=False) for _ in range(2))
+        self.down = linear(shape.inside, shape.width, bias=False)
 
-    def forward(self, x_BTD):
-        return self.down(functional.silu(self.gate(x_BTD)) * self.up(x_BTD))
+    def forward(self, x_BTD, *counts):
+        return self.down(functional.silu(self.gate(x_BTD, *counts)) * self.up(x_BTD, *counts), *counts)
 
 
 class Modern(GPT):
@@ -117,5 +118,6 @@ class Modern(GPT):
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
         """What it is made of: embedding, blocks, head."""
-        blocks = nn.ModuleList(Block(shape, Norm, RotaryAttention, SwiGLU) for _ in range(shape.layers))
+        mlp = mlp_of(shape, SwiGLU)
+        blocks = nn.ModuleList(Block(shape, Norm, RotaryAttention, mlp) for _ in range(shape.layers))
         return Embed(shape), blocks, Head(shape, Norm)

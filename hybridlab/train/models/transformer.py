@@ -1,5 +1,6 @@
 """The reference transformers: the GPT of SC'21, or its modern relative, of any `Shape`, on a text."""
 
+from dataclasses import asdict
 from functools import partial
 
 import torch
@@ -53,4 +54,4 @@ class Transformer(Model):
         return [x_BTD] * (shape.layers + 1) + [scores_BTV]
 
     def notes(self, module):
-        return {"shape": vars(self.shape)}
+        return {"shape": asdict(self.shape)}

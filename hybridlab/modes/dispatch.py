@@ -1,0 +1,88 @@
+"""Dispatch: how tokens get to experts on other ranks, and back.
+
+Every rank along ep has its own tokens and some of the experts. Three ways to bring them together:
+
+  all-to-all   ranks tell each other how many tokens come (counts first), then each token travels to its experts
+  with slots   the same, where experts have a capacity: every expert gets as many rows from everybody, filled up with
+               zeros. Nobody has to ask how many, and no shape depends on the numbers
+  all-gather   every rank gets the tokens of all, computes those that chose its experts, and the sums are scattered
+
+Weights stay where the token is, but for the all-gather. Gradients take the same ways back (`world.talk.typed`), so what
+an expert is told is already the sum over the tokens of all ranks along ep: it is added to that of other copies of this
+expert, and to nothing else.
+
+  one layer sends, per rank, forward   numbers, of n tokens, k choices each, width h, on p ranks
+  all-to-all                           2·k·n·h, and E·p counts
+  with slots                           2·E·slots·h for each sequence
+  all-gather                           p·n·(h + 2·k) gathered, p·n·h scattered
+
+Source: NVIDIA/Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py; slots, Lepikhin et al. 2020,
+arXiv:2006.16668. Relatives: `expert_parallel`, the mode; `train.models.experts`, the same on one device; notebook 32.
+
+Shape suffixes
+    N tokens, E experts of the layer, C chosen by each token, A arrivals (pairs of a token and an expert of its choice),
+    R ranks, S slots, D width
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from hybridlab.train.models.experts import combine, dispatch, in_order
+from hybridlab.world.talk.typed import all_gather, all_to_all, reduce_scatter
+
+
+def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int]):
+    """Each token to the ranks of its experts, and back. owned  how many experts each rank has"""
+    order_A, counts_E = in_order(chosen_NC, sum(owned))
+    counts_RE = comm.all_gather(counts_E[None], "ep")
+    y_AD = through(x_ND[order_A // chosen_NC.shape[1]], counts_RE, experts, comm, owned)
+    return combine(y_AD, order_A, weights_NC)
+
+
+def with_slots(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], slots: Sequence[int]):
+    """The same with as many rows for every expert. slots  for one expert, of each rank"""
+    order_A, counts_E = in_order(chosen_NC, sum(owned))
+    here = slots[comm.coordinates["ep"]]
+    expert_A = torch.arange(len(counts_E)).repeat_interleave(counts_E)
+    first_E = counts_E.cumsum(0) - counts_E
+    slot_A = (expert_A * here + torch.arange(len(expert_A)) - first_E[expert_A]).to(x_ND.device)
+    arrivals_AD = x_ND[order_A // chosen_NC.shape[1]]
+    filled_AD = x_ND.new_zeros(len(counts_E) * here, x_ND.shape[1]).index_copy(0, slot_A, arrivals_AD)
+    counts_RE = torch.tensor(slots)[:, None].expand(-1, len(counts_E))
+    return combine(through(filled_AD, counts_RE, experts, comm, owned)[slot_A], order_A, weights_NC)
+
+
+def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], rows: Sequence[int]):
+    """Every rank computes its experts for the tokens of all. rows  of a microbatch that each rank has"""
+    here = comm.coordinates["ep"]
+    tokens = [len(x_ND) // rows[here] * its for its in rows]
+    x_MD, weights_MC = (all_gather(comm, x, "ep", 0, to="R", sizes=tokens) for x in (x_ND, weights_NC))
+    own_MC = comm.all_gather(chosen_NC, "ep", 0, tokens) - sum(owned[:here])
+    own_MC = torch.where((own_MC >= 0) & (own_MC < owned[here]), own_MC, owned[here])  # an expert that there is not
+    return reduce_scatter(comm, dispatch(x_MD, own_MC, weights_MC, experts), "ep", 0, sizes=tokens)
+
+
+def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
+    """What the experts, wherever they are, make of rows in the order of their experts.
+
+    counts_RE  how many rows each rank has for each expert
+    """
+    here = comm.coordinates["ep"]
+    sent = [int(counts_E.sum()) for counts_E in counts_RE[here].split(list(owned))]
+    mine_RE = counts_RE.split(list(owned), 1)[here]
+    received = mine_RE.sum(1).tolist()
+    came_AD = all_to_all(comm, x_AD, "ep", cut=0, join=0, sent=sent, received=received)
+    by_expert_A = _by_expert(mine_RE).to(x_AD.device)
+    y_AD = experts(came_AD[by_expert_A], mine_RE.sum(0).tolist())
+    return all_to_all(comm, y_AD[by_expert_A.argsort()], "ep", cut=0, join=0, sent=received, received=sent)
+
+
+def _by_expert(counts_RE):
+    """Rows come rank by rank, and of each rank expert by expert: their order, expert by expert.
+
+    >>> _by_expert(torch.tensor([[1, 2], [1, 1]])).tolist()
+    [0, 3, 1, 2, 4]
+    """
+    ranks, experts = counts_RE.shape
+    return torch.arange(experts).repeat(ranks).repeat_interleave(counts_RE.flatten()).argsort(stable=True)

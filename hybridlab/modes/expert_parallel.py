@@ -1,0 +1,108 @@
+"""Expert parallelism: each rank has some of the experts, and its own rows of every microbatch. Tokens travel.
+
+For everything but the experts, ep is one more axis of data parallelism: each rank holds all of it and sees other rows,
+so gradients are added over ep. An expert is on one rank along ep, to which the tokens of all come. So its gradient is
+whole there, and is added over its copies along dp only. Both follow from two tables, {E: ep} of parameters and
+{B: ep} of the batch.
+
+Systems that average gradients have divided those of experts by the wrong number of ranks at least five times
+(pytorch/pytorch#160285; databricks/megablocks#86; deepspeedai/DeepSpeed#5259; NVIDIA/Megatron-LM#5956, #7160). Here the
+loss is divided, by the tokens of the global batch, and gradients are only added.
+
+  parameter            what a rank has     its gradient
+  experts              some of them        its own: the tokens of all ranks along ep came here
+  router, all else     all                 a summand
+
+Tensor parallelism leaves experts whole, and does them on every rank along tp; with sequence=True each does its own
+positions.
+
+Source: Lepikhin et al. 2020, arXiv:2006.16668. Relatives: `dispatch`, the ways there and back; `train.models.experts`;
+notebook 32.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from hybridlab.core.layout import even
+from hybridlab.modes.dispatch import by_all_gather, by_all_to_all, with_slots
+from hybridlab.modes.mode import Mode, Option
+
+WAYS = ("all_to_all", "all_gather")
+COUNT = 8  # bytes of a number of tokens, and of the number of an expert
+
+
+class ExpertParallel(Mode):
+    """What the runtime asks of this mode."""
+
+    name, axis, purpose = "expert parallelism", "ep", "experts"
+    options = {"dispatch": Option("all_to_all", "with --ep: how tokens get to their experts", str, WAYS)}
+    factors = {"dispatch": WAYS}
+
+    def said(self, job):
+        return f"dispatch {job['dispatch']}"
+
+    def refuse(self, job):
+        ways, experts = job.mesh["ep"], job.sizes.get("E")
+        if experts is None or not any(hasattr(module, "dispatch") for module in job.whole.modules()):
+            raise ValueError(f"ep={ways} shares out experts, and this model has none: leave ep out, or give experts=…")
+        for size, what in ((experts, "experts"), (job.rows, "rows of a microbatch")):
+            if size < ways:
+                raise ValueError(f"ep={ways} cannot share out {size} {what}: choose ep up to {size}")
+
+    def rules(self, job):
+        return {"E": "ep"}
+
+    def data(self, job):
+        return {"B": "ep"}
+
+    def fit(self, module, comm, job):
+        for layer in module.modules():
+            if hasattr(layer, "dispatch"):
+                layer.dispatch = self._dispatch(comm, job)
+
+    def _dispatch(self, comm, job):
+        owned, rows = (_shares(length, job.mesh["ep"]) for length in (job.sizes["E"], job.rows))
+        if job["dispatch"] == "all_gather":
+            return partial(by_all_gather, comm=comm, owned=owned, rows=rows)
+        if slots := _slots(job):
+            return partial(with_slots, comm=comm, owned=owned, slots=[slots * its for its in rows])
+        return partial(by_all_to_all, comm=comm, owned=owned)
+
+    # what it sends
+
+    def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
+        """Of tokens that travel to their experts, the mean over ranks: where they go, only the numbers say."""
+        if when == "again" or not any(hasattr(module, "dispatch") for module in job.layers[layer].modules()):
+            return
+        ways, width, experts = job.mesh["ep"], job.sizes["D"] * job.widths.value, job.sizes["E"]
+        shape, forward = job.model.shape, when == "forward"
+        if job["dispatch"] == "all_gather":
+            tokens = ways * -(-here["B"] // ways) * here["T"]  # uneven parts are filled up
+            weights = tokens * shape.chosen * job.widths.value
+            way = "all_gather" if forward else "reduce_scatter"
+            yield way, tokens * width
+            yield way, weights
+            if forward:
+                yield "all_gather", tokens * shape.chosen * COUNT
+            yield "reduce_scatter" if forward else "all_gather", tokens * width
+        elif slots := _slots(job):
+            yield from [("all_to_all", here["B"] / ways * slots * experts * width)] * 2
+        else:
+            if forward:
+                yield "all_gather", ways * experts * COUNT
+            yield from [("all_to_all", here["B"] / ways * here["T"] * shape.chosen * width)] * 2
+
+
+def _shares(length: int, ways: int) -> tuple[int, ...]:
+    return tuple(end - begin for begin, end in even(length, ways))
+
+
+def _slots(job) -> int:
+    """The tokens of one sequence that an expert takes at most; 0 where there is no capacity."""
+    shape = job.model.shape
+    if shape.routing.capacity is None:
+        return 0
+    return shape.routing.slots(shape.context, shape.experts, shape.chosen)
+
+
+MODE = ExpertParallel()

@@ -1,0 +1,36 @@
+"""What a layer that counts has in common with others that do: a tally, settled once a step (see `modes.tallies`)."""
+
+import torch
+from torch import nn
+
+
+class Counting(nn.Module):
+    """A layer with a tally: a sum over all that a step's forwards saw.
+
+    tally  of the given shape. Sums, so that replicas add theirs; float64 whatever the model's dtype is. It is zero
+           between steps: no checkpoint has it
+
+    A subclass counts in its forward, and says in `conclude` what follows when the counts of all ranks are there.
+    """
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.register_buffer("tally", torch.zeros(shape, dtype=torch.float64), persistent=False)
+
+    def conclude(self):
+        """What follows from the tally of a whole step."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def settle(self):
+        """Do what follows from the tally, if anything was counted, and begin a new one."""
+        if self.tally.any():
+            self.conclude()
+        self.tally.zero_()
+
+    def _apply(self, function, recurse=True):
+        """What `.to(dtype)` and its like go through: the tally goes to the device, not to the dtype."""
+        tally = self.tally
+        super()._apply(function, recurse)
+        self.tally = tally.to(self.tally.device)
+        return self
