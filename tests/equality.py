@@ -14,7 +14,7 @@ import pytest
 
 import hybridlab
 from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.shape import Routing, Shape
 from hybridlab.modes.registry import modes
 from hybridlab.schedules.gpipe import gpipe
 from hybridlab.schedules.registry import schedule
@@ -36,13 +36,14 @@ FACTORS = {
         *("dp", "tp", "pp", "x", "dp pp", "dp tp", "pp tp", "dp x", "pp x", "x tp"),
         *("dp pp tp", "pp x tp", "dp x tp"),
         *("cp", "dp cp", "cp pp", "cp tp", "cp pp tp"),
+        *("ep", "dp ep", "ep pp", "cp ep", "ep tp", "dp ep pp"),
     ),
     "first": (0, 1, 2),  # which of them varies slowest, that is how far the axes are turned
     "grown": ("", "dp3", "dp4", "pp3", "pp4", "tp4"),  # the axis that is longer than two
     **{name: choices for mode in modes() for name, choices in mode.factors.items()},  # zero, stream, sums
     "schedule": ALL,
     "order": ("written", "ahead", "driven"),
-    "model": ("plain", "tied", "skips", "tied skips"),
+    "model": ("plain", "tied", "skips", "tied skips", "experts", "slots"),
     "keys": (4, 2, 1, 0),  # heads of keys and values, of four heads of queries; 0: no attention
     "style": ("gpt", "llama"),
     "optimizer": ("sgd", "adamw"),
@@ -51,11 +52,24 @@ FACTORS = {
     "clip": (None, 0.05),
     "sizes": ("even", "odd"),
 }
-BOUND = ("axes", "first", "grown", "zero", "stream", "attend", "schedule", "order", "model")  # of which `legal` speaks
+BOUND = (
+    "axes",
+    "first",
+    "grown",
+    "zero",
+    "stream",
+    "attend",
+    "dispatch",
+    "schedule",
+    "order",
+    "model",
+)  # of which `legal` speaks
 FREE = tuple(name for name in FACTORS if name not in BOUND)
 FACTORS = {name: FACTORS[name] for name in (*BOUND, *FREE)}
 OF_TESTS = FACTORS | {
-    "axes": ("dp", "tp", "pp", "x", "cp", "dp pp", "dp tp", "pp tp", "pp x", "cp pp", "dp pp tp", "dp x tp", "dp cp"),
+    "axes": ("dp", "tp", "pp", "dp pp", "pp tp", "pp x", "cp pp", "dp pp tp", "dp x tp", "dp cp")
+    + ("ep", "dp ep", "ep pp", "cp ep", "ep tp"),
+    "model": ("plain", "tied skips", "experts", "slots"),
     "schedule": FEW,
     "zero": ("0", "1", "2", "3", "3 of 2"),
     "grown": ("", "dp4", "pp4", "tp4"),
@@ -97,6 +111,10 @@ def legal(one: dict) -> bool:
         one["stream"] != "scatter" or mesh["pp"] > 1,
         one["stream"] == "whole" or mesh["cp"] == 1,  # both cut the positions
         one["attend"] == "gather" or mesh["cp"] > 1,
+        one["dispatch"] == "all_to_all" or mesh["ep"] > 1,
+        one["model"] in ("experts", "slots") or mesh["ep"] == 1,
+        one["model"] not in ("experts", "slots") or mesh["x"] == 1,
+        one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
         _plays(one["schedule"], mesh["pp"]),
         one["order"] == "written" or mesh["pp"] > 1,
         one["order"] != "driven" or _one_chain(one, mesh),
@@ -107,13 +125,17 @@ def legal(one: dict) -> bool:
 def _one_chain(one, mesh):
     """Messages can drive it: one stage on each rank, none of them shared, no skip over a stage."""
     chain = one["schedule"] not in (*CHUNKED, *MIRRORED) and (mesh["pp"] == 2 or "skips" not in one["model"])
-    return chain and mesh["tp"] == mesh["x"] == mesh["cp"] == 1 and one["zero"][0] != "3"
+    return chain and mesh["tp"] == mesh["x"] == mesh["cp"] == mesh["ep"] == 1 and one["zero"][0] != "3"
 
 
 def shape_of(one: dict) -> Shape:
     """A small model; an odd one has a context, a vocabulary and a depth that nothing divides."""
     mesh, odd = mesh_of(one), one["sizes"] == "odd"
     stages = mesh["pp"] * (2 if one["schedule"] in CHUNKED else 1)
+    experts = {}
+    if one["model"] in ("experts", "slots"):
+        routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
+        experts = {"experts": 5, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
     return Shape(
         layers=max(4 if "skips" in one["model"] else 2, stages) + odd,
         width=16,
@@ -125,6 +147,7 @@ def shape_of(one: dict) -> Shape:
         skips="skips" in one["model"],
         dropout=one["dropout"],
         style=one["style"],
+        **experts,
     )
 
 
@@ -136,7 +159,7 @@ def asked(one: dict) -> tuple[Mesh, dict]:
         again = gpipe(mesh["pp"], number, recompute="except_last")
         name = replicate(again, mesh.played) if mesh["dp"] > 1 else again
     zero, _, owners = one["zero"].partition(" of ")
-    more = {what: one[what] for what in ("sums", "attend", "optimizer", "accumulate", "clip")}
+    more = {what: one[what] for what in ("sums", "attend", "dispatch", "optimizer", "accumulate", "clip")}
     if owners:
         more["owners"] = int(owners)
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}

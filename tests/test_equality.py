@@ -1,6 +1,6 @@
 """Every pair of modes joined: each combination trains as one device does, loss, gradients, norm, weights, bytes.
 
-`equality` chooses the combinations. The whole table, every legal one of its six million, is for `equality_soak.py`.
+`equality` chooses the combinations. The whole table, with every legal one, is for `equality_soak.py`.
 """
 
 import itertools
