@@ -169,3 +169,33 @@ def test_a_mutant_is_caught(mutant, shape):
 def test_what_cannot_be_shared_out_is_refused_in_a_sentence(words, mesh, more):
     with pytest.raises((ValueError, hl.RankError), match=words):
         hl.check(mesh, **more)
+
+
+GO_ON = {
+    "one process": (hl.Mesh(pp=1), {}),
+    "ep=4": (hl.Mesh(ep=4), {}),
+    "ep=3, zero=1": (hl.Mesh(dp=2, ep=3), {"zero": 1}),
+    "dp=2, zero=3": (hl.Mesh(dp=2, pp=2), {"zero": 3}),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", GO_ON)
+def test_a_checkpoint_goes_on_with_other_ranks_for_the_experts(tmp_path, name):
+    """Weights, Adam's state, and the biases that balance."""
+    mesh, more = GO_ON[name]
+    shape = replace(SMALL, layers=2, routing=Routing(balance="bias", pace=0.1))
+    about = {
+        "batch": 24,
+        "shape": shape,
+        "optimizer": "adamw",
+        "rate": 1e-2,
+        "dtype": "float64",
+        "progress": False,
+    } | more
+    runs = lambda mesh, steps, **more: hl.train(mesh, steps=steps, **about | more)["losses"]
+    first = {"microbatches": 3, "zero": 0}
+    whole = runs(hl.Mesh(ep=2), 6, **first)
+    runs(hl.Mesh(ep=2), 3, checkpoint=tmp_path, **first)
+    went_on = runs(mesh, 6, checkpoint=tmp_path, resume=True, microbatches=3 // mesh["dp"])
+    assert went_on == pytest.approx(whole[3:], rel=1e-10) and len(went_on) == 3

@@ -65,7 +65,8 @@ class BatchNorm(Counting):
     def conclude(self):
         """Move the running averages towards what was tallied. The variance is the unbiased one, as in torch."""
         number_C, sum_C, squares_C = self.tally
-        mean_C = sum_C / number_C
-        var_C = (squares_C - sum_C * mean_C).clamp(min=0) / (number_C - 1)
-        self.running_mean += self.momentum * (mean_C - self.running_mean)
-        self.running_var += self.momentum * (var_C - self.running_var)
+        mean_C = sum_C / number_C.clamp(min=1)
+        var_C = (squares_C - sum_C * mean_C).clamp(min=0) / (number_C - 1).clamp(min=1)
+        pace_C = self.momentum * number_C.clamp(max=1)
+        self.running_mean += pace_C * (mean_C - self.running_mean)
+        self.running_var += pace_C * (var_C - self.running_var)

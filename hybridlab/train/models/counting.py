@@ -10,7 +10,8 @@ class Counting(nn.Module):
     tally  of the given shape. Sums, so that replicas add theirs; float64 whatever the model's dtype is. It is zero
            between steps: no checkpoint has it
 
-    A subclass counts in its forward, and says in `conclude` what follows when the counts of all ranks are there.
+    A subclass counts in its forward, and says in `conclude` what follows when the counts of all ranks are there:
+    nothing, if nothing was counted, and without asking the numbers, for which a host would wait.
     """
 
     def __init__(self, shape: tuple[int, ...]):
@@ -23,9 +24,8 @@ class Counting(nn.Module):
 
     @torch.no_grad()
     def settle(self):
-        """Do what follows from the tally, if anything was counted, and begin a new one."""
-        if self.tally.any():
-            self.conclude()
+        """Do what follows from the tally, and begin a new one."""
+        self.conclude()
         self.tally.zero_()
 
     def _apply(self, function, recurse=True):

@@ -117,8 +117,8 @@ class Router(Counting):
         choices and Pᵢ its mean score, the gradient by one token's score; or the biases' next step."""
         load_E, pace = self.tally, self.routing.pace
         if self.routing.balance == "loss":
-            tokens = load_E.sum() / self.shape.chosen
-            self.push.copy_(pace * len(load_E) * load_E / load_E.sum() / tokens)
+            choices = load_E.sum().clamp(min=1)
+            self.push.copy_(pace * len(load_E) * load_E / choices * self.shape.chosen / choices)
         elif self.routing.balance == "bias":
             self.bias += pace * (load_E.mean() - load_E).sign().to(self.bias.dtype)
 
