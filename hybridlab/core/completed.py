@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 
-from hybridlab.core.action import CODE, MOST, Action
+from hybridlab.core.action import CODE, MESSAGES, MOST, Action
 
 ACTIONS = 500_000  # the most that is read
 SIZE = 4_000_000  # about 4 values of the law for every stage and microbatch, more with weight versions
@@ -69,6 +69,7 @@ def completed(name, ranks, spot) -> dict:
         "replica_of": tuple(replica_of.tolist()),
         "chunks": max(Counter(rank for (_, one), rank in place.items() if one == 0).values(), default=1),
         "skips": _skips(parts, place),
+        "exchanges": _exchanges(parts, place),
         "window": _window(version[kind == CODE["REDUCE_GRAD"]], len(replica_of)),
         "tied": (),
         "dp": copies,
@@ -98,6 +99,13 @@ def _skips(parts, place):
     for stage in {*itertools.chain(*edges)} - {stage for stage, _ in place}:
         raise ValueError(f"stage {stage} has no actions, so nothing can skip to it")
     return tuple(sorted(edges))
+
+
+def _exchanges(parts, place):
+    """The edges of the messages of a rank to itself: others are on their way beside it."""
+    edges = {part.edge for part in parts if part.kind in MESSAGES}
+    within = [(a, b) for a, b in edges for home in place if home[0] == a and place[home] == place.get((b, home[1]))]
+    return tuple(sorted(set(within)))
 
 
 def _copies(place, all_ranks, replica_of):

@@ -63,7 +63,8 @@ def to_pytorch(schedule) -> str:
             if lacks := next(filter(None, (_beyond_pytorch(part, schedule) for part in action.each)), ""):
                 where = f"{action} (rank {rank}, cell {number})"
                 raise ValueError(f"PyTorch's form cannot express {where}: it has no {lacks}")
-    for what, groups in (("skip from stage to stage", schedule.skips), ("tie of stages", schedule.tied)):
+    beyond = {"skip from stage to stage": schedule.skips, "tie of stages": schedule.tied, "exchange": schedule.exchanges}
+    for what, groups in beyond.items():
         if groups:
             raise ValueError(f"PyTorch's form cannot express the {what} {', '.join(map(str, groups[0]))}: leave it out")
     return to_text(schedule).replace('""', "")
@@ -84,7 +85,7 @@ def _beyond_pytorch(action, schedule):
 def to_dict(schedule) -> dict:
     """Everything about a schedule in plain values, its actions spelled out: what JSON keeps of it."""
     facts = {key: getattr(schedule, key) for key in FACTS}
-    facts |= {key: [list(stages) for stages in facts[key]] for key in ("skips", "tied")}
+    facts |= {key: [list(stages) for stages in facts[key]] for key in LISTED}
     program = [list(map(str, actions)) for actions in schedule.program]
     return {"format": FORMAT, "version": VERSION, **facts, "program": program}
 
@@ -220,7 +221,8 @@ def _columns(head, lines):
 
 # --- JSON --------------------------------------------------------------------------------------------------------
 
-FACTS = ("name", "chunks", "window", "dp", "skips", "tied")  # what is kept beside the program; the rest follows
+LISTED = ("skips", "exchanges", "tied")
+FACTS = ("name", "chunks", "window", "dp", *LISTED)  # what is kept beside the program; the rest follows
 
 
 def from_dict(saved: dict) -> dict:
@@ -235,6 +237,7 @@ def from_dict(saved: dict) -> dict:
         raise ValueError(f"this JSON is no saved hybridlab schedule: {hint}")
     if saved.get("version") != VERSION:
         raise ValueError(f"this schedule has another format version than {VERSION}: update hybridlab")
+    saved = {"exchanges": []} | saved  # older files have none
     program = saved.get("program")
     if not _is_lists(program, str):
         raise ValueError("the saved schedule has no lists of actions under 'program': save it again")
@@ -243,7 +246,7 @@ def from_dict(saved: dict) -> dict:
     for key in FACTS:
         if not _is_sound(made, key, saved.get(key)):
             raise ValueError(f"the saved schedule is damaged at {key!r}: save it again")
-    told = {key: saved[key] for key in FACTS} | {key: tuple(map(tuple, saved[key])) for key in ("skips", "tied")}
+    told = {key: saved[key] for key in FACTS} | {key: tuple(map(tuple, saved[key])) for key in LISTED}
     return checked(made | told | {"microbatches": len(made["replica_of"]) // told["dp"]})
 
 
@@ -251,7 +254,7 @@ def _is_sound(made, key, value):
     """Whether a saved fact is of its kind, and goes with what the actions say."""
     if key == "name":
         return isinstance(value, str)
-    if key in ("skips", "tied"):
+    if key in LISTED:
         stages = {stage for stage, _ in made["place"]}
         pairs = key == "tied" or _is_lists(value, int) and all(len(edge) == 2 for edge in value)
         return _is_lists(value, int) and pairs and stages.issuperset(itertools.chain(*value))

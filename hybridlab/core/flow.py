@@ -145,9 +145,14 @@ class Flow(Values):
 
     @cached_property
     def _travels(self):
-        """travels[edge, replica]: does the edge lead to another rank?"""
+        """travels[edge, replica]: does the edge lead to another rank, or are tokens exchanged on it?"""
         begin, end = self.edges.T
-        return self.home[begin] != self.home[end]
+        return (self.home[begin] != self.home[end]) | self.exchanged[:, None]
+
+    @cached_property
+    def exchanged(self):
+        """One flag per edge: are tokens exchanged on it, inside its rank?"""
+        return np.array([edge in self.schedule.exchanges for edge in self.schedule.edges])
 
     def crossing(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(rows, edges, down): every row that makes a value for another rank, and the edge it travels on, down or up.

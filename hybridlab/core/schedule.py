@@ -52,6 +52,8 @@ class Schedule:
                   so its length is the number of microbatches in the global batch
     chunks        v, stages per rank
     skips         extra edges (from stage, to stage) beside the chain
+    exchanges     edges inside a rank over which it exchanges tokens with the ranks beside it, an all-to-all: lowered,
+                  they have a SEND and a RECV of the one rank
     window        microbatches per optimizer step; 0: all of them
     tied          groups of stages whose weight gradient is one sum
     fused         rows that run as one with the row after them
@@ -66,6 +68,7 @@ class Schedule:
     replica_of: tuple[int, ...]
     chunks: int = 1
     skips: tuple[tuple[int, int], ...] = ()
+    exchanges: tuple[tuple[int, int], ...] = ()
     window: int = 0
     tied: tuple[tuple[int, ...], ...] = ()
     fused: tuple[int, ...] = ()
@@ -89,7 +92,7 @@ class Schedule:
 
     def with_programs(self, programs: list, **changes) -> "Schedule":
         """The same schedule with other lists of actions."""
-        keep = {k: getattr(self, k) for k in ("replica_of", "chunks", "skips", "window", "tied", "dp")}
+        keep = {k: getattr(self, k) for k in ("replica_of", "chunks", "skips", "exchanges", "window", "tied", "dp")}
         name, place = changes.pop("name", self.name), changes.pop("place", self.place)
         return Schedule.of(name, programs, place, self.microbatches, **keep | changes)
 

@@ -65,7 +65,7 @@ class Player:
         """Play the program once; on a GPU it is then on its way."""
         self.times = [[0, 0, 0, 0] for _ in self.calls]
         self.slots, self.gathering = [None] * len(self._numbers), {}
-        self.outgoing, self.sums = [], []
+        self.outgoing, self.sums, self.exchanging = [], [], {}
         for call in self.calls:
             call()
         for index, under_way in self.outgoing + self.sums:
@@ -95,7 +95,11 @@ class Player:
         if action.kind in COLLECTIVES:
             return partial(getattr(self, f"_{action.kind.lower()}"), index, action)
         if action.kind in MESSAGES:
-            do = self._send if action.kind.startswith("SEND") else self._receive
+            sends, beside = action.kind.startswith("SEND"), action.edge in self.schedule.exchanges
+            if beside:
+                do = self._exchange if sends else self._exchanged
+            else:
+                do = self._send if sends else self._receive
             return partial(do, index, *self._message(action))
         bound = [(self.work.bind(action, part), *self._slots(part)) for part in action.each]
         return partial(self._compute, index, {part.stage for part in action.each}, bound)
@@ -180,6 +184,22 @@ class Player:
         row[1] = self.clock.mark()
         if self.clock.sees:
             messages[-1].when_over(lambda mark: row.__setitem__(2, mark), self.clock)
+        self.slots[slot] = _Awaited(messages, index)
+
+    def _exchange(self, index, slot, edge, name, to, tag):
+        """Begin to exchange tokens with the ranks beside this one: a message to itself, by way of them."""
+        value, self.slots[slot] = self.slots[slot], None
+        self.times[index][0] = self.clock.mark()
+        messages = self.work.exchange(self.comm, edge, value)
+        self.times[index][1] = self.clock.mark()
+        self.outgoing.append((index, messages))
+        self.exchanging[slot] = messages
+
+    def _exchanged(self, index, slot, edge, name, source, tag):
+        row = self.times[index]
+        row[0] = row[1] = self.clock.mark()
+        messages = self.exchanging.pop(slot)
+        messages[-1].when_over(lambda mark: row.__setitem__(2, mark), self.clock)
         self.slots[slot] = _Awaited(messages, index)
 
     def _reduce_grad(self, index, action):

@@ -6,6 +6,7 @@ carries at most, and the `device` on which they are. What travels on an edge is 
 such tuple for every edge that leads to it, and returns one for every edge that leads on.
 """
 
+import math
 import time
 from functools import partial
 from itertools import repeat
@@ -203,6 +204,13 @@ class EmulatedWork:
         """A real all-reduce of one message's size, which takes as long as stated at least."""
         return self._beside(comm.iall_reduce(torch.zeros(self.elements), "dp"), action)
 
+    def exchange(self, comm, edge: int, value):
+        """A real all-to-all of one message's size with the ranks along ep, which takes as long as stated at least; a
+        rank's take their turns."""
+        self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of_message(edge)
+        until = torch.full((self.elements,), self.free + self.offset, dtype=torch.float64)
+        return [_Exchanged(comm.iall_to_all(until, "ep"), self.offset)]
+
     def unshard(self, comm, action):
         """A real all-gather of one message's size, which takes as long as stated at least."""
         return self._beside(comm.iall_gather(torch.zeros(self.elements), "dp"), action)
@@ -231,6 +239,27 @@ class EmulatedWork:
             return 1.0
         draw = np.random.default_rng([part.stage, part.microbatch + 1, ord(part.kind[0])]).normal()
         return max(0.0, 1 + self.jitter * float(draw))
+
+
+class _Exchanged:
+    """An all-to-all that is over when the last of its ranks says so. What it brings left long ago."""
+
+    def __init__(self, message, offset: float):
+        self.message, self.offset = message, offset
+
+    def wait(self):
+        until = float(self.message.wait().max()) - self.offset
+        time.sleep(max(0.0, until - time.perf_counter()))
+        return torch.full_like(self.message.wait(), -math.inf)
+
+    def done(self):
+        return self.message.done() and time.perf_counter() + self.offset >= float(self.message.wait().max())
+
+    def when_over(self, note, clock):
+        self.message.when_over(lambda at: note(max(at, self._end())), clock)
+
+    def _end(self):
+        return round((float(self.message.wait().max()) - self.offset) * 1e9)
 
 
 class _Lasting:

@@ -108,8 +108,11 @@ class _Case:
         late = np.zeros(len(flow.takes.values), dtype=np.int64)
         if not flow.lowered and any(self.carried):
             maker = flow.maker[flow.takes.values]
-            crosses = (maker >= 0) & (flow.rank[maker] != flow.rank[flow.takes.owners])
-            late[crosses] = np.array(self.carried)[flow.edge_of(flow.takes.values[crosses])]
+            edge = flow.edge_of(flow.takes.values)
+            travels = flow.takes.values < flow.named("gradient").stop
+            away = (flow.rank[maker] != flow.rank[flow.takes.owners]) | (travels & flow.exchanged[edge])
+            crosses = (maker >= 0) & away
+            late[crosses] = np.array(self.carried)[edge[crosses]]
         return late
 
 

@@ -163,6 +163,10 @@ class Comm:
         sent      the length along `cut` of the part for each rank, where they differ
         received  the length along `join` of the part from each rank, where they differ
         """
+        return self.iall_to_all(x, axis, cut, join, sent, received).wait()
+
+    def iall_to_all(self, x, axis=None, cut=0, join=0, sent=None, received=None) -> Message:
+        """Start an all_to_all."""
         group = self.group(axis)
         cut, join = dimension("all_to_all", x, cut), dimension("all_to_all", x, join)
         if cut == join and (sent is None) != (received is None):
@@ -174,16 +178,16 @@ class Comm:
         if len(received) != group.size:
             raise ValueError(f"all_to_all cannot join {tuple(received)}: give {group.size} lengths, one from each rank")
         if group.size == 1:
-            return x.detach().clone()
+            return Message(lambda: x.detach().clone())
         parts = x.detach().split(sent, cut)
         shapes = [resized(resized(x.shape, cut, sent[here]), join, length) for length in received]
         room = x.new_empty(sum(map(math.prod, shapes)))
         flat = torch.cat([part.reshape(-1) for part in parts])
-        row = self._begin("all_to_all", group, x.nbytes, how=f"cut {cut}, join {join}")
+        row = self._begin("all_to_all", group, x.nbytes, flat, waits=False, how=f"cut {cut}, join {join}")
         leaving, coming = [part.numel() for part in parts], [math.prod(shape) for shape in shapes]
-        self.net.all_to_all_single(room, flat, coming, leaving, group.handle)
-        self.ledger.end(row)
-        return torch.cat([part.view(shape) for part, shape in zip(room.split(coming), shapes)], join)
+        work = self.net.all_to_all_single(room, flat, coming, leaving, group.handle, async_op=True)
+        together = lambda: torch.cat([part.view(shape) for part, shape in zip(room.split(coming), shapes)], join)
+        return self._started(work, row, flat, together)
 
     def broadcast(self, x, source=0, axis=None):
         """Fill x everywhere with the x of the group's rank number `source` (0 is the group's first); returns x."""

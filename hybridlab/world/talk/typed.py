@@ -148,7 +148,7 @@ def _scatter(comm, x, axis, cut, joined):
 
 
 def _exchange(comm, x, axis, cut, joined):
-    return comm.all_to_all(x, axis, cut.dim, joined.dim, cut.sizes, joined.sizes)
+    return comm.iall_to_all(x, axis, cut.dim, joined.dim, cut.sizes, joined.sizes)
 
 
 def _fetch(comm, x, axis, cut, joined):
@@ -206,7 +206,7 @@ MOVES = {  # by name; the usual move of an arrow bears the arrow's
     "I->V": Move(_part, "I->V"),
     "R->V": Move(_part, "R->V"),
     "V->P": Move(_pad, "V->P"),
-    "V->V": Move(_exchange, "V->V"),
+    "V->V": _begun(_exchange, "V->V"),
     "V->W": _begun(_fetch, "V->W"),
     "S->V": _begun(_fold, "S->V"),
 }

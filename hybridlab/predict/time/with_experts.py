@@ -1,0 +1,36 @@
+"""Costs of stages with experts, for `schedules.dispatched`; and what an overlap can hide.
+
+A stage has three parts: attention, experts, and tokens at home again, which takes no time. Both exchanges take as long.
+
+Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1. Relatives: `predict.time.costs`; notebook 32.
+"""
+
+from hybridlab.predict.time.costs import Costs
+from hybridlab.schedules.dispatched import PARTS
+
+
+def with_experts(stages: int, attention, experts, exchange, message=0, **more) -> Costs:
+    """The costs of so many stages, each cut in three.
+
+    attention, experts  of the forward of one stage; both halves of their backwards take as long each
+    exchange  an all-to-all, there or back;  message  between stages;  more  as in `Costs`
+
+    >>> costs = with_experts(2, attention=1, experts=2, exchange=0.5, message=0.1)
+    >>> costs.F, [costs.of_message(edge) for edge in range(6)]
+    ((1, 2, 0, 1, 2, 0), [0.5, 0.5, 0.1, 0.5, 0.5, 0.1])
+    """
+    each = (attention, experts, 0) * stages
+    carried = (exchange, exchange, message) * stages
+    assert len(each) == PARTS * stages
+    return Costs(F=each, I=each, W=each, bytes=carried, bandwidth=1, **more)
+
+
+def hidden(attention, experts, exchange) -> bool:
+    """Whether a pair of a forward and a backward, whose parts take turns, hides all its exchanges.
+
+    The shortest part that an exchange stands beside is the forward's of attention, or of the experts.
+
+    >>> hidden(attention=1, experts=2, exchange=1), hidden(attention=1, experts=2, exchange=1.5)
+    (True, False)
+    """
+    return exchange <= min(attention, experts)
