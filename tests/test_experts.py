@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from hybridlab.core.shape import Routing, Shape
-from hybridlab.train.models.experts import Many, in_order, loads, with_room
+from hybridlab.modes.arrivals import in_order, loads
+from hybridlab.train.models.experts import Many, with_room
 from hybridlab.train.models.gpt import GPT
 from hybridlab.train.models.modern import Modern
 

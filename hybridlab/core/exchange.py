@@ -63,7 +63,11 @@ def to_pytorch(schedule) -> str:
             if lacks := next(filter(None, (_beyond_pytorch(part, schedule) for part in action.each)), ""):
                 where = f"{action} (rank {rank}, cell {number})"
                 raise ValueError(f"PyTorch's form cannot express {where}: it has no {lacks}")
-    beyond = {"skip from stage to stage": schedule.skips, "tie of stages": schedule.tied, "exchange": schedule.exchanges}
+    beyond = {
+        "skip from stage to stage": schedule.skips,
+        "tie of stages": schedule.tied,
+        "exchange": schedule.exchanges,
+    }
     for what, groups in beyond.items():
         if groups:
             raise ValueError(f"PyTorch's form cannot express the {what} {', '.join(map(str, groups[0]))}: leave it out")

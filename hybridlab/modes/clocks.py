@@ -69,13 +69,26 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
     begin[:, receives] = begin[:, sends] = np.maximum(ready[:, receives], ready[:, sends])
     if not origin.get("seen"):
         waited, since = (end[:, receives] - column[:, receives] for column in (looked, begin))
-        unseen = waited <= np.maximum(latency, NOTICED * since)
+        edge = flow.edge_of(flow.takes.values[flow.takes.starts[receives]])
+        unseen = (waited <= np.maximum(latency, NOTICED * since)) & ~flow.exchanged[edge]  # a collective tells its end
         soonest = np.minimum(end[:, receives], begin[:, receives] + latency)
         end[:, receives] = np.where(unseen, soonest, end[:, receives])
     elif len(receives):
         origin = origin | {"latency": float(np.median((end - begin)[:, receives])) * 1e-9}
     end[:, sends] = end[:, receives]
+    _take_turns(flow, sends, receives, begin, end)
     start = np.where(lane == COMPUTE, begin, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
     columns = (np.maximum(column - start, 0) for column in (ready, begin, end))
     origin = {"kind": "measured", "post": float(posting)} | origin
     return Timeline(schedule, *columns, lane, tick=1e-9, unit="s", origin=origin, **more)
+
+
+def _take_turns(flow, sends, receives, begin, end):
+    """A rank's exchanges go one after the other: each begins when the one before is over. Changes `begin`."""
+    edge = flow.edge_of(flow.takes.values[flow.takes.starts[receives]])
+    order = np.argsort(sends)
+    for rank in np.unique(flow.rank[sends]):
+        own = order[(flow.exchanged[edge] & (flow.rank[sends] == rank))[order]]
+        for one, before in zip(own[1:], own[:-1]):
+            begin[:, sends[one]] = np.maximum(begin[:, sends[one]], end[:, sends[before]])
+            begin[:, receives[one]] = begin[:, sends[one]]

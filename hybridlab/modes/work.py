@@ -204,7 +204,7 @@ class EmulatedWork:
         """A real all-reduce of one message's size, which takes as long as stated at least."""
         return self._beside(comm.iall_reduce(torch.zeros(self.elements), "dp"), action)
 
-    def exchange(self, comm, edge: int, value):
+    def exchange(self, comm, edge: int, value) -> list:
         """A real all-to-all of one message's size with the ranks along ep, which takes as long as stated at least; a
         rank's take their turns."""
         self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of_message(edge)

@@ -4,9 +4,9 @@ A block with experts computes twice and exchanges tokens twice:
 
     attention  →  dispatch: tokens to their experts  →  experts  →  combine: tokens home  →  the next block
 
-Here each stage becomes three: attention, experts, and a last one in which tokens are home again and nothing is computed.
-The edges between them are *exchanges*: what a rank sends goes to itself by way of the ranks along ep. So an all-to-all
-is a SEND and a RECV like any other message, beside what the rank computes, and the law says who waits for it.
+Here each stage becomes three: attention, experts, and a last one, which computes nothing: tokens are home again. The
+edges between them are *exchanges*: what a rank sends comes back to it by way of the ranks along ep. So an all-to-all is
+a SEND and a RECV like any other message, beside what the rank computes, and the law says who waits for it.
 
 Whether it is hidden is a matter of order. A rank that does the parts of one microbatch one after the other waits for
 every exchange. In DualPipe a rank does a forward and a backward as a pair; their parts can take turns, and each

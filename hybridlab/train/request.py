@@ -108,6 +108,11 @@ def _with_rows(job: Job, batch: int | None) -> Job:
 def _fitted(job: Job, active: int) -> Schedule:
     """The schedule with the model's skips and ties, its sums, gathers and messages written out; it reaches its end."""
     schedule, skips = job.schedule, job.links.skips
+    if schedule.exchanges:
+        raise ValueError(
+            f"{schedule.name} has its all-to-alls between stages, and a model has them inside its layers: give the "
+            'schedule itself, or play this one with work="emulated"'
+        )
     tied = tuple(sorted({home for home in job.homes.values() if len(home) > 1}))
     if schedule.lowered and (schedule.skips, schedule.tied) != (skips, tied):
         raise ValueError(

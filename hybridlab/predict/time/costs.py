@@ -109,7 +109,10 @@ class Costs:
         for name, pick in picks.items():
             if pick.any():
                 costs[name] = _medians(seconds, pick, rows[:, 1], real.schedule.stages)
-        return cls(**costs, unit=real.unit, latency=real.origin.get("latency", 0.0), post=real.origin.get("post", 0.0))
+        latency = real.origin.get("latency", 0.0)
+        if flow.exchanged.any():
+            costs |= {"bytes": _carried(flow, seconds, latency), "bandwidth": 1}
+        return cls(**costs, unit=real.unit, latency=latency, post=real.origin.get("post", 0.0))
 
     def __repr__(self):
         given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
@@ -118,6 +121,15 @@ class Costs:
 
 def _at(cost, stage):
     return cost[stage] if isinstance(cost, tuple | list | np.ndarray) else cost
+
+
+def _carried(flow, seconds, latency) -> tuple[float, ...]:
+    """The time of each edge's messages beyond the latency: of exchanges the median seen, of others none."""
+    found, rows = np.zeros(len(flow.edges)), flow.parts_of_kind["SEND_F"]
+    edge = flow.edge_of(flow.takes.values[flow.takes.starts[flow.action_of[rows]]])
+    for number in np.flatnonzero(flow.exchanged):
+        found[number] = max(0.0, np.median(seconds[:, flow.action_of[rows[edge == number]]]) - latency)
+    return tuple(found.tolist())
 
 
 def _medians(seconds, pick, stage_of, stages) -> tuple[float, ...]:

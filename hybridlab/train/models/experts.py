@@ -34,8 +34,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.layout import even
 from hybridlab.core.shape import Shape
+from hybridlab.modes.arrivals import dispatch, loads
 from hybridlab.train.models.counting import Counting
 from hybridlab.train.models.draws import Draws
 
@@ -136,16 +136,6 @@ class Pushed(torch.autograd.Function):
         return by_scores_BTE + ctx.saved_tensors[0], None
 
 
-def loads(chosen, experts: int):
-    """How many choices fell on each expert, as float64.
-
-    >>> loads(torch.tensor([[0, 2], [2, 1]]), experts=4).tolist()
-    [1.0, 1.0, 2.0, 0.0]
-    """
-    every = torch.zeros(experts + 1, dtype=torch.float64, device=chosen.device)
-    return every.index_add_(0, chosen.flatten(), every.new_ones(chosen.numel()))[:experts]
-
-
 def with_room(chosen_BTC, experts: int, slots: int):
     """Choices, of which each expert takes `slots` from a sequence: first choices first; the others become `experts`.
 
@@ -157,39 +147,6 @@ def with_room(chosen_BTC, experts: int, slots: int):
     place_BA = (asked_BAE.cumsum(1) * asked_BAE).sum(2) - 1
     kept_BCT = torch.where(place_BA < slots, in_turn_BA, experts).unflatten(1, (chosen_BTC.shape[2], -1))
     return kept_BCT.transpose(1, 2)
-
-
-# --- tokens to their experts and back, on one device ----------------------------------------------------------------
-
-
-def dispatch(x_ND, chosen_NC, weights_NC, experts):
-    """Every token through its experts; `experts` is called with tokens in the order of their experts, and how many
-    each one gets."""
-    order_A, counts_E = in_order(chosen_NC, len(experts.up.weight))
-    y_AD = experts(x_ND[order_A // chosen_NC.shape[1]], counts_E.tolist())
-    return combine(y_AD, order_A, weights_NC)
-
-
-def in_order(chosen_NC, experts: int):
-    """(the pairs of a token and a choice in the order of their experts, how many each expert has, on the host).
-
-    Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped ones are left
-    out. On torch's meta device, where nobody knows the choices, all experts have as many.
-
-    >>> in_order(torch.tensor([[1, 0], [0, 2]]), experts=2)
-    (tensor([1, 2, 0]), tensor([2, 1]))
-    """
-    if chosen_NC.is_meta:
-        counts_E = torch.tensor([end - begin for begin, end in even(chosen_NC.numel(), experts)])
-    else:
-        counts_E = loads(chosen_NC, experts).long().cpu()
-    return chosen_NC.flatten().argsort(stable=True)[: int(counts_E.sum())], counts_E
-
-
-def combine(y_AD, order_A, weights_NC):
-    """Every token the sum of what its experts made, times their weights; nothing of those that dropped it."""
-    y_NCD = y_AD.new_zeros(weights_NC.numel(), y_AD.shape[1]).index_copy(0, order_A, y_AD)
-    return (y_NCD.view(*weights_NC.shape, -1) * weights_NC[..., None]).sum(1)
 
 
 # --- the experts themselves -----------------------------------------------------------------------------------------

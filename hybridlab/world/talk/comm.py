@@ -183,7 +183,7 @@ class Comm:
         shapes = [resized(resized(x.shape, cut, sent[here]), join, length) for length in received]
         room = x.new_empty(sum(map(math.prod, shapes)))
         flat = torch.cat([part.reshape(-1) for part in parts])
-        row = self._begin("all_to_all", group, x.nbytes, flat, waits=False, how=f"cut {cut}, join {join}")
+        row = self._begin("all_to_all", group, x.nbytes, waits=False, how=f"cut {cut}, join {join}")
         leaving, coming = [part.numel() for part in parts], [math.prod(shape) for shape in shapes]
         work = self.net.all_to_all_single(room, flat, coming, leaving, group.handle, async_op=True)
         together = lambda: torch.cat([part.view(shape) for part, shape in zip(room.split(coming), shapes)], join)

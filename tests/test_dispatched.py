@@ -1,0 +1,110 @@
+"""Experts' all-to-alls as messages of the law: where they stand, when a pair hides them, and that ranks play them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hybridlab as hl
+from hybridlab.core.schedule import Schedule
+from hybridlab.predict.time.with_experts import hidden, with_experts
+from hybridlab.schedules.dispatched import PARTS, dispatched
+
+NAMES = {"1f1b": 3, "gpipe": 3, "zb_h1": 4, "interleaved": 4, "dualpipe": 8, "dualpipe_v": 8}
+
+
+def made(name, ranks=2, microbatches=None, overlapped=True):
+    return dispatched(hl.schedule(name, ranks, microbatches or NAMES[name]), overlapped)
+
+
+@pytest.mark.parametrize("overlapped", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_stage_becomes_three_and_exchanges_four_times_for_each_microbatch(name, overlapped):
+    plain, schedule = hl.schedule(name, 2, NAMES[name]), made(name, overlapped=overlapped)
+    lowered = hl.validate(hl.lower(hl.validate(schedule)))
+    assert schedule.stages == PARTS * plain.stages and not schedule.fused
+    assert [len(program) for program in schedule.computing] == [
+        PARTS * sum(len(action.each) for action in program) for program in plain.computing
+    ]
+    sent = [action for program in lowered.program for action in program if action.kind.startswith("SEND")]
+    beside = [action for action in sent if action.edge in schedule.exchanges]
+    assert len(beside) == 4 * plain.stages * NAMES[name]
+    others = [action for program in hl.lower(plain).program for action in program if action.kind.startswith("SEND")]
+    assert len(sent) - len(beside) == len(others)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_engines_and_both_forms_agree(name):
+    schedule = made(name)
+    costs = with_experts(schedule.stages // PARTS, attention=2, experts=3, exchange=1.5, message=0.5)
+    plain = hl.simulate(hl.lower(schedule), costs, engine="plain")
+    fast = hl.simulate(hl.lower(schedule), costs, engine="compiled")
+    assert np.array_equal(plain.end, fast.end)
+    if name in ("1f1b", "gpipe"):  # without messages written out, two of a rank may travel at once
+        assert hl.simulate(schedule, costs).length == plain.length
+
+
+def growth(name, costs, overlapped, ranks=2):
+    """What two more microbatches in the middle of a step cost."""
+    few, more = (made(name, ranks, microbatches, overlapped) for microbatches in (12, 16))
+    lengths = [hl.simulate(hl.lower(one), costs).length for one in (few, more)]
+    return lengths[1] - lengths[0]
+
+
+@pytest.mark.parametrize("name", ["dualpipe", "dualpipe_v"])
+@pytest.mark.parametrize("attention, experts", [(2, 2), (2, 3), (4, 3)])
+@pytest.mark.parametrize("exchange", [0.5, 1, 2, 2.5, 3, 3.5, 5])
+def test_a_pair_hides_its_exchanges_exactly_where_the_condition_says_so(name, attention, experts, exchange):
+    stages = made(name).stages // PARTS
+    free = with_experts(stages, attention, experts, exchange=0)
+    costs = with_experts(stages, attention, experts, exchange)
+    hides = growth(name, costs, True) == growth(name, free, True)
+    assert hides == hidden(attention, experts, exchange)
+    assert growth(name, costs, False) > growth(name, free, False)  # one after the other, every exchange shows
+
+
+@given(st.sampled_from(sorted(NAMES)), st.integers(0, 4), st.booleans())
+def test_files_keep_exchanges(name, number, overlapped):
+    schedule = made(name, overlapped=overlapped)
+    for one in (schedule, hl.lower(schedule)):
+        again = Schedule.from_dict(one.to_dict())
+        assert again.exchanges == one.exchanges and np.array_equal(again.rows, one.rows)
+    assert Schedule.from_csv(hl.lower(schedule).to_csv()).exchanges == schedule.exchanges
+    without = schedule.to_dict()
+    del without["exchanges"]  # as older versions wrote it
+    assert Schedule.from_dict(without).exchanges == ()
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: dispatched(hl.lower(hl.schedule("1f1b", 2, 2))), "has messages, skips, ties or exchanges already"),
+        (lambda: dispatched(made("1f1b")), "has messages, skips, ties or exchanges already"),
+        (lambda: hl.lower(made("1f1b")).to_pytorch(), "cannot express the exchange"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+@pytest.mark.ranks
+def test_ranks_play_it_and_hide_what_was_foreseen():
+    """Emulated work, real all-to-alls along ep: the gain of taking turns is at least half of what is predicted."""
+    lengths = {}
+    for overlapped in (True, False):
+        schedule = made("dualpipe_v", 2, 4, overlapped)
+        costs = with_experts(4, attention=0.03, experts=0.03, exchange=0.03)
+        real = hl.run(schedule, mesh=hl.Mesh(pp=2, ep=2), costs=costs, steps=1)
+        rows = [row for row in real.ledger if row["op"] == "all_to_all"]
+        plays, pipelines, stages, microbatches, each = 2, 2, 4, 4, 4
+        assert len(rows) == plays * pipelines * stages * microbatches * each
+        lengths[overlapped] = real.length, hl.simulate(hl.lower(schedule), costs).length
+    gained, foreseen = (lengths[False][i] - lengths[True][i] for i in range(2))
+    assert gained > foreseen / 2 > 0
+
+
+@pytest.mark.ranks
+def test_a_model_has_its_all_to_alls_inside_and_refuses_them_between():
+    with pytest.raises(ValueError, match="give the schedule itself"):
+        hl.run(made("1f1b", 2, 4), work="model", mesh=hl.Mesh(pp=2), model=hl.Shape(layers=6, width=16, heads=2))
