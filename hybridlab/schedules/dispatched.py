@@ -12,11 +12,11 @@ Whether it is hidden is a matter of order. A rank that does the parts of one mic
 every exchange. In DualPipe a rank does a forward and a backward as a pair; their parts can take turns, and each
 exchange then has a part of the other microbatch to hide behind:
 
-    computes        attention of F   experts of B   experts of F        attention of B
-    beside it       combine of B     dispatch of F  dispatch of B       combine of F
+    computes     attention of F    experts of B     experts of F     attention of B
+    beside it    combine of B      dispatch of F    dispatch of B    combine of F
 
-All are hidden where an exchange takes no longer than the shortest of the four (a backward's dispatch brings gradients
-home, so in its direction the two change places).
+(In a backward combine comes first, and brings gradients to the experts; dispatch brings them home.) All are hidden where
+an exchange takes no longer than the shortest of the four.
 
 Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 and figure 4. Relatives: `schedules.dualpipe`,
 `predict.time.costs.Costs.with_experts`; notebook 32.
@@ -45,7 +45,9 @@ def dispatched(schedule: Schedule, overlapped: bool = True) -> Schedule:
     programs = [[part for action in program for part in _parts(action, overlapped)] for program in schedule.program]
     place = {(PARTS * s + k, replica): rank for (s, replica), rank in schedule.place.items() for k in range(PARTS)}
     exchanges = [(s, s + 1) for s in range(PARTS * schedule.stages) if s % PARTS != HOME]
-    return schedule.with_programs(programs, place=place, exchanges=tuple(exchanges), chunks=PARTS * schedule.chunks)
+    more = {"place": place, "exchanges": tuple(exchanges), "chunks": PARTS * schedule.chunks}
+    name = f"{schedule.name} with experts" + ", in turns" * (overlapped and bool(schedule.fused))
+    return schedule.with_programs(programs, name=name, **more)
 
 
 def _parts(action, overlapped):
