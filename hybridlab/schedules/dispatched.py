@@ -15,7 +15,7 @@ exchange then has a part of the other microbatch to hide behind:
     computes     attention of F    experts of B     experts of F     attention of B
     beside it    combine of B      dispatch of F    dispatch of B    combine of F
 
-(In a backward combine comes first, and brings gradients to the experts; dispatch brings them home.) All are hidden where
+In a backward combine comes first and brings gradients to the experts; dispatch brings them home. All are hidden where
 an exchange takes no longer than the shortest of the four.
 
 Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 and figure 4. Relatives: `schedules.dualpipe`,
