@@ -13,8 +13,10 @@ from hybridlab.modes import work
 from hybridlab.modes.data_parallel import Replicated, Sums
 from hybridlab.modes.versions import Versions
 from hybridlab.modes.work import ModelWork
+from hybridlab.train import check as proof
 from hybridlab.train import loop
 from hybridlab.train.check import Report
+from hybridlab.train.request import job_of
 
 pytestmark = pytest.mark.ranks
 PP2, PP4, DP2, BOTH = hl.Mesh(pp=2), hl.Mesh(pp=4), hl.Mesh(dp=2), hl.Mesh(dp=2, pp=2)
@@ -200,3 +202,9 @@ def test_a_check_has_ranks_of_its_own_which_a_sabotage_changes_for_it_alone():
 def test_a_report_shows_what_was_found_and_not_every_row_of_it():
     report = Report("x", {"loss": 0.0}, {}, {("messages", "pp", "isend"): (8, 8)}, 1e-10, losses=(1.25,))
     assert "isend" not in repr(report) and "1.25" not in repr(report) and "equal to one device" in str(report)
+
+
+def test_what_was_checked_is_told_with_everything_that_was_chosen():
+    told = lambda **more: proof._describe(job_of(hl.Mesh(dp=2, pp=2), shape=SMALL, dtype="float64", **more))
+    assert told(driven=True) == "1f1b on dp=2 × pp=2, driven, float64"
+    assert told(zero=1) == "1f1b on dp=2 × pp=2, zero=1, float64"
