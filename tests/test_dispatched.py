@@ -1,5 +1,7 @@
 """Experts' all-to-alls as messages of the law: where they stand, when a pair hides them, and that ranks play them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +9,10 @@ from hypothesis import strategies as st
 
 import hybridlab as hl
 from hybridlab.core.schedule import Schedule
+from hybridlab.modes import dispatch
 from hybridlab.predict.time.with_experts import hidden, with_experts
 from hybridlab.schedules.dispatched import PARTS, dispatched
+from hybridlab.schedules.replicate import replicate
 
 NAMES = {"1f1b": 3, "gpipe": 3, "zb_h1": 4, "interleaved": 4, "dualpipe": 8, "dualpipe_v": 8}
 
@@ -104,7 +108,86 @@ def test_ranks_play_it_and_hide_what_was_foreseen():
     assert gained > foreseen / 2 > 0
 
 
+SMALL = hl.Shape(layers=2, width=16, heads=2, context=7, experts=5, chosen=2, inner=24, dropout=0.1)
+PLAYED = [  # schedule, microbatches, mesh, blocks, what else is asked
+    ("1f1b", 3, hl.Mesh(pp=2, ep=2), 2, {}),
+    ("dualpipe_v", 5, hl.Mesh(pp=2, ep=2), 4, {}),
+    ("1f1b", 2, hl.Mesh(ep=2), 1, {"shared": 1}),
+    ("zb_h1", 4, hl.Mesh(ep=2, pp=2), 2, {"shared": 2, "style": "llama"}),
+    ("dualpipe", 8, hl.Mesh(pp=2, ep=2), 2, {"routing": hl.Routing("sigmoid", balance="bias")}),
+    ("interleaved", 4, hl.Mesh(pp=2, ep=3), 4, {"batch": 12}),
+    ("gpipe", 3, hl.Mesh(pp=3), 3, {}),
+]
+
+
 @pytest.mark.ranks
-def test_a_model_has_its_all_to_alls_inside_and_refuses_them_between():
-    with pytest.raises(ValueError, match="give the schedule itself"):
-        hl.run(made("1f1b", 2, 4), work="model", mesh=hl.Mesh(pp=2), model=hl.Shape(layers=6, width=16, heads=2))
+@pytest.mark.parametrize(
+    "name, microbatches, mesh, blocks, more",
+    [pytest.param(*one, marks=() if number < 2 else pytest.mark.long) for number, one in enumerate(PLAYED)],
+)
+def test_a_model_in_parts_trains_as_one_device_does_and_every_byte_is_claimed(
+    bench, name, microbatches, mesh, blocks, more
+):
+    schedule = dispatched(hl.schedule(name, mesh["pp"], microbatches))
+    more = dict(more)
+    batch = {"batch": more.pop("batch")} if "batch" in more else {}
+    report = bench.asked(mesh, schedule=schedule, shape=replace(SMALL, layers=blocks, **more), **batch)
+    assert report.ok, report
+
+
+@pytest.mark.ranks
+@pytest.mark.long
+def test_copies_of_it_and_adam_too(bench):
+    schedule = replicate(dispatched(hl.schedule("1f1b", 2, 2)), hl.Mesh(dp=2, pp=2))
+    adam = {"zero": 1, "optimizer": "adamw", "rate": 0.01, "clip": 0.1}
+    report = bench.asked(hl.Mesh(dp=2, ep=2, pp=2), schedule=schedule, shape=SMALL, **adam)
+    assert report.ok, report
+
+
+def not_home():
+    """What experts made goes back to where other rows came from."""
+    dispatch.Way.home = lambda self, y: self.comm.iall_to_all(y, "ep", sent=self.received, received=self.sent)
+
+
+def last_ones_way():
+    """The rows of every microbatch take the way of the latest one."""
+    plain = dispatch.Exchanges.__call__
+
+    def call(self, action, tensors):
+        if self.ways and not (action.kind == "SEND_F" and action.edge[0] % PARTS == 0):
+            latest = list(self.ways.values())[-1]
+            self.ways = dict.fromkeys(self.ways, latest)
+        return plain(self, action, tensors)
+
+    dispatch.Exchanges.__call__ = call
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("mutant", [not_home, pytest.param(last_ones_way, marks=pytest.mark.long)])
+def test_a_mutant_is_caught(mutant):
+    schedule = dispatched(hl.schedule("1f1b", 2, 3))
+    try:
+        report = hl.check(hl.Mesh(pp=2, ep=2), schedule=schedule, shape=SMALL, sabotage=mutant)
+    except hl.RankError as error:
+        assert "ranks do not call the same" in str(error) or "failed" in str(error)  # numbers of rows differ
+    else:
+        assert not report.ok and report.largest_gap > 1e-6
+
+
+@pytest.mark.parametrize(
+    "mesh, blocks, more, words",
+    [
+        (hl.Mesh(pp=2), 2, {"experts": 1, "chosen": 1}, "give a shape with experts=2 or more"),
+        (hl.Mesh(pp=2), 2, {"skips": True}, "without skips and without a capacity"),
+        (hl.Mesh(pp=2), 3, {}, "give a model of 2 blocks"),
+    ],
+)
+def test_a_model_that_has_none_is_refused_in_a_sentence(mesh, blocks, more, words):
+    with pytest.raises(ValueError, match=words):
+        hl.check(mesh, schedule=made("1f1b", 2, 3), shape=replace(SMALL, layers=blocks, **more))
+
+
+def test_the_gathering_dispatch_and_other_models_are_refused():
+    for more, words in (({"dispatch": "all_gather"}, "leave dispatch out"), ({"model": "conv"}, "this model has none")):
+        with pytest.raises(ValueError, match=words):
+            hl.check(hl.Mesh(pp=2, ep=2), schedule=made("1f1b", 2, 3), **{"shape": SMALL} | more)

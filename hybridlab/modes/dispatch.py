@@ -29,6 +29,8 @@ from collections.abc import Sequence
 import torch
 
 from hybridlab.modes.arrivals import combine, dispatch, in_order
+from hybridlab.schedules.dispatched import ATTENTION, PARTS
+from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.typed import all_gather, all_to_all, reduce_scatter
 
 
@@ -76,6 +78,54 @@ def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
     by_expert_A = _by_expert(mine_RE).to(x_AD.device)
     y_AD = experts(came_AD[by_expert_A], mine_RE.sum(0).tolist())
     return all_to_all(comm, y_AD[by_expert_A.argsort()], "ep", cut=0, join=0, sent=received, received=sent)
+
+
+class Way:
+    """The way of the rows of one microbatch to the experts of one layer, and home; gradients go the same ways.
+
+    counts_RE  how many rows each rank has for each expert;  owned  how many experts each rank has
+    """
+
+    def __init__(self, comm, counts_RE, owned: Sequence[int]):
+        here = comm.coordinates["ep"]
+        mine_RE = counts_RE.split(list(owned), 1)[here]
+        self.comm, self.counts_E = comm, mine_RE.sum(0)
+        self.sent = [int(counts_E.sum()) for counts_E in counts_RE[here].split(list(owned))]
+        self.received, self.by_expert_A = mine_RE.sum(1).tolist(), _by_expert(mine_RE)
+
+    def there(self, x_AD) -> Message:
+        """Begin to bring rows in the order of their experts to these; what comes is in that order too."""
+        order = self.by_expert_A.to(x_AD.device)
+        return self.comm.iall_to_all(x_AD, "ep", sent=self.sent, received=self.received).then(lambda x: x[order])
+
+    def home(self, y_AD) -> Message:
+        """Begin to bring them back."""
+        y_AD = y_AD[self.by_expert_A.argsort().to(y_AD.device)]
+        return self.comm.iall_to_all(y_AD, "ep", sent=self.received, received=self.sent)
+
+
+class Exchanges:
+    """The all-to-alls between the layers of blocks in parts (`train.models.parts`): begun here, and waited for later.
+
+    A stage is one of a block's three layers. Behind the first, rows go to their experts; behind the second, home.
+    """
+
+    def __init__(self, comm, owned: Sequence[int]):
+        self.comm, self.owned, self.ways = comm, owned, {}
+
+    def __call__(self, action, tensors) -> list[Message]:
+        """Messages in the order of the tensors that leave a stage on the edge of a SEND; only the rows travel."""
+        block, layer = divmod(action.edge[0], PARTS)
+        whose, forward = (block, action.microbatch), action.kind == "SEND_F"
+        x, rows, *others = tensors
+        if forward and layer == ATTENTION:
+            counts_RE = self.comm.all_gather(others[-1][None], "ep")
+            self.ways[whose] = Way(self.comm, counts_RE, self.owned)
+            others[-1] = self.ways[whose].counts_E
+        way = self.ways[whose]
+        travelling = way.there(rows) if forward == (layer == ATTENTION) else way.home(rows)
+        here = lambda one: Message(lambda: one)
+        return [here(x), travelling, *map(here, others)]
 
 
 def _by_expert(counts_RE):

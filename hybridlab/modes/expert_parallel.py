@@ -24,10 +24,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from hybridlab.core.layout import even
-from hybridlab.modes.dispatch import by_all_gather, by_all_to_all, with_slots
+from hybridlab.modes.dispatch import Exchanges, by_all_gather, by_all_to_all, with_slots
 from hybridlab.modes.mode import Mode, Option
 
 WAYS = ("all_to_all", "all_gather")
+SEAMS = ("dispatch", "router", "experts")  # by which a layer with experts is known, whole or in parts
 COUNT = 8  # bytes of a number of tokens, and of the number of an expert
 
 
@@ -43,6 +44,8 @@ class ExpertParallel(Mode):
 
     def refuse(self, job):
         ways, experts = job.mesh["ep"], job.sizes.get("E")
+        if job.schedule.exchanges and job["dispatch"] != "all_to_all":
+            raise ValueError(f"{job.schedule.name} has its all-to-alls between stages: leave dispatch out")
         if experts is None or not any(hasattr(module, "dispatch") for module in job.whole.modules()):
             raise ValueError(f"ep={ways} shares out experts, and this model has none: leave ep out, or give experts=…")
         for size, what in ((experts, "experts"), (job.rows, "rows of a microbatch")):
@@ -60,6 +63,9 @@ class ExpertParallel(Mode):
             if hasattr(layer, "dispatch"):
                 layer.dispatch = self._dispatch(comm, job)
 
+    def exchange(self, comm, job):
+        return Exchanges(comm, _shares(job.sizes["E"], job.mesh["ep"]))
+
     def _dispatch(self, comm, job):
         owned, rows = (_shares(length, job.mesh["ep"]) for length in (job.sizes["E"], job.rows))
         if job["dispatch"] == "all_gather":
@@ -72,25 +78,32 @@ class ExpertParallel(Mode):
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
         """Of tokens that travel to their experts, the mean over ranks: where they go, only the numbers say."""
-        if when == "again" or not any(hasattr(module, "dispatch") for module in job.layers[layer].modules()):
+        found = {name for module in job.layers[layer].modules() for name in SEAMS if hasattr(module, name)}
+        if when == "again" or not found:
             return
         ways, width, experts = job.mesh["ep"], job.sizes["D"] * job.widths.value, job.sizes["E"]
         shape, forward = job.model.shape, when == "forward"
         if job["dispatch"] == "all_gather":
-            tokens = ways * -(-here["B"] // ways) * here["T"]  # uneven parts are filled up
-            weights = tokens * shape.chosen * job.widths.value
-            way = "all_gather" if forward else "reduce_scatter"
-            yield way, tokens * width
-            yield way, weights
-            if forward:
-                yield "all_gather", tokens * shape.chosen * COUNT
-            yield "reduce_scatter" if forward else "all_gather", tokens * width
+            yield from self._gathered(job, forward, ways * -(-here["B"] // ways) * here["T"])
         elif slots := _slots(job):
             yield from [("all_to_all", here["B"] / ways * slots * experts * width)] * 2
         else:
-            if forward:
+            if forward and "router" in found:
                 yield "all_gather", ways * experts * COUNT
-            yield from [("all_to_all", here["B"] / ways * here["T"] * shape.chosen * width)] * 2
+            times = (
+                2 if "dispatch" in found else 1
+            )  # of a block in parts, one layer dispatches and another one combines
+            yield from [("all_to_all", here["B"] / ways * here["T"] * shape.chosen * width)] * times
+
+    def _gathered(self, job, forward, tokens):
+        """Of so many tokens, those of uneven ranks filled up."""
+        chosen, value = job.model.shape.chosen, job.widths.value
+        into, out = ("all_gather", "reduce_scatter")[:: 1 if forward else -1]
+        yield into, tokens * job.sizes["D"] * value
+        yield into, tokens * chosen * value
+        if forward:
+            yield "all_gather", tokens * chosen * COUNT
+        yield out, tokens * job.sizes["D"] * value
 
 
 def _shares(length: int, ways: int) -> tuple[int, ...]:

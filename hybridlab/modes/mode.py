@@ -121,6 +121,10 @@ class Mode:
         """The loss of what this rank has made; `whole` is the model's own."""
         return whole
 
+    def exchange(self, comm, job):
+        """What is called for a SEND between layers whose tokens are exchanged: it takes the action and the tensors, and
+        returns a message for each."""
+
     # what it sends
 
     def sends(self, job, layer: int, when: str, here: dict[str, int]) -> Iterator[tuple[str, float]]:

@@ -190,7 +190,7 @@ class Player:
         """Begin to exchange tokens with the ranks beside this one: a message to itself, by way of them."""
         value, self.slots[slot] = self.slots[slot], None
         self.times[index][0] = self.clock.mark()
-        messages = self.work.exchange(self.comm, edge, value)
+        messages = self.work.exchange(self.comm, self.program[index], edge, value)
         self.times[index][1] = self.clock.mark()
         self.outgoing.append((index, messages))
         self.exchanging[slot] = messages
@@ -199,7 +199,8 @@ class Player:
         row = self.times[index]
         row[0] = row[1] = self.clock.mark()
         messages = self.exchanging.pop(slot)
-        messages[-1].when_over(lambda mark: row.__setitem__(2, mark), self.clock)
+        for message in messages:  # the last one that is over says when
+            message.when_over(lambda mark: row.__setitem__(2, mark), self.clock)
         self.slots[slot] = _Awaited(messages, index)
 
     def _reduce_grad(self, index, action):

@@ -16,6 +16,7 @@ import torch
 
 from hybridlab.core.law import makes, takes
 from hybridlab.modes.halves import input_half, weight_half
+from hybridlab.world.talk.message import Message
 
 CPU = torch.device("cpu")
 DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", "C": "pass_on", "R": "recompute",
@@ -33,6 +34,7 @@ class ModelWork:
     draws    the model's `Draws`: told where in the global batch a microbatch stands, for what it draws at random
     rows     (b, in one microbatch; at which of them this rank's begin)
     device   where the weights are
+    exchanging  how tokens are exchanged between stages, see `Mode.exchange`; None where nobody does
 
     `losses`, one of each microbatch of which this rank has the last stage, stay on the device.
 
@@ -43,7 +45,7 @@ class ModelWork:
     def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
         self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
         self.rows, self.device, self.peak_live = rows, device, 0
-        self.widest = max([1, *map(len, rooms.values())])
+        self.widest, self.exchanging = max([1, *map(len, rooms.values())]), None
 
     def load(self, inputs: list, targets: list, tokens: int, first: int = 0):
         """Take microbatches, of which the first is number `first` of the global batch, and the number of tokens in that
@@ -112,6 +114,10 @@ class ModelWork:
         """One optimizer step for one stage: its next version."""
         self.weights.update(stage, version)
         return []
+
+    def exchange(self, comm, action, edge: int, value) -> list:
+        """Start to exchange the tokens that leave a stage; where nobody does, they stay."""
+        return self.exchanging(action, value) if self.exchanging else [Message(lambda x=x: x) for x in value]
 
     def reduce(self, comm, action):
         """Start to sum this stage's gradients over its copies; returns what to wait for."""
@@ -204,7 +210,7 @@ class EmulatedWork:
         """A real all-reduce of one message's size, which takes as long as stated at least."""
         return self._beside(comm.iall_reduce(torch.zeros(self.elements), "dp"), action)
 
-    def exchange(self, comm, edge: int, value) -> list:
+    def exchange(self, comm, action, edge: int, value) -> list:
         """A real all-to-all of one message's size with the ranks along ep, which takes as long as stated at least; a
         rank's take their turns."""
         self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of_message(edge)

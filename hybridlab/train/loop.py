@@ -51,6 +51,8 @@ class Trainer:
         self.work = self.works(
             self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows, comm.device
         )
+        exchanges = (mode.exchange(comm.for_purpose(mode.purpose), job) for mode in job.modes)
+        self.work.exchanging = next(filter(None, exchanges), None)
         door = comm.for_purpose("messages")
         self.player = player(door, job.schedule, self.work, job.driven, watch)
         self.before_last = player(door, without_sums(job.schedule), self.work, job.driven)

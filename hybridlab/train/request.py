@@ -8,6 +8,7 @@ from hybridlab.core.shape import Shape
 from hybridlab.modes import registry
 from hybridlab.modes.data_parallel import DTYPES
 from hybridlab.modes.message_driven import one_chain
+from hybridlab.schedules.dispatched import PARTS
 from hybridlab.schedules.lower import lower, posted_ahead
 from hybridlab.schedules.registry import schedule as named
 from hybridlab.schedules.replicate import replicate
@@ -49,6 +50,8 @@ def job_of(
     """
     about = {name: more.pop(name) for name in ABOUT_A_MODEL if name in more}
     model = model_of(shape if model is None else model, loss, data, **about)
+    if isinstance(schedule, Schedule) and schedule.exchanges:
+        model = model.in_parts()
     model.refuse()
     chosen, more = _chosen(mesh, more)
     modes = registry.taking_part(mesh, chosen)
@@ -58,6 +61,9 @@ def job_of(
             schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, len(job.layers) - sum(model.ends))
     played = _played(mesh, schedule, microbatches, chunks)
     _refuse_other_order(mesh, played)
+    if played.exchanges and played.stages != len(job.layers) - sum(model.ends):
+        blocks = played.stages // PARTS
+        raise ValueError(f"{played.name} has a block on every stage: give a model of {blocks} blocks")
     job = job.with_(schedule=played, bounds=stages.cut(model, played.stages, cut, job.whole))
     job = _with_rows(job, batch)
     _refuse_misfits(job)
@@ -108,11 +114,6 @@ def _with_rows(job: Job, batch: int | None) -> Job:
 def _fitted(job: Job, active: int) -> Schedule:
     """The schedule with the model's skips and ties, its sums, gathers and messages written out; it reaches its end."""
     schedule, skips = job.schedule, job.links.skips
-    if schedule.exchanges:
-        raise ValueError(
-            f"{schedule.name} has its all-to-alls between stages, and a model has them inside its layers: give the "
-            'schedule itself, or play this one with work="emulated"'
-        )
     tied = tuple(sorted({home for home in job.homes.values() if len(home) > 1}))
     if schedule.lowered and (schedule.skips, schedule.tied) != (skips, tied):
         raise ValueError(

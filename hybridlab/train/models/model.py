@@ -111,6 +111,15 @@ class Model:
             module.draws = shared_draws(module, seed)
         return module.to(dtype)
 
+    def in_parts(self) -> "Model":
+        """The same model with its all-to-alls between layers.
+
+        raises  ValueError where it has none
+        """
+        raise ValueError(
+            "between the stages of this schedule are all-to-alls, and this model has none: give another one"
+        )
+
     def layers(self, module: nn.Module) -> list[nn.Module]:
         """What is done in sequence.
 

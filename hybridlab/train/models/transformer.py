@@ -9,6 +9,7 @@ from hybridlab.core.shape import Shape
 from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.models.model import Model
 from hybridlab.train.models.modern import Modern
+from hybridlab.train.models.parts import between_parts, in_parts
 from hybridlab.train.text import Text
 
 STYLES = {"gpt": GPT, "llama": Modern}
@@ -18,7 +19,8 @@ BYTES = 256
 class Transformer(Model):
     """The reference model of a shape, on the bytes of a text.
 
-    data  a text file, or None for Python's standard library
+    data   a text file, or None for Python's standard library
+    parts  whether a block with experts is three layers, see `parts`
 
     raises  ValueError when the text cannot be read
     """
@@ -26,10 +28,10 @@ class Transformer(Model):
     enters = targets = "B T"
     scores, ends = "V", (1, 1)
 
-    def __init__(self, shape: Shape, data: str | None = None):
+    def __init__(self, shape: Shape, data: str | None = None, parts: bool = False):
         whole = partial(STYLES[shape.style], shape)
         super().__init__(whole, token_loss, Text.of(data), sizes=shape.sizes, terms=shape.context)
-        self.shape, self.file = shape, data
+        self.shape, self.file, self.parts = shape, data, parts
 
     def refuse(self):
         if self.shape.vocabulary < BYTES:
@@ -37,7 +39,21 @@ class Transformer(Model):
             raise ValueError(f"vocabulary={few} cannot name every byte of a text: give {BYTES} or more")
 
     def __reduce__(self):
-        return Transformer, (self.shape, self.file)  # a rank reads the text itself
+        return Transformer, (self.shape, self.file, self.parts)  # a rank reads the text itself
+
+    def in_parts(self):
+        shape = self.shape
+        if shape.experts == 1 or shape.skips or shape.routing.capacity is not None:
+            raise ValueError(
+                "between the stages of this schedule are all-to-alls: give a shape with experts=2 or more, without "
+                "skips and without a capacity"
+            )
+        return Transformer(shape, self.file, parts=True)
+
+    def layers(self, module):
+        if not self.parts:
+            return super().layers(module)
+        return [module.embed, *(part for block in module.blocks for part in in_parts(block)), module.head]
 
     def batch(self, step, rows, seed=0, unseen=False):
         text = self.data.unseen if unseen else self.data
@@ -51,7 +67,8 @@ class Transformer(Model):
         shape = self.shape
         x_BTD = torch.empty((rows, shape.context, shape.width), dtype=dtype, device="meta")
         scores_BTV = torch.empty((rows, shape.context, shape.vocabulary), dtype=dtype, device="meta")
-        return [x_BTD] * (shape.layers + 1) + [scores_BTV]
+        block = [*between_parts(shape, rows, dtype), x_BTD] if self.parts else [x_BTD]
+        return [x_BTD, *block * shape.layers, scores_BTV]
 
     def notes(self, module):
         return {"shape": asdict(self.shape)}

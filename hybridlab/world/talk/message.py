@@ -48,6 +48,12 @@ class Message:
             self._work = None
         return self._delivered()
 
+    def then(self, change) -> "Message":
+        """The same message; `wait` returns what `change` makes of its tensor."""
+        deliver = self._deliver
+        self._deliver = lambda: change(deliver())
+        return self
+
     def over(self):
         """`wait`, by the host in any case."""
         return self.wait()
