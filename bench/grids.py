@@ -27,7 +27,7 @@ from hybridlab.core.layout import even
 from hybridlab.core.mesh import Mesh
 from hybridlab.measuring.timed import now
 from hybridlab.modes import matmul
-from hybridlab.modes.grid_layer import GridChain, part
+from hybridlab.modes.grid_layer import GridChain, here
 from hybridlab.predict.time.beside import Layer, chain, length, panels
 from hybridlab.world.processes.launch import ranks
 
@@ -69,9 +69,8 @@ def layers(comm, sizes):
     rows, features = sizes
     draw = torch.Generator().manual_seed(0)
     weights = [torch.randn(o, i, generator=draw).to(comm.device) for i, o in zip(features, features[1:])]
-    cut = lambda x, axis: part(part(x, 0, comm, "z"), 1, comm, axis).contiguous()
     x, gradient = (torch.randn(rows, width, generator=draw).to(comm.device) for width in (features[0], features[-1]))
-    x, gradient = cut(x, "x"), cut(gradient, "y")
+    x, gradient = here(comm, x, "x").contiguous(), here(comm, gradient, "y").contiguous()
     steps = {}
     for name, overlapped in (("plain", False), ("overlapped", True)):
         model = GridChain(comm, weights, overlapped=overlapped)

@@ -87,20 +87,19 @@ def inputs(features_and_rows):
 
 def _layer(comm, sizes, inner, outer):
     from hybridlab.labs.matmul.on_ranks import gap, words
-    from hybridlab.modes.grid_layer import GridLinear, part
+    from hybridlab.modes.grid_layer import GridLinear, here, share
 
     X, (W,), G = inputs(sizes)
     layer = GridLinear(comm, W, inner, outer)
-    x = part(part(X, 0, comm, "z"), 1, comm, inner).clone().requires_grad_()
-    cut = lambda whole, axis: part(part(whole, 0, comm, "z"), 1, comm, axis)
+    x = here(comm, X, inner).clone().requires_grad_()
     start = len(comm.ledger)
     y = layer(x)
     middle = len(comm.ledger)
     forward = words(comm.ledger, start)
-    y.backward(cut(G, outer))
-    block = part(part(part(G.T @ X, 0, comm, outer), 1, comm, inner), 0, comm, "z")
-    gaps = gap(y.detach(), cut(X @ W.T, outer)), gap(x.grad, cut(G @ W, inner)), gap(layer.share.grad, block)
-    return Home(max(gaps), forward, words(comm.ledger, middle))
+    y.backward(here(comm, G, outer))
+    of_y = gap(y.detach(), here(comm, X @ W.T, outer))
+    of_x, of_w = gap(x.grad, here(comm, G @ W, inner)), gap(layer.share.grad, share(comm, G.T @ X, inner, outer))
+    return Home(max(of_y, of_x, of_w), forward, words(comm.ledger, middle))
 
 
 def single(sizes):
@@ -186,7 +185,7 @@ def _recorded(comm, overlapped, sizes, waits, times):
 
 
 def _step(comm, overlapped, made, waits):
-    from hybridlab.modes.grid_layer import GridChain, part
+    from hybridlab.modes.grid_layer import GridChain, here
 
     X, weights, G = made
     net, found = GridChain(comm, weights, overlapped=overlapped), []
@@ -194,8 +193,8 @@ def _step(comm, overlapped, made, waits):
     for number, layer in enumerate(net.layers):
         layer.multiply = _multiplying(number, note, waits)
         layer.comm = Noted(comm, number, layer.inner, note)
-    x = part(part(X, 0, comm, "z"), 1, comm, net.layers[0].inner).clone().requires_grad_()
-    g = part(part(G, 0, comm, "z"), 1, comm, net.layers[-1].outer)
+    x = here(comm, X, net.layers[0].inner).clone().requires_grad_()
+    g = here(comm, G, net.layers[-1].outer)
     comm.barrier()
     start = time.perf_counter_ns()
     net(x).backward(g)
