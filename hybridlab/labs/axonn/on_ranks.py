@@ -5,7 +5,6 @@ A *word* is one number. What a rank sends of a collective is counted as a ring s
 
 import time
 from collections.abc import Sequence
-from statistics import median
 from typing import NamedTuple
 
 from hybridlab.labs.matmul.table import Table
@@ -63,8 +62,7 @@ def timed(pool, rows: int, features: Sequence[int], waits: float = 0.0, times: i
     times     that each is tried; the quickest counts, which was disturbed least
     """
     forms = {"plain": False, "overlapped": True}
-    alone = pool.run(_alone, (rows, tuple(features)), times)
-    layers = [Layer(*(median(each) for each in zip(*of_ranks))) for of_ranks in zip(*alone)]
+    layers = [Layer(*one) for one in pool.run(_alone, (rows, tuple(features)), times)[0]]
     if waits:
         layers = [one._replace(forward=waits, by_x=waits, by_w=waits) for one in layers]
     about = (rows, tuple(features)), waits, times
@@ -109,42 +107,12 @@ def single(sizes):
 
 
 def _alone(comm, sizes, times):
-    """Seconds of each layer's products and messages, each by itself, when all ranks do the same."""
+    """Seconds of each layer's products and messages, each by itself."""
+    from hybridlab.measuring.grid_layers import pieces
     from hybridlab.modes.grid_layer import GridChain
 
-    rows, features = sizes
     _, weights, _ = single(sizes)
-    rows //= comm.mesh["z"]
-    return [
-        [_seconds(comm, do, times) if needed else 0.0 for do, needed in _doings(comm, layer, rows, outputs)]
-        for layer, outputs in zip(GridChain(comm, weights).layers, features[1:])
-    ]
-
-
-def _doings(comm, layer, rows, outputs):
-    """(what one layer does, whether there is anything to do), in the order of `beside.Layer`."""
-    mesh, share, sizes = comm.mesh, layer.share.detach(), layer.sizes
-    x, w = share.new_ones(rows, share.shape[1]), share.new_ones(outputs // mesh[layer.outer], share.shape[1])
-    g = share.new_ones(rows, len(w))
-    return (
-        (lambda: x @ w.T, True),
-        (lambda: g @ w, True),
-        (lambda: g.T @ x, True),
-        (lambda: comm.all_gather(share, "z", 0, sizes), mesh["z"] > 1),
-        (lambda: comm.all_reduce(g, layer.inner), mesh[layer.inner] > 1),
-        (lambda: comm.all_reduce(x, layer.outer), mesh[layer.outer] > 1),
-        (lambda: comm.reduce_scatter(w, "z", 0, sizes), mesh["z"] > 1),
-    )
-
-
-def _seconds(comm, do, times):
-    took = []
-    for _ in range(times + 1):
-        comm.barrier()
-        begin = time.perf_counter()
-        do()
-        took.append(time.perf_counter() - begin)
-    return min(took[1:])  # the first one warms up
+    return [pieces(comm, layer, sizes[0] // comm.mesh["z"], times) for layer in GridChain(comm, weights).layers]
 
 
 class Noted:
