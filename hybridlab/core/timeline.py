@@ -190,8 +190,8 @@ class Timeline:
     def efficiency(self) -> float:
         """The share of a measured length that the program's longest path explains, with the times of this very run.
 
-        1 for a prediction without messages; what is missing to 1 are messages and waiting that the program does not ask
-        for.
+        It is 1 for a prediction without messages. Messages, and waiting that the program does not ask for, make it
+        smaller.
         """
         return longest(self) / self.length if self.length else 1.0
 

@@ -10,9 +10,9 @@ inner and outer: what one layer leaves, the next one takes in.
   all-reduce of dX along outer        after both products           between them: dW is made meanwhile
   reduce-scatter of dW along z        before the next dX            ends while the layer before it works
 
-The first and the last are one line: what is prefetched in the forward is deferred in the backward (`world.talk.ahead`).
-On one axis alone it is a layer that is known: z, sharded data parallelism; outer, Megatron's column-parallel layer;
-inner, its row-parallel one.
+The first and the last come from one line of code: what is prefetched in the forward is deferred in the backward
+(`world.talk.ahead`). On one axis alone it is a well-known layer: z, sharded data parallelism; outer, Megatron's
+column-parallel layer; inner, its row-parallel one.
 
 Source: Singh et al. 2023, arXiv:2305.13525. Relatives: `modes.grid_parallel`, which puts a whole model on a grid;
 `modes.matmul.cube`, the same product of three cut matrices; `predict.bytes.matmul` ("axonn"), its words; notebook 36.
@@ -48,7 +48,7 @@ class Product(torch.autograd.Function):
 
 
 class GridLinear(nn.Module):
-    """A linear layer without bias of which this rank has a share of a block.
+    """A linear layer without bias: this rank keeps a share of one block of its weight.
 
     w_OI         the whole matrix, outputs × inputs
     inner, outer the axes that cut its inputs and its outputs; z shares out its blocks

@@ -9,7 +9,7 @@
 Each function is one forward. The moves are typed, so autograd finds the other two products of training, dA = dC·Bᵀ and
 dB = Aᵀ·dC, and leaves them where A and B lie.
 
-`HOMES` says where A, B and C lie, before and after. Sizes need not divide.
+`HOMES` says where A, B and C lie, before and after. Sizes need not divide evenly.
 
 Source: Cannon 1969; van de Geijn and Watts 1997 (SUMMA); Solomonik and Demmel 2011 (2.5D); Agarwal et al. 1995 (3D).
 Relatives: `world.talk.windows`, the one move behind shifts and panels; `predict.bytes.matmul`, which counts the same

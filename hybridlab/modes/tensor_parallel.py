@@ -12,7 +12,7 @@ the pairs, the residual stream, is the same on all ranks, or cut along the seque
   embed.token, head.scores         rows: tokens               its own
   norms, positions, other biases   all                        the same; where the sequence is cut, a summand
 
-Which matrices these are, a table of rules says (`RULES`): hidden units F, heads N, heads of keys K and tokens V are cut
+A table of rules (`RULES`) says which matrices these are: hidden units F, heads N, heads of keys K and tokens V are cut
 along tp, whatever model has dims of these names. A matrix whose outputs are cut reads from the stream, one whose inputs
 are cut writes to it, and a module that holds both is entered once, for all that it holds.
 
@@ -58,7 +58,7 @@ def place(param: Param, shape: Shape, ways: int, sequence: bool = False) -> dict
 
 
 def refuse_misfits(sizes: dict[str, int], ways: int, sequence: bool = False):
-    """Nothing, if a model whose dims have these sizes can be cut over so many ranks.
+    """Nothing, if a model whose dims have these sizes can be cut over this number of ranks.
 
     raises  ValueError when heads are not whole on a rank, or a rank would have nothing
     """
