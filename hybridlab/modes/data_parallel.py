@@ -234,7 +234,7 @@ class Replicated:
                     self.weights[name].register_post_accumulate_grad_hook(partial(self._made, stage, pack, homes))
 
     def _made(self, stage, pack, homes, weight):
-        """A gradient of a pack was added to; after the last one of all, send it, and those that waited for it."""
+        """A gradient of a pack was added to; after its last one, send it, and those that waited for it."""
         if pack in self.sent:
             raise RuntimeError(f"a gradient of {self.layout.packs[pack]} was made after its sum had begun")
         if sum(self.left[home] for home in homes) == 1:

@@ -95,10 +95,12 @@ class WholeStream:
 
 
 class RowParallel(nn.Module):
-    """A linear layer cut by its inputs: every rank has a summand of each output, and the bias is added once, behind the
-    sum.
+    """A linear layer cut by its inputs: every rank has a summand of each output.
 
-    linear  whose parameters it takes over, and what another mode has put before it;  stream  where the output goes
+    The bias is added once, behind the sum.
+
+    linear  whose parameters it takes over, and what another mode has put before it
+    stream  where the output goes
     """
 
     def __init__(self, linear: nn.Linear, stream):
