@@ -25,13 +25,14 @@ import where
 
 from hybridlab.core.layout import even
 from hybridlab.core.mesh import Mesh
+from hybridlab.measuring.grid_layers import pieces, tries
 from hybridlab.measuring.timed import now
 from hybridlab.modes import matmul
-from hybridlab.modes.grid_layer import GridChain, part
-from hybridlab.predict.time.beside import Layer, chain, length, panels
+from hybridlab.modes.grid_layer import GridChain, here
+from hybridlab.predict.time.beside import chain, length, panels
 from hybridlab.world.processes.launch import ranks
 
-WARM, PANELS = 3, 4
+WARM, TRIES, PANELS = 3, 7, 4
 SIDES = {"cpu": 1024, "cuda": 8192}
 LAYERS = {"cpu": (512, (512, 1024, 512, 512)), "cuda": (8192, (4096, 16384, 4096, 4096))}  # rows of the batch, features
 GRIDS = {  # what is timed: its mesh
@@ -57,9 +58,9 @@ def summa(comm, side):
         product(comm, x, w, sizes, PANELS).backward(gradient)
 
     one, other = make(b - a, side // PANELS), make(side // PANELS, columns - rows)
-    multiply = seconds(comm, lambda: one @ other)
-    plain = seconds(comm, lambda: step(matmul.summa))  # what it takes beyond its products is moves
-    move = max(0.0, plain - 3 * PANELS * multiply) / (2 * PANELS)
+    multiply = statistics.median(tries(comm, lambda: one @ other, TRIES))
+    plain = statistics.median(tries(comm, lambda: step(matmul.summa), TRIES))
+    move = max(0.0, plain - 3 * PANELS * multiply) / (2 * PANELS)  # what a step takes beyond its products is moves
     foreseen = [length(panels(PANELS, multiply, move, ahead)) for ahead in (False, True)]
     return {"plain": lambda: step(matmul.summa), "overlapped": lambda: step(matmul.summa_ahead)}, foreseen
 
@@ -69,45 +70,15 @@ def layers(comm, sizes):
     rows, features = sizes
     draw = torch.Generator().manual_seed(0)
     weights = [torch.randn(o, i, generator=draw).to(comm.device) for i, o in zip(features, features[1:])]
-    cut = lambda x, axis: part(part(x, 0, comm, "z"), 1, comm, axis).contiguous()
     x, gradient = (torch.randn(rows, width, generator=draw).to(comm.device) for width in (features[0], features[-1]))
-    x, gradient = cut(x, "x"), cut(gradient, "y")
+    x, gradient = here(comm, x, "x").contiguous(), here(comm, gradient, "y").contiguous()
     steps = {}
     for name, overlapped in (("plain", False), ("overlapped", True)):
         model = GridChain(comm, weights, overlapped=overlapped)
         steps[name] = lambda model=model: (model.zero_grad(), model(x).backward(gradient))
-    parts = [_parts(comm, layer, len(x), first=not number) for number, layer in enumerate(model.layers)]
-    return steps, [length(chain(parts, overlapped)) for overlapped in (False, True)]
-
-
-def _parts(comm, layer, rows, first) -> Layer:
-    """Seconds of what a layer does, one by one. The first layer's input has no gradient."""
-    share = layer.share.detach()
-    outputs, inputs = sum(layer.sizes), share.shape[1]
-    make = lambda *shape: torch.randn(*shape, device=comm.device)
-    x, w, g, by_w = make(rows, inputs), make(outputs, inputs), make(rows, outputs), make(outputs, inputs)
-    send = lambda axis, op: seconds(comm, op) if comm.mesh[axis] > 1 else 0.0
-    return Layer(
-        forward=seconds(comm, lambda: x @ w.T),
-        by_x=0.0 if first else seconds(comm, lambda: g @ w),
-        by_w=seconds(comm, lambda: g.T @ x),
-        gather=send("z", lambda: comm.all_gather(share, "z", 0, layer.sizes)),
-        sum_y=send(layer.inner, lambda: comm.all_reduce(g, layer.inner)),
-        sum_x=0.0 if first else send(layer.outer, lambda: comm.all_reduce(x, layer.outer)),
-        scatter=send("z", lambda: comm.reduce_scatter(by_w, "z", 0, layer.sizes)),
-    )
-
-
-def seconds(comm, does, times: int = 7) -> float:
-    """The median of what something takes when all ranks do it and nothing else, as the slowest sees it."""
-    taken = []
-    for _ in range(times):
-        comm.barrier()
-        begin = now(comm.device)
-        does()
-        taken.append(now(comm.device) - begin)
-    worst = comm.all_reduce(torch.tensor(taken, dtype=torch.float64), op="max").tolist()
-    return statistics.median(worst)
+    alone = [pieces(comm, layer, len(x), TRIES, statistics.median) for layer in model.layers]
+    alone[0] = alone[0]._replace(by_x=0.0, sum_x=0.0)  # the first layer's input has no gradient
+    return steps, [length(chain(alone, overlapped)) for overlapped in (False, True)]
 
 
 def on_rank(comm, what, sizes, rounds):

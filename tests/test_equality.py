@@ -1,6 +1,6 @@
 """Every pair of modes joined: each combination trains as one device does, loss, gradients, norm, weights, bytes.
 
-`equality` chooses the combinations. The whole table, with every legal one, is for `equality_soak.py`.
+`equality` chooses the combinations; `equality_soak.py` draws others from the whole table of legal ones.
 """
 
 import itertools

@@ -1,27 +1,16 @@
 """AxoNN's layer, on the whole model: every factorisation of the ranks into x, y (tp), z (ZeRO's owners) and copies."""
 
-import itertools
-
 import pytest
 
 import hybridlab as hl
 from hybridlab.core.shape import Shape
+from hybridlab.labs.axonn.factorisations import SMALL, Grid, grids
 from hybridlab.modes import grid_parallel
 from hybridlab.predict.bytes.traffic import along
 
 pytestmark = pytest.mark.ranks
-SMALL = Shape(layers=2, width=24, heads=8, context=8)
-EIGHT = [grid for grid in itertools.product((1, 2, 4, 8), repeat=4) if grid[0] * grid[1] * grid[2] * grid[3] == 8]
-KNOWN = {  # (x, y, z, copies): what it is called
-    (1, 1, 1, 8): "data parallelism",
-    (1, 1, 8, 1): "fully sharded",
-    (1, 1, 2, 4): "hybrid sharding",
-    (1, 8, 1, 1): "Megatron's",
-    (2, 4, 1, 1): "two dimensions",
-    (2, 2, 2, 1): "three dimensions",
-}
 GRIDS = [pytest.param(grid, marks=() if grid == (2, 2, 2, 1) else pytest.mark.long, id="·".join(map(str, grid)))
-         for grid in EIGHT]  # fmt: skip
+         for grid in grids(8)]  # fmt: skip
 
 
 def across(report) -> int:
@@ -35,17 +24,10 @@ def by_the_formula(shape, x, y, z, copies) -> float:
     return 3 * ranks * 8 * along(shape, tokens, y) * (x > 1)
 
 
-def proved(x, y, z, copies, **more):
+def proved(*sizes, **more):
     """The proof of one factorisation: z ranks along dp share out what they gather for use."""
-    return hl.check(hl.Mesh(dp=z * copies, x=x, tp=y), microbatches=1, **_zero(z), **{"model": SMALL} | more)
-
-
-def _zero(z):
-    return {"zero": 3, "owners": z} if z > 1 else {}
-
-
-def test_there_are_twenty_factorisations_of_eight_ranks_and_some_have_names():
-    assert len(EIGHT) == 20 and KNOWN.keys() <= set(EIGHT)
+    grid = Grid(*sizes)
+    return hl.check(grid.mesh, microbatches=1, **grid.options, **{"model": SMALL} | more)
 
 
 @pytest.mark.parametrize("grid", GRIDS)

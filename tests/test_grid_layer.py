@@ -8,7 +8,7 @@ import torch
 import hybridlab as hl
 from hybridlab.labs.matmul.on_ranks import dense, gap, words
 from hybridlab.modes import grid_layer
-from hybridlab.modes.grid_layer import GridChain, part
+from hybridlab.modes.grid_layer import GridChain, here, share
 from hybridlab.predict.bytes.matmul import moved
 
 pytestmark = pytest.mark.ranks
@@ -36,16 +36,14 @@ def tried(comm, sizes, overlapped, sabotage=None):
     x, weights, g, y, by_x, by_w = alone(sizes)
     chain = GridChain(comm, weights, overlapped=overlapped)
     last = "xy"[len(weights) % 2 == 1]
-    mine = part(part(x, 0, comm, "z"), 1, comm, "x").clone().requires_grad_()
+    mine = here(comm, x, "x").clone().requires_grad_()
     start = len(comm.ledger)
     out = chain(mine)
-    out.backward(part(part(g, 0, comm, "z"), 1, comm, last))
+    out.backward(here(comm, g, last))
     sent = words(comm.ledger, start)
-    gaps = [gap(out.detach(), part(part(y, 0, comm, "z"), 1, comm, last))]
-    gaps.append(gap(mine.grad, part(part(by_x, 0, comm, "z"), 1, comm, "x")))
+    gaps = [gap(out.detach(), here(comm, y, last)), gap(mine.grad, here(comm, by_x, "x"))]
     for layer, right in zip(chain.layers, by_w):
-        block = part(part(right, 0, comm, layer.outer), 1, comm, layer.inner)
-        gaps.append(gap(layer.share.grad, part(block, 0, comm, "z")))
+        gaps.append(gap(layer.share.grad, share(comm, right, layer.inner, layer.outer)))
     return max(gaps), sent, [layer.share.grad for layer in chain.layers]
 
 
@@ -111,11 +109,11 @@ def in_order(comm):
         return a @ b
 
     chain = GridChain(comm, weights, overlapped=True, multiply=multiply)
-    out = chain(part(part(x, 0, comm, "z"), 1, comm, "x"))
+    out = chain(here(comm, x, "x"))
     made.clear()
     begin = comm.ledger.begin
     comm.ledger.begin = lambda op, *about, **more: begun.append((len(made), op)) or begin(op, *about, **more)
-    out.backward(part(part(g, 0, comm, "z"), 1, comm, "y"))
+    out.backward(here(comm, g, "y"))
     del comm.ledger.begin
     return begun, len(made)
 

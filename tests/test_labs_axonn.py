@@ -7,22 +7,15 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.rules import part
 from hybridlab.labs.axonn import factorisations, on_ranks, pictures
 from hybridlab.labs.axonn.factorisations import Grid
 from hybridlab.labs.axonn.tasks import grids, hides, planned
-from hybridlab.modes.grid_layer import part
 from hybridlab.predict.bytes.matmul import moved
 from hybridlab.predict.bytes.traffic import along
 from hybridlab.predict.time.beside import chain, length
 
 # --- who holds what -----------------------------------------------------------------------------------------------
-
-
-class Place:
-    """A rank, as far as `grid_layer.part` looks at it."""
-
-    def __init__(self, mesh, rank):
-        self.mesh, self.coordinates = mesh, mesh.coordinates(rank)
 
 
 @pytest.mark.parametrize("grid, way", list(product(pictures.GRIDS, pictures.WAYS)))
@@ -32,11 +25,10 @@ def test_a_rank_holds_in_the_picture_what_the_layer_gives_it(grid, way):
     mesh, (inner, outer) = Mesh(**dict(zip("xyz", map(int, grid.split("×"))))), pictures.WAYS[way]
     rows, inputs, outputs = map(torch.arange, pictures.SIZES)
     for rank in range(mesh.size):
-        here = Place(mesh, rank)
         held = pictures._spans(mesh, mesh.coordinates(rank), inner, outer, pictures.SIZES)
-        right = {"rows": part(rows, 0, here, "z"), "inputs": part(inputs, 0, here, inner)}
-        right |= {"outputs": part(outputs, 0, here, outer)}
-        right |= {"share": part(right["outputs"], 0, here, "z")}
+        right = {"rows": part(rows, "B", {"B": "z"}, mesh, rank), "inputs": part(inputs, "I", {"I": inner}, mesh, rank)}
+        right |= {"outputs": part(outputs, "O", {"O": outer}, mesh, rank)}
+        right |= {"share": part(right["outputs"], "O", {"O": "z"}, mesh, rank)}
         assert held == {name: (int(one[0]), int(one[-1]) + 1) for name, one in right.items()}
 
 

@@ -190,6 +190,25 @@ def test_why_names_the_number(sizes, said):
     assert said in sentence and sentence.startswith(", ".join(f"{name}={size}" for name, size in sizes.items()))
 
 
+GRID = plan("gpt-1.7b", "a100", gpus=64, batch=64, grids=True)
+
+
+@pytest.mark.parametrize(
+    "sizes, said",
+    [
+        ({"x": 3}, "x=3 is impossible: p·t·x·d must be 64"),
+        ({"t": 3}, "t=3 is impossible: p·t·x·d must be 64"),
+        ({"p": 1, "t": 8, "x": 2, "d": 2}, "p=1, t=8, x=2, d=2 is impossible: p·t·x·d must be 64"),
+        ({"p": 1, "t": 16, "d": 1}, "p=1, t=16, d=1 is impossible: t = 16 must divide the 24 heads"),
+        ({"z": 3}, "z=3 is impossible: z must divide d, which divides 64"),
+        ({"z": 3, "d": 8}, "z=3, d=8 is impossible: z must divide d, which is 8"),
+        ({"z": 2, "zero": 1, "d": 8}, "z = 2 of the d = 8 copies share the weights: give zero=3"),
+    ],
+)
+def test_why_speaks_of_x_and_z_on_a_grid(sizes, said):
+    assert said in GRID.why(**sizes)
+
+
 def test_why_of_a_losing_plan_has_both_steps():
     other, best = GPT3.only(t=16).best, GPT3.best
     sentence = GPT3.why(t=16)
@@ -242,6 +261,20 @@ def test_every_factorisation_gets_a_sentence():
 def test_the_impossible_is_told_what_is_missing(asked, said):
     with pytest.raises(ValueError) as error:
         plan(*asked)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"x": 7}, "no p·t·x·d = 64 divides this model and batch with x=7: t must divide 24 heads, p 24 layers, x a "
+                   "width of 2304, d a batch of 64; choose a number of gpus"),
+        ({"z": 3}, "x a width of 2304, d a batch of 64, z d; choose"),
+    ],
+)  # fmt: skip
+def test_on_a_grid_x_and_z_are_told_too(given, said):
+    with pytest.raises(ValueError) as error:
+        plan("gpt-1.7b", "a100", 64, 64, **given)
     assert said in str(error.value)
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from hybridlab.predict.time.beside import Layer, Piece, chain, exposed, length
 from hybridlab.show.paper.style import look
-from hybridlab.show.timelines.tracks import LEFT, RIGHT, WIDTH, Row, beside, in_words, tracks
+from hybridlab.show.timelines.lanes import RIGHT, WIDTH
+from hybridlab.show.timelines.tracks import LEFT, Row, beside, in_words, tracks
 
 SVG = "{http://www.w3.org/2000/svg}"
 LAYERS = [Layer(*(each / 1e3 for each in (3, 4, 5, 1, 2, 6, 1)))] * 3

@@ -19,10 +19,11 @@ def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
 
 
 def waited_for(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For every action the one that it waited for last: of all that could have held it back, the last to end.
+    """For every action, the one it waited for last: of all that could have held it back, the one that ended last.
 
     These are the makers of what it takes and the action before it on its rank; for a message, also the one before it on
-    its link and what its receiver did before. A received message answers as its SEND. -1: nothing held it back.
+    its link and what its receiver did before. A received message is given as its SEND; -1 means that nothing held the
+    action back.
 
     lane, begin, end  one entry per action
     """

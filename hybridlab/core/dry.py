@@ -75,7 +75,7 @@ class DryRun:
 
     @property
     def bytes(self) -> dict[str, int]:
-        """{purpose: bytes that it sends in the step}: of a collective, those of the full tensor."""
+        """{purpose: bytes that it sends in the step}; a collective counts with its full tensor."""
         return dict(self._summed("purpose"))
 
     @property
@@ -92,12 +92,12 @@ class DryRun:
 
     @property
     def fits(self) -> bool:
-        """Whether it finds room on the device; true where nobody has said how much there is."""
+        """Whether it fits on the device; true where no size was given."""
         return self.room is None or self.peak_bytes <= self.room
 
     @property
     def verdict(self) -> str:
-        """Whether it fits, and if not, what does not and where, in one sentence; "" where no room was given."""
+        """Whether it fits; if not, the first action that is too much, and its largest part; "" without a size."""
         if self.room is None:
             return ""
         if self.fits:

@@ -1,16 +1,16 @@
 """Exchange: how a schedule is written as text or as a file, and read again.
 
-One text form, PyTorch's, in four hands; all of them are read:
+One text form, PyTorch's, in four spellings; all of them can be read:
 
     0F0,0F1,,0B0             a CSV file: a line is a rank, a cell an action; empty cells are idle slots
     rank 0: 0F0 0F1 0B0      what `print(schedule)` shows
     0F0 0F1    0B0  # warm   typed, or pasted from a grid: blanks, tabs, commas or semicolons between the actions
     Step 0: 0F0     1F0      PyTorch's printed table, under its head: a line is a step, a column a rank
 
-A blank line between two ranks is an idle rank, as in PyTorch's files; before the first and after the last, and where
-the lines name their ranks, blank lines are nothing. An idle rank may also be written `""` (as we do), `,` or `rank 2:`.
-A comment goes from # to the end of its line, and a line with only a comment is nothing; but a # before a digit is a
-weight version, as in 0F0#3.
+A blank line between two ranks is an idle rank, as in PyTorch's files. Blank lines before the first rank and after the
+last are skipped; where the lines name their ranks, all of them are. An idle rank may also be written `""` (as we do),
+`,` or `rank 2:`. A comment goes from # to the end of its line, and a line with only a comment is skipped; but a #
+before a digit is a weight version, as in 0F0#3.
 
 The text says who does what in which order. What follows from that is read back: places, replicas, chunks, windows,
 data-parallel copies, and skips whose messages are written out. Ties, other skips and the name are kept by JSON only.

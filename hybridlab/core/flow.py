@@ -16,7 +16,7 @@ from hybridlab.core.values import BEGIN, END, WIRE, Values
 
 @lru_cache(maxsize=4)
 def flow_of(schedule: Schedule) -> "Flow":
-    """The flow of a schedule: made once, and at hand as long as it is among the last few that were asked for."""
+    """The flow of a schedule; the last few that were asked for are kept, and not made again."""
     return Flow(schedule)
 
 
@@ -292,7 +292,7 @@ class Flow(Values):
         return self.schedule.program[rank][number - self.program[rank]]
 
     def lives(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """(made, freed): for every action, how many values of one name it makes, and is the last to take."""
+        """(made, freed): for every action, how many values of one name it makes, and how many it takes last."""
         block = self.named(name)
         made = (self.makes.values >= block.start) & (self.makes.values < block.stop)
         taken = (self.takes.values >= block.start) & (self.takes.values < block.stop)
@@ -304,8 +304,8 @@ class Flow(Values):
     def held(self, name: str) -> list[np.ndarray]:
         """For every rank, how many values of one name it holds while it does each of its actions.
 
-        A value is there from its maker on (a given one from the start) until the last action that takes it, or, if none
-        does, to the end. An action makes before it frees; only an update writes new weights over those it takes.
+        A value is held from the action that makes it (a given one from the start) to the last action that takes it; to
+        the end, if none does. An action makes before it frees; only an update writes new weights over those it takes.
         """
         made, freed = self.lives(name)
         given = np.zeros(self.schedule.ranks, dtype=np.int64)

@@ -1,8 +1,9 @@
 """The gap: why a measured step took longer than its prediction, split into causes that add up.
 
-Each cause is the length of the longest path through the program's own dependencies with one more thing as it was
-measured, less the length without it: first the mean time of each kind of action, then that of each stage, then every
-action's own time, then the messages. What no path explains is waiting: ranks that were ready and did not run.
+The longest path through the program's own dependencies is computed several times, each time with one more thing as it
+was measured: first the mean time of each kind of action, then that of each stage, then every action's own time, then
+the messages. What each of these adds to the length is one cause. What no path explains is waiting: ranks that were
+ready and did not run.
 """
 
 import numpy as np
@@ -38,7 +39,7 @@ def causes(predicted, real) -> dict[str, float]:
 
 
 def longest(timeline) -> float:
-    """The length of the longest path through a timeline's program, with its own times and messages that take none."""
+    """The length of the longest path through a timeline's program, at its own times, if messages took no time."""
     path = _Paths(timeline)
     return path.length(path.times(timeline))
 

@@ -5,8 +5,8 @@ valid, when an action is ready, how much memory is held, which messages are sent
 Nothing else in this project may say it a second time.
 
 Read a row of `KIND` aloud: *F takes the activations that come in and the whole weights; it makes the activations that
-go out, what the input half will need, and what the weight half will need.* Behind its law, a row says the little else
-that is known of its kind. Every list of kinds in this project is read from this table.
+go out, what the input half will need, and what the weight half will need.* After the law, a row says the little else
+that is known about its kind. Every list of kinds in this project is read from this table.
 
 Values
     activation        what a stage hands on; it lives on an edge of the stage graph

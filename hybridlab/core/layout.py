@@ -8,7 +8,7 @@ Along an axis a parameter's gradient has one of three types (see `world.talk.typ
 *shards* it; R where copies see different data, so that their gradients are *partial* summands; I where copies do the
 same.
 
-Read next: `core.rules` (who writes the records), `core.peers` (who has the same), `modes.data_parallel` (sums),
+Read next: `core.rules` (who writes the records), `core.peers` (who holds the same part), `modes.data_parallel` (sums),
 `modes.zero` (shares), `modes.tensor_parallel` (boxes).
 """
 
@@ -35,7 +35,7 @@ class Cut(NamedTuple):
 
 
 def even(length: int, parts: int, whole: int = 1) -> tuple[tuple[int, int], ...]:
-    """Spans that cut `length` into `parts`, as even as can be, each a multiple of `whole`; the longer ones come first.
+    """Spans that cut `length` into `parts`, nearly equal, each a multiple of `whole`; the longer ones come first.
 
     >>> even(6, 4, whole=2)
     ((0, 2), (2, 4), (4, 6), (6, 6))
@@ -54,7 +54,7 @@ class Param:
     shard    {axis: Cut}; an axis may be a product, "y+z";  at  {axis: the coordinates that hold it}, where not all do:
              a stage, the ends of a tied model
     partial  the axes over whose copies the local gradients still have to be added
-    pack     what is sent as one buffer bears one number
+    pack     parameters that are sent as one buffer have the same number
     owners   along dp, how many neighbouring ranks share a box at rest: 1 for none
     rest     what is shared: 1 the optimizer's state, 2 and the gradient, 3 and the value
     """
@@ -73,7 +73,7 @@ class Param:
         return hash(self.name)
 
     def box(self, mesh: Mesh, rank: int) -> tuple[slice, ...] | None:
-        """The slices of the whole that a rank computes with; None: it has nothing of it."""
+        """The slices of the whole that a rank computes with; None: it holds no part of it."""
         if any(mesh.place(rank, axis) not in held for axis, held in self.at.items()):
             return None
         spans = {cut.dim: cut.spans[mesh.place(rank, axis)] for axis, cut in self.shard.items()}
@@ -87,7 +87,7 @@ class Param:
 
     @property
     def pattern(self) -> tuple:
-        """What decides who has the same: equal for parameters that are cut alike, however long they are."""
+        """What decides which ranks hold the same part: equal for parameters that are cut alike, long or short."""
         numbered = lambda cut: tuple(cut.spans.index(span) for span in cut.spans)
         shard = tuple(sorted((axis, numbered(cut)) for axis, cut in self.shard.items()))
         return shard, tuple(sorted(self.at.items())), self.partial, self.owners
@@ -143,7 +143,7 @@ class Layout:
     # who has the same, and who adds what
 
     def peers(self, name: str) -> Peers:
-        """Who has the same of a parameter, and who adds its gradients."""
+        """Which ranks hold the same part of a parameter, and which add its gradients."""
         return self._peers[self.named[name].pattern]
 
     @cached_property
@@ -172,12 +172,12 @@ class Layout:
         return self.peers(name).copies(rank)
 
     def twins(self, name: str, rank: int) -> tuple[int, ...]:
-        """Ranks still to be summed after the reduce-scatter among the sharers of this share."""
+        """The ranks over which this share still has to be summed after the reduce-scatter among the sharers."""
         return self.peers(name).twins(rank)
 
     @cached_property
     def groups(self) -> list[tuple[int, ...]]:
-        """The ranks that meet to add gradients or to gather shares: every group, in the order in which it is opened."""
+        """Every group of ranks that meets to add gradients or gather shares, in the order of their opening."""
         found = set().union(*(peers.groups for peers in self._peers.values()))
         return sorted(group for group in found if len(group) > 1)
 
@@ -215,7 +215,7 @@ class Layout:
     # the layout as a whole
 
     def with_params(self, change) -> "Layout":
-        """The same layout with `change(param)`, a dict of new fields, done to every record."""
+        """The same layout with `change(param)`, a dict of new fields, applied to every record."""
         return replace(self, params=tuple(replace(param, **change(param)) for param in self.params))
 
     @cached_property

@@ -90,7 +90,7 @@ class Mesh:
 
     @property
     def inside(self) -> tuple[str, ...]:
-        """The axes inside a stage: ranks that differ along these only hold one stage between them.
+        """The axes inside a stage: ranks that differ only along these hold one stage between them.
 
         >>> Mesh(dp=2, tp=2, cp=1).inside
         ('tp',)

@@ -6,11 +6,11 @@ values x and A. Operators in the order in which they are done, with the lengths 
     rules     {dim: axis}                      one table for the whole program, as Mesh-TensorFlow has it
     strategy  {operator: (dim or "", …)}       for each operator and each axis of the mesh, the dim that the axis cuts
 
-Rules become a strategy by `shared`: an axis cuts in every operator the dim that has its rule, or nothing where no dim
-of the operator has. A strategy may also be written, or searched, operator by operator (`choices`).
+`shared` turns rules into a strategy: in every operator an axis cuts the dim that has a rule for it, or nothing, where
+no dim of the operator has one. A strategy may also be written, or searched, operator by operator (`choices`).
 
-Illegal is what Mesh-TensorFlow refuses: an axis that cuts two dims of a tensor, and a length that cannot be divided.
-(A dim that two axes cut, "x+y", it refuses too; here that is a product of axes, as in `core.rules`.) Some operators
+What Mesh-TensorFlow refuses is illegal: an axis that cuts two dims of a tensor, and a length that cannot be divided.
+(It also refuses a dim that two axes cut, "x+y"; here that is a product of axes, as in `core.rules`.) Some operators
 need all of a dim (`whole`): a norm of its features, a softmax of the positions that it sums over.
 
 Source: Shazeer et al. 2018, *Mesh-TensorFlow*, arXiv:1811.02084, section 3. Relatives: `core.rules`, the same tables
@@ -65,8 +65,8 @@ class Graph(NamedTuple):
     """Operators in the order in which they are done; the result of the last is the graph's.
 
     sizes  {dim: its length};  given  {weight or input: its dims}
-    learns  those of them whose gradient is asked for
-    held    given values, or the result, that every rank holds whole; all others lie as they are used, or made
+    learns  the given ones whose gradient is asked for
+    held    given values, or the result, that every rank holds whole; all others are cut as they are used, or made
     """
 
     operators: tuple[Operator, ...]
@@ -177,7 +177,7 @@ def _tensors(graph) -> Iterator[tuple[str, str]]:
 
 
 def choices(operator: Operator, sizes: dict[str, int], mesh: Mesh) -> list[Choice]:
-    """All that an operator may choose: for each axis of the mesh the dim that it cuts, or "".
+    """Every choice of an operator: for each axis of the mesh the dim that it cuts, or "".
 
     >>> choices(Operator("norm", "BD->BD", ("x",), "norm", whole="D"), dict(B=4, D=8), Mesh(x=2, y=2))
     [('', ''), ('', 'B'), ('B', ''), ('B', 'B')]

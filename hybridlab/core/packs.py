@@ -12,7 +12,7 @@ FIRST_BYTES, PACK_BYTES = 1 << 20, 25 << 20
 
 
 def packed(layout: Layout, homes: dict[str, tuple], limits=(FIRST_BYTES, PACK_BYTES), width: int = 4) -> Layout:
-    """The layout with its parameters dealt out to packs: neighbours that go the same ways, up to a number of bytes.
+    """The layout with its parameters in packs: neighbours that travel the same ways, up to a number of bytes.
 
     homes   {name: the stages that use it}: packs never join different stages
     limits  bytes of the first pack of a stage, and of the others; 0: every parameter a pack of its own

@@ -1,4 +1,4 @@
-"""Peers: which ranks hold the same of a parameter, who adds its gradients, and who shares it out at rest.
+"""Peers: which ranks hold the same part of a parameter, which add its gradients, and which share it out at rest.
 
 Coordinates decide it, and parameters that are cut alike have the same peers. So one table serves all of them: a number
 for each rank, equal for ranks that belong together. Read next: `core.layout`, which asks.
@@ -12,7 +12,7 @@ from hybridlab.core.mesh import Mesh
 
 
 class Peers:
-    """The groups of ranks that parameters of one pattern make on a mesh.
+    """The groups that the ranks of a mesh form for all parameters of one pattern.
 
     shard    {axis, or product of axes: a number for each coordinate, equal where the spans are}
     at       {axis: the coordinates that hold it};  partial, owners  as in `core.layout.Param`
@@ -71,7 +71,7 @@ class Peers:
         return self._copies.of(rank)
 
     def twins(self, rank: int) -> tuple[int, ...]:
-        """Ranks still to be summed after the reduce-scatter among the sharers of this share."""
+        """The ranks over which this share still has to be summed after the reduce-scatter among the sharers."""
         return self._twins.of(rank)
 
     @cached_property
@@ -83,7 +83,7 @@ class Peers:
 
     @cached_property
     def sums(self) -> bytes:
-        """The same for patterns whose gradients are added by the same ranks, and only for those."""
+        """A value that is equal for patterns whose gradients are added by the same ranks, and only for those."""
         return self._summed.first.tobytes()
 
     @cached_property

@@ -1,6 +1,6 @@
 """Programs: small graphs of operators, to be shared out over a mesh.
 
-Dims   B sequences, T positions, D width, F hidden units, H heads, K of one head, S positions that are attended to
+Dims   B sequences, T positions, D width, F hidden units, H heads, K features of a head, S positions attended to
 
 T and S of self-attention are one dim of the model with two names: a rule for T does not cut S. Every program ends in a
 loss, the sum of its output times t; what t is does not matter here, as long as it is the same everywhere.

@@ -28,7 +28,7 @@ class Stretches(NamedTuple):
     length: np.ndarray
 
     def find(self, elements) -> tuple[np.ndarray, np.ndarray]:
-        """For elements of the whole: whether the piece has them, and where (nonsense where it has not)."""
+        """For elements of the whole: whether the piece has them, and where (meaningless where it does not)."""
         if not len(self.whole):
             return np.zeros(len(elements), bool), elements
         number = np.maximum(np.searchsorted(self.whole, elements, side="right") - 1, 0)

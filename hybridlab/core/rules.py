@@ -7,7 +7,7 @@ is cut between groups. A dot is a dim without a name. A rule says along which ax
 Two things are illegal: one axis that cuts two dims of a tensor, and two rules for one letter. A letter may be cut along
 two axes as their product, "y+z", where the rule says so.
 
-All else follows: the box of a parameter, and whether its local gradients are summands. They are where ranks along the
+All else follows: the box of a parameter, and whether its local gradients are summands: they are, where ranks along the
 axis see different data and hold the same box.
 
 Source: the layout rules of Mesh-TensorFlow, Shazeer et al. 2018, arXiv:1811.02084, section 3. Relatives: `core.layout`.
@@ -25,7 +25,7 @@ def placed(param: Param, rules: Rules, mesh: Mesh, sizes: dict[str, int], data=(
     """What a table of rules changes in one record.
 
     rules   {letter: axis, or a product of axes};  sizes  {letter: its length}
-    data    the axes along which ranks see different data: what is whole there has summands
+    data    the axes along which ranks see different data: gradients of what they do not cut are summands
     copied  letters that may be shorter than their axis: neighbours then hold the same
 
     raises  ValueError when an axis would cut two dims of the parameter
@@ -66,8 +66,8 @@ def cuts(dims: str, rules: Rules, mesh: Mesh) -> Iterator[tuple[int, str, str]]:
 
 
 def spans(length: int, ways: int, whole: int = 1, copied: bool = False) -> tuple[tuple[int, int], ...]:
-    """`length` groups of `whole` elements over so many ranks; where groups are too few and may be copied, neighbours
-    hold the same one.
+    """The spans of `length` groups of `whole` elements on `ways` ranks. Where groups are too few and may be copied,
+    neighbours hold the same one.
 
     >>> spans(2, 4, whole=8, copied=True)
     ((0, 8), (0, 8), (8, 16), (8, 16))
@@ -125,7 +125,7 @@ def joined(tables: Iterable[tuple[str, Rules]]) -> Rules:
 def sizes_of(params: Iterable[Param], said: dict[str, int]) -> dict[str, int]:
     """{letter: its length}, read off the records; `said` has those of joined letters, such as the N of "NH".
 
-    raises  ValueError when a record has not as many dims as names, or a letter has two lengths
+    raises  ValueError when a record does not have as many dims as names, or a letter has two lengths
 
     >>> sizes_of([Param("w", (128, 32), dims="F D"), Param("q", (32, 32), dims="NH D")], {"N": 4})
     {'N': 4, 'F': 128, 'D': 32}

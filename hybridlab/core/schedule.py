@@ -154,7 +154,7 @@ class Schedule:
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """The edges (from stage, to stage) of the stage graph: the chain, its last leading behind the model; skips."""
+        """The stage graph's edges (from stage, to stage): the chain, its last edge leading out; the skips."""
         return tuple((i, i + 1) for i in range(self.stages)) + self.skips
 
     def action(self, row: int) -> Action:

@@ -4,7 +4,7 @@ Along one axis a tensor is varying, V (each rank has its part of one dim), invar
 all that is done with it), replicated, R (the same, for work that differs from rank to rank), or partial, P (summands).
 `hybridlab.world.talk.typed` says what that means for gradients, and executes the arrows.
 
-A *state* says it for every axis, in the order of the mesh: ("V:B", "I") is cut along its dim B by the first axis, and
+A *state* says this for every axis, in the order of the mesh: ("V:B", "I") is cut along its dim B by the first axis, and
 the same along the second. Which state a tensor is in follows from one thing: which dim of an operator an axis cuts.
 
 Source: the types are those of meta-pytorch/spmd_types; that they follow from named dims, Shazeer et al. 2018,
@@ -87,7 +87,7 @@ def made(dims: str, choice: tuple[str, ...]) -> State:
 
 
 def at_rest(state: State) -> State:
-    """What a tensor is while nobody uses it: cut as it is used, or made; else the same everywhere.
+    """What a tensor is while nobody uses it: cut as its users, or its maker, cut it; else the same everywhere.
 
     >>> at_rest(("V:F", "R")), at_rest(("P", "I"))
     (('V:F', 'I'), ('I', 'I'))
@@ -109,7 +109,7 @@ def cutters(state: State, mesh: Mesh) -> Rules:
 
 
 def renamed(state: State, dims: str, called: str) -> State:
-    """The state of a tensor whose dims are called otherwise, place by place.
+    """The same state with other names for the dims, place by place.
 
     >>> renamed(("V:T", "I"), "BTD", "BSD")
     ('V:S', 'I')

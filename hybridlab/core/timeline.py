@@ -13,16 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core import timeline_file
 from hybridlab.core.action import Action
 from hybridlab.core.critical_path import chain, waited_for
 from hybridlab.core.flow import Flow, flow_of
 from hybridlab.core.gap import causes, longest
-from hybridlab.core.lanes import LANES, lanes
+from hybridlab.core.lanes import LANES
 from hybridlab.core.schedule import Schedule
 
-FORMAT, VERSION = "hybridlab.timeline", 2
-COLUMNS = ("ready", "begin", "end")
-PLAIN = {"tick": (int, float), "unit": str, "costs": dict, "origin": dict, "loss": list, "ledger": list}
 LISTED = 16  # ranks whose numbers one line still holds
 
 
@@ -192,8 +190,8 @@ class Timeline:
     def efficiency(self) -> float:
         """The share of a measured length that the program's longest path explains, with the times of this very run.
 
-        1 for a prediction without messages; what is missing to 1 are messages and waiting that the program does not ask
-        for.
+        It is 1 for a prediction without messages. Messages, and waiting that the program does not ask for, make it
+        smaller.
         """
         return longest(self) / self.length if self.length else 1.0
 
@@ -223,9 +221,7 @@ class Timeline:
 
     def to_dict(self) -> dict:
         """Plain values, for JSON."""
-        columns = {name: getattr(self, name).tolist() for name in COLUMNS}
-        plain = {name: getattr(self, name) for name in PLAIN} | {"loss": list(self.loss), "ledger": list(self.ledger)}
-        return {"format": FORMAT, "version": VERSION, "schedule": self.schedule.to_dict(), **columns, **plain}
+        return timeline_file.plain(self)
 
     @classmethod
     def from_dict(cls, saved: dict) -> "Timeline":
@@ -233,23 +229,7 @@ class Timeline:
 
         raises  ValueError in one sentence when it is something else, of another version, or damaged
         """
-        if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-            raise ValueError("this is no saved hybridlab timeline: save one with timeline.save(path)")
-        version = saved.get("version")
-        if version != VERSION:
-            newer = isinstance(version, int) and version > VERSION
-            remedy = "update hybridlab" if newer else "save it again with this hybridlab"
-            raise ValueError(f"this timeline has format version {version!r}, not {VERSION}: {remedy}")
-        schedule = Schedule.from_dict(saved.get("schedule"))
-        columns = {name: _column(saved.get(name)) for name in COLUMNS}
-        steps = sorted(map(len, columns.values()))[1]  # at least two of three agree, unless more than one is damaged
-        wanted = steps, len(schedule.rows) - len(schedule.fused)
-        sound = {name: column.shape == wanted and column.size > 0 for name, column in columns.items()}
-        sound |= {name: isinstance(saved.get(name), kind) for name, kind in PLAIN.items()}
-        if damaged := [name for name, good in sound.items() if not good]:
-            raise ValueError(f"the saved timeline is damaged at {damaged[0]!r}: save it again")
-        plain = {name: saved[name] for name in PLAIN} | {name: tuple(saved[name]) for name in ("loss", "ledger")}
-        return cls(schedule, **columns, lane=lanes(flow_of(schedule)), **plain)
+        return cls(**timeline_file.facts(saved))
 
     def save(self, path) -> None:
         """Write it as JSON; `Timeline.load` reads it, also where torch is not installed."""
@@ -261,48 +241,17 @@ class Timeline:
 
         raises  ValueError as `from_dict` does, and when the file is no JSON
         """
-        try:
-            saved = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (ValueError, RecursionError):
-            raise ValueError(f"{path} is no saved hybridlab timeline: save one with timeline.save(path)") from None
-        return cls.from_dict(saved)
+        return cls.from_dict(timeline_file.read(path))
 
     def to_chrome(self, path) -> None:
         """Write a Chrome trace (chrome://tracing, Perfetto): a process per rank, a thread per lane."""
-        to_us = 1e6 if self.unit == "s" else 1e3  # one unit is drawn as a millisecond
-        events = [
-            {
-                "name": str(span.action),
-                "cat": span.action.kind,
-                "ph": "X",
-                "pid": span.rank,
-                "tid": LANES.index(span.lane),
-                "ts": span.begin * to_us,
-                "dur": (span.end - span.begin) * to_us,
-                "args": {"step": span.step, "index": span.index, "ready": span.ready},
-            }
-            for span in self.spans
-        ]
-        names = [
-            {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}}
-            for rank in range(self.schedule.ranks)
-        ]
-        Path(path).write_text(json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"}))
+        Path(path).write_text(json.dumps(timeline_file.chrome(self)))
 
     def __repr__(self):
         return f"<timeline {self.summary}>"
 
 
 BUBBLES = ("bubble_fraction", "bubble_overhead", "bubble_span")
-
-
-def _column(saved) -> np.ndarray:
-    """A saved column of whole ticks, a line per step; an empty one where it is anything else."""
-    try:
-        column = np.array(saved)
-    except ValueError:  # lines of different lengths
-        column = np.zeros(0)
-    return column if column.ndim == 2 and column.dtype.kind == "i" else np.zeros((0, 0), dtype=np.int64)
 
 
 def _count(number: int, thing: str) -> str:

@@ -20,7 +20,7 @@ class Values:
     """Numbers for all values that a schedule can have.
 
     block    block[name]: the first number of the values of a name;  shape  shape[name]: what they are addressed by
-    edges    (edges, 2): the chain's, the skips; an edge has a value of each name at its begin, on the wire, at its end
+    edges    (edges, 2): the chain's, the skips; an edge has a value of each name at its start, on the wire, at its end
     size     how many numbers there are
 
     versions, copies  how many versions of the weights, and how many gathered copies of them, can be told apart

@@ -15,13 +15,13 @@ NOTICED = 0.05  # of the time since it began: a wait shorter than this share say
 
 
 def link_latency(comm, laps: int = 12, elements: int = 256, hold: float = 0.002, device="cpu") -> float:
-    """Seconds from a message having been posted to its receiver being awake with it, the receive posted before.
+    """Seconds from posting a message to its receiver waking up with it, if the receive was posted before.
 
     A token travels round all ranks; each holds it for a while, asleep, as it will between messages of a pipeline. The
     median lap, less the time that the token was held and posted, divided by its hops. Posting counts with its shortest
-    time: a rank may lose its core in there, and its token travels on meanwhile. 0 for one rank.
+    time: while it posts a rank may lose its core, and its token travels on. 0 for one rank.
 
-    device  where the token lies: where the messages do whose time is asked for
+    device  where the token lies: where the messages in question do
     """
     if comm.size == 1:
         return 0.0
@@ -52,12 +52,11 @@ def link_latency(comm, laps: int = 12, elements: int = 256, hold: float = 0.002,
 def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, **more) -> Timeline:
     """The timeline of a run, from `times[rank][step]` as `Player.step` returns them.
 
-    Each step starts with its first compute action. A message begins when both sides have come to post it, and ends when
-    its receiver, who waits for it, has it. One that is there before its receiver looks came unseen: it is given the
-    calibrated latency. Even of such a message a receiver gets hold only after a moment, which says nothing when it
-    looked late: a wait as short as the latency, or as a twentieth of the time since the message began, is none.
-    (origin["seen"]: the device has seen every message come. Then the noted ends are true, and the latency is what its
-    messages took.)
+    Each step starts with its first compute action. A message begins when both sides have posted it, and ends when the
+    receiver that waits for it has it. If it is there before its receiver looks, nobody has seen it come: it is given
+    the calibrated latency. To receive even such a message takes a moment. So a wait that is as short as the latency, or
+    as a twentieth of the time since the message began, does not count as waiting. (origin["seen"]: the device has seen
+    every message come. Then the noted ends are true, and the latency is what its messages took.)
     """
     noted = np.concatenate([np.stack([step.numpy() for step in rank], axis=1) for rank in times])
     ready, begin, end, looked = noted.transpose(2, 1, 0)

@@ -17,7 +17,7 @@ class Crossing(NamedTuple):
     kind   "enter": matrices whose outputs are cut read what comes in; "leave": a matrix whose inputs are cut makes a
            summand; "rows": an embedding of which a rank has some rows
     name   of the module in the model;  letter  of the dim that is cut;  within  whether a module around it is a pair
-    stream  the letter of the dim that is not: what crosses
+    stream  the letter of the dim that is not cut: what crosses
     """
 
     kind: str

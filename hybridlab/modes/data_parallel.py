@@ -1,6 +1,6 @@
 """Data parallelism: every replica holds the same weights, sees its own data, and gradients are summed.
 
-Why a sum and no mean: each rank's loss is already divided by the tokens of the *global* batch (see
+Why a sum and not a mean: each rank's loss is already divided by the tokens of the *global* batch (see
 `modes.work.scaled`), so the sum over the replicas is the gradient that one device would have computed. The same sum
 serves every weight that lives on several ranks, whatever the reason: a copy of the pipeline, the other direction of a
 bidirectional schedule, an embedding that the last stage shares. The layout's record says over which ranks.
@@ -8,7 +8,7 @@ bidirectional schedule, an embedding that the last stage shares. The layout's re
 The three forms of the lectures differ in what is sent together and when (`FORMS`):
 
   after    one sum for each weight, when the backward has ended
-  each     one sum for each weight as soon as the last backward has made its gradient: the rest of it hides the sum
+  each     one sum for each weight as soon as the last backward has made its gradient, hidden by what is left of it
   buckets  the same, but gradients travel together in packs; the first pack is small, so that sums begin early
 
 Packs are sent in one order on all ranks, whatever the order in which their gradients are made: ranks that disagree
@@ -137,21 +137,21 @@ class Replicated:
         return self.stages[stage]
 
     def collect(self, stage, microbatch, version):
-        """Autograd has added the gradients; where they are summed in another dtype, what it has not added up is now."""
+        """Autograd has added the gradients up. Where they are summed in another dtype, the rest is added now."""
         self.left[stage] -= 1
         if self.policy.sums is not None:
             for name, weight in self.named[stage].items():
                 self._add_up(name, weight)
 
     def reduce(self, comm, action):
-        """Sum this stage's gradients over their copies: what is not under way is sent now. Returns what to wait for."""
+        """Sum this stage's gradients over their copies: start what is not under way. Returns what to wait for."""
         packs = self.due.get(action.stage, ())
         for pack in packs:
             self._send(pack)
         return Sums([self.sent[pack] for pack in packs])
 
     def finish(self):
-        """End a step: every share has its gradient, also that of a weight that no sum was written for."""
+        """End a step: every share has its gradient, even that of a weight for which the program has no sum."""
         for name, share in self.shares.items():
             if share.grad is None:
                 self._give(share, self._gradient(name))
@@ -234,7 +234,7 @@ class Replicated:
                     self.weights[name].register_post_accumulate_grad_hook(partial(self._made, stage, pack, homes))
 
     def _made(self, stage, pack, homes, weight):
-        """A gradient of a pack was added to; after the last one of all, send it, and those that waited for it."""
+        """A gradient of a pack was added to; after its last one, send it, and those that waited for it."""
         if pack in self.sent:
             raise RuntimeError(f"a gradient of {self.layout.packs[pack]} was made after its sum had begun")
         if sum(self.left[home] for home in homes) == 1:
@@ -301,8 +301,8 @@ class DataParallel(Mode):
         yield from tallies.transfers(layout, tallies.tallying(job.whole))
 
     def moved(self, job) -> int:
-        """Bytes of one step's way to an optimizer in the host's memory, and back: gradients of all shares, and new
-        values for them, padded, once for each gather."""
+        """Bytes that one step moves to an optimizer in the host's memory, and back: the gradients of all shares, and
+        their new values, padded, once for each gather."""
         layout, down, up = job.layout, 0, 0
         for pack, names in layout.packs.items():
             for rank in range(job.mesh.size):

@@ -10,9 +10,9 @@ inner and outer: what one layer leaves, the next one takes in.
   all-reduce of dX along outer        after both products           between them: dW is made meanwhile
   reduce-scatter of dW along z        before the next dX            ends while the layer before it works
 
-The first and the last are one line: what is prefetched in the forward is deferred in the backward (`world.talk.ahead`).
-On one axis alone it is a layer that is known: z, sharded data parallelism; outer, Megatron's column-parallel layer;
-inner, its row-parallel one.
+The first and the last come from one line of code: what is prefetched in the forward is deferred in the backward
+(`world.talk.ahead`). On one axis alone it is a well-known layer: z, sharded data parallelism; outer, Megatron's
+column-parallel layer; inner, its row-parallel one.
 
 Source: Singh et al. 2023, arXiv:2305.13525. Relatives: `modes.grid_parallel`, which puts a whole model on a grid;
 `modes.matmul.cube`, the same product of three cut matrices; `predict.bytes.matmul` ("axonn"), its words; notebook 36.
@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from hybridlab.core.layout import even
+from hybridlab.core.rules import part
 from hybridlab.world.talk import ahead
 from hybridlab.world.talk.typed import all_gather, all_reduce, enter
 
@@ -47,7 +48,7 @@ class Product(torch.autograd.Function):
 
 
 class GridLinear(nn.Module):
-    """A linear layer without bias of which this rank has a share of a block.
+    """A linear layer without bias: this rank keeps a share of one block of its weight.
 
     w_OI         the whole matrix, outputs × inputs
     inner, outer the axes that cut its inputs and its outputs; z shares out its blocks
@@ -59,9 +60,8 @@ class GridLinear(nn.Module):
         super().__init__()
         self.comm, self.inner, self.outer, self.multiply = comm, inner, outer, multiply
         self.overlapped, self.coming = overlapped, None
-        block_OI = part(part(w_OI, 0, comm, outer), 1, comm, inner)
-        self.sizes = [end - begin for begin, end in even(len(block_OI), comm.mesh["z"])]
-        self.share = nn.Parameter(part(block_OI, 0, comm, "z").clone())
+        self.sizes = [end - begin for begin, end in even(len(block(comm, w_OI, inner, outer)), comm.mesh["z"])]
+        self.share = nn.Parameter(share(comm, w_OI, inner, outer).clone())
 
     def begin(self):
         """Begin to gather the block along z."""
@@ -96,7 +96,16 @@ class GridChain(nn.Module):
         return x_BI
 
 
-def part(tensor, dim: int, comm, axis: str):
-    """This rank's part of a tensor that is cut evenly along an axis."""
-    begin, end = even(tensor.shape[dim], comm.mesh[axis])[comm.coordinates[axis]]
-    return tensor.narrow(dim, begin, end - begin)
+def here(comm, x_BF, axis: str):
+    """This rank's part of inputs, outputs or their gradients: its rows, and the features that `axis` gives it."""
+    return part(x_BF, "B F", {"B": "z", "F": axis}, comm.mesh, comm.rank)
+
+
+def block(comm, w_OI, inner: str, outer: str):
+    """The block of a weight or of its gradient with which this rank multiplies."""
+    return part(w_OI, "O I", {"O": outer, "I": inner}, comm.mesh, comm.rank)
+
+
+def share(comm, w_OI, inner: str, outer: str):
+    """What this rank has of the block between steps: its rows, shared out along z."""
+    return part(block(comm, w_OI, inner, outer), "O I", {"O": "z"}, comm.mesh, comm.rank)

@@ -12,8 +12,8 @@ position. So the ranks along x and those along tp take turns, and nothing is lai
   norms                      its features                all-reduce, 1 or 2 each  the same
   embeddings, biases of D    its features                -                        -
 
-AxoNN names the axes of a layer x, y and z. y is tp. z, along which weights are gathered for use, is ZeRO's: zero=3 with
-owners ranks along dp.
+AxoNN calls the axes of a layer x, y and z. Here y is tp; z, along which weights are gathered for use, is ZeRO's: zero=3
+with `owners` ranks along dp.
 
   x=1, tp=t        Megatron's                 x, tp               two dimensions
   x=1, tp=1, dp    data parallelism           x, tp, dp, zero=3   three: Agarwal's

@@ -1,4 +1,4 @@
-"""The backward of a stage in two halves: gradients by what came in at once, those by the weights when there is time.
+"""The backward of a stage in two halves: the gradients of its inputs at once, those of its weights when there is time.
 
 Autograd's graph joins two kinds of paths: those that lead from the outputs to the inputs, and those that leave them
 for a weight. Where a weight's path leaves is a *junction*. The input half walks the first kind and keeps the gradient
@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 
 
 def input_half(outputs: list, gradients: list, inputs: list) -> tuple[list, list[Kept]]:
-    """Gradients by the inputs, and what `weight_half` will need. The inputs are leaves that require gradients.
+    """The gradients of the inputs, and what `weight_half` will need. The inputs are leaves that require gradients.
 
     >>> layer = torch.nn.Linear(2, 1)
     >>> x = torch.ones(1, 2, requires_grad=True)

@@ -2,8 +2,8 @@
 
 The program is written once, for one device. Each rank holds its parts, does each operator with the parts that it has,
 and between two operators the moves that `predict.bytes.arrows` derives: these, and no others. The backward is
-autograd's, which takes the conjugate moves. In the ledger, every row bears the name of the tensor that moves as its
-purpose.
+autograd's, which takes the conjugate moves. In the ledger, the purpose of every row is the name of the tensor that
+moves.
 
     def f(comm, whole, rules):
         strategy = shared(graph, rules, comm.mesh)

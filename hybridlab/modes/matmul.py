@@ -9,7 +9,7 @@
 Each function is one forward. The moves are typed, so autograd finds the other two products of training, dA = dC·Bᵀ and
 dB = Aᵀ·dC, and leaves them where A and B lie.
 
-`HOMES` says where A, B and C lie, before and after. Sizes need not divide.
+`HOMES` says where A, B and C lie, before and after. Sizes need not divide evenly.
 
 Source: Cannon 1969; van de Geijn and Watts 1997 (SUMMA); Solomonik and Demmel 2011 (2.5D); Agarwal et al. 1995 (3D).
 Relatives: `world.talk.windows`, the one move behind shifts and panels; `predict.bytes.matmul`, which counts the same
@@ -36,17 +36,17 @@ def cannon(comm, a_MK, b_KN, sizes):
 
 
 def summa(comm, a_MK, b_KN, sizes, panels: int | None = None):
-    """Any grid: for each panel of k, its columns of A go to all in the row, its rows of B to all in the column."""
+    """Any grid: of each panel of k, A's columns go to the whole row, B's rows to the whole column."""
     total_MN = 0
     for panel in even(sizes[1], panels or max(comm.mesh["i"], comm.mesh["j"])):
-        total_MN = total_MN + window(comm, a_MK, "j", 1, **_panel(comm, sizes, "j", panel)) @ window(
-            comm, b_KN, "i", 0, **_panel(comm, sizes, "i", panel)
-        )
+        a_MP = window(comm, a_MK, "j", 1, **_panel(comm, sizes, "j", panel))
+        b_PN = window(comm, b_KN, "i", 0, **_panel(comm, sizes, "i", panel))
+        total_MN = total_MN + a_MP @ b_PN
     return total_MN
 
 
 def summa_ahead(comm, a_MK, b_KN, sizes, panels: int | None = None):
-    """`summa` with the next panel under way while this one is multiplied; its backward then defers by itself."""
+    """`summa` with the next panel under way during a product; its backward then defers by itself."""
 
     def begin(panel):
         a_coming = ahead.window(comm, a_MK, "j", 1, **_panel(comm, sizes, "j", panel))
@@ -62,7 +62,7 @@ def summa_ahead(comm, a_MK, b_KN, sizes, panels: int | None = None):
 
 
 def layers(comm, a_MK, b_KN, sizes):
-    """2.5 dimensions: A's and B's blocks are gathered in depth, each layer walks its part, the sums are scattered."""
+    """2.5 dimensions: A and B are gathered in depth, each layer walks its part, the sums are scattered."""
     (m, k, _), q, depth = sizes, comm.mesh["i"], comm.mesh["l"]
     i, layer = comm.coordinates["i"], comm.coordinates["l"]
     a_MK = all_gather(comm, a_MK, "l", 0, to="R", sizes=_lengths(_length(m, q, i), depth))
@@ -72,11 +72,12 @@ def layers(comm, a_MK, b_KN, sizes):
 
 
 def cube(comm, a_MK, b_KN, sizes):
-    """Three dimensions: A is gathered within rows, B within columns, and the sums are scattered in depth."""
+    """Three dimensions: A is gathered in rows, B in columns, and the sums are scattered in depth."""
     m, k, _ = sizes
     here, mesh = comm.coordinates, comm.mesh
-    a_MK = all_gather(comm, a_MK, "j", 0, to="R", sizes=_lengths(_length(m, mesh["i"], here["i"]), mesh["j"]))
-    b_KN = all_gather(comm, b_KN, "i", 0, to="R", sizes=_lengths(_length(k, mesh["l"], here["l"]), mesh["i"]))
+    a_rows, b_rows = _length(m, mesh["i"], here["i"]), _length(k, mesh["l"], here["l"])
+    a_MK = all_gather(comm, a_MK, "j", 0, to="R", sizes=_lengths(a_rows, mesh["j"]))
+    b_KN = all_gather(comm, b_KN, "i", 0, to="R", sizes=_lengths(b_rows, mesh["i"]))
     return reduce_scatter(comm, a_MK @ b_KN, "l", 0, sizes=_lengths(a_MK.shape[0], mesh["l"]))
 
 

@@ -26,7 +26,7 @@ from hybridlab.predict.bytes.transfer import Transfer, transfer
 class Option(NamedTuple):
     """One thing that the user of a mode may choose, in Python by its name, on the command line by a flag.
 
-    usual   what is meant where nobody says;  help  one line;  kind  of value: bool is a flag that is there or not
+    usual   its value where nobody gives one;  help  one line;  kind  of value: bool is a flag that is there or not
     choices  the only legal ones, if they can be listed
     """
 
@@ -56,7 +56,7 @@ class Mode:
         return mesh[self.axis] > 1
 
     def completed(self, mesh: Mesh, chosen: dict, dtype: str) -> dict:
-        """What its user did not say and follows from what was said, and from the dtype of the computation."""
+        """The options that its user left out and that follow from the others, and from the dtype of the computation."""
         return {}
 
     def said(self, job) -> str:
@@ -70,17 +70,17 @@ class Mode:
     # what it changes before anything runs
 
     def refuse(self, job):
-        """Nothing, where the job can be shared out so.
+        """Nothing, if the job can be shared out this way.
 
         raises  ValueError in one sentence that says what to change
         """
 
     def meant(self, name: str, chunks: int | None, mesh: Mesh, chosen: dict, layers: int) -> tuple[str, int | None]:
-        """The schedule that is meant by a name, and its number of chunks, for a model of so many layers."""
+        """The schedule that a name means, and its number of chunks, for a model with this number of layers."""
         return name, chunks
 
     def scheduled(self, schedule: Schedule, chosen: dict, active: int) -> Schedule:
-        """The schedule with the mode's own actions; `active` stages may have their weights gathered at a time."""
+        """The schedule with the mode's own actions; at most `active` stages have their weights gathered at a time."""
         return schedule
 
     def rules(self, job) -> Rules:
@@ -96,7 +96,7 @@ class Mode:
         return {}
 
     def between(self, job) -> Rules:
-        """{letter: axis}: how what travels between layers is cut, where that is not as the batch."""
+        """{letter: axis}: how what travels between layers is cut, where the batch is cut differently."""
         return self.data(job)
 
     def stream(self, job) -> Rules:
@@ -104,7 +104,7 @@ class Mode:
         return self.between(job)
 
     def placed(self, layout: Layout, job) -> Layout:
-        """The layout with what the mode says of every record, beside its rules."""
+        """The layout with what the mode says about every record, beside its rules."""
         return layout
 
     # what it changes on a rank
@@ -131,7 +131,7 @@ class Mode:
         """(operation, bytes) that one microbatch costs in one layer.
 
         when  "forward", "backward", or "again": in the backward too, for what is done a second time
-        here  {letter: its length on the ranks that differ along this axis only, together}
+        here  {letter: its length on all ranks together that differ only along this axis}
 
         Bytes are those of the full tensor, as one rank's ledger has them; where ranks differ, their mean. An "isend"
         goes from each rank to the next one, round the axis.
@@ -139,7 +139,7 @@ class Mode:
         return iter(())
 
     def sends_around(self, job, stage: int, when: str, here: dict[str, int]) -> Iterator[tuple[str, float]]:
-        """The same, of what is done at the ends of a stage."""
+        """(operation, bytes) that one microbatch costs at the ends of a stage, as in `sends`."""
         return iter(())
 
     def transfers(self, job) -> Iterator[Transfer]:
@@ -166,7 +166,7 @@ class Mode:
 
 
 def phases(kind: str, stage: int) -> tuple[str, ...]:
-    """What one action does of "forward", "backward" and "again". Both halves of a backward do again what they need; in
+    """Which of "forward", "backward" and "again" an action does. Both halves of a backward do again what they need; in
     the first stage, where nothing entered, the weight half does all.
 
     >>> phases("B", 1), phases("I", 0), phases("W", 0)

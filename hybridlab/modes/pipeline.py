@@ -15,8 +15,8 @@ when their stage needs them.
 On a GPU all this is said ahead of time: the host goes through its list, and the device's streams do the waiting. Times
 are marks on the stream then (see `world.talk.clock`), and are read when the step is over.
 
-On a mesh with other axes than dp and pp, as many pipelines play side by side as these have coordinates: the ranks that
-cut a stage between them (tp) play one program.
+On a mesh with axes other than dp and pp, one pipeline plays for each coordinate along these, all side by side: the
+ranks that cut a stage between them (tp) play one program.
 
 Relatives: schedules in `schedules/`, prediction in `predict.time.simulate`, the picture in `show.timelines.draw`;
 notebooks 10 to 15.

@@ -4,9 +4,9 @@ Norms, dropout, residuals and biases treat every position by itself, so each ran
 matrices the parts are gathered, behind them the summands are added and cut at once. A sum is a reduce-scatter and a
 gather, so the bytes on the wire are those of tensor parallelism; activations shrink by t everywhere.
 
-For that to be true the gathered input must not be kept for the backward, and every matrix wants to keep it. What is
-kept is the part; the backward gathers it again, once for all matrices that read it. (A backward in two halves does so
-in each of them.)
+That holds only if the gathered input is not kept for the backward, and every matrix wants to keep it. So only the part
+is kept; the backward gathers it again, once for all matrices that read it. (A backward in two halves does so in each of
+them.)
 
 Source: Korthikanti et al. 2022, arXiv:2205.05198. Relatives: `tensor_parallel`, which it is a variant of.
 """
@@ -25,7 +25,7 @@ def part_sizes(context: int, comm) -> tuple[int, ...]:
 class CutStream:
     """The residual stream, cut along the sequence over tp: how modules that are cut read from it and write to it.
 
-    comm  this rank's door;  context  the positions of a whole sequence, cut as even as can be
+    comm  this rank's door;  context  the positions of a whole sequence, cut as evenly as possible
     """
 
     def __init__(self, comm, context: int):
@@ -49,8 +49,8 @@ class CutStream:
         return reduce_scatter(self.comm, summand_BTD, "tp", 1, sizes=self.sizes)
 
     def place(self, module, entered: list[str]):
-        """Tell what depends on the position which ones are here; but not what is inside an entered module: that is
-        called with all of them."""
+        """Tell the layers that depend on the position which positions are here; but not those inside an entered module,
+        which are called with all positions."""
         for name, layer in module.named_modules():
             if hasattr(layer, "first") and not any(name.startswith(f"{one}.") for one in entered):
                 layer.first = self.positions.start

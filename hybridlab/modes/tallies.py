@@ -41,7 +41,7 @@ def settle(comm, layout: Layout, layers: dict[str, nn.Module]):
 
 
 def transfers(layout: Layout, layers: dict[str, nn.Module]) -> Iterator[Transfer]:
-    """What that sends in a step."""
+    """What settling sends in a step."""
     for name, layer in layers.items():
         for ranks in sorted({layout.summed(name, rank) for rank in range(layout.mesh.size)}):
             if len(ranks) > 1:

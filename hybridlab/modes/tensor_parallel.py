@@ -12,13 +12,13 @@ the pairs, the residual stream, is the same on all ranks, or cut along the seque
   embed.token, head.scores         rows: tokens               its own
   norms, positions, other biases   all                        the same; where the sequence is cut, a summand
 
-Source: Shoeybi et al. 2019, arXiv:1909.08053; the narrowed boundaries, Narayanan et al. 2021, arXiv:2104.04473, 4.1.
-Which matrices these are, a table of rules says (`RULES`): hidden units F, heads N, heads of keys K and tokens V are cut
+A table of rules (`RULES`) says which matrices these are: hidden units F, heads N, heads of keys K and tokens V are cut
 along tp, whatever model has dims of these names. A matrix whose outputs are cut reads from the stream, one whose inputs
 are cut writes to it, and a module that holds both is entered once, for all that it holds.
 
-Relatives: `world.talk.typed`, `core.rules`, `crossings`, `sequence_parallel`, `vocabulary_parallel` (embedding and
-loss), `predict.bytes.traffic.tensor` (the bytes again, in closed form), notebook 30.
+Source: Shoeybi et al. 2019, arXiv:1909.08053. Relatives: `world.talk.typed`, `core.rules`, `crossings`,
+`sequence_parallel`, `vocabulary_parallel` (embedding and loss), `narrowed` (what stages send each other),
+`predict.bytes.traffic.tensor` (the bytes again, in closed form), notebook 30.
 """
 
 import math
@@ -34,10 +34,10 @@ from hybridlab.core.rules import placed
 from hybridlab.core.shape import Shape
 from hybridlab.modes.crossings import Crossing, crossings
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.modes.sequence_parallel import CutStream, part_sizes
+from hybridlab.modes.narrowed import narrowed
+from hybridlab.modes.sequence_parallel import CutStream
 from hybridlab.modes.vocabulary_parallel import VocabularyEmbedding, token_loss
-from hybridlab.world.talk.typed import all_gather, all_reduce, enter
-from hybridlab.world.talk.typed import split as part
+from hybridlab.world.talk.typed import all_reduce, enter
 
 RULES = {"F": "tp", "N": "tp", "K": "tp", "V": "tp"}  # hidden units, heads, heads of keys and values, tokens
 COPIED = "K"  # fewer heads of keys than ranks: neighbours hold the same one
@@ -58,7 +58,7 @@ def place(param: Param, shape: Shape, ways: int, sequence: bool = False) -> dict
 
 
 def refuse_misfits(sizes: dict[str, int], ways: int, sequence: bool = False):
-    """Nothing, if a model whose dims have these sizes can be cut over so many ranks.
+    """Nothing, if a model whose dims have these sizes can be cut over this number of ranks.
 
     raises  ValueError when heads are not whole on a rank, or a rank would have nothing
     """
@@ -95,10 +95,12 @@ class WholeStream:
 
 
 class RowParallel(nn.Module):
-    """A linear layer cut by its inputs: every rank has a summand of each output, and the bias is added once, behind the
-    sum.
+    """A linear layer cut by its inputs: every rank has a summand of each output.
 
-    linear  whose parameters it takes over, and what another mode has put before it;  stream  where the output goes
+    The bias is added once, behind the sum.
+
+    linear  whose parameters it takes over, and what another mode has put before it
+    stream  where the output goes
     """
 
     def __init__(self, linear: nn.Linear, stream):
@@ -144,38 +146,6 @@ def split(module: nn.Module, comm, layout: Layout, context: int | None = None):
         if box := layout.box(name, comm.rank):
             weight.data = weight.data[box].clone()
     fit(module, comm, layout, context)
-
-
-# --- between stages: each rank sends its part over the slow link, and the parts are joined over the fast one --------
-
-
-class Narrowed(nn.Module):
-    """A stage whose neighbours are reached in parts: what arrives is this rank's part along the sequence, and is
-    joined; what leaves is the same everywhere, and is cut.
-
-    sizes  the length of each rank's part
-    """
-
-    def __init__(self, stage, comm, sizes):
-        super().__init__()
-        self.stage, self.comm, self.sizes = stage, comm, sizes
-
-    def forward(self, *arrived):
-        leaving = self.stage(*(self._joined(x) if x.is_floating_point() else x for x in arrived))
-        if not self.stage.leaves:
-            return leaving
-        return tuple(tuple(part(self.comm, x, "tp", 1, of="I", sizes=self.sizes) for x in edge) for edge in leaving)
-
-    def _joined(self, part_BTD):
-        return all_gather(self.comm, part_BTD, "tp", 1, to="I", sizes=self.sizes)
-
-
-def narrowed(stage, comm, context: int) -> Narrowed:
-    """A stage that sends and receives 1/t of every tensor on each of t ranks, where each would send the whole.
-
-    Without sequence parallelism: with it, the stream is cut anyway.
-    """
-    return Narrowed(stage, comm, part_sizes(context, comm))
 
 
 # --- the mode -------------------------------------------------------------------------------------------------------

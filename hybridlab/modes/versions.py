@@ -75,7 +75,8 @@ class Versions:
     def update(self, stage, version):
         """Make version + 1 by one step of the optimizer."""
         gradients, optimizer = self.gradients.pop((stage, version)), self.optimizers[stage]
-        new = self._succeeded(optimizer, self.held[stage][version]) if self.stash else self.held[stage][version]
+        old = self.held[stage][version]
+        new = self._succeeded(optimizer, old) if self.stash else old
         for group in optimizer.param_groups:
             for weight, gradient in zip(group["params"], gradients.values()):
                 weight.grad = gradient

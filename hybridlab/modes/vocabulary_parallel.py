@@ -1,9 +1,9 @@
 """The vocabulary, cut over tp: embedding, head and loss, none of which ever makes or sends scores of all tokens.
 
-Each rank has some rows of the embedding and scores the same tokens. An embedded token is a sum in which one rank has
-something to add. The loss of a position is log Σ exp(score) - score of the target: two numbers, each a sum over ranks.
-They are scaled by the largest score, which all ranks must first agree on. So three numbers travel for a position, and
-not one for every token of the vocabulary.
+Each rank has some rows of the embedding and scores the same tokens. An embedded token is a sum over the ranks to which
+only one has something to add. The loss of a position is log Σ exp(score) - score of the target: two numbers, each a sum
+over ranks. They are scaled by the largest score, which all ranks must first agree on. So three numbers travel for a
+position, and not one for every token of the vocabulary.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3. Relatives: `tensor_parallel`, `train.models.gpt.token_loss`.
 """

@@ -174,7 +174,7 @@ class EmulatedWork:
     elements  of a message;  latency  seconds that each message takes at least, beside what it takes anyway
     jitter    durations vary by this share (standard deviation), the same for one action in every order and run
 
-    `pace` is 1; at 0 nothing is waited for: so a step to warm up costs what its messages cost. `offset` is what brings
+    `pace` is 1; at 0 nothing is waited for, so that a step to warm up costs only its messages. `offset` is what brings
     this rank's clock, in seconds, to that of the others, see `world.talk.offset`.
     """
 

@@ -1,4 +1,4 @@
-"""ZeRO: replicas hold the same weights; at rest each of them keeps a share only, of the optimizer's state, of
+"""ZeRO: replicas compute with the same weights; at rest each keeps only a share of the optimizer's state, of the
 gradients, and of the weights themselves.
 
 Three stages, one more thing shared in each (`Param.rest`):
@@ -159,7 +159,7 @@ class Sharded(Replicated):
 
 
 class Zero(DataParallel):
-    """What the runtime asks of this mode: what it does otherwise than plain data parallelism."""
+    """What the runtime asks of this mode: what it does differently from plain data parallelism."""
 
     name, purpose = "ZeRO", "shares"
     options = {
@@ -188,7 +188,7 @@ class Zero(DataParallel):
             raise ValueError(f"zero={job['zero']} shares among replicas, and dp=1 has one: give dp=2 or more")
 
     def meant(self, name, chunks, mesh, chosen, layers):
-        """With stage 3 and one pipeline rank, a loop over single layers: whole weights of few are there at a time."""
+        """With stage 3 and one pipeline rank, a loop over single layers: only few then have whole weights at once."""
         loops = chosen["zero"] == 3 and mesh["pp"] == 1 and chunks is None
         return ("looped_bfs", layers) if loops else (name, chunks)
 

@@ -5,7 +5,6 @@ A *word* is one number. What a rank sends of a collective is counted as a ring s
 
 import time
 from collections.abc import Sequence
-from statistics import median
 from typing import NamedTuple
 
 from hybridlab.labs.matmul.table import Table
@@ -63,8 +62,7 @@ def timed(pool, rows: int, features: Sequence[int], waits: float = 0.0, times: i
     times     that each is tried; the quickest counts, which was disturbed least
     """
     forms = {"plain": False, "overlapped": True}
-    alone = pool.run(_alone, (rows, tuple(features)), times)
-    layers = [Layer(*(median(each) for each in zip(*of_ranks))) for of_ranks in zip(*alone)]
+    layers = [Layer(*one) for one in pool.run(_alone, (rows, tuple(features)), times)[0]]
     if waits:
         layers = [one._replace(forward=waits, by_x=waits, by_w=waits) for one in layers]
     about = (rows, tuple(features)), waits, times
@@ -87,20 +85,19 @@ def inputs(features_and_rows):
 
 def _layer(comm, sizes, inner, outer):
     from hybridlab.labs.matmul.on_ranks import gap, words
-    from hybridlab.modes.grid_layer import GridLinear, part
+    from hybridlab.modes.grid_layer import GridLinear, here, share
 
     X, (W,), G = inputs(sizes)
     layer = GridLinear(comm, W, inner, outer)
-    x = part(part(X, 0, comm, "z"), 1, comm, inner).clone().requires_grad_()
-    cut = lambda whole, axis: part(part(whole, 0, comm, "z"), 1, comm, axis)
+    x = here(comm, X, inner).clone().requires_grad_()
     start = len(comm.ledger)
     y = layer(x)
     middle = len(comm.ledger)
     forward = words(comm.ledger, start)
-    y.backward(cut(G, outer))
-    block = part(part(part(G.T @ X, 0, comm, outer), 1, comm, inner), 0, comm, "z")
-    gaps = gap(y.detach(), cut(X @ W.T, outer)), gap(x.grad, cut(G @ W, inner)), gap(layer.share.grad, block)
-    return Home(max(gaps), forward, words(comm.ledger, middle))
+    y.backward(here(comm, G, outer))
+    of_y = gap(y.detach(), here(comm, X @ W.T, outer))
+    of_x, of_w = gap(x.grad, here(comm, G @ W, inner)), gap(layer.share.grad, share(comm, G.T @ X, inner, outer))
+    return Home(max(of_y, of_x, of_w), forward, words(comm.ledger, middle))
 
 
 def single(sizes):
@@ -110,42 +107,12 @@ def single(sizes):
 
 
 def _alone(comm, sizes, times):
-    """Seconds of each layer's products and messages, each by itself, when all ranks do the same."""
+    """Seconds of each layer's products and messages, each by itself."""
+    from hybridlab.measuring.grid_layers import pieces
     from hybridlab.modes.grid_layer import GridChain
 
-    rows, features = sizes
     _, weights, _ = single(sizes)
-    rows //= comm.mesh["z"]
-    return [
-        [_seconds(comm, do, times) if needed else 0.0 for do, needed in _doings(comm, layer, rows, outputs)]
-        for layer, outputs in zip(GridChain(comm, weights).layers, features[1:])
-    ]
-
-
-def _doings(comm, layer, rows, outputs):
-    """(what one layer does, whether there is anything to do), in the order of `beside.Layer`."""
-    mesh, share, sizes = comm.mesh, layer.share.detach(), layer.sizes
-    x, w = share.new_ones(rows, share.shape[1]), share.new_ones(outputs // mesh[layer.outer], share.shape[1])
-    g = share.new_ones(rows, len(w))
-    return (
-        (lambda: x @ w.T, True),
-        (lambda: g @ w, True),
-        (lambda: g.T @ x, True),
-        (lambda: comm.all_gather(share, "z", 0, sizes), mesh["z"] > 1),
-        (lambda: comm.all_reduce(g, layer.inner), mesh[layer.inner] > 1),
-        (lambda: comm.all_reduce(x, layer.outer), mesh[layer.outer] > 1),
-        (lambda: comm.reduce_scatter(w, "z", 0, sizes), mesh["z"] > 1),
-    )
-
-
-def _seconds(comm, do, times):
-    took = []
-    for _ in range(times + 1):
-        comm.barrier()
-        begin = time.perf_counter()
-        do()
-        took.append(time.perf_counter() - begin)
-    return min(took[1:])  # the first one warms up
+    return [pieces(comm, layer, sizes[0] // comm.mesh["z"], times) for layer in GridChain(comm, weights).layers]
 
 
 class Noted:
@@ -186,7 +153,7 @@ def _recorded(comm, overlapped, sizes, waits, times):
 
 
 def _step(comm, overlapped, made, waits):
-    from hybridlab.modes.grid_layer import GridChain, part
+    from hybridlab.modes.grid_layer import GridChain, here
 
     X, weights, G = made
     net, found = GridChain(comm, weights, overlapped=overlapped), []
@@ -194,8 +161,8 @@ def _step(comm, overlapped, made, waits):
     for number, layer in enumerate(net.layers):
         layer.multiply = _multiplying(number, note, waits)
         layer.comm = Noted(comm, number, layer.inner, note)
-    x = part(part(X, 0, comm, "z"), 1, comm, net.layers[0].inner).clone().requires_grad_()
-    g = part(part(G, 0, comm, "z"), 1, comm, net.layers[-1].outer)
+    x = here(comm, X, net.layers[0].inner).clone().requires_grad_()
+    g = here(comm, G, net.layers[-1].outer)
     comm.barrier()
     start = time.perf_counter_ns()
     net(x).backward(g)

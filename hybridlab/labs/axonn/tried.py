@@ -14,27 +14,26 @@ def try_layer(comm, answer, case) -> str:
     from hybridlab.labs.axonn.on_ranks import inputs
     from hybridlab.labs.matmul.on_ranks import words
     from hybridlab.labs.matmul.tried import anywhere
-    from hybridlab.modes.grid_layer import GridLinear, part
+    from hybridlab.modes.grid_layer import GridLinear, block, here, share
 
     X, (W,), G = inputs((case.sizes[0], case.sizes[1:]))
     layer = GridLinear(comm, W, case.inner, case.outer)
-    cut = lambda whole, axis: part(part(whole, 0, comm, "z"), 1, comm, axis)
-    x, share = cut(X, case.inner).clone().requires_grad_(), layer.share.detach().clone().requires_grad_()
-    foreseen = _package(comm, layer, x.detach(), cut(G, case.outer))
+    x, w = here(comm, X, case.inner).clone().requires_grad_(), layer.share.detach().clone().requires_grad_()
+    g, whole = here(comm, G, case.outer), block(comm, W, case.inner, case.outer)
+    foreseen = _package(comm, layer, x.detach(), g)
     start = len(comm.ledger)
-    y = answer(comm, x, share, layer.sizes, case.inner, case.outer)
+    y = answer(comm, x, w, layer.sizes, case.inner, case.outer)
     forward = words(comm.ledger, start)
-    block = part(part(W, 0, comm, case.outer), 1, comm, case.inner)
-    told = _of_y(y, cut(X @ W.T, case.outer), x.detach() @ block.T)
+    told = _of_y(y, here(comm, X @ W.T, case.outer), x.detach() @ whole.T)
     if anywhere(comm, told):  # words count once Y is right on all ranks
         return told
     told = _of_words(y, forward, foreseen[0])
     if anywhere(comm, told):  # a backward is run by all ranks or by none
         return told
     middle = len(comm.ledger)
-    y.backward(cut(G, case.outer))
-    right = cut(G @ W, case.inner), part(part(part(G.T @ X, 0, comm, case.outer), 1, comm, case.inner), 0, comm, "z")
-    told = _of_gradients(x, share, right, cut(G, case.outer) @ block)
+    y.backward(g)
+    right = here(comm, G @ W, case.inner), share(comm, G.T @ X, case.inner, case.outer)
+    told = _of_gradients(x, w, right, g @ whole)
     backward = words(comm.ledger, middle)
     if not told and backward != foreseen[1]:
         told = f"has right gradients, but sent {backward:,} words for them; the way back sends {foreseen[1]:,}."
@@ -112,14 +111,14 @@ def try_product(comm, answer, case) -> str:
     """The student's autograd function on this rank: answer.apply(x, w, comm, outer), watched in its backward."""
     from hybridlab.labs.axonn.on_ranks import inputs
     from hybridlab.labs.matmul.on_ranks import gap
-    from hybridlab.modes.grid_layer import part
+    from hybridlab.modes.grid_layer import block, here
 
     if not hasattr(answer, "apply"):
         return "has no autograd function: answer with the class itself, a torch.autograd.Function."
     X, (W,), G = inputs((case.sizes[0], case.sizes[1:]))
-    x = part(X, 1, comm, case.inner).clone().requires_grad_()
-    w = part(part(W, 0, comm, case.outer), 1, comm, case.inner).clone().requires_grad_()
-    g = part(G, 1, comm, case.outer)
+    x = here(comm, X, case.inner).clone().requires_grad_()
+    w = block(comm, W, case.inner, case.outer).clone().requires_grad_()
+    g = here(comm, G, case.outer)
     seen = []
     y = answer.apply(x, w, Watched(comm, seen), case.outer)
     if gap(y.detach(), x.detach() @ w.detach().T) > SMALL:
@@ -127,7 +126,7 @@ def try_product(comm, answer, case) -> str:
     seen.clear()
     with _products(seen, x.numel(), w.numel()):
         y.backward(g)
-    right, partial = part(G @ W, 1, comm, case.inner), g @ w.detach()
+    right, partial = here(comm, G @ W, case.inner), g @ w.detach()
     told = _of_order(seen, case.outer) if comm.mesh[case.outer] > 1 else ""
     return told or _of_products(x, w, right, partial, g.T @ x.detach())
 

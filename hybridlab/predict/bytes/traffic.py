@@ -41,7 +41,7 @@ def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, cros
     gather or a reduce-scatter; uneven parts are filled up.
 
     sequences  b, in the microbatch;  ways  the length of tp;  sequence  with sequence parallelism
-    crossings  the tensors that leave a stage in parts (`tensor_parallel.narrowed`); with sequence parallelism they
+    crossings  the tensors that leave a stage in parts (`modes.narrowed`); with sequence parallelism they
                cost nothing
 
     Source: Korthikanti et al. 2022, arXiv:2205.05198, 4.2: four sums of b·s·h in a block, or four gathers and four

@@ -25,7 +25,7 @@ _SHAPES_2 = {174.6: model("gpt3-175b").shape, 529.6: model("gpt-529.6b").shape} 
 class Row(NamedTuple):
     """A configuration that was run: what, how divided, on which batch; and what was printed, TFLOP/s of one device.
 
-    Of a figure, `printed` is what was read off the drawing (figure 17: sequences/s), nan where it is not legible.
+    For a figure, `printed` is what was read off the drawing (figure 17: sequences/s), nan where it is not legible.
     """
 
     shape: Shape
@@ -146,7 +146,7 @@ class Errors(NamedTuple):
 
 
 def errors() -> Errors:
-    """The errors of the fit on all rows, of each row by a fit on the others, and of the others' mean throughput.
+    """Row by row, the errors of the fit on all rows, of a fit on the others, and of the others' mean throughput.
 
     >>> print(*(f"{mean:.1%}" for mean in errors().means))
     1.1% 1.6% 6.8%

@@ -162,10 +162,11 @@ def plan(
             raise ValueError(f"{name}={size} is no number of {name}: give 1 or more")
     if missing := _too_few(shape, kind, gpus):
         raise ValueError(missing)
-    every, legal = grid(shape, gpus, batch, grids or bool(given.keys() & {"x", "z"}))
+    grids = grids or bool(given.keys() & {"x", "z"})
+    every, legal = grid(shape, gpus, batch, grids)
     legal = legal & having(every, given)
     if not legal.any():
-        raise ValueError(_illegal(shape, gpus, batch, given))
+        raise ValueError(_illegal(shape, gpus, batch, grids, given))
     each = step(shape, every, batch, kind, fit).total, footprint(shape, every, batch).total
     seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in each)
     found = Planned(shape, kind, gpus, batch, fit, chosen(every, legal), seconds, bytes_)
@@ -174,13 +175,15 @@ def plan(
     return found
 
 
-def _illegal(shape, gpus, batch, given) -> str:
+def _illegal(shape, gpus, batch, grids, given) -> str:
+    """The sentence that says which number each size must divide."""
     fixed = ", ".join(f"{name}={value}" for name, value in given.items())
-    most = shape.layers * max(shape.heads, 1) * batch
+    product, width = ("p·t·x·d", f"x a width of {shape.width}, ") if grids else ("p·t·d", "")
+    most = shape.layers * max(shape.heads, 1) * batch * (shape.width if grids else 1)
     return (
-        f"no p·t·d = {gpus} divides this model and batch{f' with {fixed}' if fixed else ''}: t must divide "
-        f"{shape.heads} heads, p {shape.layers} layers, d a batch of {batch}; choose a number of gpus that is such a "
-        f"product (at most {most})"
+        f"no {product} = {gpus} divides this model and batch{f' with {fixed}' if fixed else ''}: t must divide "
+        f"{shape.heads} heads, p {shape.layers} layers, {width}d a batch of {batch}{', z d' if 'z' in given else ''}; "
+        f"choose a number of gpus that is such a product (at most {most})"
     )
 
 

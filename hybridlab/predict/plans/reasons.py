@@ -1,5 +1,7 @@
 """Reasons: why a plan loses, in one sentence whose seconds add up to the whole difference."""
 
+import math
+
 from hybridlab.predict.plans.plan import check_plan, named
 
 WORDS = {  # each term of a step in words
@@ -67,18 +69,19 @@ def _bill(one, best) -> str:
 
 def _unlawful(planned, sizes: dict, asked: str) -> str:
     """Why no plan has these sizes: the number that must divide."""
-    whole = {name: sizes.get(name) for name in ("p", "t", "d")}
-    given = [size for size in whole.values() if size is not None]
-    rest = planned.devices
-    for size in given:
-        if rest % size:
-            return f"{asked} is impossible: p·t·d must be {planned.devices}"
-        rest //= size
-    if None not in whole.values() and rest > 1:
-        return f"{asked} is impossible: p·t·d must be {planned.devices}"
-    one = named(sizes)
-    if len(given) == 2:
-        one = one._replace(**{name: rest for name, size in whole.items() if size is None})
+    on_grids = sizes.get("x", 1) > 1 or (planned.space.x > 1).any()
+    names = ("p", "t", "x", "d") if on_grids else ("p", "t", "d")
+    free, given = [name for name in names if name not in sizes], math.prod(sizes.get(name, 1) for name in names)
+    if planned.devices % given or (not free and given < planned.devices):
+        return f"{asked} is impossible: {'·'.join(names)} must be {planned.devices}"
+    rest = planned.devices // given
+    copies, z = sizes.get("d", rest), sizes.get("z") or 1
+    if copies % z:
+        divides = "is" if "d" in sizes else "divides"
+        return f"{asked} is impossible: z must divide d, which {divides} {copies}"
+    one = named(({"zero": 3} if z > 1 else {}) | sizes)
+    if len(free) == 1:
+        one = one._replace(**{free[0]: rest})
     try:
         check_plan(one, planned.shape, planned.batch)
     except ValueError as error:

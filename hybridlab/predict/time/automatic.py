@@ -3,8 +3,7 @@
 Every rank decides when it is free, knowing what has arrived: an input half first, for others wait for it; then a
 forward, while memory lasts; a weight half when nothing else can be done. A few habits of such a rank can be switched;
 all combinations are tried, and the hand-made ZB-H1 and ZB-H2 where they fit; the best order is polished by swapping
-neighbours. (The automatic zero-bubble idea
-of Qi et al. 2023, arXiv:2401.10241, in our own form.)
+neighbours. (The automatic zero-bubble idea of Qi et al. 2023, arXiv:2401.10241, in our own form.)
 """
 
 import heapq
@@ -45,7 +44,7 @@ FEWEST = 100  # swaps; so few, in a schedule so large that no more are afforded,
 def automatic(
     ranks: int, microbatches: int, costs: Costs | None = None, limit: float | None = None, until_w: float = 1.0
 ) -> Schedule:
-    """The best schedule found for one stage per rank, by the longest rank's own span.
+    """The best schedule found for one stage per rank, judged by the longest rank's own span.
 
     costs    F, I, W per stage and latency
     limit    memory of a rank, in activations of one microbatch (default p, as 1F1B)

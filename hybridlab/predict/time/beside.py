@@ -1,7 +1,8 @@
 """Beside: when a rank's products and messages begin and end, one behind the other, or messages under the products.
 
-A rank computes on one track and sends on another. On each, one thing follows the other, and neither slows the other
-down: on cores that send as well as compute, they do, and a measurement shows by how much. All ranks are taken as alike.
+A rank computes on one track and sends on another. On each track one thing follows another, and the two tracks do not
+slow each other down. On cores that send as well as compute, they do; a measurement shows by how much. All ranks are
+taken as alike.
 
     chain    the layers of `modes.grid_layer`, forward and backward
     panels   the panels of `modes.matmul.summa` and `summa_ahead`, forward and backward
@@ -49,7 +50,7 @@ class Tracks:
         self.now += seconds
 
     def send(self, track: str, name: str, seconds: float) -> float:
-        """Begin a message; when it will be over."""
+        """Begin a message; returns when it will be over."""
         begin = max(self.now, self.free)
         if seconds:
             self.pieces.append(Piece(track, name, begin, begin + seconds))

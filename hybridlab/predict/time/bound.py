@@ -12,8 +12,8 @@ def shortest(schedule: Schedule, costs: Costs | None = None) -> float:
     """A length that no order of this schedule's actions on its ranks can beat; some order may need longer.
 
     Each rank must wait until something can reach it, do all its own actions one by one, and after its last one let the
-    others finish; and no chain of actions, each of which takes what the one before makes, can be shortened. It knows no
-    memory limit. For schedules without messages written out.
+    others finish; and no chain of actions, each of which takes what the one before makes, can be shortened. Memory
+    limits are not considered. Only for schedules without messages written out.
 
     >>> from hybridlab.schedules.registry import schedule
     >>> shortest(schedule("gpipe", ranks=4, microbatches=8), Costs(F=1, B=2))

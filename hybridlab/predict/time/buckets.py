@@ -1,12 +1,12 @@
-"""Buckets: when the sums of gradients begin and end beside a backward, and what of them it does not hide.
+"""Buckets: when the sums of gradients begin and end beside a backward, and how much of them it does not hide.
 
 The three forms of data parallelism (see `modes.data_parallel`) are three inputs of one function, `overlap`: `after`
 waits for the whole backward and sends every gradient alone; `each` sends every gradient alone as soon as it is made;
-`buckets` sends the packs of the layout. Which gradient is in which pack, and in which order packs go, the layout's
-record says: the same one that the ranks read.
+`buckets` sends the packs of the layout. The layout's records, the same ones that the ranks read, say which gradient is
+in which pack and in which order packs go.
 
-What is assumed: sums go one after the other over the same links, each takes α and β alone, and neither computing nor
-sending slows the other down. On one machine it does; the measured picture shows by how much.
+The assumptions: sums go one after the other over the same links; α and β alone say how long each takes; computing and
+sending do not slow each other down. On one machine they do, and the measured picture shows by how much.
 
 Source: Li et al. 2020, arXiv:2006.15704. Relatives: `predict.bytes.collectives`, the price of one sum;
 `show.timelines.buckets`, the picture; notebook 21.
@@ -84,7 +84,7 @@ def overlap(layout: Layout, made: dict, link: Link, *, early=True, start=0.0, en
 
 
 def made_by_work(layout: Layout, tokens: int, flops: float, free=("embed",)) -> dict[str, float]:
-    """When a backward makes every gradient, in seconds, if its time is that of its products with matrices alone.
+    """When a backward makes every gradient, in seconds, if only its products with matrices take time.
 
     tokens  that a rank has;  flops  floating-point operations per second
     free    pieces of names: parameters that are looked up and not multiplied with

@@ -81,7 +81,7 @@ class Costs:
         return self.latency + (_at(self.bytes, edge) / self.bandwidth if self.bandwidth else 0)
 
     def tick(self) -> Fraction:
-        """The longest tick, a power of ten, in which every cost is a whole number (at most 1e-9 fine)."""
+        """The longest tick, a power of ten, in which every cost is a whole number, but never below 1e-9."""
         numbers = [n for one in self._numeric() for n in np.atleast_1d(getattr(self, one.name) or 0).tolist()]
         numbers += [self.of_message(e) for e in range(np.atleast_1d(self.bytes).size)]
         digits = max(-Decimal(str(n)).as_tuple().exponent if n % 1 else 0 for n in numbers)

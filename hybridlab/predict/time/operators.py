@@ -5,7 +5,7 @@ is sent for it, and time is lost. One table of rules for a program makes this ea
 operators and not others.
 
 Forward only: the backward of a product is two more products, and done as often. A product of two operands takes two
-flops for each combination of its dims, attention as much as two products, all else is counted as one.
+flops for each combination of its dims, attention as many as two products, and all else one.
 
 Source: Shazeer et al. 2018, arXiv:1811.02084, section 4. Relatives: `core.operators`, `predict.bytes.arrows`.
 """
@@ -58,5 +58,5 @@ def flops(operator: Operator, sizes: dict[str, int]) -> int:
 
 
 def times(works: list[Work]) -> float:
-    """The flops that a rank does over its share, all operators together; 1 where nothing is done twice."""
+    """The flops that a rank does, divided by its share, all operators together; 1 where nothing is done twice."""
     return sum(one.done for one in works) / sum(one.share for one in works)

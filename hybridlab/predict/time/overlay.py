@@ -6,7 +6,7 @@ from hybridlab.predict.time.simulate import simulate
 
 
 def predicted_for(real: Timeline) -> Timeline:
-    """The same program at the costs and the latency measured in the run itself, messages as they went there.
+    """The same program, simulated with the costs, the latency and the links that the run itself has shown.
 
     raises  ValueError when the timeline is not a measured one
     """

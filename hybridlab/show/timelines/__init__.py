@@ -4,5 +4,5 @@
 columns, with their labels. `grid` makes cells of very many. `draw` is the plotly picture, `svg` the static one;
 `picture` is what the browser gets, `twin` the same as SVG, `needs` its arrows. `notes` are braces and outlines that
 say what a stretch of time is, `noted` is where they stand. `buckets` draws gradient sums beside a backward, `tracks`
-what one rank computes and sends. `notebook` draws a timeline that stands last in a cell.
+what one rank computes and sends, both on the sheet of `lanes`. `notebook` draws a timeline that stands last in a cell.
 """

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hybridlab.predict.time.beside import Piece, exposed, length
-from hybridlab.show.paper.sheet import sheet, ticks, words, wrap
+from hybridlab.show.paper.sheet import words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, look
-from hybridlab.show.timelines.drawn import text_width
+from hybridlab.show.timelines.lanes import PX, Lanes, box, labelled, on_lanes, on_paper
 
-WIDTH, LEFT, RIGHT, TOP = 960, 112, 24, 56
+LEFT, TOP = 112, 56
 HEADING, COMPUTE, SENT, AFTER = 32, 32, 20, 20  # heights in pixels
-PX = STYLE["pixels"]
 KINDS = {"Y": "F", "dX": "I", "dW": "W"}  # how the name of a product begins, and the look of what it is
 LEGEND = (
     ("F", "Y = X·Wᵀ"),
@@ -24,7 +23,6 @@ LEGEND = (
     ("message", "message; a number is a layer"),
     ("bubble", "no product"),
 )
-STRIPES = "tracks-stripes"
 
 
 class Row(NamedTuple):
@@ -46,16 +44,11 @@ def tracks(*rows: Row, title: str = "Products and messages of a rank") -> Still:
     lanes = list(dict.fromkeys(one.track for row in rows for one in row.pieces if one.track != "compute"))
     placed = [{lane: beside(one for one in row.pieces if one.track == lane) for lane in lanes} for row in rows]
     total = 1e3 * max(length(row.pieces) for row in rows)
-    scale, bottom = (WIDTH - LEFT - RIGHT) / total, TOP + sum(map(_height, placed))
-    out, y = [_stripes(), *_legend(), *_axis(total, scale, bottom)], TOP
+    on, drawn, y = Lanes(LEFT, TOP, TOP + sum(map(_height, placed)), total), [], TOP
     for row, its in zip(rows, placed):
-        out += _row(row, its, y, scale)
+        drawn += _row(row, its, y, on.at)
         y += _height(its)
-    told = [in_words(row) for row in rows]
-    lines = [line for one in told for line in wrap(one, 0.9 * (WIDTH - 48), PX["caption"])]
-    out += [words(24, bottom + 58 + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    told = "\n".join(told)
-    return Still(sheet(WIDTH, bottom + 56 + 21 * len(lines), title, told, out), told)
+    return on_lanes(on, title, LEGEND, [in_words(row) for row in rows], drawn)
 
 
 def in_words(row: Row) -> str:
@@ -89,64 +82,20 @@ def _tall(its) -> int:
     return SENT * max([1, *(line + 1 for _, line in its)]) + 4
 
 
-def _legend():
-    x = float(LEFT)
-    for kind, name in LEGEND:
-        its, (above, tall) = look(kind), (5, 9) if kind == "message" else (0, 18)
-        yield _box(x, 14 + above, 26, tall, its)
-        yield words(x + 34, 28, name, PX["caption"])
-        x += 34 + text_width(name, PX["caption"]) + 26
-
-
-def _axis(total, scale, bottom):
-    for tick in ticks(0, total, 10):
-        x = LEFT + tick * scale
-        yield f'<path d="M{x:.1f} {TOP - 6}V{bottom + 4}" stroke="{STYLE["grid"]}"/>'
-        if x < WIDTH - RIGHT - 90:
-            yield words(x, bottom + 24, f"{tick:g}", PX["axis"], "middle")
-    yield words(WIDTH - RIGHT, bottom + 24, "time, ms", PX["axis"], "end")
-
-
-def _row(row, placed, top, scale):
+def _row(row, placed, top, at):
     """The heading, the products over grey, and a lane of messages for each axis."""
     y = top + HEADING
-    at = lambda seconds: LEFT + seconds * 1e3 * scale
-    rim = {"stroke": STYLE["paper"], "stroke-width": "5", "paint-order": "stroke", "font-weight": "600"}
-    yield words(LEFT, y - 10, row.name, PX["axis"], **rim)
+    yield on_paper(LEFT, y - 10, row.name, weight="600")
     yield words(LEFT - 10, y + 21, "products", PX["axis"], "end")
-    yield _box(at(0), y, at(length(row.pieces)) - at(0), COMPUTE, look("bubble"))
+    yield box(at(0), y, at(length(row.pieces)) - at(0), COMPUTE, look("bubble"))
     for one in row.pieces:
         if one.track == "compute":
             its = look(KINDS[one.name.split()[0]], measured=row.measured)
-            yield from _labelled(at(one.begin), y, at(one.end), COMPUTE, its, one.name)
+            yield from labelled(at(one.begin), y, at(one.end), COMPUTE, its, one.name)
     y += COMPUTE + 6
     for lane, its in placed.items():
         yield words(LEFT - 10, y + 15, f"along {lane}", PX["axis"], "end", fill=STYLE["muted"])
         for one, line in its:
             fill = look("message", measured=row.measured)
-            yield from _labelled(at(one.begin), y + SENT * line, at(one.end), SENT - 2, fill, one.name)
+            yield from labelled(at(one.begin), y + SENT * line, at(one.end), SENT - 2, fill, one.name)
         y += _tall(its)
-
-
-def _labelled(x0, y, x1, tall, its, name):
-    """A box, and in it as much of its name as there is room for: the whole, its layer, or nothing."""
-    yield _box(x0, y, x1 - x0, tall, its)
-    size = PX["box"] if tall > SENT else PX["smallest"]
-    if fitting := [text for text in (name, name.split()[-1]) if text_width(text, size) + 2 <= x1 - x0]:
-        yield words((x0 + x1) / 2, y + tall / 2 + size * 0.36, fitting[0], size, "middle", fill=its.text)
-
-
-def _box(x, y, wide, tall, its):
-    edge = its.edge if wide > 3 else its.fill
-    where = f'x="{x:.1f}" y="{y:.1f}" width="{max(wide, 0.4):.1f}" height="{tall:g}"'
-    box = f'<rect {where} fill="{its.fill}" stroke="{edge}"/>'
-    return box + (f'<rect {where} fill="url(#{STRIPES})"/>' if its.hatch else "")
-
-
-def _stripes():
-    """The diagonal stripes of the weights' gradients: white, and let through, so that they suit every fill."""
-    return (
-        f'<defs><pattern id="{STRIPES}" width="8" height="8" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate(45)"><rect width="2.5" height="8" fill="{STYLE["paper"]}" '
-        'fill-opacity="0.2"/></pattern></defs>'
-    )

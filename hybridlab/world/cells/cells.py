@@ -2,7 +2,7 @@
 
     %%ranks              on every rank; `comm`, `rank` and `progress` are there
     %%ranks 0,2          on some ranks only
-    %ranks 8             start again with so many ranks; %ranks dp=2 pp=2 with a mesh; four if nothing is said
+    %ranks 8             start again with this number of ranks; %ranks dp=2 pp=2 with a mesh; four if nothing is said
     %ranks push a b      copy variables of the notebook to every rank
     %ranks stop          end the ranks
 

@@ -19,7 +19,7 @@ def progress(comm, items):
 class Bar(contextlib.AbstractContextManager):
     """One bar for all ranks, as far as the slowest of them: `with Bar(4) as bar: pool.run(f, on_event=bar)`.
 
-    Events that tell no progress are left alone. The bar appears with the first sign, and goes at the end.
+    Events that tell no progress are ignored. The bar appears with the first sign, and goes at the end.
     """
 
     def __init__(self, ranks: int):
@@ -56,7 +56,7 @@ class Steps(contextlib.AbstractContextManager):
         self._steps, self._bar = steps, None
 
     def __call__(self, rank: int, event: dict):
-        """Take in one event of one rank; those that are no step are left alone."""
+        """Take in one event of one rank; events that are not steps are ignored."""
         if "loss" not in event:
             return
         if self._bar is None:

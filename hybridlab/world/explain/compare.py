@@ -4,8 +4,8 @@ Pure: from posts (see `journal`) to a `Finding`. What must agree in a meeting of
 operation, shape, dtype, reduction and root. A wrong one gives wrong numbers, not an error. A message must be as long as
 the room made for it, and of the same dtype.
 
-A rank that waits needs others to announce something. Who needs a rank that has finished, or one that itself waits in
-vain, waits in vain: that is a proof and needs no time limit.
+A rank that waits needs others to announce something. Whoever needs a rank that has finished, or one that itself waits
+in vain, waits in vain too. That is a proof, and needs no time limit.
 """
 
 from collections import Counter

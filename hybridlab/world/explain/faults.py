@@ -79,7 +79,7 @@ class Fault:
 
 
 class LastSeen(NamedTuple):
-    """How a rank was seen last: what it did, in words that end a sentence; where; what its C code said on stderr."""
+    """How a rank was last seen: what it did, in words that end a sentence; where; what its C code said on stderr."""
 
     did: str
     where: str
@@ -114,7 +114,7 @@ def patience(faults) -> float:
 
 
 def failure(faults: list[Fault], size: int, function, last: dict[int, LastSeen]) -> RankError:
-    """The RankError of the culprits among these; last: how each rank was seen last, if it was."""
+    """The RankError of the culprits among these; last: how each rank was last seen, if it was seen."""
     ordered = sorted(faults, key=lambda fault: fault.suspicion)
     culprit = ordered[0]
     parties: dict[object, list[Fault]] = {}

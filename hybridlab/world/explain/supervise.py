@@ -46,7 +46,7 @@ class Watch:
         self.moved = True
 
     def look(self, finished, gang) -> RankError | None:
-        """Read what is new; the RankError of what can now be told. finished: the ranks that have given their result.
+        """Read what is new; a RankError if that proves a fault. finished: the ranks that have given their result.
 
         A look just after another one sees nothing.
         """
@@ -79,7 +79,7 @@ class Watch:
         return error_of(finding) if finding else None
 
     def last(self, folder: str) -> dict[int, LastSeen]:
-        """How each rank was seen last: for those that are dead."""
+        """How each rank was last seen; asked for when some have died."""
         return {rank: self._last(rank, last_words(folder, rank)) for rank in range(self._size)}
 
     def _last(self, rank: int, words: str) -> LastSeen:
@@ -158,7 +158,7 @@ def error_of(finding: Finding) -> RankError:
 
 
 def silence(pids: dict[int, int], folder: str, unfinished: list[int], seconds: float) -> RankError:
-    """The RankError of ranks that gave no sign in time, told by the place where each of them is."""
+    """The RankError of ranks that gave no sign in time, with the place where each of them is."""
     places: dict[str, list[int]] = {}
     stacks = stacks_of({rank: pids[rank] for rank in unfinished if rank in pids}, folder)
     for rank in unfinished:

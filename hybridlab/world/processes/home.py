@@ -1,4 +1,4 @@
-"""The way home: what a rank says reaches the kernel as frames; and what a rank cannot ask, because nobody sits there.
+"""The way home: what a rank says reaches the kernel as frames; what would ask a person is refused.
 
 Printing is limited, so that a loop that prints cannot drown a notebook: to `FLOOD` characters a second, where
 every line counts for at least `LINE`, and a notice of what was cut.

@@ -1,4 +1,4 @@
-"""What a process sees of its machine, and where ranks run by what all of them see.
+"""What a process sees of its machine, and where ranks run, decided from what all of them see.
 
 Some clusters show every process all GPUs of its machine, others bind one to each (Slurm's --gpus-per-task): then every
 process calls its own cuda:0. A GPU's UUID tells them apart.
@@ -13,8 +13,8 @@ from hybridlab.world.processes.placement import ASKED, Placement, devices_here, 
 
 
 class Seen(NamedTuple):
-    """What a process has: a number for its machine, and its devices: their kind, and a name of each that all who see
-    it call it by."""
+    """What a process has: a number for its machine, and its devices: their kind, and for each a name that is the same
+    in every process that sees it."""
 
     machine: int
     kind: str

@@ -9,7 +9,7 @@ backward of the beginning waits for it. Autograd works through what came later f
 between the two, the backward does between the two as well: what is *prefetched* in the forward is *deferred* in the
 backward, without a line of code for it.
 
-Each function takes what its namesake in `typed` takes, and begun and waited for at once it gives the same bits.
+Each function takes what its namesake in `typed` takes. Begun and waited for at once, it gives the same bits.
 """
 
 import torch

@@ -47,7 +47,7 @@ class StreamClock:
         return event
 
     def aside(self, wait) -> torch.Event:
-        """When the stream would get past `wait`, a function that makes it wait, if it did nothing else."""
+        """A mark of when a stream with nothing else to do gets past `wait`, a function that makes it wait."""
         with torch.Stream(device=self.device):  # one of the many that the device has: another one for every message
             wait()
             return self.mark()

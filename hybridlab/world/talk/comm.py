@@ -261,7 +261,7 @@ class Comm:
     def settle(self):
         """Wait, on the host, until the device has done all messages that it was told to wait for.
 
-        Before numbers are read from the device: a rank that then waits in vain has said for what.
+        For use before numbers are read from the device: a rank that waits in vain has then said what for.
         """
         while self._streaming:
             message = self._streaming.popleft()

@@ -18,7 +18,8 @@ META = torch.device("meta")
 
 
 class Nobody:
-    """A network without others: nothing moves. What is gathered on the host, to be compared, all have said alike."""
+    """A network without others: nothing moves. Where the ranks compare what they say on the host, all are taken to have
+    said the same."""
 
     @staticmethod
     def all_reduce(*_, **__):

@@ -1,4 +1,4 @@
-"""Who meets whom: the ranks that differ along some axes of the mesh only, and the label of such a meeting."""
+"""Who meets whom: the ranks that differ only along some axes of the mesh, and the label of such a meeting."""
 
 from typing import NamedTuple
 

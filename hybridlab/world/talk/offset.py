@@ -20,7 +20,7 @@ ASKED = 50  # times: where programs share cores, few trips are short
 def offset(comm) -> int:
     """Nanoseconds to add to a time on this rank's clock, so that it is one on rank 0's. All ranks call this.
 
-    0 for ranks on the machine of rank 0, who ask nothing. Right to half of what a message takes there and back. Clocks
+    0 for ranks on the machine of rank 0, who ask nothing. The error is at most half of a message's round trip. Clocks
     also run apart, by some µs in a second where nobody sets them: measure close to what is timed.
     """
     machines = comm.all_gather(torch.tensor([machine()])).tolist()

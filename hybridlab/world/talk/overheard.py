@@ -6,7 +6,7 @@ What `Comm` sends passes below (`network`), since it has said so already.
 
 The bytes are those of the full tensor, as everywhere in the ledger; the purpose is `THEIRS`; the source is the line
 that called torch: of DDP's all-reduces, the line of the backward. Not overheard: receives from any source, and tensors
-made in inference mode; ranks that torchrun started, beside which no journal is kept.
+made in inference mode; ranks that torchrun started, for which no journal is kept.
 """
 
 import sys

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One step of one rank: the chunk that goes to its right, the one that comes from its left, and if it is added."""
+    """One step of one rank: the chunk that goes to the right, the one that comes from the left, and whether it is
+    added."""
 
     sends: int
     gets: int

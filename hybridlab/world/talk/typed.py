@@ -56,7 +56,7 @@ WHOLE = Parts()
 
 
 def enter(comm, x, axis):
-    """x, the same everywhere, before work that differs from rank to rank: no message now, a sum on the way back.
+    """x, the same everywhere, before work that differs: no message now, a sum on the way back.
 
     The forward is invisible, so nothing but the gradient tells that it was forgotten.
     """

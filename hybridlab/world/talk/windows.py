@@ -38,7 +38,7 @@ def turned(spans, by: int = 1) -> tuple[Span, ...]:
 
 
 def widened(spans, before: int, after: int) -> tuple[Span, ...]:
-    """What ranks want when each also takes so many from its neighbours' sides, as far as there is anything.
+    """What ranks want when each also takes this many from both neighbours, as far as there are any.
 
     >>> widened(((0, 4), (4, 8)), before=1, after=2)
     ((0, 6), (3, 8))

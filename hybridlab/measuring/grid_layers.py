@@ -1,0 +1,51 @@
+"""Grid layers, piece by piece: what each product and each message of a layer takes when nothing else goes on.
+
+`predict.time.beside` puts such pieces together to a step. Relatives: `modes.grid_layer`, the layer; notebook 36 and
+`bench/grids.py`, which compare the step with a real one.
+
+Shape suffixes as in `modes.grid_layer`: B rows, I inputs, O outputs that are here
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from hybridlab.measuring.timed import now
+from hybridlab.modes.grid_layer import GridLinear
+from hybridlab.predict.time.beside import Layer
+
+
+def pieces(comm, layer: GridLinear, rows: int, times: int, choose: Callable = min) -> Layer:
+    """Seconds of a layer's three products and four messages, each alone; the same on every rank.
+
+    rows    of the batch that are here
+    choose  which of the times that a piece was tried counts: `min`, or a median
+    """
+    share, outputs = layer.share.detach(), sum(layer.sizes)
+    make = lambda *shape: torch.randn(*shape, dtype=share.dtype, device=share.device)
+    x_BI, w_OI, g_BO = make(rows, share.shape[1]), make(outputs, share.shape[1]), make(rows, outputs)
+    seconds = lambda does: choose(tries(comm, does, times))
+    sent = lambda axis, does: seconds(does) if comm.mesh[axis] > 1 else 0.0
+    return Layer(
+        forward=seconds(lambda: x_BI @ w_OI.T),
+        by_x=seconds(lambda: g_BO @ w_OI),
+        by_w=seconds(lambda: g_BO.T @ x_BI),
+        gather=sent("z", lambda: comm.all_gather(share, "z", 0, layer.sizes)),
+        sum_y=sent(layer.inner, lambda: comm.all_reduce(g_BO, layer.inner)),
+        sum_x=sent(layer.outer, lambda: comm.all_reduce(x_BI, layer.outer)),
+        scatter=sent("z", lambda: comm.reduce_scatter(w_OI, "z", 0, layer.sizes)),
+    )
+
+
+def tries(comm, does: Callable, times: int) -> list[float]:
+    """Seconds that something takes when all ranks do it and nothing else, try by try, as the slowest rank sees it.
+
+    One more try goes before them and warms up.
+    """
+    taken = []
+    for _ in range(times + 1):
+        comm.barrier()
+        begin = now(comm.device)
+        does()
+        taken.append(now(comm.device) - begin)
+    return comm.all_reduce(torch.tensor(taken[1:], dtype=torch.float64), op="max").tolist()
