@@ -1,18 +1,21 @@
 """Reasons: why a plan loses, in one sentence whose seconds add up to the whole difference."""
 
-from hybridlab.predict.plans.plan import check_plan, named
+from hybridlab.predict.plans.plan import CONDITIONS, check_plan, named
 
 WORDS = {  # each term of a step in words
     "multiply": "GEMMs",
     "pointwise": "memory-bound kernels",
     "tensor": "tp all-reduces",
     "launch": "kernel launches",
+    "context": "keys and values along cp",
+    "experts": "tokens to their experts and back",
     "head": "the head on the last stage",
     "messages": "messages between stages",
     "bubble": "the pipeline bubble",
     "data": "gradients over copies",
     "optimizer": "the optimizer",
 }
+FACTORS = ("p", "t", "x", "cp", "ep", "d")  # of the number of devices
 WORTH = 0.05  # of the largest change: a term that changes less is not named
 
 
@@ -65,19 +68,27 @@ def _bill(one, best) -> str:
     return ", ".join(f"{name} {change:+.2f} s" for name, change in [*named, ("all else", rest)] if change)
 
 
+def factors(sizes: dict) -> list[str]:
+    """The sizes whose product is the number of devices: p, t and d, and of the others those that are asked for."""
+    return [name for name in FACTORS if name in ("p", "t", "d") or name in sizes]
+
+
 def _unlawful(planned, sizes: dict, asked: str) -> str:
     """Why no plan has these sizes: the number that must divide."""
-    whole = {name: sizes.get(name) for name in ("p", "t", "d")}
+    for name in CONDITIONS:
+        if name in sizes:
+            return f"{asked} is no choice of a plan: hl.plan(..., {name}={sizes[name]}) plans with it"
+    whole = {name: sizes.get(name) for name in factors(sizes)}
     given = [size for size in whole.values() if size is not None]
-    rest = planned.devices
+    product, rest = "·".join(whole), planned.devices
     for size in given:
         if rest % size:
-            return f"{asked} is impossible: p·t·d must be {planned.devices}"
+            return f"{asked} is impossible: {product} must be {planned.devices}"
         rest //= size
     if None not in whole.values() and rest > 1:
-        return f"{asked} is impossible: p·t·d must be {planned.devices}"
+        return f"{asked} is impossible: {product} must be {planned.devices}"
     one = named(sizes)
-    if len(given) == 2:
+    if len(given) == len(whole) - 1:
         one = one._replace(**{name: rest for name, size in whole.items() if size is None})
     try:
         check_plan(one, planned.shape, planned.batch)
