@@ -129,7 +129,9 @@ def imbalance(experts: int, chosen: int, ways, skew=0.0):
     >>> [round(float(imbalance(64, 8, ways, skew=0.6)), 2) for ways in (1, 8, 64)]
     [1.0, 1.52, 5.67]
     """
+    if experts == 1:
+        return 1.0
     found, back = np.unique(skew, return_inverse=True)
     most = np.array([popular(experts, chosen, float(each))[0] for each in found])[back].reshape(np.shape(skew))
-    others = (experts / ways - 1) * (chosen - most) / max(experts - 1, 1)
+    others = (experts / ways - 1) * (chosen - most) / (experts - 1)
     return (ways / chosen * (most + others))[()]

@@ -26,7 +26,7 @@ def along_cp(shape: Shape, plan: Plan, node: int, rates: Rates, attention):
 
     attention  the seconds that it multiplies queries and keys in the forward, and in the backward
     """
-    if not shape.heads:
+    if not shape.heads or np.all(plan.cp == 1):
         return 0.0, 0.0
     near, full = plan.near("cp", node), plan.recompute == FULL
 
