@@ -7,13 +7,17 @@ its h features. Two ways (`dispatch`):
   all_to_all              2·k·n·h·(p-1)/p    there and back; before it, the ranks gather their counts, E each
   all_gather              2·n·h·(p-1)        all tokens to all ranks, sums back; with them k choices and k weights
 
-The backward sends the same. So gathering is the better one where p < k. Sizes may be numpy arrays.
+The backward sends the same. So gathering is the better one where p < k; and between nodes it sends a token once to each
+node, where an all-to-all sends it once to each of its experts. Sizes may be numpy arrays.
+
+No token is dropped: capacities (`Shape.routing`) are not counted here.
 
 Routing is not even. `popular` is how often a token goes to each expert if their popularity is Zipf's, and `imbalance`
 what the busiest rank has more than the mean: all others wait for it.
 
 Source: Lepikhin et al. 2020, arXiv:2006.16668 (all-to-all); Zipf loads and their placing are our own assumption.
-Relatives: `predict.plans.inside`, its seconds; `predict.plans.hot`, what a skew costs; notebook 32.
+Relatives: `modes.expert_parallel`, the same for its ledgers; `predict.plans.inside`, its seconds; `predict.plans.hot`,
+what a skew costs; notebook 32.
 """
 
 from functools import cache
@@ -36,9 +40,15 @@ def weights_of_one(shape: Shape) -> int:
     return matrices * shape.width * shape.inside * (shape.experts > 1)
 
 
-def held(shape: Shape) -> int:
-    """The weights and biases of all experts of a block that are on one rank of ep only; 0 with a single MLP."""
-    return shape.experts * shape.block.mlp * (shape.experts > 1)
+def held(shape: Shape) -> tuple[int, int]:
+    """Weights and biases of all routed experts of a block: (those that tp cuts, the biases behind a sum, which it does
+    not); none where a block has a single MLP.
+
+    >>> held(Shape(width=8, experts=4)), held(Shape(width=8))
+    ((2176, 32), (0, 0))
+    """
+    number = shape.experts * (shape.experts > 1)
+    return number * shape.block.mlp, number * shape.width * (shape.style == "gpt")
 
 
 # --- what is sent -------------------------------------------------------------------------------------------------

@@ -50,16 +50,19 @@ def weights(shape: Shape, p=1, t=1, x=1, ep=1):
 def of_experts(shape: Shape, p=1, t=1, x=1, ep=1):
     """The weights of a rank's experts; none where a block has a single MLP.
 
-    >>> print(of_experts(Shape(experts=8), ep=4) / Shape(experts=8).block.mlp)  # 2 experts in each of 4 blocks
+    >>> llama = Shape(experts=8, style="llama")
+    >>> print(of_experts(llama, ep=4) / llama.block.mlp)  # 2 experts in each of 4 blocks
     8.0
     """
-    return shape.layers / p * experts.held(shape) / (t * x * ep)
+    cut, whole = experts.held(shape)
+    return shape.layers / p * (cut / t + whole) / (x * ep)
 
 
 def alike(shape: Shape, p=1, t=1, x=1):
     """All other weights: every rank along cp and ep has the same."""
-    whole = shape.layers * shape.block.whole
-    cut = shape.parameters - shape.embedding - shape.head - whole - shape.layers * experts.held(shape)
+    routed = [shape.layers * part for part in experts.held(shape)]
+    whole = shape.layers * shape.block.whole - routed[1]
+    cut = shape.parameters - shape.embedding - shape.head - whole - sum(routed)
     blocks = (cut / t + whole) / p
     tied_copy = shape.vocabulary * shape.width if shape.tied else 0
     first, last = shape.embedding / t, (shape.head + tied_copy) / t

@@ -4,8 +4,9 @@ Along cp, `gather` waits for all keys and values, and `ulysses` for four all-to-
 are on their way while the last ones are multiplied: a hop shows only by what it is longer than its part of attention.
 In the backward it carries the gradients too, and one more hop brings them home, with nothing to hide behind.
 
-Along ep tokens go to their experts and back. Nothing hides that, and all wait for the busiest rank. A rank of tp sends
-whole tokens, also with sequence parallelism; what experts add up along tp is added when it is back.
+Along ep tokens go to their experts and back. Nothing hides that, and all wait for the busiest rank. Experts are cut
+along tp as all else is, as Megatron-LM does (our runtime leaves them whole). With sequence parallelism a rank of tp
+sends its own positions, and what has come is gathered along tp: `performance` counts that as a sum along tp.
 
 Relatives: `predict.bytes.context` and `predict.bytes.experts`, the same in elements; `predict.plans.performance`.
 """
@@ -47,7 +48,7 @@ def along_ep(shape: Shape, plan: Plan, node: int, rates: Rates):
     """(seconds of a block's forward, of its backward) in which tokens are on their way to experts and back."""
     if shape.experts == 1:
         return 0.0, 0.0
-    near, tokens = plan.near("ep", node), plan.b * shape.context / plan.cp
+    near, tokens = plan.near("ep", node), plan.b * shape.context / plan.cp / (1 + plan.sequence * (plan.t - 1))
     uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
 
     def seconds(dispatch, when):

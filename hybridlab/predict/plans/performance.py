@@ -172,6 +172,8 @@ def _block(shape: Shape, plan: Plan, node: int, rates: Rates, launch: float, sum
     context = along_cp(shape, plan, node, rates, [one + other for one, other in zip(core, scores)])
     experts = along_ep(shape, plan, node, rates)
     pairs, along = 2 if shape.heads else 1, along_block(shape, plan.t)
+    # what has come to experts is gathered along tp, and scattered: k tokens for one
+    pairs = pairs + np.where(plan.sequence & (plan.ep > 1), shape.chosen * uneven - 1, 0)
     forward = Work(
         matrices + core[0],
         between + scores[0],
