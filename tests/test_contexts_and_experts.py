@@ -23,6 +23,7 @@ from hybridlab.predict.plans import plan as plans
 from hybridlab.predict.plans.hot import hot
 from hybridlab.predict.plans.plan import Plan, check_plan
 from hybridlab.predict.plans.planner import plan
+from hybridlab.predict.plans.rates import Rates
 from hybridlab.train.formulas import transfers
 from hybridlab.train.request import job_of
 
@@ -83,6 +84,27 @@ def test_bytes_along_ep_are_what_the_mode_says(dispatch, mesh, style, shared):
     width = {"counts": 8, "choices": 8, "tokens": 4, "weights": 4}
     every = lambda when: experts.exchanged(shape, tokens, mesh["ep"], dispatch, when)
     assert sent == of_a_step(shape, 2, lambda when: [(op, size * width[what]) for op, what, size in every(when)])
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("way", ATTEND)
+def test_ledgers_have_what_the_closed_formula_of_cp_says(bench, way):
+    """Three steps of two microbatches of 4 sequences on two ranks, in float64."""
+    shape = hl.Shape(layers=2, width=16, heads=4, kv_heads=2, context=8)
+    report = bench.asked(hl.Mesh(cp=2), model=shape, microbatches=2, batch=8, attend=way)
+    found = of_a_step(shape, 2, lambda when: context.exchanged(shape, 4, 2, way, when))
+    assert report.ok and report.bytes["inside stages, along cp"][0] == 3 * 2 * 8 * sum(found.values())
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("dispatch", experts.DISPATCH)
+def test_ledgers_have_what_the_closed_formula_of_ep_says(bench, dispatch):
+    """Counts and choices are 8 bytes wide, and so is all else in float64. 2 sequences on each rank."""
+    shape = hl.Shape(layers=2, width=16, heads=4, context=8, experts=4, chosen=2)
+    report = bench.asked(hl.Mesh(ep=2), model=shape, microbatches=2, batch=8, dispatch=dispatch)
+    every = lambda when: [(op, size) for op, _, size in experts.exchanged(shape, 2 * 8, 2, dispatch, when)]
+    found = of_a_step(shape, 2, every)
+    assert report.ok and report.bytes["inside stages, along ep"][0] == 3 * 2 * 8 * sum(found.values())
 
 
 def test_on_the_wire_ulysses_sends_less_the_more_ranks_and_the_others_hardly_change():
@@ -244,6 +266,19 @@ def a_ring_shows_only_what_is_longer_than_its_part_of_attention():
         assert again >= spent and (alpha < 1e-3 or again > spent)
 
 
+def a_ring_hides_from_so_many_positions_on():
+    """With a tenth fewer on each rank, hops show."""
+    for ways, zigzag in itertools.product((2, 4), (False, True)):
+        least = inside.least_positions(LONG, NODE.peak, NODE.inside, seen=1 / 2 if zigzag else 1 - 1 / (2 * ways))
+        for share, hidden in ((1.1, True), (0.9, False)):
+            shape = replace(LONG, context=2 * ways * math.ceil(share * least / 2))
+            one, free = Plan(cp=ways, attend=RING, zigzag=zigzag, fused=True), replace(NODE, latency=(0, 0))
+            rates = Rates.of(free, EXACT)
+            core, _ = performance._attention(shape, one, rates)
+            spent, _ = inside.along_cp(shape, one, 4, rates, core)
+            assert (spent == 0) == hidden
+
+
 def gathers_wait_for_everything():
     """Eight ranks in two nodes: a hierarchical gather of keys and values, and their gradients back; nothing hides."""
     every = 64 * 32 * 2
@@ -335,6 +370,7 @@ LAWS = (
     a_ring_keeps_no_scores,
     the_busiest_rank_keeps_more,
     a_ring_shows_only_what_is_longer_than_its_part_of_attention,
+    a_ring_hides_from_so_many_positions_on,
     gathers_wait_for_everything,
     attention_takes_what_the_busiest_rank_multiplies,
     tokens_leave_their_node_over_the_slow_link,
@@ -443,6 +479,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (footprints, "((plan.attend == context.RING) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),
     (footprints, "plan.x, uneven)", "plan.x)", the_busiest_rank_keeps_more),
     (inside, "hidden / plan.cp, 0)", "hidden, 0)", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
+    (inside, "(2 * bandwidth * seen)", "(bandwidth * seen)", a_ring_hides_from_so_many_positions_on),
     (inside, "shown(2 * hop", "shown(hop", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (inside, " + hop * (plan.cp > 1)", "", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (inside, '2 * elements) for', 'elements) for', gathers_wait_for_everything),

@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from hybridlab.predict.papers.long_and_sparse import runs
+from hybridlab.predict.papers.long_and_sparse import GPU_HOURS, deepseek, runs
 from hybridlab.predict.papers.published import published
 
 RUNS = runs()
@@ -45,6 +45,13 @@ def test_a_long_context_costs_little_on_sixteen_times_as_many_ranks_along_cp():
     print(f"long over short: printed {printed:.2f}, predicted {predicted:.2f}")
     assert abs(predicted - printed) < 0.1
     assert long.step().context / long.step().total < 0.06
+
+
+def test_deepseek_v3_lies_between_an_all_to_all_that_shows_and_one_that_is_hidden():
+    """Shown, it would take nearly twice as long as printed; hidden, a little less."""
+    shown, hidden = deepseek()
+    print(f"GPU hours for a trillion tokens: shown {shown:,.0f}, hidden {hidden:,.0f}, printed {GPU_HOURS:,.0f}")
+    assert 0.85 * GPU_HOURS < hidden < GPU_HOURS < shown < 2 * GPU_HOURS
 
 
 def test_every_row_of_the_table_is_read():

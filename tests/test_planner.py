@@ -413,6 +413,22 @@ def test_the_command_plans_on_grids(capsys):
     assert fixed["x"] == 2 and fixed["z"] == 4 and fixed["p"] * fixed["t"] * fixed["x"] * fixed["d"] == 32
 
 
+def test_the_command_plans_along_the_sequence_and_with_experts(capsys):
+    line = "--model llama3-8b --machine h100 --gpus 64 --batch 8 --context 65536 --fused"
+    best = {}
+    for more in (" --contexts", " --cp 8 --attend ring --zigzag", " --cp 8 --attend gather"):
+        code, said = asked(capsys, *(line + more).split())
+        best[more] = json.loads(said.out.splitlines()[-1])["best"]
+        assert code == 0 and best[more]["fused"] is True
+    assert min(best.values(), key=lambda one: one["step_seconds"]) == best[" --contexts"]
+    ring = best[" --cp 8 --attend ring --zigzag"]
+    assert (ring["cp"], ring["attend"], ring["zigzag"]) == (8, "ring", True)
+    line = "--model mixtral-8x7b --machine h100 --gpus 64 --batch 256 --context 4096 --experts --skew 0.5"
+    code, said = asked(capsys, *line.split(), "--ep", "8", "--dispatch", "all_to_all", "--why", "ep=8")
+    answer = json.loads(said.out.splitlines()[-1])
+    assert code == 0 and answer["best"]["ep"] == 8 and answer["best"]["skew"] == 0.5 and "is the best" in answer["why"]
+
+
 def test_the_command_says_what_is_missing(capsys):
     code, said = asked(capsys, *"--model gpt3-175b --machine a100 --gpus 8 --batch 96".split())
     assert code == 2 and "needs ≥ 35 GPUs of 80 GB" in said.err and "Traceback" not in said.err

@@ -76,19 +76,3 @@ def multiplied(ways, attend=GATHER, zigzag=False, fused=False):
     seen = np.where(turned, 1 / 2, 1 - 1 / (2 * ways))
     chunks = np.where(zigzag & (np.asarray(attend) == RING), (2 * ways + 1) / (4 * ways), 1.0)
     return (np.where(fused, seen, chunks) / ways)[()]
-
-
-def least_positions(shape: Shape, peak: float, bandwidth: float, width: int = 2) -> float:
-    """How many positions a rank needs so that its chunk of attention takes as long as the next keys and values: then
-    the ring costs nothing. The length of the sequence and the number of ranks do not matter.
-
-    4·c²·h operations against 2·c·k numbers: c = width·peak·(k/h) / (2·bandwidth). Every query sees every key of a part.
-
-    peak  FLOP/s that attention reaches;  bandwidth  bytes/s of one hop;  width  bytes of a number
-
-    >>> from hybridlab.core.catalog import machine, model
-    >>> shape, h100 = model("llama3-405b").shape, machine("h100")
-    >>> print(*(round(least_positions(shape, h100.peak, rate)) for rate in (h100.inside, h100.across)))
-    137 1237
-    """
-    return width * peak * shape.key_width / shape.width / (2 * bandwidth)

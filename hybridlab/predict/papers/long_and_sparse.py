@@ -5,7 +5,9 @@ assumed where nothing is printed: fused attention; ZeRO 1; sequence parallelism 
 all experts equally often; for Llama 3 405B 8 chunks, and 128 layers in place of 126, which 16 stages cannot share out
 equally. FLOP/s count what a causal mask leaves of attention.
 
-Sources: `published.SOURCES`. Relatives: `predict.papers.sc21`, `predict.plans.inside`, tests/test_long_and_sparse.py.
+DeepSeek-V3 is no row of the table but a case by itself, `deepseek`: its programs hide the all-to-all, and ours show it.
+
+Sources: `published.SOURCES`; of DeepSeek-V3, DeepSeek-AI 2024, arXiv:2412.19437, sections 3 and 4. Relatives: `predict.papers.sc21`, `predict.plans.inside`, tests/test_long_and_sparse.py.
 """
 
 from dataclasses import replace
@@ -21,6 +23,15 @@ from hybridlab.predict.plans.plan import Plan, check_plan
 
 H100 = machine("h100")
 LAYERS = {"llama3-405b": 128}  # in place of a number that the stages cannot share out equally
+
+
+# heads and layers are not its own: latent attention is not known here, and 61 layers are not shared out among 16 stages
+DEEPSEEK = Shape(
+    layers=64, width=7168, heads=64, context=4096, vocabulary=129280, kv_heads=8, inner=2048, style="llama",
+    experts=256, chosen=8, shared=1,
+)  # fmt: skip
+H800 = replace(H100, name="h800", label="H100 with half of its NVLink", inside=200e9)
+GPU_HOURS = 180e3  # that DeepSeek-V3 took for a trillion tokens, as printed
 
 
 class Run(NamedTuple):
@@ -70,3 +81,20 @@ def _run(row: dict) -> Run:
     one = check_plan(Plan(p, t, d, row["microbatch"], row["virtual_chunks"], **more), shape, batch)
     seconds = row["step_seconds"] or None
     return Run(row["model"], shape, one, batch, seconds, row["tflops_per_gpu"] or rate(shape, batch, one, seconds))
+
+
+def deepseek() -> tuple[float, float]:
+    """Hours of one GPU for a trillion tokens, 2048 of them, p = 16 and ep = 64: (all-to-all shown, and hidden).
+
+    In 16 bits and without limits on where a token may go; the real one has 8-bit products, a token goes to 4 nodes at
+    most, and DualPipe hides what is sent.
+
+    >>> print(*(f"{hours:,.0f}" for hours in deepseek()))
+    339,991 163,516
+    """
+    one, batch = Plan(p=16, d=2, zero=1, ep=64, fused=True), 15360
+    found = step(DEEPSEEK, check_plan(one, DEEPSEEK, batch), batch, H800)
+    m = one.microbatches(batch)
+    hidden = found.total - found.experts * (m + one.p - 1) / m  # of the bubble its part too
+    each = one.devices / 3600 * 1e12 / (batch * DEEPSEEK.context)
+    return float(found.total) * each, float(hidden) * each

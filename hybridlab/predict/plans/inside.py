@@ -19,6 +19,7 @@ from hybridlab.predict.bytes.activations import FULL
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import Rates
 
+WHEN = ("forward", "backward")
 WIDTHS = {"counts": 8, "choices": 8, "tokens": 2, "weights": 2}  # bytes of a number
 
 
@@ -44,6 +45,22 @@ def along_cp(shape: Shape, plan: Plan, node: int, rates: Rates, attention):
     return forward, backward + full * forward
 
 
+def least_positions(shape: Shape, peak: float, bandwidth: float, seen: float = 1.0, width: int = 2) -> float:
+    """How many positions a rank needs so that a ring's hop hides behind its part of attention, in the forward.
+
+    c positions against c others are 4·c²·h operations, and 2·c·k numbers to send: c = width·peak·(k/h)/(2·bandwidth),
+    over the share of pairs that is seen. Neither the length of the sequence nor the number of ranks matters.
+
+    peak  FLOP/s that attention reaches;  bandwidth  bytes/s of a hop;  seen  1, in a zigzag 1/2;  width  of a number
+
+    >>> from hybridlab.core.catalog import machine, model
+    >>> shape, h100 = model("llama3-405b").shape, machine("h100")
+    >>> print(*(round(least_positions(shape, h100.peak, rate, seen=1 / 2)) for rate in (h100.inside, h100.across)))
+    275 2474
+    """
+    return width * peak * shape.key_width / shape.width / (2 * bandwidth * seen)
+
+
 def along_ep(shape: Shape, plan: Plan, node: int, rates: Rates):
     """(seconds of a block's forward, of its backward) in which tokens are on their way to experts and back."""
     if shape.experts == 1:
@@ -58,6 +75,3 @@ def along_ep(shape: Shape, plan: Plan, node: int, rates: Rates):
 
     forward, backward = (np.choose(plan.dispatch, [seconds(one, when) for one in experts.DISPATCH]) for when in WHEN)
     return forward, backward + (plan.recompute == FULL) * forward
-
-
-WHEN = ("forward", "backward")
