@@ -5,9 +5,10 @@ assumed where nothing is printed: fused attention; ZeRO 1; sequence parallelism 
 all experts equally often; for Llama 3 405B 8 chunks, and 128 layers in place of 126, which 16 stages cannot share out
 equally. FLOP/s count what a causal mask leaves of attention.
 
-DeepSeek-V3 is no row of the table but a case by itself, `deepseek`: its programs hide the all-to-all, and ours show it.
+DeepSeek-V3 is no row of the table but a case by itself, `deepseek`: its programs hide the all-to-all, ours show it.
 
-Sources: `published.SOURCES`; of DeepSeek-V3, DeepSeek-AI 2024, arXiv:2412.19437, sections 3 and 4. Relatives: `predict.papers.sc21`, `predict.plans.inside`, tests/test_long_and_sparse.py.
+Sources: `published.SOURCES`; of DeepSeek-V3, DeepSeek-AI 2024, arXiv:2412.19437, sections 3 and 4. Relatives:
+`predict.papers.sc21`, `predict.plans.inside`, tests/test_long_and_sparse.py.
 """
 
 from dataclasses import replace
