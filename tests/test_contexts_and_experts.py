@@ -24,6 +24,7 @@ from hybridlab.predict.plans.hot import hot
 from hybridlab.predict.plans.plan import Plan, check_plan
 from hybridlab.predict.plans.planner import plan
 from hybridlab.predict.plans.rates import Rates
+from hybridlab.train.dry.costs import costs_of
 from hybridlab.train.formulas import transfers
 from hybridlab.train.request import job_of
 
@@ -441,6 +442,8 @@ def test_what_cannot_be_is_said_in_a_sentence(shape, sizes, said):
         (LONG, {"contexts": True, "p": 1, "t": 1}, {"attend": "ring", "zigzag": False, "cp": 4}, " s in place of "),
         (SPARSE, {"experts": True}, {"ep": 16}, "ep=16 is impossible: p·t·ep·d must be 8"),
         (SPARSE, {"experts": True}, {"skew": 1.0}, "hl.plan(..., skew=1.0) plans with it"),
+        (SPARSE, {}, {"ep": 2}, "ep=2 was not looked at: hl.plan(..., experts=True) does"),
+        (LONG, {"grids": True}, {"attend": "ring"}, "attend=ring was not looked at: hl.plan(..., contexts=True) does"),
     ],
 )
 def test_why_knows_the_new_axes(shape, asked, sizes, said):
@@ -467,6 +470,19 @@ def test_a_hot_expert_costs_time_and_memory_and_no_rank_more_helps():
             assert more.step.total > less.step.total and more.memory.activations > less.memory.activations
             assert more.step.experts > less.step.experts and more.load > less.load
     assert steps[8][-1].step.total / steps[8][0].step.total > steps[2][-1].step.total / steps[2][0].step.total
+
+
+def test_a_dry_run_is_timed_by_the_same_formula():
+    """Of a rank along cp or ep: what its own positions, or its own rows, take."""
+    for mesh, shape, sizes, asked in (
+        (hl.Mesh(cp=2), LONG, {"cp": 2, "attend": RING, "zigzag": True}, {"attend": "ring", "zigzag": True}),
+        (hl.Mesh(ep=2), SPARSE, {"ep": 2, "b": 2, "dispatch": 1}, {"dispatch": "all_gather"}),
+    ):
+        shape = replace(shape, vocabulary=256)  # a text's
+        job = job_of(mesh, model=shape, microbatches=2, batch=8, **asked)
+        one = performance.pieces(shape, Plan(**{"b": 4} | sizes), 8, NODE)
+        forward = shape.layers * sum(one.forward) + one.head / 3
+        assert costs_of(job, NODE).F[0] == pytest.approx(float(forward), abs=1e-8)
 
 
 # --- mutants --------------------------------------------------------------------------------------------------------

@@ -144,11 +144,20 @@ def test_the_best_is_the_best_of_plans_tried_one_by_one(shape, devices, batch, m
     assert best.memory.total <= planners.ROOM * memory
 
 
-@pytest.mark.parametrize("name, gpus, batch", [("gpt-18.4b", 32, 64), ("llama3-8b", 16, 32), ("mixtral-8x7b", 32, 16)])
+@pytest.mark.parametrize(
+    "name, gpus, batch, more",
+    [
+        ("gpt-18.4b", 32, 64, {}),
+        ("llama3-8b", 16, 32, {}),
+        ("mixtral-8x7b", 32, 16, {}),
+        ("llama3-8b", 16, 4, {"contexts": True, "fused": True}),
+        ("mixtral-8x7b", 8, 4, {"contexts": True, "experts": True, "skew": 0.7}),
+    ],
+)
 @pytest.mark.long
-def test_many_plans_at_once_are_what_each_is_alone(name, gpus, batch):
+def test_many_plans_at_once_are_what_each_is_alone(name, gpus, batch, more):
     shape = model(name).shape
-    found = spaces.space(shape, gpus, batch)
+    found = spaces.chosen(*spaces.grid(shape, gpus, batch, **more))
     at_once = [performance.pieces(shape, found, batch, A100), performance.step(shape, found, batch, A100),
                footprints.footprint(shape, found, batch)]  # fmt: skip
     for place in range(0, len(found.p), 101):
@@ -300,10 +309,18 @@ def without_the_end(one):
     return one.step.total - one.step.data - one.step.optimizer
 
 
-@pytest.mark.parametrize("name, gpus, batch", [("gpt-39.1b", 512, 1536), ("gpt-161b", 64, 128)])
+@pytest.mark.parametrize(
+    "name, gpus, batch, more",
+    [
+        ("gpt-39.1b", 512, 1536, {}),
+        ("gpt-161b", 64, 128, {}),
+        ("llama3-70b", 256, 128, {"contexts": True, "fused": True}),
+        ("mixtral-8x22b", 256, 512, {"experts": True, "fused": True}),
+    ],
+)
 @pytest.mark.long
-def test_the_real_schedule_takes_what_the_formula_says(name, gpus, batch):
-    planned = plan(name, "a100", gpus, batch)
+def test_the_real_schedule_takes_what_the_formula_says(name, gpus, batch, more):
+    planned = plan(name, "a100", gpus, batch, **more)
     top = planned.top(20)
     played = [by_schedule.by_schedule(planned.shape, one.plan, batch, A100).length for one in top]
     for one, length in zip(top, played):

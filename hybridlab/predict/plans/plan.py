@@ -103,6 +103,7 @@ class Plan(NamedTuple):
 
 INSIDE_OUT = ("t", "x", "cp", "ep", "d")  # ranks that differ along the first of them are neighbours
 CONDITIONS = ("skew", "fused")  # fields that nobody chooses
+ASKED = {"grids": ("x", "z"), "contexts": ("cp", "attend", "zigzag"), "experts": ("ep", "dispatch")}  # by a switch
 NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are places in a list of names
 _KINDS = tuple(type(default) for default in Plan._field_defaults.values())
 

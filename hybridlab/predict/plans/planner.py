@@ -22,12 +22,11 @@ from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.arithmetic import DAY, flops
 from hybridlab.predict.plans.footprint import Footprint, footprint, states
 from hybridlab.predict.plans.performance import Step, step
-from hybridlab.predict.plans.plan import CONDITIONS, NAMED, Plan
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan
 from hybridlab.predict.plans.rates import FITTED, Fit
 from hybridlab.predict.plans.reasons import factors, reason
 from hybridlab.predict.plans.space import chosen, grid, having
 
-BROUGHT = {"x", "z"}, {"cp", "attend", "zigzag"}, {"ep", "dispatch"}  # fields whose mention asks for more plans
 ROOM = 0.95  # of the memory; the rest is left to the runtime and to fragments
 
 
@@ -176,8 +175,9 @@ def plan(
             raise ValueError(f"{name}={size} is no number of {name}: give 1 or more")
     if missing := _too_few(shape, kind, gpus):
         raise ValueError(missing)
-    wanted = [asked or bool(given.keys() & fields) for asked, fields in zip((grids, contexts, experts), BROUGHT)]
-    every, legal = grid(shape, gpus, batch, *wanted, **{name: given[name] for name in CONDITIONS if name in given})
+    wanted = {"grids": grids, "contexts": contexts, "experts": experts}
+    wanted = {switch: on or bool(given.keys() & {*ASKED[switch]}) for switch, on in wanted.items()}
+    every, legal = grid(shape, gpus, batch, **wanted, **{name: given[name] for name in CONDITIONS if name in given})
     legal = legal & having(every, given)
     if not legal.any():
         raise ValueError(_illegal(shape, gpus, batch, given))

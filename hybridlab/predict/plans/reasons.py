@@ -1,6 +1,8 @@
 """Reasons: why a plan loses, in one sentence whose seconds add up to the whole difference."""
 
-from hybridlab.predict.plans.plan import CONDITIONS, check_plan, named
+import numpy as np
+
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, Plan, check_plan, named
 
 WORDS = {  # each term of a step in words
     "multiply": "GEMMs",
@@ -68,6 +70,11 @@ def _bill(one, best) -> str:
     return ", ".join(f"{name} {change:+.2f} s" for name, change in [*named, ("all else", rest)] if change)
 
 
+def _usual(space: Plan, name: str) -> bool:
+    """Whether a field has the same value in all plans, that of plans for which nobody asks."""
+    return bool(np.all(getattr(space, name) == Plan._field_defaults[name]))
+
+
 def factors(sizes: dict) -> list[str]:
     """The sizes whose product is the number of devices: p, t and d, and of the others those that are asked for."""
     return [name for name in FACTORS if name in ("p", "t", "d") or name in sizes]
@@ -78,6 +85,9 @@ def _unlawful(planned, sizes: dict, asked: str) -> str:
     for name in CONDITIONS:
         if name in sizes:
             return f"{asked} is no choice of a plan: hl.plan(..., {name}={sizes[name]}) plans with it"
+    for switch, names in ASKED.items():
+        if not sizes.keys().isdisjoint(names) and all(_usual(planned.space, name) for name in names):
+            return f"{asked} was not looked at: hl.plan(..., {switch}=True) does"
     whole = {name: sizes.get(name) for name in factors(sizes)}
     given = [size for size in whole.values() if size is not None]
     product, rest = "·".join(whole), planned.devices
