@@ -433,14 +433,14 @@ def test_the_command_plans_on_grids(capsys):
 def test_the_command_plans_along_the_sequence_and_with_experts(capsys):
     line = "--model llama3-8b --machine h100 --gpus 64 --batch 8 --context 65536 --fused"
     best = {}
-    for more in (" --contexts", " --cp 8 --attend ring --zigzag", " --cp 8 --attend gather"):
+    for more in (" --with-cp", " --cp 8 --attend ring --zigzag", " --cp 8 --attend gather"):
         code, said = asked(capsys, *(line + more).split())
         best[more] = json.loads(said.out.splitlines()[-1])["best"]
         assert code == 0 and best[more]["fused"] is True
-    assert min(best.values(), key=lambda one: one["step_seconds"]) == best[" --contexts"]
+    assert min(best.values(), key=lambda one: one["step_seconds"]) == best[" --with-cp"]
     ring = best[" --cp 8 --attend ring --zigzag"]
     assert (ring["cp"], ring["attend"], ring["zigzag"]) == (8, "ring", True)
-    line = "--model mixtral-8x7b --machine h100 --gpus 64 --batch 256 --context 4096 --experts --skew 0.5"
+    line = "--model mixtral-8x7b --machine h100 --gpus 64 --batch 256 --context 4096 --with-ep --skew 0.5"
     code, said = asked(capsys, *line.split(), "--ep", "8", "--dispatch", "all_to_all", "--why", "ep=8")
     answer = json.loads(said.out.splitlines()[-1])
     assert code == 0 and answer["best"]["ep"] == 8 and answer["best"]["skew"] == 0.5 and "is the best" in answer["why"]
