@@ -166,8 +166,8 @@ def plan(chosen) -> dict:
     from hybridlab.predict.plans.planner import days
     from hybridlab.predict.plans.planner import plan as search
 
-    given = flags.read_plan(chosen)
-    planned = search(chosen.model, chosen.machine, chosen.gpus, chosen.batch, grids=chosen.grids, **given)
+    more = {name: getattr(chosen, name) for name in ("grids", "contexts", "experts")} | flags.read_plan(chosen)
+    planned = search(flags.read_planned(chosen), chosen.machine, chosen.gpus, chosen.batch, **more)
     print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")
     for one in planned.top(5):
         print(f"  {one}")

@@ -187,6 +187,8 @@ def read_learning(chosen) -> dict:
 
 # flags, and the fields of a plan that they fix
 FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
+FIXED |= {"cp": "cp", "ep": "ep"}
+BY_NAME = ("recompute", "attend", "dispatch")  # flags of the same name, whose values are names
 
 
 def add_plan(one):
@@ -194,12 +196,20 @@ def add_plan(one):
     one.add_argument("--machine", default="a100", help="v100, a100 (default), h100 or h200")
     one.add_argument("--gpus", type=int, required=True, help="how many, all of them used")
     one.add_argument("--batch", type=int, required=True, help="sequences in the global batch")
+    one.add_argument("--context", type=int, help="positions of a sequence, in place of the model's own")
     one.add_argument("--tokens", type=float, help="of the whole training: says how many days it takes")
     for flag, field in FIXED.items():
         one.add_argument(f"--{flag}", type=int, help=f"fix {field} of the plan")
     one.add_argument("--zero", type=int, help="fix ZeRO's stage, 0 to 3")
     one.add_argument("--grids", action="store_true", help="grids too: the width cut along x, weights shared by owners")
+    one.add_argument("--with-cp", action="store_true", dest="contexts", help="sequences cut along their positions too")
+    one.add_argument("--with-ep", action="store_true", dest="experts", help="experts shared out among ranks too")
     one.add_argument("--recompute", help="fix what is done twice: none, selective or full")
+    one.add_argument("--attend", help="fix how queries meet keys along cp: gather, ring or ulysses")
+    one.add_argument("--zigzag", action="store_true", default=None, help="fix that ranks along cp compute as much")
+    one.add_argument("--dispatch", help="fix how tokens find experts along ep: all_to_all or all_gather")
+    one.add_argument("--skew", type=float, help="Zipf's exponent of how popular experts are; 0: equally (default)")
+    one.add_argument("--fused", action="store_true", default=None, help="attention is one kernel and keeps no scores")
     one.add_argument("--why", type=_sizes, metavar="SIZES", help="why not these? for instance t=16,p=4")
 
 
@@ -208,9 +218,17 @@ def _sizes(text: str) -> dict:
     return {name.strip(): int(value) if value.strip().isdigit() else value.strip() for name, value in pairs}
 
 
+def read_planned(chosen):
+    """The model to plan for: of the catalog, with sequences of its own length or of another one."""
+    from hybridlab.core.catalog import model
+
+    shape = model(chosen.model).shape
+    return shape if chosen.context is None else replace(shape, context=chosen.context)
+
+
 def read_plan(chosen) -> dict:
     given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    given |= {"zero": chosen.zero, "recompute": chosen.recompute}
+    given |= {name: getattr(chosen, name) for name in ("zero", "zigzag", "skew", "fused", *BY_NAME)}
     return {field: value for field, value in given.items() if value is not None}
 
 

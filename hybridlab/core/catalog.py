@@ -96,6 +96,12 @@ _MODELS = (
         "Mixtral 8x7B",
         "Jiang et al. 2024, arXiv:2401.04088, table 1",
     ),
+    (
+        "mixtral-8x22b",
+        _llama(56, 6144, 48, 16384, 65536, 32000, kv_heads=8, experts=8, chosen=2),
+        "Mixtral 8x22B",
+        "Mistral AI 2024, mistralai/Mixtral-8x22B-v0.1, config.json",
+    ),
 )
 MODELS = {row[0]: Model(*row) for row in _MODELS}
 

@@ -19,24 +19,31 @@ class Kept(NamedTuple):
 
     whole  what every rank of tp holds whole, or its part of the sequence, and of the width
     cut    what is cut along tp;  core  scores between positions, cut along tp by heads
+    routed  tokens as they came to their experts, and what came back for them: every rank of tp has them whole
     """
 
     whole: float
     cut: float
     core: float
+    routed: float = 0.0
 
     @property
     def total(self):
         """All of them."""
-        return self.whole + self.cut + self.core
+        return sum(self)
+
+    @property
+    def apart(self):
+        """All but the scores, which a selective recomputation drops."""
+        return self.whole + self.cut + self.routed
 
 
-def kept(shape: Shape, sequences, ways=1, sequence=False, x=1) -> Kept:
+def kept(shape: Shape, sequences, ways=1, sequence=False, x=1, imbalance=1.0) -> Kept:
     """What a block keeps when nothing is computed twice: in a GPT s·b·h·(10 + 24/t) + 5·a·b·s²/t bytes, and with
     sequence parallelism all of it divided by t.
 
-    sequences  b, in a microbatch;  ways  t, the length of tp;  sequence  with sequence parallelism;  x  ways of cutting
-    the width
+    sequences  b, in a microbatch, or a part of one;  ways  t, the length of tp;  sequence  with sequence parallelism
+    x  ways of cutting the width;  imbalance  how many times the mean the experts of this rank are asked
 
     >>> gpt = Shape(layers=96, width=12288, heads=96, context=2048)
     >>> one = kept(gpt, sequences=1)
@@ -51,20 +58,20 @@ def kept(shape: Shape, sequences, ways=1, sequence=False, x=1) -> Kept:
     into = 4 * h if attends else 2 * h  # what goes into attention, and into the MLP
     masks = (2 if attends else 1) * h * gpt  # dropout of both residual branches
     heads = (4 * h + 4 * shape.key_width) * attends  # queries, keys, values, and what goes into the projection
-    mlp = (4 if gpt else 6) * f * (shape.chosen + shape.shared)  # before and behind the nonlinearity, and the gate's
+    mlps = shape.chosen * imbalance + shape.shared
+    mlp = (4 if gpt else 6) * f * mlps  # before and behind the nonlinearity, and the gate's
+    routed = (2 * h * imbalance + 2 * h) * shape.chosen * (shape.experts > 1)
     core = (5 if gpt else 2) * shape.heads * shape.context  # behind the softmax; and dropout's mask and its result
     return Kept(
         tokens * (norms + into + masks) / _parts(ways, sequence) / x,
         tokens * (heads + mlp) / ways,
         tokens * core / ways,
+        tokens * routed / x,
     )
 
 
 def kept_for(shape: Shape, sequences, ways=1, sequence=False, recompute="none", x=1):
     """(bytes kept of a microbatch for each block, bytes more while one block works) under a choice of recomputation.
-
-    "none" keeps all; "selective" does the scores between positions again; "full" keeps only what came in, 2·s·b·h, and
-    does the block again. While its backward runs, the block that was done again is there as a whole.
 
     recompute  a name, or an array of places in RECOMPUTE
 
@@ -72,12 +79,25 @@ def kept_for(shape: Shape, sequences, ways=1, sequence=False, recompute="none", 
     >>> [round(kept_for(gpt, 1, ways=8, sequence=True, recompute=how)[0] / 2**20) for how in RECOMPUTE]
     [342, 102, 6]
     """
-    one, how = kept(shape, sequences, ways, sequence, x), recompute
-    if isinstance(recompute, str):
-        how = RECOMPUTE.index(recompute)
-    came_in = 2 * sequences * shape.context * shape.width / _parts(ways, sequence) / x
-    stays = (how == FULL) * came_in + (how != FULL) * (one.whole + one.cut) + (how == NONE) * one.core
-    return stays, (how == FULL) * one.total + (how == SELECTIVE) * one.core
+    how = RECOMPUTE.index(recompute) if isinstance(recompute, str) else recompute
+    return stays(kept(shape, sequences, ways, sequence, x), came_in(shape, sequences, ways, sequence, x), how)
+
+
+def stays(one: Kept, entered, how):
+    """The same of what a block keeps, and what came in.
+
+    "none" keeps all; "selective" does the scores between positions again; "full" keeps only what came in, 2·s·b·h, and
+    does the block again. While its backward runs, the block that was done again is there as a whole.
+
+    how  places in RECOMPUTE
+    """
+    left = (how == FULL) * entered + (how != FULL) * one.apart + (how == NONE) * one.core
+    return left, (how == FULL) * one.total + (how == SELECTIVE) * one.core
+
+
+def came_in(shape: Shape, sequences, ways=1, sequence=False, x=1):
+    """Bytes of what a block takes in, 2·s·b·h."""
+    return 2 * sequences * shape.context * shape.width / _parts(ways, sequence) / x
 
 
 def _parts(ways, sequence):

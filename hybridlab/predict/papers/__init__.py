@@ -1,1 +1,2 @@
-"""Papers: printed results as tables (`published`), and SC'21's as shapes and plans with the fit on them (`sc21`)."""
+"""Papers: printed results as tables (`published`), SC'21's as shapes and plans with the fit on them (`sc21`), and runs
+with long contexts and experts, to which nothing is fitted (`long_and_sparse`)."""

@@ -18,6 +18,10 @@ SOURCES = {
     "zero_bubble_tables": "Qi et al. 2023, arXiv:2401.10241, appendix: measured durations, and rates of Table 5",
     "torchgpipe_amoebanet_speed": "torchgpipe's benchmark page, AmoebaNet-D (18, 256) on Tesla P40s; the last column: "
     "Huang et al. 2019, arXiv:1811.06965, table 2",
+    "long_and_sparse_h100": "dgxc: NVIDIA/dgxc-benchmarking, llama3.1 READMEs at tag v25.01, 24.09, BF16. llama3: "
+    "Llama Team 2024, arXiv:2407.21783, table 4, by way of a secondary page; its batches are recalled, its chunks and "
+    "the zigzag ours. mcore: NVIDIA/Megatron-LM, megatron/core/transformer/moe/README.md at commit 022bcb5: mapping of "
+    "v0.8, rate of v0.9. folding: arXiv:2504.14960, table 2, without folding; its mapping is the README's",
     "pipedream_vgg16": "Narayanan et al. 2019, github.com/msr-fiddle/pipedream, commit 11c40c0: the profile of VGG-16, "
     "minibatches of 128, in the order of the layers, without the input and two reshapes that take no time",
 }

@@ -11,7 +11,8 @@ import numpy as np
 
 from hybridlab.core import catalog
 from hybridlab.core.shape import Shape
-from hybridlab.predict.bytes.activations import kept_for
+from hybridlab.predict.bytes import context, experts
+from hybridlab.predict.bytes.activations import Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
 from hybridlab.predict.plans.plan import Plan, check_plan, named
 
@@ -35,16 +36,34 @@ class Footprint(NamedTuple):
         return self._fields[int(np.argmax(self))]
 
 
-def weights(shape: Shape, p=1, t=1, x=1):
+def weights(shape: Shape, p=1, t=1, x=1, ep=1):
     """The weights of the rank that holds most: blocks, and the embedding or the head, whichever is larger.
 
-    p  stages;  t, x  ways of tensor parallelism, and of cutting the width
+    p  stages;  t, x, ep  ways of tensor parallelism, of cutting the width, of sharing out experts
 
     >>> bool(weights(Shape()) == Shape().parameters)
     True
     """
-    block = shape.block
-    blocks = shape.layers / p * ((block.attention + shape.mlps * block.mlp) / t + block.whole)
+    return alike(shape, p, t, x) + of_experts(shape, p, t, x, ep)
+
+
+def of_experts(shape: Shape, p=1, t=1, x=1, ep=1):
+    """The weights of a rank's experts; none where a block has a single MLP.
+
+    >>> llama = Shape(experts=8, style="llama")
+    >>> print(of_experts(llama, ep=4) / llama.block.mlp)  # 2 experts in each of 4 blocks
+    8.0
+    """
+    cut, whole = experts.held(shape)
+    return shape.layers / p * (cut / t + whole) / (x * ep)
+
+
+def alike(shape: Shape, p=1, t=1, x=1):
+    """All other weights: every rank along cp and ep has the same."""
+    routed = [shape.layers * part for part in experts.held(shape)]
+    whole = shape.layers * shape.block.whole - routed[1]
+    cut = shape.parameters - shape.embedding - shape.head - whole - sum(routed)
+    blocks = (cut / t + whole) / p
     tied_copy = shape.vocabulary * shape.width if shape.tied else 0
     first, last = shape.embedding / t, (shape.head + tied_copy) / t
     return (blocks + np.where(p == 1, first + shape.head / t, np.maximum(first, last))) / x
@@ -86,13 +105,35 @@ def footprint(shape: Shape, plan: Plan, batch: int) -> Footprint:
     36 GB, most of it optimizer
     """
     p, t, b, v = plan.p, plan.t, plan.b, plan.v
-    each, again = kept_for(shape, b, t, plan.sequence, plan.recompute, plan.x)
+    each, again = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
     m, layers = plan.microbatches(batch), shape.layers / p
-    scores = 4 * b * shape.context * shape.vocabulary / t
+    scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
     first = live(p, m, v) * layers * each + np.where(p == 1, scores, 0)
     last = layers * each + scores
-    held = states(weights(shape, p, t, plan.x), plan.zero, plan.sharers)
+    its, others = plan.sharers
+    routed = states(of_experts(shape, p, t, plan.x, plan.ep), plan.zero, its)
+    held = Footprint(*map(sum, zip(routed, states(alike(shape, p, t, plan.x), plan.zero, others))))
     return held._replace(activations=again + np.maximum(first, last))
+
+
+def kept_on(shape: Shape, plan: Plan) -> Kept:
+    """What a block keeps of one microbatch on the busiest rank of a plan.
+
+    A part of the sequence, cut along cp. Keys and values that were gathered are kept as they came; on a ring, and in a
+    fused kernel, scores are not kept.
+    """
+    uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
+    part = plan.b / plan.cp
+    left = kept(shape, part, plan.t, plan.sequence, plan.x, uneven)
+    _, keys = context.widths(shape, plan.t)
+    others = part * shape.context * (plan.cp - 1) * (plan.attend == context.GATHER)
+    unkept = plan.fused | ((plan.attend == context.RING) & (plan.cp > 1))
+    return left._replace(cut=left.cut + 4 * others * keys, core=left.core * np.where(unkept, 0, 1))
+
+
+def entered(shape: Shape, plan: Plan):
+    """Bytes of what a block takes in of one microbatch, on one rank of a plan."""
+    return came_in(shape, plan.b / plan.cp, plan.t, plan.sequence, plan.x)
 
 
 def memory(model: str | Shape, batch: int, **sizes) -> Footprint:

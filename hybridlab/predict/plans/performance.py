@@ -8,6 +8,8 @@ One microbatch on one stage takes
     tensor     the tp all-reduces: two in a block's forward, two in its backward, two more when it is recomputed; on a
                grid those along x too, one for each matrix and one or two for each norm
     launch     what is left: a fixed time for each block
+    context    waiting for keys and values along cp
+    experts    tokens on their way to experts along ep, and back (`predict.plans.inside` says of both what is hidden)
 
 and the last stage multiplies with the vocabulary too. A step is m of these, p - 1 more (over v) to fill and empty the
 pipeline, the messages between stages, the all-reduce of gradients over the copies, and the optimizer. Nothing overlaps,
@@ -27,25 +29,17 @@ import numpy as np
 from hybridlab.core.catalog import Machine
 from hybridlab.core.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept
-from hybridlab.predict.bytes.collectives import Link, hierarchical
+from hybridlab.predict.bytes.context import RING, multiplied
+from hybridlab.predict.bytes.experts import imbalance, weights_of_one
 from hybridlab.predict.bytes.traffic import Along, along_block, along_head
 from hybridlab.predict.plans.arithmetic import flops
-from hybridlab.predict.plans.footprint import weights
+from hybridlab.predict.plans.footprint import alike, kept_on, of_experts
+from hybridlab.predict.plans.inside import along_cp, along_ep
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.rates import FITTED, Fit, Rates
 
 ADAM_BYTES = 30  # of memory for each weight: its gradient read twice, three numbers of 4 bytes read and written, itself
 SCORE_BYTES = 16  # of each score of a token: in single precision, written and read, forward and backward
-
-
-class Fit(NamedTuple):
-    """The fitted numbers: shares of the peak and of the memory's bandwidth, and seconds for each block."""
-
-    multiply: float = 0.7249
-    memory: float = 0.8365
-    launch: float = 3.307e-3
-
-
-FITTED = Fit()
 
 
 class Step(NamedTuple):
@@ -55,6 +49,8 @@ class Step(NamedTuple):
     pointwise: float
     tensor: float
     launch: float
+    context: float
+    experts: float
     head: float
     messages: float
     bubble: float
@@ -69,7 +65,7 @@ class Step(NamedTuple):
     @property
     def communication(self):
         """The share of the time in which devices wait for messages of any kind."""
-        return (self.tensor + self.messages + self.data) / self.total
+        return (self.tensor + self.context + self.experts + self.messages + self.data) / self.total
 
     @property
     def idle(self):
@@ -84,6 +80,8 @@ class Work(NamedTuple):
     pointwise: float
     tensor: float
     launch: float
+    context: float
+    experts: float
 
 
 class Pieces(NamedTuple):
@@ -102,57 +100,49 @@ class Pieces(NamedTuple):
     optimizer: float
 
 
-class Rates(NamedTuple):
-    """What a machine does in a second: operations, bytes of memory, and its two kinds of links."""
-
-    multiply: float
-    memory: float
-    inside: Link
-    across: Link
-
-    @classmethod
-    def of(cls, machine: Machine, fit: Fit) -> "Rates":
-        """The rates of a machine, at the fitted shares."""
-        links = (Link(alpha, 1 / rate) for alpha, rate in zip(machine.latency, (machine.inside, machine.across)))
-        return cls(machine.peak * fit.multiply, machine.bandwidth * fit.memory, *links)
-
-    def sum(self, ways, near, size):
-        """The seconds of a sum over so many ranks, `near` of them in one node."""
-        return hierarchical(-(-ways // near), near, size).seconds(self.inside, self.across)
-
-
 def pieces(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Pieces:
-    """The pieces of a plan's step, or of those of many plans. What experts send each other is not counted."""
-    rates = Rates.of(machine, fit)
-    summed = rates.sum(plan.t, np.minimum(plan.t, machine.node), _stream(shape, plan))
-    across = _across(plan, machine.node, rates)
-    forward, backward = _block(shape, plan, rates, fit.launch, summed, across)
-    head = plan.b * shape.context * shape.vocabulary / plan.t
-    head = head * (6 * shape.width / plan.x / rates.multiply + SCORE_BYTES / rates.memory)
-    head = head + across(along_head(shape, plan.t), plan.b * shape.context, 1, 1)
+    """The pieces of a plan's step, or of those of many plans."""
+    rates, node = Rates.of(machine, fit), machine.node
+    summed = rates.sum(plan.t, plan.near("t", node), _stream(shape, plan))
+    across = _across(plan, node, rates)
+    forward, backward = _block(shape, plan, node, rates, fit.launch, summed, across)
+    tokens = plan.b * shape.context / plan.cp
+    head = tokens * shape.vocabulary / plan.t * (6 * shape.width / plan.x / rates.multiply + SCORE_BYTES / rates.memory)
+    head = head + across(along_head(shape, plan.t), tokens, 1, 1)
 
-    held = weights(shape, plan.p, plan.t, plan.x)
-    gradients, gathered = _over_copies(plan, machine.node, rates, 2 * held)
+    held = of_experts(shape, plan.p, plan.t, plan.x, plan.ep), alike(shape, plan.p, plan.t, plan.x)
+    gradients, gathered = _over_copies(plan, node, rates, [2 * weights for weights in held])
     # ZeRO 3's gathers go on behind the forward, and behind the backward, of all layers of a stage
     layers = shape.layers / plan.p
     exposed = sum(np.maximum(gathered - layers * sum(one), 0) for one in (forward, backward))
     data = np.where(plan.zero == 3, gradients - gathered + plan.microbatches(batch) * exposed, gradients)
-    optimizer = ADAM_BYTES * held / np.where(plan.zero > 0, plan.sharers, 1) / rates.memory
-    return Pieces(forward, backward, head, _hop(shape, plan, machine.node, rates, summed), data, optimizer)
+    updated = sum(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.sharers))
+    optimizer = ADAM_BYTES * updated / rates.memory
+    return Pieces(forward, backward, head, _hop(shape, plan, node, rates, summed), data, optimizer)
 
 
-def _over_copies(plan: Plan, node: int, rates: Rates, size):
-    """(seconds of the gradients' sum over the copies, those of one gather of the weights among the sharers)."""
-    near = np.clip(node // (plan.t * plan.x), 1, plan.d)  # copies in one node
-    sharers = plan.sharers
+def _over_copies(plan: Plan, node: int, rates: Rates, sizes):
+    """(seconds of the gradients' sum over the copies, those of one gather of the weights among the sharers).
+
+    sizes  bytes of the experts' weights, whose copies are not those along ep, and of all others
+    """
+    found = [
+        _over(plan.z, copies, plan.near(axes, node), sharers, rates, size)
+        for axes, copies, sharers, size in zip(("cp+d", "cp+ep+d"), plan.copies, plan.sharers, sizes)
+        if np.any(size)
+    ]
+    return [sum(seconds) for seconds in zip(*found)]
+
+
+def _over(z, copies, near, sharers, rates: Rates, size):
     gathered = rates.sum(sharers, np.minimum(near, sharers), size) / 2
-    among_others = rates.sum(plan.d // sharers, np.clip(near // sharers, 1, plan.d // sharers), size / sharers)
-    return np.where(plan.z, 2 * gathered + among_others, rates.sum(plan.d, near, size)), gathered
+    among_others = rates.sum(copies // sharers, np.clip(near // sharers, 1, copies // sharers), size / sharers)
+    return np.where(z, 2 * gathered + among_others, rates.sum(copies, near, size)), gathered
 
 
 def _across(plan: Plan, node: int, rates: Rates):
     """A function: the seconds of what a layer sends along x, of so many forwards and backwards."""
-    near = np.clip(node // plan.t, 1, plan.x)
+    near = plan.near("x", node)
 
     def seconds(one: Along, tokens, forwards, backwards):
         sums = lambda elements: sum(rates.sum(plan.x, near, 2 * tokens * each) for each in elements)
@@ -163,30 +153,58 @@ def _across(plan: Plan, node: int, rates: Rates):
 
 
 def _stream(shape: Shape, plan: Plan):
-    """The bytes between two blocks: 2·s·b·h/x."""
-    return 2 * plan.b * shape.context * shape.width / plan.x
+    """The bytes between two blocks: 2·s·b·h/(x·cp)."""
+    return 2 * plan.b * shape.context * shape.width / (plan.x * plan.cp)
 
 
-def _block(shape: Shape, plan: Plan, rates: Rates, launch: float, summed, across) -> tuple[Work, Work]:
+def _block(shape: Shape, plan: Plan, node: int, rates: Rates, launch: float, summed, across) -> tuple[Work, Work]:
     """A block's forward and backward; `summed` seconds take a sum along tp, `across` tells those along x.
 
     Attention and what stands between two matrices of a pair is done on all ranks along x alike.
     """
-    tokens, full, again = plan.b * shape.context, plan.recompute == FULL, plan.recompute != NONE
-    matrices = 2 * tokens * shape.multiplied / (plan.t * plan.x) / rates.multiply
-    core = 4 * tokens * shape.context * (shape.width if shape.heads else 0) / plan.t / rates.multiply
-    left = kept(shape, plan.b, plan.t, plan.sequence, plan.x)
-    between, scores = 2 * (left.whole + left.cut) / rates.memory, 2 * left.core / rates.memory
+    tokens, full = plan.b * shape.context / plan.cp, plan.recompute == FULL
+    uneven = imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
+    busiest = shape.multiplied + (uneven - 1) * shape.chosen * weights_of_one(shape)
+    matrices = 2 * tokens * busiest / (plan.t * plan.x) / rates.multiply
+    left = kept_on(shape, plan)
+    between = 2 * left.apart / rates.memory
+    core, scores = _attention(shape, plan, rates)
+    context = along_cp(shape, plan, node, rates, [one + other for one, other in zip(core, scores)])
+    experts = along_ep(shape, plan, node, rates)
     pairs, along = 2 if shape.heads else 1, along_block(shape, plan.t)
-    forward = Work(matrices + core, between + scores, pairs * summed + across(along, tokens, 1, 0), launch / 4)
+    # what has come to experts is gathered along tp, and scattered: k tokens for one
+    pairs = pairs + np.where(plan.sequence & (plan.ep > 1), shape.chosen * uneven - 1, 0)
+    forward = Work(
+        matrices + core[0],
+        between + scores[0],
+        pairs * summed + across(along, tokens, 1, 0),
+        launch / 4,
+        context[0],
+        experts[0],
+    )
     backward = Work(
-        (2 + full) * matrices + (2 + again) * core,
-        (2 + full) * between + (2 + again) * scores,
+        (2 + full) * matrices + core[1],
+        (2 + full) * between + scores[1],
         pairs * (1 + full + plan.sequence / 2) * summed  # a cut sequence is gathered once more
         + across(along, tokens, full, 1),
         (2 + full) * launch / 4,
+        context[1],
+        experts[1],
     )
     return forward, backward
+
+
+def _attention(shape: Shape, plan: Plan, rates: Rates):
+    """((seconds of products of queries, keys and values, forward, backward), the same of what moves their scores).
+
+    Where scores are not kept, on a ring or in a fused kernel, the backward makes them again: half a forward more.
+    """
+    again, tiles = plan.recompute != NONE, plan.fused | ((plan.attend == RING) & (plan.cp > 1))
+    part = plan.cp * multiplied(plan.cp, plan.attend, plan.zigzag, plan.fused)
+    whole = kept(shape, plan.b / plan.cp, plan.t).core * part
+    product = 4 * plan.b * shape.context**2 * (shape.width if shape.heads else 0) / plan.t * part / plan.cp
+    core, scores = product / rates.multiply, 2 * whole / rates.memory * np.where(plan.fused, 0, 1)
+    return (core, (2 + again + tiles / 2) * core), (scores, (2 + again + tiles) * scores)
 
 
 def _hop(shape: Shape, plan: Plan, node: int, rates: Rates, summed):

@@ -1,4 +1,4 @@
-"""A plan: how a model and its batch are divided among n = p·t·x·d devices, and what is traded for memory.
+"""A plan: how a model and its batch are divided among n = p·t·x·cp·ep·d devices, and what is traded for memory.
 
 Relatives: `predict.plans.performance` (time), `predict.plans.footprint` (memory), `predict.plans.planner` (search),
 notebook 41.
@@ -9,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hybridlab.core.shape import Shape
-from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE
+from hybridlab.predict.bytes.activations import NONE, RECOMPUTE
+from hybridlab.predict.bytes.context import ATTEND, GATHER, ULYSSES
+from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 
 
 class Plan(NamedTuple):
@@ -19,8 +21,14 @@ class Plan(NamedTuple):
     recompute  what is done twice: its place in RECOMPUTE;  zero  what the copies share at rest: ZeRO's stage
     sequence  with sequence parallelism;  scatter  each rank of tp sends its part between stages, gathered behind
     x  ways of cutting the width: with t, AxoNN's grid;  z  how many copies share what ZeRO's stage 3 shares; 0: all
+    cp  ways of cutting the sequence;  attend  how queries meet keys: its place in ATTEND;  zigzag  equal work for all
+    ep  ways of sharing out experts, b sequences on each rank;  dispatch  how tokens find them: its place in DISPATCH
 
-    Ranks are numbered as Megatron does: those of tp are neighbours, then come those along x, the copies, the stages.
+    Two more are not chosen, but found: skew, Zipf's exponent of how popular experts are, 0 for equally;  fused,
+    whether attention is one kernel that leaves no scores in memory.
+
+    Ranks are numbered as Megatron does: those of tp are neighbours, then come those along x, cp, ep, the copies, the
+    stages.
 
     >>> Plan(p=8, t=8, d=2, b=1).devices, Plan(p=8, t=8, d=2, b=1).microbatches(batch=64)
     (128, 32)
@@ -37,20 +45,45 @@ class Plan(NamedTuple):
     scatter: bool = False
     x: int = 1
     z: int = 0
+    cp: int = 1
+    attend: int = GATHER
+    zigzag: bool = False
+    ep: int = 1
+    dispatch: int = ALL_TO_ALL
+    skew: float = 0.0
+    fused: bool = False
 
     @property
     def devices(self):
-        """n = p·t·x·d."""
-        return self.p * self.t * self.x * self.d
+        """n = p·t·x·cp·ep·d."""
+        return self.p * self.t * self.x * self.cp * self.ep * self.d
+
+    @property
+    def copies(self):
+        """How many ranks hold the same weights, and see other tokens: those of experts, and all others."""
+        return self.cp * self.d, self.cp * self.ep * self.d
 
     @property
     def sharers(self):
-        """How many copies share out what ZeRO shares: z, or all d."""
-        return np.where(self.z, self.z, self.d)[()]
+        """How many of either copies share out what ZeRO shares: z, or all."""
+        return tuple(np.where(self.z, self.z, copies)[()] for copies in self.copies)
 
     def microbatches(self, batch: int):
-        """m = B/(b·d), of one copy."""
-        return batch // (self.b * self.d)
+        """m = B/(b·d·ep), of one copy."""
+        return batch // (self.b * self.d * self.ep)
+
+    def near(self, axes: str, node: int):
+        """How many ranks of a group stand in one node: along an axis, or along several joined by "+".
+
+        >>> print(Plan(t=2, cp=2, ep=4).near("ep", node=8), Plan(cp=2, ep=8, d=4).near("cp+d", node=8))
+        2 2
+        """
+        found, below = 1, 1
+        for name in INSIDE_OUT:
+            if name in axes.split("+"):
+                found = found * np.clip(node // below, 1, getattr(self, name))
+            below = below * getattr(self, name)
+        return found
 
     def one(self, place: int) -> "Plan":
         """The plan at a place of the arrays."""
@@ -59,14 +92,20 @@ class Plan(NamedTuple):
     def __str__(self):
         more = [f"p={self.p} t={self.t} d={self.d} b={self.b}"]
         more += [f"x={self.x}"] * (self.x > 1) + [f"z={self.z}"] * (self.z > 0)
+        more += [f"cp={self.cp} {ATTEND[self.attend]}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)
+        more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + [f"skew={self.skew:g}"] * (self.skew > 0)
         more += [f"v={self.v}"] * (self.v > 1) + [f"{RECOMPUTE[self.recompute]} recomputation"] * (
             self.recompute > NONE
         )
         more += [f"ZeRO {self.zero}"] * (self.zero > 0) + ["sequence parallel"] * bool(self.sequence)
-        return ", ".join(more + ["scatter/gather"] * bool(self.scatter))
+        return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
 
 
-_KINDS = (int, int, int, int, int, int, int, bool, bool, int, int)
+INSIDE_OUT = ("t", "x", "cp", "ep", "d")  # ranks that differ along the first of them are neighbours
+CONDITIONS = ("skew", "fused")  # fields that nobody chooses
+ASKED = {"grids": ("x", "z"), "contexts": ("cp", "attend", "zigzag"), "experts": ("ep", "dispatch")}  # by a switch
+NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are places in a list of names
+_KINDS = tuple(type(default) for default in Plan._field_defaults.values())
 
 
 def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
@@ -78,44 +117,79 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     Traceback (most recent call last):
     ValueError: p·v = 3 must divide the model's 4 layers: choose p from 1, 2, 4
     """
-
-    def ways(of):
-        return ", ".join(str(n) for n in range(1, of + 1) if of % n == 0)
-
-    for name, size in (("p", plan.p), ("t", plan.t), ("d", plan.d), ("b", plan.b), ("v", plan.v), ("x", plan.x)):
-        if size < 1:
-            raise ValueError(f"{name}={size} is no size: give a whole number, 1 or more")
+    for name in ("p", "t", "d", "b", "v", "x", "cp", "ep"):
+        if getattr(plan, name) < 1:
+            raise ValueError(f"{name}={getattr(plan, name)} is no size: give a whole number, 1 or more")
     if shape.layers % (plan.p * plan.v):
         left = shape.layers // plan.v if shape.layers % plan.v == 0 else shape.layers
         raise ValueError(
-            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {ways(left)}"
+            f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}"
         )
     if max(shape.heads, 1) % plan.t:
         raise ValueError(
-            f"t = {plan.t} must divide the {shape.heads} heads: choose it from {ways(max(shape.heads, 1))}"
+            f"t = {plan.t} must divide the {shape.heads} heads: choose it from {_ways(max(shape.heads, 1))}"
         )
     if shape.width % plan.x:
-        raise ValueError(f"x = {plan.x} must divide the width of {shape.width}: choose it from {ways(shape.width)}")
+        raise ValueError(f"x = {plan.x} must divide the width of {shape.width}: choose it from {_ways(shape.width)}")
+    _check_positions(plan, shape)
+    _check_experts(plan, shape)
     if plan.z and (plan.zero != 3 or plan.d % plan.z):
         raise ValueError(
-            f"z = {plan.z} of the d = {plan.d} copies share the weights: give zero=3, and z from {ways(plan.d)}"
+            f"z = {plan.z} of the d = {plan.d} copies share the weights: give zero=3, and z from {_ways(plan.d)}"
         )
-    if batch % (plan.b * plan.d):
+    rows = plan.b * plan.d * plan.ep
+    if batch % rows:
         raise ValueError(
-            f"b·d = {plan.b * plan.d} must divide the batch of {batch}: choose d from {ways(batch // plan.b)}"
+            f"b·d{'·ep' * (plan.ep > 1)} = {rows} must divide the batch of {batch}: choose d from "
+            f"{_ways(batch // (plan.b * plan.ep))}"
         )
     if plan.v > 1 and (plan.p == 1 or plan.microbatches(batch) % plan.p):
         raise ValueError(
             f"with v = {plan.v} chunks, the {plan.microbatches(batch)} microbatches must be a multiple of "
             f"p = {plan.p}, and p 2 or more"
         )
-    if plan.recompute not in (NONE, NONE + 1, FULL):
-        raise ValueError(f"recompute={plan.recompute} is no place in {RECOMPUTE}")
+    for name, names in NAMED.items():
+        if getattr(plan, name) not in range(len(names)):
+            raise ValueError(f"{name}={getattr(plan, name)} is no place in {names}")
     return plan
 
 
+def _ways(of: int) -> str:
+    return ", ".join(str(n) for n in range(1, of + 1) if of % n == 0)
+
+
+def _check_positions(plan: Plan, shape: Shape):
+    """The positions in equal parts along cp; with Ulysses, heads of keys in equal parts too."""
+    if shape.context % plan.cp:
+        raise ValueError(
+            f"cp = {plan.cp} must divide the {shape.context} positions: choose it from {_ways(shape.context)}"
+        )
+    if plan.zigzag and plan.attend == ULYSSES:
+        raise ValueError("with attend='ulysses' all ranks compute as much: leave zigzag out")
+    if plan.zigzag and shape.context % (2 * plan.cp):
+        raise ValueError(
+            f"zigzag cuts {shape.context} positions into {2 * plan.cp} equal parts: choose a cp such that 2·cp divides"
+        )
+    if plan.attend == ULYSSES and (keys := max(shape.key_heads // plan.t, 1)) % plan.cp:
+        raise ValueError(
+            f"attend='ulysses' turns positions into heads, and cp = {plan.cp} must divide the {keys} heads of keys "
+            f"on a rank: choose it from {_ways(keys)}, or another attend"
+        )
+
+
+def _check_experts(plan: Plan, shape: Shape):
+    """Equal numbers of experts along ep, and whole tokens to send to them."""
+    if shape.experts == 1 and plan.ep > 1:
+        raise ValueError(f"ep = {plan.ep} shares out experts, and a block of this model has one MLP: leave ep out")
+    if shape.experts % plan.ep:
+        ways = _ways(shape.experts)
+        raise ValueError(f"ep = {plan.ep} must divide the {shape.experts} experts: choose it from {ways}")
+    if plan.ep > 1 and plan.x > 1:
+        raise ValueError(f"x = {plan.x} cuts the width, and tokens travel to experts whole: give x=1 or ep=1")
+
+
 def named(sizes: dict) -> Plan:
-    """A plan from its fields; recomputation by its name, or its place in RECOMPUTE.
+    """A plan from its fields; recomputation, attention and dispatch by their names, or their places in the lists.
 
     raises  ValueError when a plan has no such field
 
@@ -130,6 +204,8 @@ def _value(name: str, value):
         raise ValueError(f"a plan has no {name!r}: name any of {', '.join(Plan._fields)}")
     if not isinstance(value, str):
         return value
-    if name != "recompute" or value not in RECOMPUTE:
-        raise ValueError(f"{name}={value!r} is not known: recompute is one of {', '.join(RECOMPUTE)}")
-    return RECOMPUTE.index(value)
+    if name not in NAMED:
+        raise ValueError(f"{name}={value!r} is no number: give one")
+    if value not in NAMED[name]:
+        raise ValueError(f"{name}={value!r} is not known: {name} is one of {', '.join(NAMED[name])}")
+    return NAMED[name].index(value)

@@ -21,9 +21,10 @@ from hybridlab.core.shape import Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.arithmetic import DAY, flops
 from hybridlab.predict.plans.footprint import Footprint, footprint, states
-from hybridlab.predict.plans.performance import FITTED, Fit, Step, step
-from hybridlab.predict.plans.plan import Plan
-from hybridlab.predict.plans.reasons import reason
+from hybridlab.predict.plans.performance import Step, step
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan
+from hybridlab.predict.plans.rates import FITTED, Fit
+from hybridlab.predict.plans.reasons import factors, reason
 from hybridlab.predict.plans.space import chosen, grid, having
 
 ROOM = 0.95  # of the memory; the rest is left to the runtime and to fragments
@@ -41,7 +42,8 @@ class Choice(NamedTuple):
     @property
     def facts(self) -> dict:
         """The plan's fields, and what was predicted of it, units in the names."""
-        fields = self.plan._asdict() | {"recompute": RECOMPUTE[self.plan.recompute]}
+        names = {field: names[getattr(self.plan, field)] for field, names in NAMED.items()}
+        fields = self.plan._asdict() | names
         return fields | {
             "step_seconds": self.step.total,
             "tflops_per_gpu": self.rate / 1e12,
@@ -95,11 +97,11 @@ class Planned:
         return self.choice(self.space.one(self.order[0]))
 
     def top(self, count: int = 20) -> list[Choice]:
-        """The quickest plans that fit, each (p, t, x, d, b, v) once."""
+        """The quickest plans that fit, each (p, t, x, cp, ep, d, b, v) once."""
         found = {}
         for place in self.order:
             one = self.space.one(place)
-            found.setdefault((*one[:5], one.x), place)
+            found.setdefault((*one[:5], one.x, one.cp, one.ep), place)
             if len(found) == count:
                 break
         return [self.choice(self.space.one(place)) for place in found.values()]
@@ -140,12 +142,23 @@ class Planned:
 
 
 def plan(
-    model: str | Shape, machine: str | Machine, gpus: int, batch: int, fit: Fit = FITTED, grids: bool = False, **given
+    model: str | Shape,
+    machine: str | Machine,
+    gpus: int,
+    batch: int,
+    fit: Fit = FITTED,
+    grids: bool = False,
+    contexts: bool = False,
+    experts: bool = False,
+    **given,
 ) -> Planned:
     """All plans for a model on so many devices of a machine, with a batch of so many sequences.
 
     grids  AxoNN's too: x ways of cutting the width, z copies that share what ZeRO 3 shares; so where one is given
-    given  fields of a plan that are fixed: p, t, d, b, v, zero, sequence, scatter, x, z, and recompute by name
+    contexts  the sequence too, cut along cp, and how queries meet keys; so where cp, attend or zigzag is given
+    experts  their parallelism too: ep ways of sharing them out, and their dispatch; so where one is given
+    given  fields of a plan that are fixed: p, t, d, b, v, zero, sequence, scatter, x, z, cp, zigzag, ep, and recompute,
+           attend, dispatch by name; skew of the experts' popularity, and fused attention
 
     raises  ValueError when the catalog lacks a name, no division is legal, or none fits: with what is missing
 
@@ -162,11 +175,12 @@ def plan(
             raise ValueError(f"{name}={size} is no number of {name}: give 1 or more")
     if missing := _too_few(shape, kind, gpus):
         raise ValueError(missing)
-    grids = grids or bool(given.keys() & {"x", "z"})
-    every, legal = grid(shape, gpus, batch, grids)
+    wanted = {"grids": grids, "contexts": contexts, "experts": experts}
+    wanted = {switch: on or bool(given.keys() & {*ASKED[switch]}) for switch, on in wanted.items()}
+    every, legal = grid(shape, gpus, batch, **wanted, **{name: given[name] for name in CONDITIONS if name in given})
     legal = legal & having(every, given)
     if not legal.any():
-        raise ValueError(_illegal(shape, gpus, batch, grids, given))
+        raise ValueError(_illegal(shape, gpus, batch, wanted, given))
     each = step(shape, every, batch, kind, fit).total, footprint(shape, every, batch).total
     seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in each)
     found = Planned(shape, kind, gpus, batch, fit, chosen(every, legal), seconds, bytes_)
@@ -175,15 +189,19 @@ def plan(
     return found
 
 
-def _illegal(shape, gpus, batch, grids, given) -> str:
+def _illegal(shape, gpus, batch, wanted, given) -> str:
     """The sentence that says which number each size must divide."""
     fixed = ", ".join(f"{name}={value}" for name, value in given.items())
-    product, width = ("p·t·x·d", f"x a width of {shape.width}, ") if grids else ("p·t·d", "")
-    most = shape.layers * max(shape.heads, 1) * batch * (shape.width if grids else 1)
+    asked = {name for switch, on in wanted.items() if on for name in ASKED[switch]}
+    width, context, experts = f"a width of {shape.width}", f"{shape.context} positions", f"{shape.experts} experts"
+    others = {"x": (width, shape.width), "cp": (context, shape.context), "ep": (experts, shape.experts)}
+    others = {name: both for name, both in others.items() if name in asked}
+    more = "".join(f", {name} {what}" for name, (what, _) in others.items()) + f", d a batch of {batch}"
+    most = shape.layers * max(shape.heads, 1) * batch * math.prod(size for _, size in others.values())
     return (
-        f"no {product} = {gpus} divides this model and batch{f' with {fixed}' if fixed else ''}: t must divide "
-        f"{shape.heads} heads, p {shape.layers} layers, {width}d a batch of {batch}{', z d' if 'z' in given else ''}; "
-        f"choose a number of gpus that is such a product (at most {most})"
+        f"no {'·'.join(factors(asked))} = {gpus} divides this model and batch{f' with {fixed}' if fixed else ''}: "
+        f"t must divide {shape.heads} heads, p {shape.layers} layers{more}{', z d' if 'z' in given else ''}; choose a "
+        f"number of gpus that is such a product (at most {most})"
     )
 
 

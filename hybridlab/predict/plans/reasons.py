@@ -1,20 +1,23 @@
 """Reasons: why a plan loses, in one sentence whose seconds add up to the whole difference."""
 
-import math
+import numpy as np
 
-from hybridlab.predict.plans.plan import check_plan, named
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, Plan, check_plan, named
 
 WORDS = {  # each term of a step in words
     "multiply": "GEMMs",
     "pointwise": "memory-bound kernels",
     "tensor": "tp all-reduces",
     "launch": "kernel launches",
+    "context": "keys and values along cp",
+    "experts": "tokens to their experts and back",
     "head": "the head on the last stage",
     "messages": "messages between stages",
     "bubble": "the pipeline bubble",
     "data": "gradients over copies",
     "optimizer": "the optimizer",
 }
+FACTORS = ("p", "t", "x", "cp", "ep", "d")  # of the number of devices
 WORTH = 0.05  # of the largest change: a term that changes less is not named
 
 
@@ -67,21 +70,41 @@ def _bill(one, best) -> str:
     return ", ".join(f"{name} {change:+.2f} s" for name, change in [*named, ("all else", rest)] if change)
 
 
+def _usual(space: Plan, name: str) -> bool:
+    """Whether a field has the same value in all plans, that of plans for which nobody asks."""
+    return bool(np.all(getattr(space, name) == Plan._field_defaults[name]))
+
+
+def factors(sizes: dict) -> list[str]:
+    """The sizes whose product is the number of devices: p, t and d, and of the others those that are asked for."""
+    return [name for name in FACTORS if name in ("p", "t", "d") or name in sizes]
+
+
 def _unlawful(planned, sizes: dict, asked: str) -> str:
     """Why no plan has these sizes: the number that must divide."""
-    on_grids = sizes.get("x", 1) > 1 or (planned.space.x > 1).any()
-    names = ("p", "t", "x", "d") if on_grids else ("p", "t", "d")
-    free, given = [name for name in names if name not in sizes], math.prod(sizes.get(name, 1) for name in names)
-    if planned.devices % given or (not free and given < planned.devices):
-        return f"{asked} is impossible: {'·'.join(names)} must be {planned.devices}"
-    rest = planned.devices // given
+    for name in CONDITIONS:
+        if name in sizes:
+            return f"{asked} is no choice of a plan: hl.plan(..., {name}={sizes[name]}) plans with it"
+    for switch, names in ASKED.items():
+        if not sizes.keys().isdisjoint(names) and all(_usual(planned.space, name) for name in names):
+            return f"{asked} was not looked at: hl.plan(..., {switch}=True) does"
+    varied = {name for names in ASKED.values() for name in names if not _usual(planned.space, name)}
+    whole = {name: sizes.get(name) for name in factors(sizes.keys() | varied)}
+    given = [size for size in whole.values() if size is not None]
+    product, rest = "·".join(whole), planned.devices
+    for size in given:
+        if rest % size:
+            return f"{asked} is impossible: {product} must be {planned.devices}"
+        rest //= size
+    if None not in whole.values() and rest > 1:
+        return f"{asked} is impossible: {product} must be {planned.devices}"
     copies, z = sizes.get("d", rest), sizes.get("z") or 1
     if copies % z:
         divides = "is" if "d" in sizes else "divides"
         return f"{asked} is impossible: z must divide d, which {divides} {copies}"
     one = named(({"zero": 3} if z > 1 else {}) | sizes)
-    if len(free) == 1:
-        one = one._replace(**{free[0]: rest})
+    if len(given) == len(whole) - 1:
+        one = one._replace(**{name: rest for name, size in whole.items() if size is None})
     try:
         check_plan(one, planned.shape, planned.batch)
     except ValueError as error:

@@ -3,11 +3,16 @@
 import numpy as np
 
 from hybridlab.core.shape import Shape
-from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
+from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
+from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans.plan import Plan, named
 
 STAGES = range(4)  # of ZeRO
 CUTS = ((0, 0), (1, 0), (0, 1))  # sequence parallelism, scatter/gather: none, or one of them
+
+# how queries meet keys, and whether in a zigzag
+MEETINGS = ((GATHER, False), (GATHER, True), (RING, False), (RING, True), (ULYSSES, False))
 
 
 def divisors(n: int) -> list[int]:
@@ -20,38 +25,71 @@ def divisors(n: int) -> list[int]:
     return small + [n // k for k in reversed(small) if k * k != n]
 
 
-def grid(shape: Shape, devices: int, batch: int, grids: bool = False) -> tuple[Plan, np.ndarray]:
+def grid(
+    shape: Shape, devices: int, batch: int, grids: bool = False, contexts: bool = False, experts: bool = False, **found
+) -> tuple[Plan, np.ndarray]:
     """(plans, legal): all sizes that `check_plan` lets through, by all choices of what is traded for memory.
 
-    Fields have an axis for each choice, sizes × recomputation × ZeRO × cuts, of length 1 where they do not vary: so a
-    formula is reckoned once for each value that it depends on, not once for each plan. `legal` has the whole shape.
+    Fields have an axis for each choice, sizes × recomputation × ZeRO × cuts × attention × dispatch, of length 1 where
+    they do not vary: so a formula is reckoned once for each value that it depends on, not once for each plan. `legal`
+    has the whole shape.
 
     ZeRO needs copies; sequence parallelism and scatter/gather need tp, scatter/gather stages too, and where the
-    sequence is cut anyway it changes nothing.
+    sequence is cut anyway it changes nothing. Where no scores are kept, selective recomputation changes nothing.
 
     grids  AxoNN's too: the width is cut along x, and ZeRO 3 shares among some of the copies only, z of them
+    contexts  cp too, and all ways in which queries meet keys;  experts  ep too, and both ways of dispatch
+    found  what nobody chooses: skew, fused
     """
     sizes = [
-        (p, t, d, b, v, x, z)
+        (p, t, d, b, v, x, z, cp, ep)
         for t in divisors(max(shape.heads, 1))
         if devices % t == 0
         for p in divisors(shape.layers)
         if devices % (t * p) == 0
         for x in (divisors(shape.width) if grids else [1])
         if devices % (t * p * x) == 0
-        for d in [devices // (t * p * x)]
-        if batch % d == 0
-        for b in divisors(batch // d)
-        for v in (divisors(shape.layers // p) if p > 1 and batch // (b * d) % p == 0 else [1])
+        for cp in (divisors(shape.context) if contexts else [1])
+        if devices % (t * p * x * cp) == 0
+        for ep in (divisors(shape.experts) if experts and x == 1 else [1])
+        if devices % (t * p * x * cp * ep) == 0
+        for d in [devices // (t * p * x * cp * ep)]
+        if batch % (d * ep) == 0
+        for b in divisors(batch // (d * ep))
+        for v in (divisors(shape.layers // p) if p > 1 and batch // (b * d * ep) % p == 0 else [1])
         for z in ([0, *divisors(d)[1:-1]] if grids else [0])
     ]
-    p, t, d, b, v, x, z = np.array(sizes, int).reshape(-1, 7, 1, 1, 1).swapaxes(0, 1)
-    how, zero = np.arange(len(RECOMPUTE)).reshape(1, -1, 1, 1), np.array(STAGES).reshape(1, 1, -1, 1)
-    sequence, scatter = np.array(CUTS, bool).T.reshape(2, 1, 1, 1, -1)
-    legal = ((zero == 0) | (d > 1)) & ((z == 0) | (zero == 3))
+    columns = np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1)
+    (p, t, d, b, v, x, z), (cp, ep) = columns[:7], (_if(contexts, columns[7]), _if(experts, columns[8]))
+    how, zero = _along(1, np.arange(len(RECOMPUTE))), _along(2, np.array(STAGES))
+    sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
+    ways = MEETINGS if contexts and shape.heads else MEETINGS[:1]
+    attend, zigzag = (_along(4, np.array(way)) for way in zip(*ways))
+    dispatch = _along(5, np.arange(len(DISPATCH) if experts else 1))
+    every = Plan(p, t, d, b, v, how, zero, sequence, scatter, x, z, cp, attend, zigzag, ep, dispatch, **found)
+    legal = ((zero == 0) | (every.copies[1] > 1)) & ((z == 0) | (zero == 3))
     legal = legal & (~sequence | (t > 1)) & (~scatter | ((t > 1) & (p > 1)))
-    every = Plan(p, t, d, b, v, how, zero, sequence, scatter, x, z)
+    legal = legal & ((dispatch == ALL_TO_ALL) | (ep > 1)) & _meet(shape, every)
+    legal = legal & ((how != SELECTIVE) | ~(every.fused | ((attend == RING) & (cp > 1))))
     return every, np.broadcast_to(legal, np.broadcast_shapes(*map(np.shape, every)))
+
+
+def _along(axis: int, values: np.ndarray) -> np.ndarray:
+    """Values along one axis of the grid."""
+    return values.reshape([-1 if place == axis else 1 for place in range(6)])
+
+
+def _if(asked: bool, column: np.ndarray) -> np.ndarray:
+    """A size for each plan; one for all where nobody has asked for others, and the formulas need not repeat it."""
+    return column if asked else np.ones((1,) * 6, int)
+
+
+def _meet(shape: Shape, every: Plan) -> np.ndarray:
+    """Whether queries can meet keys so; without cp there is one way only."""
+    keys = np.maximum(shape.key_heads // every.t, 1) if shape.heads else 1
+    equal = (every.attend != ULYSSES) | (keys % every.cp == 0)
+    in_pairs = ~every.zigzag | (shape.context % (2 * every.cp) == 0)
+    return np.where(every.cp > 1, equal & in_pairs, (every.attend == GATHER) & ~every.zigzag)
 
 
 def space(shape: Shape, devices: int, batch: int) -> Plan:
@@ -71,7 +109,7 @@ def chosen(every: Plan, which: np.ndarray) -> Plan:
 
 
 def having(every: Plan, sizes: dict) -> np.ndarray:
-    """For each plan, whether its fields have these values; recomputation by its name, or its place in RECOMPUTE.
+    """For each plan, whether its fields have these values; named ones by their names, or their places in the lists.
 
     raises  ValueError when a plan has no such field
 

@@ -30,6 +30,8 @@ PARTS = {  # of a step, in the order in which `predict.plans.performance.Step` h
     "pointwise": Part("memory-bound kernels", mix(BLUE, PAPER, 0.45)),
     "tensor": Part("tp all-reduces", GREEN),
     "launch": Part("kernel launches", mix(BLUE, PAPER, 0.8), DOTS),
+    "context": Part("cp: keys and values", mix(GREEN, PAPER, 0.35), DOTS),
+    "experts": Part("ep: tokens to experts", mix(GREEN, PAPER, 0.8), BACK),
     "head": Part("head", mix(BLUE, PAPER, 0.62), SLANT),
     "messages": Part("messages", mix(GREEN, PAPER, 0.5), BACK),
     "bubble": Part("bubble", KINDS["bubble"]["fill"], outline=True),

@@ -1,6 +1,8 @@
 """What the actions of a job would take on a machine of the catalog, as far as a formula tells."""
 
 from hybridlab.core.catalog import Machine
+from hybridlab.predict.bytes.context import ATTEND
+from hybridlab.predict.bytes.experts import DISPATCH
 from hybridlab.predict.plans.performance import pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.time.costs import Costs
@@ -20,8 +22,10 @@ def costs_of(job: Job, machine: Machine) -> Costs:
 def _by_machine(job: Job, shape, machine: Machine) -> Costs:
     mesh, stages = job.mesh, len(job.bounds)
     switches = (bool(job["sequence"]), bool(job["scatter"]))
-    sizes = (mesh["pp"], mesh["tp"], mesh["dp"], job.rows, max(1, stages // mesh["pp"]))
-    plan = Plan(*sizes, 0, job["zero"], *switches, x=mesh["x"], z=job["owners"] * (job["zero"] == 3))
+    sizes = (mesh["pp"], mesh["tp"], mesh["dp"], job.rows / mesh["ep"], max(1, stages // mesh["pp"]))
+    more = {"x": mesh["x"], "cp": mesh["cp"], "ep": mesh["ep"], "zigzag": bool(job["zigzag"])}
+    more |= {"attend": ATTEND.index(job["attend"]), "dispatch": DISPATCH.index(job["dispatch"])}
+    plan = Plan(*sizes, 0, job["zero"], *switches, z=job["owners"] * (job["zero"] == 3), **more)
     forward, backward, head, hop, _, _ = pieces(shape, plan, job.rows * job.microbatches, machine)
     third = [0.0] * (stages - 1) + [float(head) / 3]  # of the head, one multiplication of three is the forward's
     blocks = [sum(0 < layer <= shape.layers for layer in layers) for layers in job.bounds]

@@ -1,0 +1,147 @@
+"""Experts: what tokens on their way to experts on other ranks send, and how uneven the ranks are loaded.
+
+Along ep a rank has its own tokens, n, and some of the E experts. Each token goes to k of them, one number for each of
+its h features. Two ways (`dispatch`):
+
+  one layer, forward      sent by each rank, of p, when all experts are chosen equally often
+  all_to_all              2·k·n·h·(p-1)/p    there and back; before it, the ranks gather their counts, E each
+  all_gather              2·n·h·(p-1)        all tokens to all ranks, sums back; with them k choices and k weights
+
+The backward sends the same. So gathering is the better one where p < k; and between nodes it sends a token once to each
+node, where an all-to-all sends it once to each of its experts. Sizes may be numpy arrays.
+
+No token is dropped: capacities (`Shape.routing`) are not counted here.
+
+Routing is not even. `popular` is how often a token goes to each expert if their popularity is Zipf's, and `imbalance`
+what the busiest rank has more than the mean: all others wait for it.
+
+Source: Lepikhin et al. 2020, arXiv:2006.16668 (all-to-all); Zipf loads and their placing are our own assumption.
+Relatives: `modes.expert_parallel`, the same for its ledgers; `predict.plans.inside`, its seconds; `predict.plans.hot`,
+what a skew costs; notebook 32.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from hybridlab.core.shape import Shape
+
+DISPATCH = ("all_to_all", "all_gather")
+ALL_TO_ALL, ALL_GATHER = range(2)
+
+
+def weights_of_one(shape: Shape) -> int:
+    """The weights of one expert that multiply a token; 0 where a block has a single MLP.
+
+    >>> weights_of_one(Shape(width=8, experts=4)), weights_of_one(Shape(width=8))
+    (512, 0)
+    """
+    matrices = 3 if shape.style == "llama" else 2
+    return matrices * shape.width * shape.inside * (shape.experts > 1)
+
+
+def held(shape: Shape) -> tuple[int, int]:
+    """Weights and biases of all routed experts of a block: (those that tp cuts, the biases behind a sum, which it does
+    not); none where a block has a single MLP.
+
+    >>> held(Shape(width=8, experts=4)), held(Shape(width=8))
+    ((2176, 32), (0, 0))
+    """
+    number = shape.experts * (shape.experts > 1)
+    return number * shape.block.mlp, number * shape.width * (shape.style == "gpt")
+
+
+# --- what is sent -------------------------------------------------------------------------------------------------
+
+
+def between(counts, ways: int) -> np.ndarray:
+    """[from, to]: how many pairs of a token and an expert go from each rank to each other one, and, on the way back,
+    the other way round. What stays on its rank is 0.
+
+    counts  [rank, expert]: how often the tokens of each rank chose each expert; ranks have equal numbers of experts
+
+    raises  ValueError when the experts cannot be shared out equally
+
+    >>> between([[3, 1, 0, 0], [2, 0, 1, 1]], ways=2)  # the first rank's experts are popular
+    array([[0, 0],
+           [2, 0]])
+    """
+    counts = np.asarray(counts)
+    if counts.shape[0] != ways or counts.shape[1] % ways:
+        raise ValueError(f"counts of {ways} ranks with equal numbers of experts are needed, not {counts.shape}")
+    to = counts.reshape(ways, ways, -1).sum(2)
+    return to - np.diag(np.diag(to))
+
+
+def sent(counts, ways: int, width: int, bytes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """(bytes that each rank sends, that each receives) in one all-to-all of tokens to their experts; on the way back,
+    and for gradients, the same two, exchanged in turn.
+
+    width  h, numbers of a token;  bytes  of a number
+
+    >>> leaves, comes = sent([[3, 1, 0, 0], [2, 0, 1, 1]], ways=2, width=8)
+    >>> print(leaves, comes)
+    [ 0 32] [32  0]
+    """
+    pairs = between(counts, ways) * width * bytes
+    return pairs.sum(1), pairs.sum(0)
+
+
+def exchanged(shape: Shape, tokens, ways, dispatch: str, when: str) -> list[tuple[str, str, float]]:
+    """[(operation, what, numbers)] of one microbatch in one layer on one rank: the full tensor of each collective, and
+    of an all-to-all all that a rank has to give, when all experts are chosen equally often.
+
+    what  "counts" and "choices" are whole numbers, "tokens" and "weights" as wide as activations
+    tokens  n, of one rank;  dispatch  a name in DISPATCH;  when  "forward", "backward"
+
+    >>> for one in exchanged(Shape(width=8, experts=4, chosen=2), 16, 2, "all_to_all", "forward"): print(*one)
+    all_gather counts 8
+    all_to_all tokens 256
+    all_to_all tokens 256
+    """
+    pairs, stream = shape.chosen * tokens, tokens * shape.width
+    if dispatch == "all_to_all":
+        counts = [("all_gather", "counts", ways * shape.experts)] * (when == "forward")
+        return counts + [("all_to_all", "tokens", pairs * shape.width)] * 2
+    gathered, added = [("all_gather", "tokens", ways * stream)], [("reduce_scatter", "tokens", ways * stream)]
+    if when == "forward":
+        return gathered + [("all_gather", what, ways * pairs) for what in ("choices", "weights")] + added
+    return gathered + added + [("reduce_scatter", "weights", ways * pairs)]
+
+
+# --- how uneven it is ---------------------------------------------------------------------------------------------
+
+
+@cache
+def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
+    """How many of a token's choices each expert gets on average, the most popular one first; together `chosen`.
+
+    In proportion to 1/i to the power of skew (Zipf), but no expert twice for one token: who would get more than 1 gets
+    1, and the others share the rest.
+
+    >>> [round(each, 2) for each in popular(4, 2, skew=1.0)]
+    [0.96, 0.48, 0.32, 0.24]
+    >>> popular(4, 2, skew=0.0)
+    (0.5, 0.5, 0.5, 0.5)
+    """
+    weights = np.arange(1, experts + 1, dtype=float) ** -skew
+    shared_out = lambda full: weights[full:] * (chosen - full) / weights[full:].sum()
+    full = next(full for full in range(chosen) if shared_out(full)[0] <= 1)
+    return (1.0,) * full + tuple(shared_out(full).tolist())
+
+
+def imbalance(experts: int, chosen: int, ways, skew=0.0):
+    """How many times the mean load the rank has that holds the most popular expert.
+
+    Experts are dealt to ranks by chance, so beside the most popular one its rank has E/p - 1 others as they come: the
+    mean over all ways to deal them, exactly. The busiest rank of each single dealing has a little more.
+
+    >>> [round(float(imbalance(64, 8, ways, skew=0.6)), 2) for ways in (1, 8, 64)]
+    [1.0, 1.52, 5.67]
+    """
+    if experts == 1:
+        return 1.0
+    found, back = np.unique(skew, return_inverse=True)
+    most = np.array([popular(experts, chosen, float(each))[0] for each in found])[back].reshape(np.shape(skew))
+    others = (experts / ways - 1) * (chosen - most) / (experts - 1)
+    return (ways / chosen * (most + others))[()]

@@ -1,0 +1,101 @@
+"""Long and sparse: published runs with context or expert parallelism on H100s, and what the model says of them.
+
+Nothing is fitted to them: the three numbers are those of SC'21's table, on A100s and in the programs of 2021. What is
+assumed where nothing is printed: fused attention; ZeRO 1; sequence parallelism wherever there is tp; tokens that go to
+all experts equally often; for Llama 3 405B 8 chunks, and 128 layers in place of 126, which 16 stages cannot share out
+equally. FLOP/s count what a causal mask leaves of attention.
+
+DeepSeek-V3 is no row of the table but a case by itself, `deepseek`: its programs hide the all-to-all, ours show it.
+
+Sources: `published.SOURCES`; of DeepSeek-V3, DeepSeek-AI 2024, arXiv:2412.19437, sections 3 and 4. Relatives:
+`predict.papers.sc21`, `predict.plans.inside`, tests/test_long_and_sparse.py.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from hybridlab.core.catalog import machine, model
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.context import ATTEND
+from hybridlab.predict.papers.published import published
+from hybridlab.predict.plans.arithmetic import flops
+from hybridlab.predict.plans.performance import FITTED, Fit, Step, step
+from hybridlab.predict.plans.plan import Plan, check_plan
+
+H100 = machine("h100")
+LAYERS = {"llama3-405b": 128}  # in place of a number that the stages cannot share out equally
+
+
+# heads and layers are not its own: latent attention is not known here, and 61 layers are not shared out among 16 stages
+DEEPSEEK = Shape(
+    layers=64, width=7168, heads=64, context=4096, vocabulary=129280, kv_heads=8, inner=2048, style="llama",
+    experts=256, chosen=8, shared=1,
+)  # fmt: skip
+H800 = replace(H100, name="h800", label="H100 with half of its NVLink", inside=200e9)
+GPU_HOURS = 180e3  # that DeepSeek-V3 took for a trillion tokens, as printed
+
+
+class Run(NamedTuple):
+    """A run that was published: what, how divided, on which batch; TFLOP/s of one device as printed, or from seconds.
+
+    seconds  of a step, where those were printed, else None
+    """
+
+    name: str
+    shape: Shape
+    plan: Plan
+    batch: int
+    seconds: float | None
+    printed: float
+
+    def step(self, fit: Fit = FITTED) -> Step:
+        """The predicted step, term by term."""
+        return step(self.shape, self.plan, self.batch, H100, fit)
+
+    def predicted(self, fit: Fit = FITTED) -> float:
+        """TFLOP/s of one device, by the performance model."""
+        return rate(self.shape, self.batch, self.plan, float(self.step(fit).total))
+
+
+def rate(shape: Shape, batch: int, plan: Plan, seconds: float) -> float:
+    """TFLOP/s of one device that takes so many seconds for a step; of attention, what a causal mask leaves."""
+    work = flops(shape, batch)
+    return (work.total - work.attention / 2) / seconds / plan.devices / 1e12
+
+
+def runs() -> tuple[Run, ...]:
+    """All of them.
+
+    >>> for one in runs()[-2:]: print(one.name, one.plan)
+    mixtral-8x7b p=4 t=1 d=2 b=1, ep=8 all_to_all, v=8, ZeRO 1, fused attention
+    mixtral-8x22b p=8 t=4 d=2 b=1, ep=2 all_to_all, v=7, ZeRO 1, sequence parallel, fused attention
+    """
+    return tuple(_run(row) for row in published("long_and_sparse_h100"))
+
+
+def _run(row: dict) -> Run:
+    shape = model(row["model"]).shape
+    shape = replace(shape, context=row["context"], layers=LAYERS.get(row["model"], shape.layers))
+    p, t, cp, ep = (row[f"{what}_parallel"] for what in ("pipeline", "tensor", "context", "expert"))
+    d, batch, more = row["gpus"] // (p * t * cp * ep), row["batch"], {"zigzag": cp > 1, "fused": True}
+    more |= {"zero": 1, "sequence": t > 1, "cp": cp, "ep": ep, "attend": ATTEND.index(row["attend"] or "gather")}
+    one = check_plan(Plan(p, t, d, row["microbatch"], row["virtual_chunks"], **more), shape, batch)
+    seconds = row["step_seconds"] or None
+    return Run(row["model"], shape, one, batch, seconds, row["tflops_per_gpu"] or rate(shape, batch, one, seconds))
+
+
+def deepseek() -> tuple[float, float]:
+    """Hours of one GPU for a trillion tokens, 2048 of them, p = 16 and ep = 64: (all-to-all shown, and hidden).
+
+    In 16 bits and without limits on where a token may go; the real one has 8-bit products, a token goes to 4 nodes at
+    most, and DualPipe hides what is sent.
+
+    >>> print(*(f"{hours:,.0f}" for hours in deepseek()))
+    339,991 163,516
+    """
+    one, batch = Plan(p=16, d=2, zero=1, ep=64, fused=True), 15360
+    found = step(DEEPSEEK, check_plan(one, DEEPSEEK, batch), batch, H800)
+    m = one.microbatches(batch)
+    hidden = found.total - found.experts * (m + one.p - 1) / m  # of the bubble its part too
+    each = one.devices / 3600 * 1e12 / (batch * DEEPSEEK.context)
+    return float(found.total) * each, float(hidden) * each

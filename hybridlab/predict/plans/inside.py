@@ -1,0 +1,77 @@
+"""Inside: the seconds that a block sends along cp and along ep, as far as they are not hidden, on the busiest rank.
+
+Along cp, `gather` waits for all keys and values, and `ulysses` for four all-to-alls. On a ring the next keys and values
+are on their way while the last ones are multiplied: a hop shows only by what it is longer than its part of attention.
+In the backward it carries the gradients too, and one more hop brings them home, with nothing to hide behind.
+
+Along ep tokens go to their experts and back. Nothing hides that, and all wait for the busiest rank. Experts are cut
+along tp as all else is, as Megatron-LM does (our runtime leaves them whole). With sequence parallelism a rank of tp
+sends its own positions, and what has come is gathered along tp: `performance` counts that as a sum along tp.
+
+Relatives: `predict.bytes.context` and `predict.bytes.experts`, the same in elements; `predict.plans.performance`.
+"""
+
+import numpy as np
+
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes import context, experts
+from hybridlab.predict.bytes.activations import FULL
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.rates import Rates
+
+WHEN = ("forward", "backward")
+WIDTHS = {"counts": 8, "choices": 8, "tokens": 2, "weights": 2}  # bytes of a number
+
+
+def along_cp(shape: Shape, plan: Plan, node: int, rates: Rates, attention):
+    """(seconds of a block's forward, of its backward) in which a rank waits for keys and values.
+
+    attention  the seconds that it multiplies queries and keys in the forward, and in the backward
+    """
+    if not shape.heads or np.all(plan.cp == 1):
+        return 0.0, 0.0
+    near, full = plan.near("cp", node), plan.recompute == FULL
+
+    def collective(way, when):
+        every = context.exchanged(shape, plan.b, plan.cp, way, when, plan.t)
+        return sum(rates.seconds(op, plan.cp, near, 2 * elements) for op, elements in every)
+
+    part = 2 * 2 * plan.b * shape.context / plan.cp * context.widths(shape, plan.t)[1]
+    hop = rates.hop(plan.cp, near, part)
+    shown = lambda carried, hidden: (plan.cp - 1) * np.maximum(carried - hidden / plan.cp, 0)
+    around = shown(hop, attention[0]), shown(2 * hop, attention[1]) + hop * (plan.cp > 1)
+    of_way = [(collective("gather", when), ring, collective("ulysses", when)) for when, ring in zip(WHEN, around)]
+    forward, backward = (np.choose(plan.attend, ways) for ways in of_way)
+    return forward, backward + full * forward
+
+
+def least_positions(shape: Shape, peak: float, bandwidth: float, seen: float = 1.0, width: int = 2) -> float:
+    """How many positions a rank needs so that a ring's hop hides behind its part of attention, in the forward.
+
+    c positions against c others are 4·c²·h operations, and 2·c·k numbers to send: c = width·peak·(k/h)/(2·bandwidth),
+    over the share of pairs that is seen. Neither the length of the sequence nor the number of ranks matters.
+
+    peak  FLOP/s that attention reaches;  bandwidth  bytes/s of a hop;  seen  1, in a zigzag 1/2;  width  of a number
+
+    >>> from hybridlab.core.catalog import machine, model
+    >>> shape, h100 = model("llama3-405b").shape, machine("h100")
+    >>> print(*(round(least_positions(shape, h100.peak, rate, seen=1 / 2)) for rate in (h100.inside, h100.across)))
+    275 2474
+    """
+    return width * peak * shape.key_width / shape.width / (2 * bandwidth * seen)
+
+
+def along_ep(shape: Shape, plan: Plan, node: int, rates: Rates):
+    """(seconds of a block's forward, of its backward) in which tokens are on their way to experts and back."""
+    if shape.experts == 1:
+        return 0.0, 0.0
+    near, tokens = plan.near("ep", node), plan.b * shape.context / plan.cp / (1 + plan.sequence * (plan.t - 1))
+    uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
+
+    def seconds(dispatch, when):
+        every = experts.exchanged(shape, tokens, plan.ep, dispatch, when)
+        busy = lambda op: uneven if op == "all_to_all" else 1
+        return sum(rates.seconds(op, plan.ep, near, WIDTHS[what] * busy(op) * size) for op, what, size in every)
+
+    forward, backward = (np.choose(plan.dispatch, [seconds(one, when) for one in experts.DISPATCH]) for when in WHEN)
+    return forward, backward + (plan.recompute == FULL) * forward
