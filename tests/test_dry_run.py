@@ -143,6 +143,25 @@ def test_a_tensor_more_is_seen(monkeypatch):
     assert kept() == before + 4 * x_BTD
 
 
+def held_of(one, action):
+    """{kind: bytes} at the highest moment of an action."""
+    return dict(zip(KINDS, one.held[one.actions.index(action)].tolist()))
+
+
+def test_copies_of_gradients_are_in_flight_while_they_are_added_up():
+    one = dry_run(Mesh(dp=2), model=Shape(layers=2, width=16, heads=2), microbatches=2)
+    during, behind = held_of(one, "sums"), kept_of(one, "sums")
+    assert during["gradients"] == during["in flight"] > 0  # what has been made, and what it becomes
+    assert behind["in flight"] == 0
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1"])
+def test_behind_the_last_backward_no_activation_is_left(name):
+    for rank in (0, 1):
+        one = dry_run(Mesh(pp=2), name, microbatches=3, rank=rank, model=Shape(layers=2, width=16, heads=2))
+        assert kept_of(one, "sums")["activations"] == 0 < kept_of(one, "0F0" if rank == 0 else "1F0")["activations"]
+
+
 # --- the same as the closed formula, part by part
 
 

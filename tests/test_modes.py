@@ -182,7 +182,7 @@ def test_an_axis_of_no_mode_is_refused():
 
 def test_every_mode_of_the_package_says_who_it_is():
     every = registry.modes()
-    assert [mode.axis for mode in every] == ["pp", "dp", "dp", "x", "tp", "cp"]
+    assert [mode.axis for mode in every] == ["pp", "dp", "dp", "x", "tp", "cp", "ep"]
     assert len({mode.name for mode in every}) == len({mode.purpose for mode in every}) == len(every)
     assert all(option.help for mode in every for option in mode.options.values())
 
