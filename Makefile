@@ -25,7 +25,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages editions site test test-fast test-long test-gpu test-dry test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages editions site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -74,14 +74,17 @@ test: $(READY)  ## what a change must pass, in some ten minutes: style, fast tes
 	$(PYTEST) $(SHARED) -m "$(FAST)"
 	@echo "== 3 of 4: tests that start processes"
 	$(PYTEST) $(SHARED) -m "not ($(FAST))" tests
-	@echo "== 4 of 4: every cell of every notebook, against its stored output"
-	$(PY) -m tools.against_stored
+	@echo "== 4 of 4: the core of every notebook, against its stored output"
+	$(PY) -m tools.against_stored --core
 
 test-fast: $(READY)  ## only the tests that start no process and run no notebook
 	$(PYTEST) -m "$(FAST)" $(ARGS)
 
-test-long: $(READY)  ## the other tests: mutants of every mode, every pair of modes, many cases; ten minutes more
+test-long: $(READY)  ## the other tests: mutants of every mode, every pair of modes, many cases; twenty minutes more
 	$(PYTEST) $(SHARED) --long -m long tests $(ARGS)
+
+test-notebooks: $(READY)  ## every cell of every notebook, against its stored output
+	$(PY) -m tools.against_stored
 
 test-gpu: $(READY)  ## every kind of job on the GPUs of this machine, or on emulated ones (ARGS="tied ahead" for some)
 	$(PY) tests/accelerator/matrix.py $(ARGS)

@@ -1,4 +1,4 @@
-"""The last step of `make test`: what differs is tried again, alone, and said."""
+"""Notebooks against what is stored: what differs is tried again, alone, and said."""
 
 import pathlib
 
@@ -36,3 +36,22 @@ def test_what_differs_is_run_again_and_named(tmp_path, capfd, monkeypatch):
     assert capfd.readouterr().out.endswith("Tried again, alone: 1 of 2 notebooks: once\n")
     assert against_stored.compare([good, never]) == 1
     assert capfd.readouterr().out.endswith("Tried again, alone: 1 of 2 notebooks: never\n")
+
+
+@pytest.mark.notebooks
+def test_a_core_is_run_without_what_stands_under_further(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(against_stored, "TWO", ())
+    cells = [
+        ("# Core", "x = 1; print(x)", "1\n"),
+        ("# Further", "x = 2; print('no')", "yes\n"),
+        ("## Recap", "print(x)", "1\n"),
+    ]
+    made = nbformat.v4.new_notebook()
+    for heading, source, said in cells:
+        output = nbformat.v4.new_output("stream", text=said)
+        code = nbformat.v4.new_code_cell(source, outputs=[output], execution_count=1)
+        made.cells += [nbformat.v4.new_markdown_cell(heading), code]
+    nbformat.write(made, path := tmp_path / "made.ipynb")
+    assert against_stored.main(["--core", str(path)]) == 0
+    assert "2 passed, 1 deselected" in capfd.readouterr().out
+    assert against_stored.main([str(path)]) == 1

@@ -253,6 +253,7 @@ def at_rest(comm, jobs):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_memory_at_rest_is_what_the_formula_says(bench):
     mesh = hl.Mesh(dp=2, pp=2)
@@ -262,6 +263,7 @@ def test_memory_at_rest_is_what_the_formula_says(bench):
         assert [home[number] for home in homes] == [model_states(job.layout, rank, job.widths) for rank in range(4)]
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_hl_train_takes_the_same_words_and_goes_on_from_its_checkpoint_under_another_layout(kept, tmp_path, capsys):
     ask = dict(model="conv", batch=32, optimizer="adamw", rate=0.01, dtype="float64")

@@ -184,6 +184,7 @@ def test_every_mutant_is_noticed(bench, mutant, mesh, job):
     assert not report.ok and "NOT equal" in str(report), report
 
 
+@pytest.mark.long
 def test_without_stashing_a_gradient_belongs_to_no_function(bench):
     """The replay uses for each microbatch the weights of its forward: it notices that the backward found others."""
     job = TRY | {"schedule": "pipedream"}

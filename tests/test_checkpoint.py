@@ -631,6 +631,7 @@ def saves_for_ever(comm, layout, folder, first, victim):
             comm.emit(step=step, pid=os.getpid(), strike=step == first)
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_killed_at_twenty_moments_there_is_always_a_whole_checkpoint(tmp_path):
     layout, moments, saved = layout_of(Mesh(dp=2), owners=2), random.Random(2), [0]

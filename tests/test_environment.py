@@ -112,6 +112,7 @@ def test_every_folder_with_code_is_a_package():
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_a_wheel_carries_every_file_of_the_package(tmp_path):
     """Built from a copy, with two files put beside the code so that the check never passes for want of any."""

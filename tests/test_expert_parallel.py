@@ -54,6 +54,7 @@ def test_it_trains_as_one_device_does_and_every_byte_is_claimed(bench, way, mesh
     assert report.bytes["inside stages, along ep"][0] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mesh, more", [(hl.Mesh(dp=2), {}), (hl.Mesh(cp=2), {}), (hl.Mesh(tp=2), {"sequence": True})])
 def test_experts_that_stay_on_every_rank_need_no_mode(bench, mesh, more):
     report = bench.asked(mesh, model=replace(DEEP, routing=Routing(balance="loss")), microbatches=2, **more)
@@ -81,6 +82,7 @@ def dropped(comm, job, way):
     return [(chosen == job.sizes["E"]).tolist() for chosen, _ in found]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", expert_parallel.WAYS)
 def test_the_same_tokens_are_dropped_as_on_one_device(way):
     from hybridlab.train.request import job_of

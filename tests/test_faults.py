@@ -390,6 +390,7 @@ def test_a_kernel_without_its_server_leaves_nothing(driver):
     assert not any(map(alive, pids))
 
 
+@pytest.mark.long
 @with_ranks
 @pytest.mark.notebooks
 def test_in_a_notebook_a_fault_names_its_cell(kernel):

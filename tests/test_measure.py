@@ -228,6 +228,7 @@ def test_the_collectives_answer_right_and_a_refusal_is_an_answer():
     assert all("right" in answer or "refuses" in answer or "unit" in answer for answer in row["answers"])
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_a_killed_rank_is_noticed_and_named():
     row = asked("lost_peer")
@@ -242,6 +243,7 @@ def test_a_question_that_hangs_is_stopped_at_its_cap_with_what_it_told():
     assert row["ended"].startswith("was stopped after") and row["seconds"] < 2
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_an_answer_that_fails_costs_one_row_and_tells_why():
     row = asked("peer_memory")

@@ -327,6 +327,7 @@ def test_what_ranks_import_of_the_package_is_imported_once_in_their_parent():
     assert parent_has_it()
 
 
+@pytest.mark.long
 def test_a_dead_zygote_takes_its_ranks_along_and_is_replaced():
     with ranks(2) as pool:
         zygote, *pids = pids_of(pool)
@@ -389,6 +390,7 @@ def finish(child) -> int:
     return child.wait(timeout=5)
 
 
+@pytest.mark.long
 def test_a_script_without_with_and_without_torch_leaves_nothing(driver):
     child = driver("print('torch' in sys.modules)")
     pids = json.loads(child.stdout.readline())
@@ -396,6 +398,7 @@ def test_a_script_without_with_and_without_torch_leaves_nothing(driver):
     assert len(pids) == 3 and gone(pids)
 
 
+@pytest.mark.long
 def test_an_exception_in_the_driver_leaves_nothing(driver):
     child = driver("sys.excepthook = lambda *_: None\nraise KeyError")
     pids = json.loads(child.stdout.readline())
@@ -421,6 +424,7 @@ time.sleep(60)
     assert gone([zygote])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("busy", ["time.sleep(60)", "pool.run(lambda comm: comm.rank or time.sleep(60))"])
 def test_a_killed_driver_leaves_nothing(driver, busy):
     child = driver(busy)
@@ -431,6 +435,7 @@ def test_a_killed_driver_leaves_nothing(driver, busy):
     assert gone(pids)
 
 
+@pytest.mark.long
 def test_a_forked_driver_has_its_own_ranks_and_does_not_keep_its_parents(driver):
     body = """
 child = os.fork()

@@ -168,6 +168,7 @@ def pool(request):
         yield pool
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_every_model_in_parts_is_the_model_and_its_bytes_are_those_of_the_formula(pool):
     homes = pool.run(every_case, list(CASES.values()))

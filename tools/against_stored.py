@@ -1,6 +1,7 @@
-"""Every cell of every notebook, run and compared with its stored output: the last step of `make test`.
+"""Every cell of every notebook, run and compared with its stored output.
 
     python -m tools.against_stored                          all notebooks, two at a time
+    python -m tools.against_stored --core                   without what stands under Further, as `make test` does
     python -m tools.against_stored notebooks/01_tour.ipynb  this one
 
 Two notebooks at a time disturb each other's measurements. One that differs is run once more, alone; which ones that
@@ -54,12 +55,12 @@ def run(paths, *options) -> tuple[int, list[pathlib.Path]]:
     return int(code), [path for path in paths if any(path.match(one) for one in differing.paths)]
 
 
-def compare(paths) -> int:
+def compare(paths, *options) -> int:
     """Run the notebooks, and again those that differ; the exit code of what was run last."""
-    code, again = run(paths, *TWO)
+    code, again = run(paths, *TWO, *options)
     if again:
         print("Two at a time they disturb each other's measurements. Once more, alone:", flush=True)
-        code, _ = run(again)
+        code, _ = run(again, *options)
     names = ", ".join(path.stem for path in again) or "none"
     print(f"Tried again, alone: {len(again)} of {len(paths)} notebooks: {names}")
     return code
@@ -68,8 +69,10 @@ def compare(paths) -> int:
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=pathlib.Path, help="default: every notebook in notebooks/")
-    options = parser.parse_args(arguments)
-    return compare(in_order(options.notebooks or sorted(FOLDER.glob("*.ipynb"))))
+    parser.add_argument("--core", action="store_true", help="only the cells of their cores")
+    asked = parser.parse_args(arguments)
+    options = ("-p", "tools.core_cells") if asked.core else ()
+    return compare(in_order(asked.notebooks or sorted(FOLDER.glob("*.ipynb"))), *options)
 
 
 if __name__ == "__main__":
