@@ -1,0 +1,33 @@
+"""Notebook 32, experts: a published model in numbers (`sizes`); which experts real tokens choose in training (`loads`);
+a layer of experts on real ranks, beside one device and timed (`on_ranks`); what one hot expert costs (`hot`);
+`pictures` of loads and of the way of the tokens.
+
+Its exercises are in `tasks`, their solutions in `solutions`; what a student writes is tried in `tried`; the broken
+program is `clinic`.
+"""
+
+from hybridlab.lazily import lazily
+
+_HOME = {  # what the notebook uses
+    "DEEP": "sizes",
+    "FIRST": "sizes",
+    "PUBLISHED": "sizes",
+    "weights": "sizes",
+    "trained": "loads",
+    "loaded": "loads",
+    "SCORES": "on_ranks",
+    "CASE": "on_ranks",
+    "counts": "on_ranks",
+    "counted": "on_ranks",
+    "beside": "on_ranks",
+    "waited": "on_ranks",
+    "drops": "on_ranks",
+    "factor": "hot",
+    "capacities": "hot",
+    "bars": "pictures",
+    "hot": "pictures",
+    "way": "pictures",
+    "busiest": "pictures",
+}
+__all__ = [*_HOME]
+__getattr__ = lazily(__name__, _HOME)
