@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from hybridlab.core.layout import even
 
+EXPERTS = 16  # of the layers that are drawn and timed
+
 
 def zipf(experts: int, exponent: float) -> list[float]:
     """Shares of all choices, as Zipf has them: the j-th expert's is as 1/j to the power of an exponent; 0 is even.
@@ -30,10 +32,10 @@ def factor(loads: Sequence[float], ranks: int) -> float:
     return max(by_rank(loads, ranks)) / (math.fsum(loads) / ranks)
 
 
-def whole(shares: Sequence[float], choices: int) -> list[int]:
+def whole_numbers(shares: Sequence[float], choices: int) -> list[int]:
     """So many choices, dealt out by shares in whole numbers: what is left goes to the largest remainders.
 
-    >>> whole([0.48, 0.24, 0.16, 0.12], 10)
+    >>> whole_numbers([0.48, 0.24, 0.16, 0.12], 10)
     [5, 2, 2, 1]
     """
     dealt = [int(share * choices) for share in shares]

@@ -8,6 +8,7 @@ from unittest.mock import patch
 from hybridlab.core.layout import even
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Routing, Shape
+from hybridlab.labs.experts.hot import EXPERTS, by_rank, whole_numbers, zipf
 from hybridlab.labs.matmul.table import Table
 
 # Scores of four tokens for four experts, from a softmax: each row adds up to 1.
@@ -186,13 +187,19 @@ def _forward_bytes(comm, case):
     return found
 
 
-def waited(pool, loads: Sequence[int], each: float, times: int = 5) -> float:
-    """Seconds of a layer's forward whose experts get so many rows: emulated work, where each row waits `each` seconds.
+def stepped(pool, exponents: Sequence[float], choices: int = 2048, each: float = 2e-4, times: int = 5) -> dict:
+    """{loads: seconds of a layer's forward, predicted and measured}, for loads as Zipf has them.
 
-    Routing, counts and both messages are real. Of several tries the quickest counts, as its slowest rank saw it.
+    Emulated work: an expert waits `each` seconds for every row. Routing, counts and both messages are real. Of several
+    tries the quickest counts, as its slowest rank saw it.
     """
-    homes = pool.run(_waited, list(loads), each, times)
-    return min(max(one) for one in zip(*homes))
+    found = {}
+    for exponent in exponents:
+        loads = whole_numbers(zipf(EXPERTS, exponent), choices)
+        homes = pool.run(_waited, loads, each, times)
+        predicted = each * max(by_rank(loads, pool.size))
+        found[f"Zipf, exponent {exponent:g}"] = predicted, min(max(one) for one in zip(*homes))
+    return found
 
 
 def _waited(comm, loads, each, times):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hybridlab.core.layout import even
-from hybridlab.labs.experts.hot import by_rank, factor, zipf
+from hybridlab.labs.experts.hot import EXPERTS, by_rank, factor, zipf
 from hybridlab.labs.experts.loads import Trained
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.cuts import shade
@@ -17,7 +17,7 @@ WIDTH, LEFT, TOP, TALL, APART = 960, 40, 96, 220, 26
 GROUND = TOP + TALL
 PX, MUTED, GREEN = STYLE["pixels"], STYLE["muted"], STYLE["kinds"]["message"]["fill"]
 BOLD = {"font-weight": "600"}
-EXPONENTS, EXPERTS = ("0", "0.5", "1", "1.5"), 16
+EXPONENTS = ("0", "0.5", "1", "1.5")
 
 
 # --- loads ----------------------------------------------------------------------------------------------------------

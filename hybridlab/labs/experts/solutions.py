@@ -52,13 +52,13 @@ SOLUTIONS: dict[str, Solution] = {
         (
             (DISPATCH.but("experts(came[sort]", "experts(came"), "Rows arrive rank by rank"),
             (DISPATCH.but("made[sort.argsort()]", "made"), "Rows arrive rank by rank"),
-            (DISPATCH.but("made[sort.argsort()]", "made[sort]"), "Right on 2 ranks"),
+            (DISPATCH.but("made[sort.argsort()]", "made[sort]"), "Rows arrive rank by rank"),
             (DISPATCH.but("combine(home, order, weights)", "combine(home, order, weights.detach())"), "the weights"),
             (DISPATCH.but(CAME, CAME.replace("rows,", "rows.detach(),")), "no gradient came to x"),
             (DISPATCH.but(CAME, 'came = comm.all_to_all(rows, "ep", 0, 0, sent, received)'), "no gradient came to x"),
             (
                 DISPATCH.but(HOME, "home = made[sort.argsort()]"),
-                "Rank",
+                "Number of indices",
             ),
             (DISPATCH.but("    return combine", "    combine"), "returned None"),
             (
@@ -69,11 +69,11 @@ SOLUTIONS: dict[str, Solution] = {
                 ),
                 "all counts are",
             ),
-            (DISPATCH.but(GATHER, "every = counts[None].repeat(len(owned), 1)"), "Rank"),
+            (DISPATCH.but(GATHER, "every = counts[None].repeat(len(owned), 1)"), "another number of rows"),
             (DISPATCH.but(GATHER, GATHER + '\n    comm.all_gather(torch.zeros(99), "ep")'), "all counts are"),
             (
                 DISPATCH.but("received=received)", "received=[len(rows) // len(owned)] * len(owned))"),
-                "Rank",
+                "another number of rows",
             ),
             (DISPATCH.but("mine.sum(0).tolist()", "mine.sum(1).tolist()"), "Rank"),
             (3, "your function itself"),
@@ -95,7 +95,7 @@ SOLUTIONS: dict[str, Solution] = {
             (MENDED.but('"b", mended', '"a", mended'), "sums over fewer tokens"),
             (MENDED.but('"b", mended', '"c", mended'), "different experts would be mixed"),
             (MENDED.but('"b", mended', '"d", mended'), "the gradient of the router"),
-            (MENDED.but('("b", mended)', '("b", None)'), "Now mend it"),
+            (MENDED.but('("b", mended)', '("b", 2)'), "Now mend it"),
             (MENDED.but(DIVIDE, 'comm.mesh["dp"]'), "that is 2.00 times"),
             (MENDED.but(DIVIDE, 'comm.mesh["ep"]'), "Right on dp=1, ep=2"),
             (MENDED.but(DIVIDE, "1"), "router.weight that is 2.00 times"),

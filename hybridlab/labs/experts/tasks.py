@@ -66,6 +66,16 @@ def _first(case: On, home: list[str]) -> str:
     return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
+def _explained(case: On, report: str) -> str:
+    """Why a rank was ended where gloo says no more than that."""
+    if "SIGABRT" not in report and "alltoallv" not in report:
+        return report
+    return (
+        "a rank failed in an all-to-all: one rank sends another number of rows than the other one expects. Add up "
+        "sent and received once more: which counts are rows, which are columns?"
+    )
+
+
 # --- loads --------------------------------------------------------------------------------------------------------
 
 
@@ -164,9 +174,15 @@ EXPERTS_TASKS: dict[str, Task] = {
         "Write my_dispatch(comm, x, chosen, weights, experts, owned). x are this rank's tokens (a row each), chosen "
         "and weights their experts and weights (a row for each token), owned says how many experts each rank along ep "
         "has, in their order. experts(rows, counts) computes this rank's own experts: rows in the order of these "
-        "experts, counts is a list. Return y, a row for each token of x. Gradients must flow, and nothing more may travel than "
-        f"counts, rows there and rows back. Tried on {CASES[0]}, then on others.",
-        Products(_try_dispatch, _first, CASES, "y and all gradients are those of one device, with idle experts too."),
+        "experts, counts is a list. Return y, a row for each token of x. Gradients must flow, and nothing more may "
+        f"travel than counts, rows there and rows back. Tried on {CASES[0]}, then on others.",
+        Products(
+            _try_dispatch,
+            _first,
+            CASES,
+            "y and all gradients are those of one device, with idle experts too.",
+            explain=_explained,
+        ),
         (
             "Two questions first: how many of its rows go to each rank, and how many come from each? The second one "
             'only the others can answer: comm.all_gather(counts[None], "ep") is a row of counts for each rank.',
