@@ -101,7 +101,7 @@ def home(comm, case: On) -> Home:
 
 def right(comm, case: On) -> dict:
     """{what: as one device has it}, this rank's part: y, and the gradients of x, of the weights and of its experts."""
-    from hybridlab.train.models.experts import dispatch
+    from hybridlab.modes.arrivals import dispatch
 
     x, chosen, weights, by_y, experts = whole(case)
     x.requires_grad_(), weights.requires_grad_()
@@ -141,7 +141,7 @@ def counts(pool, case: On = CASE) -> Table:
 
 
 def _counts(comm, case):
-    from hybridlab.train.models.experts import in_order
+    from hybridlab.modes.arrivals import in_order
 
     case = On(*case)
     return in_order(home(comm, case).chosen, case.experts)[1].tolist()

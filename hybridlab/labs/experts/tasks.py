@@ -113,9 +113,9 @@ def _hot(share: int) -> Task:
 
 def _bytes(ranks: int, chosen: int) -> Task:
     return task(
-        f"{ranks} ranks with as many tokens each; a token chooses {chosen} experts. Count rows of activations in one "
-        "forward, there and back: what leaves the experts' ranks and what comes. How many times as many rows does the "
-        "all-gather (with the reduce-scatter behind it) move as the two all-to-alls?",
+        f"{ranks} ranks with as many tokens each; a token chooses {chosen} experts. Count the rows that one forward "
+        "moves for a rank, there and back, with those that stay where they are. How many times as many does the "
+        "all-gather move (with its reduce-scatter) as the two all-to-alls?",
         Number(
             lambda: ranks / chosen,
             "times",
@@ -191,7 +191,7 @@ EXPERTS_TASKS: dict[str, Task] = {
             "with its expert (arange, repeat, repeat_interleave), and take a stable argsort.",
             'came = typed.all_to_all(comm, x[order // chosen.shape[1]], "ep", cut=0, join=0, sent=sent, '
             "received=received); made = experts(came[sort], mine.sum(0).tolist()); home = typed.all_to_all(comm, "
-            "made[sort.argsort()], …) with sent and received exchanged; return combine(home, order, weights).",
+            "made[sort.argsort()], …) with sent and received exchanged; return arrivals.combine(home, order, weights).",
         ),
         objective="Send tokens to experts on other ranks and back, with gradients that flow.",
         difficulty=3,
