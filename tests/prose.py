@@ -15,7 +15,7 @@ from hybridlab.core.catalog import machine
 from hybridlab.labs.asynchronous.pictures import met
 from hybridlab.labs.data_parallel import pictures as data_parallel_pictures
 from hybridlab.labs.exercises.words import in_words
-from hybridlab.labs.experts import hot as experts
+from hybridlab.labs.experts import uneven as experts
 from hybridlab.labs.gpipe import sweeps as gpipe
 from hybridlab.labs.interleaved import thin_stages as interleaved
 from hybridlab.labs.naive.tasks import LAYER_TIMES

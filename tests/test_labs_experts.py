@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import hybridlab as hl
 from hybridlab.core.mesh import Mesh
-from hybridlab.labs.experts import clinic, hot, loads, on_ranks, pictures, sizes
+from hybridlab.labs.experts import clinic, loads, on_ranks, pictures, sizes, uneven
 from hybridlab.labs.experts.loads import Trained
 from hybridlab.labs.experts.on_ranks import On
 from hybridlab.labs.experts.tasks import COARSE, routed
@@ -35,14 +35,14 @@ def test_the_two_shapes_have_the_published_weights_but_for_the_attention():
 @given(shares, st.integers(1, 8))
 def test_the_factor_is_between_even_loads_and_everything_on_one_rank(each, ranks):
     ranks = min(ranks, len(each))
-    assert 1 - 1e-9 <= hot.factor(each, ranks) <= ranks + 1e-9
-    assert hot.factor([1.0] * ranks * 3, ranks) == pytest.approx(1)
+    assert 1 - 1e-9 <= uneven.factor(each, ranks) <= ranks + 1e-9
+    assert uneven.factor([1.0] * ranks * 3, ranks) == pytest.approx(1)
 
 
 @given(shares, st.integers(0, 500))
 def test_whole_numbers_add_up_and_none_is_off_by_one(each, choices):
     each = [one / sum(each) for one in each]
-    dealt = hot.whole_numbers(each, choices)
+    dealt = uneven.whole_numbers(each, choices)
     assert sum(dealt) == choices
     assert all(abs(one - share * choices) < 1 + 1e-9 for one, share in zip(dealt, each))
 
@@ -52,18 +52,18 @@ def test_a_capacity_drops_what_is_above_it_and_nothing_else(each, capacity):
     each = [one / sum(each) for one in each]
     room = capacity / len(each)
     kept = math.fsum(min(one, room) for one in each)
-    assert hot.dropped(each, capacity) == pytest.approx(1 - kept, abs=1e-9)
-    assert (hot.dropped(each, capacity) > 0) == (max(each) > room)
+    assert uneven.dropped(each, capacity) == pytest.approx(1 - kept, abs=1e-9)
+    assert (uneven.dropped(each, capacity) > 0) == (max(each) > room)
 
 
 def test_a_capacity_bounds_the_most_loaded_rank():
-    for name, times, lost in hot.capacities(hot.zipf(16, 1), 4, (2, 1.5, 1)):
+    for name, times, lost in uneven.capacities(uneven.zipf(16, 1), 4, (2, 1.5, 1)):
         assert name == "none" or float(times) <= float(name)
         assert (lost == "0%") == (name == "none")
 
 
 def test_zipf_shares_fall_as_the_exponent_says():
-    each = hot.zipf(8, 1.5)
+    each = uneven.zipf(8, 1.5)
     assert sum(each) == pytest.approx(1) and each[0] / each[3] == pytest.approx(8)
 
 
@@ -74,7 +74,7 @@ def test_zipf_shares_fall_as_the_exponent_says():
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_the_picture_says_the_factor(exponent, ranks):
     told = pictures.hot_still(exponent, ranks)
-    assert f"{hot.factor(hot.zipf(16, float(exponent)), ranks):.2f} times the mean" in told.summary
+    assert f"{uneven.factor(uneven.zipf(16, float(exponent)), ranks):.2f} times the mean" in told.summary
     assert told.svg.count(f'fill="{pictures.STYLE["kinds"]["F"]["fill"]}"') == 16
 
 
@@ -161,8 +161,8 @@ def test_a_hot_expert_makes_a_layer_wait(bench):
     found = on_ranks.stepped(bench.pool(Mesh(ep=2)), (0, 2), choices=64, each=1e-3, times=2)
     for predicted, measured in found.values():
         assert predicted <= measured
-    even, uneven = found.values()
-    assert uneven[0] == pytest.approx(hot.factor(hot.whole_numbers(hot.zipf(16, 2), 64), 2) * even[0])
+    flat, steep = found.values()
+    assert steep[0] == pytest.approx(uneven.factor(uneven.whole_numbers(uneven.zipf(16, 2), 64), 2) * flat[0])
 
 
 @pytest.mark.ranks

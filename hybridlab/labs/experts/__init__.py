@@ -1,5 +1,5 @@
 """Notebook 32, experts: a published model in numbers (`sizes`); which experts real tokens choose in training (`loads`);
-a layer of experts on real ranks, beside one device and timed (`on_ranks`); what one hot expert costs (`hot`);
+a layer of experts on real ranks, beside one device and timed (`on_ranks`); what one hot expert costs (`uneven`);
 `pictures` of loads and of the way of the tokens.
 
 Its exercises are in `tasks`, their solutions in `solutions`; what a student writes is tried in `tried`; the broken
@@ -20,9 +20,9 @@ _HOME = {  # what the notebook uses
     "beside": "on_ranks",
     "stepped": "on_ranks",
     "drops": "on_ranks",
-    "factor": "hot",
-    "zipf": "hot",
-    "capacities": "hot",
+    "factor": "uneven",
+    "zipf": "uneven",
+    "capacities": "uneven",
     "bars": "pictures",
     "hot": "pictures",
     "way": "pictures",

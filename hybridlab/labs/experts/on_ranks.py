@@ -8,7 +8,7 @@ from unittest.mock import patch
 from hybridlab.core.layout import even
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Routing, Shape
-from hybridlab.labs.experts.hot import EXPERTS, by_rank, whole_numbers, zipf
+from hybridlab.labs.experts.uneven import EXPERTS, by_rank, whole_numbers, zipf
 from hybridlab.labs.matmul.table import Table
 
 # Scores of four tokens for four experts, from a softmax: each row adds up to 1.

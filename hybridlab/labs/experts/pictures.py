@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from hybridlab.core.layout import even
-from hybridlab.labs.experts.hot import EXPERTS, by_rank, factor, zipf
 from hybridlab.labs.experts.loads import Trained
+from hybridlab.labs.experts.uneven import EXPERTS, by_rank, factor, zipf
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.cuts import shade
 from hybridlab.show.live.chooser import Chooser
@@ -18,6 +18,7 @@ GROUND = TOP + TALL
 PX, MUTED, GREEN = STYLE["pixels"], STYLE["muted"], STYLE["kinds"]["message"]["fill"]
 BOLD = {"font-weight": "600"}
 EXPONENTS = ("0", "0.5", "1", "1.5")
+DASHES = ("solid", "solid", "dash")  # of the three curves
 
 
 # --- loads ----------------------------------------------------------------------------------------------------------
@@ -86,23 +87,26 @@ def hot_still(exponent: str, ranks: int) -> Still:
     return bars(loads, ranks, f"Zipf, exponent {exponent}: hundredths of all choices", "{:.1f}")
 
 
-def busiest(trained: dict[str, Trained]) -> Figure:
-    """The busiest expert's load over the mean, step by step, for each way to balance."""
+def busiest(trained: dict[str, Trained], together: int = 5) -> Figure:
+    """The busiest expert's load over the mean, for each way to balance: the mean of so many steps at a time."""
     names = {"none": "nothing", "loss": "a loss", "bias": "a bias"}
+    curves, ends = [], []
+    for colour, dash, marker, (balance, one) in zip((3, 5, 2), DASHES, ("", "square", "circle"), trained.items()):
+        steps = range(0, len(one.busiest), together)
+        means = [_mean(one.busiest[step : step + together]) for step in steps]
+        curves.append(Curve(names[balance], [step + together / 2 for step in steps], means, colour, dash, marker))
+        ends.append(f"{names[balance]} {_mean(one.busiest[-10:]):.1f}")
+    told = (
+        f"The busiest expert's load over the mean, {together} steps at a time. In the last ten steps, balanced by: "
+        f"{', '.join(ends)}."
+    )
+    ends_at = Axis("step", 0, max(len(one.busiest) for one in trained.values()))
     most = max(max(one.busiest) for one in trained.values())
-    curves = [
-        Curve(names[balance], range(len(one.busiest)), one.busiest, colour, dash)
-        for colour, dash, (balance, one) in zip((3, 5, 2), ("solid", "dash", "dot"), trained.items())
-    ]
-    ends = ", ".join(f"{names[balance]} {_late(one):.1f}" for balance, one in trained.items())
-    told = f"The busiest expert's load over the mean; in the last ten steps, balanced by: {ends}."
-    steps = max(len(one.busiest) for one in trained.values())
-    return chart(curves, Axis("step", 0, steps), Axis("times the mean", 1, most + 0.2), "Balanced by …", told)
+    return chart(curves, ends_at, Axis("times the mean", 1, most + 0.2), "Balanced by …", told)
 
 
-def _late(trained: Trained, steps: int = 10) -> float:
-    last = trained.busiest[-steps:]
-    return sum(last) / len(last)
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
 
 
 # --- the way of the tokens ------------------------------------------------------------------------------------------

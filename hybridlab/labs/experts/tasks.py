@@ -7,8 +7,8 @@ from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.experts import clinic
-from hybridlab.labs.experts.hot import factor
 from hybridlab.labs.experts.on_ranks import CASE, SCORES, On
+from hybridlab.labs.experts.uneven import factor
 from hybridlab.labs.matmul.tasks import Products
 
 task = partial(Task, notebook="32_experts")
