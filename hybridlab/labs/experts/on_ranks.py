@@ -37,9 +37,10 @@ class On(NamedTuple):
     def __str__(self):
         """
         >>> print(On((6, 6), 4, 2))
-        2 ranks with 6 6 tokens, 4 experts of which a token chooses 2
+        2 ranks with 6 and 6 tokens, 4 experts of which a token chooses 2
         """
-        tokens = " ".join(map(str, self.tokens))
+        *first, last = map(str, self.tokens)
+        tokens = f"{', '.join(first)} and {last}"
         experts = f"{self.experts} experts of which a token chooses {self.chosen}"
         return f"{len(self.tokens)} ranks with {tokens} tokens, {experts}"
 
@@ -187,7 +188,7 @@ def _forward_bytes(comm, case):
     return found
 
 
-def stepped(pool, exponents: Sequence[float], choices: int = 2048, each: float = 2e-4, times: int = 5) -> dict:
+def stepped(pool, exponents: Sequence[float], choices: int = 2048, each: float = 3e-4, times: int = 5) -> dict:
     """{loads: seconds of a layer's forward, predicted and measured}, for loads as Zipf has them.
 
     Emulated work: an expert waits `each` seconds for every row. Routing, counts and both messages are real. Of several
@@ -240,7 +241,9 @@ def drops(ranks: Sequence[int] = (1, 2, 4), rows: int = 4) -> Table:
             found[size] = [choice for home in pool.run(_dropped, job) for choice in home]
     first, total = found[ranks[0]], rows * DROPPING.context * DROPPING.chosen
     as_first = lambda size: "" if size == ranks[0] else "the same" if found[size] == first else "others"
-    table = [(f"ep={size}", f"{sum(found[size])} of {total}", as_first(size)) for size in ranks]
+    table = [
+        (f"ep={size}" if size > 1 else "one device", f"{sum(found[size])} of {total}", as_first(size)) for size in ranks
+    ]
     return Table(("layout", "choices without room", "beside one device"), tuple(table))
 
 

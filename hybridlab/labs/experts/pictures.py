@@ -45,7 +45,11 @@ def bars(loads: Sequence[float], ranks: int, title: str, form: str = "{:.0f}") -
     out = [words(LEFT, 34, title, PX["heading"], **BOLD)]
     out += [_bar(left(expert, rank), wide, load / most) for (expert, rank), load in zip(enumerate(home), loads)]
     out.append(f'<path d="M{LEFT} {level:.1f}H{WIDTH - LEFT}" stroke="{STYLE["ink"]}" stroke-dasharray="6 4"/>')
-    out.append(words(WIDTH - LEFT, 62, "dashed: what even loads would be", PX["axis"], "end", fill=MUTED))
+    out.append(
+        words(
+            WIDTH - LEFT, 62, "below a bar its expert; dashed: what even loads would be", PX["axis"], "end", fill=MUTED
+        )
+    )
     for (expert, rank), load in zip(enumerate(home), loads):
         out += _said(left(expert, rank) + wide / 2, wide, load / most, expert, form.format(load))
     small = PX["axis"] if ranks <= 4 else PX["smallest"] + 1
@@ -66,7 +70,8 @@ def _said(middle, wide, share, expert, load):
     halo = {"stroke": STYLE["paper"], "stroke-width": "4", "paint-order": "stroke"}
     small = PX["axis"] if wide > 44 else PX["smallest"]
     yield words(middle, GROUND - TALL * share - 6, load, small, "middle", **halo)
-    yield words(middle, GROUND + 20, str(expert), small, "middle", fill=MUTED)
+    name = f"expert {expert}" if wide > 70 else str(expert)
+    yield words(middle, GROUND + 20, name, small, "middle", fill=MUTED)
 
 
 def _finished(out, bottom, title, told):
