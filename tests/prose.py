@@ -26,6 +26,7 @@ from hybridlab.labs.zero_bubble import halves as zero_bubble
 from hybridlab.modes.message_driven import NUMBER
 from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.bytes.collectives import cost
+from hybridlab.predict.bytes.experts import popular
 from hybridlab.predict.bytes.memory import MIXED
 from hybridlab.predict.papers import sc21
 from hybridlab.predict.papers.published import published
@@ -296,7 +297,7 @@ def furthest(*figures):
 
 
 def hot_rank():
-    loads = [100 * one for one in experts.zipf(experts.EXPERTS, 0.5)]
+    loads = [100 * one for one in popular(experts.EXPERTS, 1, 0.5)]
     first, mean = experts.by_rank(loads, 4)[0], sum(loads) / 4
     return f"gets {first:.1f} of 100 choices in place of {mean:g}, which is {experts.factor(loads, 4):.2f} times"
 

@@ -12,6 +12,7 @@ from hybridlab.labs.experts import clinic, loads, on_ranks, pictures, sizes, une
 from hybridlab.labs.experts.loads import Trained
 from hybridlab.labs.experts.on_ranks import On
 from hybridlab.labs.experts.tasks import COARSE, routed
+from hybridlab.predict.bytes.experts import popular
 
 shares = st.lists(st.floats(0.01, 10), min_size=2, max_size=24)
 
@@ -57,14 +58,9 @@ def test_a_capacity_drops_what_is_above_it_and_nothing_else(each, capacity):
 
 
 def test_a_capacity_bounds_the_most_loaded_rank():
-    for name, times, lost in uneven.capacities(uneven.zipf(16, 1), 4, (2, 1.5, 1)):
+    for name, times, lost in uneven.capacities(popular(16, 1, 1), 4, (2, 1.5, 1)):
         assert name == "none" or float(times) <= float(name)
         assert (lost == "0%") == (name == "none")
-
-
-def test_zipf_shares_fall_as_the_exponent_says():
-    each = uneven.zipf(8, 1.5)
-    assert sum(each) == pytest.approx(1) and each[0] / each[3] == pytest.approx(8)
 
 
 # --- pictures -----------------------------------------------------------------------------------------------------
@@ -74,7 +70,7 @@ def test_zipf_shares_fall_as_the_exponent_says():
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_the_picture_says_the_factor(exponent, ranks):
     told = pictures.hot_still(exponent, ranks)
-    assert f"{uneven.factor(uneven.zipf(16, float(exponent)), ranks):.2f} times the mean" in told.summary
+    assert f"{uneven.factor(popular(16, 1, float(exponent)), ranks):.2f} times the mean" in told.summary
     assert told.svg.count(f'fill="{pictures.STYLE["kinds"]["F"]["fill"]}"') == 16
 
 
@@ -162,7 +158,7 @@ def test_a_hot_expert_makes_a_layer_wait(bench):
     for predicted, measured in found.values():
         assert predicted <= measured
     flat, steep = found.values()
-    assert steep[0] == pytest.approx(uneven.factor(uneven.whole_numbers(uneven.zipf(16, 2), 64), 2) * flat[0])
+    assert steep[0] == pytest.approx(uneven.factor(uneven.whole_numbers(popular(16, 1, 2), 64), 2) * flat[0])
 
 
 @pytest.mark.ranks

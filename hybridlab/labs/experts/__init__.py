@@ -21,7 +21,6 @@ _HOME = {  # what the notebook uses
     "stepped": "on_ranks",
     "drops": "on_ranks",
     "factor": "uneven",
-    "zipf": "uneven",
     "capacities": "uneven",
     "bars": "pictures",
     "hot": "pictures",

@@ -8,13 +8,14 @@ from unittest.mock import patch
 from hybridlab.core.layout import even
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Routing, Shape
-from hybridlab.labs.experts.uneven import EXPERTS, by_rank, whole_numbers, zipf
+from hybridlab.labs.experts.uneven import EXPERTS, by_rank, whole_numbers
 from hybridlab.labs.matmul.table import Table
+from hybridlab.predict.bytes.experts import DISPATCH, exchanged, popular
 
 # Scores of four tokens for four experts, from a softmax: each row adds up to 1.
 SCORES = ((0.10, 0.50, 0.30, 0.10), (0.24, 0.06, 0.16, 0.54), (0.05, 0.70, 0.05, 0.20), (0.15, 0.45, 0.35, 0.05))
 COUNT = 8  # bytes of a number of tokens
-WEIGHT = 8  # bytes of everything else: all is in double precision here
+WEIGHT = 8  # bytes of everything else, too: all is in double precision here
 
 
 class On(NamedTuple):
@@ -171,10 +172,11 @@ def counted(pool, every: Sequence[int], tokens: int = 24, experts: int = 16, wid
     return Table(("choices", "all-to-all: counted / formula", "all-gather: counted / formula"), tuple(rows))
 
 
-def moved(case: On) -> tuple[int, int]:
+def moved(case: On) -> list[int]:
     """Bytes of the tensors of both ways' messages, forward, where all ranks have as many tokens."""
-    p, n, k, h = len(case.tokens), case.tokens[0], case.chosen, case.width
-    return 2 * k * n * h * WEIGHT + case.experts * p * COUNT, p * n * (2 * h + k) * WEIGHT + p * n * k * COUNT
+    shape = Shape(width=case.width, heads=1, experts=case.experts, chosen=case.chosen)
+    every = (exchanged(shape, case.tokens[0], len(case.tokens), way, "forward") for way in DISPATCH)
+    return [WEIGHT * sum(numbers for *_, numbers in its) for its in every]
 
 
 def _forward_bytes(comm, case):
@@ -196,7 +198,7 @@ def stepped(pool, exponents: Sequence[float], choices: int = 2048, each: float =
     """
     found = {}
     for exponent in exponents:
-        loads = whole_numbers(zipf(EXPERTS, exponent), choices)
+        loads = whole_numbers(popular(EXPERTS, 1, exponent), choices)
         homes = pool.run(_waited, loads, each, times)
         predicted = each * max(by_rank(loads, pool.size))
         found[f"Zipf, exponent {exponent:g}"] = predicted, min(max(one) for one in zip(*homes))

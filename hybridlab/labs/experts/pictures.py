@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from hybridlab.core.layout import even
 from hybridlab.labs.experts.loads import Trained
-from hybridlab.labs.experts.uneven import EXPERTS, by_rank, factor, zipf
+from hybridlab.labs.experts.uneven import EXPERTS, by_rank, factor
+from hybridlab.predict.bytes.experts import popular
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.cuts import shade
 from hybridlab.show.live.chooser import Chooser
@@ -88,7 +89,7 @@ def hot() -> Chooser:
 
 def hot_still(exponent: str, ranks: int) -> Still:
     """The loads of 16 experts, in hundredths of all choices."""
-    loads = [100 * share for share in zipf(EXPERTS, float(exponent))]
+    loads = [100 * share for share in popular(EXPERTS, 1, float(exponent))]
     return bars(loads, ranks, f"Zipf, exponent {exponent}: hundredths of all choices", "{:.1f}")
 
 

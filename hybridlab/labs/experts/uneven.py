@@ -1,4 +1,7 @@
-"""Notebook 32: what one hot expert costs. The most loaded rank decides when a layer is done."""
+"""Notebook 32: what one hot expert costs. The most loaded rank decides when a layer is done.
+
+Here neighbouring experts share a rank, the hottest ones too; `predict.bytes.experts` deals them out by chance.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,16 +9,6 @@ from collections.abc import Sequence
 from hybridlab.core.layout import even
 
 EXPERTS = 16  # of the layers that are drawn and timed
-
-
-def zipf(experts: int, exponent: float) -> list[float]:
-    """Shares of all choices, as Zipf has them: the j-th expert's is as 1/j to the power of an exponent; 0 is even.
-
-    >>> [round(share, 2) for share in zipf(4, 1)]
-    [0.48, 0.24, 0.16, 0.12]
-    """
-    each = [1 / (number + 1) ** exponent for number in range(experts)]
-    return [one / math.fsum(each) for one in each]
 
 
 def by_rank(loads: Sequence[float], ranks: int) -> list[float]:
