@@ -18,6 +18,7 @@ def my_dispatch(comm, x, chosen, weights, experts, owned):
 
 labs.answer("experts.dispatch", my_dispatch)""")
 GATHER = 'every = comm.all_gather(counts[None], "ep")'
+ALONE = f"every = counts[None].repeat(len(owned), 1)\n    if comm.rank == 0:\n        {GATHER}"
 HOME = 'home = typed.all_to_all(comm, made[sort.argsort()], "ep", cut=0, join=0, sent=received, received=sent)'
 CAME = 'came = typed.all_to_all(comm, rows, "ep", cut=0, join=0, sent=sent, received=received)'
 
@@ -76,6 +77,18 @@ SOLUTIONS: dict[str, Solution] = {
                 "another number of rows",
             ),
             (DISPATCH.but("mine.sum(0).tolist()", "mine.sum(1).tolist()"), "Rank"),
+            (DISPATCH.but(GATHER, ALONE), "do not call the same"),
+            (
+                DISPATCH.but("    home =", "    if comm.rank == 1:\n        return x\n    home ="),
+                "do not call the same",
+            ),
+            (DISPATCH.but("order, weights)\n", "order, weights).flip(0)\n"), "in another order"),
+            (DISPATCH.but("order, weights)\n", "order, weights).detach()\n"), "no gradient can flow back"),
+            (
+                DISPATCH.but("return arrivals.combine(home, order, weights)", "return home"),
+                "returned a tensor of shape",
+            ),
+            (DISPATCH.but("(home, order", "(2 * home - home.detach(), order"), "another gradient of x"),
             (3, "your function itself"),
         ),
         also=(

@@ -1,4 +1,4 @@
-"""A student's dispatch, tried on real ranks: what comes out, every gradient, what is sent, and in which order.
+"""A student's dispatch, tried on real ranks: what comes out, every gradient, and how much is sent.
 
 What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
 """
@@ -15,8 +15,8 @@ def try_dispatch(comm, answer, case) -> str:
     case = On(*case)
     mine, wanted, start = home(comm, case), right(comm, case), len(comm.ledger)
     y = answer(comm, mine.x, mine.chosen, mine.weights, _Checked(mine.experts), case.owned)
-    rows = list(zip(comm.ledger.op, comm.ledger.bytes))[start:]
-    told = _of_y(y, wanted["y"]) or _of_messages(rows, case, comm.coordinates["ep"])
+    sent = sum(comm.ledger.bytes[start:])
+    told = _of_y(y, wanted["y"]) or _of_messages(sent, case, comm.coordinates["ep"])
     if anywhere(comm, told):  # a backward is run by all ranks or by none
         return told
     told = "" if y.requires_grad else "has the right y, but no gradient can flow back through it: use typed.all_to_all."
@@ -64,15 +64,13 @@ def _key(row):
     return [round(number, 9) for number in row.tolist()]
 
 
-def _of_messages(rows, case, here) -> str:
-    """What is wrong with the messages of a right y: counts come first, then each row goes there and back."""
+def _of_messages(sent, case, here) -> str:
+    """What is wrong with the messages of a right y: counts, and each row once there and once back."""
     there, back = (rows_moved * case.width * WEIGHT for rows_moved in rows_of(case, here))
-    counts, besides = case.experts * len(case.tokens) * COUNT, sum(size for _, size in rows) - there - back
-    if rows and rows[0] == ("all_to_all", there):
-        return "sent its tokens before anybody said how many would come."
-    if not 0 < besides <= counts:
+    counts = case.experts * len(case.tokens) * COUNT
+    if sent > there + back + counts:
         return (
-            f"has the right y, but sent {there + back + besides:,} bytes: {there:,} there and {back:,} back are its "
+            f"has the right y, but sent {sent:,} bytes: {there:,} there and {back:,} back are its "
             f"rows, and all counts are {counts:,}."
         )
     return ""
