@@ -15,6 +15,7 @@ from hybridlab.core.catalog import machine
 from hybridlab.labs.asynchronous.pictures import met
 from hybridlab.labs.data_parallel import pictures as data_parallel_pictures
 from hybridlab.labs.exercises.words import in_words
+from hybridlab.labs.experts import uneven as experts
 from hybridlab.labs.gpipe import sweeps as gpipe
 from hybridlab.labs.interleaved import thin_stages as interleaved
 from hybridlab.labs.naive.tasks import LAYER_TIMES
@@ -25,6 +26,7 @@ from hybridlab.labs.zero_bubble import halves as zero_bubble
 from hybridlab.modes.message_driven import NUMBER
 from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.bytes.collectives import cost
+from hybridlab.predict.bytes.experts import popular
 from hybridlab.predict.bytes.memory import MIXED
 from hybridlab.predict.papers import sc21
 from hybridlab.predict.papers.published import published
@@ -294,6 +296,12 @@ def furthest(*figures):
     return round(100 * max(abs(sc21_figures.off(number).largest) for number in figures))
 
 
+def hot_rank():
+    loads = [100 * one for one in popular(experts.EXPERTS, 1, 0.5)]
+    first, mean = experts.by_rank(loads, 4)[0], sum(loads) / 4
+    return f"gets {first:.1f} of 100 choices in place of {mean:g}, which is {experts.factor(loads, 4):.2f} times"
+
+
 def behind():
     """Three of axonn's layers, one thing behind the other."""
     whole = length(chain([Layer(2, 2, 2, 1, 1, 1, 1)] * 3, overlapped=False))
@@ -495,6 +503,7 @@ COMPUTED = [
         "33.9 and 83.2",
         lambda: f"{days(300e9, 175e9, 1024, 140e12):.1f} and {days(450e9, 1000e9, 3072, 163e12):.1f}",
     ),
+    ("32_experts", "gets 41.8 of 100 choices in place of 25, which is 1.67 times", hot_rank),
     ("36_axonn", "One thing behind the other, that is 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
     ("42_sc21", "83.9", lambda: f"{days(450e9, 1008e9, 3072, 163e12):.1f}"),
 ]
@@ -533,6 +542,7 @@ SET = [
     ("22_zero_fsdp", WITH_GATHERS, "F=0.04, B=0.08, gather=0.03, reduce=0.03"),
     ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
     ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
+    ("32_experts", "attention takes 1 unit, experts 2, an all-to-all 1", "attention=1, experts=2, exchange=sent"),
     ("36_axonn", "Each product takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
     ("36_axonn", "in place of each product a rank waits 12 ms", "waits=0.012"),
     ("36_axonn", "products of 3 ms, a sum of dX of 2 ms, all other messages of 1 ms", "gather=1, sum_y=1, sum_x=2"),

@@ -58,6 +58,7 @@ def run_cell(cell):
     from hybridlab.labs.data_parallel import pictures
     from hybridlab.labs.data_parallel.tasks import tied_part
     from hybridlab.labs.engine import toy
+    from hybridlab.modes import arrivals
     from hybridlab.world.talk import typed
     from hybridlab.world.talk.windows import turned
 
@@ -65,7 +66,7 @@ def run_cell(cell):
     linecache.cache[file] = len(cell), None, cell.splitlines(keepends=True), file
     *body, last = cell.split("\nlabs.answer(")
     names = dict(__name__="__main__", hl=hl, labs=labs, torch=torch, pictures=pictures, tied_part=tied_part, toy=toy)
-    names |= dict(even=even, typed=typed, turned=turned)
+    names |= dict(even=even, typed=typed, arrivals=arrivals, turned=turned)
     if not body:
         return eval(cell, names)
     exec(compile(cell[: -len("labs.answer(" + last)], file, "exec"), names)

@@ -92,6 +92,19 @@ def test_what_torchs_libraries_send_is_there_too_with_the_programs_line(pair, ki
         assert told == sent and set(sources) == {"test_overheard.py"}
 
 
+def unequal(comm):
+    """Rank 0 keeps one row and sends two, rank 1 sends one and keeps three."""
+    leaving, coming = ([1, 2], [1, 1]) if comm.rank == 0 else ([1, 3], [2, 3])
+    x = torch.full((sum(leaving), 1), float(comm.rank))
+    y = x.new_empty(sum(coming), 1)
+    dist.all_to_all_single(y, x, coming, leaving)
+    return y.flatten().tolist(), [row[:2] for row in rows(comm)]
+
+
+def test_ranks_may_send_each_other_unequal_parts(pair):
+    assert pair.run(unequal) == [([0, 1], [("all_to_all", 12)]), ([0, 0, 1, 1, 1], [("all_to_all", 16)])]
+
+
 def shapes(comm):
     dist.all_reduce(torch.ones(4 + comm.rank))
 

@@ -6,6 +6,7 @@ from hybridlab.labs.choosing import solutions as choosing
 from hybridlab.labs.collectives import solutions as collectives
 from hybridlab.labs.data_parallel import solutions as data_parallel
 from hybridlab.labs.exercises.solution import Cell, Solution
+from hybridlab.labs.experts import solutions as experts
 from hybridlab.labs.gpipe import solutions as gpipe
 from hybridlab.labs.hybrid import solutions as hybrid
 from hybridlab.labs.interleaved import solutions as interleaved
@@ -24,6 +25,6 @@ __all__ = ["SOLUTIONS", "Cell", "Solution"]
 
 FAMILIES = (
     start, one_device, naive, gpipe, one_f_one_b, interleaved, zero_bubble, asynchronous, collectives, data_parallel,
-    zero, megatron, matmul, axonn, layouts, hybrid, choosing, sc21,
+    zero, megatron, matmul, experts, axonn, layouts, hybrid, choosing, sc21,
 )  # fmt: skip
 SOLUTIONS: dict[str, Solution] = {task: one for family in FAMILIES for task, one in family.SOLUTIONS.items()}

@@ -11,6 +11,7 @@ from hybridlab.labs.choosing.tasks import CHOOSING_TASKS
 from hybridlab.labs.collectives.tasks import COLLECTIVE_TASKS
 from hybridlab.labs.data_parallel.tasks import DATA_PARALLEL_TASKS
 from hybridlab.labs.exercises.task import Task
+from hybridlab.labs.experts.tasks import EXPERTS_TASKS
 from hybridlab.labs.gpipe.tasks import GPIPE_TASKS
 from hybridlab.labs.hybrid.tasks import HYBRID_TASKS
 from hybridlab.labs.interleaved.tasks import INTERLEAVED_TASKS
@@ -39,6 +40,7 @@ TASKS: dict[str, Task] = {
     **ZERO_TASKS,
     **MEGATRON_TASKS,
     **MATMUL_TASKS,
+    **EXPERTS_TASKS,
     **AXONN_TASKS,
     **LAYOUT_TASKS,
     **HYBRID_TASKS,

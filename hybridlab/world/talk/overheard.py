@@ -43,6 +43,7 @@ COLLECTIVES = {
     "barrier": ("barrier", None),
 }
 PARTS = ("scatter", "gather")  # only the root has the full tensor: every rank counts its part for each
+UNEQUAL = ("all_gather", "all_to_all", *PARTS)  # ranks may hand over tensors of different shapes
 MOST = 10_000  # messages under way
 OURS = (WORLD, LIBRARY)  # where the code lies that stands between the network and a program
 MESSAGES = ("send", "recv_")
@@ -76,7 +77,7 @@ class Overheard:
             return call()
         tensors = list(_tensors(told[full])) if full else []
         size = sum(x.nbytes for x in tensors) * (group.size if op in PARTS else 1)
-        agreed = tensors[0] if len(tensors) == 1 and op not in ("all_gather", *PARTS) else None
+        agreed = tensors[0] if len(tensors) == 1 and op not in UNEQUAL else None
         root = group.ranks[told["root_rank"]] if "root_rank" in told else None
         waits = not told.get("async_op", True)
         ledger = self._comm.ledger

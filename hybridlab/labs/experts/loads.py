@@ -1,0 +1,54 @@
+"""Notebook 32: which experts real tokens choose, while a small model trains on the course's text."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from hybridlab.core.shape import Routing, Shape
+
+SMALL = Shape(layers=2, width=32, heads=2, context=64, experts=8, chosen=2)
+SEQUENCES, STEPS, RATE = 8, 100, 2e-3
+PACES = {"none": 0.01, "loss": 0.03, "bias": 0.003}  # the loss's factor, the bias's step
+
+
+class Trained(NamedTuple):
+    """A small training: its losses, and the loads of the last block's experts, step by step."""
+
+    losses: list[float]
+    loads: list[list[int]]
+
+    @property
+    def busiest(self) -> list[float]:
+        """The load of the most loaded expert over the mean, in each step."""
+        return [max(one) * len(one) / sum(one) for one in self.loads]
+
+
+def trained(steps: int = STEPS) -> dict[str, Trained]:
+    """{way to balance: its training}: the same first weights and batches, each way on a process of its own."""
+    from hybridlab.world.processes.launch import ranks
+
+    with ranks(len(PACES)) as pool:
+        return {balance: Trained(*home) for balance, home in zip(PACES, pool.run(_train, steps))}
+
+
+def _train(comm, steps):
+    """Each rank trains a model of its own."""
+    import torch
+
+    from hybridlab.train.models.gpt import GPT, token_loss
+    from hybridlab.train.text import Text
+
+    balance, pace = list(PACES.items())[comm.rank]
+    model = GPT(replace(SMALL, routing=Routing(balance=balance, pace=pace)))
+    routers, adam = [block.mlp.router for block in model.blocks], torch.optim.AdamW(model.parameters(), RATE)
+    losses, loads = [], []
+    for step in range(steps):
+        tokens, targets = map(torch.from_numpy, Text.of().batch(step, SEQUENCES, SMALL.context))
+        loss = token_loss(model(tokens), targets) / targets.numel()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        losses.append(loss.item())
+        loads.append(routers[-1].tally.long().tolist())
+        for router in routers:
+            router.settle()
+    return losses, loads

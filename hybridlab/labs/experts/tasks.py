@@ -1,0 +1,242 @@
+"""The exercises of notebook 32. As in `labs.exercises.all_tasks`, the package computes every number."""
+
+from functools import partial
+
+from hybridlab.core.shape import Shape
+from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.exercises.clinic import Clinic
+from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.experts import clinic
+from hybridlab.labs.experts.on_ranks import CASE, SCORES, On
+from hybridlab.labs.experts.uneven import factor
+from hybridlab.labs.matmul.tasks import Products
+
+task = partial(Task, notebook="32_experts")
+CASES = (CASE, On((5, 7, 4), 5, 2), On((3, 1, 2, 5), 9, 1))
+COARSE = Shape(layers=1, width=1024, heads=8, experts=16, chosen=2, inner=4096)  # of experts.fine
+FINER = 4
+CLOSE = 0.006  # of a weight: two digits are enough
+
+
+# --- routing by hand ----------------------------------------------------------------------------------------------
+
+
+def routed() -> list[tuple[int, int, float]]:
+    """(first choice, second choice, weight of the first) of each token.
+
+    >>> [(*choices, round(weight, 3)) for *choices, weight in routed()]
+    [(1, 2, 0.625), (3, 0, 0.692), (1, 3, 0.778), (1, 2, 0.562)]
+    """
+    found = []
+    for scores in SCORES:
+        first, second = sorted(range(len(scores)), key=lambda expert: -scores[expert])[:2]
+        found.append((first, second, scores[first] / (scores[first] + scores[second])))
+    return found
+
+
+def _route(answer) -> Verdict:
+    """Rows of (first, second, weight of the first)."""
+    if not isinstance(answer, list | tuple) or len(answer) != len(SCORES):
+        return False, f"Answer with {len(SCORES)} rows, one for each token."
+    for token, (row, right) in enumerate(zip(answer, routed())):
+        if not isinstance(row, list | tuple) or len(row) != 3 or any(isinstance(one, str) for one in row):
+            return False, f"Row {token} is no (first expert, second expert, weight of the first)."
+        if tuple(row[:2]) != right[:2]:
+            turned = tuple(row[1::-1]) == right[:2]
+            return False, f"Token {token}: {'the higher score comes first' if turned else 'other scores are higher'}."
+        if abs(row[2] - SCORES[token][right[0]]) < CLOSE:
+            return False, f"Token {token}: that is the score. The two weights of a token add up to 1."
+        if abs(row[2] - right[2]) > CLOSE:
+            return False, f"Token {token}: the experts are right, the weight is not."
+    loads = [sum(row[:2].count(expert) for row in routed()) for expert in range(len(SCORES[0]))]
+    return True, f"So expert by expert {' '.join(map(str, loads))} tokens arrive: two for each on average."
+
+
+# --- the dispatch -------------------------------------------------------------------------------------------------
+
+
+def _try_dispatch(comm, answer, case):
+    from hybridlab.labs.experts.tried import try_dispatch
+
+    return try_dispatch(comm, answer, case)
+
+
+def _first(case: On, home: list[str]) -> str:
+    """What is off on the first rank that found something, in its words."""
+    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
+
+
+def _explained(case: On, report: str) -> str:
+    """Why a rank was ended where gloo says no more than that."""
+    if "SIGABRT" not in report and "alltoallv" not in report:
+        return report
+    return (
+        "a rank failed in an all-to-all: one rank sends another number of rows than the other one expects. Add up "
+        "sent and received once more: which counts are rows, which are columns?"
+    )
+
+
+# --- loads --------------------------------------------------------------------------------------------------------
+
+
+def _hot(share: int) -> Task:
+    experts, ranks = 8, 4
+    rest = (100 - share) / (experts - 1)
+    loads = [share, *[rest] * (experts - 1)]
+    return task(
+        f"{experts} experts on {ranks} ranks, two on each. One expert gets {share} of 100 choices, the other seven "
+        "share the rest evenly. Every choice is the same work, and messages take no time. How many times as long as "
+        "with even loads does the layer take?",
+        Number(
+            lambda: factor(loads, ranks),
+            "times",
+            slips=[
+                (share * experts / 100, "That is the expert's load over the mean. Its rank has a second expert."),
+                (share * ranks / 100, "That is the hot expert alone: its rank has another one, too."),
+                (share / rest, "That compares two experts. The layer is over when the most loaded rank is."),
+                (1, "The work in all is the same. But who waits for whom?"),
+            ],
+        ),
+        (
+            "The layer is over when the most loaded rank is. What does that rank have to do?",
+            f"Its two experts get {share} and (100 - {share})/7 choices. With even loads a rank has 25.",
+            f"({share} + {100 - share}/7)/25.",
+        ),
+        objective="Predict how much longer a layer takes when one expert is hot.",
+        difficulty=1,
+        minutes=3,
+    )
+
+
+# --- further ------------------------------------------------------------------------------------------------------
+
+
+def _bytes(ranks: int, chosen: int) -> Task:
+    return task(
+        f"{ranks} ranks with as many tokens each; a token chooses {chosen} experts. Count the rows that one forward "
+        "moves for a rank, there and back, with those that stay where they are. How many times as many does the "
+        "all-gather move (with its reduce-scatter) as the two all-to-alls?",
+        Number(
+            lambda: ranks / chosen,
+            "times",
+            slips=[
+                (chosen / ranks, "Upside down: who moves more, the all-gather or the all-to-all?"),
+                (ranks, "A token goes to more than one expert."),
+                (ranks * chosen, "In the all-gather a token travels once, however many experts it chooses."),
+                (2 * ranks / chosen, "Both ways go there and back: two messages each."),
+            ],
+        ),
+        (
+            "Let each rank have n tokens. How many rows does an all-to-all move for a rank, how many an all-gather?",
+            f"All-to-all: {chosen}·n rows there, as many back. All-gather: {ranks}·n rows, and as many scattered.",
+            f"{ranks}/{chosen}.",
+        ),
+        objective="Say from how many choices on an all-gather moves no more than an all-to-all.",
+        difficulty=1,
+        minutes=3,
+    )
+
+
+def _fine(answer) -> Verdict:
+    """(experts, chosen, shared, inner) beside the coarse layer: the same weights, the same work."""
+    if not isinstance(answer, list | tuple) or len(answer) != 4 or not all(type(one) is int for one in answer):
+        return False, "Answer with four whole numbers: (experts, chosen, shared, inner)."
+    experts, chosen, shared, inner = answer
+    if inner != COARSE.inner // FINER:
+        return False, f"An expert is to be {FINER} times as narrow: inner={COARSE.inner // FINER}."
+    if shared != 1:
+        return False, "One expert is to be shared: every token goes through it without being routed."
+    if (experts + shared) * inner != COARSE.experts * COARSE.inner:
+        return (
+            False,
+            f"The experts and the shared one have {experts + shared} · {inner} hidden units in all, not as many.",
+        )
+    if (chosen + shared) * inner != COARSE.chosen * COARSE.inner:
+        return False, f"A token goes through {chosen + shared} · {inner} hidden units: that is another amount of work."
+    return True, "The same weights, the same work for each token, and many more teams of experts to choose from."
+
+
+EXPERTS_TASKS: dict[str, Task] = {
+    "experts.route": task(
+        "Each token goes to the two experts with the highest scores. Its two weights are these scores, divided by "
+        "their sum. Answer with a row for each token: (first expert, second expert, weight of the first).",
+        _route,
+        (
+            "Look for the two largest numbers in each row.",
+            "The weight of the first is its score over the sum of both.",
+            "Token 0: experts 1 and 2, weight 0.50/(0.50 + 0.30) = 0.625.",
+        ),
+        objective="Route tokens by their scores.",
+        difficulty=1,
+        minutes=4,
+    ),
+    "experts.dispatch": task(
+        "Write my_dispatch(comm, x, chosen, weights, experts, owned). x are this rank's tokens (a row each), chosen "
+        "and weights their experts and weights (a row for each token), owned says how many experts each rank along ep "
+        "has, in their order. experts(rows, counts) computes this rank's own experts: rows in the order of these "
+        "experts, counts is a list. Return y, a row for each token of x. Gradients must flow, and nothing more may "
+        f"travel than counts, rows there and rows back. Tried on {CASES[0]}, then on others.",
+        Products(
+            _try_dispatch,
+            _first,
+            CASES,
+            "y and all gradients are those of one device, with idle experts too.",
+            explain=_explained,
+        ),
+        (
+            "Two questions first: how many of its rows go to each rank, and how many come from each? The second one "
+            'only the others can answer: comm.all_gather(counts[None], "ep") is a row of counts for each rank.',
+            "sent: counts.split(owned), each part added up. received: the columns of your own experts, each row added "
+            "up. What arrives is sorted by rank and then by expert; experts want it by expert alone. Number each row "
+            "with its expert (arange, repeat, repeat_interleave), and take a stable argsort.",
+            'came = typed.all_to_all(comm, x[order // chosen.shape[1]], "ep", cut=0, join=0, sent=sent, '
+            "received=received); made = experts(came[sort], mine.sum(0).tolist()); home = typed.all_to_all(comm, "
+            "made[sort.argsort()], …) with sent and received exchanged; return arrivals.combine(home, order, weights).",
+        ),
+        objective="Send tokens to experts on other ranks and back, with gradients that flow.",
+        difficulty=3,
+        minutes=14,
+    ),
+    "experts.clinic": task(
+        "What is wrong with the experts' gradients? "
+        "(a) Tokens of other ranks are missing in them. "
+        "(b) They are sums over the tokens of dp · ep ranks, and are divided by dp alone. "
+        "(c) They are added over ep, where each rank has other experts. "
+        "(d) The mean of the ranks' mean losses is not the loss. "
+        "Answer with the letter and the mended function.",
+        Clinic(
+            clinic.CAUSES,
+            OnCases(
+                clinic.play, clinic.judge, clinic.CASES, "Every gradient is that of one device, on all four meshes."
+            ),
+        ),
+        (
+            "By which number are they too large, on each mesh? Is that dp, ep, or both?",
+            "The loss is the mean over dp · ep ranks. So every gradient is a sum over the tokens of all ranks, divided "
+            "by dp · ep. Which sums has the way back of the tokens made already?",
+            "(b). Add experts' gradients over dp, all others over dp and ep; divide all of them by "
+            'comm.mesh["dp"] * comm.mesh["ep"].',
+        ),
+        objective="Say over which ranks a gradient is added, and by what it is divided.",
+        difficulty=2,
+        minutes=7,
+    ),
+    "experts.hot": varying(_hot, share=(30, 40, 50)),
+    "experts.bytes": varying(_bytes, ranks=(16, 32, 64), chosen=(4, 8)),
+    "experts.fine": task(
+        f"A layer has {COARSE.experts} experts with {COARSE.inner:,} hidden units each, and a token goes through "
+        f"{COARSE.chosen}. Make experts {FINER} times as narrow, and one of these a shared one, through which every "
+        "token goes. All hidden units together, and those that a token goes through, shall stay as many. Answer with "
+        "(experts, chosen, shared, inner), as in Shape; experts counts those that are routed.",
+        _fine,
+        (
+            "Count hidden units: in all, and on the way of one token.",
+            f"An expert has {COARSE.inner // FINER} hidden units now: so there are {FINER} times as many experts, and "
+            f"a token goes through {FINER} times as many. One of both is shared.",
+            f"({FINER} · {COARSE.experts} - 1, {FINER} · {COARSE.chosen} - 1, 1, {COARSE.inner // FINER}).",
+        ),
+        objective="Make experts finer at equal weights and equal work.",
+        difficulty=2,
+        minutes=4,
+    ),
+}

@@ -1,0 +1,88 @@
+"""A student's dispatch, tried on real ranks: what comes out, every gradient, and how much is sent.
+
+What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
+"""
+
+from hybridlab.labs.experts.on_ranks import COUNT, WEIGHT, On, gradients, home, right, rows_of
+
+SMALL = 1e-12
+
+
+def try_dispatch(comm, answer, case) -> str:
+    """The student's function on this rank: answer(comm, x, chosen, weights, experts, owned)."""
+    from hybridlab.labs.matmul.tried import anywhere
+
+    case = On(*case)
+    mine, wanted, start = home(comm, case), right(comm, case), len(comm.ledger)
+    y = answer(comm, mine.x, mine.chosen, mine.weights, _Checked(mine.experts), case.owned)
+    sent = sum(comm.ledger.bytes[start:])
+    told = _of_y(y, wanted["y"]) or _of_messages(sent, case, comm.coordinates["ep"])
+    if anywhere(comm, told):  # a backward is run by all ranks or by none
+        return told
+    told = "" if y.requires_grad else "has the right y, but no gradient can flow back through it: use typed.all_to_all."
+    if anywhere(comm, told):
+        return told
+    y.backward(mine.by_y)
+    return _of_gradients(gradients(mine), wanted)
+
+
+class _Checked:
+    """A rank's experts, which look at the counts that they are given before they compute."""
+
+    def __init__(self, experts):
+        self._experts, self.up, self.down = experts, experts.up, experts.down
+
+    def __call__(self, x, counts):
+        if len(counts) != len(self.up.weight):
+            raise ValueError(f"experts(x, counts) got {len(counts)} counts, and {len(self.up.weight)} experts are here")
+        if sum(counts) != len(x):
+            raise ValueError(f"experts(x, counts) got {len(x)} rows, and counts that add up to {sum(counts)}")
+        return self._experts(x, counts)
+
+
+def _of_y(y, wanted) -> str:
+    """What is wrong with what comes out."""
+    import torch
+
+    from hybridlab.labs.matmul.on_ranks import gap
+
+    if not isinstance(y, torch.Tensor):
+        return f"returned {repr(y)[:40]}; return y, a row for each of its tokens."
+    if y.shape != wanted.shape:
+        return f"returned a tensor of shape {tuple(y.shape)}; its tokens make {tuple(wanted.shape)}."
+    if gap(y.detach(), wanted) < SMALL:
+        return ""
+    if sorted(map(_key, y.detach())) == sorted(map(_key, wanted)):
+        return "has the right rows in another order: which token does each row belong to?"
+    return (
+        "returned another y than one device. Rows arrive rank by rank: are they in the order of the experts when these "
+        "compute, and back in the order of their arrival before they go home?"
+    )
+
+
+def _key(row):
+    return [round(number, 9) for number in row.tolist()]
+
+
+def _of_messages(sent, case, here) -> str:
+    """What is wrong with the messages of a right y: counts, and each row once there and once back."""
+    there, back = (rows_moved * case.width * WEIGHT for rows_moved in rows_of(case, here))
+    counts = case.experts * len(case.tokens) * COUNT
+    if sent > there + back + counts:
+        return (
+            f"has the right y, but sent {sent:,} bytes: {there:,} there and {back:,} back are its "
+            f"rows, and all counts are {counts:,}."
+        )
+    return ""
+
+
+def _of_gradients(found, wanted) -> str:
+    """What is wrong with the gradients of a right y."""
+    from hybridlab.labs.matmul.on_ranks import gap
+
+    for name, gradient in found.items():
+        if gradient is None:
+            return f"has the right y, but no gradient came to {name}: what on the way has left the graph?"
+        if gap(gradient, wanted[name]) > SMALL:
+            return f"has the right y, but another gradient of {name} than one device."
+    return ""
