@@ -123,6 +123,7 @@ def ends(tmp_path_factory):
     return two_machines(str(programs / "all.py"))
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_a_function_runs_in_every_process_and_everybody_gets_all_results(ends):
     lines = [line for _, out, _ in ends for line in out.splitlines()]
@@ -133,6 +134,7 @@ def test_a_function_runs_in_every_process_and_everybody_gets_all_results(ends):
     assert sum(line.startswith(("[rank ", "heard ")) for line in lines) == 8 + 2
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_the_same_check_on_two_machines(ends):
     out = "".join(out for _, out, _ in ends)
@@ -142,6 +144,7 @@ def test_the_same_check_on_two_machines(ends):
     assert all(counted == formula for counted, formula in report["bytes"].values())
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 def test_a_failure_is_told_by_its_rank_and_ends_all(ends):
     assert all(code != 0 for code, _, _ in ends)
