@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import hybridlab as hl
+from hybridlab.core.chunks import Chunks
 from hybridlab.core.shape import Shape
 from hybridlab.modes import context_parallel, ring_attention
 from hybridlab.modes.context_parallel import WAYS
-from hybridlab.modes.ring_attention import Chunks
 from hybridlab.train.models.gpt import attend
 from hybridlab.train.models.model import Model
 from hybridlab.train.models.transformer import Transformer

@@ -24,9 +24,10 @@ from functools import partial
 import torch
 from torch.nn import functional
 
+from hybridlab.core.chunks import Chunks
 from hybridlab.core.seen import seen
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.modes.ring_attention import Chunks, ring_attention
+from hybridlab.modes.ring_attention import ring_attention
 from hybridlab.world.talk.typed import all_gather, all_to_all
 
 WAYS = ("gather", "ring", "ulysses")
