@@ -37,6 +37,7 @@ END = """\
         if step < comm.size - 1:
             kv, _ = coming.wait(), leaving.wait()
 """
+ASKED = "        if step < comm.size - 1:\n"
 MEETING = """\
         if source <= comm.rank:
             part = meet(q, *kv, source == comm.rank)
@@ -104,20 +105,17 @@ labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6
             (RING.but("(comm.rank - step)", "(comm.rank + step)"), "which lie behind all of its queries"),
             (RING.but("joined(*found, *part) if found else part", "part"), "are all parts joined"),
             (RING.but(BEGIN, "").but(END, BEGIN + "            kv, _ = coming.wait(), leaving.wait()\n"), "overlaps"),
-            (RING.but(MEETING + END, END + MEETING), "keys that are nobody's"),
-            (RING.but(BEGIN + MEETING + END, MEETING), "keys of rank 0"),
+            (RING.but(MEETING + END, END + MEETING), "keys of rank 2 with same=True"),
+            (RING.but(BEGIN + MEETING + END, MEETING), "its own keys with same=False"),
             (
-                RING.but(
-                    "        if step < comm.size - 1:\n            coming", "        if True:\n            coming"
-                ).but("        if step < comm.size - 1:\n            kv", "        if True:\n            kv"),
+                RING.but(ASKED + "            coming", "        if True:\n            coming").but(
+                    ASKED + "            kv", "        if True:\n            kv"
+                ),
                 "nobody wants the keys",
             ),
-            (RING.but("coming.wait(), leaving.wait()", "coming.wait(), 0"), "never waited"),
+            (RING.but("coming.wait(), leaving.wait()", "coming.wait(), 0"), "wait"),
             (RING.but("return found[0]", "return found"), "without lse"),
-            (
-                RING.but("comm.irecv(torch.empty_like(kv), before)", "comm.irecv(torch.empty_like(kv), after)"),
-                "deadlock",
-            ),
+            (RING.but("empty_like(kv), before)", "empty_like(kv), after)"), "deadlock"),
             (
                 RING.but(
                     "            coming = comm.irecv(torch.empty_like(kv), before)\n"
@@ -138,7 +136,7 @@ labs.answer("context.waste", average / last)""",
         "The last rank computes all blocks but half of its own; on average a rank computes half of the square's rows.",
         (
             (1 - 4 / 7.5, "in which it waits"),
-            (0.5, "the blocks on the diagonal take half a unit"),
+            (0.5, "blocks on the diagonal take half a unit"),
             (9 / 16, "whole units"),
             (0.9, "Too large"),
             ("half", "one number"),
@@ -166,7 +164,6 @@ labs.answer("context.ways", (2 * $heads + 2 * 8) / (2 * 8))""",
             (2, "as wide as queries"),
             (6, "Four tensors"),
             (100, "Too large"),
-            (None, "one number"),
         ),
     ),
     "context.backward": Solution(
