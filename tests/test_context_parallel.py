@@ -52,6 +52,14 @@ TURNED = [  # with zigzag
     (hl.Mesh(cp=2), {"model": Shape(layers=2, width=16, heads=4, context=8, style="llama")}),
     (hl.Mesh(dp=2, cp=2, pp=2), {"zero": 1, "schedule": "zb_h1"}),
     (hl.Mesh(tp=2, cp=2), {}),
+    (hl.Mesh(cp=4), {"model": replace(LONGER, context=16)}),
+]
+HEADS = [  # with Ulysses, for which there must be heads enough
+    (hl.Mesh(cp=3), {"model": Shape(layers=2, width=24, heads=6, kv_heads=3, context=7)}),
+    (hl.Mesh(cp=4), {"model": Shape(layers=2, width=16, heads=8, kv_heads=4, context=7, dropout=0.1)}),
+    (hl.Mesh(cp=3), {"model": Shape(layers=2, width=24, heads=6, kv_heads=3, context=7, documents=(1, 4, 2))}),
+    (hl.Mesh(cp=4), {"model": Shape(layers=2, width=16, heads=8, kv_heads=4, context=7, documents=(5, 2))}),
+    (hl.Mesh(tp=2, cp=2), {"model": Shape(layers=2, width=16, heads=4, context=7, documents=(3, 4))}),
 ]
 MANY = Shape(layers=2, width=16, heads=4, kv_heads=2, context=12, dropout=0.1, documents=(5, 1, 6))
 PACKED = [
@@ -60,6 +68,7 @@ PACKED = [
     (hl.Mesh(cp=2), {"model": replace(MANY, style="llama")}),
     (hl.Mesh(tp=2, cp=2), {}),
     (hl.Mesh(dp=2, cp=2, pp=2), {"zero": 1, "schedule": "zb_h1"}),
+    (hl.Mesh(cp=4), {"model": replace(MANY, context=16, documents=(3, 2, 11))}),
 ]
 OWN = Model(nn.Sequential(nn.Linear(4, 4)), square_loss, rows_of_four, dims={"0.weight": "T D"})
 CASES = [
@@ -67,6 +76,10 @@ CASES = [
     for way in WAYS
     for number, (mesh, more) in enumerate(WITH)
     if way != "ulysses" or mesh["cp"] == 2  # two heads of keys
+]
+CASES += [
+    pytest.param("ulysses", mesh, more, marks=pytest.mark.long, id=f"heads {number}")
+    for number, (mesh, more) in enumerate(HEADS)
 ]
 
 
@@ -171,6 +184,15 @@ def test_packed_documents_train_as_on_one_device(bench, way, mesh, more):
     asked = {"attend": "ring", "zigzag": True} if way == "zigzag" else {"attend": way}
     report = bench.asked(mesh, **{"model": MANY, "microbatches": 2} | asked | more)
     assert report.ok, report
+
+
+def test_targets_of_a_document_are_its_own():
+    """Each document is a text of its own: what follows its last position is no token of the next document."""
+    tokens, targets = Transformer(MANY).batch(0, 3)
+    alone, following = Transformer(replace(MANY, context=6, documents=())).batch(0, 9)
+    for number, (begin, end) in enumerate(((0, 5), (5, 6), (6, 12))):
+        assert torch.equal(tokens[:, begin:end], alone[number::3, : end - begin])
+        assert torch.equal(targets[:, begin:end], following[number::3, : end - begin])
 
 
 def test_documents_that_do_not_fill_a_sequence_are_refused():

@@ -12,7 +12,7 @@ LARGER = 30  # first weights are small; so are, without this, the losses that po
 
 
 def positions(rank: int, ranks: int, context: int) -> list[int]:
-    """The positions that a rank's embeddings are told."""
+    """The positions that a rank has."""
     length = context // ranks
     return list(range(rank * length, (rank + 1) * length))
 
