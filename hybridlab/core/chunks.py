@@ -61,12 +61,15 @@ class Chunks(NamedTuple):
         (begin, end), (low, high) = self.spans[mine], self.spans[other]
         return self.looks[begin, 0] < high and low < self.looks[end - 1, 1]
 
-    def seen(self, mine: int, other: int) -> np.ndarray | None:
-        """Which keys of another chunk each query of one chunk sees, (Q, S); None where all see all."""
+    def seen(self, mine: int, other: int, placed=np.asarray):
+        """Which keys of another chunk each query of one chunk sees, (Q, S); None where all see all.
+
+        placed  makes of an array what the answer is computed with: a tensor on some device
+        """
         (begin, end), (low, high) = self.spans[mine], self.spans[other]
         if self.looks[end - 1, 0] <= low and high <= self.looks[begin, 1]:
             return None
-        return seen(self.looks[begin:end], np.arange(low, high))
+        return seen(placed(self.looks[begin:end]), placed(np.arange(low, high)))
 
     def length(self, rank: int) -> int:
         """How many positions a rank has."""

@@ -27,11 +27,10 @@ def looks(context: int, documents: tuple[int, ...] = (), causal: bool = True) ->
     return np.stack((np.repeat(ends - lengths, lengths), last), axis=1)
 
 
-def seen(looks_Q2: np.ndarray, keys_S) -> np.ndarray:
-    """Whether each query sees each key, (Q, S): queries by where they look, keys by their positions.
+def seen(looks_Q2, keys_S):
+    """Whether each query sees each key, (Q, S): queries by where they look, keys by position; numpy's or torch's.
 
-    >>> seen(looks(3), [0, 1, 2]).astype(int).tolist()
+    >>> seen(looks(3), np.arange(3)).astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
-    from_Q1, to_Q1 = looks_Q2[:, :1], looks_Q2[:, 1:]
-    return (from_Q1 <= keys_S) & (np.asarray(keys_S) < to_Q1)
+    return (looks_Q2[:, :1] <= keys_S) & (keys_S < looks_Q2[:, 1:])

@@ -37,8 +37,8 @@ def gathered(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks):
     """This rank's queries against the keys and values of all positions."""
     lengths = [chunks.length(rank) for rank in range(len(chunks.of))]
     k_BKSH, v_BKSH = (all_gather(comm, x, "cp", 2, to="R", sizes=lengths) for x in (k_BKTH, v_BKTH))
-    mine, all_of_them = chunks.positions(comm.coordinates["cp"]), chunks.order
-    seen_TS = torch.from_numpy(seen(chunks.looks[mine], all_of_them)).to(q_BNTH.device)
+    looks_T2 = torch.from_numpy(chunks.looks[chunks.positions(comm.coordinates["cp"])]).to(q_BNTH.device)
+    seen_TS = seen(looks_T2, torch.tensor(chunks.order, device=q_BNTH.device))
     return functional.scaled_dot_product_attention(q_BNTH, k_BKSH, v_BKSH, attn_mask=seen_TS, enable_gqa=True)
 
 

@@ -95,11 +95,10 @@ class Round:
         for mine, at in self.own:
             for other, its in self.chunks.slices(source):
                 if self.chunks.meet(mine, other):
-                    yield mine, at, its, self._seen(mine, other)
+                    yield mine, at, its, self.chunks.seen(mine, other, self._placed)
 
-    def _seen(self, mine, other):
-        seen_QS = self.chunks.seen(mine, other)
-        return seen_QS if seen_QS is None else torch.from_numpy(seen_QS).to(self.comm.device)
+    def _placed(self, x):
+        return torch.from_numpy(x).to(self.comm.device)
 
     def passed_on(self, parts, source: int) -> Flight:
         """Begin to send a part to the next rank; `wait` gives the one that comes from the rank before."""

@@ -13,7 +13,6 @@ Shape suffixes
 import math
 from functools import partial
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -65,13 +64,18 @@ class Embed(nn.Module):
         super().__init__()
         self.token = nn.Embedding(shape.vocabulary, shape.width)
         self.position = nn.Embedding(shape.context, shape.width)
-        self.dropout, self.first, self.shape = Dropout(shape.dropout), 0, shape
+        self.dropout, self.first, self.documents = Dropout(shape.dropout), 0, shape.documents
 
     def forward(self, tokens_BT):
         x_BTD = self.token(tokens_BT)
         positions_T = self.first + torch.arange(x_BTD.shape[1], device=tokens_BT.device)
-        begins_T = torch.from_numpy(looks(self.shape.context, self.shape.documents)[:, 0]).to(tokens_BT.device)
-        return self.dropout(x_BTD + self.position(positions_T - begins_T[positions_T]))
+        return self.dropout(x_BTD + self.position(self._in_document(positions_T)))
+
+    def _in_document(self, positions_T):
+        if not self.documents:
+            return positions_T
+        begins_S = torch.from_numpy(looks(sum(self.documents), self.documents)[:, 0]).to(positions_T.device)
+        return positions_T - begins_S[positions_T]
 
 
 class Attention(nn.Module):
@@ -105,9 +109,9 @@ def attend(q_BNTH, k_BKTH, v_BKTH, documents=(), causal=True):
     """
     hidden = {"is_causal": causal}
     if documents:
-        T = q_BNTH.shape[2]
-        seen_TS = torch.from_numpy(seen(looks(T, documents, causal), np.arange(T)))
-        hidden = {"attn_mask": seen_TS.to(q_BNTH.device)}
+        T, device = q_BNTH.shape[2], q_BNTH.device
+        looks_T2 = torch.from_numpy(looks(T, documents, causal)).to(device)
+        hidden = {"attn_mask": seen(looks_T2, torch.arange(T, device=device))}
     return functional.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, **hidden, enable_gqa=True)
 
 
