@@ -2,7 +2,7 @@
 
 `costs` are the durations, `simulate` plays the schedule (`compiled` is its machine code), `bound` is a length that no
 order beats, `automatic` finds an order itself. `buckets` times gradient sums beside a backward, `beside` messages under
-products, `with_experts` all-to-alls beside the other microbatch of a pair. `ring` from how many tokens ring attention
-hides its messages, `overlay` predicts a run that was measured. `operators` tells what ranks compute, and compute twice,
-where operators are shared out.
+products, `with_experts` all-to-alls beside the other microbatch of a pair; `ring` says from how many tokens ring
+attention hides its messages. `overlay` predicts a run that was measured. `operators` tells what ranks compute, and
+compute twice, where operators are shared out.
 """
