@@ -85,7 +85,7 @@ def test_memory_grows_with_the_length_and_scores_with_its_square():
 def test_both_ways_send_alike_on_as_many_ranks_as_the_exercise_says():
     for heads in (32, 64, 40):
         shape = replace(sizes.LLAMA, heads=heads, width=128 * heads)
-        ranks = heads / shape.key_heads + 1
+        ranks = heads // shape.key_heads + 1
         assert sizes.of_one_layer("ring", shape, ranks) == pytest.approx(sizes.of_one_layer("ulysses", shape, ranks))
 
 
@@ -106,7 +106,7 @@ def test_from_so_many_tokens_on_a_hop_hides(sequences):
 @pytest.mark.ranks
 def test_every_word_of_every_way_is_foreseen(bench):
     told = on_ranks.sent(bench.pool(Mesh(cp=2)), (1, 4, 2, 8, 4))
-    assert told.note == "All equal one device." and [row[0] for row in told.rows] == list(on_ranks.WAYS)
+    assert told.note == "All equal one device." and [row[0] for row in told.rows] == list(on_ranks.ATTEND)
     for _, *cells in told.rows:
         assert all(len(set(cell.split(" / "))) == 1 for cell in cells)
 

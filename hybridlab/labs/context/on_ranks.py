@@ -5,26 +5,23 @@ from contextlib import contextmanager
 from functools import partial
 
 from hybridlab.core.chunks import Chunks
+from hybridlab.core.shape import Shape
+from hybridlab.labs.context.sizes import of_one_layer
 from hybridlab.labs.matmul.table import Table
+from hybridlab.predict.bytes.context import ATTEND
 
-WAYS = ("gather", "ring", "ulysses")
+WHEN = ("forward", "backward")
 SIZES = (2, 8, 4, 32, 16)  # of `sent`: sequences, heads of queries and of keys, positions, width of a head
 
 
 def sent(pool, sizes=SIZES) -> Table:
     """Words that a rank sends in one layer's attention, forward and backward, counted beside predicted, each way."""
     sequences, heads, keys, context, width = sizes
-    ranks = pool.size
-    queries, both = sequences * context * heads * width, 2 * sequences * context * keys * width
-    apart = (ranks - 1) / ranks
-    foreseen = {
-        "gather": (both * apart, both * apart),
-        "ring": (both * apart, both * (2 * ranks - 1) / ranks),
-        "ulysses": ((2 * queries + both) / ranks * apart,) * 2,
-    }
-    homes = {way: pool.run(_sent, way, sizes) for way in WAYS}
+    shape = Shape(width=heads * width, heads=heads, kv_heads=keys, context=context)
+    foreseen = lambda way, when: sequences * of_one_layer(way, shape, pool.size, when, width=1)
+    homes = {way: pool.run(_sent, way, sizes) for way in ATTEND}
     rows = [
-        (way, *(f"{counted:,} / {right:,.0f}" for counted, right in zip(its[0][1:], foreseen[way])))
+        (way, *(f"{counted:,} / {foreseen(way, when):,.0f}" for counted, when in zip(its[0][1:], WHEN)))
         for way, its in homes.items()
     ]
     worst = max(home[0] for its in homes.values() for home in its)

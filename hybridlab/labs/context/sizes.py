@@ -5,7 +5,8 @@ from dataclasses import replace
 from hybridlab.core.catalog import machine, model
 from hybridlab.labs.rows import Table, table
 from hybridlab.predict.bytes.activations import kept, kept_for
-from hybridlab.predict.bytes.collectives import Link
+from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.predict.bytes.context import exchanged
 
 LLAMA = model("llama3-8b").shape
 LONG, GB = 131_072, 1e9
@@ -23,8 +24,8 @@ def memory(contexts=(8192, 32768, LONG)) -> Table:
     return table(heads, rows)
 
 
-def of_one_layer(way: str, shape, ranks: int, width: int = 2) -> float:
-    """Bytes that one rank sends in the forward of one layer of one sequence: as counted by a ring, and all-to-all.
+def of_one_layer(way: str, shape, ranks: int, when: str = "forward", width: int = 2) -> float:
+    """Bytes that one rank sends in one layer of one sequence, each collective as a ring sends it.
 
     >>> small = replace(LLAMA, context=1024)
     >>> of_one_layer("ring", small, 4) == of_one_layer("gather", small, 4) == 2 * 1024 * 1024 * 3 / 4 * 2
@@ -32,9 +33,8 @@ def of_one_layer(way: str, shape, ranks: int, width: int = 2) -> float:
     >>> of_one_layer("ulysses", small, 4) == (2 * 4096 + 2 * 1024) * 1024 / 4 * 3 / 4 * 2
     True
     """
-    queries, keys = shape.context * shape.width, shape.context * shape.key_width
-    numbers = (2 * queries + 2 * keys) / ranks if way == "ulysses" else 2 * keys
-    return numbers * (ranks - 1) / ranks * width
+    every = [(op, numbers * width) for op, numbers in exchanged(shape, 1, ranks, way, when)]
+    return float(sum(size if op == "isend" else cost(op, ranks, size).bytes for op, size in every))
 
 
 def ways(every_ranks=(2, 4, 8, 16, 64), shape=None) -> Table:
