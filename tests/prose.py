@@ -13,6 +13,7 @@ import numpy as np
 import hybridlab as hl
 from hybridlab.core.catalog import machine
 from hybridlab.labs.asynchronous.pictures import met
+from hybridlab.labs.context import sizes as long_context
 from hybridlab.labs.data_parallel import pictures as data_parallel_pictures
 from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.experts import uneven as experts
@@ -302,6 +303,13 @@ def hot_rank():
     return f"gets {first:.1f} of 100 choices in place of {mean:g}, which is {experts.factor(loads, 4):.2f} times"
 
 
+def half_a_card():
+    """Activations of one long sequence, of a card of the catalog: inputs of all layers, and one layer at work."""
+    row, card = long_context.memory((long_context.LONG,)).rows[0], A100.memory / 1e9
+    needed = float(row[1]) + float(row[2])
+    return f"more than half of an {card:g} GB card" if card / 2 < needed < card else f"{needed} of {card} GB"
+
+
 def behind():
     """Three of axonn's layers, one thing behind the other."""
     whole = length(chain([Layer(2, 2, 2, 1, 1, 1, 1)] * 3, overlapped=False))
@@ -504,6 +512,7 @@ COMPUTED = [
         lambda: f"{days(300e9, 175e9, 1024, 140e12):.1f} and {days(450e9, 1000e9, 3072, 163e12):.1f}",
     ),
     ("32_experts", "gets 41.8 of 100 choices in place of 25, which is 1.67 times", hot_rank),
+    ("33_context", "more than half of an 80 GB card", half_a_card),
     ("36_axonn", "One thing behind the other, that is 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
     ("42_sc21", "83.9", lambda: f"{days(450e9, 1008e9, 3072, 163e12):.1f}"),
 ]
@@ -543,6 +552,7 @@ SET = [
     ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
     ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
     ("32_experts", "attention takes 1 unit, experts 2, an all-to-all 1", "attention=1, experts=2, exchange=sent"),
+    ("33_context", "waits 0.4 ms for each pair", "pair_seconds=0.4e-3"),
     ("36_axonn", "Each product takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
     ("36_axonn", "in place of each product a rank waits 12 ms", "waits=0.012"),
     ("36_axonn", "products of 3 ms, a sum of dX of 2 ms, all other messages of 1 ms", "gather=1, sum_y=1, sum_x=2"),

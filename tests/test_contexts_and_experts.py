@@ -12,10 +12,10 @@ from one_line import change
 
 import hybridlab as hl
 from hybridlab.core.catalog import Machine, model
-from hybridlab.modes.ring_attention import Chunks
+from hybridlab.core.chunks import Chunks
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import FULL, NONE
-from hybridlab.predict.bytes.collectives import cost
+from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.predict.bytes.context import ATTEND, GATHER, RING, ULYSSES
 from hybridlab.predict.plans import footprint as footprints
 from hybridlab.predict.plans import inside, performance
@@ -24,6 +24,7 @@ from hybridlab.predict.plans.hot import hot
 from hybridlab.predict.plans.plan import Plan, check_plan
 from hybridlab.predict.plans.planner import plan
 from hybridlab.predict.plans.rates import Rates
+from hybridlab.predict.time import ring
 from hybridlab.train.dry.costs import costs_of
 from hybridlab.train.formulas import transfers
 from hybridlab.train.request import job_of
@@ -270,7 +271,9 @@ def a_ring_shows_only_what_is_longer_than_its_part_of_attention():
 def a_ring_hides_from_so_many_positions_on():
     """With a tenth fewer on each rank, hops show."""
     for ways, zigzag in itertools.product((2, 4), (False, True)):
-        least = inside.least_positions(LONG, NODE.peak, NODE.inside, seen=1 / 2 if zigzag else 1 - 1 / (2 * ways))
+        least = ring.least_tokens(
+            LONG, NODE.peak, Link(0, 1 / NODE.inside), seen=1 / 2 if zigzag else 1 - 1 / (2 * ways)
+        )
         for share, hidden in ((1.1, True), (0.9, False)):
             shape = replace(LONG, context=2 * ways * math.ceil(share * least / 2))
             one, free = Plan(cp=ways, attend=RING, zigzag=zigzag, fused=True), replace(NODE, latency=(0, 0))
@@ -495,7 +498,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (footprints, "((plan.attend == context.RING) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),
     (footprints, "plan.x, uneven)", "plan.x)", the_busiest_rank_keeps_more),
     (inside, "hidden / plan.cp, 0)", "hidden, 0)", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
-    (inside, "(2 * bandwidth * seen)", "(bandwidth * seen)", a_ring_hides_from_so_many_positions_on),
+    (ring, "square = 4 *", "square = 8 *", a_ring_hides_from_so_many_positions_on),
     (inside, "shown(2 * hop", "shown(hop", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (inside, " + hop * (plan.cp > 1)", "", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (inside, '2 * elements) for', 'elements) for', gathers_wait_for_everything),

@@ -91,8 +91,12 @@ class Shape:
     experts     MLPs in a block, of which every token goes through `chosen`
     shared      MLPs beside them, of the same size, through which every token goes
     routing     how tokens find their experts
+    documents   lengths of the documents that are packed into each sequence, in order: positions begin again in each,
+                and attention does not cross a border; empty: a sequence is one document. Work and bytes are predicted
+                as if it were
 
-    raises  ValueError when a size is not positive, or heads do not divide width, or kv_heads not heads
+    raises  ValueError when a size is not positive, or heads do not divide width, or kv_heads not heads, or documents do
+            not fill the context
 
     >>> Shape(layers=4, width=32, heads=4, context=32).parameters
     68288
@@ -115,6 +119,7 @@ class Shape:
     chosen: int = 1
     shared: int = 0
     routing: Routing = Routing()
+    documents: tuple[int, ...] = ()
 
     def __post_init__(self):
         sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
@@ -136,6 +141,11 @@ class Shape:
             raise ValueError(f"a token cannot go through {self.chosen} of {self.experts} experts: choose fewer")
         if self.shared and self.experts == 1:
             raise ValueError(f"shared={self.shared} stands beside several experts: give experts=2 or more")
+        if self.documents and (min(self.documents) < 1 or sum(self.documents) != self.context):
+            raise ValueError(
+                f"documents={self.documents} have {sum(self.documents)} positions, a sequence has {self.context}: give "
+                "lengths, 1 or more, that add up to the context"
+            )
 
     @property
     def key_heads(self) -> int:

@@ -24,8 +24,10 @@ from functools import partial
 import torch
 from torch.nn import functional
 
+from hybridlab.core.chunks import Chunks
+from hybridlab.core.seen import seen
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.modes.ring_attention import Chunks, ring_attention
+from hybridlab.modes.ring_attention import ring_attention
 from hybridlab.world.talk.typed import all_gather, all_to_all
 
 WAYS = ("gather", "ring", "ulysses")
@@ -35,9 +37,8 @@ def gathered(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks):
     """This rank's queries against the keys and values of all positions."""
     lengths = [chunks.length(rank) for rank in range(len(chunks.of))]
     k_BKSH, v_BKSH = (all_gather(comm, x, "cp", 2, to="R", sizes=lengths) for x in (k_BKTH, v_BKTH))
-    mine, all_of_them = chunks.positions(comm.coordinates["cp"]), chunks.order
-    T, S = (torch.tensor(places, device=q_BNTH.device) for places in (mine, all_of_them))
-    seen_TS = S <= T[:, None]
+    looks_T2 = torch.from_numpy(chunks.looks[chunks.positions(comm.coordinates["cp"])]).to(q_BNTH.device)
+    seen_TS = seen(looks_T2, torch.tensor(chunks.order, device=q_BNTH.device))
     return functional.scaled_dot_product_attention(q_BNTH, k_BKSH, v_BKSH, attn_mask=seen_TS, enable_gqa=True)
 
 
@@ -66,6 +67,11 @@ class ContextParallel(Mode):
         ways, positions = job.mesh["cp"], job.sizes.get("T")
         if positions is None:
             raise ValueError(f"cp={ways} cuts the positions T, and no dim of this model has that name: leave cp out")
+        if not job.model.by_place:
+            raise ValueError(
+                f"cp={ways} puts another attention into a model, and only the reference models have a place for it: "
+                "give model=hl.Shape(…), or leave cp out"
+            )
         if positions < ways:
             raise ValueError(f"cp={ways} cannot share out {positions} positions: choose cp up to {positions}")
         keys = job.sizes.get("K", ways) // job.mesh["tp"]
@@ -93,7 +99,8 @@ class ContextParallel(Mode):
             if hasattr(layer, "first"):  # a position is this and its place among those that are here
                 layer.first = places - torch.arange(len(places), device=comm.device)
             if hasattr(layer, "attend"):
-                layer.attend = self._attend(comm, chunks, job["attend"], layer.attend)
+                its = chunks._replace(documents=layer.documents)
+                layer.attend = self._attend(comm, its, job["attend"], layer.attend)
 
     def _attend(self, comm, chunks, way, alone):
         if way == "ring":

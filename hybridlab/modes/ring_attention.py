@@ -11,7 +11,8 @@ rank never keeps more than its own part of the sequence, and two parts that come
 
 Causal attention: a chunk that lies behind this rank's positions is passed on and not computed. In order, the last rank
 computes all parts and the first one only its own, and all wait for the last. In a zigzag every rank has one chunk from
-the front and one from the back, and all compute as many pairs (`Chunks.pairs`).
+the front and one from the back, and all compute as many pairs (`Chunks.pairs`). A chunk that lies wholly in other
+documents is not computed either.
 
 Source: Liu et al. 2023, arXiv:2310.01889; the zigzag, Llama Team 2024, arXiv:2407.21783, section 3.3.2. Relatives:
 `context_parallel`, the mode; notebook 33.
@@ -21,72 +22,21 @@ H width of a head
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 
-from hybridlab.core.layout import even
+from hybridlab.core.chunks import Chunks
+from hybridlab.world.talk.windows import Flight
 
 
-def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: "Chunks"):
-    """What every position of this rank finds at itself and before it, in the whole sequence.
+def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: Chunks):
+    """What every position of this rank finds in the whole sequence, where it looks.
 
     The queries' heads are a multiple of the keys'.
     """
     q_BKGQH = q_BNQH.unflatten(1, (k_BKSH.shape[1], -1))
     out_BKGQH = Ring.apply(q_BKGQH, k_BKSH, v_BKSH, Round(comm, axis, chunks))
     return out_BKGQH.flatten(1, 2)
-
-
-class Chunks(NamedTuple):
-    """Which positions each rank has: the sequence is cut into chunks, and a rank has one or several of them.
-
-    spans  from where to where each chunk goes;  of  the numbers of the chunks that each rank has, in order
-    """
-
-    spans: tuple[tuple[int, int], ...]
-    of: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def in_order(cls, context: int, ranks: int) -> "Chunks":
-        """One chunk for each rank, as long as each other if they can be."""
-        return cls(tuple(even(context, ranks)), tuple((rank,) for rank in range(ranks)))
-
-    @classmethod
-    def zigzag(cls, context: int, ranks: int) -> "Chunks":
-        """Two for each rank, one from the front and one from the back: then all have as many pairs to compute.
-
-        >>> Chunks.zigzag(8, 2).positions(0), Chunks.zigzag(8, 2).pairs
-        ([0, 1, 6, 7], [18, 18])
-        """
-        return cls(tuple(even(context, 2 * ranks)), tuple((rank, 2 * ranks - 1 - rank) for rank in range(ranks)))
-
-    def positions(self, rank: int) -> list[int]:
-        """The positions of a rank, in the order in which it holds them."""
-        return [place for chunk in self.of[rank] for place in range(*self.spans[chunk])]
-
-    @property
-    def order(self) -> list[int]:
-        """All positions, rank after rank."""
-        return [place for rank in range(len(self.of)) for place in self.positions(rank)]
-
-    @property
-    def pairs(self) -> list[int]:
-        """For each rank, how many pairs of a query and a key before it, or at it, it computes."""
-        return [sum(place + 1 for place in self.positions(rank)) for rank in range(len(self.of))]
-
-    def length(self, rank: int) -> int:
-        """How many positions a rank has."""
-        return len(self.positions(rank))
-
-    def slices(self, rank: int) -> list[tuple[int, slice]]:
-        """(number of a chunk, where it lies in what the rank holds)."""
-        found, begin = [], 0
-        for chunk in self.of[rank]:
-            low, high = self.spans[chunk]
-            found.append((chunk, slice(begin, begin + high - low)))
-            begin += high - low
-        return found
 
 
 class Ring(torch.autograd.Function):
@@ -97,8 +47,8 @@ class Ring(torch.autograd.Function):
         found, parts = {}, torch.stack((k, v))
         for source, last in ring.sources():
             coming = None if last else ring.passed_on(parts, source)
-            for mine, at, its, same in ring.meetings(source):
-                met = part_of_attention(q[..., at, :], *parts[..., its, :], same)
+            for mine, at, its, seen_QS in ring.meetings(source):
+                met = part_of_attention(q[..., at, :], *parts[..., its, :], seen_QS)
                 found[mine] = joined(*found[mine], *met) if mine in found else met
             parts = None if last else coming.wait()
         out, lse = (torch.cat(every, -2) for every in zip(*(found[chunk] for chunk, _ in ring.own)))
@@ -114,9 +64,9 @@ class Ring(torch.autograd.Function):
         for source, last in ring.sources():
             coming = None if last else ring.passed_on(parts, source)
             by_parts = torch.zeros_like(parts) if grown is None else grown.wait()
-            for _, at, its, same in ring.meetings(source):
+            for _, at, its, seen_QS in ring.meetings(source):
                 of_queries = (x[..., at, :] for x in (q, by_out, lse, spread))
-                found = part_of_backward(*of_queries, *parts[..., its, :], same)
+                found = part_of_backward(*of_queries, *parts[..., its, :], seen_QS)
                 by_q[..., at, :] += found[0]
                 by_parts[..., its, :] += torch.stack(found[1:])
             grown = ring.passed_on(by_parts, source)  # after the last one it is home
@@ -138,46 +88,36 @@ class Round:
         return [((self.here - step) % size, step == size - 1) for step in range(size)]
 
     def meetings(self, source: int):
-        """(a chunk of this rank, where it lies here, where a chunk of the source lies there, whether it is the same).
+        """(a chunk of this rank, where it lies here, where a chunk of the source lies there, which keys are seen).
 
-        A chunk that lies behind this rank's is not computed: no query sees what comes after it.
+        Chunks that do not see each other are not computed.
         """
         for mine, at in self.own:
             for other, its in self.chunks.slices(source):
-                if other <= mine:
-                    yield mine, at, its, other == mine
+                if self.chunks.meet(mine, other):
+                    yield mine, at, its, self.chunks.seen(mine, other, self._placed)
 
-    def passed_on(self, parts, source: int):
+    def _placed(self, x):
+        return torch.from_numpy(x).to(self.comm.device)
+
+    def passed_on(self, parts, source: int) -> Flight:
         """Begin to send a part to the next rank; `wait` gives the one that comes from the rank before."""
         size = len(self.ranks)
         if size == 1:
-            return Exchange(None, None, parts)
+            return Flight({}, [], lambda _: parts)
+        before = (self.here - 1) % size
         room = parts.new_empty((*parts.shape[:-2], self.chunks.length((source - 1) % size), parts.shape[-1]))
-        arriving = self.comm.irecv(room, self.ranks[(self.here - 1) % size])
-        leaving = self.comm.isend(parts.contiguous(), self.ranks[(self.here + 1) % size])
-        return Exchange(arriving, leaving, None)
+        arriving = {before: self.comm.irecv(room, self.ranks[before])}
+        leaving = [self.comm.isend(parts.contiguous(), self.ranks[(self.here + 1) % size])]
+        return Flight(arriving, leaving, lambda came: came[before])
 
 
-class Exchange:
-    """A part that leaves and another one that comes."""
-
-    def __init__(self, arriving, leaving, own):
-        self.arriving, self.leaving, self.own = arriving, leaving, own
-
-    def wait(self):
-        if self.arriving is None:
-            return self.own
-        came = self.arriving.wait()
-        self.leaving.wait()
-        return came
-
-
-def part_of_attention(q_BKGQH, k_BKSH, v_BKSH, same: bool = False):
+def part_of_attention(q_BKGQH, k_BKSH, v_BKSH, seen_QS=None):
     """(what queries find in a part of the keys, the logarithm of the sum of its exponentials).
 
-    same  queries and keys are of the same positions: a query sees none behind it
+    seen_QS  which keys each query sees, perhaps none; None: all
     """
-    scores_BKGQS = _scores(q_BKGQH, k_BKSH, same)
+    scores_BKGQS = _scores(q_BKGQH, k_BKSH, seen_QS)
     lse_BKGQ1 = scores_BKGQS.logsumexp(-1, keepdim=True)
     return (scores_BKGQS - lse_BKGQ1).exp().to(v_BKSH.dtype) @ v_BKSH[:, :, None], lse_BKGQ1
 
@@ -196,9 +136,9 @@ def joined(out, lse, other_out, other_lse):
     return weighted.to(out.dtype), together
 
 
-def part_of_backward(q_BKGQH, by_out, lse, spread, k_BKSH, v_BKSH, same: bool = False):
+def part_of_backward(q_BKGQH, by_out, lse, spread, k_BKSH, v_BKSH, seen_QS=None):
     """Gradients of queries, keys and values from their meeting; lse and spread, Σ out·dout, are those of all keys."""
-    p_BKGQS = (_scores(q_BKGQH, k_BKSH, same) - lse).exp().to(q_BKGQH.dtype)
+    p_BKGQS = (_scores(q_BKGQH, k_BKSH, seen_QS) - lse).exp().to(q_BKGQH.dtype)
     by_p_BKGQS = by_out @ v_BKSH[:, :, None].transpose(-1, -2)
     by_scores_BKGQS = p_BKGQS * (by_p_BKGQS - spread) / math.sqrt(q_BKGQH.shape[-1])
     by_q = by_scores_BKGQS @ k_BKSH[:, :, None]
@@ -206,11 +146,9 @@ def part_of_backward(q_BKGQH, by_out, lse, spread, k_BKSH, v_BKSH, same: bool = 
     return by_q, by_k, (p_BKGQS.transpose(-1, -2) @ by_out).sum(2)
 
 
-def _scores(q_BKGQH, k_BKSH, same):
-    """In float32 at least; of equal positions, the keys behind a query are hidden."""
+def _scores(q_BKGQH, k_BKSH, seen_QS):
+    """In float32 at least. What is hidden has the smallest number there is, and not -∞: a query that sees nothing of
+    this part then has weights all the same, which vanish when parts are joined."""
     scores = q_BKGQH @ k_BKSH[:, :, None].transpose(-1, -2) / math.sqrt(q_BKGQH.shape[-1])
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    if not same:
-        return scores
-    behind_QS = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-    return scores.masked_fill(behind_QS, -math.inf)
+    return scores if seen_QS is None else scores.masked_fill(~seen_QS, torch.finfo(scores.dtype).min)

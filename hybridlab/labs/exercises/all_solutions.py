@@ -4,6 +4,7 @@ from hybridlab.labs.asynchronous import solutions as asynchronous
 from hybridlab.labs.axonn import solutions as axonn
 from hybridlab.labs.choosing import solutions as choosing
 from hybridlab.labs.collectives import solutions as collectives
+from hybridlab.labs.context import solutions as context
 from hybridlab.labs.data_parallel import solutions as data_parallel
 from hybridlab.labs.exercises.solution import Cell, Solution
 from hybridlab.labs.experts import solutions as experts
@@ -25,6 +26,6 @@ __all__ = ["SOLUTIONS", "Cell", "Solution"]
 
 FAMILIES = (
     start, one_device, naive, gpipe, one_f_one_b, interleaved, zero_bubble, asynchronous, collectives, data_parallel,
-    zero, megatron, matmul, experts, axonn, layouts, hybrid, choosing, sc21,
+    zero, megatron, matmul, experts, context, axonn, layouts, hybrid, choosing, sc21,
 )  # fmt: skip
 SOLUTIONS: dict[str, Solution] = {task: one for family in FAMILIES for task, one in family.SOLUTIONS.items()}

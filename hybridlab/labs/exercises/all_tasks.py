@@ -9,6 +9,7 @@ from hybridlab.labs.asynchronous.tasks import ASYNCHRONOUS_TASKS
 from hybridlab.labs.axonn.tasks import AXONN_TASKS
 from hybridlab.labs.choosing.tasks import CHOOSING_TASKS
 from hybridlab.labs.collectives.tasks import COLLECTIVE_TASKS
+from hybridlab.labs.context.tasks import CONTEXT_TASKS
 from hybridlab.labs.data_parallel.tasks import DATA_PARALLEL_TASKS
 from hybridlab.labs.exercises.task import Task
 from hybridlab.labs.experts.tasks import EXPERTS_TASKS
@@ -41,6 +42,7 @@ TASKS: dict[str, Task] = {
     **MEGATRON_TASKS,
     **MATMUL_TASKS,
     **EXPERTS_TASKS,
+    **CONTEXT_TASKS,
     **AXONN_TASKS,
     **LAYOUT_TASKS,
     **HYBRID_TASKS,

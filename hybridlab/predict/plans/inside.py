@@ -8,7 +8,8 @@ Along ep tokens go to their experts and back. Nothing hides that, and all wait f
 along tp as all else is, as Megatron-LM does (our runtime leaves them whole). With sequence parallelism a rank of tp
 sends its own positions, and what has come is gathered along tp: `performance` counts that as a sum along tp.
 
-Relatives: `predict.bytes.context` and `predict.bytes.experts`, the same in elements; `predict.plans.performance`.
+Relatives: `predict.bytes.context` and `predict.bytes.experts`, the same in elements; `predict.time.ring`, from
+how many positions a hop hides; `predict.plans.performance`.
 """
 
 import numpy as np
@@ -43,22 +44,6 @@ def along_cp(shape: Shape, plan: Plan, node: int, rates: Rates, attention):
     of_way = [(collective("gather", when), ring, collective("ulysses", when)) for when, ring in zip(WHEN, around)]
     forward, backward = (np.choose(plan.attend, ways) for ways in of_way)
     return forward, backward + full * forward
-
-
-def least_positions(shape: Shape, peak: float, bandwidth: float, seen: float = 1.0, width: int = 2) -> float:
-    """How many positions a rank needs so that a ring's hop hides behind its part of attention, in the forward.
-
-    c positions against c others are 4·c²·h operations, and 2·c·k numbers to send: c = width·peak·(k/h)/(2·bandwidth),
-    over the share of pairs that is seen. Neither the length of the sequence nor the number of ranks matters.
-
-    peak  FLOP/s that attention reaches;  bandwidth  bytes/s of a hop;  seen  1, in a zigzag 1/2;  width  of a number
-
-    >>> from hybridlab.core.catalog import machine, model
-    >>> shape, h100 = model("llama3-405b").shape, machine("h100")
-    >>> print(*(round(least_positions(shape, h100.peak, rate, seen=1 / 2)) for rate in (h100.inside, h100.across)))
-    275 2474
-    """
-    return width * peak * shape.key_width / shape.width / (2 * bandwidth * seen)
 
 
 def along_ep(shape: Shape, plan: Plan, node: int, rates: Rates):

@@ -11,11 +11,13 @@ Shape suffixes
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.core.seen import looks, seen
 from hybridlab.core.shape import Shape
 from hybridlab.train.models.draws import ByPlace, Draws, drawn, stream
 from hybridlab.train.models.experts import mlp_of
@@ -53,7 +55,7 @@ class Dropout(nn.Module):
 
 
 class Embed(nn.Module):
-    """Tokens and their positions as vectors.
+    """Tokens and their positions as vectors. Positions begin again in every document, so that it is read as if alone.
 
     first  the position at which the vectors begin: not 0 where the sequence is cut
     """
@@ -62,23 +64,31 @@ class Embed(nn.Module):
         super().__init__()
         self.token = nn.Embedding(shape.vocabulary, shape.width)
         self.position = nn.Embedding(shape.context, shape.width)
-        self.dropout, self.first = Dropout(shape.dropout), 0
+        self.dropout, self.first, self.documents = Dropout(shape.dropout), 0, shape.documents
 
     def forward(self, tokens_BT):
         x_BTD = self.token(tokens_BT)
         positions_T = self.first + torch.arange(x_BTD.shape[1], device=tokens_BT.device)
-        return self.dropout(x_BTD + self.position(positions_T))
+        return self.dropout(x_BTD + self.position(self._in_document(positions_T)))
+
+    def _in_document(self, positions_T):
+        if not self.documents:
+            return positions_T
+        begins_S = torch.from_numpy(looks(sum(self.documents), self.documents)[:, 0]).to(positions_T.device)
+        return positions_T - begins_S[positions_T]
 
 
 class Attention(nn.Module):
     """Causal self-attention by heads of a fixed width; neighbouring heads of queries share one of keys and values.
 
-    attend  from queries, keys and values by head to what each head found: a mode may put another in its place
+    attend     from queries, keys and values by head to what each head found: a mode may put another in its place
+    documents  the lengths of those that share a row, which it has to know
     """
 
     def __init__(self, shape: Shape, bias: bool = True):
         super().__init__()
-        self.head_width, self.attend = shape.head_width, attend
+        self.head_width, self.documents = shape.head_width, shape.documents
+        self.attend = partial(attend, documents=shape.documents)
         self.q, self.k, self.v, self.out = (
             nn.Linear(shape.width, width, bias)
             for width in (shape.width, shape.key_width, shape.key_width, shape.width)
@@ -93,9 +103,16 @@ class Attention(nn.Module):
         return tuple(x.unflatten(2, (-1, self.head_width)).transpose(1, 2) for x in projected)
 
 
-def attend(q_BNTH, k_BKTH, v_BKTH):
-    """What every position finds at itself and at those before it: values, weighted by how well queries match keys."""
-    return functional.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, is_causal=True, enable_gqa=True)
+def attend(q_BNTH, k_BKTH, v_BKTH, documents=(), causal=True):
+    """What every position finds at itself and at those before it, in its document: values, weighted by how well queries
+    match keys. Not causal: at those behind it too.
+    """
+    hidden = {"is_causal": causal}
+    if documents:
+        T, device = q_BNTH.shape[2], q_BNTH.device
+        looks_T2 = torch.from_numpy(looks(T, documents, causal)).to(device)
+        hidden = {"attn_mask": seen(looks_T2, torch.arange(T, device=device))}
+    return functional.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, **hidden, enable_gqa=True)
 
 
 class Mlp(nn.Module):

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from functools import partial
 
+import numpy as np
 import torch
 
 from hybridlab.core.shape import Shape
@@ -56,8 +57,9 @@ class Transformer(Model):
         return [module.embed, *(part for block in module.blocks for part in in_parts(block)), module.head]
 
     def batch(self, step, rows, seed=0, unseen=False):
-        text = self.data.unseen if unseen else self.data
-        return tuple(torch.from_numpy(array.copy()) for array in text.batch(step, rows, self.shape.context, seed))
+        text, documents = self.data.unseen if unseen else self.data, self.shape.documents or (self.shape.context,)
+        both = text.batch(step, rows * len(documents), max(documents), seed)
+        return tuple(torch.from_numpy(packed(array, documents)) for array in both)
 
     def dims_of(self, parameters):
         return {name: self.shape.dims(name) for name in parameters}
@@ -72,3 +74,13 @@ class Transformer(Model):
 
     def notes(self, module):
         return {"shape": asdict(self.shape)}
+
+
+def packed(windows: np.ndarray, documents) -> np.ndarray:
+    """Rows of several documents each: of every window as much as its document is long.
+
+    >>> packed(np.array([[1, 2, 3], [4, 5, 6]]), documents=(1, 3))
+    array([[1, 4, 5, 6]])
+    """
+    by_row = windows.reshape(-1, len(documents), windows.shape[1])
+    return np.concatenate([by_row[:, number, :length] for number, length in enumerate(documents)], axis=1)

@@ -1,0 +1,196 @@
+"""What students write in notebook 33: a join of two parts, a ring on ranks, a zigzag, and mended positions."""
+
+from functools import partial
+from typing import NamedTuple
+
+from hybridlab.core.chunks import Chunks
+from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.exercises.clinic import Clinic
+from hybridlab.labs.exercises.task import Task, Verdict
+from hybridlab.labs.exercises.trial import Function
+
+task = partial(Task, notebook="33_context")
+
+
+# --- what students write ------------------------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """Keys in two parts, the first so long; scores about as large as `scale`."""
+
+    length: int
+    first: int
+    scale: float = 1.0
+    ranks: int = 1
+
+    def __str__(self):
+        """
+        >>> print(Parts(6, 2))
+        2 and 4 keys, scores about 1
+        """
+        return f"{self.first} and {self.length - self.first} keys, scores about {self.scale:g}"
+
+
+class On(NamedTuple):
+    """A ring of so many ranks, each with so many positions."""
+
+    ranks: int
+    length: int
+    heads: int = 2
+
+    def __str__(self):
+        """
+        >>> print(On(3, 4))
+        3 ranks with 4 positions each
+        """
+        return f"{self.ranks} ranks with {self.length} positions each"
+
+
+PARTS = (Parts(6, 2), Parts(7, 6), Parts(6, 3, scale=2000.0))
+RINGS = (On(3, 4), On(2, 5), On(4, 3), On(1, 6))
+
+
+def _joined(comm, answer, case):
+    from hybridlab.labs.context.tried import try_joined
+
+    return try_joined(comm, answer, Parts(*case))
+
+
+def _ring(comm, answer, case):
+    from hybridlab.labs.context.tried import try_ring
+
+    return try_ring(comm, answer, On(*case))
+
+
+def _first(case, home: list[str]) -> str:
+    """What is off on the first rank that found something, in its words."""
+    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
+
+
+def _only(case, home: list[str]) -> str:
+    """What is off, where there is one rank."""
+    return f"It {home[0]}" if home[0] else ""
+
+
+# --- chunks and positions -----------------------------------------------------------------------------------------
+
+
+def _shared_out(gave) -> Verdict:
+    """Which chunks of 2p each rank gets: every chunk once, and as many pairs for all."""
+    for ranks, one in zip(RANKS, gave):
+        if one.raised:
+            return False, f"my_chunks({ranks}) raised {one.raised}."
+        its = one.value
+        if (
+            not isinstance(its, list)
+            or len(its) != ranks
+            or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in its)
+        ):
+            return False, f"my_chunks({ranks}) gave {str(its)[:50]}; give a list with two chunks for each rank."
+        if sorted(chunk for pair in its for chunk in pair) != list(range(2 * ranks)):
+            return False, f"my_chunks({ranks}) gave {its}: each of the {2 * ranks} chunks belongs to one rank."
+        chunks = Chunks.zigzag(2 * ranks * 4, ranks)._replace(of=tuple(tuple(sorted(pair)) for pair in its))
+        if len(set(chunks.pairs)) > 1:
+            told = ", ".join(map(str, chunks.pairs))
+            return False, f"my_chunks({ranks}) gave {its}: with chunks of 4 positions ranks compute {told} pairs."
+    return True, "Every rank computes as many pairs, on any number of ranks."
+
+
+RANKS = (2, 4, 3, 8)
+PLACES = ((0, 2, 8), (1, 2, 8), (2, 4, 32), (0, 3, 12))
+
+
+def _mended(gave) -> Verdict:
+    for (rank, ranks, context), one in zip(PLACES, gave):
+        call = f"mended({rank}, {ranks}, {context})"
+        if one.raised:
+            return False, f"{call} raised {one.raised}."
+        right = Chunks.zigzag(context, ranks).positions(rank)
+        if one.value != right:
+            if isinstance(one.value, list | tuple) and sorted(one.value) == right:
+                return False, f"{call} gave the right positions in another order than the rank's tokens have."
+            return False, f"{call} gave {str(one.value)[:60]}; which two chunks of {context // (2 * ranks)} has it?"
+    return True, "Every token is told the position that it has in the sequence."
+
+
+CAUSES = {
+    "a": "Then chunks in order would be wrong too, and they are right.",
+    "b": "",
+    "c": "Then the loss without embedded positions would be wrong too: no target would belong to its token.",
+    "d": "Gradients do not change the first loss.",
+}
+
+BUILDING: dict[str, Task] = {
+    "context.joined": task(
+        "Write my_joined(out, lse, other_out, other_lse): two parts of one softmax as one. Each part is what queries "
+        "found in some keys, and the logarithm of the sum of exponentials of their scores. Return out and lse of all "
+        f"keys. Tried on {PARTS[0]}, then on other parts.",
+        OnCases(_joined, _only, PARTS, "Two parts make the softmax over all keys, however large the scores are."),
+        (
+            "In a part, out is Σ exp(score)·value divided by Σ exp(score). Multiply each out by its own sum, add, and "
+            "divide by the sum of both.",
+            "torch.logaddexp(lse, other_lse) is log(exp(lse) + exp(other_lse)), without overflow. The weight of a part "
+            "is its sum over the whole sum: exp of a difference.",
+            "both = torch.logaddexp(lse, other_lse); the weights are (lse - both).exp() and (other_lse - both).exp().",
+        ),
+        objective="Join two parts of a softmax exactly.",
+        difficulty=2,
+        minutes=6,
+    ),
+    "context.ring": task(
+        "Write my_ring(comm, q, k, v, meet, joined). A rank has its queries, keys and values, each (heads, positions, "
+        "width). meet(q, k, v, same) gives (out, lse) of queries and keys; same=True for its own keys: then a query "
+        "sees none behind it. joined is the function from above. Return what the queries of this rank find at all "
+        "positions before them and at their own. Keys that no query sees are passed on, not computed. The next keys "
+        f"travel while a rank computes. Tried on {RINGS[0]}, then on other rings. Numbers are checked, what is sent, "
+        "and the order of what you do.",
+        OnCases(_ring, _first, RINGS, "Equal to one device, no word too many, and every hop lies under a block."),
+        (
+            "In step i a rank has the keys of rank (comm.rank - i) % comm.size. In each step: begin to send and to "
+            "receive, compute, wait. What is different in the last step?",
+            "kv = torch.stack((k, v)); room = torch.empty_like(kv); coming = comm.irecv(room, before); leaving = "
+            "comm.isend(kv, after); then meet(q, *kv, source == comm.rank) if source <= comm.rank; then coming.wait() "
+            "and leaving.wait().",
+            "found = meet(…) the first time, later found = joined(*found, *meet(…)). After comm.size steps return "
+            "found[0]; send only while step < comm.size - 1.",
+        ),
+        objective="Write ring attention, its messages under its blocks.",
+        difficulty=3,
+        minutes=10,
+    ),
+    "context.zigzag": task(
+        "Cut the sequence into 2p chunks, numbered 0 to 2p - 1. Write my_chunks(ranks): a list with two chunks for "
+        "each rank, so that with causal attention all ranks compute as many pairs. Tried on 2, 4, 3 and 8 ranks.",
+        Function(
+            tuple((ranks,) for ranks in RANKS),
+            _shared_out,
+            "Answer with your function itself: its name, without parentheses.",
+        ),
+        (
+            "How many pairs does chunk i cost, whoever has it? Early chunks are cheap.",
+            "Chunk i costs i blocks and half of one. Which two chunks add up to the same for every rank?",
+            "Rank r has chunks r and 2·ranks - 1 - r.",
+        ),
+        objective="Balance causal attention over ranks.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "context.clinic": task(
+        "What is wrong with the zigzag? (a) Keys go round in the wrong direction. (b) Tokens lie in a zigzag, and "
+        "embeddings are told positions as if they lay in order. (c) Targets lie in order, and tokens in a zigzag. (d) "
+        "Gradients are averaged where they should be added. Answer with the letter and the mended function: "
+        "mended(rank, ranks, context), a list of the positions of a rank's tokens, in the order in which it has them.",
+        Clinic(
+            CAUSES,
+            Function(PLACES, _mended, "Answer with your function itself: its name, without parentheses."),
+        ),
+        (
+            "In order all is right, so the ring is right. What is gone when the embeddings of positions are 0?",
+            "Rank r has chunks r and 2·ranks - 1 - r, each context // (2·ranks) long.",
+            "length = context // (2 * ranks); the positions of chunk i are range(i * length, (i + 1) * length).",
+        ),
+        objective="Find why a permuted sequence has a wrong loss.",
+        difficulty=2,
+        minutes=6,
+    ),
+}

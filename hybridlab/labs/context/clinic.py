@@ -1,0 +1,66 @@
+"""The bug clinic of notebook 33: a GPT on two ranks whose chunks lie in a zigzag, with a wrong loss.
+
+`symptoms` shows it; the broken program is `positions`, which forgets the zigzag, and is printed as it stands here.
+"""
+
+from hybridlab.core.chunks import Chunks
+from hybridlab.core.shape import Shape
+from hybridlab.labs.rows import Table, table
+
+SHAPE = Shape(layers=2, width=16, heads=4, context=16)
+LARGER = 30  # first weights are small; so are, without this, the losses that positions make
+
+
+def positions(rank: int, ranks: int, context: int) -> list[int]:
+    """The positions that a rank has."""
+    length = context // ranks
+    return list(range(rank * length, (rank + 1) * length))
+
+
+def symptoms(pool, told=positions) -> Table:
+    """The first loss of one device and of the ranks: chunks in order, in a zigzag, and without embedded positions."""
+    forms = {
+        "in order": (False, False),
+        "zigzag": (True, False),
+        "zigzag, all embeddings of positions are 0": (True, True),
+    }
+    rows = []
+    for form, (zigzag, without) in forms.items():
+        alone, together = pool.run(_losses, zigzag, without, told)[0]
+        rows.append((form, f"{alone:.6f}", f"{together:.6f}"))
+    return table(("chunks", "loss on one device", f"on {pool.size} ranks"), rows)
+
+
+def _losses(comm, zigzag, without, told):
+    """(the mean loss of one device, that of all ranks together)."""
+    import torch
+
+    from hybridlab.train.models.gpt import GPT, token_loss
+
+    draw = torch.Generator().manual_seed(0)
+    tokens, targets = torch.randint(256, (2, 2, SHAPE.context), generator=draw)
+    model = GPT(SHAPE, dtype=torch.float64)
+    with torch.no_grad():
+        model.embed.position.weight.mul_(0 if without else LARGER)
+        model.head.scores.weight.mul_(LARGER)
+        alone = token_loss(model(tokens), targets)
+        chunks = (Chunks.zigzag if zigzag else Chunks.in_order)(SHAPE.context, comm.size)
+        own = chunks.positions(comm.rank)
+        _fit(model, comm, chunks, told(comm.rank, comm.size, SHAPE.context) if zigzag else own)
+        together = comm.all_reduce(token_loss(model(tokens[:, own]), targets[:, own]).reshape(1))
+    return alone.item() / tokens.numel(), together.item() / tokens.numel()
+
+
+def _fit(model, comm, chunks, places):
+    """Positions and another attention, as `modes.context_parallel` gives them to a model."""
+    from functools import partial
+
+    import torch
+
+    from hybridlab.modes.ring_attention import ring_attention
+
+    for layer in model.modules():
+        if hasattr(layer, "first"):
+            layer.first = torch.tensor(places) - torch.arange(len(places))
+        if hasattr(layer, "attend"):
+            layer.attend = partial(ring_attention, comm=comm, axis=None, chunks=chunks)

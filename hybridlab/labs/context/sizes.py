@@ -1,0 +1,54 @@
+"""Notebook 33, tables that need no ranks: the memory of a long sequence, bytes of the ways; links of the catalog."""
+
+from dataclasses import replace
+
+from hybridlab.core.catalog import machine, model
+from hybridlab.labs.rows import Table, table
+from hybridlab.predict.bytes.activations import kept, kept_for
+from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.predict.bytes.context import exchanged
+
+LLAMA = model("llama3-8b").shape
+LONG, GB = 131_072, 1e9
+SHARE = 0.5  # of a device's peak that attention reaches
+
+
+def memory(contexts=(8192, 32768, LONG)) -> Table:
+    """What one sequence needs of a device in training, for several lengths: GB, of Llama 3 8B with recomputation."""
+    rows = []
+    for context in contexts:
+        shape = replace(LLAMA, context=context)
+        inputs, one = shape.layers * kept_for(shape, 1, recompute="full")[0], kept(shape, 1)
+        rows.append((context, *(f"{size / GB:,.1f}" for size in (inputs, one.whole + one.cut, one.core))))
+    heads = ("positions", "inputs of all layers, GB", "one layer at work, GB", "its scores, if they were kept, GB")
+    return table(heads, rows)
+
+
+def of_one_layer(way: str, shape, ranks: int, when: str = "forward", width: int = 2) -> float:
+    """Bytes that one rank sends in one layer of one sequence, each collective as a ring sends it.
+
+    >>> small = replace(LLAMA, context=1024)
+    >>> of_one_layer("ring", small, 4) == of_one_layer("gather", small, 4) == 2 * 1024 * 1024 * 3 / 4 * 2
+    True
+    >>> of_one_layer("ulysses", small, 4) == (2 * 4096 + 2 * 1024) * 1024 / 4 * 3 / 4 * 2
+    True
+    """
+    every = [(op, numbers * width) for op, numbers in exchanged(shape, 1, ranks, way, when)]
+    return float(sum(size if op == "isend" else cost(op, ranks, size).bytes for op, size in every))
+
+
+def ways(every_ranks=(2, 4, 8, 16, 64), shape=None) -> Table:
+    """MB that a rank sends in the forward of one layer of a long sequence, for a ring and for Ulysses."""
+    shape = shape or replace(LLAMA, context=LONG)
+    rows = []
+    for ranks in every_ranks:
+        turned = of_one_layer("ulysses", shape, ranks) / 1e6
+        divides = shape.key_heads % ranks == 0
+        rows.append((ranks, f"{of_one_layer('ring', shape, ranks) / 1e6:.0f}", f"{turned:.0f}" if divides else "–"))
+    return table(("ranks", "ring or gather, MB", "Ulysses, MB"), rows)
+
+
+def link_of(card: str, link: str) -> Link:
+    """A link of the catalog: "inside a node" or "between nodes"."""
+    inside, one = link == "inside a node", machine(card)
+    return Link(one.latency[not inside], 1 / (one.inside if inside else one.across))

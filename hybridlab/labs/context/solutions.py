@@ -1,0 +1,211 @@
+"""Solutions of notebook 33."""
+
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+JOINED = Cell("""\
+def my_joined(out, lse, other_out, other_lse):
+    both = torch.logaddexp(lse, other_lse)
+    joined = out * (lse - both).exp() + other_out * (other_lse - both).exp()
+    return joined, both
+
+labs.answer("context.joined", my_joined)""")
+WEIGHTED = "out * (lse - both).exp() + other_out * (other_lse - both).exp()"
+
+RING = Cell("""\
+def my_ring(comm, q, k, v, meet, joined):
+    before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    kv, found = torch.stack((k, v)), None
+    for step in range(comm.size):
+        source = (comm.rank - step) % comm.size
+        if step < comm.size - 1:
+            coming = comm.irecv(torch.empty_like(kv), before)
+            leaving = comm.isend(kv, after)
+        if source <= comm.rank:
+            part = meet(q, *kv, source == comm.rank)
+            found = joined(*found, *part) if found else part
+        if step < comm.size - 1:
+            kv, _ = coming.wait(), leaving.wait()
+    return found[0]
+
+labs.answer("context.ring", my_ring)""")
+BEGIN = """\
+        if step < comm.size - 1:
+            coming = comm.irecv(torch.empty_like(kv), before)
+            leaving = comm.isend(kv, after)
+"""
+END = """\
+        if step < comm.size - 1:
+            kv, _ = coming.wait(), leaving.wait()
+"""
+ASKED = "        if step < comm.size - 1:\n"
+MEETING = """\
+        if source <= comm.rank:
+            part = meet(q, *kv, source == comm.rank)
+            found = joined(*found, *part) if found else part
+"""
+
+CHUNKS = Cell("""\
+def my_chunks(ranks):
+    return [(rank, 2 * ranks - 1 - rank) for rank in range(ranks)]
+
+labs.answer("context.zigzag", my_chunks)""")
+
+MENDED = Cell("""\
+def mended(rank, ranks, context):
+    length = context // (2 * ranks)
+    every = (rank, 2 * ranks - 1 - rank)
+    return [i * length + place for i in every for place in range(length)]
+
+labs.answer("context.clinic", ("b", mended))""")
+
+SOLUTIONS: dict[str, Solution] = {
+    "context.message": Solution(
+        """\
+all_keys_and_values = 2 * 131072 * 8 * (4096 // 32) * 2
+labs.answer("context.message", all_keys_and_values * ($ranks - 1) / $ranks / 1e6)""",
+        "Keys and values of all positions, less this rank's own; keys have 8 heads, not 32.",
+        (
+            (536.870912, "A part of them is this rank's own"),
+            (234.881024, "keys alone"),
+            (1879.048192, "not as wide as queries"),
+            (67.108864, "from one other rank"),
+            (1, "Too small"),
+            ("many", "one number"),
+        ),
+        also=(469.8,),
+    ),
+    "context.joined": Solution(
+        JOINED,
+        "Each out is multiplied by its own sum of exponentials and divided by the sum of both; with logarithms that is "
+        "exp of a difference, which does not overflow.",
+        (
+            (JOINED.but(WEIGHTED, "out + other_out"), "each was divided by its own sum"),
+            (JOINED.but(WEIGHTED, "(out + other_out) / 2"), "weighs both parts alike"),
+            (JOINED.but("torch.logaddexp(lse, other_lse)", "lse + other_lse"), "added the two lse"),
+            (JOINED.but("torch.logaddexp(lse, other_lse)", "torch.maximum(lse, other_lse)"), "another lse"),
+            (
+                JOINED.but("torch.logaddexp(lse, other_lse)", "(lse.exp() + other_lse.exp()).log()"),
+                "exp of a large number overflows",
+            ),
+            (JOINED.but("out * (lse - both)", "out * (other_lse - both)"), "each part counts with its share"),
+            (JOINED.but("return joined, both", "return joined"), "return two tensors"),
+            (JOINED.but("return joined, both", "return both, joined"), "as out; it has shape"),
+            (JOINED.but("    both =", "    out *= 1.5\n    both ="), "make new tensors"),
+            (3, "Answer with your function itself"),
+        ),
+    ),
+    "context.ring": Solution(
+        RING,
+        "In each step the next keys are asked for first, then the queries meet those that are here, then one waits; in "
+        "the last step nothing is sent.",
+        (
+            (RING.but("source <= comm.rank", "True"), "which lie behind all of its queries"),
+            (RING.but("source == comm.rank)", "False)"), "same is True for its own keys"),
+            (RING.but("source == comm.rank)", "True)"), "keys of rank 0 with same=True"),
+            (RING.but("(comm.rank - step)", "(comm.rank + step)"), "which lie behind all of its queries"),
+            (RING.but("joined(*found, *part) if found else part", "part"), "are all parts joined"),
+            (RING.but(BEGIN, "").but(END, BEGIN + "            kv, _ = coming.wait(), leaving.wait()\n"), "overlaps"),
+            (RING.but(MEETING + END, END + MEETING), "keys of rank 2 with same=True"),
+            (RING.but(BEGIN + MEETING + END, MEETING), "its own keys with same=False"),
+            (
+                RING.but(ASKED + "            coming", "        if True:\n            coming").but(
+                    ASKED + "            kv", "        if True:\n            kv"
+                ),
+                "nobody wants the keys",
+            ),
+            (RING.but("coming.wait(), leaving.wait()", "coming.wait(), 0"), "wait"),
+            (RING.but("return found[0]", "return found"), "without lse"),
+            (RING.but("empty_like(kv), before)", "empty_like(kv), after)"), "deadlock"),
+            (
+                RING.but(
+                    "            coming = comm.irecv(torch.empty_like(kv), before)\n"
+                    "            leaving = comm.isend(kv, after)\n",
+                    "            coming = comm.irecv(torch.empty_like(kv), before)\n"
+                    "            leaving = comm.isend(kv, after)\n"
+                    "            new, _ = coming.wait(), leaving.wait()\n",
+                ).but("            kv, _ = coming.wait(), leaving.wait()\n", "            kv = new\n"),
+                "before it computed",
+            ),
+            (7, "Answer with your function itself"),
+        ),
+    ),
+    "context.waste": Solution(
+        """\
+last, average = $ranks - 1 / 2, $ranks / 2
+labs.answer("context.waste", average / last)""",
+        "The last rank computes all blocks but half of its own; on average a rank computes half of the square's rows.",
+        (
+            (1 - 4 / 7.5, "in which it waits"),
+            (0.5, "blocks on the diagonal take half a unit"),
+            (9 / 16, "whole units"),
+            (0.9, "Too large"),
+            ("half", "one number"),
+        ),
+        also=(0.5333,),
+    ),
+    "context.zigzag": Solution(
+        CHUNKS,
+        "Chunk i costs i blocks and half of one: r + (2p - 1 - r) is the same for every rank.",
+        (
+            (CHUNKS.but("(rank, 2 * ranks - 1 - rank)", "(2 * rank, 2 * rank + 1)"), "ranks compute"),
+            (CHUNKS.but("2 * ranks - 1 - rank", "rank + ranks"), "ranks compute"),
+            (CHUNKS.but("2 * ranks - 1 - rank", "2 * ranks - rank"), "belongs to one rank"),
+            (CHUNKS.but("(rank, 2 * ranks - 1 - rank)", "rank"), "two chunks for each rank"),
+            (CHUNKS.but("2 * ranks", "2 * rank / 0"), "raised"),
+            ([(0, 3), (1, 2)], "Answer with your function itself"),
+        ),
+    ),
+    "context.ways": Solution(
+        """\
+labs.answer("context.ways", (2 * $heads + 2 * 8) / (2 * 8))""",
+        "2·k = (2·a + 2·k)/p, so p = a/k + 1; on more ranks Ulysses sends less, as long as p divides the heads.",
+        (
+            (4, "turns keys and values, too"),
+            (2, "as wide as queries"),
+            (6, "Four tensors"),
+            (100, "Too large"),
+        ),
+    ),
+    "context.backward": Solution(
+        """\
+labs.answer("context.backward", ($ranks - 1) + $ranks)""",
+        "Keys and values make p - 1 hops; their gradients make one more, to be home.",
+        (
+            (7, "keys and values alone"),
+            (14, "where are the gradients"),
+            (16, "not needed any more"),
+            (8, "the gradients alone"),
+            (1, "Too small"),
+        ),
+    ),
+    "context.tokens": Solution(
+        """\
+flops, keys, width, link = 494.7e12, $keys * 128, 4096, 50e9
+labs.answer("context.tokens", 2 * flops * keys / (2 * width * link))""",
+        "A block takes 4·c²·h/F, a hop 2·c·k·w/B; c cancels once.",
+        (
+            (4947.0, "twice as many"),
+            (1236.75, "Half"),
+            (9894.0, "narrower than queries"),
+            (100, "Too small"),
+            ("some", "one number"),
+        ),
+        also=(2473.5,),
+    ),
+    "context.clinic": Solution(
+        MENDED,
+        "Tokens, targets and what each layer is told of positions have to be permuted in the same way.",
+        (
+            (MENDED.but('"b"', '"a"'), "chunks in order would be wrong too"),
+            (MENDED.but('"b"', '"c"'), "no target would belong"),
+            (MENDED.but('"b"', '"d"'), "the first loss"),
+            (MENDED.but('"b"', '"e"'), "one of a, b, c, d"),
+            (MENDED.but("(rank, 2 * ranks - 1 - rank)", "(2 * ranks - 1 - rank, rank)"), "in another order"),
+            (MENDED.but("(rank, 2 * ranks - 1 - rank)", "(2 * rank, 2 * rank + 1)"), "which two chunks"),
+            (MENDED.but("(2 * ranks)", "ranks"), "which two chunks"),
+            (MENDED.but("length = context", "length = contexts"), "raised"),
+            ("b", "Answer with two things"),
+            (("b", 3), "Now mend it"),
+        ),
+    ),
+}

@@ -1,0 +1,204 @@
+"""A student's join of two parts, and a student's ring on real ranks: numbers, words, and the order of what is done.
+
+What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
+"""
+
+SMALL = 1e-12
+
+
+# --- two parts of a softmax ---------------------------------------------------------------------------------------
+
+
+def meet(q_NQH, k_NSH, v_NSH, same: bool = False):
+    """(what queries find in these keys, the logarithm of the sum of their exponentials), head by head.
+
+    same  queries and keys are of the same positions: a query sees none behind it
+    """
+    import torch
+
+    from hybridlab.modes.ring_attention import part_of_attention
+
+    Q = q_NQH.shape[1]
+    seen_QS = torch.ones(Q, Q, dtype=torch.bool).tril() if same else None
+    out, lse = part_of_attention(q_NQH[None, :, None], k_NSH[None], v_NSH[None], seen_QS)
+    return out[0, :, 0], lse[0, :, 0]
+
+
+def try_joined(comm, answer, case) -> str:
+    """The student's join of two parts: answer(out, lse, other_out, other_lse), scores as large as `case.scale`."""
+    import torch
+
+    q, k, v = case.scale**0.5 * torch.randn(
+        3, 2, case.length, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    parts = [meet(q, k[:, some], v[:, some]) for some in (slice(0, case.first), slice(case.first, None))]
+    right = meet(q, k, v)
+    kept = [[x.clone() for x in part] for part in parts]
+    both = answer(*parts[0], *parts[1])
+    if not isinstance(both, tuple | list) or len(both) != 2:
+        return f"gave {repr(both)[:40]}; return two tensors, out and lse of both parts together."
+    if any(not torch.equal(x, y) for part, its in zip(parts, kept) for x, y in zip(part, its)):
+        return "changed what it was given; make new tensors."
+    return _of_joined(*both, *right, parts)
+
+
+def _of_joined(out, lse, right_out, right_lse, parts) -> str:
+    import torch
+
+    from hybridlab.labs.matmul.on_ranks import gap
+
+    for name, mine, right in (("out", out, right_out), ("lse", lse, right_lse)):
+        if not isinstance(mine, torch.Tensor) or mine.shape != right.shape:
+            shape = tuple(mine.shape) if isinstance(mine, torch.Tensor) else repr(mine)[:30]
+            return f"gave {shape} as {name}; it has shape {tuple(right.shape)}, as in each part."
+        if not mine.isfinite().all():
+            return f"gave inf or nan in {name}: exp of a large number overflows. Subtract before you take exp."
+    (out_1, lse_1), (out_2, lse_2) = parts
+    if gap(lse, right_lse) > SMALL:
+        if gap(lse, lse_1 + lse_2) < SMALL:
+            return "added the two lse: sums of exponentials are added, and lse is the logarithm of a sum."
+        return "gave another lse than all keys at once: log(exp(lse₁) + exp(lse₂))."
+    if gap(out, right_out) < SMALL:
+        return ""
+    if gap(out, out_1 + out_2) < SMALL:
+        return "has the right lse, but added the two out as they are: each was divided by its own sum."
+    if gap(out, (out_1 + out_2) / 2) < SMALL:
+        return "has the right lse, but weighs both parts alike: a part with the larger sum counts for more."
+    return "has the right lse, but another out: each part counts with its share of the whole sum, exp(lseᵢ - lse)."
+
+
+# --- the ring -----------------------------------------------------------------------------------------------------
+
+
+def try_ring(comm, answer, case) -> str:
+    """The student's ring on this rank: answer(comm, q, k, v, meet, joined)."""
+    import torch
+
+    from hybridlab.labs.matmul.tried import anywhere
+    from hybridlab.modes.ring_attention import joined
+
+    draw = torch.Generator().manual_seed(1)
+    whole = torch.randn(3, case.heads, case.length * comm.size, 4, dtype=torch.float64, generator=draw)
+    parts = whole.split(case.length, 2)
+    seen = []
+
+    def watched(q, k, v, same=False):
+        seen.append(("meet", _source(k, [part[1] for part in parts]), bool(same)))
+        return meet(q, k, v, same)
+
+    q, k, v = parts[comm.rank].clone()
+    watching = Watched(comm, seen)
+    out = answer(watching, q, k, v, watched, joined)
+    right = meet(*whole, same=True)[0][:, comm.rank * case.length : (comm.rank + 1) * case.length]
+    told = _of_meetings(seen, comm) or _of_out(out, right)
+    if anywhere(comm, told):  # messages count once all ranks are right
+        return told
+    return _of_messages(seen, comm, 2 * k.numel())
+
+
+def _source(k, every) -> int:
+    """Whose keys these are; -1: nobody's."""
+    import torch
+
+    return next((rank for rank, its in enumerate(every) if k.shape == its.shape and torch.equal(k, its)), -1)
+
+
+class Watched:
+    """A rank's comm that writes down what it begins to send or to receive, and what is waited for."""
+
+    def __init__(self, comm, seen: list):
+        self._comm, self._seen = comm, seen
+
+    def __getattr__(self, name):
+        return getattr(self._comm, name)
+
+    def isend(self, x, to, tag=0):
+        return self._begun("send", self._comm.isend(x, to, tag), x.numel())
+
+    def irecv(self, x, source, tag=0):
+        return self._begun("receive", self._comm.irecv(x, source, tag), x.numel())
+
+    def send(self, x, to, tag=0):
+        self._seen.append(("send", x.numel()))
+        self._comm.send(x, to, tag)
+        self._seen.append(("waited send", x.numel()))
+
+    def recv(self, x, source, tag=0):
+        self._seen.append(("receive", x.numel()))
+        came = self._comm.recv(x, source, tag)
+        self._seen.append(("waited receive", x.numel()))
+        return came
+
+    def _begun(self, what, message, numbers):
+        self._seen.append((what, numbers))
+        return _Waited(message, self._seen, ("waited " + what, numbers))
+
+
+class _Waited:
+    """A message that writes down when it is first waited for."""
+
+    def __init__(self, message, seen, row):
+        self._message, self._seen, self._row = message, seen, row
+
+    def wait(self):
+        if self._row:
+            self._seen.append(self._row)
+        self._row = None
+        return self._message.wait()
+
+
+def _of_meetings(seen, comm) -> str:
+    """What is wrong with whose keys its queries have met."""
+    met = [one[1:] for one in seen if one[0] == "meet"]
+    sources = [source for source, _ in met]
+    if -1 in sources:
+        return "met keys that are nobody's: was a part used before it had arrived, or changed while it was sent?"
+    for source, same in met:
+        if same != (source == comm.rank):
+            told = "its own keys" if source == comm.rank else f"keys of rank {source}"
+            return f"met {told} with same={same}: same is True for its own keys, and only for these."
+    if any(sources.count(source) > 1 for source in sources):
+        again = next(source for source in sources if sources.count(source) > 1)
+        return f"met keys of rank {again} more than once: which rank's keys are here in step i?"
+    behind = [source for source in sources if source > comm.rank]
+    if behind:
+        return f"met keys of rank {behind[0]}, which lie behind all of its queries: no query may see them."
+    missing = [source for source in range(comm.rank + 1) if source not in sources]
+    if missing:
+        return f"never met keys of rank {missing[0]}, which lie before its queries."
+    return ""
+
+
+def _of_out(out, right) -> str:
+    import torch
+
+    from hybridlab.labs.matmul.on_ranks import gap
+
+    if not isinstance(out, torch.Tensor) or out.shape != right.shape:
+        shape = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else repr(out)[:40]
+        return f"returned {shape}; return what its queries found, of shape {tuple(right.shape)}, without lse."
+    if gap(out, right) > SMALL:
+        return "met the right keys, but found another result than one device: are all parts joined, out and lse?"
+    return ""
+
+
+def _of_messages(seen, comm, part: int) -> str:
+    """What is wrong with what it sent, and when; `part`: the numbers of keys and values of one rank."""
+    total = lambda what, until=None: sum(one[1] for one in seen[:until] if one[0] == what)
+    hops = comm.size - 1
+    for what in ("send", "receive"):
+        if total(what) != hops * part:
+            return (
+                f"has the right result, but did {what} {total(what):,} numbers; {hops} hops of {part:,} are needed: "
+                "after the last step nobody wants the keys that are here."
+            )
+        if total(f"waited {what}") != total(what):
+            return f"has the right result, but never waited for all that it began to {what}."
+    for place, one in enumerate(seen):
+        step = (comm.rank - one[1]) % comm.size if one[0] == "meet" else hops
+        if step < hops:
+            if min(total("send", place), total("receive", place)) < (step + 1) * part:
+                return "has the right result, but computed before it began to send and receive: nothing overlaps."
+            if total("waited receive", place) > step * part or total("waited send", place) > step * part:
+                return "has the right result, but waited for the next keys before it computed with those it had."
+    return ""
