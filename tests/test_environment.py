@@ -154,7 +154,7 @@ def test_every_make_target_named_on_a_page_exists(page):
 
 def test_continuous_integration_runs_only_what_the_readme_tells():
     commands = [line for line in lines_of(".ci/run") if not line.startswith(("set ", "cd "))]
-    makes = ["make test", "make test-long", "make test-gpu", "make test-dry"]
+    makes = ["make test", "make test-long", "make test-notebooks", "make test-gpu", "make test-dry"]
     assert commands == [*makes, "tools/chromium || exit 0", "HYBRIDLAB_BROWSER=required make test-browser"]
     assert "make test" in (HOUSE / "README.md").read_text(encoding="utf-8")
 

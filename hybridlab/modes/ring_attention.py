@@ -63,12 +63,14 @@ class Ring(torch.autograd.Function):
         by_q, parts, grown = torch.zeros_like(q), torch.stack((k, v)), None
         for source, last in ring.sources():
             coming = None if last else ring.passed_on(parts, source)
-            by_parts = torch.zeros_like(parts) if grown is None else grown.wait()
+            by_parts = torch.zeros_like(parts)
             for _, at, its, seen_QS in ring.meetings(source):
                 of_queries = (x[..., at, :] for x in (q, by_out, lse, spread))
                 found = part_of_backward(*of_queries, *parts[..., its, :], seen_QS)
                 by_q[..., at, :] += found[0]
                 by_parts[..., its, :] += torch.stack(found[1:])
+            if grown is not None:  # what others made of this part came while it was computed on
+                by_parts += grown.wait()
             grown = ring.passed_on(by_parts, source)  # after the last one it is home
             parts = None if last else coming.wait()
         return by_q, *grown.wait().unbind(), None
