@@ -4,6 +4,7 @@ Kept are a rank's shares, the optimizer's state of them, and the number of the n
 draws at random follow from the seed and that number (`Job.batch`, `Draws`), so no other state is needed.
 """
 
+import json
 import signal
 import threading
 from contextlib import contextmanager
@@ -115,4 +116,5 @@ def _restore(trainer, found: checkpoint.Pieces):
 
 
 def _notes(job, step: int) -> dict:
-    return {"step": step, "seed": job.seed, "optimizer": job.optimizer} | job.model.notes(job.whole)
+    notes = {"step": step, "seed": job.seed, "optimizer": job.optimizer} | job.model.notes(job.whole)
+    return json.loads(json.dumps(notes))  # as a file gives them back
