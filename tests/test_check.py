@@ -40,6 +40,7 @@ def test_data_parallel_copies_are_one_device(bench, mesh):
     assert "all-reduces d·Ψ" in report.bytes
 
 
+@pytest.mark.long
 def test_bytes_are_compared_axis_by_axis_too(bench):
     report = bench.asked(hl.Mesh(dp=2, tp=2), shape=SMALL, sequence=True)
     assert report.ok and {what for what, _, _ in report.axes} == {"sums", "inside"}
@@ -51,6 +52,7 @@ def test_bytes_are_compared_axis_by_axis_too(bench):
     assert f"inside, along tp, all_gather: {gathers + 8:,} bytes counted, {formula:,} by the formula" in str(swapped)
 
 
+@pytest.mark.long
 def test_single_precision_has_its_own_tolerance(bench):
     report = bench.asked(BOTH, schedule="gpipe", dtype="float32", **TRY)
     assert report.ok and 0 < report.largest_gap < 1e-5, report
@@ -192,6 +194,7 @@ def test_without_stashing_a_gradient_belongs_to_no_function(bench):
     assert stashed.ok and not not_stashed.ok and not_stashed.largest_gap < 0.1
 
 
+@pytest.mark.long
 def test_a_check_has_ranks_of_its_own_which_a_sabotage_changes_for_it_alone():
     def unscaled():
         work.scaled = lambda loss, tokens: loss

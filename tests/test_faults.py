@@ -292,6 +292,7 @@ def driver(tmp_path):
         yield start
 
 
+@pytest.mark.long
 @with_ranks
 def test_two_interrupts(driver):
     body = """

@@ -78,6 +78,7 @@ def test_without_stashing_ranks_keep_one_version():
     assert trained(PIPEDREAM, stash=False, **SMALL).versions == [1] * 4
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 @pytest.mark.usefixtures("kept")
 def test_a_flush_after_each_window_is_synchronous_training(bench):

@@ -337,6 +337,7 @@ def test_a_dead_zygote_takes_its_ranks_along_and_is_replaced():
         assert pids_of(pool)[0] != zygote
 
 
+@pytest.mark.long
 def test_ranks_killed_between_two_runs_are_replaced(four):
     zygote, *before = pids_of(four)
     os.kill(before[2], signal.SIGKILL)
@@ -405,6 +406,7 @@ def test_an_exception_in_the_driver_leaves_nothing(driver):
     assert finish(child) == 1 and gone(pids)
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_the_ranks_and_the_next_run_works(driver):
     body = """
 try:

@@ -69,6 +69,7 @@ def test_other_orders_recomputation_and_copies(bench, mesh, name, more):
     assert report.ok and report.largest_gap < 1e-14, report
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "more",
     [
@@ -100,6 +101,7 @@ def test_ranks_hold_as_many_activations_as_the_simulator_says(kept, name):
     assert real.origin["peak_live"] == hl.simulate(s).peak_live == real.peak_live
 
 
+@pytest.mark.long
 def test_a_stage_keeps_as_many_versions_as_its_program_needs(bench):
     for name, more, versions in [("pipedream", {}, [4, 3, 2, 1]), ("pipedream_2bw", {}, [2, 2, 2, 2])]:
         s = hl.schedule(name, ranks=4, microbatches=8, **more)

@@ -178,6 +178,7 @@ def test_one_sum_for_each_pack_in_one_order_inside_the_backward_or_behind_it(ben
         assert all(begin > 0 for begin in begins) if form == "after" else all(begin < 0 for begin in begins)
 
 
+@pytest.mark.long
 def test_sums_that_go_early_are_the_same_bit_for_bit(bench):
     after, each = (bench.pool(TWO).run(trained, job(TWO, sums=form)) for form in ("after", "each"))
     for (losses, _, weights), (its, _, others) in zip(after, each):
@@ -214,6 +215,7 @@ def against_alone(comm, one, change=None):
         return max(gaps), idle
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_a_weight_without_a_gradient_has_a_zero_and_keeps_nobody_waiting(bench, form, stage):

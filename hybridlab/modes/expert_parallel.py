@@ -90,9 +90,7 @@ class ExpertParallel(Mode):
         else:
             if forward and "router" in found:
                 yield "all_gather", ways * experts * COUNT
-            times = (
-                2 if "dispatch" in found else 1
-            )  # of a block in parts, one layer dispatches and another one combines
+            times = 2 if "dispatch" in found else 1  # in parts: once behind each of two layers
             yield from [("all_to_all", here["B"] / ways * here["T"] * shape.chosen * width)] * times
 
     def _gathered(self, job, forward, tokens):
