@@ -552,6 +552,7 @@ SET = [
     ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
     ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
     ("32_experts", "attention takes 1 unit, experts 2, an all-to-all 1", "attention=1, experts=2, exchange=sent"),
+    ("32_experts", "a forward waits 20 ms, an all-to-all takes 20 ms", "attention=0.02, experts=0.02, exchange=0.02"),
     ("33_context", "waits 0.4 ms for each pair", "pair_seconds=0.4e-3"),
     ("36_axonn", "Each product takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
     ("36_axonn", "in place of each product a rank waits 12 ms", "waits=0.012"),
