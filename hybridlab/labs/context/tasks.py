@@ -154,7 +154,7 @@ def _tokens(keys: int) -> Task:
         ),
         (
             "Set the time of a block equal to that of a hop, and solve for the tokens c.",
-            "4·c²·h/F = 2·c·k·w/B, so c = w·F·k/(2·h·B).",
+            "4·c²·h/F = 2·c·k·w/W, so c = w·F·k/(2·h·W).",
             f"2 · {rate:.3g} · {shape.key_width} / (2 · {LLAMA.width} · {1 / link.beta:.3g}).",
         ),
         objective="Derive from how many tokens a ring hides its messages.",

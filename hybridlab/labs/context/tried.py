@@ -156,13 +156,19 @@ def _of_meetings(seen, comm) -> str:
     for source, same in met:
         if same != (source == comm.rank):
             told = "its own keys" if source == comm.rank else f"keys of rank {source}"
-            return f"met {told} with same={same}: same is True for its own keys, and only for these."
+            return (
+                f"met {told} with same={same}: same is True for its own keys, and only for these. (If it was: were "
+                "keys overwritten while they were being sent?)"
+            )
     if any(sources.count(source) > 1 for source in sources):
         again = next(source for source in sources if sources.count(source) > 1)
         return f"met keys of rank {again} more than once: which rank's keys are here in step i?"
     behind = [source for source in sources if source > comm.rank]
     if behind:
-        return f"met keys of rank {behind[0]}, which lie behind all of its queries: no query may see them."
+        return (
+            f"met keys of rank {behind[0]}, which lie behind all of its queries: no query may see them. (In which "
+            "direction do keys go round?)"
+        )
     missing = [source for source in range(comm.rank + 1) if source not in sources]
     if missing:
         return f"never met keys of rank {missing[0]}, which lie before its queries."
