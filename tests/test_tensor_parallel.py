@@ -18,7 +18,7 @@ from torch.nn import functional
 from hybridlab.core.layout import Layout, Param, even
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
-from hybridlab.modes import sequence_parallel, tensor_parallel, vocabulary_parallel
+from hybridlab.modes import narrowed, sequence_parallel, tensor_parallel, vocabulary_parallel
 from hybridlab.modes.halves import input_half, weight_half
 from hybridlab.predict.bytes import traffic
 from hybridlab.train.models.gallery import model_of
@@ -283,11 +283,11 @@ def gathered_as_if_ranks_went_on_alike(patch, comm):
 
 
 def boundary_gathered_as_if_ranks_did_different_work(patch, comm):
-    patch.setattr(tensor_parallel, "all_gather", lambda *x, to, **how: typed.all_gather(*x, to="R", **how))
+    patch.setattr(narrowed, "all_gather", lambda *x, to, **how: typed.all_gather(*x, to="R", **how))
 
 
 def boundary_cut_as_if_gradients_were_summands(patch, comm):
-    patch.setattr(tensor_parallel, "part", lambda *x, of, **how: typed.split(*x, of="R", **how))
+    patch.setattr(narrowed, "split", lambda *x, of, **how: typed.split(*x, of="R", **how))
 
 
 def after_placing(change):

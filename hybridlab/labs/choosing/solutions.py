@@ -45,7 +45,7 @@ labs.answer("choosing.microbatch", min(seconds, key=seconds.get))""",
             (dict(p=1, t=1, d=32, b=1, zero=4), "no stage of ZeRO"),
             (dict(p=1, t=1, d=32, b=1, recompute="half"), "recompute is one of none, selective, full"),
             (dict(p=1, t=1, d=32, b=1, q=1), "a plan has no 'q'"),
-            (dict(p="1", t=1, d=32), "p='1' is not known"),
+            (dict(p="1", t=1, d=32), "p='1' is no number: give one"),
             ((1, 1, 32, 1), "Answer with dict"),
         ),
         also=(
