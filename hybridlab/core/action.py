@@ -17,6 +17,7 @@ WITHOUT_MICROBATCH = tuple(kind for kind, row in KIND.items() if not row.microba
 COMPUTE = tuple(kind for kind, row in KIND.items() if row.lane == "compute")
 MESSAGES = tuple(kind for kind, row in KIND.items() if row.lane in ("send", "receive"))
 COLLECTIVES = tuple(kind for kind, row in KIND.items() if row.lane == "reduce")
+SWAPS = tuple(kind for kind, row in KIND.items() if row.lane in ("out", "in"))
 DOWN = ("SEND_F", "RECV_B")  # at the beginning of their edge: the other stage stands later in the model
 MAKES_GRADIENT = makers("weight_gradient")
 

@@ -28,6 +28,8 @@ class Machine:
     across       bytes/s that a device sends to other nodes, one direction, when all of its node do
     latency      (s inside, s across): before the first byte of a message arrives
     sources      {field: where its number comes from}
+    eight, four  FLOP/s of one device, dense, in 8 and 4 bits; 0: it cannot
+    host         bytes/s between a device and its host, one direction, when all of its node do
     """
 
     name: str
@@ -40,6 +42,9 @@ class Machine:
     across: float
     latency: tuple[float, float]
     sources: dict[str, str]
+    eight: float = 0.0
+    four: float = 0.0
+    host: float = 0.0
 
 
 SC21 = "Narayanan et al. 2021, arXiv:2104.04473"
@@ -97,6 +102,36 @@ _MODELS = (
         "Jiang et al. 2024, arXiv:2401.04088, table 1",
     ),
     (
+        "qwen3-8b",
+        _llama(36, 4096, 32, 12288, 40960, 151936, kv_heads=8),
+        "Qwen3 8B",
+        "Qwen Team 2025, Qwen/Qwen3-8B, config.json",
+    ),
+    (
+        "qwen3-30b-a3b",
+        _llama(48, 2048, 32, 768, 40960, 151936, kv_heads=4, per_head=128, experts=128, chosen=8),
+        "Qwen3 30B, 3B active",
+        "Qwen Team 2025, Qwen/Qwen3-30B-A3B, config.json",
+    ),
+    (
+        "qwen3-235b-a22b",
+        _llama(94, 4096, 64, 1536, 40960, 151936, kv_heads=4, per_head=128, experts=128, chosen=8),
+        "Qwen3 235B, 22B active",
+        "Qwen Team 2025, Qwen/Qwen3-235B-A22B, config.json",
+    ),
+    (
+        "llama2-13b",
+        _llama(40, 5120, 40, 13824, 4096, 32000),
+        "Llama 2 13B",
+        "Touvron et al. 2023, arXiv:2307.09288",
+    ),
+    (
+        "llama2-70b",
+        _llama(80, 8192, 64, 28672, 4096, 32000, kv_heads=8),
+        "Llama 2 70B",
+        "Touvron et al. 2023, arXiv:2307.09288",
+    ),
+    (
         "mixtral-8x22b",
         _llama(56, 6144, 48, 16384, 65536, 32000, kv_heads=8, experts=8, chosen=2),
         "Mixtral 8x22B",
@@ -109,37 +144,82 @@ _NCCL = "NCCL, src/graph/tuning.cc, ring of its Simple protocol: 3.4 µs on NVLi
 _LATENCY = (3.4e-6, 14e-6)
 
 
-def _dgx(name, label, peak, memory, bandwidth, inside, across, device, node):
-    known = {"node": node, "across": node, "latency": _NCCL}
-    known |= {field: device for field in ("peak", "memory", "bandwidth", "inside")}
-    return Machine(name, label, 8, peak, memory, bandwidth, inside, across, _LATENCY, known)
+def _machine(name, label, node, peak, memory, bandwidth, inside, across, device, network, latency=_NCCL, **more):
+    """A row of the table: whatever is not said of the network is in the device's source."""
+    known = {"node": network, "across": network, "latency": latency}
+    known |= {field: device for field in ("peak", "memory", "bandwidth", "inside", "eight", "four", "host")}
+    return Machine(name, label, node, peak, memory, bandwidth, inside, across, _LATENCY, known, **more)
+
+
+def _tpu(name, label, pod, peak, memory, bandwidth, links, **more):
+    """A slice of a torus is one node: a ring sends over all of a chip's links at once. Slices meet over a network."""
+    device = f"Google Cloud, TPU documentation, {label.split(',')[0]}: system architecture"
+    network = "Austin et al. 2025, How to Scale Your Model: a data-centre network between slices, 6.25 GB/s for a chip"
+    said = "taken over from NCCL on NVLink: no figure of its own is published"
+    return _machine(name, label, pod, peak, memory, bandwidth, links, 6.25e9, device, network, said, **more)
 
 
 MACHINES = {
     one.name: one
     for one in (
-        _dgx(
+        _machine(
             "v100", "V100 32 GB, 8 in a node with 4 InfiniBand links of 100 Gb/s",
-            125e12, 32e9, 900e9, 150e9, 6.25e9,
+            8, 125e12, 32e9, 900e9, 150e9, 6.25e9,
             "NVIDIA, Tesla V100 data sheet 2018 (SXM2): NVLink 300 GB/s both ways", "NVIDIA, DGX-1 data sheet",
+            host=6e9,
         ),
-        _dgx(
+        _machine(
             "a100", "A100 80 GB, 8 in a node with 8 InfiniBand links of 200 Gb/s",
-            312e12, 80e9, 2039e9, 300e9, 25e9,
+            8, 312e12, 80e9, 2039e9, 300e9, 25e9,
             "NVIDIA, A100 data sheet 2021 (SXM 80 GB): NVLink 600 GB/s both ways", f"{SC21}, section 5: Selene",
+            host=12.5e9,
         ),
-        _dgx(
+        _machine(
             "h100", "H100 80 GB, 8 in a node with 8 InfiniBand links of 400 Gb/s",
-            989.4e12, 80e9, 3350e9, 450e9, 50e9,
+            8, 989.4e12, 80e9, 3350e9, 450e9, 50e9,
             "NVIDIA, H100 white paper 2022 (SXM5), without sparsity: NVLink 900 GB/s both ways",
-            "NVIDIA, DGX H100 data sheet",
+            "NVIDIA, DGX H100 data sheet", eight=1978.9e12, host=50e9,
         ),
-        _dgx(
+        _machine(
             "h200", "H200 141 GB, 8 in a node with 8 InfiniBand links of 400 Gb/s",
-            989.4e12, 141e9, 4800e9, 450e9, 50e9,
+            8, 989.4e12, 141e9, 4800e9, 450e9, 50e9,
             "NVIDIA, H200 data sheet 2024 (SXM), without sparsity: NVLink 900 GB/s both ways",
-            "NVIDIA, DGX H200 data sheet",
+            "NVIDIA, DGX H200 data sheet", eight=1978.9e12, host=50e9,
         ),
+        _machine(
+            "b200", "B200 180 GB, 8 in a node with 8 InfiniBand links of 400 Gb/s",
+            8, 2250e12, 180e9, 8000e9, 900e9, 50e9,
+            "NVIDIA, DGX B200 data sheet 2024, without sparsity: NVLink 1.8 TB/s both ways",
+            "NVIDIA, DGX B200 data sheet", eight=4500e12, four=9000e12, host=50e9,
+        ),
+        _machine(
+            "b300", "B300 288 GB, 8 in a node with 8 InfiniBand links of 800 Gb/s",
+            8, 2250e12, 288e9, 8000e9, 900e9, 100e9,
+            "NVIDIA, DGX B300 data sheet 2025, without sparsity: NVLink 1.8 TB/s both ways",
+            "NVIDIA, DGX B300 data sheet", eight=4500e12, four=13500e12, host=50e9,
+        ),
+        _machine(
+            "gb200", "GB200 NVL72, 72 GPUs of 186 GB in one NVLink domain, one link of 400 Gb/s each",
+            72, 2500e12, 186e9, 8000e9, 900e9, 50e9,
+            "NVIDIA, GB200 NVL72 data sheet 2024, without sparsity: NVLink 1.8 TB/s both ways",
+            "NVIDIA, GB200 NVL72 data sheet", eight=5000e12, four=10000e12, host=225e9,
+        ),
+        _machine(
+            "gb300", "GB300 NVL72, 72 GPUs of 288 GB in one NVLink domain, one link of 800 Gb/s each",
+            72, 2500e12, 288e9, 8000e9, 900e9, 100e9,
+            "NVIDIA, GB300 NVL72 data sheet 2025, without sparsity: NVLink 1.8 TB/s both ways",
+            "NVIDIA, GB300 NVL72 data sheet", eight=5000e12, four=15000e12, host=225e9,
+        ),
+        _machine(
+            "mi300x", "MI300X 192 GB, 8 in a node with 8 links of 400 Gb/s",
+            8, 1307.4e12, 192e9, 5300e9, 448e9, 50e9,
+            "AMD, Instinct MI300X data sheet 2023, without sparsity: 7 links of 128 GB/s both ways",
+            "AMD, Instinct MI300X platform data sheet", eight=2614.9e12, host=50e9,
+        ),
+        _tpu("tpu-v4", "TPU v4, pods of 4096 chips", 4096, 275e12, 32e9, 1228e9, 300e9),
+        _tpu("tpu-v5e", "TPU v5e, pods of 256 chips", 256, 197e12, 16e9, 819e9, 200e9),
+        _tpu("tpu-v5p", "TPU v5p, pods of 8960 chips", 8960, 459e12, 95e9, 2765e9, 600e9),
+        _tpu("tpu-v6e", "TPU v6e, pods of 256 chips", 256, 918e12, 32e9, 1640e9, 448e9),
     )
 }  # fmt: skip
 
@@ -166,8 +246,8 @@ FRAMEWORKS = (
     Framework("Mesh-TensorFlow", "tensor", 512, "TPUv2 cores", 4.9e9, "35_layouts"),
     Framework("Megatron-LM", "tensor", 512, "GPUs", 8.3e9, "30_megatron"),
     Framework("TorchGPipe", "pipeline", 8, "GPUs", 15.8e9, "11_gpipe"),
-    Framework("KARMA", "data", 2048, "GPUs", 17e9, "22_zero_fsdp"),
-    Framework("LBANN", "data", 3072, "CPUs", 78.6e9, "21_data_parallel"),
+    Framework("KARMA", "data", 2048, "GPUs", 17e9, "23_out_of_core"),
+    Framework("LBANN", "data", 3072, "CPUs", 78.6e9, "34_convolution"),
     Framework("ZeRO", "data", 400, "GPUs", 100e9, "22_zero_fsdp"),
 )
 

@@ -1,4 +1,4 @@
-"""What follows from lists of actions: where stages live, microbatches and replicas, chunks, windows, copies, skips.
+"""What follows from lists of actions: where stages live, replicas, chunks, windows, copies, skips, breaks.
 
 Text and files say who does what in which order (see `exchange`). The rest of a schedule is read back here, as *facts*:
 the arguments of `Schedule.of`.
@@ -49,6 +49,7 @@ def completed(name, ranks, spot) -> dict:
     """
     programs, place = _programs(ranks, spot)
     parts = _parts(programs)
+    skips = _skips(parts, place)
     kind, stage, microbatch, replica, version = np.array([part.row[:5] for part in parts], np.int64).reshape(-1, 5).T
     there = microbatch >= 0
     if not there.any():
@@ -60,7 +61,8 @@ def completed(name, ranks, spot) -> dict:
     _check_split(kind, stage, microbatch)
     replica_of = np.zeros(int(microbatch.max()) + 1, dtype=np.int64)
     replica_of[microbatch[there]] = replica[there]
-    copies = _copies(place, len(programs), replica_of)
+    window = _window([part for part in parts if part.kind == "REDUCE_GRAD"], place, len(replica_of))
+    copies = 1 if window else _copies(place, len(programs), replica_of)  # one that updates by itself has no dp
     return {
         "name": name,
         "programs": programs,
@@ -68,9 +70,10 @@ def completed(name, ranks, spot) -> dict:
         "microbatches": len(replica_of) // copies,
         "replica_of": tuple(replica_of.tolist()),
         "chunks": max(Counter(rank for (_, one), rank in place.items() if one == 0).values(), default=1),
-        "skips": _skips(parts, place),
+        "skips": skips,
+        "breaks": _breaks(parts, place, skips),
         "exchanges": _exchanges(parts, place),
-        "window": _window(version[kind == CODE["REDUCE_GRAD"]], len(replica_of)),
+        "window": window,
         "tied": (),
         "dp": copies,
     }
@@ -85,12 +88,16 @@ def _check_split(kind, stage, microbatch):
         raise ValueError(f"{s}B{m} and {s}W{m} stand together, as in older PyTorch's files: write {s}I{m} for {s}B{m}")
 
 
-def _window(sums, total):
-    """Microbatches per optimizer step: the sums say which window they close."""
-    windows = 1 + int(sums.max(initial=-1))
-    if windows and total % windows:
-        raise ValueError(f"REDUCE_GRAD#{windows - 1} asks for {windows} equal windows, impossible with m={total}")
-    return total // windows if windows else 0
+def _window(sums, place, total):
+    """Microbatches that a copy of a stage has between two optimizer steps: the sums say which window they close."""
+    last = max(sums, key=lambda action: action.version, default=None)
+    if last is None or last.version < 0:
+        return 0
+    copies = len({rank for (stage, _), rank in place.items() if stage == last.stage})
+    windows = (1 + last.version) * copies
+    if total % windows:
+        raise ValueError(f"REDUCE_GRAD#{last.version} asks for {windows} equal windows, impossible with m={total}")
+    return total // windows
 
 
 def _skips(parts, place):
@@ -99,6 +106,15 @@ def _skips(parts, place):
     for stage in {*itertools.chain(*edges)} - {stage for stage, _ in place}:
         raise ValueError(f"stage {stage} has no actions, so nothing can skip to it")
     return tuple(sorted(edges))
+
+
+def _breaks(parts, place, skips):
+    """The edges of the chain without messages, though their stages live apart, and skips leave the one and reach the
+    other: a forgotten message looks like that only where there are branches."""
+    sent = {part.edge for part in parts if part.kind in MESSAGES}
+    leave, reach = {begin for begin, _ in skips}, {end for _, end in skips}
+    near = {(s, s + 1) for (s, r), rank in place.items() if place.get((s + 1, r), rank) != rank}
+    return tuple(sorted((a, b) for a, b in near - sent if a in leave and b in reach))
 
 
 def _exchanges(parts, place):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hybridlab.core.flow import Flow
-from hybridlab.core.lanes import COMPUTE, messages
+from hybridlab.core.lanes import COMPUTE, IN, OUT, messages
 
 
 def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
@@ -21,18 +21,20 @@ def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
 def waited_for(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """For every action, the one it waited for last: of all that could have held it back, the one that ended last.
 
-    These are the makers of what it takes and the action before it on its rank; for a message, also the one before it on
-    its link and what its receiver did before. A received message is given as its SEND; -1 means that nothing held the
-    action back.
+    These are the makers of what it takes and the action before it on its rank; for a copy to the host or back, also the
+    one before it on its engine; for a message, the one before it on its link and what its receiver did before. A
+    received message is given as its SEND; -1 means that nothing held the action back.
 
     lane, begin, end  one entry per action
     """
     own = np.arange(flow.actions)
     sends, receives = messages(flow, lane)
-    before = _computed_before(flow, lane)
+    before = _before(flow, lane == COMPUTE)
     links = _sent_before(flow, sends, receives)
-    held = np.concatenate([flow.takes.owners, own, sends, sends])
-    cause = np.concatenate([flow.maker[flow.takes.values], before, before[receives], links])
+    copies = [np.flatnonzero(lane == engine) for engine in (OUT, IN)]
+    copied = [_before(flow, lane == engine)[its] for engine, its in zip((OUT, IN), copies)]
+    held = np.concatenate([flow.takes.owners, own, sends, sends, *copies])
+    cause = np.concatenate([flow.maker[flow.takes.values], before, before[receives], links, *copied])
     could = (cause >= 0) & (end[cause] <= begin[held]) & (cause != held)
     held, cause = held[could], cause[could]
     order = np.lexsort((cause, end[cause], held))
@@ -44,9 +46,9 @@ def waited_for(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray)
     return np.where(last >= 0, send_of[last], -1)
 
 
-def _computed_before(flow, lane):
-    """For every action the compute action before it in its rank's program; -1 where there is none."""
-    number = np.where(lane == COMPUTE, np.arange(flow.actions), -1)
+def _before(flow, meant):
+    """For every action the last one before it in its rank's program of those that are meant; -1 where there is none."""
+    number = np.where(meant, np.arange(flow.actions), -1)
     before = np.concatenate([[-1], np.maximum.accumulate(number)[:-1]]) if flow.actions else number
     return np.where(before >= flow.program[flow.rank], before, -1)
 

@@ -13,7 +13,8 @@ last are skipped; where the lines name their ranks, all of them are. An idle ran
 before a digit is a weight version, as in 0F0#3.
 
 The text says who does what in which order. What follows from that is read back: places, replicas, chunks, windows,
-data-parallel copies, and skips whose messages are written out. Ties, other skips and the name are kept by JSON only.
+data-parallel copies, and skips and breaks where messages are written out. Ties, other skips and breaks, and the
+name are kept by JSON only.
 
 `Schedule` stands on this file and has its verbs (`to_csv`, `from_csv`, `save`, `load`, …). So what is read here are
 *facts*: the arguments of `Schedule.of`.
@@ -26,8 +27,9 @@ import os
 import re
 from pathlib import Path
 
-from hybridlab.core.action import COLLECTIVES, MOST
+from hybridlab.core.action import COLLECTIVES, MOST, SWAPS
 from hybridlab.core.completed import checked, completed
+from hybridlab.core.files import regular
 
 FORMAT, VERSION = "hybridlab.schedule", 1
 RANKS, LINES, BYTES = 64, 100_000, 8 * 2**20  # the most that is read
@@ -65,6 +67,7 @@ def to_pytorch(schedule) -> str:
                 raise ValueError(f"PyTorch's form cannot express {where}: it has no {lacks}")
     beyond = {
         "skip from stage to stage": schedule.skips,
+        "break between stages": schedule.breaks,
         "tie of stages": schedule.tied,
         "exchange": schedule.exchanges,
     }
@@ -78,7 +81,7 @@ def _beyond_pytorch(action, schedule):
     alone = schedule.ranks > 1 and not schedule.lowered
     lacks = {
         f"{action.kind} in a list without messages (lower it first)": alone and action.kind in COLLECTIVES,
-        f"action of kind {action.kind}": action.kind in ("C", "R", "OPT"),
+        f"action of kind {action.kind}": action.kind in ("C", "R", "OPT", *SWAPS),
         "messages that skip stages": action.peer >= 0,
         "model replicas": action.replica > 0,
         "weight versions": action.version >= 0,
@@ -130,11 +133,10 @@ def read(source) -> str:
         if hasattr(source, "read"):
             raw = source.read(BYTES + 1)
         else:
-            with open(source, "rb") as file:
+            with open(regular(source, "the schedule file"), "rb") as file:
                 raw = file.read(BYTES + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ValueError(f"cannot read the schedule file {str(source)[:200]!r}: {why}") from None
+    except OSError as error:
+        raise ValueError(f"cannot read the schedule: {error.strerror}") from None
     if len(raw) > BYTES:
         raise ValueError(f"this file is too long for a schedule: at most {BYTES // 2**20} MB are read")
     try:
@@ -225,7 +227,7 @@ def _columns(head, lines):
 
 # --- JSON --------------------------------------------------------------------------------------------------------
 
-LISTED = ("skips", "exchanges", "tied")
+LISTED = ("skips", "breaks", "exchanges", "tied")
 FACTS = ("name", "chunks", "window", "dp", *LISTED)  # what is kept beside the program; the rest follows
 
 
@@ -241,7 +243,7 @@ def from_dict(saved: dict) -> dict:
         raise ValueError(f"this JSON is no saved hybridlab schedule: {hint}")
     if saved.get("version") != VERSION:
         raise ValueError(f"this schedule has another format version than {VERSION}: update hybridlab")
-    saved = {"exchanges": []} | saved  # older files have none
+    saved = {"exchanges": [], "breaks": []} | saved  # older files have none
     program = saved.get("program")
     if not _is_lists(program, str):
         raise ValueError("the saved schedule has no lists of actions under 'program': save it again")
@@ -261,7 +263,8 @@ def _is_sound(made, key, value):
     if key in LISTED:
         stages = {stage for stage, _ in made["place"]}
         pairs = key == "tied" or _is_lists(value, int) and all(len(edge) == 2 for edge in value)
-        return _is_lists(value, int) and pairs and stages.issuperset(itertools.chain(*value))
+        sound = _is_lists(value, int) and pairs and stages.issuperset(itertools.chain(*value))
+        return sound and (key != "breaks" or all(end == begin + 1 for begin, end in value))
     if type(value) is not int or not 0 <= value < MOST:
         return False
     if key == "window":

@@ -7,17 +7,23 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from hybridlab.core.action import CODE, DOWN, KINDS, MESSAGES
+from hybridlab.core.action import CODE, DOWN, KINDS, MESSAGES, SWAPS
+from hybridlab.core.journeys import journeys
 from hybridlab.core.law import makes, takes
 from hybridlab.core.lists import Lists
+from hybridlab.core.room import Room, arrows
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.values import BEGIN, END, WIRE, Values
 
 
-@lru_cache(maxsize=4)
-def flow_of(schedule: Schedule) -> "Flow":
+def flow_of(schedule: Schedule, room: Room | None = None) -> "Flow":
     """The flow of a schedule; the last few that were asked for are kept, and not made again."""
-    return Flow(schedule)
+    return _flow_of(schedule, room)
+
+
+@lru_cache(maxsize=4)
+def _flow_of(schedule, room):
+    return Flow(schedule, room)
 
 
 class Flow(Values):
@@ -27,6 +33,9 @@ class Flow(Values):
     rank            the rank of each action;  program: each rank's first action (ranks + 1)
     given           flags: values that need no maker (the first weights)
     meeting         the meeting that each action must attend, or -1 (see `meetings`)
+    room            what a device may hold: an action that would not fit also takes `room`, made by the SWAP_OUT that it
+                    must wait for (see `core.room`);  waits_for  that SWAP_OUT of each action, or -1
+    lacks           how much more than there is room for each action needs even when it has waited, or 0
 
     >>> from hybridlab.core.schedule import actions
     >>> toy = Schedule.of("toy", [np.concatenate([actions("F", 0, [0]), actions("B", 0, [0])])], {(0, 0): 0}, 1)
@@ -35,8 +44,8 @@ class Flow(Values):
     ['activation of stage 0 for microbatch 0', 'saved tensors of 0F0', 'input of 0F0']
     """
 
-    def __init__(self, schedule: Schedule):
-        self.schedule = schedule
+    def __init__(self, schedule: Schedule, room: Room | None = None):
+        self.schedule, self.room = schedule, room
         columns = np.ascontiguousarray(schedule.rows.T, dtype=np.int32)
         self.kind, self.stage, self.microbatch, self.replica, self.version, self.peer = columns
         kinds = np.flatnonzero(np.bincount(self.kind))
@@ -49,24 +58,30 @@ class Flow(Values):
         self.program = np.searchsorted(self.first_row, schedule.starts)
         self.actions = len(self.first_row)
         versions = 2 + int(max(self.version.max(initial=0), self._updates.max(initial=0)))
-        super().__init__(schedule, versions, copies=2 + 2 * len(self.parts_of_kind.get("UNSHARD", ())))
+        swaps, copies = len(self.parts_of_kind.get("SWAP_OUT", ())), 2 + 2 * len(self.parts_of_kind.get("UNSHARD", ()))
+        longest = 1 + int(self._journeys.max(initial=0)) if any(kind in self.parts_of_kind for kind in SWAPS) else 0
+        super().__init__(schedule, versions, copies, swaps, longest)
         self._find_homes()
         self.takes, self.makes = self._lists(takes), self._lists(makes)
         self.given = np.zeros(self.size, dtype=bool)
         self._give_first_weights()
         self.meeting = self._meetings()
+        if room is not None:
+            self.waits_for, self.lacks = arrows(self, room)
+            self._take_room()
 
     def _find_homes(self):
         """Where each stage lives, and whom each microbatch belongs to."""
         s = self.schedule
-        self.home = np.full((s.stages + 1, s.replicas), -1)
+        self.home, self._copies = np.full((s.stages + 1, s.replicas), -1), np.zeros((s.stages, s.replicas), np.int32)
         for (stage, replica), rank in s.place.items():
             self.home[stage, replica] = rank
+            self._copies[stage, replica] = s.copy_of[stage, replica]
         self.home[-1] = self.home[-2]  # the edge behind the model ends where it starts
         self.owner = np.array(s.replica_of)
         # a row that states none, or an impossible one, must not reach into another block
         self._microbatch = np.clip(self.microbatch, 0, len(s.replica_of) - 1)
-        self._replica = np.clip(self.replica, 0, s.replicas - 1)
+        self._copy = self._copies[np.clip(self.stage, 0, s.stages - 1), np.clip(self.replica, 0, s.replicas - 1)]
 
     # the law, term by term
 
@@ -85,18 +100,18 @@ class Flow(Values):
         `activation<` of 0F0, 1F0 and 2F0, for example, is ([False, True, True], [what leaves stage 0, what leaves stage
         1]), since nothing comes into stage 0; `saved` is (1, three values).
         """
-        on_wire, name, mark = term[0] == "^", term.strip("^<>~*+"), term[-1]
+        away, name, mark = term[0] == "^", term.strip("^<>~*+"), term[-1]
         if mark in "<>":
             yield from self._on_all_edges(name, mark == "<", parts)
         elif mark == "~":
-            yield 1, self._on_its_edge(name, on_wire, kind in DOWN, parts)
+            yield 1, self._on_its_edge(name, away, kind in DOWN, parts)
         elif mark == "*":
             windows = [self._window(part) for part in parts]
             yield np.array([len(window) for window in windows]), np.concatenate(windows)
         elif name == "whole":
             yield 1, self._whole[parts]
         else:
-            yield 1, self._at_rest(name)[parts] + (mark == "+")  # the next version is the next number
+            yield 1, self._at_rest("^" * away + name)[parts] + (mark == "+")  # the next version is the next number
 
     # what travels
 
@@ -122,11 +137,18 @@ class Flow(Values):
     def _edges(self, stage, into):
         """Yield (flags, edges): which stages have an edge into them (or out of them), and its number.
 
-        First the chain, in which edge i leads from stage i to stage i + 1; then one skip after the other.
+        First the chain, in which edge i leads from stage i to stage i + 1 unless it is a break; then one skip after the
+        other.
         """
-        yield stage >= into, stage - int(into)
+        edge = stage - int(into)
+        yield (edge >= 0) & ~self._broken[edge], edge
         for number, skip in self._skips():
             yield stage == skip[into], np.full_like(stage, number)
+
+    @cached_property
+    def _broken(self):
+        """One flag per edge of the chain: is it a break?"""
+        return np.isin(np.arange(self.schedule.stages), [begin for begin, _ in self.schedule.breaks])
 
     def _skips(self):
         return enumerate(self.schedule.skips, start=self.schedule.stages)
@@ -175,18 +197,25 @@ class Flow(Values):
     def _at_rest(self, name) -> np.ndarray:
         """For every row, the number of the value of this name that it means: one that belongs to a stage."""
         if name == "weights":
-            return self.number(name, self.stage, self._replica, self._latest)
+            return self.number(name, self.stage, self._copy, self._latest)
         if name == "summed":
-            return self.number(name, self.stage, self._replica, np.maximum(self.version, 0))
+            return self.number(name, self.stage, self._copy, np.maximum(self.version, 0))
         if name == "weight_gradient":
             return self.number(name, self.stage, self._microbatch)
+        if name == "room":
+            return self.number(name, np.cumsum(self.kind == CODE["SWAP_OUT"]) - 1)
         return self._saved + self.block[name]
 
     @cached_property
     def _saved(self):
         """Where each row's values of the `VERSIONED` names stand in their blocks, which are alike."""
-        where = self.stage, self._microbatch, np.maximum(self.version, 0)
+        where = self.stage, self._microbatch, np.maximum(self.version, 0), self._journeys
         return self.number("saved", *where) - self.block["saved"]
+
+    @cached_property
+    def _journeys(self):
+        """For every row, how many journeys what its forward keeps has made before it in its program."""
+        return journeys(self.kind, self.stage, self.microbatch, np.maximum(self.version, 0))
 
     @cached_property
     def _whole(self):
@@ -194,7 +223,7 @@ class Flow(Values):
         weights = self._at_rest("weights")
         if "UNSHARD" not in self.parts_of_kind:
             return weights
-        gathered = self.number("whole", self.stage, self._replica, self._gathered)
+        gathered = self.number("whole", self.stage, self._copy, self._gathered)
         return np.where(self._sharded[self.stage], gathered, weights)
 
     def _window(self, part) -> np.ndarray:
@@ -204,7 +233,7 @@ class Flow(Values):
             if s.place[stage, replica] == s.rank_of[part]:
                 mine = np.flatnonzero(self.owner == replica).astype(np.int32)
                 if version >= 0:
-                    mine = mine[mine // s.window == version]
+                    mine = mine[mine // s.windows[stage] == version]
                 values.append(self.number("weight_gradient", stage, mine))
         return np.concatenate(values)
 
@@ -214,11 +243,11 @@ class Flow(Values):
         return sorted(place for place in self.schedule.place if place[0] in group)
 
     def _count_before(self, kind: str) -> np.ndarray:
-        """For every row, how many actions of this kind on its stage and replica stand before it in its program."""
+        """For every row, how many actions of this kind on its stage stand before it in its program."""
         rows, count = self.schedule.rows, np.zeros(len(self.schedule.rows), dtype=np.int32)
         for at in self.parts_of_kind.get(kind, ()):
             after = slice(at + 1, self.schedule.starts[self.schedule.rank_of[at] + 1])
-            count[after] += (rows[after, 1] == rows[at, 1]) & (rows[after, 3] == rows[at, 3])
+            count[after] += rows[after, 1] == rows[at, 1]
         return count
 
     @cached_property
@@ -250,23 +279,31 @@ class Flow(Values):
 
     def _give_first_weights(self):
         stage, replica = np.array(list(self.schedule.place)).T
-        self.given[self.number("weights", stage, replica, 0)] = True
+        self.given[self.number("weights", stage, self._copies[stage, replica], 0)] = True
+
+    def _take_room(self):
+        """Who waits for a SWAP_OUT takes the room that it makes; who lacks room all the same, what nobody makes."""
+        outs = self.action_of[self.parts_of_kind.get("SWAP_OUT", np.zeros(0, dtype=np.int64))]
+        takers = np.flatnonzero((self.waits_for >= 0) | (self.lacks > 0))
+        number = np.where(self.lacks > 0, len(outs), np.searchsorted(outs, self.waits_for))
+        self.takes = self.takes.longer(takers, self.number("room", number[takers]))
 
     def _meetings(self):
         """Which actions end together: every rank that holds a copy of a stage joins its REDUCE_GRAD."""
         meeting, numbers, self._attendance = np.full(self.actions, -1), {}, []
         for part in self.parts_of_kind.get("REDUCE_GRAD", []):
             copies = self.copies(self.stage[part])
-            if len({self.schedule.place[copy] for copy in copies}) > 1:
+            homes = {(copy[0], self.schedule.place[copy]) for copy in copies}
+            if len({rank for _, rank in homes}) > 1:
                 key = (copies[0], int(self.version[part]))
                 if key not in numbers:
                     numbers[key] = len(numbers)
-                    self._attendance.append(len(copies))
+                    self._attendance.append(len(homes))
                 meeting[self.action_of[part]] = numbers[key]
         return meeting
 
     def attendance(self, meeting: int) -> int:
-        """How many actions a meeting waits for: one for each copy of the stage."""
+        """How many actions a meeting waits for: one for each rank that holds a copy of the stage."""
         return self._attendance[meeting]
 
     @property

@@ -1,12 +1,12 @@
-"""The lanes of a rank: messages and joint sums run beside its compute actions."""
+"""The lanes of a rank: messages, joint sums and copies to the host and back run beside its compute actions."""
 
 import numpy as np
 
 from hybridlab.core.flow import Flow
 from hybridlab.core.law import KIND
 
-LANES = ("compute", "send", "receive", "reduce")
-COMPUTE, SEND, RECEIVE, REDUCE = range(len(LANES))
+LANES = ("compute", "send", "receive", "reduce", "out", "in")
+COMPUTE, SEND, RECEIVE, REDUCE, OUT, IN = range(len(LANES))
 
 
 def lanes(flow: Flow) -> np.ndarray:

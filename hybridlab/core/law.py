@@ -19,10 +19,15 @@ Values
     summed            their sum over the update window
     weights           the weights at rest, one value per version
     whole             the weights as computing needs them: gathered where a stage is sharded, else `weights` itself
+    room              memory of the device that a swap has freed; who would not fit without it takes it (`core.room`)
 
 Marks
     <  on every edge into the stage     >  on every edge out of it     ~  on the edge of this message
-    ^  on the wire                      *  of the whole window         +  of the next version
+    ^  on the wire, or on the host      *  of the whole window         +  the next one: of the next version of the
+                                                                          weights, or after one more journey
+
+What F keeps may make journeys, to the host (`SWAP_OUT`) and back (`SWAP_IN`), and is another value after each. After an
+odd number of them it is on the host, and the value on the device is made by nobody.
 """
 
 from typing import NamedTuple
@@ -34,7 +39,8 @@ class Kind(NamedTuple):
     law         what it takes | what it makes
     meaning     what it is, in words
     cost        the field of `Costs` that holds its duration; "" where it takes no time
-    lane        "compute" keeps the rank busy; "send", "receive" and "reduce" run beside that
+    lane        "compute" keeps the rank busy; all else runs beside that: "send", "receive", "reduce", and the copies
+                "out" to the host and "in" from it, each by an engine of its own
     microbatch  whether it works on one microbatch; else on the weights of a stage
     """
 
@@ -76,6 +82,10 @@ KIND = {
         "let the gathered weights go", lane="reduce", microbatch=False),
     "REDUCE_GRAD": Kind("weight_gradient* | summed",
         "sum the weight gradients over the copies of a stage", cost="reduce", lane="reduce", microbatch=False),
+    "SWAP_OUT": Kind("saved input | ^saved+ ^input+ room",
+        "copy what F keeps to the host, and free it on the device", cost="swap", lane="out"),
+    "SWAP_IN": Kind("^saved ^input | saved+ input+",
+        "copy what F keeps back from the host", cost="swap", lane="in"),
 }
 # fmt: on
 

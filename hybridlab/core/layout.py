@@ -55,7 +55,8 @@ class Param:
              a stage, the ends of a tied model
     partial  the axes over whose copies the local gradients still have to be added
     pack     parameters that are sent as one buffer have the same number
-    owners   along dp, how many neighbouring ranks share a box at rest: 1 for none
+    owners   how many neighbouring ranks share a box at rest: 1 for none
+    over     the axes along which they are neighbours, of which the last varies fastest
     rest     what is shared: 1 the optimizer's state, 2 and the gradient, 3 and the value
     """
 
@@ -68,6 +69,7 @@ class Param:
     owners: int = 1
     rest: int = 0
     dims: str = ""
+    over: tuple[str, ...] = ("dp",)
 
     def __hash__(self):
         return hash(self.name)
@@ -90,7 +92,7 @@ class Param:
         """What decides which ranks hold the same part: equal for parameters that are cut alike, long or short."""
         numbered = lambda cut: tuple(cut.spans.index(span) for span in cut.spans)
         shard = tuple(sorted((axis, numbered(cut)) for axis, cut in self.shard.items()))
-        return shard, tuple(sorted(self.at.items())), self.partial, self.owners
+        return shard, tuple(sorted(self.at.items())), self.partial, self.owners, self.over
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +162,7 @@ class Layout:
         return self.peers(name).summed(rank)
 
     def sharers(self, name: str, rank: int) -> tuple[int, ...]:
-        """The ranks among which this rank's box is shared out at rest: `owners` neighbours along dp."""
+        """The ranks among which this rank's box is shared out at rest: `owners` neighbours."""
         return self.peers(name).sharers(rank)
 
     def share_number(self, name: str, rank: int) -> int:
@@ -221,8 +223,11 @@ class Layout:
     @cached_property
     def fingerprint(self) -> str:
         """A short text that is the same for equal layouts only: what ranks compare before the first step."""
-        without_names = lambda record: {field: value for field, value in record.items() if field != "dims"}
-        records = [without_names(asdict(param)) for param in self.params]
+        records = [asdict(param) for param in self.params]
+        for record in records:
+            del record["dims"]  # a name places nothing
+            if record["over"] == ("dp",):
+                del record["over"]  # so that layouts that are older than this field keep their text
         text = json.dumps([list(self.mesh.axes.items()), records], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -254,11 +259,12 @@ class Layout:
             for axis, held in param.at.items():
                 if not held or not set(held) <= set(range(self.mesh[axis])):
                     raise ValueError(f"{param.name} is held at {axis}={held}, but {axis} runs to {self.mesh[axis] - 1}")
-            if self.mesh["dp"] % param.owners:
-                ways = [n for n in range(1, self.mesh["dp"] + 1) if self.mesh["dp"] % n == 0]
+            there = math.prod(self.mesh[axis] for axis in param.over)
+            if there % param.owners:
+                ways = [n for n in range(1, there + 1) if there % n == 0]
                 raise ValueError(
-                    f"{param.owners} ranks cannot share {param.name}: dp={self.mesh['dp']} must be divisible by "
-                    f"them, choose one of {ways}"
+                    f"{param.owners} ranks cannot share {param.name}: {'·'.join(param.over)}={there} must be divisible "
+                    f"by them, choose one of {ways}"
                 )
         for names in self.packs.values():
             if len({(self[name].owners, self[name].rest, self.peers(name).sums) for name in names}) > 1:

@@ -44,6 +44,16 @@ class Lists:
         """
         return self if len(first) == len(self) else Lists(self.starts[np.append(first, len(self))], self.values)
 
+    def longer(self, lists: np.ndarray, values: np.ndarray) -> "Lists":
+        """The same lists, some of them (in rising order) with one more value each.
+
+        >>> longer = Lists(np.array([0, 1, 1]), np.array([7])).longer(np.array([1]), np.array([8]))
+        >>> [one.tolist() for one in longer]
+        [[7], [8]]
+        """
+        grown = np.searchsorted(lists, np.arange(len(self.starts)))
+        return Lists(self.starts + grown, np.insert(self.values, self.starts[lists + 1], values))
+
     @cached_property
     def owners(self) -> np.ndarray:
         """The list that each value stands in."""

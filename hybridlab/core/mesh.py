@@ -112,6 +112,15 @@ class Mesh:
         """The number of coordinates along one axis, or along a product of axes."""
         return math.prod(self[axis] for axis in axes.split("+"))
 
+    def between(self, one: int, other: int) -> str:
+        """The axes on which two ranks differ, as a product.
+
+        >>> Mesh(dp=2, pp=2, tp=2).between(0, 5)
+        'dp+tp'
+        """
+        here, there = self.coordinates(one), self.coordinates(other)
+        return "+".join(axis for axis in self.axes if here[axis] != there[axis])
+
     def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
         """Every group along `axes`, each rank in exactly one, in the order in which all ranks open them."""
         axes = (axes,) if isinstance(axes, str) else axes

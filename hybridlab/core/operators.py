@@ -9,25 +9,39 @@ values x and A. Operators in the order in which they are done, with the lengths 
 `shared` turns rules into a strategy: in every operator an axis cuts the dim that has a rule for it, or nothing, where
 no dim of the operator has one. A strategy may also be written, or searched, operator by operator (`choices`).
 
+Some operators *look* beyond the places that they are given: a convolution, a pooling. They are cut by what they make;
+what they see lies cut alike, and beside it there is the halo.
+
 What Mesh-TensorFlow refuses is illegal: an axis that cuts two dims of a tensor, and a length that cannot be divided.
 (It also refuses a dim that two axes cut, "x+y"; here that is a product of axes, as in `core.rules`.) Some operators
 need all of a dim (`whole`): a norm of its features, a softmax of the positions that it sums over.
 
 Source: Shazeer et al. 2018, *Mesh-TensorFlow*, arXiv:1811.02084, section 3. Relatives: `core.rules`, the same tables
-for parameters; `core.states`, what follows for each tensor; `predict.bytes.arrows`, what must be sent; `modes.layouts`,
-which does it.
+for parameters; `core.states`, what follows for each tensor; `core.spans`, what outputs see; `predict.bytes.arrows`,
+what must be sent; `modes.layouts`, which does it.
 """
 
 import itertools
+import random
 from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.rules import Rules
+from hybridlab.core.spans import Look
+from hybridlab.core.states import State, used
 
 Choice = tuple[str, ...]
 Strategy = dict[str, Choice]
+
+
+class Need(NamedTuple):
+    """How an operator needs an operand: what it calls the dims, the state, and along which cut dims it looks on."""
+
+    dims: str
+    state: State
+    looks: tuple[Look, ...] = ()
 
 
 class Operator(NamedTuple):
@@ -35,6 +49,7 @@ class Operator(NamedTuple):
 
     signature  the dims of every operand and of the result, a letter each;  takes  the operands, by name
     does       "einsum", or another name that whoever executes it knows;  whole  dims that no axis may cut
+    looks      along which dims outputs see more than their own place
 
     >>> up = Operator("up", "BTD,FD->BTF", ("x", "A"))
     >>> up.operands, up.result, up.dims
@@ -46,6 +61,7 @@ class Operator(NamedTuple):
     takes: tuple[str, ...]
     does: str = "einsum"
     whole: str = ""
+    looks: tuple[Look, ...] = ()
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -57,8 +73,25 @@ class Operator(NamedTuple):
 
     @property
     def dims(self) -> str:
-        """All dims, each once."""
-        return "".join(dict.fromkeys(letter for letter in self.signature if letter.isalpha()))
+        """All dims that it works through, each once: of those that it looks along, what it makes.
+
+        >>> from hybridlab.core.spans import Sight
+        >>> Operator("pool", "BY->BP", ("x",), "pool", looks=(Look("Y", "P", Sight(2, stride=2)),)).dims
+        'BP'
+        """
+        seen = {look.of for look in self.looks} - {look.made for look in self.looks}
+        return "".join(dict.fromkeys(letter for letter in self.signature if letter.isalpha() and letter not in seen))
+
+    def needs(self, choice: Choice) -> list[Need]:
+        """How it needs each of its operands, where `choice` says which dim each axis cuts, or "".
+
+        >>> Operator("up", "BTD,FD->BTF", ("x", "A")).needs(("F",))
+        [Need(dims='BTD', state=('R',), looks=()), Need(dims='FD', state=('V:F',), looks=())]
+        """
+        of = {look.made: look.of for look in self.looks}
+        asked = tuple(of.get(dim, dim) for dim in choice)
+        on = tuple(look for look in self.looks if look.made in choice)
+        return [Need(dims, used(dims, asked), tuple(l for l in on if l.of in dims)) for dims in self.operands]
 
 
 class Graph(NamedTuple):
@@ -82,7 +115,17 @@ class Graph(NamedTuple):
     @property
     def dims(self) -> str:
         """All dims, in the order in which they are first named."""
-        return "".join(dict.fromkeys(letter for operator in self.operators for letter in operator.dims))
+        letters = (letter for operator in self.operators for letter in operator.signature if letter.isalpha())
+        return "".join(dict.fromkeys(letters))
+
+    @property
+    def learning(self) -> frozenset[str]:
+        """The values whose gradient is asked for: those given that learn, and all that is made from them."""
+        found = set(self.learns)
+        for operator in self.operators:
+            if found & set(operator.takes):
+                found.add(operator.name)
+        return frozenset(found)
 
     def lengths(self, dims: str) -> tuple[int, ...]:
         return tuple(self.sizes[dim] for dim in dims)
@@ -186,6 +229,18 @@ def choices(operator: Operator, sizes: dict[str, int], mesh: Mesh) -> list[Choic
     return [one for one in every if not _wrong(operator, one, sizes, mesh)]
 
 
+def drawn(graph: Graph, mesh: Mesh, count: int, seed: int = 0) -> list[Strategy]:
+    """Legal strategies in which every operator's choice is drawn by itself; the same for the same seed.
+
+    >>> mlp = Graph((Operator("up", "BD,FD->BF", ("x", "A")),), dict(B=4, D=4, F=8), dict(x="BD", A="FD"))
+    >>> [strategy["up"] for strategy in drawn(mlp, Mesh(x=2, y=2), 3)]
+    [('F', ''), ('F', 'B'), ('', 'B')]
+    """
+    draw = random.Random(seed)
+    table = {operator.name: choices(operator, graph.sizes, mesh) for operator in graph.operators}
+    return [{name: draw.choice(its) for name, its in table.items()} for _ in range(count)]
+
+
 def refuse(graph: Graph, strategy: Strategy, mesh: Mesh):
     """Nothing, where the strategy is legal.
 
@@ -208,14 +263,20 @@ def _wrong(operator, choice, sizes, mesh) -> str:
     """What is wrong with a choice, in one sentence; "" where nothing is."""
     if len(choice) != len(mesh.axes):
         return f"{operator.name} has {len(choice)} choices and {mesh} {len(mesh.axes)} axes: give it one for each"
+    made = {look.of: look.made for look in operator.looks}
     for axis, dim in zip(mesh.axes, choice):
+        if made.get(dim, dim) != dim:
+            return f"{operator.name} is cut by what it makes: let {axis} cut {made[dim]} in place of {dim}"
         if dim and dim not in operator.dims:
             return f"{operator.name} has no dim {dim} that {axis} could cut: its dims are {', '.join(operator.dims)}"
         if dim and dim in operator.whole:
             return f"{operator.name} needs all of {dim} on every rank: do not cut {dim} along {axis}"
-    for dim in set(choice) - {""}:
-        if sizes[dim] % (ways := ways_of(choice, mesh, dim)):
-            return f"{operator.name} cannot cut {dim} = {sizes[dim]} over {ways} ranks: it must be divisible by {ways}"
+    for dim in sorted(set(choice) - {""}):
+        ways = ways_of(choice, mesh, dim)
+        for one in dict.fromkeys((dim, *(look.of for look in operator.looks if look.made == dim))):
+            if sizes[one] % ways:
+                told = f"{operator.name} cannot cut {one} = {sizes[one]} over {ways} ranks"
+                return f"{told}: it must be divisible by {ways}"
     return ""
 
 

@@ -15,21 +15,22 @@ class Peers:
     """The groups that the ranks of a mesh form for all parameters of one pattern.
 
     shard    {axis, or product of axes: a number for each coordinate, equal where the spans are}
-    at       {axis: the coordinates that hold it};  partial, owners  as in `core.layout.Param`
+    at       {axis: the coordinates that hold it};  partial, owners, over  as in `core.layout.Param`
 
     >>> peers = Peers(Mesh(dp=4, tp=2), {"tp": (0, 1)}, {}, ("dp",), owners=2)
     >>> peers.summed(2), peers.sharers(2), peers.twins(2)
     ((0, 2, 4, 6), (0, 2), (2, 6))
     """
 
-    def __init__(self, mesh: Mesh, shard: dict, at: dict, partial: tuple, owners: int):
+    def __init__(self, mesh: Mesh, shard: dict, at: dict, partial: tuple, owners: int, over: tuple = ("dp",)):
         self._places = _places(mesh)
         self._box, self._held = self._boxes(mesh, shard), self._holders(at)
         apart = [axis for axis in mesh.axes if axis not in partial]
         self._along = _joined([self._places[axis] for axis in apart], mesh.size)
-        self._share = self._at("dp") % owners
-        others = [self._places[axis] for axis in mesh.axes if axis != "dp"]
-        self._sharing = _joined([*others, self._at("dp") // owners], mesh.size)
+        place = self._along_all(mesh, over)
+        self._share = place % owners
+        others = [self._places[axis] for axis in mesh.axes if axis not in over]
+        self._sharing = _joined([*others, place // owners], mesh.size)
 
     def _at(self, axis):
         return self._places.get(axis, self._places[""])
@@ -38,11 +39,15 @@ class Peers:
         """A number for each rank, equal for ranks that compute with the same box."""
         columns = []
         for axes, numbers in shard.items():
-            place = np.zeros(mesh.size, dtype=np.int64)
-            for axis in axes.split("+"):
-                place = place * mesh[axis] + self._at(axis)
-            columns.append(np.asarray(numbers)[place])
+            columns.append(np.asarray(numbers)[self._along_all(mesh, axes.split("+"))])
         return _joined(columns, mesh.size)
+
+    def _along_all(self, mesh, axes):
+        """The place of each rank along a product of axes, of which the last varies fastest."""
+        place = np.zeros(mesh.size, dtype=np.int64)
+        for axis in axes:
+            place = place * mesh[axis] + self._at(axis)
+        return place
 
     def _holders(self, at):
         held = np.ones(len(self._places[""]), dtype=bool)

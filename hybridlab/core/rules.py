@@ -5,7 +5,7 @@ The dims of a tensor have names, the letters that the code's suffixes use: a mat
 is cut between groups. A dot is a dim without a name. A rule says along which axis of the mesh a letter is cut.
 
 Two things are illegal: one axis that cuts two dims of a tensor, and two rules for one letter. A letter may be cut along
-two axes as their product, "y+z", where the rule says so.
+two axes as their product, "y+z", where the rule says so: a mode that cuts the parts of another one, "y", further.
 
 All else follows: the box of a parameter, and whether its local gradients are summands: they are, where ranks along the
 axis see different data and hold the same box.
@@ -109,11 +109,13 @@ def joined(tables: Iterable[tuple[str, Rules]]) -> Rules:
 
     >>> joined([("tensor", {"F": "tp"}), ("experts", {"E": "ep"})])
     {'F': 'tp', 'E': 'ep'}
+    >>> joined([("context", {"T": "cp"}), ("sequence", {"T": "cp+tp"})])
+    {'T': 'cp+tp'}
     """
     found, said = {}, {}
     for name, table in tables:
         for letter, axes in table.items():
-            if letter in found:
+            if letter in found and not axes.startswith(f"{found[letter]}+"):
                 raise ValueError(
                     f"{said[letter]} cuts {letter} along {found[letter]}, and {name} cuts it along {axes}: leave one "
                     "of them out"

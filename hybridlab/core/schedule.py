@@ -47,14 +47,15 @@ class Schedule:
     name          how it is asked for, as in "1f1b"
     rows          (actions, 6) whole numbers, columns as in `COLUMNS`, rank after rank
     starts        (ranks + 1): rank r does rows starts[r] … starts[r + 1] - 1
-    place         place[stage, replica] -> rank
+    place         place[stage, replica] -> rank; replicas of a stage on one rank are one copy of it
     microbatches  m, of one pipeline; `replica_of[microbatch]` names the model replica that each one runs through,
                   so its length is the number of microbatches in the global batch
     chunks        v, stages per rank
     skips         extra edges (from stage, to stage) beside the chain
+    breaks        edges of the chain, (stage, the next one), that there are not: behind a branch begins another one
     exchanges     edges inside a rank over which it exchanges tokens with the ranks beside it, an all-to-all: lowered,
                   they have a SEND and a RECV of the one rank
-    window        microbatches per optimizer step; 0: all of them
+    window        microbatches that each copy of a stage has between two optimizer steps; 0: all of them
     tied          groups of stages whose weight gradient is one sum
     fused         rows that run as one with the row after them
     dp            data-parallel copies of the whole pipeline
@@ -68,6 +69,7 @@ class Schedule:
     replica_of: tuple[int, ...]
     chunks: int = 1
     skips: tuple[tuple[int, int], ...] = ()
+    breaks: tuple[tuple[int, int], ...] = ()
     exchanges: tuple[tuple[int, int], ...] = ()
     window: int = 0
     tied: tuple[tuple[int, ...], ...] = ()
@@ -92,7 +94,8 @@ class Schedule:
 
     def with_programs(self, programs: list, **changes) -> "Schedule":
         """The same schedule with other lists of actions."""
-        keep = {k: getattr(self, k) for k in ("replica_of", "chunks", "skips", "exchanges", "window", "tied", "dp")}
+        facts = ("replica_of", "chunks", "skips", "breaks", "exchanges", "window", "tied", "dp")
+        keep = {k: getattr(self, k) for k in facts}
         name, place = changes.pop("name", self.name), changes.pop("place", self.place)
         return Schedule.of(name, programs, place, self.microbatches, **keep | changes)
 
@@ -114,6 +117,26 @@ class Schedule:
     def replicas(self) -> int:
         """The number of model copies."""
         return 1 + max(replica for _, replica in self.place)
+
+    @cached_property
+    def copy_of(self) -> Place:
+        """copy_of[stage, replica] -> the first replica that has this stage on the same rank: who shares its weights."""
+        first = {}
+        homes = sorted(self.place.items())
+        return {(stage, one): first.setdefault((stage, rank), one) for (stage, one), rank in homes}
+
+    @cached_property
+    def holders(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks that hold a copy of each stage, in order."""
+        held = [set() for _ in range(self.stages)]
+        for (stage, _), rank in self.place.items():
+            held[stage].add(rank)
+        return tuple(tuple(sorted(ranks)) for ranks in held)
+
+    @cached_property
+    def windows(self) -> tuple[int, ...]:
+        """For each stage, the microbatches behind one optimizer step: those of all its copies; 0: all there are."""
+        return tuple(self.window * len(ranks) for ranks in self.holders)
 
     @cached_property
     def lowered(self) -> bool:
@@ -154,8 +177,17 @@ class Schedule:
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """The stage graph's edges (from stage, to stage): the chain, its last edge leading out; the skips."""
+        """The stage graph's edges (from stage, to stage): the chain, its last edge leading out; the skips.
+
+        Breaks keep their place, so that edge i leads from stage i; `inside` leaves them out.
+        """
         return tuple((i, i + 1) for i in range(self.stages)) + self.skips
+
+    @cached_property
+    def inside(self) -> dict[int, tuple[int, int]]:
+        """The edges on which something travels from stage to stage, by their numbers."""
+        left_out = {self.edges[self.stages - 1], *self.breaks}
+        return {number: edge for number, edge in enumerate(self.edges) if edge not in left_out}
 
     def action(self, row: int) -> Action:
         """The action in one row (one half of it, where two are fused)."""
@@ -204,7 +236,7 @@ class Schedule:
         return cls.of(**exchange.from_source(source, name))
 
     def save(self, path) -> None:
-        """Write it as JSON, with everything that the text form cannot say (skips, ties, its name)."""
+        """Write it as JSON, with everything that the text form cannot say (skips, breaks, ties, its name)."""
         exchange.written(json.dumps(self.to_dict()), path)
 
     @classmethod

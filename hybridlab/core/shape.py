@@ -7,6 +7,7 @@ from typing import NamedTuple
 STYLES = ("gpt", "llama")
 SCORES = ("softmax", "sigmoid")
 BALANCES = ("none", "loss", "bias")
+PIECES = 3  # layers that a parallel block is: two branches and their sum
 DIMS = {  # of the matrices, by the name of their module: outputs, inputs; all else has the width D
     "token": "V D",
     "position": "T D",
@@ -20,6 +21,19 @@ DIMS = {  # of the matrices, by the name of their module: outputs, inputs; all e
     "down": "D F",
     "scores": "V D",
 }
+
+
+MOST, MOST_BYTES, WIDEST = 10**9, 2**62, 8  # of one size; of all weights, of this many bytes each
+
+
+def divisors(n: int) -> list[int]:
+    """The whole numbers that divide n, upwards.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    small = [k for k in range(1, int(n**0.5) + 1) if n % k == 0]
+    return small + [n // k for k in reversed(small) if k * k != n]
 
 
 class Block(NamedTuple):
@@ -85,7 +99,9 @@ class Shape:
     dropout     the share of a residual branch's elements that is dropped in training, from 0 to below 1
     tied        the head scores with the weights of the token embedding
     skips       U-shaped: what leaves block i is also added to what enters block layers-1-i
+    parallel    attention and MLP of a block side by side, both on what enters it, and not one after the other
     inner       width of the MLP's inside; None: four times width
+    per_head    width of one head; None: width divided by heads
     style       "gpt": biases, layer norms, learned positions; "llama": none of these, RMS norms, positions by
                 rotation, and an MLP of three matrices, one of them a gate
     experts     MLPs in a block, of which every token goes through `chosen`
@@ -120,18 +136,24 @@ class Shape:
     shared: int = 0
     routing: Routing = Routing()
     documents: tuple[int, ...] = ()
+    parallel: bool = False
+    per_head: int | None = None
 
     def __post_init__(self):
         sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
-        sizes["shared"] = 0
+        sizes |= {"shared": 0} | ({} if self.inner is None else {"inner": 1})
         for name, least in sizes.items():
-            if getattr(self, name) < least:
+            if not least <= getattr(self, name) <= MOST:
                 raise ValueError(f"{name}={getattr(self, name)} is no size: give a whole number, {least} or more")
-        if self.heads and self.width % self.heads:
-            ways = [n for n in range(1, self.width + 1) if self.width % n == 0]
+        if self.parameters * WIDEST > MOST_BYTES:
+            raise ValueError(f"{self.parameters:.3g} parameters are more than a memory can number: give smaller sizes")
+        if self.heads and self.per_head is None and self.width % self.heads:
+            ways = divisors(self.width)
             raise ValueError(f"heads={self.heads} does not divide width={self.width}: choose heads from {ways}")
+        if self.per_head is not None and self.per_head < 1:
+            raise ValueError(f"per_head={self.per_head} is no width of a head: give a whole number, 1 or more")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
-            ways = [n for n in range(1, self.heads + 1) if self.heads % n == 0]
+            ways = divisors(self.heads)
             raise ValueError(f"kv_heads={self.kv_heads} does not divide heads={self.heads}: choose it from {ways}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} is no share to drop: give 0 or more, and less than 1")
@@ -141,11 +163,18 @@ class Shape:
             raise ValueError(f"a token cannot go through {self.chosen} of {self.experts} experts: choose fewer")
         if self.shared and self.experts == 1:
             raise ValueError(f"shared={self.shared} stands beside several experts: give experts=2 or more")
+        if self.parallel and (not self.heads or self.skips):
+            raise ValueError("a parallel block has attention beside its MLP: give heads=1 or more, and no skips")
         if self.documents and (min(self.documents) < 1 or sum(self.documents) != self.context):
             raise ValueError(
                 f"documents={self.documents} have {sum(self.documents)} positions, a sequence has {self.context}: give "
                 "lengths, 1 or more, that add up to the context"
             )
+
+    @property
+    def pieces(self) -> int:
+        """The number of layers that a block is."""
+        return PIECES if self.parallel else 1
 
     @property
     def key_heads(self) -> int:
@@ -155,7 +184,12 @@ class Shape:
     @property
     def head_width(self) -> int:
         """The width of one head."""
-        return self.width // self.heads
+        return self.width // self.heads if self.per_head is None else self.per_head
+
+    @property
+    def query_width(self) -> int:
+        """The width of all queries of a position: that of the stream, unless heads have a width of their own."""
+        return self.heads * self.head_width if self.heads else 0
 
     @property
     def key_width(self) -> int:
@@ -172,7 +206,7 @@ class Shape:
         """The weights of a block that multiply one token's activations: 12 h² in a GPT; of experts, the chosen and the
         shared ones."""
         h, matrices = self.width, 3 if self.style == "llama" else 2
-        attention = 2 * h * h + 2 * h * self.key_width if self.heads else 0
+        attention = 2 * h * (self.query_width + self.key_width)
         mlps = (self.chosen + self.shared) * matrices * h * self.inside
         return attention + mlps + (h * self.experts if self.experts > 1 else 0)
 
@@ -185,7 +219,7 @@ class Shape:
     def block(self) -> Block:
         """The weights and biases of one block."""
         h, f, keys, biased = self.width, self.inside, self.key_width, self.style == "gpt"
-        attention = (2 * h * h + h * biased + 2 * (h + biased) * keys) if self.heads else 0
+        attention = 2 * h * self.query_width + (self.query_width + 2 * keys) * biased + 2 * h * keys
         mlp = 2 * h * f + f if biased else 3 * h * f
         norms = (2 if self.heads else 1) * h * (2 if biased else 1)
         behind = biased * h * (self.mlps + (1 if self.heads else 0))
@@ -214,7 +248,7 @@ class Shape:
         every = {"T": self.context, "D": self.width, "N": self.heads, "K": self.key_heads if self.heads else 0,
                  "F": self.inside, "V": self.vocabulary}  # fmt: skip
         if self.experts > 1:
-            every |= {"E": self.experts, "M": self.inside}
+            every |= {"E": self.experts}
         return {letter: length for letter, length in every.items() if length}
 
     def dims(self, name: str) -> str:
@@ -223,12 +257,12 @@ class Shape:
         >>> Shape().dims("blocks.0.attention.q.weight"), Shape().dims("blocks.0.mlp.up.bias")
         ('NH D', 'F')
         >>> Shape(experts=4).dims("blocks.0.mlp.experts.up.weight")
-        'E M D'
+        'E F D'
         """
         module, kind = name.split(".")[-2:]
         both = DIMS.get(module, "D D")
         dims = both if kind == "weight" and module in DIMS else both.split()[0]
-        return "E " + dims.replace("F", "M") if ".experts." in name else dims
+        return "E " + dims if ".experts." in name else dims
 
     @property
     def skipping(self) -> dict[int, int]:

@@ -19,6 +19,7 @@ from hybridlab.core.critical_path import chain, waited_for
 from hybridlab.core.flow import Flow, flow_of
 from hybridlab.core.gap import causes, longest
 from hybridlab.core.lanes import LANES
+from hybridlab.core.room import Room
 from hybridlab.core.schedule import Schedule
 
 LISTED = 16  # ranks whose numbers one line still holds
@@ -64,8 +65,13 @@ class Timeline:
 
     @cached_property
     def flow(self) -> Flow:
-        """The law applied to the schedule: what each action takes and makes."""
-        return flow_of(self.schedule)
+        """The law applied to the schedule: what each action takes and makes, within the room that there was."""
+        return flow_of(self.schedule, self.room)
+
+    @cached_property
+    def room(self) -> Room | None:
+        """What each device was allowed to hold; None where nobody said."""
+        return Room(**self.origin["room"]) if "room" in self.origin else None
 
     @property
     def steps(self) -> int:
@@ -245,7 +251,7 @@ class Timeline:
 
     def to_chrome(self, path) -> None:
         """Write a Chrome trace (chrome://tracing, Perfetto): a process per rank, a thread per lane."""
-        Path(path).write_text(json.dumps(timeline_file.chrome(self)))
+        Path(path).write_text(json.dumps(timeline_file.chrome(self)), encoding="utf-8")
 
     def __repr__(self):
         return f"<timeline {self.summary}>"

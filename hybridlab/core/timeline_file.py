@@ -5,10 +5,10 @@ arguments of `Timeline`.
 """
 
 import json
-from pathlib import Path
 
 import numpy as np
 
+from hybridlab.core.files import regular
 from hybridlab.core.flow import flow_of
 from hybridlab.core.lanes import LANES, lanes
 from hybridlab.core.schedule import Schedule
@@ -29,10 +29,11 @@ def plain(timeline) -> dict:
 def read(path) -> dict:
     """The plain values that are saved at `path`.
 
-    raises  ValueError when the file is no JSON
+    raises  ValueError when there is no such file, or it is no JSON
     """
+    file = regular(path, "the timeline")
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         raise ValueError(f"{path} is no saved hybridlab timeline: save one with timeline.save(path)") from None
 

@@ -14,6 +14,7 @@ from hybridlab.core.schedule import Schedule
 
 BEGIN, WIRE, END = range(3)  # where on its edge a travelling value is
 VERSIONED = {"saved": "saved tensors", "input": "input", "kept": "kept tensors"}  # and what they are called
+AWAY = {"^saved": "saved tensors", "^input": "input"}  # the same on the host
 
 
 class Values:
@@ -23,17 +24,21 @@ class Values:
     edges    (edges, 2): the chain's, the skips; an edge has a value of each name at its start, on the wire, at its end
     size     how many numbers there are
 
-    versions, copies  how many versions of the weights, and how many gathered copies of them, can be told apart
+    versions, copies, swaps  how many versions of the weights, gathered copies of them, and copies to the host can be
+                             told apart
+    journeys                 the most that what a forward keeps makes
     """
 
-    def __init__(self, schedule: Schedule, versions: int, copies: int):
+    def __init__(self, schedule: Schedule, versions: int, copies: int, swaps: int = 0, journeys: int = 0):
         self.schedule, self.edges = schedule, np.array(schedule.edges)
         stages, replicas, microbatches = schedule.stages, schedule.replicas, len(schedule.replica_of)
         travelling, at_rest = (len(self.edges), 3, microbatches), (stages, replicas, versions)
         self.shape = {
             "activation": travelling,
             "gradient": travelling,
-            **dict.fromkeys(VERSIONED, (stages, microbatches, versions)),
+            **dict.fromkeys(VERSIONED, (stages, microbatches, versions, 1 + journeys)),
+            **dict.fromkeys(AWAY, (stages, microbatches, versions, 1 + journeys) if journeys else (0,)),
+            "room": (swaps + 1,),  # the last is made by nobody
             "weight_gradient": (stages, microbatches),
             "summed": at_rest,
             "weights": at_rest,
@@ -75,9 +80,13 @@ class Values:
         _, sides, microbatches = self.shape["activation"]
         return np.repeat(numbers, sides * microbatches)
 
+    def name_of(self, value: int) -> str:
+        """The name that a value has in the law."""
+        return next(name for name in reversed(self.block) if self.block[name] <= value)
+
     def describe(self, value: int) -> str:
         """One value in words."""
-        name = next(name for name in reversed(self.block) if self.block[name] <= value)
+        name = self.name_of(value)
         where = self.where(name, value)
         if name in ("activation", "gradient"):
             edge, side, microbatch = where
@@ -86,9 +95,12 @@ class Values:
             on = " (on the wire)" if side == WIRE else " (arrived)" if arrived else ""
             source = begin if name == "activation" else end
             return f"{name} of stage {source} for microbatch {microbatch}{on}"
-        if name in VERSIONED:
-            stage, microbatch, version = where
-            return f"{VERSIONED[name]} of {stage}F{microbatch}" + (f"#{version}" if version else "")
+        if name in VERSIONED or name in AWAY:
+            stage, microbatch, version, journeys = where
+            host = " on the host" if name in AWAY else " back on the device" if journeys and journeys % 2 == 0 else ""
+            return f"{(VERSIONED | AWAY)[name]} of {stage}F{microbatch}" + (f"#{version}" if version else "") + host
+        if name == "room":
+            return "room on the device"
         if name == "weight_gradient":
             return f"weight gradient of stage {where[0]} for microbatch {where[1]}"
         stage, replica, version = where

@@ -1,14 +1,23 @@
 """The doctor: what this machine has, whether ranks run on it, how fast their messages are, and what to do."""
 
+import contextlib
+import os
 import platform
 import time
+from pathlib import Path
 
+from hybridlab.core import afford
 from hybridlab.measuring import machine
+from hybridlab.world.processes import namespaces
 from hybridlab.world.processes.launch import RankError, ranks
 from hybridlab.world.processes.placement import placement
 
 GIB = 2**30
 LEAST_MEMORY, LEAST_SHARED, LEAST_FILES = 2 * GIB, 256 * 2**20, 256
+OWN = "ranks talk in a network of their own"
+CAN_BE_CLOSED = "every user here reaches the loopback of ranks; HYBRIDLAB_NETWORK=own closes it"
+OPEN = "every user here reaches the loopback of ranks, and this system lets no user have its own"
+FIRST_USER, NOBODY = 1000, 65534  # numbers of people, on Linux
 ADVICE = (  # what is wrong, told from the facts; what to do about it
     (
         lambda facts: not facts["system"].startswith("Linux"),
@@ -37,6 +46,14 @@ ADVICE = (  # what is wrong, told from the facts; what to do about it
         "There is a GPU driver, but torch cannot use it. If torch is a CPU build: remove .venv, then make setup "
         "TORCH=cuda. Otherwise the driver is too old for this torch: update it.",
     ),
+    (
+        lambda facts: facts["other users"] and facts["neighbours"] == CAN_BE_CLOSED,
+        "Others use this machine, and ranks find each other on a loopback that they share: set HYBRIDLAB_NETWORK=own.",
+    ),
+    (
+        lambda facts: facts["other users"] and facts["neighbours"] == OPEN,
+        "Others use this machine, and can connect to ranks while these meet: compute in a container, or alone.",
+    ),
     (lambda facts: "ranks fail" in facts, "Ranks do not start: the line above says why."),
 )
 
@@ -62,7 +79,7 @@ def advice(facts: dict) -> list[str]:
 
 
 def _seen() -> dict:
-    free, all_of_it = machine.memory() or (0, 0)
+    free, all_of_it = afford.memory() or (0, 0)
     gpus = [f"{name}, {size / GIB:.0f} GiB" for name, size in machine.gpus()]
     return {
         "system": machine.system(),
@@ -70,15 +87,33 @@ def _seen() -> dict:
         "torch": machine.version("torch") or "none",
         "backends": _backends(),
         "missing packages": ", ".join(machine.missing()) or "none",
-        "cores": machine.cores(),
+        "cores": afford.cores(),
         "memory free, GiB": round(free / GIB, 1),
         "memory, GiB": round(all_of_it / GIB, 1),
         "shared memory, GiB": round((machine.shared_memory() or 0) / GIB, 3),
         "open files allowed": machine.open_files() or 0,
+        "neighbours": neighbours(),
+        "other users": other_users(),
         "GPUs": "; ".join(gpus) or "none",
         "GPU driver": machine.driver() or "none",
         **{f"{n} ranks": placement(n, gpus=len(gpus)).sentence for n in (2, 4, 8)},
     }
+
+
+def neighbours() -> str:
+    """What keeps other users of this machine from ranks, which talk over TCP on loopback without passwords."""
+    if os.environ.get(namespaces.ASKED) == "own":
+        return OWN
+    return CAN_BE_CLOSED if namespaces.possible() else OPEN
+
+
+def other_users() -> int:
+    """How many other people have processes here, as far as can be seen."""
+    found = set()
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            found.add(place.stat().st_uid)
+    return len([user for user in found - {os.getuid()} if FIRST_USER <= user < NOBODY])
 
 
 def _backends() -> str:

@@ -4,20 +4,26 @@ The performance model counts 16-bit numbers and we compute with 32 bits, so all 
 numbers that the model fits are found as for the paper's table, but from one block: how long it takes for a few and for
 many sequences, on all ranks at once, as they will work.
 
+What a link takes is measured as it will be used: between blocks, since a sum waits for the slower rank, whose block
+took longer, and for the core that a rank's messages need. A sum in a loop of sums takes a third of that. And times are
+medians, as those of the steps that are predicted: with minima, a prediction is of a machine that nobody else uses.
+
 Relatives: `core.catalog`, `predict.plans.performance`, `measuring.links`, notebook 41.
 """
 
+from statistics import median
+
 import torch
 
+from hybridlab.core import afford
 from hybridlab.core.catalog import Machine
-from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
-from hybridlab.measuring import machine
-from hybridlab.measuring.links import measured_link
+from hybridlab.measuring.links import SIZES
 from hybridlab.measuring.timed import now
+from hybridlab.predict.bytes.collectives import Link
+from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import Fit, pieces
 from hybridlab.predict.plans.plan import Plan
-from hybridlab.train.job import Job
 from hybridlab.train.loop import Trainer
 from hybridlab.train.models.gpt import Block
 from hybridlab.train.request import job_of
@@ -26,6 +32,7 @@ from hybridlab.world.talk.comm import Comm
 
 FEW, MANY, REPEATS = 1, 8, 12  # sequences in a microbatch; repetitions of each
 CORE, GPU = (256, 1 << 24), (4096, 1 << 28)  # side of the matrices that are multiplied; bytes that are copied
+AS_MEASURED = {"dtype": "float32", "optimizer": "sgd"}
 HALF = 2  # our numbers are twice as long as those of the model
 GIB = 2**30
 
@@ -38,8 +45,9 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit]:
     (2, 41500000000.0)
     """
     with ranks(count) as pool:
-        link, _ = measured_link(pool, "all_reduce", repeats=REPEATS)
         found = pool.run(_rates, shape)
+        sums = pool.run(_sums_between, shape)[0]
+    link = Link.fit("all_reduce", count, SIZES, sums)
     rooms, *rates = zip(*found)
     peak, copied = map(min, rates[:2])  # the slower rank counts
     few, many = map(max, rates[2:])
@@ -81,8 +89,20 @@ def _rates(comm, shape) -> tuple[float, float, float, float, float]:
     source = torch.zeros(copied, dtype=torch.uint8, device=device)
     target, block = torch.empty_like(source), Block(shape).to(device)
     works = [lambda: a @ b, lambda: target.copy_(source), *(_there_and_back(block, shape, n) for n in (FEW, MANY))]
-    product, copy, few, many = map(min, zip(*(_once_each(comm, works) for _ in range(REPEATS + 3))))
+    product, copy, few, many = map(median, zip(*(_once_each(comm, works) for _ in range(REPEATS + 3))))
     return room, 2 * side**3 / product, 2 * copied / copy, few, many
+
+
+def _sums_between(comm, shape) -> list[float]:
+    """Seconds that an all_reduce of each size adds to a block, on the slowest rank: not less than a microsecond."""
+    device, block = comm.device, Block(shape).to(comm.device)
+    alone = _there_and_back(block, shape, FEW)
+    sent = [torch.zeros(size // 4, device=device) for size in SIZES]
+    works = [alone, *(lambda x=x: (alone(), comm.all_reduce(x)) for x in sent)]
+    rounds = [_once_each(comm, works) for _ in range(REPEATS + 3)]
+    slowest = comm.all_reduce(torch.tensor(rounds, dtype=torch.float64), op="max")
+    block_alone, *both = (median(times) for times in slowest.T.tolist())
+    return [max(one - block_alone, 1e-6) for one in both]
 
 
 def free(comm) -> float:
@@ -90,7 +110,7 @@ def free(comm) -> float:
     on_it = comm.placed.devices.count(str(comm.device)) if comm.placed.shared else 1
     if comm.device.type == "cuda":
         return torch.cuda.mem_get_info(comm.device)[0] / on_it
-    return min(machine.memory() or (4 * GIB,)) / comm.size
+    return min(afford.memory() or (4 * GIB,)) / comm.size
 
 
 def _there_and_back(block, shape, sequences):
@@ -100,7 +120,7 @@ def _there_and_back(block, shape, sequences):
 
 
 def _once_each(comm, works) -> list[float]:
-    """The time of each piece of work, while all ranks do it. Of several, the least tells: all else only adds."""
+    """The time of each piece of work, while all ranks do it."""
     times = []
     for work in works:
         comm.barrier()
@@ -110,27 +130,11 @@ def _once_each(comm, works) -> list[float]:
     return times
 
 
-def mesh_of(plan: Plan) -> Mesh:
-    """The mesh of a plan; ranks that share a stage are neighbours."""
-    return Mesh(pp=plan.p, dp=plan.d, tp=plan.t)
-
-
-def job_of_plan(plan: Plan, shape: Shape, batch: int) -> Job:
-    """What the ranks train under a plan: 1F1B, or interleaved; gradients are summed in large packs, as the model says.
-
-    raises  ValueError when a plan recomputes or shares states: these are timed elsewhere
-    """
-    if plan.recompute or plan.zero or plan.sequence or plan.scatter:
-        raise ValueError(f"{plan} does more than divide: give p, t, d, b and v alone")
-    name, more = ("interleaved", {"chunks": plan.v}) if plan.v > 1 else ("1f1b", {})
-    return job_of(mesh_of(plan), name, plan.microbatches(batch), batch, shape=shape, sums="buckets", **more)
-
-
 def in_turns(plans: list[Plan], shape: Shape, batch: int, rounds: int = 5) -> list[list[float]]:
     """times[plan][round]: seconds of whole training steps of several plans for equally many ranks, taken in turns, so
     that whatever else the machine does meets all of them. The slower rank counts."""
     (count,) = {plan.devices for plan in plans}
-    jobs = [job_of_plan(plan, shape, batch) for plan in plans]
+    jobs = [job_of(**job_of_plan(plan, shape, batch) | AS_MEASURED) for plan in plans]
     with ranks(count) as pool:
         return pool.run(_turns, jobs, rounds)[0]
 

@@ -18,20 +18,6 @@ GPUS = (
 )
 
 
-def cores() -> int:
-    """Cores that this process may use, which can be fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-def memory() -> tuple[int, int] | None:
-    """(free, all) bytes of memory; None where the system does not tell."""
-    try:
-        lines = dict(line.split(":") for line in open("/proc/meminfo"))
-    except OSError:
-        return None
-    return tuple(1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
-
-
 def shared_memory() -> int | None:
     """Bytes of /dev/shm in all; None where there is none."""
     return shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else None

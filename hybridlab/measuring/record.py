@@ -5,6 +5,7 @@ ranks compute on here. Each row says what was measured, on which kind of device 
 repetition, their median and the least of them. A record holds no name of a machine, a person or a path.
 """
 
+import itertools
 import json
 import os
 import statistics
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from hybridlab.core import afford
 from hybridlab.measuring import machine
 from hybridlab.world.processes.placement import placement
 
@@ -20,7 +22,7 @@ SUITES = ("cpu", "gpu", "course")
 
 def measure(suite: str = "cpu", out: str | Path = "results", on_row=lambda row: None) -> tuple[dict, Path]:
     """Run a suite; returns its record and the file that holds it, `<suite>-<day>.json` in the folder `out`
-    (`course-<device>-<day>.json`).
+    (`course-<device>-<day>.json`); later ones of a day end in -2, -3, …
 
     on_row  called with each row as soon as it is measured; the file then holds it, so whoever breaks off loses nothing
 
@@ -38,7 +40,7 @@ def measure(suite: str = "cpu", out: str | Path = "results", on_row=lambda row: 
         "rows": [],
     }
     device = "-" + record["machine"]["device"] if suite == "course" else ""  # the one that runs on either
-    file = Path(out) / f"{suite}{device}-{record['machine']['when'][:10]}.json"
+    file = _new(Path(out), f"{suite}{device}-{record['machine']['when'][:10]}")
     _keep(record, file)  # now, so that a place where nothing can be written is told before minutes are spent
     for one in rows:
         record["rows"].append(one)
@@ -89,7 +91,7 @@ def hardware() -> dict:
     """What the machine has, beside what `run.provenance` says: memory, GPUs, their driver, CUDA and NCCL."""
     import torch
 
-    found = {"memory": (machine.memory() or (0, 0))[1], "gpus": [list(gpu) for gpu in machine.gpus()]}
+    found = {"memory": (afford.memory() or (0, 0))[1], "gpus": [list(gpu) for gpu in machine.gpus()]}
     if not found["gpus"]:
         return found
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
@@ -115,6 +117,12 @@ def _rows(suite) -> Iterator[dict]:
 
             return course_suite.rows()
     raise ValueError(f"there is no suite {suite!r}: choose {', '.join(SUITES[:-1])} or {SUITES[-1]}")
+
+
+def _new(folder: Path, name: str) -> Path:
+    """A file that is not there yet: a second record of a day does not replace the first, which may be whole."""
+    others = (folder / f"{name}-{number}.json" for number in itertools.count(2))
+    return next(file for file in (folder / f"{name}.json", *itertools.islice(others, 1000)) if not file.exists())
 
 
 def _keep(record, file):

@@ -50,3 +50,13 @@ def loads(chosen, experts: int):
     """
     every = torch.zeros(experts + 1, dtype=torch.float64, device=chosen.device)
     return every.index_add_(0, chosen.flatten(), every.new_ones(chosen.numel()))[:experts]
+
+
+def by_expert(counts_RE):
+    """Rows come rank by rank, and of each rank expert by expert: their order, expert by expert.
+
+    >>> by_expert(torch.tensor([[1, 2], [1, 1]])).tolist()
+    [0, 3, 1, 2, 4]
+    """
+    ranks, experts = counts_RE.shape
+    return torch.arange(experts).repeat(ranks).repeat_interleave(counts_RE.flatten()).argsort(stable=True)

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -49,8 +50,11 @@ def link_latency(comm, laps: int = 12, elements: int = 256, hold: float = 0.002,
     return max(travelled / comm.size, 0.0)  # only rank 0 saw whole laps
 
 
-def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, **more) -> Timeline:
+def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, held=(), **more) -> Timeline:
     """The timeline of a run, from `times[rank][step]` as `Player.step` returns them.
+
+    held  held[rank][step], of a run within a stated room: what `Arena.told` says. That of the typical step stands in
+          the origin as {"held": one list for each rank of (seconds, bytes held from then on)}
 
     Each step starts with its first compute action. A message begins when both sides have posted it, and ends when the
     receiver that waits for it has it. If it is there before its receiver looks, nobody has seen it come: it is given
@@ -79,7 +83,10 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
     start = np.where(lane == COMPUTE, begin, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
     columns = (np.maximum(column - start, 0) for column in (ready, begin, end))
     origin = {"kind": "measured", "post": float(posting)} | origin
-    return Timeline(schedule, *columns, lane, tick=1e-9, unit="s", origin=origin, **more)
+    real = Timeline(schedule, *columns, lane, tick=1e-9, unit="s", origin=origin, **more)
+    since = start[real.typical, 0]
+    told = [[(float(at - since) * 1e-9, size) for at, size in rank[real.typical].tolist()] for rank in held]
+    return replace(real, origin=origin | {"held": told}) if told else real
 
 
 def _take_turns(flow, sends, receives, begin, end):

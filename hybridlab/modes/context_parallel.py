@@ -28,9 +28,9 @@ from hybridlab.core.chunks import Chunks
 from hybridlab.core.seen import seen
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.ring_attention import ring_attention
+from hybridlab.predict.bytes.context import ATTEND, hops
+from hybridlab.predict.plans import divisions
 from hybridlab.world.talk.typed import all_gather, all_to_all
-
-WAYS = ("gather", "ring", "ulysses")
 
 
 def gathered(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks):
@@ -53,10 +53,10 @@ def by_heads(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks, attend):
 class ContextParallel(Mode):
     """What the runtime asks of this mode."""
 
-    name, axis, purpose = "context parallelism", "cp", "context"
+    name, axis, purpose, core = "context parallelism", "cp", "context", True
     options = {
-        "attend": Option("gather", "with --cp: how queries meet keys and values", str, WAYS),
-        "zigzag": Option(False, "with --cp: each rank has a part from the front and one from the back"),
+        "attend": Option("gather", "with --cp: how queries meet keys and values", str, ATTEND, beside="cp"),
+        "zigzag": Option(False, "with --cp: each rank has a part from the front and one from the back", beside="cp"),
     }
     factors = {"attend": ("gather", "ring")}  # the others need numbers that divide: tests/test_context_parallel.py
 
@@ -64,27 +64,15 @@ class ContextParallel(Mode):
         return f"attend {job['attend']}" + ", zigzag" * job["zigzag"]
 
     def refuse(self, job):
-        ways, positions = job.mesh["cp"], job.sizes.get("T")
-        if positions is None:
+        ways = job.mesh["cp"]
+        if "T" not in job.sizes:
             raise ValueError(f"cp={ways} cuts the positions T, and no dim of this model has that name: leave cp out")
         if not job.model.by_place:
             raise ValueError(
                 f"cp={ways} puts another attention into a model, and only the reference models have a place for it: "
                 "give model=hl.Shape(…), or leave cp out"
             )
-        if positions < ways:
-            raise ValueError(f"cp={ways} cannot share out {positions} positions: choose cp up to {positions}")
-        keys = job.sizes.get("K", ways) // job.mesh["tp"]
-        if job["attend"] == "ulysses" and keys % ways:
-            raise ValueError(
-                f"attend='ulysses' turns positions into heads, and cp={ways} does not divide the {keys} heads of keys "
-                "on a rank: choose 'ring' or 'gather', or fewer ranks"
-            )
-
-        if job["zigzag"] and job["attend"] == "ulysses":
-            raise ValueError("with attend='ulysses' all ranks compute as much: leave zigzag out")
-        if job["zigzag"] and positions % (2 * ways):
-            raise ValueError(f"zigzag cuts {positions} positions into {2 * ways} equal parts: give a multiple of that")
+        divisions.refuse(job.sizes, job.division, "cp")
 
     def data(self, job):
         return {"T": "cp"}
@@ -112,17 +100,17 @@ class ContextParallel(Mode):
     # what it sends
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
-        ways, each = job.mesh["cp"], here["B"] * job.widths.value
+        ways, each, positions = job.mesh["cp"], here["B"] * job.widths.value, job.sizes["T"]  # all, on a rank of tp too
         for queries, keys in job.once(_by_layer).get(layer, ()) if when != "again" else ():
             queries = each * queries * here["N"] // job.sizes["N"]
             keys = each * keys * here["K"] // job.sizes["K"]
             if job["attend"] == "gather":
-                filled = ways * -(-here["T"] // ways)  # uneven parts are filled up
+                filled = ways * -(-positions // ways)  # uneven parts are filled up
                 yield from [("all_gather" if when == "forward" else "reduce_scatter", filled * keys)] * 2
             elif job["attend"] == "ulysses":
-                yield from [("all_to_all", here["T"] * size / ways) for size in (queries, keys, keys, queries)]
+                yield from [("all_to_all", positions * size / ways) for size in (queries, keys, keys, queries)]
             else:  # each part of keys and values makes so many hops
-                yield "isend", 2 * here["T"] / ways * keys * (ways - 1 if when == "forward" else 2 * ways - 1)
+                yield "isend", 2 * positions / ways * keys * hops(ways, when)
 
 
 def chunks_of(job) -> Chunks:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import nn
 
 from hybridlab.core.layout import Layout
+from hybridlab.modes import cut_experts
 
 
 class Crossing(NamedTuple):
@@ -33,8 +34,11 @@ def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
     raises  ValueError where a parameter is cut whose module is neither linear nor an embedding
     """
     name_of = {id(weight): name for name, weight in module.named_parameters()}
+    routed = tuple(f"{name}.experts." for name in cut_experts.routed(module))  # reached on ways of their own
     cut = {}  # {name of a module: (dim, its letter, the other's, module)}
     for name, child in module.named_modules():
+        if name.startswith(routed):
+            continue
         for weight in child.parameters(recurse=False):
             param = layout[name_of[id(weight)]]
             if "tp" not in param.shard:

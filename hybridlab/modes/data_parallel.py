@@ -37,6 +37,7 @@ from hybridlab.modes.under_way import Sum, Sums
 from hybridlab.predict.bytes import sharing
 from hybridlab.predict.bytes.transfer import Transfer
 from hybridlab.world.talk.message import twin
+from hybridlab.world.talk.nans import UNWATCHED
 
 FORMS = ("after", "each", "buckets")
 DTYPES = ("float32", "float64", "bfloat16")
@@ -68,6 +69,8 @@ class Replicated:
 
     raises  ValueError when the program has no REDUCE_GRAD for gradients that have to be added
     """
+
+    nans = UNWATCHED  # who looks for the first tensor that is not a number
 
     def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early=False, policy=AS_WEIGHTS):
         self.comm, self.layout, self.stages, self.named = comm, layout, stages, named
@@ -179,7 +182,10 @@ class Replicated:
         """Start the sum of one pack, unless it is under way."""
         if pack not in self.sent:
             names = self.layout.packs[pack]
-            flat = torch.cat([self._gradient(name).reshape(-1) for name in names] + self._padding(pack))
+            gradients = {name: self._gradient(name) for name in names}
+            for name, gradient in gradients.items():
+                self.nans.made(lambda name=name: f"this rank's summand of the gradient of {name}", gradient)
+            flat = torch.cat([one.reshape(-1) for one in gradients.values()] + self._padding(pack))
             self.sent[pack] = self._started(pack, names, flat)
 
     def _padding(self, pack) -> list:
@@ -271,7 +277,7 @@ class DataParallel(Mode):
         return {"sums": "after", "sum_dtype": wide, "master_dtype": wide}
 
     def title(self, job):
-        return "all-reduces of gradients" if job.mesh.inside else "all-reduces d·Ψ"
+        return "all-reduces d·Ψ" if job.flushes and not job.mesh.inside else "all-reduces of gradients"
 
     def kept(self, job, comm, stages: dict, named: dict, program) -> Replicated:
         """The weights of a rank, as this mode keeps them; the arguments are those of `Replicated`."""
@@ -292,12 +298,13 @@ class DataParallel(Mode):
         return None
 
     def transfers(self, job) -> Iterator[Transfer]:
-        """Pack by pack, each where its first rank stands; and the tallies."""
+        """Pack by pack, each where its first rank stands, as often as its stage is updated; and the tallies."""
         layout = job.layout
-        for pack in layout.packs:
+        for pack, names in layout.packs.items():
+            updates = job.updates(job.homes[names[0]][0])
             for rank in range(job.mesh.size):
                 found = sharing.transfers(layout, pack, rank, job.widths, self.gathers(job, pack, rank))
-                yield from (one for one in found if one.ranks[0] == rank)
+                yield from (one for one in found for _ in range(updates) if one.ranks[0] == rank)
         yield from tallies.transfers(layout, tallies.tallying(job.whole))
 
     def moved(self, job) -> int:

@@ -3,8 +3,8 @@
 Every rank along ep has its own tokens and some of the experts. Three ways to bring them together:
 
   all-to-all   ranks tell each other how many tokens come (counts first), then each token travels to its experts
-  with slots   the same, where experts have a capacity: every expert gets as many rows from everybody, filled up with
-               zeros. Nobody has to ask how many, and no shape depends on the numbers
+  with slots   the same, where experts have a capacity: every expert gets equally many rows from everybody, filled
+               up with zeros. Nobody has to ask how many, and no shape depends on the numbers
   all-gather   every rank gets the tokens of all, computes those that chose its experts, and the sums are scattered
 
 Weights stay where the token is, but for the all-gather. Gradients take the same ways back (`world.talk.typed`), so what
@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 import torch
 
-from hybridlab.modes.arrivals import combine, dispatch, in_order
+from hybridlab.modes.arrivals import by_expert, combine, dispatch, in_order
 from hybridlab.schedules.dispatched import ATTENTION, PARTS
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.typed import all_gather, all_to_all, reduce_scatter
@@ -70,20 +70,21 @@ def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
 
     counts_RE  how many rows each rank has for each expert
     """
-    here = comm.coordinates["ep"]
-    sent = [int(counts_E.sum()) for counts_E in counts_RE[here].split(list(owned))]
-    mine_RE = counts_RE.split(list(owned), 1)[here]
-    received = mine_RE.sum(1).tolist()
-    came_AD = all_to_all(comm, x_AD, "ep", cut=0, join=0, sent=sent, received=received)
-    by_expert_A = _by_expert(mine_RE).to(x_AD.device)
-    y_AD = experts(came_AD[by_expert_A], mine_RE.sum(0).tolist())
-    return all_to_all(comm, y_AD[by_expert_A.argsort()], "ep", cut=0, join=0, sent=received, received=sent)
+    way = Way(comm, counts_RE, owned)
+    order_A = way.by_expert_A.to(x_AD.device)
+    came_AD = all_to_all(comm, x_AD, "ep", cut=0, join=0, sent=way.sent, received=way.received)
+    y_AD = experts(came_AD[order_A], way.counts_E.tolist())
+    return all_to_all(comm, y_AD[order_A.argsort()], "ep", cut=0, join=0, sent=way.received, received=way.sent)
 
 
 class Way:
     """The way of the rows of one microbatch to the experts of one layer, and home; gradients go the same ways.
 
     counts_RE  how many rows each rank has for each expert;  owned  how many experts each rank has
+
+    sent, received  how many rows go to each rank, and come from it
+    counts_E        how many come to each expert of this rank
+    by_expert_A     the order in which what came is sorted by expert
     """
 
     def __init__(self, comm, counts_RE, owned: Sequence[int]):
@@ -91,7 +92,7 @@ class Way:
         mine_RE = counts_RE.split(list(owned), 1)[here]
         self.comm, self.counts_E = comm, mine_RE.sum(0)
         self.sent = [int(counts_E.sum()) for counts_E in counts_RE[here].split(list(owned))]
-        self.received, self.by_expert_A = mine_RE.sum(1).tolist(), _by_expert(mine_RE)
+        self.received, self.by_expert_A = mine_RE.sum(1).tolist(), by_expert(mine_RE)
 
     def there(self, x_AD) -> Message:
         """Begin to bring rows in the order of their experts to these; what comes is in that order too."""
@@ -126,13 +127,3 @@ class Exchanges:
         travelling = way.there(rows) if forward == (layer == ATTENTION) else way.home(rows)
         here = lambda one: Message(lambda: one)
         return [here(x), travelling, *map(here, others)]
-
-
-def _by_expert(counts_RE):
-    """Rows come rank by rank, and of each rank expert by expert: their order, expert by expert.
-
-    >>> _by_expert(torch.tensor([[1, 2], [1, 1]])).tolist()
-    [0, 3, 1, 2, 4]
-    """
-    ranks, experts = counts_RE.shape
-    return torch.arange(experts).repeat(ranks).repeat_interleave(counts_RE.flatten()).argsort(stable=True)

@@ -13,8 +13,7 @@ loss is divided, by the tokens of the global batch, and gradients are only added
   experts              some of them        its own: the tokens of all ranks along ep came here
   router, all else     all                 a summand
 
-Tensor parallelism leaves experts whole, and does them on every rank along tp; with sequence=True each does its own
-positions.
+Tensor parallelism cuts every expert by its hidden units, see `cut_experts`.
 
 Source: Lepikhin et al. 2020, arXiv:2006.16668. Relatives: `dispatch`, the ways there and back; `train.models.experts`;
 notebook 32.
@@ -22,12 +21,13 @@ notebook 32.
 
 from collections.abc import Iterator
 from functools import partial
+from math import ceil
 
 from hybridlab.core.layout import even
 from hybridlab.modes.dispatch import Exchanges, by_all_gather, by_all_to_all, with_slots
 from hybridlab.modes.mode import Mode, Option
+from hybridlab.predict.bytes.experts import DISPATCH, exchanged
 
-WAYS = ("all_to_all", "all_gather")
 SEAMS = ("dispatch", "router", "experts")  # by which a layer with experts is known, whole or in parts
 COUNT = 8  # bytes of a number of tokens, and of the number of an expert
 
@@ -36,8 +36,10 @@ class ExpertParallel(Mode):
     """What the runtime asks of this mode."""
 
     name, axis, purpose = "expert parallelism", "ep", "experts"
-    options = {"dispatch": Option("all_to_all", "with --ep: how tokens get to their experts", str, WAYS)}
-    factors = {"dispatch": WAYS}
+    options = {
+        "dispatch": Option("all_to_all", "with --ep: how tokens get to their experts", str, DISPATCH, beside="ep")
+    }
+    factors = {"dispatch": DISPATCH}
 
     def said(self, job):
         return f"dispatch {job['dispatch']}"
@@ -81,27 +83,18 @@ class ExpertParallel(Mode):
         found = {name for module in job.layers[layer].modules() for name in SEAMS if hasattr(module, name)}
         if when == "again" or not found:
             return
-        ways, width, experts = job.mesh["ep"], job.sizes["D"] * job.widths.value, job.sizes["E"]
-        shape, forward = job.model.shape, when == "forward"
+        shape, ways, width = job.model.shape, job.mesh["ep"], job.widths.value
+        rows = here["B"] / ways
+        if job["dispatch"] == "all_to_all" and (slots := _slots(job)):
+            yield from [("all_to_all", rows * slots * shape.experts * shape.width * width)] * 2
+            return
         if job["dispatch"] == "all_gather":
-            yield from self._gathered(job, forward, ways * -(-here["B"] // ways) * here["T"])
-        elif slots := _slots(job):
-            yield from [("all_to_all", here["B"] / ways * slots * experts * width)] * 2
-        else:
-            if forward and "router" in found:
-                yield "all_gather", ways * experts * COUNT
-            times = 2 if "dispatch" in found else 1  # in parts: once behind each of two layers
-            yield from [("all_to_all", here["B"] / ways * here["T"] * shape.chosen * width)] * times
-
-    def _gathered(self, job, forward, tokens):
-        """Of so many tokens, those of uneven ranks filled up."""
-        chosen, value = job.model.shape.chosen, job.widths.value
-        into, out = ("all_gather", "reduce_scatter")[:: 1 if forward else -1]
-        yield into, tokens * job.sizes["D"] * value
-        yield into, tokens * chosen * value
-        if forward:
-            yield "all_gather", tokens * chosen * COUNT
-        yield out, tokens * job.sizes["D"] * value
+            rows = ceil(rows)  # those of uneven ranks are filled up
+        moves = exchanged(shape, rows * here["T"], ways, job["dispatch"], when)
+        if "dispatch" not in found:  # in parts: rows leave behind the router, and go home behind the experts
+            moves = moves[:-1] if "router" in found else moves[-1:]
+        for operation, what, numbers in moves:
+            yield operation, numbers * (COUNT if what in ("counts", "choices") else width)
 
 
 def _shares(length: int, ways: int) -> tuple[int, ...]:

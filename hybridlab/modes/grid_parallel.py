@@ -34,6 +34,7 @@ from torch.nn import functional
 
 from hybridlab.core.layout import even
 from hybridlab.modes.mode import Mode
+from hybridlab.predict.plans import divisions
 from hybridlab.world.talk.typed import all_reduce, enter
 
 RULES = {"D": "x"}
@@ -79,11 +80,11 @@ class GridParallel(Mode):
     name, axis, purpose = "grid parallelism", "x", "across"
 
     def refuse(self, job):
-        width, ways = job.sizes.get("D"), job.mesh["x"]
-        if width is None:
-            raise ValueError(f"x={ways} cuts the width D, and no dim of this model has that name: name its dims")
-        if width < ways:
-            raise ValueError(f"x={ways} cannot share out a width of {width}: choose x up to {width}")
+        if "D" not in job.sizes:
+            raise ValueError(
+                f"x={job.mesh['x']} cuts the width D, and no dim of this model has that name: name its dims"
+            )
+        divisions.refuse(job.sizes, job.division, "x")
         job.once(_crossings)
 
     def rules(self, job):
@@ -116,8 +117,8 @@ class GridParallel(Mode):
                 size = numbers * positions * max(width, 4)
                 goes = when in ("forward", "backward")
             else:  # of the features that are here; where tp cuts the sequence, a matrix still sees all of it
-                seen = job.sizes["T"] if job["sequence"] else positions
-                size = numbers * seen // job.sizes.get(one.letter, 1) * here.get(one.letter, 1) * width
+                seen = job.sizes["T"] / job.mesh["cp"] if job["sequence"] else positions
+                size = numbers // job.sizes.get(one.letter, 1) * here.get(one.letter, 1) * seen * width
                 goes = when == "forward" if one.kind == "leave" else when == "backward"
                 goes = goes and (one.kind == "leave" or wanted or job.stage_of(layer) > 0)
             if goes:

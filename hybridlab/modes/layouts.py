@@ -5,40 +5,36 @@ and between two operators the moves that `predict.bytes.arrows` derives: these, 
 autograd's, which takes the conjugate moves. In the ledger, the purpose of every row is the name of the tensor that
 moves.
 
+What looks beyond its places, such as a convolution, finds its halo there as well. Padding stands at the borders of the
+whole only: elsewhere the neighbour's rows stand in its place.
+
     def f(comm, whole, rules):
         strategy = shared(graph, rules, comm.mesh)
         return run(comm, graph, strategy, parts(comm, graph, strategy, whole))
 
+Gradients lie as the values lie, so SGD changes each part where it is (`descend`).
+
+With `early`, all that is given sets out at the beginning. So it is prefetched, and because the backward is the forward
+turned round, the gradients' last moves, data parallelism's sums among them, are waited for at the end only: they go on
+beside the backward (`world.talk.ahead`). The price is room: what is gathered early is held for longer.
+
 Source: Shazeer et al. 2018, *Mesh-TensorFlow*, arXiv:1811.02084. Relatives: `core.operators` (rules, strategies, what
-is illegal); `world.talk.typed` (the moves); `modes.tensor_parallel`, one table of rules fitted to whole models;
-notebook 35.
+is illegal); `modes.operators` (what each does); `world.talk.typed` (the moves); `modes.tensor_parallel`, one table of
+rules fitted to whole models; notebook 35.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
-from torch.nn import functional
 
 from hybridlab.core import rules
 from hybridlab.core.operators import Graph, Strategy
-from hybridlab.core.states import State, cutters, dim_of, used
+from hybridlab.core.states import State, cutters, dim_of
+from hybridlab.modes.operators import beyond, done
 from hybridlab.predict.bytes.arrows import Arrow, Move, arrows, resting
-from hybridlab.world.talk import typed
-
-
-def _attention(signature, q_BTHK, k_BSHK, v_BSHK):
-    """Every position attends to all: no mask, no scale."""
-    weights_BHTS = torch.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK).softmax(-1)
-    return torch.einsum("bhts,bshk->bthk", weights_BHTS, v_BSHK)
-
-
-DOES = {  # what an operator does with its operands; its signature comes first
-    "einsum": torch.einsum,
-    "add": lambda signature, x, y: x + y,
-    "gelu": lambda signature, x: functional.gelu(x),
-    "norm": lambda signature, x: functional.layer_norm(x, x.shape[-1:]),
-    "attention": _attention,
-}
+from hybridlab.predict.bytes.halos import Window
+from hybridlab.world.talk import ahead, typed
+from hybridlab.world.talk.typed import WHOLE, Parts
 
 
 def run(comm, graph: Graph, strategy: Strategy, values: dict):
@@ -46,40 +42,83 @@ def run(comm, graph: Graph, strategy: Strategy, values: dict):
 
     raises  ValueError for an illegal strategy, before anything is sent
     """
-    *ways, last = arrows(graph, strategy, comm.mesh)
-    meet(comm, (*ways, last))
-    way = {(one.value, one.dims, one.after): one for one in ways}
-    here, there = dict(values), {}  # by name; by what its users need
+    return prepared(comm, graph, strategy)(values)
 
-    def fetched(*key):
-        if key not in there:
-            there[key] = taken(comm, here[key[0]], way[key])
-        return there[key]
 
-    for operator in graph.operators:
-        choice, pairs = strategy[operator.name], zip(operator.takes, operator.operands)
-        operands = [fetched(value, dims, used(dims, choice)) for value, dims in pairs]
-        here[operator.name] = DOES[operator.does](operator.signature, *operands)
-    return taken(comm, here[last.value], last)
+def prepared(comm, graph: Graph, strategy: Strategy, early: bool = False) -> Callable[[dict], torch.Tensor]:
+    """A graph under a strategy, to be run again and again: what must be sent is derived once.
+
+    early  whether all that is given sets out at the beginning
+
+    raises  ValueError for an illegal strategy
+    """
+    ways = arrows(graph, strategy, comm.mesh)
+    meet(comm, ways)
+    way = {(one.value, user, one.dims): number for number, one in enumerate(ways) for user in one.users}
+    padding = {one.name: beyond(one, graph.sizes, strategy[one.name], comm.mesh, comm.rank) for one in graph.operators}
+    first = [number for number, one in enumerate(ways) if early and one.moves and one.value in graph.given]
+
+    def on_this_rank(values):
+        here, there = dict(values), {}  # by name; by the number of the arrow that brought it
+        coming = {number: begun(comm, values[ways[number].value], ways[number]) for number in first}
+
+        def fetched(number):
+            if number not in there:
+                arrow = ways[number]
+                there[number] = coming[number]() if number in coming else taken(comm, here[arrow.value], arrow)
+            return there[number]
+
+        for operator in graph.operators:
+            pairs = zip(operator.takes, operator.operands)
+            operands = [fetched(way[value, operator.name, dims]) for value, dims in pairs]
+            here[operator.name] = done(operator, operands, padding[operator.name])
+        return fetched(len(ways) - 1)
+
+    return on_this_rank
 
 
 def meet(comm, ways: Iterable[Arrow]):
-    """Open the groups of ranks that sum over several axes at once; on every rank, before any of them is needed."""
-    for axes in sorted({move.axes for arrow in ways for move in arrow.moves if len(move.axes) > 1}):
+    """Open the groups of ranks that meet along several axes at once; on every rank, before any of them is needed."""
+    every = {one.axes for arrow in ways for one in (*arrow.moves, *arrow.halo)}
+    for axes in sorted(axes for axes in every if len(axes) > 1):
         comm.open(*comm.mesh.groups(axes))
 
 
 def taken(comm, x, arrow: Arrow):
     """A value at the end of its arrow: what its users need."""
-    door = comm.for_purpose(arrow.value)
-    for move in arrow.moves:
+    return _on(comm.for_purpose(arrow.value), x, arrow.moves, arrow)
+
+
+def begun(comm, x, arrow: Arrow) -> Callable[[], torch.Tensor]:
+    """A value with the first move of its arrow under way: called, it gives what `taken` gives."""
+    door, (move, *others) = comm.for_purpose(arrow.value), arrow.moves
+    cut, joined = (Parts(move.dims.index(dim_of(one))) if dim_of(one) else None for one in (move.after, move.before))
+    coming = ahead.start(door, x, _group(comm, move.axes), move.arrow, cut or joined or WHOLE, joined)
+    return lambda: _on(door, coming.wait(), others, arrow)
+
+
+def _on(door, x, moves, arrow):
+    """A value after these moves, and what is seen beside it."""
+    for move in moves:
         x = moved(door, x, move)
+    for window in arrow.halo:
+        x = seen(door, x, arrow.dims.index(window.dim), window)
     return x
+
+
+def seen(comm, x, dim: int, window: Window):
+    """What this rank wants along one dim, of all that the ranks along some axes have."""
+    return typed.window(comm, x, _group(comm, window.axes), dim, have=window.have, want=window.want)
+
+
+def _group(comm, axes: tuple[str, ...]):
+    """The ranks that meet along some axes, as typed moves take them."""
+    return axes[0] if len(axes) == 1 else comm.mesh.group(comm.rank, axes)
 
 
 def moved(comm, x, move: Move):
     """One move, done."""
-    axis = move.axis if len(move.axes) == 1 else comm.mesh.group(comm.rank, move.axes)
+    axis = _group(comm, move.axes)
     before, after = move.before, move.after
     dim = lambda one: move.dims.index(dim_of(one))
     match move.arrow:
@@ -99,10 +138,22 @@ def moved(comm, x, move: Move):
 
 
 def parts(comm, graph: Graph, strategy: Strategy, wholes: dict) -> dict:
-    """This rank's part of every given value, as it rests: a leaf of autograd's graph where the graph learns it."""
+    """This rank's part of every given value, as it rests: a leaf of autograd's graph where the graph learns it.
+
+    raises  ValueError where a value is missing, or as long as the graph does not say
+    """
+    _refuse(graph, wholes)
     rest = resting(graph, strategy, comm.mesh)
     found = {name: part(comm, whole.detach(), graph.given[name], rest[name]).clone() for name, whole in wholes.items()}
     return {name: x.requires_grad_(name in graph.learns) for name, x in found.items()}
+
+
+def descend(values: Iterable, rate: float = 0.01):
+    """Each value a little down its own gradient, which is then forgotten."""
+    with torch.no_grad():
+        for value in values:
+            value -= rate * value.grad
+            value.grad = None
 
 
 def part(comm, whole, dims: str, state: State):
@@ -114,5 +165,14 @@ def alone(graph: Graph, values: dict):
     """The result of a graph on one device, from whole values."""
     here = dict(values)
     for operator in graph.operators:
-        here[operator.name] = DOES[operator.does](operator.signature, *(here[value] for value in operator.takes))
+        padding = {look.of: (look.sight.before, look.sight.after) for look in operator.looks}
+        here[operator.name] = done(operator, [here[value] for value in operator.takes], padding)
     return here[graph.result.name]
+
+
+def _refuse(graph, wholes):
+    for name, dims in graph.given.items():
+        if name not in wholes:
+            raise ValueError(f"{name} is missing: the graph is given {', '.join(graph.given)}")
+        if tuple(wholes[name].shape) != (lengths := graph.lengths(dims)):
+            raise ValueError(f"{name} has shape {tuple(wholes[name].shape)}, and {dims} is {lengths}: give all of it")

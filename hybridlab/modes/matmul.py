@@ -133,7 +133,7 @@ def home(mesh, coordinates: dict[str, int], shape, axes) -> tuple[slice, ...]:
     for length, names in zip(shape, axes):
         begin, end = 0, length
         for name in names:
-            part = even(end - begin, mesh[name])[coordinates[name]]
+            part = even(end - begin, mesh[name])[coordinates.get(name, 0)]
             begin, end = begin + part[0], begin + part[1]
         slices.append(slice(begin, end))
     return tuple(slices)

@@ -27,33 +27,42 @@ class Option(NamedTuple):
     """One thing that the user of a mode may choose, in Python by its name, on the command line by a flag.
 
     usual   its value where nobody gives one;  help  one line;  kind  of value: bool is a flag that is there or not
-    choices  the only legal ones, if they can be listed
+    choices  the only legal ones, if they can be listed;  least  of a number, which then is finite
+    beside  the option, or the axis of several ranks, without which it means nothing
     """
 
     usual: Any
     help: str
     kind: type = bool
     choices: tuple = ()
+    least: float | None = None
+    beside: str = ""
 
 
 class Mode:
     """One way to be parallel.
 
-    name     in sentences;  axis  of the mesh along which it works;  purpose  of what it sends
+    name     in sentences;  axis  of the mesh along which it works, or "";  purpose  of what it sends
+    core     whether what it sends is sent by attention's core, between queries and keys
     options  {name: Option};  copied  letters that its rules may leave shorter than the axis
     factors  {name: choices}: its rows in the table of combinations that are all proved equal (tests/equality.py)
     """
 
-    name, axis, purpose, copied = "", "", "", ""
+    name, axis, purpose, copied, core = "", "", "", "", False
     options: dict[str, Option] = {}
     factors: dict[str, tuple] = {}
 
     def __repr__(self):
         return f"<mode {self.name}>"
 
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All axes that it is about: `axis`, unless a mode has several."""
+        return (self.axis,) if self.axis else ()
+
     def takes_part(self, mesh: Mesh, chosen: dict) -> bool:
         """Whether a job on this mesh, with these choices, uses the mode."""
-        return mesh[self.axis] > 1
+        return any(mesh[axis] > 1 for axis in self.axes)
 
     def completed(self, mesh: Mesh, chosen: dict, dtype: str) -> dict:
         """The options that its user left out and that follow from the others, and from the dtype of the computation."""
@@ -65,7 +74,7 @@ class Mode:
 
     def title(self, job) -> str:
         """What its bytes are called in a report."""
-        return f"inside stages, along {self.axis}"
+        return f"inside stages, along {' and '.join(self.axes)}"
 
     # what it changes before anything runs
 
@@ -121,6 +130,10 @@ class Mode:
         """The loss of what this rank has made; `whole` is the model's own."""
         return whole
 
+    def repeats(self, job, layer: int, other: "Mode") -> bool:
+        """Whether, because of this mode, a backward sends once more what the forward of a layer sent for the other."""
+        return False
+
     def exchange(self, comm, job):
         """What is called for a SEND between layers whose tokens are exchanged: it takes the action and the tensors, and
         returns a message for each."""
@@ -144,25 +157,47 @@ class Mode:
 
     def transfers(self, job) -> Iterator[Transfer]:
         """All that a step sends for this mode: what `sends` says, for every action of the schedule that does it."""
+        for group, program in self.playing(job):  # the first rank speaks for all
+            for op, size in self._of_program(job, program, job.lengths(group[0], self.axis)).items():
+                together = [group] if op != "isend" else list(zip(group, group[1:] + group[:1]))
+                for ranks in together:
+                    yield transfer(job.mesh, "activations", op, ranks, size * job.accumulate)
+
+    def playing(self, job) -> Iterator[tuple[tuple[int, ...], list]]:
+        """(ranks that differ along its axes only, the program that they all play)."""
         mesh = job.mesh
         for line in sorted({mesh.line(rank) for rank in range(mesh.size)}):
-            for seat, program in enumerate(job.schedule.program):
-                group = mesh.group(line[seat], self.axis)
-                if group[0] == line[seat]:  # the first rank speaks for all
-                    for op, size in self._of_program(job, program, job.lengths(group[0], self.axis)).items():
-                        together = [group] if op != "isend" else list(zip(group, group[1:] + group[:1]))
-                        for ranks in together:
-                            yield transfer(mesh, "activations", op, ranks, size * job.accumulate)
+            for rank, program in zip(line, job.schedule.program):
+                group = mesh.group(rank, self.axes)
+                if group[0] == rank:
+                    yield group, program
 
     def _of_program(self, job, program, here) -> Counter:
         """{operation: bytes} of one play of a rank's program."""
-        sizes, parts = Counter(), [part for action in program for part in action.each]
-        for (kind, stage), times in Counter((part.kind, part.stage) for part in parts).items():
-            for when in phases(kind, stage):
-                found = [one for layer in job.bounds[stage] for one in self.sends(job, layer, when, here)]
-                for op, size in [*found, *self.sends_around(job, stage, when, here)]:
-                    sizes[op] += times * size
+        sizes = Counter()
+        for (stage, when), times in done(program).items():
+            found = [one for layer in job.bounds[stage] for one in self._in_layer(job, layer, when, here)]
+            for op, size in [*found, *self.sends_around(job, stage, when, here)]:
+                sizes[op] += times * size
         return +sizes
+
+    def _in_layer(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
+        return (one for phase in self.phases_of(job, layer, when) for one in self.sends(job, layer, phase, here))
+
+    def phases_of(self, job, layer: int, when: str) -> tuple[str, ...]:
+        """What a layer does in one phase of its stage: in the backward the forward too, where it is done again."""
+        repeated = when == "backward" and any(mode.repeats(job, layer, self) for mode in job.modes)
+        return (when, "forward") if repeated else (when,)
+
+
+def done(program) -> Counter:
+    """{(stage, when): how often a program does it}; see `phases`."""
+    kinds = Counter((part.kind, part.stage) for action in program for part in action.each)
+    times = Counter()
+    for (kind, stage), number in kinds.items():
+        for when in phases(kind, stage):
+            times[stage, when] += number
+    return times
 
 
 def phases(kind: str, stage: int) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ are real in both.
 An action waits for its message only when it needs it; a send never keeps its rank from computing, and what has left is
 let go. That is the convention that `predict.time.simulate` follows with rendezvous=True, which is how gloo hands
 messages over. Collectives run beside the compute actions too: a sum is waited for when the step ends, gathered weights
-when their stage needs them.
+when their stage needs them, and a sum that an update in the program takes when that update comes.
 
 On a GPU all this is said ahead of time: the host goes through its list, and the device's streams do the waiting. Times
 are marks on the stream then (see `world.talk.clock`), and are read when the step is over.
@@ -26,9 +26,11 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import torch
 
-from hybridlab.core.action import COLLECTIVES, MESSAGES
+from hybridlab.core.action import CODE, COLLECTIVES, MESSAGES, SWAPS
+from hybridlab.core.flow import flow_of
 from hybridlab.core.law import makes, takes
 from hybridlab.core.schedule import Schedule
 from hybridlab.modes.message_driven import NUMBER
@@ -41,17 +43,19 @@ class Player:
 
     comm   the door to the other ranks;  work  what a stage does (`ModelWork` or `EmulatedWork`)
     watch  called as watch(step, index, begin, end) after each compute action, times in ns; the host then waits for it
+    room   how much the device may hold: who lacks room waits for the copies out that the law names
 
     The ranks that play together make their players at the same time: those that will talk greet each other.
 
     raises  ValueError when the schedule holds an action that cannot be played
     """
 
-    def __init__(self, comm, schedule: Schedule, work, watch=None):
+    def __init__(self, comm, schedule: Schedule, work, watch=None, room=None):
         self.comm, self.schedule, self.work, self.watch = comm, schedule, work, watch
         self.line = comm.mesh.line(comm.rank)
         self.program, self.played = schedule.program[self.line.index(comm.rank)], 0
         self.clock = comm.clock(work.device)
+        self.brought = copies_before(schedule, self.line.index(comm.rank), room)
         self._numbers = {}
         self.calls = [self._bound(index, action) for index, action in enumerate(self.program)]
         comm.greet(self._pairs())
@@ -65,11 +69,14 @@ class Player:
         """Play the program once; on a GPU it is then on its way."""
         self.times = [[0, 0, 0, 0] for _ in self.calls]
         self.slots, self.gathering = [None] * len(self._numbers), {}
-        self.outgoing, self.sums, self.exchanging = [], [], {}
+        self.outgoing, self.sums, self.exchanging, self.copies = [], {}, {}, {}
         for call in self.calls:
             call()
-        for index, under_way in self.outgoing + self.sums:
+        for index, under_way in self.outgoing + [*self.sums.values()]:
             self._over(index, *under_way)
+        for index, copy in self.copies.items():
+            copy.wait()
+            self.times[index][1:] = copy.begin, copy.end, copy.end
         self.played += 1
 
     def read(self) -> torch.Tensor:
@@ -88,12 +95,16 @@ class Player:
     def _pairs(self) -> set[tuple[int, int]]:
         """The ranks that talk to each other in this schedule, on this rank's line."""
         place, replicas = self.schedule.place, {replica for _, replica in self.schedule.place}
-        both = ((place.get((a, one)), place.get((b, one))) for a, b in self.schedule.edges for one in replicas)
+        both = (
+            (place.get((a, one)), place.get((b, one))) for a, b in self.schedule.inside.values() for one in replicas
+        )
         return {(self.line[a], self.line[b]) for a, b in both if None not in (a, b) and a != b}
 
     def _bound(self, index, action):
         if action.kind in COLLECTIVES:
             return partial(getattr(self, f"_{action.kind.lower()}"), index, action)
+        if action.kind in SWAPS:
+            return partial(self._swap, index, action)
         if action.kind in MESSAGES:
             sends, beside = action.kind.startswith("SEND"), action.edge in self.schedule.exchanges
             if beside:
@@ -102,7 +113,8 @@ class Player:
                 do = self._send if sends else self._receive
             return partial(do, index, *self._message(action))
         bound = [(self.work.bind(action, part), *self._slots(part)) for part in action.each]
-        return partial(self._compute, index, {part.stage for part in action.each}, bound)
+        taken = [(part.stage, part.version) for part in action.each if "summed" in takes(part.kind)]
+        return partial(self._compute, index, {part.stage for part in action.each}, taken, bound)
 
     def _slots(self, part) -> tuple[list[int], list[int]]:
         """The slots of what an action takes and of what it gives, edge by edge."""
@@ -119,8 +131,7 @@ class Player:
     def _edges(self, part, mark) -> list[int]:
         """The numbers of the edges into a stage (<) or out of it (>); not of the one behind the model."""
         at = "><".index(mark)
-        inside = [i for i in range(len(self.schedule.edges)) if i != self.schedule.stages - 1]
-        return [i for i in inside if self.schedule.edges[i][at] == part.stage]
+        return [number for number, edge in self.schedule.inside.items() if edge[at] == part.stage]
 
     def _slot(self, *value) -> int:
         return self._numbers.setdefault(value, len(self._numbers))
@@ -136,9 +147,13 @@ class Player:
 
     # playing, every step
 
-    def _compute(self, index, stages, bound):
+    def _compute(self, index, stages, sums, bound):
         for stage in stages & self.gathering.keys():
             self._over(*self.gathering.pop(stage))
+        for one in sums:
+            self._over(self.sums[one][0], *self.sums.pop(one)[1])
+        for copy in self._copies_before(index):
+            copy.wait()
         arrived = [[self._arrived(slot) for slot in takes] for _, takes, _ in bound]
         begin = self.clock.mark()
         leaving = [do(values) for (do, _, _), values in zip(bound, arrived)]
@@ -204,7 +219,7 @@ class Player:
         self.slots[slot] = _Awaited(messages, index)
 
     def _reduce_grad(self, index, action):
-        self.sums.append((index, [self._started(index, self.work.reduce, action)]))
+        self.sums[action.stage, action.version] = index, [self._started(index, self.work.reduce, action)]
 
     def _unshard(self, index, action):
         self.gathering[action.stage] = index, self._started(index, self.work.unshard, action)
@@ -212,6 +227,14 @@ class Player:
     def _reshard(self, index, action):
         self.work.reshard(action)
         self.times[index][:] = [self.clock.mark()] * 4
+
+    def _swap(self, index, action):
+        """Give a copy to the engine of its way, which waits for what it needs; the rank goes on."""
+        self.times[index][0] = self.clock.mark()
+        self.copies[index] = self.work.swap(action, self._copies_before(index))
+
+    def _copies_before(self, index) -> list:
+        return [self.copies[before] for before in self.brought.get(index, ())]
 
     def _started(self, index, start, action):
         """Start a collective; when it is over, its end is noted by whoever sees it first."""
@@ -225,6 +248,20 @@ class Player:
         for one in under_way:
             one.wait()
         self.times[index][2] = self.times[index][2] or self.clock.mark()
+
+
+def copies_before(schedule: Schedule, seat: int, room=None) -> dict[int, list[int]]:
+    """{index in a rank's program: those of the copies that bring what it takes, or make room for it}."""
+    if not any(action.kind in SWAPS for action in schedule.program[seat]):
+        return {}
+    flow = flow_of(schedule, room)
+    copies = np.isin(flow.kind[flow.first_row], [CODE[kind] for kind in SWAPS])
+    first, last = flow.program[seat : seat + 2]
+    found = {}
+    for action in range(first, last):
+        makers = np.unique(flow.maker[flow.takes[action]])
+        found[action - first] = (makers[(makers >= first) & copies[makers]] - first).tolist()
+    return found
 
 
 class _Awaited:

@@ -5,12 +5,15 @@ before what is inside a stage. A mode from outside the package is added with `re
 has its flags, and is proved equal like them.
 """
 
+import math
 from importlib import import_module
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.modes.mode import Mode, Option
 
-FILES = ("pipeline", "data_parallel", "zero", "grid_parallel", "tensor_parallel", "context_parallel", "expert_parallel")
+FILES = ("pipeline", "data_parallel", "zero", "on_host")  # stages, copies
+FILES += ("grid_parallel", "context_parallel", "expert_parallel", "tensor_parallel", "spatial_parallel")
+FILES += ("recomputation", "out_of_core")  # what is kept
 _added: list[Mode] = []
 
 
@@ -56,6 +59,9 @@ def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
         choices = every[name].choices
         if choices and value not in choices:
             raise ValueError(f"there is no {name} {value!r}: choose one of {', '.join(map(str, choices))}")
+        least = every[name].least
+        if least is not None and not least <= value < math.inf:
+            raise ValueError(f"{name}={value} is not possible: give a number, {least} or more")
     chosen = {name: option.usual for name, option in every.items()} | said
     for mode in modes():
         chosen |= {name: value for name, value in mode.completed(mesh, chosen, dtype).items() if name not in said}
@@ -68,7 +74,7 @@ def taking_part(mesh: Mesh, chosen: dict) -> tuple[Mode, ...]:
     raises  ValueError for an axis that no mode is about
     """
     every = modes()
-    known = {mode.axis: mode.name for mode in every}
+    known = {axis: mode.name for mode in every for axis in mode.axes}
     for axis, length in mesh.axes.items():
         if axis not in known and length > 1:
             raise ValueError(f"{mesh} has an axis {axis}, which no mode is about: use {', '.join(known)}")

@@ -11,6 +11,7 @@ them.)
 Source: Korthikanti et al. 2022, arXiv:2205.05198. Relatives: `tensor_parallel`, which it is a variant of.
 """
 
+import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from hybridlab.core.layout import even
@@ -25,7 +26,7 @@ def part_sizes(context: int, comm) -> tuple[int, ...]:
 class CutStream:
     """The residual stream, cut along the sequence over tp: how modules that are cut read from it and write to it.
 
-    comm  this rank's door;  context  the positions of a whole sequence, cut as evenly as possible
+    comm  this rank's door;  context  the positions that ranks along tp share, cut as evenly as possible
     """
 
     def __init__(self, comm, context: int):
@@ -50,10 +51,12 @@ class CutStream:
 
     def place(self, module, entered: list[str]):
         """Tell the layers that depend on the position which positions are here; but not those inside an entered module,
-        which are called with all positions."""
+        which are called with all positions, or with those of a rank along cp."""
+        start = self.positions.start
         for name, layer in module.named_modules():
-            if hasattr(layer, "first") and not any(name.startswith(f"{one}.") for one in entered):
-                layer.first = self.positions.start
+            if name and hasattr(layer, "first") and not any(name.startswith(f"{one}.") for one in entered):
+                first = layer.first  # one for each position, where cp has cut them before
+                layer.first = start + (first[self.positions] if isinstance(first, torch.Tensor) else first)
 
 
 class GatheredAgain:

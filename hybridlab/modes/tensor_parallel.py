@@ -32,14 +32,18 @@ from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.rules import placed
 from hybridlab.core.shape import Shape
+from hybridlab.modes import cut_experts
 from hybridlab.modes.crossings import Crossing, crossings
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.narrowed import narrowed
 from hybridlab.modes.sequence_parallel import CutStream
 from hybridlab.modes.vocabulary_parallel import VocabularyEmbedding, token_loss
+from hybridlab.predict.plans import divisions
+from hybridlab.predict.plans.divisions import Division
 from hybridlab.world.talk.typed import all_reduce, enter
 
 RULES = {"F": "tp", "N": "tp", "K": "tp", "V": "tp"}  # hidden units, heads, heads of keys and values, tokens
+FURTHER = "cp+tp"  # positions: those that context parallelism has left on a rank, or all
 COPIED = "K"  # fewer heads of keys than ranks: neighbours hold the same one
 
 
@@ -62,18 +66,7 @@ def refuse_misfits(sizes: dict[str, int], ways: int, sequence: bool = False):
 
     raises  ValueError when heads are not whole on a rank, or a rank would have nothing
     """
-    heads = sizes.get("N", 0)
-    keys = sizes.get("K", heads)
-    fits = lambda t: heads % t == 0 and (keys % t == 0 or t % keys == 0)
-    if heads and not fits(ways):
-        raise ValueError(
-            f"tp={ways} cannot share out heads={heads} and kv_heads={keys}: it must divide heads, and divide kv_heads "
-            f"or be a multiple of it, choose one of {[t for t in range(1, heads + 1) if fits(t)]}"
-        )
-    shared = {"V": "tokens of the vocabulary", "F": "hidden units"} | ({"T": "positions"} if sequence else {})
-    for letter, what in shared.items():
-        if sizes.get(letter, ways) < ways:
-            raise ValueError(f"tp={ways} cannot share out {sizes[letter]} {what}: choose tp up to {sizes[letter]}")
+    divisions.refuse(sizes, Division(tp=ways, sequence=sequence), "tp")
 
 
 # --- the model's part on a rank: where it reads from the stream, and where it writes to it --------------------------
@@ -156,8 +149,8 @@ class TensorParallel(Mode):
 
     name, axis, purpose, copied = "tensor parallelism", "tp", "inside", COPIED
     options = {
-        "sequence": Option(False, "with --tp: cut norms and residuals along the sequence"),
-        "scatter": Option(False, "with --tp: each rank sends its part between stages"),
+        "sequence": Option(False, "with --tp: cut norms and residuals along the sequence", beside="tp"),
+        "scatter": Option(False, "with --tp: each rank sends its part between stages", beside="tp"),
     }
     factors = {"stream": ("whole", "scatter", "sequence")}
 
@@ -174,7 +167,11 @@ class TensorParallel(Mode):
                 raise ValueError(
                     f"{option}=True cuts the positions T, and no dim of this model has that name: leave it out"
                 )
-        refuse_misfits(sizes, ways, job["sequence"])
+        if job.schedule.exchanges:
+            raise ValueError(
+                f"{job.schedule.name} has its all-to-alls between layers, where tokens are whole: leave tp out"
+            )
+        divisions.refuse(sizes, job.division, "tp")
         self._refuse_open_cuts(job)
         self._refuse_other_biases(job)
 
@@ -182,7 +179,7 @@ class TensorParallel(Mode):
         """A bias goes with the outputs of its matrix."""
         for name, param in job.layout.named.items():
             weight = job.layout.named.get(name.removesuffix("bias") + "weight")
-            if not name.endswith("bias") or weight is None:
+            if not name.endswith("bias") or weight is None or param.dims.startswith("E "):  # of experts, see there
                 continue
             cut = "tp" in weight.shard and weight.shard["tp"].dim == 0
             if cut != ("tp" in param.shard):
@@ -218,16 +215,21 @@ class TensorParallel(Mode):
         return RULES
 
     def between(self, job):
-        return RULES | ({"T": "tp"} if job["sequence"] else {})
+        return RULES | ({"T": FURTHER} if job["sequence"] else {})
 
     def stream(self, job):
-        return RULES | ({"T": "tp"} if job["sequence"] or job["scatter"] else {})
+        return RULES | ({"T": FURTHER} if job["sequence"] or job["scatter"] else {})
 
     def fit(self, module, comm, job):
-        fit(module, comm, job.layout, job.sizes["T"] if job["sequence"] else None)
+        fit(module, comm, job.layout, _positions(job) if job["sequence"] else None)
+        for layer in cut_experts.routed(module).values():
+            cut_experts.cut(layer, comm, job["sequence"])
+
+    def placed(self, layout, job):
+        return cut_experts.summands(layout)
 
     def around(self, stage, comm, job):
-        return narrowed(stage, comm, job.sizes["T"]) if self._scatters(job) else stage
+        return narrowed(stage, comm, _positions(job)) if self._scatters(job) else stage
 
     def loss(self, comm, job, whole):
         return token_loss(comm, job.sizes["V"]) if self._cuts_scores(job) else whole
@@ -248,6 +250,7 @@ class TensorParallel(Mode):
             features = features // job.sizes.get(letter, 1) * here.get(letter, 1)
             back = kind != "rows" and (wanted or job.stage_of(layer) > 0)
             yield from ((op, features * size) for op in _operations(kind, when, job["sequence"], back))
+        yield from cut_experts.sends(job, layer, when, here)
         if layer == len(job.layers) - 1 and when == "forward" and self._cuts_scores(job):
             # the largest score; Σ exp and the target's score
             yield "all_reduce", 3 * here["B"] * positions * job.widths.value
@@ -259,9 +262,9 @@ class TensorParallel(Mode):
             ways = job.mesh["tp"]
             for layers in tensors[when](stage):
                 for layer in layers:
-                    rows, positions, *features = job.between[layer].shape
+                    _, _, *features = job.between[layer].shape
                     features = [here.get(letter, one) for letter, one in zip(job.leaving[layer].split()[2:], features)]
-                    filled = rows * ways * -(-positions // ways) * math.prod(features)
+                    filled = here["B"] * ways * -(-here["T"] // ways) * math.prod(features)
                     yield "all_gather", filled * job.widths.value
 
 
@@ -274,6 +277,11 @@ def _operations(kind: str, when: str, cut: bool, back: bool) -> list[str]:
         does = {"forward": ["all_reduce"]}
         with_parts = {"forward": ["reduce_scatter"], "backward": ["all_gather"]}
     return (with_parts if cut else does).get(when, [])
+
+
+def _positions(job) -> int:
+    """How many positions the ranks along tp share: all, or a part along cp, equal ones (`predict.plans.divisions`)."""
+    return job.sizes["T"] // job.mesh["cp"]
 
 
 def _crossings(job) -> list[Crossing]:

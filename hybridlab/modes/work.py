@@ -1,13 +1,15 @@
 """What a stage does when its turn comes: compute for real, or wait as long as computing would take.
 
 A work has what a `pipeline.Player` asks for: `bind` an action to the call that does it, `room` for a message, `arrived`
-when one has come, the collectives `reduce`, `unshard` and `reshard`, the number `widest` of tensors that an edge
-carries at most, and the `device` on which they are. What travels on an edge is a tuple of tensors; a call is given one
-such tuple for every edge that leads to it, and returns one for every edge that leads on.
+when one has come, the collectives `reduce`, `unshard` and `reshard`, the copies to the host and back (`swap`), the
+number `widest` of tensors that an edge carries at most, and the `device` on which they are. What travels on an edge is
+a tuple of tensors; a call is given one such tuple for every edge that leads to it, and returns one for every edge that
+leads on.
 """
 
 import math
 import time
+from collections import Counter
 from functools import partial
 from itertools import repeat
 
@@ -15,8 +17,10 @@ import numpy as np
 import torch
 
 from hybridlab.core.law import makes, takes
+from hybridlab.modes.copies import Timed
 from hybridlab.modes.halves import input_half, weight_half
 from hybridlab.world.talk.message import Message
+from hybridlab.world.talk.nans import UNWATCHED
 
 CPU = torch.device("cpu")
 DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", "C": "pass_on", "R": "recompute",
@@ -41,6 +45,8 @@ class ModelWork:
     A stage is called with all tensors of its incoming edges, the chain before the skips. It returns one tensor; or a
     tuple with one entry, a tensor or a tuple of them, for every outgoing edge.
     """
+
+    nans = UNWATCHED  # who looks for the first tensor that is not a number
 
     def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
         self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
@@ -92,7 +98,7 @@ class ModelWork:
         if pulled := _pulled(outputs, arrived):
             torch.autograd.backward(*pulled)
         self.weights.collect(stage, microbatch, version)
-        return [tuple(_gradient(x) for x in _floating(one)) for one in inputs if stage]
+        return self._leaving(stage, microbatch, [[_gradient(x) for x in _floating(one)] for one in inputs if stage])
 
     def input_half(self, stage, microbatch, version, arrived):
         """The gradients by what entered the stage, and no more."""
@@ -102,7 +108,7 @@ class ModelWork:
         found, kept = input_half(*pulled, leaves) if pulled else ([], [])
         self.halved[stage, microbatch] = kept
         found = iter(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found))
-        return [tuple(next(found) for _ in _floating(one)) for one in inputs if stage]
+        return self._leaving(stage, microbatch, [[next(found) for _ in _floating(one)] for one in inputs if stage])
 
     def weight_half(self, stage, microbatch, version, _):
         """The weight gradients that the input half left for later."""
@@ -131,6 +137,13 @@ class ModelWork:
         """Let go of this stage's weights."""
         self.weights.reshard(action.stage)
 
+    def _leaving(self, stage, microbatch, gradients: list[list]) -> list[tuple]:
+        """The gradients that leave a stage, for every edge."""
+        what = f"the gradient that leaves stage {stage} in the backward of microbatch {microbatch}"
+        for gradient in (one for edge in gradients for one in edge):
+            self.nans.made(lambda: what, gradient)
+        return [tuple(edge) for edge in gradients]
+
     def _leaves(self, tensors):
         return tuple(x.requires_grad_() if x.is_floating_point() else x for x in tensors)
 
@@ -142,8 +155,12 @@ class ModelWork:
         if stage == self.last:
             loss = scaled(self.loss(y, self.targets[microbatch]), self.tokens)
             self.losses[microbatch] = loss.detach()
+            self.nans.made(lambda: f"the loss of microbatch {microbatch}", loss)
             return [(loss,)]
-        return [one if isinstance(one, tuple) else (one,) for one in (y if isinstance(y, tuple) else (y,))]
+        edges = [one if isinstance(one, tuple) else (one,) for one in (y if isinstance(y, tuple) else (y,))]
+        for x in (one for edge in edges for one in edge):
+            self.nans.made(lambda: f"what leaves stage {stage} in the forward of microbatch {microbatch}", x)
+        return edges
 
 
 def scaled(loss, tokens):
@@ -184,7 +201,14 @@ class EmulatedWork:
         self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
         self.live = self.peak_live = 0
         self.pace, self.offset = 1.0, 0.0
+        self.copies = {}  # of each stage, the ranks that hold it
         self.free = 0.0  # when the last collective will have been over
+        self.free_at = Counter()  # and the last copy each way, in ns
+
+    def meet(self, comm, schedule):
+        """Open the groups of the ranks that hold copies of a stage: they meet in its sums. All ranks do it."""
+        self.copies = dict(enumerate(schedule.holders))
+        comm.open(*sorted(set(schedule.holders)))
 
     def bind(self, action, part):
         """A call that waits as long as the action takes; a fused pair waits at its end."""
@@ -207,8 +231,8 @@ class EmulatedWork:
             time.sleep(left)
 
     def reduce(self, comm, action):
-        """A real all-reduce of one message's size, which takes as long as stated at least."""
-        return self._beside(comm.iall_reduce(torch.zeros(self.elements), "dp"), action)
+        """A real all-reduce of one message's size over a stage's copies, which takes as long as stated at least."""
+        return self._beside(comm.iall_reduce(torch.zeros(self.elements), self.copies[action.stage]), action)
 
     def exchange(self, comm, action, edge: int, value) -> list:
         """A real all-to-all of one message's size with the ranks along ep, which takes as long as stated at least; a
@@ -223,6 +247,13 @@ class EmulatedWork:
 
     def reshard(self, action):
         """Nothing was gathered."""
+
+    def swap(self, action, before: list) -> Timed:
+        """A copy to the host or back that takes as long as stated, by an engine that does one after the other."""
+        ready = max([time.perf_counter_ns(), self.free_at[action.kind], *(one.end for one in before)])
+        copy = Timed(ready, round(self.pace * self.costs.of(action.kind, action.stage) * 1e9))
+        self.free_at[action.kind] = copy.end
+        return copy
 
     def _beside(self, message, action):
         """A rank's collectives take their turns, beside what it computes."""

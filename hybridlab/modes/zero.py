@@ -8,9 +8,12 @@ Three stages, one more thing shared in each (`Param.rest`):
   3  weights     gathered before use (UNSHARD), let go after it (RESHARD), and gathered again for the backward
 
 A pack is one buffer, cut into equal pieces whatever parameters lie in it; the last piece is padded. `owners` says among
-how many neighbours a pack is shared: all replicas (fully sharded), one (replicated), or some, whose copies are then
-summed over the other groups (hybrid). When stage 3's gathers happen is not decided here. They are actions of the
-program, so that the schedule says what is gathered ahead, and the picture shows it (`schedules.sharded`).
+how many neighbours a pack is shared: all that hold the same and see other data (fully sharded), one (replicated), or
+some, whose copies are then summed over the other groups (hybrid). Along cp and ep ranks see other data too, as copies
+along dp do; an expert, which ep cuts, is shared by fewer than all else.
+
+When stage 3's gathers happen is not decided here. They are actions of the program, so that the schedule says what is
+gathered ahead, and the picture shows it (`schedules.sharded`).
 
 Bytes on each rank's wire in a step, of Ψ parameters over p ranks: a reduce-scatter and a gather, 2Ψ(p-1)/p, as the
 all-reduce of plain data parallelism; with stage 3 another gather for the backward, 3Ψ(p-1)/p.
@@ -19,21 +22,33 @@ Source: Rajbhandari et al. 2020, arXiv:1910.02054; hybrid: Zhao et al. 2023, arX
 `modes.data_parallel`, notebook 22.
 """
 
+import math
+
 import torch
 
 from hybridlab.core.layout import Layout
 from hybridlab.modes.data_parallel import DataParallel, Replicated
 from hybridlab.modes.mode import Option
 from hybridlab.modes.under_way import Arrival, Sum
+from hybridlab.predict.plans import divisions
 from hybridlab.schedules.sharded import sharded
 from hybridlab.schedules.sums import sooner
 
 STAGES = (0, 1, 2, 3)
 
 
-def shared(layout: Layout, stage: int, owners: int) -> Layout:
-    """The layout with every parameter at rest shared among `owners` neighbours along dp, as this ZeRO stage says."""
-    return layout.with_params(lambda param: {"owners": owners, "rest": stage})
+def shared(layout: Layout, stage: int, owners: int, along: tuple[str, ...] = ("dp",)) -> Layout:
+    """The layout with every parameter at rest shared among `owners` neighbours, as this ZeRO stage says.
+
+    along  axes along which ranks see different data; along those of them that cut it, a parameter has no copies
+    """
+
+    def at_rest(param):
+        over = tuple(axis for axis in along if axis in param.partial)
+        copies = math.prod(layout.mesh[axis] for axis in over)
+        return {"owners": min(owners, copies), "rest": stage, "over": over}
+
+    return layout.with_params(at_rest)
 
 
 class Sharded(Replicated):
@@ -49,7 +64,11 @@ class Sharded(Replicated):
         for pack in packs if self.rest == 3 else ():
             self._let_go(pack)
         inside = {name: self.pieces[layout[name].pack][slice(*self._inside(name))] for name in self.weights}
-        return {name: torch.nn.Parameter(share) for name, share in inside.items()}
+        return {name: torch.nn.Parameter(self._shaped(name, share)) for name, share in inside.items()}
+
+    def _shaped(self, name, share):
+        """A share as it is known outside: flat, or with the parameter's shape where it is all of it."""
+        return share.view_as(self.weights[name]) if self.layout[name].owners == 1 else share
 
     # one buffer for each pack
 
@@ -71,7 +90,7 @@ class Sharded(Replicated):
     def _kept(self, pack):
         """This rank's piece of the weights, which it keeps at rest: a part of the whole buffer while that stays."""
         own = self._kept_as(self._own(pack, self.values[pack]))
-        return own.clone() if self.rest == 3 else own
+        return own.clone() if self.rest == 3 and not self.policy.host else own
 
     def _inside(self, name) -> tuple[int, int]:
         """Where this rank's share of a parameter lies in its piece."""
@@ -110,7 +129,7 @@ class Sharded(Replicated):
         if whole is not None:
             piece = self._own(self.layout[names[0]].pack, whole).copy_(piece)
         for name in names:
-            self._give(self.shares[name], piece[slice(*self._inside(name))])
+            self._give(self.shares[name], self._shaped(name, piece[slice(*self._inside(name))]))
 
     def _meets(self, name) -> bool:
         return True  # a share is cut out of every gradient, also where nobody adds to it
@@ -164,28 +183,33 @@ class Zero(DataParallel):
     name, purpose = "ZeRO", "shares"
     options = {
         "zero": Option(0, "what replicas share at rest: ZeRO's stage, 0 to 3 (default 0)", int),
-        "owners": Option(None, "among how many replicas (default all: --dp)", int),
+        "owners": Option(
+            None,
+            "among how many ranks that hold the same and see other data (default all)",
+            int,
+            least=1,
+            beside="zero",
+        ),
     }
     factors = {"zero": ("0", "1", "2", "3", "1 of 2", "2 of 2", "3 of 2")}  # "of 2": hybrid, shared among two owners
 
     def takes_part(self, mesh, chosen):
-        return bool(chosen["zero"])
+        return bool(chosen["zero"]) and not rests_on_hosts(chosen)
 
     def completed(self, mesh, chosen, dtype):
-        return {"owners": mesh["dp"], "sums": "buckets"} if chosen["zero"] else {"owners": 1}
+        return {"sums": "buckets"} if chosen["zero"] else {"owners": 1}
 
     def title(self, job):
         return "sums and gathers of shares"
 
     def said(self, job):
-        among = f" among {job['owners']}" if job["owners"] < job.mesh["dp"] else ""
+        among = f" among {job['owners']}" if (job["owners"] or job.copies) < job.copies else ""
         return f"zero={job['zero']}{among}" + ", offload" * job["offload"]
 
     def refuse(self, job):
         if job["zero"] not in STAGES:
             raise ValueError(f"there is no ZeRO stage {job['zero']}: choose 0, 1, 2 or 3")
-        if job.mesh["dp"] == 1:
-            raise ValueError(f"zero={job['zero']} shares among replicas, and dp=1 has one: give dp=2 or more")
+        divisions.refuse(job.sizes, job.division, "zero")
 
     def meant(self, name, chunks, mesh, chosen, layers):
         """With stage 3 and one pipeline rank, a loop over single layers: only few then have whole weights at once."""
@@ -197,10 +221,10 @@ class Zero(DataParallel):
         return write(schedule) if write else schedule
 
     def keeper(self, job):
-        return Sharded if job["owners"] > 1 else Replicated
+        return Replicated if job["owners"] == 1 else Sharded
 
     def placed(self, layout, job):
-        return shared(layout, job["zero"], job["owners"])
+        return shared(layout, job["zero"], job["owners"] or job.mesh.size, _along(job))
 
     def limits(self, job):
         """With stage 3, all that a stage of the pipeline gathers at once."""
@@ -212,6 +236,16 @@ class Zero(DataParallel):
             return None
         program = job.schedule.program[job.mesh.line(rank).index(rank)]
         return job.accumulate * _opened(program, job.homes[job.layout.packs[pack][0]])
+
+
+def _along(job) -> tuple[str, ...]:
+    """The axes along which ranks see different data, in the order of the mesh."""
+    return tuple(axis for axis in job.mesh.axes if axis == "dp" or axis in job.sharing_the_batch)
+
+
+def rests_on_hosts(chosen: dict) -> bool:
+    """Whether the weights rest whole in the memory of every host, see `modes.on_host`."""
+    return chosen["zero"] == 3 and chosen["offload"] and chosen["owners"] == 1
 
 
 def _opened(program, stages) -> int:

@@ -1,0 +1,70 @@
+"""What this machine can serve: bytes and seconds of what was asked for, judged in one place before any work begins.
+
+Whoever knows what a piece of work takes says so here, as the least that it can take; what this machine lacks is refused
+in one sentence, with what would fit.
+"""
+
+import math
+import os
+
+ACTION = 1000, 5e-6  # bytes and seconds of one action of a schedule, at least: to be made, checked and played
+LONGEST = 30 * 24 * 3600.0  # seconds that a piece of work may be known to take at least
+DAY = 24 * 3600.0
+BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1.0, "bytes"))
+SECONDS = ((365 * DAY, "years"), (DAY, "days"), (3600.0, "hours"), (1.0, "s"))
+
+
+def memory() -> tuple[int, int] | None:
+    """(free, all) bytes of memory; None where the system does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="utf-8") as file:
+            lines = dict(line.split(":") for line in file)
+    except OSError:
+        return None
+    return tuple(1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+
+
+def refuse(what: str, size: float = 0, seconds: float = 0, longest: float = LONGEST, **numbers: int):
+    """Raise ValueError when something takes more bytes than are free here, or more than `longest` seconds.
+
+    numbers  what the need grows with, by name: each is told with the most of it that would fit
+
+    >>> refuse("1e+30 actions", size=1e33, microbatches=10**29)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: 1e+30 actions take 1e+21 TB at least, and ... free here: give microbatches=... or fewer
+    """
+    free = (memory() or (math.inf, 0))[0]
+    for need, room, units, has in ((size, free, BYTES, "are free here"), (seconds, longest, SECONDS, "is the limit")):
+        if need > room:
+            advice = " or ".join(f"{name}={_fewer(n, room / need)}" for name, n in numbers.items())
+            told = f"{what} take {in_words(need, units)} at least, and {in_words(room, units)} {has}"
+            raise ValueError(f"{told}: give {advice} or fewer" if advice else f"{told}: ask for less")
+
+
+def refuse_actions(count: int, **numbers: int):
+    """Raise ValueError for a schedule with more actions than this machine can hold."""
+    size, seconds = ACTION
+    most = max(numbers, key=numbers.get)
+    refuse(f"{count:.3g} actions", size * count, seconds * count, **{most: numbers[most]})
+
+
+def in_words(amount: float, units=BYTES) -> str:
+    """An amount in the unit that suits it.
+
+    >>> in_words(3.2e9), in_words(7200, SECONDS)
+    ('3.2 GB', '2 hours')
+    """
+    size, unit = next((one for one in units if amount >= one[0]), units[-1])
+    return f"{amount / size:.3g} {unit}"
+
+
+def cores() -> int:
+    """Cores that this process may use, which can be fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _fewer(number: int, share: float) -> int:
+    """A round number of which no more than this share is left, 1 at least."""
+    most = max(1, int(number * share * 0.9))
+    unit = 10 ** max(0, len(str(most)) - 2)
+    return most // unit * unit

@@ -1,0 +1,70 @@
+"""Files that are named by whoever asks: looked at before anything is read, and before the work whose result they take.
+
+A FIFO never ends, /dev/zero neither, and a folder is no text; a place where nothing can be written is better known
+before the work than after it.
+"""
+
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+KINDS |= {stat.S_IFSOCK: "a socket"}
+
+
+def regular(path, what: str = "the file", most: float = 4e9) -> Path:
+    """A path that can be read as data.
+
+    raises  ValueError in one sentence for what is no plain file, may not be read, or holds more than `most` bytes
+    """
+    name = str(path)[:200]
+    named = f"cannot read {what} {name if name.isprintable() else repr(name)}"
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{named}: {getattr(error, 'strerror', None) or error}") from None
+    if kind := KINDS.get(stat.S_IFMT(found.st_mode)):
+        raise ValueError(f"{named}: it is {kind}, give a plain file")
+    if not os.access(path, os.R_OK):
+        raise ValueError(f"{named}: {os.strerror(errno.EACCES)}")
+    if found.st_size > most:
+        raise ValueError(f"{named}: it has {found.st_size / 1e6:.0f} MB, and at most {most / 1e6:g} MB are read")
+    return Path(path)
+
+
+def writable(path) -> Path:
+    """A path that a file can be written to; what is there stays as it is.
+
+    raises  ValueError in one sentence where that is impossible
+    """
+    path = Path(path)
+    try:
+        there = path.exists()
+        kind = KINDS.get(stat.S_IFMT(path.stat().st_mode)) if there else None
+        if kind is None:
+            with open(path, "ab"):
+                pass
+            if not there:
+                path.unlink()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+    if kind not in (None, "a device"):  # /dev/null is one
+        raise ValueError(f"cannot write {path}: it is {kind}, name a file")
+    return path
+
+
+def folder(path) -> Path:
+    """A path of a folder in which files can be made; it is made if it is not there.
+
+    raises  ValueError in one sentence where that is impossible
+    """
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return Path(path)
+    except FileExistsError:
+        raise ValueError(f"cannot write into {path}: it is no folder") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot write into {path}: {getattr(error, 'strerror', None) or error}") from None

@@ -1,0 +1,102 @@
+"""Notebook 43, pictures: a strategy chosen with buttons, what it costs operator by operator; a search, played.
+
+Work is blue, as a forward; messages that are waited for are green; sums of gradients, for which only the update waits,
+are light green.
+"""
+
+from hybridlab.core.operators import Strategy
+from hybridlab.labs.search.tables import WHOLE, ms, written
+from hybridlab.predict.search.data_parallel import data_parallel
+from hybridlab.predict.search.found import Found
+from hybridlab.predict.search.problem import Problem
+from hybridlab.show.live.chooser import Chooser
+from hybridlab.show.live.replay import Replay
+from hybridlab.show.paper.sheet import sheet, short, ticks, words, wrap
+from hybridlab.show.paper.still import Still
+from hybridlab.show.paper.style import STYLE, mix
+from hybridlab.show.plans.search_trace import replayed
+
+WIDTH, LEFT, RIGHT, TOP, ROW, BAR = 960, 200, 40, 96, 36, 24
+PX, PAPER = STYLE["pixels"], STYLE["paper"]
+GREEN = STYLE["kinds"]["message"]["fill"]
+LOOKS = {  # in the order in which they are drawn
+    "work": STYLE["kinds"]["F"]["fill"],
+    "messages": GREEN,
+    "sums of gradients": mix(GREEN, PAPER, 0.6),
+}
+
+
+def by_hand(problem: Problem, longest: float | None = None) -> Chooser:
+    """A row of buttons for each operator of a problem on one axis; first data parallelism.
+
+    longest  where the axis of time ends, in seconds; by default with data parallelism
+    """
+    start = data_parallel(problem).strategy
+    longest = longest or problem.seconds(start)
+    options = {name: [dim or WHOLE for (dim,) in its] for name, its in problem.choices.items()}
+    choices = {name: (name, its, start[name][0]) for name, its in options.items()}
+
+    def draw(**chosen):
+        strategy = {name: ("" if dim == WHOLE else dim,) for name, dim in chosen.items()}
+        return priced(problem, strategy, longest)
+
+    whole = {name: WHOLE for name in options}
+    return Chooser(draw, choices, [{}, whole])
+
+
+def priced(problem: Problem, strategy: Strategy, longest: float) -> Still:
+    """What a strategy costs, operator by operator; `longest` seconds are as wide as the picture.
+
+    >>> from hybridlab.labs.search.sizes import IMAGES
+    >>> priced(IMAGES, {name: ("",) for name in IMAGES.choices}, 0.02).summary.split(": ")[0]
+    'A step under –, –, –, –, –, –'
+    """
+    parts = problem.parts(strategy)
+    rows = [(part.forward + part.backward, part.there + part.back, part.sums) for part in parts]
+    together = [sum(column) for column in zip(*rows)]
+    cuts = ", ".join(written(strategy[part.operator]) for part in parts)
+    told = f"A step under {cuts}: {ms(sum(together))}; " + ", ".join(
+        f"{name} {ms(seconds)}" for name, seconds in zip(LOOKS, together)
+    )
+    ground = TOP + ROW * (len(rows) + 1)
+    scale = (WIDTH - LEFT - RIGHT) / (1e3 * longest)
+    out = [words(24, 34, f"One step: {ms(sum(together))}", PX["heading"], **{"font-weight": "600"}), *_legend()]
+    for tick in ticks(0, 1e3 * longest, 9):
+        x = LEFT + tick * scale
+        out.append(f'<path d="M{short(x)} {TOP - 6}V{ground - 8}" stroke="{STYLE["grid"]}"/>')
+        out.append(words(x, ground + 12, f"{tick:g}", PX["axis"], "middle"))
+    out.append(words(WIDTH - RIGHT, ground + 34, "time, ms", PX["axis"], "end"))
+    names = [*(f"{part.operator}  {written(strategy[part.operator])}" for part in parts), "together"]
+    for number, (name, row) in enumerate(zip(names, [*rows, together])):
+        out += _bar(name, row, TOP + ROW * number, scale)
+    lines = wrap(told, WIDTH - 48, PX["caption"])
+    out += [words(24, ground + 58 + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
+    return Still(sheet(WIDTH, ground + 56 + 21 * len(lines), "What a strategy costs", told, out), told)
+
+
+def _legend():
+    out, x = [], 24
+    for name, colour in LOOKS.items():
+        out.append(f'<rect x="{x:g}" y="52" width="20" height="16" fill="{colour}"/>')
+        out.append(words(x + 28, 65, name, PX["caption"]))
+        x += 28 + 0.5 * PX["caption"] * len(name) + 30
+    return out
+
+
+def _bar(name, seconds, y, scale):
+    """One bar; what would leave the picture is cut off at its edge, with an arrow."""
+    yield words(LEFT - 14, y + BAR / 2 + 5, name, PX["axis"], "end")
+    x, edge = LEFT, WIDTH - RIGHT
+    for colour, part in zip(LOOKS.values(), seconds):
+        end = min(edge, x + 1e3 * part * scale)
+        if end > x:
+            yield f'<rect x="{x:.2f}" y="{y:g}" width="{end - x:.2f}" height="{BAR}" fill="{colour}"/>'
+        x = end
+    if 1e3 * sum(seconds) * scale > edge - LEFT + 0.5:
+        yield words(edge + 6, y + BAR / 2 + 6, "▸", PX["heading"])
+
+
+def replay(problem: Problem, found: Found, rivals: dict[str, Found], title: str) -> Replay:
+    """A walk from data parallelism, beside what other searches have found."""
+    start = data_parallel(problem).strategy
+    return replayed(found, start, problem.mesh, {name: one.seconds for name, one in rivals.items()}, title)

@@ -1,0 +1,120 @@
+"""Solutions of notebook 43."""
+
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+CHAIN = Cell("""\
+def my_chain(own, between):
+    ways = [(cost, [choice]) for choice, cost in enumerate(own[0])]
+    for costs, table in zip(own[1:], between):
+        ways = [min((cost + table[path[-1]][here] + more, [*path, here]) for cost, path in ways)
+                for here, more in enumerate(costs)]
+    return min(ways)[1]
+
+labs.answer("search.chain", my_chain)""")
+
+GREEDY = """\
+def my_chain(own, between):
+    path = [own[0].index(min(own[0]))]
+    for costs, table in zip(own[1:], between):
+        path.append(min(range(len(costs)), key=lambda here: table[path[-1]][here] + costs[here]))
+    return path
+
+labs.answer("search.chain", my_chain)"""
+
+WALK = Cell("""\
+def my_walk(prices, start, proposals, alpha):
+    here, stands = start, []
+    for place, dim, drawn in proposals:
+        there = here[:place] + dim + here[place + 1:]
+        slower = prices[there] - prices[here]
+        if slower < 0 or drawn < math.exp(-alpha * slower):
+            here = there
+        stands.append(here)
+    return stands
+
+labs.answer("search.walk", my_walk)""")
+
+BEST = {"features": "B", "bent": "B", "hidden": "F", "gelu": "F", "classes": "F", "loss": ""}
+
+SOLUTIONS: dict[str, Solution] = {
+    "search.count": Solution(
+        'labs.answer("search.count", (5 * 4 * 5 * 4) ** $axes)',
+        "For each axis an operator cuts one of its dims or nothing; operators and axes choose independently.",
+        (
+            (400, "That is for one axis"),
+            (1200, "Choices of different axes multiply"),
+            (256**3, "may also cut nothing"),
+            (256, "one more choice than it has dims"),
+            (5**12, "three dims, not four"),
+            ("many", "one number"),
+            (10**9, "Too large"),
+        ),
+    ),
+    "search.price": Solution(
+        """\
+size = $hidden * 64 * 64 * 4
+labs.answer("search.price", 6 * 0.05 + 1.5 * size / 10e9 * 1000)""",
+        "Six latencies, and one and a half times the bytes of A.",
+        (
+            (5.033, "six messages"),
+            (2.667, "goes around twice"),
+            (3.655, "2 · 3/4"),
+            (1.558, "4 bytes"),
+            (20.433, "a quarter of the tensor"),
+            (0.0053332, "not in s"),
+            (10.366, "with 4096 hidden units"),
+            (1, "Too small"),
+        ),
+    ),
+    "search.by_hand": Solution(
+        """\
+labs.answer("search.by_hand", {
+    "features": "B", "bent": "B", "hidden": "F", "gelu": "F", "classes": "F", "loss": "",
+})""",
+        "Small weights that are used often want their samples cut; large ones that are used once want to be cut.",
+        (
+            (BEST | {"hidden": "B", "gelu": "B"}, "The longest part is hidden, mostly sums of gradients"),
+            (dict.fromkeys(BEST, "B"), "A step takes 16.059 ms"),
+            (dict.fromkeys(BEST, ""), "The longest part is hidden, mostly its work"),
+            (BEST | dict.fromkeys(("features", "bent", "hidden"), "P") | {"gelu": "", "classes": ""},
+             "The longest part is gelu, mostly its messages"),
+            (BEST | {"features": "F"}, "Features has no dim F"),
+            (BEST | {"soft": "B"}, "no operator soft"),
+            ({"features": "B"}, "Say what i cuts in bent too"),
+            ("B", "a dict from each operator"),
+        ),
+        also=(BEST | {"features": "P", "bent": "P", "hidden": "P"}, BEST | {"loss": "B"}),
+    ),
+    "search.chain": Solution(
+        CHAIN,
+        "Of all ways to one choice of an operator only the cheapest can be part of the best way to the end.",
+        (
+            (CHAIN.but("table[path[-1]][here] + more", "more"), "neighbours pay"),
+            (CHAIN.but(" + more", ""), "is possible"),
+            (Cell(GREEDY), "is possible"),
+            (CHAIN.but("path[-1]", "path[0]"), "is possible"),
+            (CHAIN.but("[path[-1]][here]", "[here][path[-1]]"), "On "),
+            (CHAIN.but("return min(ways)[1]", "return ways[0][1]"), "is possible"),
+            (CHAIN.but("return min(ways)[1]", "return min(ways)"), "return one number for each"),
+            (CHAIN.but("min(ways)[1]", "[one + 9 for one in min(ways)[1]]"), "counted from 0"),
+            (CHAIN.but("own[1:]", "own[2:]"), "one number for each"),
+            ([0, 0, 1], "your function itself"),
+        ),
+    ),
+    "search.walk": Solution(
+        WALK,
+        "The law looks at the difference alone, and the walk goes on from where it stands.",
+        (
+            (WALK.but("slower < 0 or drawn < math.exp(-alpha * slower)", "slower < 0"), "so it is taken"),
+            (WALK.but("slower < 0 or ", "slower < 0 and "), "so it is taken"),
+            (WALK.but("-alpha", "alpha"), "so the walk stays"),
+            (WALK.but("drawn <", "drawn >"), "taken"),
+            (WALK.but("alpha * slower", "slower"), "With α"),
+            (WALK.but("here[:place] + dim + here[place + 1:]", "start[:place] + dim + start[place + 1:]"), "proposal"),
+            (WALK.but("stands.append(here)", "stands.append(there)"), "proposal"),
+            (WALK.but("return stands", "return here"), "a list of 3 strategies"),
+            (WALK.but("        stands.append(here)", "            stands.append(here)"), "also where it stays"),
+            (1, "your function itself"),
+        ),
+    ),
+}  # fmt: skip

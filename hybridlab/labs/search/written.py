@@ -1,0 +1,152 @@
+"""Notebook 43: a student's searches, tried on small tables: a dynamic program over a chain, and a walk by the law."""
+
+import math
+import random
+
+from hybridlab.labs.exercises.task import Verdict
+from hybridlab.labs.exercises.trial import Gave
+
+# --- a chain ------------------------------------------------------------------------------------------------------
+
+
+def _drawn(lengths, seed) -> tuple[list, list]:
+    """(what each choice of each operator costs, what each pair of neighbouring choices costs), by chance."""
+    draw = random.Random(seed)
+    number = lambda: draw.randint(0, 9)
+    own = [[number() for _ in range(length)] for length in lengths]
+    pairs = [[[3 * number() for _ in range(b)] for _ in range(a)] for a, b in zip(lengths, lengths[1:])]
+    return own, pairs
+
+
+CHAINS = (
+    ([[1, 4], [2, 0], [5, 1]], [[[0, 9], [0, 0]], [[0, 0], [9, 0]]]),
+    *(_drawn(lengths, seed) for seed, lengths in enumerate([(2, 2), (3, 2, 4), (4, 4, 4, 4), (5, 1, 3, 2), (3,)])),
+    _drawn((4,) * 24, 7),  # trying all would take years
+)
+
+
+def total(own, between, places) -> float:
+    """What a chain costs with these choices."""
+    alone = sum(costs[place] for costs, place in zip(own, places))
+    return alone + sum(table[a][b] for table, a, b in zip(between, places, places[1:]))
+
+
+def least(own, between) -> float:
+    """The least sum.
+
+    >>> least(*CHAINS[0])
+    4
+    """
+    best = own[0]
+    for table, costs in zip(between, own[1:]):
+        best = [cost + min(b + row[here] for b, row in zip(best, table)) for here, cost in enumerate(costs)]
+    return min(best)
+
+
+def ahead(own, between) -> list[int]:
+    """What a greedy walk along a chain takes: the cheapest behind the choice before, and never again.
+
+    >>> ahead(*CHAINS[0]), total(*CHAINS[0], ahead(*CHAINS[0]))
+    ([0, 0, 1], 4)
+    """
+    places = [own[0].index(min(own[0]))]
+    for table, costs in zip(between, own[1:]):
+        sums = [cost + more for cost, more in zip(costs, table[places[-1]])]
+        places.append(sums.index(min(sums)))
+    return places
+
+
+def judged_chain(gave: list[Gave]) -> Verdict:
+    for number, ((own, between), one) in enumerate(zip(CHAINS, gave)):
+        name = "the example" if number == 0 else f"a chain of {len(own)} operators"
+        if one.raised:
+            return False, f"On {name} it raised {one.raised}"
+        if told := _wrong_chain(own, between, one.value):
+            return False, f"On {name}: {told}"
+    return True, f"Right on {len(CHAINS)} chains, also on one with {4**24:,} strategies."
+
+
+def _wrong_chain(own, between, value) -> str:
+    """What is off in one answer, in a sentence; "" where nothing is."""
+    if not isinstance(value, list | tuple) or len(value) != len(own):
+        return f"return one number for each of its {len(own)} operators: which of its choices."
+    if not all(isinstance(one, int) and 0 <= one < len(costs) for one, costs in zip(value, own)):
+        return f"you returned {list(value)}; choices are counted from 0."
+    found, right = total(own, between, value), least(own, between)
+    if found == right:
+        return ""
+    greedy = [costs.index(min(costs)) for costs in own]
+    if list(value) == greedy and len(own) > 1:
+        return f"your choices cost {found:g}, {right:g} is possible: each is the cheapest alone, and neighbours pay."
+    if list(value) == ahead(own, between):
+        return (
+            f"your choices cost {found:g}, {right:g} is possible: each is the cheapest behind the one before, which "
+            "looks only one operator ahead. Keep a way to every choice."
+        )
+    return f"your choices {list(value)[:6]} cost {found:g}, and {right:g} is possible."
+
+
+# --- a walk -------------------------------------------------------------------------------------------------------
+
+
+def _walks(seed, alpha, count) -> tuple:
+    draw = random.Random(seed)
+    prices = {a + b: draw.randint(10, 60) / 10 for a in "BDF" for b in "BDF"}
+    proposals = [(draw.randrange(2), draw.choice("BDF"), round(draw.random(), 3)) for _ in range(count)]
+    return prices, "BB", proposals, alpha
+
+
+WALKS = (
+    ({"BB": 4.0, "FB": 5.0, "BF": 6.0, "FF": 2.0}, "BB", [(0, "F", 0.3), (1, "F", 0.9), (0, "B", 0.01)], 1.0),
+    _walks(1, 1.0, 12),
+    _walks(2, 0.2, 30),
+    _walks(3, 20.0, 30),
+)
+
+
+def walked(prices, start, proposals, alpha) -> list[str]:
+    """Where the walk stands after each proposal.
+
+    >>> walked(*WALKS[0])
+    ['FB', 'FF', 'BF']
+    """
+    here, stands = start, []
+    for place, dim, drawn in proposals:
+        there = here[:place] + dim + here[place + 1 :]
+        slower = prices[there] - prices[here]
+        if slower < 0 or drawn < math.exp(-alpha * slower):
+            here = there
+        stands.append(here)
+    return stands
+
+
+def judged_walk(gave: list[Gave]) -> Verdict:
+    for number, (case, one) in enumerate(zip(WALKS, gave)):
+        name = "In the example" if number == 0 else f"With α = {case[3]:g}"
+        if one.raised:
+            return False, f"{name} it raised {one.raised}"
+        if told := _wrong_walk(case, one.value):
+            return False, f"{name} {told}"
+    return True, "Every place of four walks is right: downhill always, uphill with exp(−α·Δ)."
+
+
+def _wrong_walk(case, value) -> str:
+    prices, start, proposals, alpha = case
+    right = walked(*case)
+    if not isinstance(value, list | tuple) or len(value) != len(right):
+        return f"return a list of {len(right)} strategies: where the walk is after each proposal, also where it stays."
+    for number, (found, wanted) in enumerate(zip(value, right)):
+        if found == wanted:
+            continue
+        here = right[number - 1] if number else start
+        place, dim, drawn = proposals[number]
+        there = here[:place] + dim + here[place + 1 :]
+        slower = prices[there] - prices[here]
+        if found not in (here, there):
+            return f"proposal {number} changes {here} to {there}, and you stand at {found}."
+        if slower < 0:
+            return f"proposal {number} is faster by {-slower:.1f} ms: it is always taken."
+        chance = math.exp(-alpha * slower)
+        verdict = "below it, so it is taken" if drawn < chance else "not below it, so the walk stays"
+        return f"proposal {number} is slower by {slower:.1f} ms: exp(−α·Δ) = {chance:.3f}, and {drawn:g} is {verdict}."
+    return ""

@@ -1,0 +1,182 @@
+"""Strategies, measured: what every piece and every collective of a graph takes on real ranks, and what whole steps do.
+
+Pieces and collectives are timed alone, on all ranks at once, as they will work: where ranks share cores, a rank that
+works alone is too fast. All of them, and whole steps, take turns in an order drawn anew in every round: a minute in
+which the machine is busy slows all alike. Of each try the slowest rank's time counts, of all tries the median.
+
+Two clocks. "wall" is what a user waits for. On a CPU that others use too it tells more of them than of a strategy; then
+"core" counts the seconds in which a rank had a core, its threads that send and receive included. It stands still while
+a rank waits, so it tells what a step costs, and not how long the slowest lets the others wait.
+
+Relatives: `predict.search.profile`, which these numbers fill; `modes.layouts`, which does the steps;
+`bench/strategies.py`, the comparison of both.
+"""
+
+import itertools
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import torch
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.operators import Graph, Strategy
+from hybridlab.core.spans import Look, Sight
+from hybridlab.measuring.timed import now
+from hybridlab.modes import layouts
+from hybridlab.predict.bytes.arrows import Move
+from hybridlab.predict.bytes.collectives import Link
+from hybridlab.predict.bytes.halos import halo
+from hybridlab.predict.search.pieces import Piece, Seconds, pieces
+from hybridlab.predict.search.profile import Measured
+
+SIZES = (1 << 12, 1 << 16, 1 << 19, 1 << 22)  # bytes of a full tensor
+A_WHILE = 0.002  # seconds that one try of a piece or of a collective takes at least
+CLOCKS = {"wall": now, "core": lambda device: time.process_time()}
+ENDS = {  # of a collective along an axis: what a tensor is before and after it
+    "all_reduce": ("P", "I"),
+    "all_gather": ("V:T", "I"),
+    "reduce_scatter": ("P", "V:T"),
+    "all_to_all": ("V:T", "V:B"),
+}
+ROWS = Look("T", "T", Sight(3, before=1, after=1))
+
+
+class Timed(NamedTuple):
+    """What was measured in one run: a profile, and the seconds of each strategy's step, try by try."""
+
+    profile: Measured
+    steps: list[list[float]]
+
+
+def timed(
+    pool, graph: Graph, strategies: list[Strategy] = (), rounds: int = 5, clock: str = "wall", dtype=torch.float32
+) -> Timed:
+    """All that any strategy of a graph can ask the ranks of a pool for, and whole steps, forward and backward, of some.
+
+    raises  ValueError for an unknown clock
+
+    >>> from hybridlab.core.programs import mlp  # doctest: +SKIP
+    >>> timed(pool, mlp()).profile.links["all_reduce", "i"]  # doctest: +SKIP
+    Link(alpha=0.000213, beta=9.1e-10)
+    """
+    if clock not in CLOCKS:
+        raise ValueError(f"clock={clock!r} is none: choose {' or '.join(CLOCKS)}")
+    every, asked = pieces(graph, pool.mesh), list(collectives(graph, pool.mesh))
+    taken = iter(pool.run(_on_rank, graph, every, asked, list(strategies), rounds, clock, dtype)[0])
+    middle = lambda: statistics.median(next(taken))
+    table = {one: Seconds(middle(), middle() if any(one.learns) else 0.0) for one in every}
+    links = {
+        (op, axis): Link.fit(op, 2 if op == "send" else pool.mesh.length(axis), SIZES, [middle() for _ in SIZES])
+        for op, axis in asked
+    }
+    return Timed(Measured(table, links, dtype.itemsize), list(taken))
+
+
+def steps(
+    pool, graph: Graph, strategies: list[Strategy], rounds: int = 5, clock: str = "wall", dtype=torch.float32
+) -> list[list[float]]:
+    """Seconds of a step under each strategy, try by try: when they are known only after the pieces were measured."""
+    return pool.run(_on_rank, graph, [], [], strategies, rounds, clock, dtype)[0]
+
+
+def collectives(graph: Graph, mesh: Mesh) -> Iterator[tuple[str, str]]:
+    """(operation, axis) of all that an arrow may call, along every axis and every product of axes that is longer than
+    one; messages between neighbours too, if an operator looks on.
+
+    >>> from hybridlab.core.programs import mlp
+    >>> [axis for op, axis in collectives(mlp(), Mesh(x=2, y=2)) if op == "all_reduce"]
+    ['x', 'y', 'x+y']
+    """
+    axes = [axis for axis, length in mesh.axes.items() if length > 1]
+    for count in range(1, len(axes) + 1):
+        for some in map("+".join, itertools.combinations(axes, count)):
+            yield from ((op, some) for op in (ENDS if count == 1 else ("all_reduce",)))
+            if any(operator.looks for operator in graph.operators):
+                yield "send", some
+
+
+# --- on a rank ----------------------------------------------------------------------------------------------------
+
+
+def _on_rank(comm, graph, every, asked, strategies, rounds, clock, dtype) -> list[list[float]]:
+    """The tries of all of them, in this order; of a piece that learns its forward, then its backward."""
+    for axes in sorted({tuple(axis.split("+")) for _, axis in asked if "+" in axis}):
+        comm.open(*comm.mesh.groups(axes))
+    short = [does for one in every for does in _piece(comm, one, dtype)]
+    short += [_spoken(comm, op, axis, size // 4) for op, axis in asked for size in SIZES]
+    return tries(comm, short, list(_steps(comm, graph, strategies, dtype)), rounds, clock)
+
+
+def tries(comm, short: list[Callable], long: list[Callable], rounds: int, clock: str) -> list[list[float]]:
+    """Seconds of each, round by round, on the slowest rank; what is short is done several times in a try."""
+    every, draw, reads = [*short, *long], random.Random(0), partial(CLOCKS[clock], comm.device)
+    for does in every:
+        _once(comm, does, 1, reads)  # warms up
+    first = _slowest(comm, [_once(comm, does, 1, reads) for does in every])
+    counts = [math.ceil(A_WHILE / seconds) if place < len(short) else 1 for place, seconds in enumerate(first)]
+    taken: list[list[float]] = [[] for _ in every]
+    for _ in range(rounds):
+        for place in draw.sample(range(len(every)), len(every)):
+            taken[place].append(_once(comm, every[place], counts[place], reads))
+    return [_slowest(comm, its) for its in taken]
+
+
+def _once(comm, does, count, reads) -> float:
+    """Seconds of one of so many, one behind the other."""
+    comm.barrier()
+    begin = reads()
+    for _ in range(count):
+        does()
+    return (reads() - begin) / count
+
+
+def _slowest(comm, seconds: list[float]) -> list[float]:
+    return comm.all_reduce(torch.tensor(seconds, dtype=torch.float64), op="max").tolist()
+
+
+def _piece(comm, piece: Piece, dtype) -> Iterator[Callable]:
+    """Its forward, and its backward if it has one. What it sees beyond its part is padding."""
+    does, sizes = piece.operator, dict(piece.lengths)
+    spans = {look.of: (sizes[look.made] - 1) * look.sight.stride + look.sight.reach for look in piece.looks}
+    padding = {dim: (max(0, span - sizes[dim]), 0) for dim, span in spans.items()}
+    make = lambda dims: torch.randn([sizes[dim] for dim in dims], dtype=dtype, device=comm.device)
+    operands = [make(dims).requires_grad_(learns) for dims, learns in zip(does.operands, piece.learns)]
+    yield lambda: layouts.done(does, operands, padding)
+    if any(piece.learns):
+        result, leaves = layouts.done(does, operands, padding), [one for one in operands if one.requires_grad]
+        gradient = torch.ones_like(result)
+        yield lambda: torch.autograd.grad(result, leaves, gradient, retain_graph=True)
+
+
+def _spoken(comm, op: str, axis: str, words: int) -> Callable:
+    """A collective of so many 4-byte words; "send": both borders of a strip, so many words from the busiest rank."""
+    ways = comm.mesh.length(axis)
+    if op == "send":
+        columns = words // min(2, ways - 1)
+        state = tuple("V:T" if one in axis.split("+") else "I" for one in comm.mesh.axes)
+        (window,) = halo("TD", (2 * ways, columns), state, (ROWS,), comm.mesh)
+        x = torch.zeros(2, columns, device=comm.device)
+        return lambda: layouts.seen(comm, x, 0, window)
+    x = torch.zeros(ways, words // ways // (ways if op == "all_gather" else 1), device=comm.device)
+    move = Move(axis, *ENDS[op], "BT", words)
+    return lambda: layouts.moved(comm, x, move)
+
+
+def _steps(comm, graph, strategies, dtype) -> Iterator[Callable]:
+    source = torch.Generator().manual_seed(0)
+    draw = lambda dims: torch.randn(graph.lengths(dims), generator=source).to(comm.device, dtype)
+    wholes = {name: draw(dims) for name, dims in graph.given.items()}
+    for strategy in strategies:
+        run, values = layouts.prepared(comm, graph, strategy), layouts.parts(comm, graph, strategy, wholes)
+        yield lambda run=run, values=values: _step(run, values)
+
+
+def _step(run, values):
+    for value in values.values():
+        value.grad = None
+    run(values).backward()

@@ -1,0 +1,95 @@
+"""On the host: weights, too, rest in the host's memory; the device has those of the stages that are at work.
+
+Data parallelism out of core. A stage's weights are copied in before use (UNSHARD), beside the compute, and let go
+after it (RESHARD). When its last backward is over (REDUCE_GRAD), its gradients are copied out and summed by the hosts,
+pack by pack, while the device works on; the optimizer runs on the host, where its state is. No rank shares with
+another: it is ZeRO's stage 3 with one owner, where weights do not rest on another rank but on this one's host.
+
+Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA), section on multi-node training. Relatives: `modes.zero`,
+`schedules.sharded`, `modes.copies`.
+"""
+
+import torch
+
+from hybridlab.modes.copies import IN, engines
+from hybridlab.modes.under_way import Sum
+from hybridlab.modes.zero import Sharded, Zero, rests_on_hosts
+
+
+class OnHost(Sharded):
+    """The weights of a rank's stages, which rest on its host; the arguments are those of `Replicated`."""
+
+    def __init__(self, comm, *about):
+        self.engines = engines(comm.device)
+        super().__init__(comm, *about)
+
+    def _gather(self, pack):
+        """Copy a pack in, where its parameters look for it."""
+        piece, values = self.pieces[pack], self.values[pack]
+        self.moved["up"] += values.nbytes
+        return self.engines.start(IN, _Weights(piece, values))
+
+    def arrive(self, pack):
+        if pack in self.gathering:
+            self.gathering.pop(pack).wait()
+
+    def _started(self, pack, names, flat):
+        for name in names:
+            self.weights[name].grad = None
+            self.summed.pop(name, None)
+        there, self.moved["down"] = self._brought(flat, flat.dtype), self.moved["down"] + flat.nbytes
+        if flat.device.type not in ("cpu", "meta"):
+            torch.accelerator.current_stream(flat.device).synchronize()  # the hosts sum what has come
+        message = self.comm.iall_reduce(there, self.layout.summed(names[0], self.comm.rank))
+        return Sum(message, lambda piece: self._take(names, piece))
+
+    def _take(self, names, piece, whole=None):
+        for name in names:
+            share = self.shares[name]
+            share.grad = self._shaped(name, piece[slice(*self._inside(name))]).to(share.dtype)
+
+
+class _Weights:
+    """The weights of a pack on their way to the device."""
+
+    def __init__(self, piece, values):
+        self.piece, self.values = piece, values
+
+    def room(self):
+        """Where its parameters look for them."""
+        self.values.untyped_storage().resize_(self.values.nbytes)
+
+    def carry(self):
+        """Copy them."""
+        self.values.copy_(self.piece, non_blocking=True)
+
+    def over(self):
+        """What rests on the host stays there."""
+
+
+class OnHosts(Zero):
+    """What the runtime asks of this mode: what it does differently from ZeRO's stage 3."""
+
+    name, purpose = "data parallelism on the hosts", "hosts"
+    options, factors = {}, {}
+
+    def takes_part(self, mesh, chosen):
+        return rests_on_hosts(chosen)
+
+    def completed(self, mesh, chosen, dtype):
+        return {}
+
+    def title(self, job):
+        return "all-reduces of gradients by the hosts"
+
+    def said(self, job):
+        return "weights at rest on the hosts"
+
+    def refuse(self, job):
+        """Nothing: what one rank alone cannot hold rests on its host too."""
+
+    def keeper(self, job):
+        return OnHost
+
+
+MODE = OnHosts()

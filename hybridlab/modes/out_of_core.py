@@ -1,0 +1,200 @@
+"""Out of core: what forwards keep fits into a stated room, because some of it is away on the host meanwhile.
+
+`KeepingWork` is a `ModelWork` whose forwards keep their tensors in an `Arena`. What a swap carries is what one forward
+has saved, but for weights, the batch, and what came in: that is on an edge of the stage graph and stays on the device,
+where a recomputation begins again from it.
+
+Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA). Relatives: the rows SWAP_OUT and SWAP_IN of `core.law`;
+`schedules.swapped`, which writes them; `modes.copies`, which do them.
+"""
+
+import re
+from collections import Counter
+from functools import partial
+
+from torch.autograd.graph import saved_tensors_hooks
+
+from hybridlab.modes.arena import Arena, Kept, Look
+from hybridlab.modes.copies import OUT, Coming, Leaving, engines
+from hybridlab.modes.mode import Mode, Option
+from hybridlab.modes.work import ModelWork
+
+MEANS = {"swap": "swapping", "recompute": "recomputing", "mixture": "swapping and recomputing"}
+UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class KeepingWork(ModelWork):
+    """A `ModelWork` on a device with a stated room.
+
+    arena   what is kept on the device;  carried  {"SWAP_OUT", "SWAP_IN": bytes that have been copied}
+    """
+
+    def __init__(self, arena: Arena, *about):
+        super().__init__(*about)
+        self.arena, self.engines, self.carried, self.stored = arena, engines(self.device), Counter(), {}
+
+    def load(self, inputs, targets, *more):
+        super().load(inputs, targets, *more)
+        self.batch = list(zip(inputs, targets))
+        self.stored = {}
+
+    def bind(self, action, part):
+        return partial(self._doing, str(action), super().bind(action, part))
+
+    def _doing(self, action, call, arrived):
+        self.arena.doing = action
+        return call(arrived)
+
+    def swap(self, action, before: list):
+        """Start to carry what a forward has kept out to the host, or back, when the copies `before` are over."""
+        kept = self.stored[action.stage, action.microbatch].saved
+        self.carried[action.kind] += sum(one.size for one in kept)
+        load = Leaving(kept) if action.kind == OUT else Coming(kept, self.device, str(action))
+        return self.engines.start(action.kind, load, before)
+
+    # forwards keep, backwards let go
+
+    def forward(self, stage, microbatch, version, arrived):
+        one = self._begun(stage, microbatch, arrived)
+        with saved_tensors_hooks(one.keep, one.find):
+            leaving = super().forward(stage, microbatch, version, arrived)
+        _, outputs = self.kept[stage, microbatch]
+        return [tuple(map(one.handed_on, edge, its)) for edge, its in zip(leaving, outputs)]
+
+    def pass_on(self, stage, microbatch, version, arrived):
+        if self.draws.on:  # else it is an evaluation, which no backward follows
+            self._begun(stage, microbatch, arrived)
+        return super().pass_on(stage, microbatch, version, arrived)
+
+    def backward(self, stage, microbatch, version, arrived):
+        leaving = super().backward(stage, microbatch, version, arrived)
+        self.stored.pop((stage, microbatch)).end()
+        return leaving
+
+    def weight_half(self, stage, microbatch, version, arrived):
+        leaving = super().weight_half(stage, microbatch, version, arrived)
+        self.stored.pop((stage, microbatch)).end()
+        return leaving
+
+    def _begun(self, stage, microbatch, arrived) -> "Keeping":
+        """What one forward will keep; one that is done again goes on with what the first time has kept."""
+        if (stage, microbatch) not in self.stored:
+            module = self.weights.stages[stage]
+            batch = [one if isinstance(one, tuple) else (one,) for one in self.batch[microbatch]]
+            there = [*module.parameters(), *module.buffers(), *(x for one in batch for x in one)]
+            self.stored[stage, microbatch] = Keeping(self.arena, there, [x for one in arrived for x in one])
+        return self.stored[stage, microbatch]
+
+
+class Keeping:
+    """What one forward keeps of what autograd saves.
+
+    there    tensors that are on the device anyway: weights, the batch
+    entered  what came in, which stays on the device;  saved  all else, which a swap carries
+    """
+
+    def __init__(self, arena: Arena, there, entered):
+        self.arena, self.there, self.saved, self._kept = arena, {_memory(x) for x in there}, [], {}
+        self.entered = [self._new(x) for x in {_memory(x): x for x in entered}.values()]
+        self.stays = self.there | self._kept.keys()
+
+    def _new(self, x) -> Kept:
+        kept = self._kept[_memory(x)] = Kept(self.arena, x)
+        return kept
+
+    def keep(self, x):
+        """What autograd keeps in a tensor's place."""
+        if _memory(x) in self.there:
+            return x.detach()
+        if _memory(x) not in self._kept:
+            self.saved.append(self._new(x))
+        return Look(self._kept[_memory(x)], x)
+
+    def find(self, kept):
+        """The tensor that autograd wanted to keep."""
+        return kept.tensor() if isinstance(kept, Look) else kept
+
+    def handed_on(self, leaving, output):
+        """What leaves the stage, in memory of its own; the graph keeps no more of its output than it has saved."""
+        if _memory(output) in self.stays:
+            return leaving
+        saved = _memory(output) in self._kept
+        output.data = output.new_empty(()).expand(output.shape)  # of which a backward looks at the shape alone
+        return leaving.clone() if saved else leaving
+
+    def end(self):
+        """The backward is over."""
+        for one in [*self.entered, *self.saved]:
+            one.end()
+
+
+def _memory(x) -> int:
+    """The identity of the memory behind a tensor."""
+    return x.untyped_storage()._cdata
+
+
+def room_of(text: str | float) -> float:
+    """Bytes, or a share of what is kept in core: what somebody means who types it.
+
+    raises  ValueError in one sentence
+
+    >>> room_of("64KiB"), room_of("2e6"), room_of(0.5)
+    (65536.0, 2000000.0, 0.5)
+    """
+    spelled = re.fullmatch(r"([\d.]+(?:e\d+)?) ?([KMG]i?B|B)?", str(text))
+    if not spelled or not float(spelled[1]) > 0:
+        raise ValueError(f"{text} is no room: give bytes, as in 64MiB or 2e6, or a share such as 0.5")
+    return float(spelled[1]) * UNITS[spelled[2] or "B"]
+
+
+class OutOfCore(Mode):
+    """What the runtime asks of this mode. It sends nothing: what it carries goes to the host and comes back."""
+
+    name, purpose = "out of core", "copies"
+    options = {
+        "device_memory": Option(
+            None, "what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core", room_of
+        ),
+        "make_room": Option(
+            "swap",
+            "by which means: swap (default), recompute, or the best mixture found",
+            str,
+            tuple(MEANS),
+            beside="device_memory",
+        ),
+        "copy_time": Option(
+            1.0,
+            "of what a forward keeps, one way, in forwards of a stage (default 1)",
+            float,
+            least=0,
+            beside="device_memory",
+        ),
+    }
+
+    def takes_part(self, mesh, chosen):
+        return chosen["device_memory"] is not None
+
+    def title(self, job):
+        return "copied to the host and back"
+
+    def said(self, job):
+        return f"room for {job.room.capacity:,.0f} bytes ({job['make_room']})"
+
+    def refuse(self, job):
+        if not job.flushes:
+            raise ValueError(
+                f"{job.schedule.name} keeps versions of its weights: give device_memory to one that flushes"
+            )
+        if job.driven:
+            raise ValueError("driven=True writes no order, and room is made by one: play the written order")
+        if job["recompute"] != "none":
+            raise ValueError(
+                f"recompute={job['recompute']!r} keeps what the room does not see: give make_room='recompute'"
+            )
+        if job["sequence"]:
+            raise ValueError(
+                "sequence=True has hooks of its own on what forwards keep: leave it, or device_memory, out"
+            )
+
+
+MODE = OutOfCore()

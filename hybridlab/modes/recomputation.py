@@ -1,0 +1,143 @@
+"""Recomputation: what a layer makes on its way is not kept for the backward, but made a second time.
+
+A backward needs what its forward left behind. A layer that keeps only what came in makes the rest again when its
+backward begins, so of all layers of a stage one at a time has everything.
+
+  recompute     kept of each layer                   done twice
+  none          all                                  nothing
+  selective     all but what attention makes inside  attention's core: scores, weights, sums of values
+  full          what came in                         the whole layer, and what it sends
+
+No rank has to be told: recomputation asks for no axis. `schedules.gpipe` has another form of it, where a *stage* keeps
+only what came in, and its second forward is an action that is drawn.
+
+A layer that draws at random, by place, draws the same again: where its rows stand in the global batch is noted beside
+what came in. Layers that count (`train.models.counting`) count what a forward with autograd sees, which is the second.
+
+Source: Chen et al. 2016, arXiv:1604.06174; selective, Korthikanti et al. 2022, arXiv:2205.05198, section 5. Relatives:
+`predict.bytes.activations`, its bytes; rows C and R of `core.law`; torch.utils.checkpoint, the same for one device.
+"""
+
+from contextlib import contextmanager
+
+import torch
+
+from hybridlab.modes.mode import Mode, Option
+from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.plans import divisions
+
+
+class Again(torch.autograd.Function):
+    """A function of tensors, done without autograd, and once more with it when the backward comes.
+
+    token  an empty tensor that asks for a gradient, so that autograd comes by even where no other does
+    """
+
+    @staticmethod
+    def forward(ctx, do, draws, token, *entered):
+        ctx.do, ctx.draws, ctx.row = do, draws, draws.row
+        ctx.save_for_backward(*entered)
+        return do(*entered)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        entered = [x.detach().requires_grad_(x.requires_grad) for x in ctx.saved_tensors]
+        with torch.enable_grad(), _at(ctx.draws, ctx.row):
+            made = ctx.do(*entered)
+        made = made if isinstance(made, tuple) else (made,)
+        pulled = [(x, gradient) for x, gradient in zip(made, gradients) if x.requires_grad]
+        if pulled:  # not of a layer without weights that reads the batch
+            torch.autograd.backward(*zip(*pulled))  # weights get their gradients here
+        return None, None, None, *(x.grad for x in entered)
+
+
+def again(do, draws):
+    """The same function, which keeps nothing but what comes in.
+
+    >>> from hybridlab.train.models.draws import Draws
+    >>> x = torch.tensor([0.5], requires_grad=True)
+    >>> again(torch.sin, Draws())(x).backward()
+    >>> bool(x.grad == x.cos())
+    True
+    """
+
+    def done(*entered):
+        widths = [len(one) if isinstance(one, tuple) else 0 for one in entered]
+        tensors = [x for one in entered for x in (one if isinstance(one, tuple) else (one,))]
+        return Again.apply(
+            lambda *each: do(*_as_it_came(each, widths)), draws, torch.empty(0, requires_grad=True), *tensors
+        )
+
+    return done
+
+
+def _as_it_came(tensors, widths) -> list:
+    """The arguments of a layer, of which some were tuples of so many tensors, and 0 says a tensor."""
+    coming = iter(tensors)
+    return [tuple(next(coming) for _ in range(width)) if width else next(coming) for width in widths]
+
+
+@contextmanager
+def _at(draws, row: int):
+    """As if this row of the global batch came next."""
+    now, draws.row = draws.row, row
+    try:
+        yield
+    finally:
+        draws.row = now
+
+
+class Recomputation(Mode):
+    """What the runtime asks of this mode."""
+
+    name, purpose = "recomputation", "done again"
+    options = {"recompute": Option("none", "of each layer, what is not kept but done again", str, RECOMPUTE)}
+    factors = {"recompute": ("none", "full")}
+
+    def takes_part(self, mesh, chosen):
+        return chosen["recompute"] != "none"
+
+    def said(self, job):
+        return f"{job['recompute']} recomputation"
+
+    def refuse(self, job):
+        kinds = {part.kind for program in job.schedule.program for action in program for part in action.each}
+        if not job.flushes:
+            raise ValueError(
+                f"{job.schedule.name} has other weights when a backward comes: give a schedule with one update a step"
+            )
+        if kinds & {"I", "W"}:
+            raise ValueError(
+                f"{job.schedule.name} splits the backward in two, and a layer that is done again does both halves at "
+                "once: leave recompute out, or choose 1f1b"
+            )
+        if kinds & {"C", "R"}:
+            raise ValueError(f"{job.schedule.name} recomputes whole stages already: leave recompute out")
+        if job.schedule.exchanges:
+            raise ValueError(f"{job.schedule.name} cuts a block in three: leave recompute out, or give whole blocks")
+        divisions.refuse(job.sizes, job.division, "recompute")
+
+    def fit(self, module, comm, job):
+        if job["recompute"] == "selective":
+            for layer in _attending(module):
+                layer.attend = again(layer.attend, module.draws)
+            return
+        layers = job.model.layers(module)
+        for number in job.once(done_again):
+            layers[number].forward = again(layers[number].forward, module.draws)
+
+    def repeats(self, job, layer, other):
+        return layer in job.once(done_again) and (job["recompute"] == "full" or other.core)
+
+
+def done_again(job) -> range:
+    """The layers that a job does again: all, but for those that belong to an end of the model."""
+    first, last = job.model.ends
+    return range(first, len(job.layers) - last)
+
+
+def _attending(module) -> list:
+    return [layer for layer in module.modules() if hasattr(layer, "attend")]
+
+
+MODE = Recomputation()

@@ -1,0 +1,148 @@
+"""Spatial parallelism: pictures are cut into strips (h cuts their rows, w their columns), or by both into tiles.
+
+One picture may be too large for one device: of all that a net keeps for its backward, each rank keeps its part. Weights
+are the same everywhere, and a rank's pixels are one more part of the batch, so gradients are added over h and w as over
+replicas (the layout's record says so: `core.rules`). Most layers treat a pixel by itself and need nothing; those that
+do not are in `cut_layers`. That there are no others is tried before anything runs (`pixelwise`).
+
+A batch norm's statistics are those of the microbatch, whoever has its pixels: they are summed over h and w, not over
+dp, where other microbatches are. Behind a mean over all pixels every rank has the same; each then counts its share of
+the loss.
+
+A layer's outputs are cut evenly again. Where they are fewer than ranks, some have none, and wait for the others.
+
+Source: Dryden et al. 2019, arXiv:1903.06681 (LBANN). Relatives: `halos`, `cut_layers`; `context_parallel`, the same for
+a sequence; `predict.bytes.spatial`; notebook 34.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from hybridlab.core.layout import Cut, even
+from hybridlab.modes.cut_layers import KNOWN, forward_of, is_known, is_mean, normalised, sights_of, unfit
+from hybridlab.modes.halos import COLUMNS, ROWS
+from hybridlab.modes.mode import Mode, done
+from hybridlab.modes.pixelwise import refuse_mixing
+from hybridlab.predict.bytes.spatial import moved
+from hybridlab.predict.bytes.transfer import Transfer, transfer
+
+RULES = {"Y": "h", "X": "w"}
+DIMS = {"h": ROWS, "w": COLUMNS}
+
+
+class SpatialParallel(Mode):
+    """What the runtime asks of this mode."""
+
+    name, axis, purpose = "spatial parallelism", "h", "space"
+    axes = ("h", "w")
+
+    def refuse(self, job):
+        for letter, axis in RULES.items():
+            if job.mesh[axis] > 1 and letter not in job.model.enters.split():
+                raise ValueError(
+                    f"{axis}={job.mesh[axis]} cuts the {letter} of pictures, and what enters this model has no dim of "
+                    'that name: say enters="B C Y X" where they do enter, or leave it out'
+                )
+        for name, layer in job.whole.named_modules():
+            if is_known(layer) and (reason := unfit(layer)):
+                raise ValueError(f"{name} ({type(layer).__name__}) {reason}, and cannot be cut so: leave h and w out")
+        refuse_mixing(job, RULES, {name: not is_mean(layer) for name, layer in job.once(_known).items()}, KNOWN)
+
+    def data(self, job):
+        return RULES
+
+    def fit(self, module, comm, job):
+        ranks = job.mesh.group(comm.rank, self.axes)
+        comm.open(*job.mesh.groups(self.axes))
+        for name in job.once(_known):
+            layer, cuts = module.get_submodule(name), _cuts(job, name)
+            if hasattr(layer, "normalise"):
+                layer.normalise = partial(normalised, comm=comm, cuts=cuts, ranks=ranks)
+            else:
+                layer.forward = forward_of(layer, comm, cuts, ranks)
+
+    def loss(self, comm, job, whole):
+        if any(letter in job.leaving[-1].split() for letter in RULES):
+            return whole
+        ways = job.mesh["h"] * job.mesh["w"]
+        return lambda output, target: whole(output, target) / ways  # all have the same
+
+    # what it sends
+
+    def sends(self, job, layer, when, here) -> Iterator[tuple[str, int]]:
+        """The sums of batch norms and means. Halos differ from rank to rank: see `transfers`."""
+        width = job.widths.value
+        for name in job.once(_by_layer).get(layer, ()) if when != "again" else ():
+            module, channels = job.once(_known)[name], _channels(job, name)
+            if _goes(job, name, when) and hasattr(module, "normalise"):
+                yield from [("all_reduce", channels * max(width, 4))] * 2
+            elif _goes(job, name, when) and is_mean(module):
+                yield "all_reduce", here["B"] * channels * width
+
+    def transfers(self, job) -> Iterator[Transfer]:
+        yield from super().transfers(job)
+        for group, program in self.playing(job):
+            for (stage, when), times in done(program).items():
+                for layer, phase in [
+                    (one, phase) for one in job.bounds[stage] for phase in self.phases_of(job, one, when)
+                ]:
+                    for ranks, size in _halos(job, layer, phase, job.mesh.coordinates(group[0])):
+                        yield transfer(job.mesh, "halos", "isend", ranks, times * size * job.accumulate)
+
+
+def _known(job) -> dict:
+    """{name: layer} of the layers that do not treat pixels by themselves."""
+    return {name: layer for name, layer in job.whole.named_modules() if is_known(layer) and name in job.passed}
+
+
+def _by_layer(job) -> dict[int, list[str]]:
+    """{layer: the names of those in it}."""
+    found = {}
+    for name in job.once(_known):
+        found.setdefault(job.passed[name].layer, []).append(name)
+    return found
+
+
+def _cuts(job, name) -> dict[str, Cut]:
+    """How what enters a layer lies."""
+    shape = job.passed[name].entered
+    return {axis: Cut(dim, even(shape[dim], job.mesh[axis])) for axis, dim in DIMS.items() if job.mesh[axis] > 1}
+
+
+def _channels(job, name) -> int:
+    return job.passed[name].entered[1]
+
+
+def _goes(job, name, when: str) -> bool:
+    """Whether a layer sends anything then: a gradient goes back only to where somebody wants it."""
+    passed = job.passed[name]
+    return when == "forward" or (when == "backward" and (passed.wanted or job.stage_of(passed.layer) > 0))
+
+
+def _messages(job) -> dict[str, dict]:
+    """{name: {(sender, receiver): pixels of a channel}} of the layers that send halos; places are (h, w)."""
+    found = {}
+    for name, layer in job.once(_known).items():
+        if sights := sights_of(layer):
+            shape = job.passed[name].entered
+            spans = [even(shape[dim], job.mesh[axis]) for axis, dim in DIMS.items()]
+            found[name] = moved(spans, [sights[dim] for dim in DIMS.values()])
+    return found
+
+
+def _halos(job, layer: int, when: str, at: dict[str, int]):
+    """((sender, receiver), bytes) of a layer's halos, among the ranks at these coordinates but for h and w."""
+    messages = job.once(_messages)
+    for name in job.once(_by_layer).get(layer, ()):
+        if name in messages and _goes(job, name, when):
+            each = job.rows * _channels(job, name) * job.widths.value
+            for places, pixels in messages[name].items():
+                ranks = [job.mesh.rank(**at | _there(job, place)) for place in places]
+                yield tuple(ranks if when == "forward" else ranks[::-1]), each * pixels
+
+
+def _there(job, place) -> dict[str, int]:
+    return {axis: at for axis, at in zip(DIMS, place) if axis in job.mesh.axes}
+
+
+MODE = SpatialParallel()

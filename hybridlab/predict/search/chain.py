@@ -1,0 +1,95 @@
+"""Chains: the fastest strategy by dynamic programming, exact, also within a room.
+
+Where each operator takes only what the one before it has made, the past matters to the future through one thing: the
+choice of the last operator. So for each of its choices only the fastest way to get there is kept. n operators with c
+choices each have cⁿ strategies; n · c² sums find the best of them. Within a room a slower way that holds less may win
+in the end, so all ways are kept that no other beats in both.
+
+A residual sum takes what was made long before: then the last choice does not tell all, and this search refuses.
+`elimination` is the same idea for any graph.
+
+Source: Bellman 1957, *Dynamic Programming*; for parallel layers, Jia, Lin, Qi, Aiken 2018, *Exploring Hidden Dimensions
+in Parallelizing Convolutional Neural Networks*, arXiv:1802.04924. Relatives: `predict.plans.partition`.
+"""
+
+import math
+
+import numpy as np
+
+from hybridlab.predict.search.found import Found, Tried, nothing_fits
+from hybridlab.predict.search.problem import Problem
+from hybridlab.predict.search.terms import strategy_at, terms
+
+Label = tuple[float, float, tuple[int, ...]]  # seconds, bytes, the numbers of the choices so far
+
+
+def chain(problem: Problem) -> Found:
+    """The fastest strategy of a chain.
+
+    raises  ValueError for a graph that is no chain, where sums overlap, or where nothing fits
+
+    >>> from hybridlab.core.mesh import Mesh
+    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.predict.search.exhaustive import exhaustive
+    >>> from hybridlab.predict.search.profile import Rated
+    >>> problem = Problem(mlp(), Mesh(x=2), Rated())
+    >>> round(chain(problem).seconds / exhaustive(problem).seconds, 12)
+    1.0
+    """
+    names = [one.name for one in problem.graph.operators]
+    tables = _along(problem, names)
+    every, asked = _ways(names, *tables, problem.room)
+    if not every:
+        least = min(_ways(names, *({key: one[::-1] for key, one in table.items()} for table in tables), math.inf)[0])[0]
+        raise ValueError(nothing_fits("chain", problem.room, least))
+    strategy = strategy_at(problem, dict(zip(names, min(every)[2])))
+    seconds = problem.seconds(strategy)
+    return Found("chain", strategy, seconds, (Tried(seconds),), asked)
+
+
+def _ways(names, own, between, room) -> tuple[list[Label], int]:
+    """All ways to the end that are worth keeping, and how many were looked at."""
+    labels, asked = [front([(*one, (here,))], room) for here, one in enumerate(own[names[0]].T)], 0
+    for before, name in zip(names, names[1:]):
+        reached = []
+        for here, cost in enumerate(own[name].T):
+            more = cost[:, None] + between[before, name][:, :, here]
+            every = [
+                (seconds + more[0, there], held + more[1, there], (*path, here))
+                for there, its in enumerate(labels)
+                for seconds, held, path in its
+            ]
+            asked += len(every)
+            reached.append(front(every, room))
+        labels = reached
+    return [label for its in labels for label in its], asked
+
+
+def front(labels: list[Label], room: float = math.inf) -> list[Label]:
+    """Those that no other beats in seconds and in bytes; without a limit, the fastest.
+
+    >>> front([(1, 9, ()), (2, 5, ()), (3, 6, ()), (4, 1, ())], room=8)
+    [(2, 5, ()), (4, 1, ())]
+    """
+    if room == math.inf:
+        return [min(labels)] if labels else []
+    found: list[Label] = []
+    for label in sorted(labels):
+        if label[1] <= room and (not found or label[1] < found[-1][1]):
+            found.append(label)
+    return found
+
+
+def _along(problem, names):
+    """What each operator costs by itself, and with the one before it: (seconds, bytes) in front."""
+    own = {name: np.zeros((2, len(problem.choices[name]))) for name in names}
+    between = {pair: np.zeros((2, *(len(problem.choices[one]) for one in pair))) for pair in zip(names, names[1:])}
+    for term in terms(problem):
+        if len(term.operators) == 1:
+            own[term.operators[0]] += term.seconds, term.bytes
+        elif term.operators in between:
+            between[term.operators] += np.stack(np.broadcast_arrays(term.seconds, term.bytes))
+        else:
+            apart = " and ".join(term.operators)
+            raise ValueError(f"chain: {apart} share a value and are no neighbours: search by elimination or mcmc")
+    return own, between

@@ -1,0 +1,25 @@
+"""Data parallelism: every axis cuts the batch, wherever an operator has one. Where FlexFlow's search begins.
+
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 6.2. Relatives: `core.operators.shared`; notebook 21.
+"""
+
+from hybridlab.core.operators import shared
+from hybridlab.predict.search.found import Found, fastest
+from hybridlab.predict.search.problem import Problem
+
+BATCH = "B"
+
+
+def data_parallel(problem: Problem) -> Found:
+    """The strategy of the one rule {B: all axes}.
+
+    raises  ValueError where the batch cannot be divided by so many ranks, or where a rank has no room for a copy
+
+    >>> from hybridlab.core.mesh import Mesh
+    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.predict.search.profile import Rated
+    >>> data_parallel(Problem(mlp(), Mesh(x=2, y=2), Rated())).strategy["up"]
+    ('B', 'B')
+    """
+    strategy = shared(problem.graph, {BATCH: "+".join(problem.mesh.axes)}, problem.mesh)
+    return fastest("data parallel", problem, [strategy])

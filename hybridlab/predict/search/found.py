@@ -1,0 +1,79 @@
+"""What a search has found, and the trace of how it got there."""
+
+import math
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import NamedTuple
+
+from hybridlab.core.operators import Choice, Strategy
+
+
+class Tried(NamedTuple):
+    """One strategy that a search looked at.
+
+    operator, choice  what it changed of where it stood, "" where it did not come from there
+    seconds           of a step, with a penalty if there is no room for it;  kept  whether the search went there
+    back              whether it first went back to the best that it knew
+    """
+
+    seconds: float
+    kept: bool = True
+    operator: str = ""
+    choice: Choice = ()
+    back: bool = False
+
+
+class Found(NamedTuple):
+    """The fastest strategy that a search has found.
+
+    by     the search's name;  trace  what it tried, in order;  asked  prices that it has asked for
+
+    >>> found = Found("chance", {}, 2.0, (Tried(3.0), Tried(4.0, kept=False), Tried(2.0)), 3)
+    >>> found.now, found.best
+    ([3.0, 3.0, 2.0], [3.0, 3.0, 2.0])
+    """
+
+    by: str
+    strategy: Strategy
+    seconds: float
+    trace: tuple[Tried, ...]
+    asked: int
+
+    @property
+    def best(self) -> list[float]:
+        """The least seconds so far, at every try."""
+        return list(accumulate((one.seconds for one in self.trace), min))
+
+    @property
+    def now(self) -> list[float]:
+        """The seconds of where the search stands, at every try."""
+        where, best = [], self.best
+        for i, one in enumerate(self.trace):
+            here = best[i - 1] if one.back else where[-1] if where else one.seconds
+            where.append(one.seconds if one.kept else here)
+        return where
+
+
+def fastest(by: str, problem, strategies: Iterable[Strategy]) -> Found:
+    """The fastest of some strategies that fits.
+
+    raises  ValueError where none fits
+    """
+    trace, best, least = [], None, math.inf
+    for strategy in strategies:
+        if problem.fits(strategy):
+            seconds = problem.seconds(strategy)
+        else:
+            seconds, least = math.inf, min(least, problem.bytes(strategy))
+        trace.append(Tried(seconds, kept=best is None or seconds < best[0]))
+        if seconds < (best[0] if best else math.inf):
+            best = seconds, strategy
+    if best is None:
+        raise ValueError(nothing_fits(by, problem.room, least))
+    return Found(by, best[1], best[0], tuple(trace), len(trace))
+
+
+def nothing_fits(by: str, room: float, least: float) -> str:
+    """The sentence for a search that has found nothing with room enough."""
+    needs = f"what came closest needs {least:,.0f}"
+    return f"{by}: nothing fits into {room:,.0f} bytes, {needs}: give more room, or more ranks"

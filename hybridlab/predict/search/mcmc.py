@@ -1,0 +1,104 @@
+"""FlexFlow's search: a walk by chance through the strategies, which goes downhill always and uphill sometimes.
+
+Begin with data parallelism. Draw an operator, draw one of its legal choices, and ask what the changed strategy takes.
+If it is faster, go there; if it is slower by Δ, go there with probability exp(−α·Δ). Every hundredth part of the budget
+goes back to the best known. A strategy that has no room is charged 1 ms for each MB that it lacks.
+
+The price is asked for whole strategies, so nothing is assumed about it: overlap, memory, anything that a simulator can
+tell. Exact searches need a sum of parts.
+
+α has a unit. The published program counts Δ in ms and takes α = 1 unless told otherwise: a choice that costs 0.1 ms is
+taken nine times in ten, one that costs 1 s never. So on a step of less than a ms it wanders anywhere, and on a step of
+many seconds it only descends, into the nearest valley. `relative` is an α in units of the step.
+
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 6.2; going back, the charge and α in flexflow/FlexFlow,
+`src/runtime/model.cc` (optimize, DefaultConfig) and `simulator.cc` (simulate_runtime).
+"""
+
+import math
+import random
+from dataclasses import replace
+
+from hybridlab.core.operators import Strategy
+from hybridlab.predict.search.data_parallel import data_parallel
+from hybridlab.predict.search.found import Found, Tried, nothing_fits
+from hybridlab.predict.search.problem import Problem
+
+PUBLISHED = 1e3  # α per second: 1 for each ms
+CHARGE = 1e-9  # seconds for each byte that there is no room for: 1 ms for each MB
+PARTS = 100  # of the budget, behind each of which the walk goes back to the best
+LONGEST = 1000  # proposals in such a part
+
+
+def mcmc(
+    problem: Problem,
+    budget: int = 1000,
+    seed: int = 0,
+    alpha: float = PUBLISHED,
+    start: Strategy | None = None,
+    back: bool = True,
+) -> Found:
+    """The fastest strategy that a walk of so many proposals has met.
+
+    alpha  per second of a step;  start  a strategy to begin with, in place of data parallelism
+    back   whether the walk is called back to the best that it knows
+
+    raises  ValueError where the walk met nothing that fits
+
+    >>> from hybridlab.core.mesh import Mesh
+    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.predict.search.profile import Rated
+    >>> found = mcmc(Problem(mlp(), Mesh(x=2), Rated()), budget=50)
+    >>> len(found.trace), found.now[0] >= found.seconds
+    (51, True)
+    >>> any(one.back for one in mcmc(Problem(mlp(), Mesh(x=2), Rated()), budget=50, back=False).trace)
+    False
+    """
+    draw, names = random.Random(seed), list(problem.choices)
+    here = dict(start or data_parallel(replace(problem, room=math.inf)).strategy)
+    now, fits = charged(problem, here)
+    best, at, known = now, here, (now, here) if fits else None
+    trace, part = [Tried(now)], min(LONGEST, max(1, budget // PARTS))
+    for proposal in range(budget):
+        if called := back and proposal > 0 and proposal % part == 0:
+            here, now = at, best
+        name = draw.choice(names)
+        there = here | {name: draw.choice(problem.choices[name])}
+        seconds, fits = charged(problem, there)
+        kept = accepted(now, seconds, alpha, draw.random())
+        trace.append(Tried(seconds, kept, name, there[name], called))
+        if kept:
+            here, now = there, seconds
+        if seconds < best:
+            best, at = seconds, there
+        if fits and (known is None or seconds < known[0]):
+            known = seconds, there
+    if known is None:
+        raise ValueError(nothing_fits("mcmc", problem.room, problem.bytes(at)))
+    return Found("mcmc", known[1], known[0], tuple(trace), len(trace))
+
+
+def accepted(now: float, seconds: float, alpha: float, drawn: float) -> bool:
+    """Whether the walk goes from a step of `now` seconds to one of `seconds`; drawn  evenly from 0 to 1.
+
+    >>> accepted(0.002, 0.001, PUBLISHED, drawn=1.0), accepted(0.001, 0.002, PUBLISHED, drawn=0.5)
+    (True, False)
+    """
+    return seconds < now or drawn < math.exp(-alpha * (seconds - now))
+
+
+def charged(problem: Problem, strategy: Strategy) -> tuple[float, bool]:
+    """The seconds of a strategy, with its charge if it has no room; and whether it has."""
+    seconds = problem.seconds(strategy)
+    if problem.fits(strategy):
+        return seconds, True
+    return seconds + CHARGE * (problem.bytes(strategy) - problem.room), False
+
+
+def relative(seconds: float, times: float = 20) -> float:
+    """An α with which a choice that costs a `times`-th part of a step is taken with probability 1/e.
+
+    >>> relative(0.5)
+    40.0
+    """
+    return times / seconds

@@ -1,0 +1,20 @@
+"""One table of rules for the whole program, the best of all that are legal: Mesh-TensorFlow's choice, and its limits.
+
+Data parallelism and Megatron's division are tables of rules, so the best table is never slower than these two. It is
+slower than the best strategy where operators that lie far apart want the same dim cut in different ways.
+
+Source: Shazeer et al. 2018, arXiv:1811.02084, section 3. Relatives: `core.operators.every_rules`; notebook 35.
+"""
+
+from hybridlab.core.operators import every_rules, shared
+from hybridlab.predict.search.found import Found, fastest
+from hybridlab.predict.search.problem import Problem
+
+
+def one_rule(problem: Problem) -> Found:
+    """The fastest table of rules.
+
+    raises  ValueError where none fits
+    """
+    tables = every_rules(problem.graph, problem.mesh)
+    return fastest("one table of rules", problem, (shared(problem.graph, rules, problem.mesh) for rules in tables))

@@ -1,0 +1,150 @@
+"""A problem: a graph, a mesh and a machine; and of any strategy what it takes, in seconds and in bytes.
+
+Bulk-synchronous, as `modes.layouts` runs it, a step is a sum: of each operator's work on one rank, forward and
+backward, and of every arrow's collectives. With `overlap` it is played as a schedule, with the sums of gradients beside
+the backward: then it is a sum no longer, and what a choice costs depends on choices far away.
+
+Memory is what lies on a rank when the forward has ended: its parts of all that is given, with a gradient for what
+learns, every result, and every copy that a collective has made. That is a limit which a search can respect, `room`.
+
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5. Relatives: `core.operators`, `predict.bytes.arrows`,
+`predict.search.played`.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.operators import Choice, Graph, Operator, Strategy, choices
+from hybridlab.core.states import State, conjugate, dim_of, made, spoken
+from hybridlab.predict.bytes.arrows import Arrow, arrows, resting
+from hybridlab.predict.bytes.halos import Window
+from hybridlab.predict.search.pieces import Seconds, piece
+from hybridlab.predict.search.played import Part, played
+from hybridlab.predict.search.profile import Measured, Rated
+
+
+class Price(NamedTuple):
+    """Seconds of an arrow's collectives in the forward and in the backward, and bytes of the copy that they leave."""
+
+    there: float
+    back: float
+    bytes: float
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Which strategy is fastest?
+
+    room     bytes that a rank may hold;  overlap  whether sums of gradients go on beside the backward
+
+    >>> from hybridlab.core.operators import shared
+    >>> from hybridlab.core.programs import mlp
+    >>> problem = Problem(mlp(), Mesh(x=2), Rated())
+    >>> sorted(problem.choices["down"])
+    [('',), ('B',), ('D',), ('F',), ('T',)]
+    """
+
+    graph: Graph
+    mesh: Mesh
+    profile: Rated | Measured
+    room: float = math.inf
+    overlap: bool = False
+
+    @cached_property
+    def choices(self) -> dict[str, list[Choice]]:
+        """{operator: all that is legal for it}."""
+        return {one.name: choices(one, self.graph.sizes, self.mesh) for one in self.graph.operators}
+
+    @cached_property
+    def count(self) -> int:
+        """How many strategies there are."""
+        return prod(map(len, self.choices.values()))
+
+    def seconds(self, strategy: Strategy) -> float:
+        """A step, forward and backward.
+
+        raises  ValueError for an illegal strategy
+        """
+        parts = self.parts(strategy)
+        return played(parts).length if self.overlap else sum(part.seconds for part in parts)
+
+    def parts(self, strategy: Strategy) -> list[Part]:
+        """The step, operator by operator. An arrow belongs to the first of its users."""
+        there, back, sums = ({one.name: 0.0 for one in self.graph.operators} for _ in range(3))
+        for arrow in arrows(self.graph, strategy, self.mesh):
+            price, user = self.price(arrow), (arrow.users or (self.graph.result.name,))[0]
+            there[user] += price.there
+            (sums if arrow.value in self.graph.given else back)[user] += price.back
+        return [
+            Part(one.name, *self.work(one, strategy[one.name]), there[one.name], back[one.name], sums[one.name])
+            for one in self.graph.operators
+        ]
+
+    def bytes(self, strategy: Strategy) -> float:
+        """What a rank holds at the end of the forward."""
+        every, rest = arrows(self.graph, strategy, self.mesh), resting(self.graph, strategy, self.mesh)
+        given = sum(self.at_rest(name, state) for name, state in rest.items())
+        results = sum(self.result(one, strategy[one.name]) for one in self.graph.operators)
+        return given + results + sum(self.price(arrow).bytes for arrow in every)
+
+    def fits(self, strategy: Strategy) -> bool:
+        """Whether a rank has room for it."""
+        return self.room == math.inf or self.bytes(strategy) <= self.room
+
+    # --- of which these are the sums ------------------------------------------------------------------------------
+
+    def work(self, operator: Operator, choice: Choice) -> Seconds:
+        """What a rank takes for its part of an operator."""
+        return self._once(("work", operator, choice), lambda: self.profile.of(self._piece(operator, choice)))
+
+    def price(self, arrow: Arrow) -> Price:
+        """What an arrow's moves take, and leave behind."""
+        key = arrow.dims, arrow.before, arrow.after, arrow.halo, arrow.learns
+        return self._once(key, lambda: self._price(arrow))
+
+    def at_rest(self, name: str, state: State) -> float:
+        """Bytes of a given value, and of its gradient if it learns."""
+        return (1 + (name in self.graph.learns)) * self._bytes(self.graph.given[name], state)
+
+    def result(self, operator: Operator, choice: Choice) -> float:
+        """Bytes of what an operator makes."""
+        return self._bytes(operator.result, made(operator.result, choice))
+
+    def _piece(self, operator, choice):
+        return piece(self.graph, operator, choice, self.mesh)
+
+    def _price(self, arrow: Arrow) -> Price:
+        there = [self._takes(move.arrow, move) for move in arrow.moves]
+        there += [self._fetches(window, window.busiest()) for window in arrow.halo]
+        back = [self._takes(conjugate(move.arrow), move) for move in arrow.moves if arrow.learns]
+        back += [self._fetches(window, window.busiest(backward=True)) for window in arrow.halo if arrow.learns]
+        return Price(sum(there), sum(back), self._bytes(arrow.dims, arrow.after) if any(there) else 0.0)
+
+    def _takes(self, arrow, move) -> float:
+        op, ways = spoken(arrow), self.mesh.length(move.axis)
+        if not op or ways == 1:
+            return 0.0
+        return self.profile.link(op, move.axis).seconds(op, ways, move.elements * self.profile.word)
+
+    def _fetches(self, window: Window, elements) -> float:
+        """Messages to both sides, which go at once."""
+        if not elements:
+            return 0.0
+        return self.profile.link("send", "+".join(window.axes)).seconds("send", 2, elements * self.profile.word)
+
+    def _bytes(self, dims, state) -> float:
+        ways = prod(self.mesh[axis] for axis, one in zip(self.mesh.axes, state) if dim_of(one))
+        return self.profile.word * prod(self.graph.lengths(dims)) / ways
+
+    @cached_property
+    def _known(self) -> dict:
+        return {}
+
+    def _once(self, key, compute):
+        if key not in self._known:
+            self._known[key] = compute()
+        return self._known[key]

@@ -1,0 +1,74 @@
+"""Profiles: what a machine takes for a piece and for a message. Two kinds, with the same three things to ask.
+
+`Rated` computes them from a handful of rates. `Measured` looks them up in tables that were filled on real ranks, as
+FlexFlow does (`measuring.pieces`): it knows nothing that it has not been told.
+
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5.1. Relatives: `predict.bytes.collectives`, which says how
+often a collective pays for a link.
+"""
+
+from dataclasses import dataclass
+
+from hybridlab.predict.bytes.collectives import Link
+from hybridlab.predict.search.pieces import Piece, Seconds
+
+HERE = Link(5e-6, 1e-11)
+
+
+@dataclass(frozen=True)
+class Rated:
+    """A machine by its rates: a piece takes a launch, and then as long as its work or its reading, whichever is longer.
+
+    multiply  operations per second;  memory  bytes per second of reading and writing;  launch  seconds, for each kernel
+    links     of each axis, or one for all;  word  bytes of a number
+
+    >>> Rated(multiply=1e9, launch=1e-6).of(Piece("gelu", "B->B", (("B", 1000),), (True,)))
+    Seconds(forward=2e-06, backward=3e-06)
+    """
+
+    multiply: float = 1e14
+    memory: float = 1e12
+    launch: float = 5e-6
+    links: Link | dict[str, Link] = HERE
+    word: int = 4
+
+    def of(self, piece: Piece) -> Seconds:
+        """The seconds of a piece."""
+        read = self.word * piece.words / self.memory
+        took = (self.launch + max(flops / self.multiply, read) if flops else 0.0 for flops in piece.flops)
+        return Seconds(*took)
+
+    def link(self, op: str, axis: str) -> Link:
+        """The link along an axis, or along several at once: the slowest of theirs."""
+        every = [self.links] if isinstance(self.links, Link) else [self.links[one] for one in axis.split("+")]
+        return Link(max(one.alpha for one in every), max(one.beta for one in every))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A machine by what was measured on it.
+
+    seconds  {piece: what it takes};  links  {(operation, axis): the link fitted to it};  word  bytes of a number
+    """
+
+    seconds: dict[Piece, Seconds]
+    links: dict[tuple[str, str], Link]
+    word: int = 4
+
+    def of(self, piece: Piece) -> Seconds:
+        """
+        raises  ValueError for a piece that was not measured
+        """
+        if piece not in self.seconds:
+            raise ValueError(
+                f"{piece.does} {piece.signature} of {dict(piece.lengths)} was not measured: measure it too"
+            )
+        return self.seconds[piece]
+
+    def link(self, op: str, axis: str) -> Link:
+        """
+        raises  ValueError for a collective that was not measured
+        """
+        if (op, axis) not in self.links:
+            raise ValueError(f"{op} along {axis} was not measured: measure it too")
+        return self.links[op, axis]

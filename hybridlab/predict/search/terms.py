@@ -1,0 +1,138 @@
+"""Terms: the cost of a bulk-synchronous step as a sum in which each term depends on the choices of a few neighbours.
+
+Of an operator's work on its own choice; of an arrow's price on the choice where the value is made and on the choices of
+its users, because users that need it alike share one arrow. A value that is given lies as its first user wants it.
+
+Whoever searches by parts, `chain` and `elimination`, needs this; `Problem` adds up the same terms by itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.core.operators import Choice, Need, Operator
+from hybridlab.core.states import at_rest, made, renamed
+from hybridlab.predict.bytes.arrows import Arrow, way
+from hybridlab.predict.bytes.halos import halo
+from hybridlab.predict.search.problem import Problem
+
+
+class Term(NamedTuple):
+    """Seconds and bytes for all combinations of choices of some operators: one axis for each, in their order."""
+
+    operators: tuple[str, ...]
+    seconds: np.ndarray
+    bytes: np.ndarray
+
+
+def terms(problem: Problem) -> list[Term]:
+    """All terms. Their sum at a strategy's choices is what the strategy takes and holds.
+
+    raises  ValueError where sums of gradients overlap: then a step is no sum of terms
+    """
+    if problem.overlap:
+        raise ValueError("what overlaps is no sum of parts: search with overlap=False, or by mcmc or exhaustive")
+    graph = problem.graph
+    found = [_of_operator(problem, one) for one in graph.operators]
+    users: dict[str, list[tuple[Operator, int]]] = {}
+    for operator in graph.operators:
+        for place, value in enumerate(operator.takes):
+            users.setdefault(value, []).append((operator, place))
+    for value, its in users.items():
+        found += _of_value(problem, value, its)
+    return found
+
+
+def _of_operator(problem, operator) -> Term:
+    """Its work and its result; of the last one also the way to where the result must be."""
+    seconds, held = [], []
+    for choice in problem.choices[operator.name]:
+        took, left = sum(problem.work(operator, choice)), problem.result(operator, choice)
+        if operator is problem.graph.result:
+            state = made(operator.result, choice)
+            end = _whole(problem) if operator.name in problem.graph.held else at_rest(state)
+            price = _price(problem, operator.name, state, Need(operator.result, end))
+            took, left = took + price.there + price.back, left + price.bytes
+        seconds.append(took)
+        held.append(left)
+    return Term((operator.name,), np.array(seconds), np.array(held))
+
+
+def _of_value(problem, value, users) -> Iterator[Term]:
+    """The ways of a value to its users, each from where it is made or rests; a way that an earlier user has paid for
+    costs nothing."""
+    graph = problem.graph
+    by_name = {one.name: one for one in graph.operators}
+    if value in graph.given:
+        (source, first), dims = users[0], graph.given[value]
+        rests = lambda choice: renamed(at_rest(source.needs(choice)[first].state), source.operands[first], dims)
+        state = (lambda choice: _whole(problem)) if value in graph.held else rests
+        held = np.array([problem.at_rest(value, state(choice)) for choice in problem.choices[source.name]])
+        yield Term((source.name,), np.zeros(len(held)), held)
+    else:
+        source, dims = by_name[value], by_name[value].result
+        state = lambda choice: made(dims, choice)
+    needs = lambda user, place: [user.needs(choice)[place] for choice in problem.choices[user.name]]
+    for i, (user, place) in enumerate(users):
+        called, its = user.operands[place], needs(user, place)
+        rows = [
+            [_price(problem, value, renamed(state(before), dims, called), need) for need in its]
+            for before in problem.choices[source.name]
+        ]
+        seconds = np.array([[price.there + price.back for price in row] for row in rows])
+        copies = np.array([[price.bytes for price in row] for row in rows])
+        others = [(other, needs(other, at)) for other, at in users[:i] if other.operands[at] == called]
+        yield _unpaid(source, (user, its), others, seconds, copies)
+
+
+def _unpaid(source, mine, others, seconds, copies) -> Term:
+    """A way's price where no other user needs the value alike."""
+    user, needs = mine
+    names = tuple(dict.fromkeys((source.name, user.name, *(other.name for other, _ in others))))
+    place = lambda table, *whose: placed(table, whose, names)
+    one_only = source.name == user.name
+    seconds, copies = (np.diagonal(table) if one_only else table for table in (seconds, copies))
+    whose = (source.name,) if one_only else (source.name, user.name)
+    free = np.ones((1,) * len(names), dtype=bool)
+    for other, its in others:
+        if other.name == user.name:
+            free = free & False
+            continue
+        differ = np.array([[need != theirs for theirs in its] for need in needs])
+        free = free & place(differ, user.name, other.name)
+    return Term(names, place(seconds, *whose) * free, place(copies, *whose) * free)
+
+
+def placed(table: np.ndarray, whose: Sequence[str], names: Sequence[str]) -> np.ndarray:
+    """A table with its axes where `names` has them, and axes of length 1 for the others.
+
+    >>> placed(np.zeros((2, 3)), ("b", "a"), ("a", "c", "b")).shape
+    (3, 1, 2)
+    """
+    order = sorted(range(len(whose)), key=lambda i: names.index(whose[i]))
+    lengths = dict(zip(whose, table.shape))
+    return np.transpose(table, order).reshape([lengths.get(name, 1) for name in names])
+
+
+def _price(problem, value, before, need: Need):
+    dims, after, looks = need
+    lengths, learns = problem.graph.lengths(dims), value in problem.graph.learning
+    moves = way(dims, lengths, before, after, problem.mesh, learns)
+    seen = halo(dims, lengths, after, looks, problem.mesh)
+    return problem.price(Arrow(value, dims, before, after, moves, (), learns, seen))
+
+
+def _whole(problem):
+    return ("I",) * len(problem.mesh.axes)
+
+
+def at(term: Term, places: dict[str, int]) -> tuple[float, float]:
+    """Seconds and bytes of a term where each operator's choice has the number `places[operator]`."""
+    where = tuple(places[name] if length > 1 else 0 for name, length in zip(term.operators, term.seconds.shape))
+    return float(term.seconds[where]), float(term.bytes[where])
+
+
+def strategy_at(problem: Problem, places: dict[str, int]) -> dict[str, Choice]:
+    """The strategy of the choices with these numbers."""
+    return {name: problem.choices[name][place] for name, place in places.items()}

@@ -1,0 +1,44 @@
+"""A replay: a picture whose parts appear one after the other, with a control that plays, steps and scrubs.
+
+A part with data-at="7" is there from step 7 on; with data-until="9" too, it is gone at step 9. Where no kernel runs,
+the whole picture is its static twin.
+"""
+
+import anywidget
+import traitlets
+
+from hybridlab.show.live.module import module, stylesheet
+from hybridlab.show.paper.still import Still
+
+
+class Replay(anywidget.AnyWidget):
+    """A picture, and what each of its steps is in words. It begins at the end, where all is seen.
+
+    >>> replay = Replay(Still('<svg><g data-at="1"/></svg>', "two steps"), ["nothing yet", "a part"])
+    >>> replay.summary
+    'two steps'
+    """
+
+    _esm = module("replay.js")
+    _css = stylesheet()
+
+    svg = traitlets.Unicode().tag(sync=True)
+    told = traitlets.List(traitlets.Unicode()).tag(sync=True)
+
+    def __init__(self, still: Still, told: list[str]):
+        self._still = still
+        super().__init__(svg=still.svg, told=told)
+
+    @property
+    def summary(self) -> str:
+        """The picture in words."""
+        return self._still.summary
+
+    @property
+    def twin(self) -> str:
+        """The whole picture, as SVG text."""
+        return self._still.svg
+
+    def _repr_mimebundle_(self, **more):
+        data, metadata = super()._repr_mimebundle_(**more)
+        return {**data, "image/svg+xml": self.twin, "text/plain": self.summary}, metadata
