@@ -11,19 +11,21 @@ PERIOD = 6  # slots of one microbatch on a rank: F, I, W of both chunks
 
 
 def v_half(ranks: int, microbatches: int) -> Schedule:
-    """A V with half the activations of 1F1B: forwards take two slots a rank on the way down, gradients on theirs.
+    """A V with half the activations of 1F1B, and half of its bubble: what goes up takes two slots a rank.
 
     Placement:   stages r and 2p-1-r on rank r
-    Order:       a pattern that repeats every six slots, with hops of 2, 1, 2, 1 slots (down F, up F, down I, up I)
+    Order:       a pattern that repeats every six slots, with hops of 1, 2, 1, 2 slots (down F, up F, down I, up I)
     Needs:       nothing
-    Bubble:      idle time 11 (p = 4) and 24 (p = 8) at F = I = W and m = 4p, of 18 and 42 for 1F1B
-    Peak:        p+2 or p+3 chunks on every rank (about p/2+1 of a whole rank's), until W
-    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the turns are our smallest that fit
+    Bubble:      idle time 3p - 4 for an even p, 3p - 3 for an odd one, at F = I = W; 6(p - 1) for 1F1B
+    Peak:        p + 3 chunks on the first rank, for p > 1 (p/2 + 1.5 of a whole rank's), until W
+    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the waits at the turns are those of the least
+                 idle time: searched for p up to 12. Waits of 3, 0, 4 hold a chunk less, and idle 3.5p - 4 slots
 
     >>> v_half(ranks=4, microbatches=8)
     <schedule v_half: 4 ranks, 8 stages, 8 microbatches, 192 actions>
     """
-    return _patterned("v_half", ranks, microbatches, hops=(2, 1, 2, 1))
+    waits = [(3, 1, 1)] if ranks % 2 == 0 else [(0, 1, 4), (1, 0, 0)]
+    return _patterned("v_half", ranks, microbatches, (1, 2, 1, 2), waits)
 
 
 def v_min(ranks: int, microbatches: int) -> Schedule:
@@ -36,12 +38,12 @@ def v_min(ranks: int, microbatches: int) -> Schedule:
     Peak:        about 2p/3 + 2 chunks on every rank (p/3 + 1 of a whole rank's), until W
     Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the turns are our smallest that fit
     """
-    return _patterned("v_min", ranks, microbatches, hops=(1, 1, 1, 1))
+    return _patterned("v_min", ranks, microbatches, (1, 1, 1, 1), _waits())
 
 
-def _patterned(name, ranks, microbatches, hops):
+def _patterned(name, ranks, microbatches, hops, waits):
     """Place one microbatch in slots, repeat it every PERIOD slots, and let every rank follow its slots in order."""
-    slots = next(found for waits in _waits() if (found := _slots(ranks, hops, waits)) is not None)
+    slots = next(found for wait in waits if (found := _slots(ranks, hops, wait)) is not None)
     programs = []
     for own in slots:
         rows = np.concatenate([actions(kind, stage, range(microbatches)) for kind, stage, _ in own])

@@ -19,7 +19,7 @@ In a backward combine comes first and brings gradients to the experts; dispatch 
 an exchange takes no longer than the shortest of the four.
 
 Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 and figure 4. Relatives: `schedules.dualpipe`,
-`predict.time.costs.Costs.with_experts`; notebook 32.
+`predict.time.with_experts`; notebook 32.
 """
 
 from hybridlab.core.schedule import Schedule

@@ -1,11 +1,7 @@
 """Hanayo: stages run through the ranks in waves, down and up, so that the turns cost no message."""
 
-import heapq
-
-from hybridlab.core.action import Action
 from hybridlab.core.schedule import Schedule
-
-DURATION = {"F": 1, "B": 2}  # what the order is made for; the schedule may then be simulated at any cost
+from hybridlab.schedules.most_urgent import most_urgent_first
 
 
 def hanayo(ranks: int, microbatches: int, waves: int = 1) -> Schedule:
@@ -28,34 +24,6 @@ def hanayo(ranks: int, microbatches: int, waves: int = 1) -> Schedule:
         raise ValueError(f"waves={waves!r} is not possible: give a whole number, 1 or more")
     stages = 2 * waves * ranks
     home = [s % ranks if s // ranks % 2 == 0 else ranks - 1 - s % ranks for s in range(stages)]
-    programs = _most_urgent_first(home, ranks, microbatches)
+    programs = most_urgent_first(home, [(s, s + 1) for s in range(stages - 1)], microbatches)
     place = {(stage, 0): rank for stage, rank in enumerate(home)}
     return Schedule.of("hanayo", programs, place, microbatches, chunks=2 * waves)
-
-
-def _most_urgent_first(home, ranks, microbatches):
-    """List scheduling: whenever a rank is free, it takes the most urgent of its ready actions."""
-    last = len(home) - 1
-    ready = [[] for _ in range(ranks)]  # per rank, a heap of (urgency, kind, stage, microbatch)
-    programs, free_at = [[] for _ in range(ranks)], [0] * ranks
-    events = [(0, "F", 0, m) for m in range(microbatches)]  # (when, …) what becomes ready
-    heapq.heapify(events)
-    while events:
-        now, awake = events[0][0], set()
-        while events and events[0][0] == now:
-            _, kind, stage, m = heapq.heappop(events)
-            if kind:
-                heapq.heappush(ready[home[stage]], ((kind == "F", m, -stage), kind, stage, m))
-            awake.add(home[stage])
-        for rank in sorted(awake):
-            if free_at[rank] > now or not ready[rank]:
-                continue
-            _, kind, stage, m = heapq.heappop(ready[rank])
-            programs[rank].append(Action(kind, stage, m))
-            free_at[rank] = end = now + DURATION[kind]
-            heapq.heappush(events, (end, "", stage, m))  # this rank is free again
-            if kind == "F":
-                heapq.heappush(events, (end, "F", stage + 1, m) if stage < last else (end, "B", stage, m))
-            elif stage > 0:
-                heapq.heappush(events, (end, "B", stage - 1, m))
-    return programs

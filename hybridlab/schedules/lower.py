@@ -47,6 +47,8 @@ def posted_ahead(schedule: Schedule, depth: int) -> Schedule:
     rank 0: 0RECV_B0 0F0 0SEND_F0 0B0
     rank 1: 1RECV_F0 1F0 1B0 1SEND_B0
     """
+    if depth < 0:
+        raise ValueError(f"ahead={depth} is not possible: give a whole number, 0 or more")
     return schedule.with_programs([_ahead(program, depth) for program in schedule.program]) if depth else schedule
 
 

@@ -1,8 +1,10 @@
 """The registry: every schedule by name, with what its docstring says of it."""
 
 import inspect
+import math
 import re
 
+from hybridlab.core.afford import refuse_actions
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
 from hybridlab.schedules.chimera import chimera
@@ -16,6 +18,7 @@ from hybridlab.schedules.naive import naive
 from hybridlab.schedules.one_f_one_b import one_f_one_b
 from hybridlab.schedules.pipedream import pipedream, pipedream_2bw
 from hybridlab.schedules.replicate import replicate
+from hybridlab.schedules.subgraph import subgraph
 from hybridlab.schedules.validate import validate
 from hybridlab.schedules.zero_bubble import zb_h1, zb_h2, zb_interleaved, zb_v
 
@@ -35,6 +38,7 @@ GENERATORS = {
     "dualpipe_v": dualpipe_v,
     "chimera": chimera,
     "hanayo": hanayo,
+    "subgraph": subgraph,
     "pipedream": pipedream,
     "pipedream_2bw": pipedream_2bw,
 }
@@ -51,7 +55,8 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options) -
     """
     if name not in GENERATORS:
         raise ValueError(f"there is no schedule {name!r}: choose one of {', '.join(GENERATORS)}")
-    for what, number in (("ranks", ranks), ("microbatches", microbatches), ("dp", dp)):
+    numbers = {"ranks": ranks, "microbatches": microbatches, "dp": dp, "chunks": options.get("chunks", 1)}
+    for what, number in numbers.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ValueError(f"{what}={number!r} is not possible: give a whole number, 1 or more")
     allowed = list(inspect.signature(GENERATORS[name]).parameters)[2:]
@@ -59,6 +64,7 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options) -
         if option not in allowed:
             takes = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
             raise ValueError(f"schedule {name!r} has no option {option!r}: {takes}")
+    refuse_actions(2 * math.prod(numbers.values()), **numbers)
     one = GENERATORS[name](ranks, microbatches, **options)
     return validate(one if dp == 1 else replicate(one, Mesh(dp=dp, pp=ranks)))
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hybridlab.core.afford import refuse_actions
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.schedule import Schedule
 from hybridlab.schedules.sums import with_sums
@@ -27,6 +28,7 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
         raise ValueError(f"{schedule.name} has {schedule.ranks} ranks, but {mesh} is not dp × pp={schedule.ranks}")
     if schedule.window and copies > 1:
         raise ValueError(f"{schedule.name} updates every stage by itself: it has no data-parallel copies, leave dp out")
+    refuse_actions(copies * len(schedule.rows), dp=copies)
     programs, fused, place = [None] * mesh.size, [[] for _ in range(mesh.size)], {}
     for d in range(copies):
         shift = np.array([0, 0, d * m, d * replicas, 0, 0])

@@ -23,11 +23,13 @@ def with_sums(schedule: Schedule, everywhere: bool = False) -> Schedule:
     """
     flow = flow_of(schedule)
     every = [action for program in schedule.program for action in program]
-    summed = {(action.stage, action.replica) for action in every if action.kind == "REDUCE_GRAD"}
+    summed = {(action.stage, schedule.place[action.stage, action.replica]) for action in every
+              if action.kind == "REDUCE_GRAD"}  # fmt: skip
     added = [[] for _ in range(schedule.ranks)]
     for (stage, replica), rank in sorted(schedule.place.items()):
         elsewhere = {schedule.place[copy] for copy in flow.copies(stage)} - {rank}
-        if (elsewhere or everywhere) and (stage, replica) not in summed:
+        if (elsewhere or everywhere) and (stage, rank) not in summed:
+            summed.add((stage, rank))
             added[rank].append(actions("REDUCE_GRAD", stage, replica=replica))
     if not any(added):
         return schedule

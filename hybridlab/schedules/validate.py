@@ -1,15 +1,18 @@
 """Validation: is this list of actions a training step?
 
 Four rules, all read from the law: every action stands where its stage lives; every value is made once and every
-taken value is made; every goal is reached; and play reaches the end.
+taken value is made, and what F keeps is let go once; every goal is reached; and play reaches the end. And one of the
+stage graph: nobody is left out.
 """
 
 import numpy as np
 
-from hybridlab.core.action import CODE, WITHOUT_MICROBATCH
+from hybridlab.core.action import CODE, WITHOUT_MICROBATCH, Action
 from hybridlab.core.flow import flow_of
 from hybridlab.core.play import play
+from hybridlab.core.room import Room
 from hybridlab.core.schedule import Schedule
+from hybridlab.core.values import AWAY, VERSIONED
 
 
 class Invalid(ValueError):
@@ -20,8 +23,10 @@ class Invalid(ValueError):
         super().__init__(f"{schedule.name} is not valid: {why}\n{schedule.grid(mark=row)}")
 
 
-def validate(schedule: Schedule) -> Schedule:
+def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
     """The schedule itself, if it is valid.
+
+    room  what each device may hold; a schedule that needs more, however long it waits for its swaps, is not valid
 
     raises  Invalid that names the action at fault; Stuck when the ranks wait for each other
 
@@ -32,9 +37,11 @@ def validate(schedule: Schedule) -> Schedule:
     rank 0: 0F0 0B0 →0F0←
     """
     _check_places(schedule)
-    flow = flow_of(schedule)
+    _check_joined(schedule)
+    flow = flow_of(schedule, room)
     _check_made_once(flow)
     _check_goals(flow)
+    _check_let_go_once(flow)
     _check_taken_made(flow)
     play(flow)
     return schedule
@@ -61,6 +68,27 @@ def _check_places(schedule):
     _refuse(schedule, ~without & (belongs != replica), "names the wrong replica", lambda row: f"write @{belongs[row]}")
 
 
+def _check_joined(schedule):
+    """Where the chain has breaks, every stage but the first still takes from an earlier one, and every one but the last
+    hands on to a later one."""
+    stage, edges = schedule.rows[:, 1], schedule.inside.values()
+    enters, leaves = ([edge[at] for edge in edges] for at in (1, 0))
+    alone = (stage > 0) & ~np.isin(stage, enters)
+    _refuse(
+        schedule,
+        alone,
+        "takes from no stage",
+        lambda row: f"give stage {stage[row]} an edge, skips=((s, {stage[row]}),)",
+    )
+    lost = (stage < schedule.stages - 1) & ~np.isin(stage, leaves)
+    _refuse(
+        schedule,
+        lost,
+        "hands on to no stage",
+        lambda row: f"give stage {stage[row]} an edge, skips=(({stage[row]}, s),)",
+    )
+
+
 def _refuse(schedule, at_fault, why, remedy=None):
     rows = np.flatnonzero(at_fault)
     if len(rows):
@@ -85,8 +113,38 @@ def _check_taken_made(flow):
     at = np.flatnonzero(lacks)
     if len(at):
         action, value = int(flow.takes.owners[at[0]]), int(flow.takes.values[at[0]])
-        why = f"{flow.action(action)} takes the {flow.describe(value)}, which nobody makes"
-        raise Invalid(flow.schedule, int(flow.first_row[action]), why)
+        raise Invalid(flow.schedule, int(flow.first_row[action]), _why_missing(flow, action, value))
+
+
+def _why_missing(flow, action, value):
+    one, name = flow.action(action), flow.name_of(value)
+    what = f"{one} takes the {flow.describe(value)}"
+    if name == "room":
+        has, lacks = f"{flow.room.capacity:.4g} that rank {flow.rank[action]} has room for", flow.lacks[action]
+        return f"{one} needs {lacks:.4g} more than the {has}: swap something out before it, or recompute"
+    if name in AWAY:
+        return f"{what}, where nothing is: put {_swap('SWAP_OUT', flow, name, value)} before it, or leave it out"
+    if name in VERSIONED and flow.where(name, value)[-1]:
+        out, back = (_swap(kind, flow, name, value) for kind in ("SWAP_OUT", "SWAP_IN"))
+        return f"{what}, but {out} stands before it: put {back} between them"
+    return f"{what}, which nobody makes"
+
+
+def _swap(kind, flow, name, value):
+    stage, microbatch, version, _ = flow.where(name, value)
+    return Action(kind, stage, microbatch, flow.schedule.replica_of[microbatch], version or -1)
+
+
+def _check_let_go_once(flow):
+    """What F keeps is let go by the one action that takes it: swapped out behind that, it would be lost."""
+    block = slice(flow.named("saved").start, flow.named("input").stop)
+    count = np.bincount(flow.takes.values, minlength=flow.size)[block]
+    twice = np.flatnonzero(count > 1) + block.start
+    if len(twice):
+        first, second, *_ = flow.takes.owners[flow.takes.values == twice[0]].tolist()
+        a, b = flow.action(first), flow.action(second)
+        why = f"{b} takes the {flow.describe(twice[0])}, which {a} has let go: put it before {a}, or leave it out"
+        raise Invalid(flow.schedule, int(flow.first_row[second]), why)
 
 
 def _check_goals(flow):
@@ -107,15 +165,15 @@ def _check_goals(flow):
 
 
 def _check_every_place_steps(flow):
+    """Every copy of a stage steps equally often; where a stage has several, each step is one for more microbatches."""
     schedule = flow.schedule
-    rows = flow.parts_of_kind["OPT"]
-    steps = {place: 0 for place in schedule.place}
-    for stage, replica in zip(flow.stage[rows].tolist(), flow.replica[rows].tolist()):
-        steps[stage, replica] += 1
-    most = max(steps.values())
-    for (stage, replica), count in steps.items():
-        if count < most:
-            rank = schedule.place[stage, replica]
-            copy = f" (replica {replica})" if replica else ""
-            why = f"stage {stage}{copy} takes {count} optimizer steps, others {most}: add {stage}OPT on rank {rank}"
+    rows, copies = flow.parts_of_kind["OPT"], [len(ranks) if schedule.window else 1 for ranks in schedule.holders]
+    steps = {(stage, rank): 0 for stage, ranks in enumerate(schedule.holders) for rank in ranks}
+    for stage, rank in zip(flow.stage[rows].tolist(), schedule.rank_of[rows].tolist()):
+        steps[stage, rank] += 1
+    most = max(count * copies[stage] for (stage, _), count in steps.items())
+    for (stage, rank), count in steps.items():
+        if count * copies[stage] < most:
+            wanted = -(-most // copies[stage])
+            why = f"stage {stage} takes {count} optimizer steps on rank {rank}, and not {wanted}: add {stage}OPT there"
             raise Invalid(schedule, int(schedule.starts[rank + 1]) - 1, why)

@@ -57,7 +57,7 @@ def kept(shape: Shape, sequences, ways=1, sequence=False, x=1, imbalance=1.0) ->
     norms = 4 * h if attends else 2 * h  # what goes into each
     into = 4 * h if attends else 2 * h  # what goes into attention, and into the MLP
     masks = (2 if attends else 1) * h * gpt  # dropout of both residual branches
-    heads = (4 * h + 4 * shape.key_width) * attends  # queries, keys, values, and what goes into the projection
+    heads = 4 * (shape.query_width + shape.key_width)  # queries, keys, values, and what goes into the projection
     mlps = shape.chosen * imbalance + shape.shared
     mlp = (4 if gpt else 6) * f * mlps  # before and behind the nonlinearity, and the gate's
     routed = (2 * h * imbalance + 2 * h) * shape.chosen * (shape.experts > 1)

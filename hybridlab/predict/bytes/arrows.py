@@ -6,7 +6,10 @@ moves. Nothing here knows a parallelism by name. Data parallelism: a weight is a
 used for work that differs; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, gathers of sequence
 parallelism, two-dimensional products come out in the same way.
 
-Counted in elements: of the full tensor, as everywhere (`predict.bytes.collectives`).
+An operator that looks beyond its places ends the way of what it sees with a halo: a window for each dim that is cut,
+in which messages go between neighbours, and gradients home (`predict.bytes.halos`).
+
+Counted in elements: of the full tensor, as everywhere (`predict.bytes.collectives`); of a message, of what is in it.
 
 Source: rules that imply collectives, Shazeer et al. 2018, arXiv:1811.02084, section 3; the same on a compiler's graph,
 Xu et al. 2021, arXiv:2105.04663. Relatives: `core.operators`; `modes.layouts` executes exactly these arrows.
@@ -20,9 +23,11 @@ from math import prod
 from typing import NamedTuple
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Graph, Strategy, refuse
-from hybridlab.core.states import State, at_rest, conjugate, cut, dim_of, made, renamed, spoken, used
+from hybridlab.core.operators import Graph, Need, Strategy, refuse
+from hybridlab.core.states import State, at_rest, conjugate, cut, dim_of, made, renamed, spoken
+from hybridlab.core.wiring import misfit
 from hybridlab.predict.bytes.collectives import cost
+from hybridlab.predict.bytes.halos import Window, halo
 
 
 class Move(NamedTuple):
@@ -48,20 +53,21 @@ class Move(NamedTuple):
 
 
 class Send(NamedTuple):
-    """One collective in which a rank takes part: a row of its ledger."""
+    """One collective in which a rank takes part, or one message with a peer: a row of its ledger."""
 
     value: str
     op: str
     axis: str
     elements: float
     backward: bool
+    peer: int | None = None
 
 
 class Arrow(NamedTuple):
     """The way of one value to the operators that need it alike.
 
     dims   as its users call them;  users  their names, none where it is the graph's result
-    learns whether its gradient comes back
+    learns whether its gradient comes back;  halo  what is fetched beside it when the moves are over
     """
 
     value: str
@@ -71,20 +77,35 @@ class Arrow(NamedTuple):
     moves: tuple[Move, ...]
     users: tuple[str, ...]
     learns: bool
+    halo: tuple[Window, ...] = ()
 
-    def sends(self, mesh: Mesh) -> Iterator[Send]:
-        """All that ranks send for it, forward, then backward."""
-        for backward, moves in ((False, self.moves), (True, self.moves[::-1] if self.learns else ())):
-            for move in moves:
-                op = spoken(conjugate(move.arrow) if backward else move.arrow)
-                if op and mesh.length(move.axis) > 1:
-                    yield Send(self.value, op, move.axis, move.elements, backward)
+    def sends(self, mesh: Mesh, rank: int = 0) -> Iterator[Send]:
+        """All that a rank sends for it, or receives of a neighbour, forward, then backward; in collectives all ranks
+        do the same."""
+        yield from self._collectives(mesh, self.moves, backward=False)
+        yield from self._messages(mesh, rank, self.halo, backward=False)
+        if self.learns:
+            yield from self._messages(mesh, rank, self.halo[::-1], backward=True)
+            yield from self._collectives(mesh, self.moves[::-1], backward=True)
+
+    def _collectives(self, mesh, moves, backward):
+        for move in moves:
+            op = spoken(conjugate(move.arrow) if backward else move.arrow)
+            if op and mesh.length(move.axis) > 1:
+                yield Send(self.value, op, move.axis, move.elements, backward)
+
+    def _messages(self, mesh, rank, windows, backward):
+        for sender, receiver, elements in (one for window in windows for one in window.messages):
+            ends = (receiver, sender) if backward else (sender, receiver)
+            if rank in ends:
+                op, peer = ("isend", ends[1]) if rank == ends[0] else ("irecv", ends[0])
+                yield Send(self.value, op, mesh.between(rank, peer), elements, backward, peer)
 
 
 def arrows(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Arrow]:
     """All arrows of a graph, in the order in which they are needed; one for all users of a value that need it alike.
 
-    raises  ValueError for an illegal strategy
+    raises  ValueError for a graph that does not fit together, or an illegal strategy
 
     >>> from hybridlab.core.operators import Operator, shared
     >>> graph = Graph((Operator("up", "BD,FD->BF", ("x", "A")),), dict(B=4, D=4, F=8), dict(x="BD", A="FD"), {"A"})
@@ -92,31 +113,32 @@ def arrows(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Arrow]:
     >>> [(arrow.value, [move.arrow for move in arrow.moves]) for arrow in data_parallel]
     [('x', []), ('A', ['I->R']), ('up', [])]
     >>> list(data_parallel[1].sends(Mesh(dp=2)))
-    [Send(value='A', op='all_reduce', axis='dp', elements=32, backward=True)]
+    [Send(value='A', op='all_reduce', axis='dp', elements=32, backward=True, peer=None)]
     """
+    if told := misfit(graph):
+        raise ValueError(told)
     refuse(graph, strategy, mesh)
-    dims, state, learns = dict(graph.given), resting(graph, strategy, mesh), set(graph.learns)
+    dims, state, learns = dict(graph.given), resting(graph, strategy, mesh), graph.learning
     found: dict[tuple, Arrow] = {}
 
-    def need(value, called, after, user):
-        before = renamed(state[value], dims[value], called)
-        if (value, called, after) in found:
-            one = found[value, called, after]
-            found[value, called, after] = one._replace(users=(*one.users, user))
+    def fetch(value, need, user):
+        if (value, need) in found:
+            one = found[value, need]
+            found[value, need] = one._replace(users=(*one.users, user))
             return
-        moves = way(called, graph.lengths(called), before, after, mesh, value in learns)
-        users = (user,) if user else ()
-        found[value, called, after] = Arrow(value, called, before, after, moves, users, value in learns)
+        called, after, looks = need
+        before, lengths, back = renamed(state[value], dims[value], called), graph.lengths(called), value in learns
+        moves = way(called, lengths, before, after, mesh, back)
+        seen = halo(called, lengths, after, looks, mesh)
+        found[value, need] = Arrow(value, called, before, after, moves, (user,) if user else (), back, seen)
 
     for operator in graph.operators:
         choice = strategy[operator.name]
-        for value, called in zip(operator.takes, operator.operands):
-            need(value, called, used(called, choice), operator.name)
+        for value, need in zip(operator.takes, operator.needs(choice)):
+            fetch(value, need, operator.name)
         dims[operator.name], state[operator.name] = operator.result, made(operator.result, choice)
-        if learns & set(operator.takes):
-            learns.add(operator.name)
     last = graph.result.name
-    need(last, dims[last], _end(graph, last, at_rest(state[last]), mesh), "")
+    fetch(last, Need(dims[last], _end(graph, last, at_rest(state[last]), mesh)), "")
     return list(found.values())
 
 
@@ -124,9 +146,9 @@ def resting(graph: Graph, strategy: Strategy, mesh: Mesh) -> dict[str, State]:
     """What every given value is at rest: as its first user wants it, or whole where the graph says so."""
     found: dict[str, State] = {}
     for operator in graph.operators:
-        for value, called in zip(operator.takes, operator.operands):
+        for value, need in zip(operator.takes, operator.needs(strategy[operator.name])):
             if value in graph.given and value not in found:
-                its = renamed(at_rest(used(called, strategy[operator.name])), called, graph.given[value])
+                its = renamed(at_rest(need.state), need.dims, graph.given[value])
                 found[value] = _end(graph, value, its, mesh)
     return found
 
@@ -214,5 +236,12 @@ def sent_by(move: Move, mesh: Mesh, learns: bool = True) -> float:
 
 
 def sent(arrows: list[Arrow], mesh: Mesh) -> float:
-    """Elements that each rank sends in a step, by rings."""
-    return sum(sent_by(move, mesh, arrow.learns) for arrow in arrows for move in arrow.moves)
+    """Elements that each rank sends in a step, by rings; of a halo, what the busiest rank sends."""
+    return sum(sent_for(arrow, mesh) for arrow in arrows)
+
+
+def sent_for(arrow: Arrow, mesh: Mesh) -> float:
+    """Elements that each rank sends for an arrow, there and, if its value learns, back."""
+    ways = (False, True) if arrow.learns else (False,)
+    halo = sum(window.busiest(backward) for window in arrow.halo for backward in ways)
+    return sum(sent_by(move, mesh, arrow.learns) for move in arrow.moves) + halo

@@ -29,7 +29,7 @@ def widths(shape: Shape, tensor=1):
     """
     if not shape.heads:
         return 0, 0
-    return shape.width / tensor, shape.key_width / np.minimum(tensor, shape.key_heads)[()]
+    return shape.query_width / tensor, shape.key_width / np.minimum(tensor, shape.key_heads)[()]
 
 
 def exchanged(shape: Shape, sequences, ways, attend: str, when: str, tensor=1) -> list[tuple[str, float]]:

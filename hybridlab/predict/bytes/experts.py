@@ -109,6 +109,16 @@ def exchanged(shape: Shape, tokens, ways, dispatch: str, when: str) -> list[tupl
     return gathered + added + [("reduce_scatter", "weights", ways * pairs)]
 
 
+def crossing(chosen: int, nodes):
+    """The share of a token's copies for other nodes that cross when it goes to each node once, and is copied there: so
+    many of them have one of its experts at least, when all are chosen equally often.
+
+    >>> print(f"{crossing(8, nodes=2):.3f} {crossing(2, nodes=8):.3f}")
+    0.249 0.938
+    """
+    return nodes / chosen * (1 - (1 - 1 / nodes) ** chosen)
+
+
 # --- how uneven it is ---------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybridlab.core.lanes import RECEIVE
+from hybridlab.core.room import Room, stays
 from hybridlab.core.timeline import Timeline
 
 
@@ -45,6 +46,29 @@ def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndar
 def peak_bytes(timeline: Timeline, weights: Bytes | None = None) -> list[float]:
     """peak_bytes[rank]: the most that each rank holds at once."""
     return [float(held.max(initial=0)) for _, held in live(timeline, weights)]
+
+
+def on_device(timeline: Timeline, room: Room | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
+    """on_device[rank]: (times, held); from each time on the rank holds so much of what counts for its room.
+
+    room  what weighs how much, in bytes or activations; unless given, the room that the timeline was made with
+
+    >>> from hybridlab.predict.time.simulate import simulate
+    >>> from hybridlab.core.schedule import Schedule
+    >>> from hybridlab.predict.time.costs import Costs
+    >>> s = Schedule.from_csv("0F0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0B0")
+    >>> times, held = on_device(simulate(s, Costs(B=2, swap=2), room=Room(1)))[0]
+    >>> times.tolist(), held.tolist()
+    ([0.0, 3.0, 6.0, 10.0], [1.0, 1.0, 1.0, 0.0])
+    """
+    room, flow, step = room or timeline.room or Room(np.inf), timeline.flow, timeline.typical
+    changes = [[] for _ in range(timeline.schedule.ranks)]
+    for first, last, weight in zip(*(column.tolist() for column in stays(flow, room))):
+        changes[flow.rank[first]] += [
+            (int(timeline.begin[step, first]), weight),
+            (int(timeline.end[step, last]), -weight),
+        ]
+    return [_summed(own, timeline.tick) for own in changes]
 
 
 def _values(timeline, name, weight, changes):

@@ -27,8 +27,8 @@ def block(shape: Shape, sequences: int) -> dict[str, int]:
     numbers = {
         "into the norms": norms * h,
         "out of the norms": norms * h,
-        "queries, keys, values": (h + 2 * shape.key_width) * attends,
-        "out of the heads": h * attends,
+        "queries, keys, values": shape.query_width + 2 * shape.key_width,
+        "out of the heads": shape.query_width,
         "scores": 0,
         "inside the MLP": 2 * f,
         "sums for norms and heads": STATISTICS * norms + shape.heads,

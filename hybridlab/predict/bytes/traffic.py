@@ -103,7 +103,7 @@ def along_block(shape: Shape, ways=1) -> Along:
     """
     hidden, gpt, attends = shape.inside / ways, shape.style == "gpt", shape.heads > 0
     keys = shape.key_width / np.minimum(ways, shape.key_heads)[()] if attends else 0  # fewer than ranks: copied
-    heads = (shape.width / ways,) * attends
+    heads = (shape.query_width / ways,) * attends
     return Along(
         heads + (keys, keys) * attends + (hidden,) * (1 if gpt else 2),
         heads + (hidden,),

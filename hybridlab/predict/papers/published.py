@@ -22,6 +22,16 @@ SOURCES = {
     "Llama Team 2024, arXiv:2407.21783, table 4, by way of a secondary page; its batches are recalled, its chunks and "
     "the zigzag ours. mcore: NVIDIA/Megatron-LM, megatron/core/transformer/moe/README.md at commit 022bcb5: mapping of "
     "v0.8, rate of v0.9. folding: arXiv:2504.14960, table 2, without folding; its mapping is the README's",
+    "dgxc_h100": "NVIDIA/dgxc-benchmarking, READMEs of llama3.1 and nemo_megatron at tag v25.01, commit 143b90d",
+    "megatron_bridge": "NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md and -archive.md, commit 067f987",
+    "llm_foundry": "mosaicml/llm-foundry, scripts/train/benchmarking/README.md, commit 8c8dd48",
+    "torchtitan_a100": "pytorch/torchtitan, docs/performance.md, commit 0413364",
+    "llama3_405b": "Llama Team 2024, arXiv:2407.21783, table 4, by way of a secondary page; batches recalled",
+    "moe_folding": "Liu et al. 2025, arXiv:2504.14960, table 2",
+    "deepep_v1_h800": "deepseek-ai/DeepEP, docs/legacy.md, commit 0297fc8",
+    "deepep_v2": "deepseek-ai/DeepEP, README.md, commit 0297fc8",
+    "selective_recomputation": "Korthikanti et al. 2022, arXiv:2205.05198, tables 3 and 5, recalled",
+    "googlenet_modules": "Szegedy et al. 2015, arXiv:1409.4842, table 1: channels of every branch; pixels of a side",
     "pipedream_vgg16": "Narayanan et al. 2019, github.com/msr-fiddle/pipedream, commit 11c40c0: the profile of VGG-16, "
     "minibatches of 128, in the order of the layers, without the input and two reshapes that take no time",
 }

@@ -10,6 +10,7 @@ from hybridlab.core.catalog import Machine
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.shape import Shape
 from hybridlab.core.timeline import Timeline
+from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.performance import FITTED, Fit, pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.time.costs import Costs
@@ -40,9 +41,9 @@ def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit
     24.4 s, idle 8.7%
     """
     forward, backward, head, hop, _, _ = pieces(shape, plan, batch, machine, fit)
-    layers, stages = shape.layers / (plan.p * plan.v), plan.p * plan.v
     third = float(head) / 3  # of the head, one multiplication of three is the forward's
-    times = [layers * float(sum(one)) for one in (forward, backward)]
-    last = [times[0] + third, times[1] + 2 * third]
-    F, B = ((each,) * (stages - 1) + (its,) for each, its in zip(times, last))
-    return simulate(lower(schedule_of(plan, batch)), Costs(F=F, B=B, post=float(hop) / 2, unit="s"))
+    F, B = (
+        [blocks * float(sum(one)) for blocks in dealt(shape.layers, plan.p * plan.v)] for one in (forward, backward)
+    )
+    F[-1], B[-1] = F[-1] + third, B[-1] + 2 * third
+    return simulate(lower(schedule_of(plan, batch)), Costs(F=tuple(F), B=tuple(B), post=float(hop) / 2, unit="s"))

@@ -14,7 +14,11 @@ from hybridlab.core.shape import Shape
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
+from hybridlab.predict.plans.partition import lengths
 from hybridlab.predict.plans.plan import Plan, check_plan, named
+from hybridlab.predict.plans.software import MEGATRON_2021, Software
+
+ON_DEVICE = 2  # blocks whose activations are on the device where they wait on the host: one at work, one on its way
 
 
 class Footprint(NamedTuple):
@@ -55,7 +59,7 @@ def of_experts(shape: Shape, p=1, t=1, x=1, ep=1):
     8.0
     """
     cut, whole = experts.held(shape)
-    return shape.layers / p * (cut / t + whole) / (x * ep)
+    return lengths(shape.layers, p).longest * (cut / t + whole) / (x * ep)
 
 
 def alike(shape: Shape, p=1, t=1, x=1):
@@ -63,10 +67,11 @@ def alike(shape: Shape, p=1, t=1, x=1):
     routed = [shape.layers * part for part in experts.held(shape)]
     whole = shape.layers * shape.block.whole - routed[1]
     cut = shape.parameters - shape.embedding - shape.head - whole - sum(routed)
-    blocks = (cut / t + whole) / p
+    block, stage = (cut / t + whole) / shape.layers, lengths(shape.layers, p)
     tied_copy = shape.vocabulary * shape.width if shape.tied else 0
     first, last = shape.embedding / t, (shape.head + tied_copy) / t
-    return (blocks + np.where(p == 1, first + shape.head / t, np.maximum(first, last))) / x
+    ends = np.maximum(stage.first * block + first, stage.last * block + last)
+    return np.where(p == 1, shape.layers * block + first + shape.head / t, np.maximum(stage.longest * block, ends)) / x
 
 
 def states(parameters, stage=0, ways=1, widths: Widths = MIXED) -> Footprint:
@@ -82,22 +87,23 @@ def states(parameters, stage=0, ways=1, widths: Widths = MIXED) -> Footprint:
     return Footprint(*(share * width for share, width in zip(shares, kept)), activations=0)
 
 
-def live(p, m, v=1):
-    """Microbatches of a stage's layers that the first rank holds at once: min(p, m) under 1F1B; interleaved, that many
-    chunks of which v make a microbatch. (`peak_live` of the schedules; a test holds the two together.)
+def live(p, m, v=1, behind=0):
+    """Microbatches of a stage's layers that the first rank, or one behind it, holds at once: min(p, m) under 1F1B;
+    interleaved, that many chunks of which v make a microbatch. (`peak_live` of the schedules: a test compares.)
 
     >>> print(live(4, 8), live(4, 2), live(4, 8, v=2))
     4.0 2.0 5.5
     """
-    chunks = np.minimum(m * v, 2 * (p - 1) + (v - 1) * p + 1)
-    return np.where(v > 1, chunks / v, np.minimum(p, m))[()]
+    chunks = np.minimum(m * v, 2 * (p - behind - 1) + (v - 1) * p + 1)
+    return np.where(v > 1, chunks / v, np.minimum(p - behind, m))[()]
 
 
-def footprint(shape: Shape, plan: Plan, batch: int) -> Footprint:
-    """Bytes on the device that holds most.
+def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRON_2021) -> Footprint:
+    """Bytes on the device that holds most. Gradients are as wide as the software keeps them.
 
-    Activations: those of all microbatches that are live on the first rank, one block more while it is done again, and
-    on the last rank the scores of one microbatch in single precision; whichever of the two is more.
+    Activations: those of all microbatches that are live on the first rank, or on the first of those with a block more,
+    one block more while it is done again, and on the last rank the scores of one microbatch in single precision;
+    whichever is most.
 
     >>> from hybridlab.core.catalog import model
     >>> one = footprint(model("gpt3-175b").shape, Plan(p=12, t=8, b=1, recompute=2), batch=96)
@@ -106,14 +112,17 @@ def footprint(shape: Shape, plan: Plan, batch: int) -> Footprint:
     """
     p, t, b, v = plan.p, plan.t, plan.b, plan.v
     each, again = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
-    m, layers = plan.microbatches(batch), shape.layers / p
+    m, stage = plan.microbatches(batch), lengths(shape.layers, p)
     scores = 4 * b * shape.context / plan.cp * shape.vocabulary / t
-    first = live(p, m, v) * layers * each + np.where(p == 1, scores, 0)
-    last = layers * each + scores
-    its, others = plan.sharers
-    routed = states(of_experts(shape, p, t, plan.x, plan.ep), plan.zero, its)
-    held = Footprint(*map(sum, zip(routed, states(alike(shape, p, t, plan.x), plan.zero, others))))
-    return held._replace(activations=again + np.maximum(first, last))
+    there = lambda blocks: np.where(plan.offload, np.minimum(blocks, ON_DEVICE), blocks) * each
+    first = there(live(p, m, v) * stage.first) + np.where(p == 1, scores, 0)
+    # the first of those that are longer has fewer microbatches in flight
+    longer = there(live(p, m, v, behind=p - 1 - stage.longer) * stage.longest) * np.greater(stage.longer, 0)
+    last = there(stage.last) + scores
+    (its, others), widths = plan.sharers, MIXED._replace(gradient=software.gradient)
+    routed = states(of_experts(shape, p, t, plan.x, plan.ep), plan.zero, its, widths)
+    held = Footprint(*map(sum, zip(routed, states(alike(shape, p, t, plan.x), plan.zero, others, widths))))
+    return held._replace(activations=again + np.maximum(np.maximum(first, longer), last))
 
 
 def kept_on(shape: Shape, plan: Plan) -> Kept:

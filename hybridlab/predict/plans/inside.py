@@ -5,8 +5,8 @@ are on their way while the last ones are multiplied: a hop shows only by what it
 In the backward it carries the gradients too, and one more hop brings them home, with nothing to hide behind.
 
 Along ep tokens go to their experts and back. Nothing hides that, and all wait for the busiest rank. Experts are cut
-along tp as all else is, as Megatron-LM does (our runtime leaves them whole). With sequence parallelism a rank of tp
-sends its own positions, and what has come is gathered along tp: `performance` counts that as a sum along tp.
+along tp as all else is, as Megatron-LM does (`modes.cut_experts`). With sequence parallelism a rank of tp sends its own
+positions, and what has come is gathered along tp: `performance` counts that as a sum along tp.
 
 Relatives: `predict.bytes.context` and `predict.bytes.experts`, the same in elements; `predict.time.ring`, from
 how many positions a hop hides; `predict.plans.performance`.
@@ -46,17 +46,22 @@ def along_cp(shape: Shape, plan: Plan, node: int, rates: Rates, attention):
     return forward, backward + full * forward
 
 
-def along_ep(shape: Shape, plan: Plan, node: int, rates: Rates):
-    """(seconds of a block's forward, of its backward) in which tokens are on their way to experts and back."""
+def along_ep(shape: Shape, plan: Plan, node: int, rates: Rates, once: bool = False):
+    """(seconds of a block's forward, of its backward) in which tokens are on their way to experts and back.
+
+    once  a token crosses to a node once, however many of its experts are there
+    """
     if shape.experts == 1:
         return 0.0, 0.0
     near, tokens = plan.near("ep", node), plan.b * shape.context / plan.cp / (1 + plan.sequence * (plan.t - 1))
     uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
+    away = experts.crossing(shape.chosen, plan.ep / near) if once else 1.0
 
     def seconds(dispatch, when):
         every = experts.exchanged(shape, tokens, plan.ep, dispatch, when)
         busy = lambda op: uneven if op == "all_to_all" else 1
-        return sum(rates.seconds(op, plan.ep, near, WIDTHS[what] * busy(op) * size) for op, what, size in every)
+        sizes = ((op, WIDTHS[what] * busy(op) * size) for op, what, size in every)
+        return sum(rates.seconds(op, plan.ep, near, size, away) for op, size in sizes)
 
     forward, backward = (np.choose(plan.dispatch, [seconds(one, when) for one in experts.DISPATCH]) for when in WHEN)
     return forward, backward + (plan.recompute == FULL) * forward

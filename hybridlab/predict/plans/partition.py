@@ -1,6 +1,47 @@
-"""Partition: where a sequence of layers is cut into stages, so that the slowest stage is as fast as can be."""
+"""Partition: where a sequence of layers is cut into stages, so that the slowest stage is as fast as can be.
+
+`partition` is for layers that differ, `lengths` for the equal blocks of a plan, of which some stages have one more.
+"""
 
 from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Lengths(NamedTuple):
+    """How many blocks stages have, of one plan or of many.
+
+    first, last  those of the first stage and the last;  longest  the most of any
+    longer  how many stages have one block more than the shortest; they stand just before the last one
+    """
+
+    first: int
+    longest: int
+    last: int
+    longer: int
+
+
+def lengths(blocks: int, stages) -> Lengths:
+    """As equal as can be. The last stage is never one of the longer ones, since it has the head, and these are as far
+    behind as they can, since fewer microbatches are live there.
+
+    >>> print(*lengths(126, 16), *lengths(7, 4))
+    7 8 7 14 2 2 1 3
+    """
+    least, longer = blocks // stages, blocks % stages
+    uneven = np.greater(longer, 0)
+    return Lengths((least + (uneven & (longer == stages - 1)))[()], (least + uneven)[()], least, longer)
+
+
+def dealt(blocks: int, stages: int) -> list[int]:
+    """The number of blocks of each stage.
+
+    >>> dealt(10, 4), dealt(8, 4)
+    ([2, 3, 3, 2], [2, 2, 2, 2])
+    """
+    least, longer = blocks // stages, blocks % stages
+    return [least + (stages - 1 - longer <= stage < stages - 1) for stage in range(stages)]
 
 
 def partition(weights, stages: int) -> list[range]:

@@ -4,7 +4,7 @@ One microbatch on one stage takes
 
     multiply   its GEMMs, at a share of the device's peak
     pointwise  everything between them: each kept byte is written once and read once, again when it is recomputed, and
-               twice in the backward; at a share of the memory's bandwidth
+               twice in the backward; at a share of the memory's bandwidth. With copies to the host, what of them shows
     tensor     the tp all-reduces: two in a block's forward, two in its backward, two more when it is recomputed; on a
                grid those along x too, one for each matrix and one or two for each norm
     launch     what is left: a fixed time for each block
@@ -28,15 +28,18 @@ import numpy as np
 
 from hybridlab.core.catalog import Machine
 from hybridlab.core.shape import Shape
-from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept
+from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept, stays
 from hybridlab.predict.bytes.context import RING, multiplied
 from hybridlab.predict.bytes.experts import imbalance, weights_of_one
 from hybridlab.predict.bytes.traffic import Along, along_block, along_head
 from hybridlab.predict.plans.arithmetic import flops
-from hybridlab.predict.plans.footprint import alike, kept_on, of_experts
+from hybridlab.predict.plans.copies import among_copies, seconds_of_copies
+from hybridlab.predict.plans.footprint import alike, entered, kept_on, of_experts
 from hybridlab.predict.plans.inside import along_cp, along_ep
+from hybridlab.predict.plans.partition import lengths
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit, Rates
+from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
 
 ADAM_BYTES = 30  # of memory for each weight: its gradient read twice, three numbers of 4 bytes read and written, itself
 SCORE_BYTES = 16  # of each score of a token: in single precision, written and read, forward and backward
@@ -100,44 +103,42 @@ class Pieces(NamedTuple):
     optimizer: float
 
 
-def pieces(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Pieces:
+def pieces(
+    shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
+) -> Pieces:
     """The pieces of a plan's step, or of those of many plans."""
-    rates, node = Rates.of(machine, fit), machine.node
+    rates, node = Rates.of(machine, fit, software), machine.node
     summed = rates.sum(plan.t, plan.near("t", node), _stream(shape, plan))
     across = _across(plan, node, rates)
-    forward, backward = _block(shape, plan, node, rates, fit.launch, summed, across)
+    forward, backward = _block(shape, plan, node, rates, fit.launch, summed, across, software)
+    if np.any(plan.offload):
+        forward, backward = _with_host(shape, plan, machine, forward, backward)
     tokens = plan.b * shape.context / plan.cp
-    head = tokens * shape.vocabulary / plan.t * (6 * shape.width / plan.x / rates.multiply + SCORE_BYTES / rates.memory)
+    moved = SCORE_BYTES * software.traffic / rates.memory
+    head = tokens * shape.vocabulary / plan.t * (6 * shape.width / plan.x / rates.multiply + moved)
     head = head + across(along_head(shape, plan.t), tokens, 1, 1)
 
     held = of_experts(shape, plan.p, plan.t, plan.x, plan.ep), alike(shape, plan.p, plan.t, plan.x)
-    gradients, gathered = _over_copies(plan, node, rates, [2 * weights for weights in held])
-    # ZeRO 3's gathers go on behind the forward, and behind the backward, of all layers of a stage
-    layers = shape.layers / plan.p
-    exposed = sum(np.maximum(gathered - layers * sum(one), 0) for one in (forward, backward))
-    data = np.where(plan.zero == 3, gradients - gathered + plan.microbatches(batch) * exposed, gradients)
+    layers = lengths(shape.layers, plan.p).longest
+    once = among_copies(plan, node, rates, held, layers, software)
+    beside = (layers * sum(one) for one in (forward, backward))
+    data = seconds_of_copies(once, plan, plan.microbatches(batch), *beside, software)
     updated = sum(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.sharers))
     optimizer = ADAM_BYTES * updated / rates.memory
-    return Pieces(forward, backward, head, _hop(shape, plan, node, rates, summed), data, optimizer)
+    hop = _hop(shape, plan, node, rates, summed) * (1 - software.messages)
+    return Pieces(forward, backward, head, hop, data, optimizer)
 
 
-def _over_copies(plan: Plan, node: int, rates: Rates, sizes):
-    """(seconds of the gradients' sum over the copies, those of one gather of the weights among the sharers).
-
-    sizes  bytes of the experts' weights, whose copies are not those along ep, and of all others
-    """
-    found = [
-        _over(plan.z, copies, plan.near(axes, node), sharers, rates, size)
-        for axes, copies, sharers, size in zip(("cp+d", "cp+ep+d"), plan.copies, plan.sharers, sizes)
-        if np.any(size)
-    ]
-    return [sum(seconds) for seconds in zip(*found)]
-
-
-def _over(z, copies, near, sharers, rates: Rates, size):
-    gathered = rates.sum(sharers, np.minimum(near, sharers), size) / 2
-    among_others = rates.sum(copies // sharers, np.clip(near // sharers, 1, copies // sharers), size / sharers)
-    return np.where(z, 2 * gathered + among_others, rates.sum(copies, near, size)), gathered
+def _with_host(shape: Shape, plan: Plan, machine: Machine, *passes: Work) -> tuple[Work, ...]:
+    """Passes beside which what a block keeps goes to the host, or comes back: what is longer than they shows."""
+    if not machine.host:
+        raise ValueError(
+            f"of {machine.name} the link to the host is not known: leave offload out, or choose another machine"
+        )
+    left, _ = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
+    copied = left / machine.host
+    shown_of = lambda one: np.where(plan.offload, np.maximum(copied - sum(one), 0), 0)
+    return tuple(one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
 
 
 def _across(plan: Plan, node: int, rates: Rates):
@@ -157,53 +158,66 @@ def _stream(shape: Shape, plan: Plan):
     return 2 * plan.b * shape.context * shape.width / (plan.x * plan.cp)
 
 
-def _block(shape: Shape, plan: Plan, node: int, rates: Rates, launch: float, summed, across) -> tuple[Work, Work]:
+def _block(
+    shape: Shape, plan: Plan, node: int, rates: Rates, launch: float, summed, across, software: Software
+) -> tuple[Work, Work]:
     """A block's forward and backward; `summed` seconds take a sum along tp, `across` tells those along x.
 
     Attention and what stands between two matrices of a pair is done on all ranks along x alike.
     """
-    tokens, full = plan.b * shape.context / plan.cp, plan.recompute == FULL
+    tokens, full = plan.b * shape.context / plan.cp, (plan.recompute == FULL) * plan.redone
     uneven = imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
     busiest = shape.multiplied + (uneven - 1) * shape.chosen * weights_of_one(shape)
-    matrices = 2 * tokens * busiest / (plan.t * plan.x) / rates.multiply
+    matrices = 2 * tokens * busiest / (plan.t * plan.x) / rates.products
     left = kept_on(shape, plan)
-    between = 2 * left.apart / rates.memory
-    core, scores = _attention(shape, plan, rates)
+    between = 2 * software.traffic * left.apart / rates.memory
+    core, scores = _attention(shape, plan, rates, software)
     context = along_cp(shape, plan, node, rates, [one + other for one, other in zip(core, scores)])
-    experts = along_ep(shape, plan, node, rates)
+    context = [shown(wait, one, software.context) for wait, one in zip(context, core)]
+    experts = along_ep(shape, plan, node, rates, software.once)
     pairs, along = 2 if shape.heads else 1, along_block(shape, plan.t)
-    # what has come to experts is gathered along tp, and scattered: k tokens for one
-    pairs = pairs + np.where(plan.sequence & (plan.ep > 1), shape.chosen * uneven - 1, 0)
+    # where the sequence is cut, what has come to experts is gathered along tp, and scattered: k tokens for one
+    pairs = pairs + np.where(plan.sequence, shape.chosen * uneven - 1, 0)
+    launch = launch * (software.launch + software.asked * (shape.experts > 1) * shape.experts / plan.ep) / 4
+    sums = lambda seconds, beside: shown(seconds, beside, software.tensor)
+    products = matrices + core[0], (2 + full * (1 - software.early * _last(shape))) * matrices + core[1]
     forward = Work(
-        matrices + core[0],
+        products[0],
         between + scores[0],
-        pairs * summed + across(along, tokens, 1, 0),
-        launch / 4,
+        sums(pairs * summed + across(along, tokens, 1, 0), products[0]),
+        launch,
         context[0],
-        experts[0],
+        shown(experts[0], products[0], software.experts),
     )
     backward = Work(
-        (2 + full) * matrices + core[1],
+        products[1],
         (2 + full) * between + scores[1],
-        pairs * (1 + full + plan.sequence / 2) * summed  # a cut sequence is gathered once more
-        + across(along, tokens, full, 1),
-        (2 + full) * launch / 4,
+        sums(  # a cut sequence is gathered once more
+            pairs * (1 + full + plan.sequence / 2) * summed + across(along, tokens, full, 1), products[1]
+        ),
+        (2 + full) * launch,
         context[1],
-        experts[1],
+        shown(experts[1], products[1], software.experts),
     )
     return forward, backward
 
 
-def _attention(shape: Shape, plan: Plan, rates: Rates):
+def _last(shape: Shape) -> float:
+    """The share of a block's products that the last matrix has: what it makes, no backward asks for."""
+    return shape.width * shape.inside * (shape.chosen + shape.shared) / shape.multiplied
+
+
+def _attention(shape: Shape, plan: Plan, rates: Rates, software: Software = MEGATRON_2021):
     """((seconds of products of queries, keys and values, forward, backward), the same of what moves their scores).
 
     Where scores are not kept, on a ring or in a fused kernel, the backward makes them again: half a forward more.
     """
-    again, tiles = plan.recompute != NONE, plan.fused | ((plan.attend == RING) & (plan.cp > 1))
+    again, tiles = (plan.recompute != NONE) * plan.redone, plan.fused | ((plan.attend == RING) & (plan.cp > 1))
     part = plan.cp * multiplied(plan.cp, plan.attend, plan.zigzag, plan.fused)
     whole = kept(shape, plan.b / plan.cp, plan.t).core * part
-    product = 4 * plan.b * shape.context**2 * (shape.width if shape.heads else 0) / plan.t * part / plan.cp
-    core, scores = product / rates.multiply, 2 * whole / rates.memory * np.where(plan.fused, 0, 1)
+    product = 4 * plan.b * shape.context**2 * shape.query_width / plan.t * part / plan.cp
+    speed = np.where(plan.fused, software.attention, 1.0)
+    core, scores = product / (rates.multiply * speed), 2 * whole / rates.memory * np.where(plan.fused, 0, 1)
     return (core, (2 + again + tiles / 2) * core), (scores, (2 + again + tiles) * scores)
 
 
@@ -215,7 +229,9 @@ def _hop(shape: Shape, plan: Plan, node: int, rates: Rates, summed):
     return (np.where(plan.devices > node, far, near) + gathered * summed / 2) * (plan.p > 1)
 
 
-def step(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Step:
+def step(
+    shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
+) -> Step:
     """The predicted step of a plan, or of many.
 
     >>> from hybridlab.core.catalog import machine, model
@@ -224,15 +240,20 @@ def step(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITT
     >>> print(f"{one.total:.1f} s, of which {one.idle:.0%} to fill and empty the pipeline")
     24.8 s, of which 7% to fill and empty the pipeline
     """
-    forward, backward, head, hop, data, optimizer = pieces(shape, plan, batch, machine, fit)
-    m, layers = plan.microbatches(batch), shape.layers / plan.p
-    stage = [layers * (one + other) for one, other in zip(forward, backward)]
+    forward, backward, head, hop, data, optimizer = pieces(shape, plan, batch, machine, fit, software)
+    m, length = plan.microbatches(batch), lengths(shape.layers, plan.p)
+    block = [one + other for one, other in zip(forward, backward)]
+    # the slowest rank works all the time: the last one, unless stages before it are longer by more than the head
+    ending = length.last * sum(block) + head >= length.longest * sum(block)
+    layers, its_head = np.where(ending, length.last, length.longest)[()], np.where(ending, head, 0)[()]
     messages = 2 * plan.v * hop
-    bubble = (plan.p - 1) * (sum(stage) + messages) / plan.v
-    return Step(*(m * one for one in stage), m * head, m * messages, bubble, data, optimizer)
+    bubble = ((shape.layers - layers) * sum(block) + head - its_head + (plan.p - 1) * messages) / plan.v
+    return Step(*(m * layers * one for one in block), m * its_head, m * messages, bubble, data, optimizer)
 
 
-def throughput(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED):
+def throughput(
+    shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
+):
     """FLOP/s of one device, all that it does counted (HFU's numerator), as the paper prints them.
 
     >>> from hybridlab.core.catalog import machine, model
@@ -241,4 +262,4 @@ def throughput(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit 
     162
     """
     work = np.array([flops(shape, batch, how).total for how in RECOMPUTE])[plan.recompute]
-    return work / (step(shape, plan, batch, machine, fit).total * plan.devices)
+    return work / (step(shape, plan, batch, machine, fit, software).total * plan.devices)

@@ -10,8 +10,10 @@ import numpy as np
 
 from hybridlab.core.shape import Shape
 from hybridlab.predict.bytes.activations import NONE, RECOMPUTE
-from hybridlab.predict.bytes.context import ATTEND, GATHER, ULYSSES
+from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
+from hybridlab.predict.plans import divisions
+from hybridlab.predict.plans.divisions import Division
 
 
 class Plan(NamedTuple):
@@ -23,9 +25,11 @@ class Plan(NamedTuple):
     x  ways of cutting the width: with t, AxoNN's grid;  z  how many copies share what ZeRO's stage 3 shares; 0: all
     cp  ways of cutting the sequence;  attend  how queries meet keys: its place in ATTEND;  zigzag  equal work for all
     ep  ways of sharing out experts, b sequences on each rank;  dispatch  how tokens find them: its place in DISPATCH
+    uneven  stages that need not be equal: some have a block more (`partition.dealt`)
 
-    Two more are not chosen, but found: skew, Zipf's exponent of how popular experts are, 0 for equally;  fused,
-    whether attention is one kernel that leaves no scores in memory.
+    Four more are not searched, but given: skew, Zipf's exponent of how popular experts are, 0 for equally;  fused,
+    whether attention is one kernel that leaves no scores in memory;  redone, the share of the layers that `recompute`
+    does again;  offload, whether what blocks keep waits on the host.
 
     Ranks are numbered as Megatron does: those of tp are neighbours, then come those along x, cp, ep, the copies, the
     stages.
@@ -50,8 +54,11 @@ class Plan(NamedTuple):
     zigzag: bool = False
     ep: int = 1
     dispatch: int = ALL_TO_ALL
+    uneven: bool = False
     skew: float = 0.0
     fused: bool = False
+    redone: float = 1.0
+    offload: bool = False
 
     @property
     def devices(self):
@@ -67,6 +74,25 @@ class Plan(NamedTuple):
     def sharers(self):
         """How many of either copies share out what ZeRO shares: z, or all."""
         return tuple(np.where(self.z, self.z, copies)[()] for copies in self.copies)
+
+    def division(self, shape: Shape) -> Division:
+        """How a plan, or many, share out a model, as the runtime's rules speak of it."""
+        return Division(
+            self.t,
+            self.x,
+            self.cp,
+            self.copies[1],
+            self.zero,
+            self.z,
+            self.sequence,
+            self.scatter,
+            self.attend,
+            self.zigzag,
+            self.recompute,
+            shape.heads > 0,
+            shape.experts > 1,
+            shape.experts > 1 and shape.routing.capacity is not None,
+        )
 
     def microbatches(self, batch: int):
         """m = B/(b·d·ep), of one copy."""
@@ -94,6 +120,7 @@ class Plan(NamedTuple):
         more += [f"x={self.x}"] * (self.x > 1) + [f"z={self.z}"] * (self.z > 0)
         more += [f"cp={self.cp} {ATTEND[self.attend]}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)
         more += [f"ep={self.ep} {DISPATCH[self.dispatch]}"] * (self.ep > 1) + [f"skew={self.skew:g}"] * (self.skew > 0)
+        more += ["uneven stages"] * bool(self.uneven)
         more += [f"v={self.v}"] * (self.v > 1) + [f"{RECOMPUTE[self.recompute]} recomputation"] * (
             self.recompute > NONE
         )
@@ -102,8 +129,13 @@ class Plan(NamedTuple):
 
 
 INSIDE_OUT = ("t", "x", "cp", "ep", "d")  # ranks that differ along the first of them are neighbours
-CONDITIONS = ("skew", "fused")  # fields that nobody chooses
-ASKED = {"grids": ("x", "z"), "contexts": ("cp", "attend", "zigzag"), "experts": ("ep", "dispatch")}  # by a switch
+CONDITIONS = ("skew", "fused", "redone", "offload")  # fields that nobody searches
+ASKED = {  # by a switch
+    "grids": ("x", "z"),
+    "contexts": ("cp", "attend", "zigzag"),
+    "experts": ("ep", "dispatch"),
+    "stages": ("uneven",),
+}
 NAMED = {"recompute": RECOMPUTE, "attend": ATTEND, "dispatch": DISPATCH}  # fields that are places in a list of names
 _KINDS = tuple(type(default) for default in Plan._field_defaults.values())
 
@@ -120,7 +152,11 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     for name in ("p", "t", "d", "b", "v", "x", "cp", "ep"):
         if getattr(plan, name) < 1:
             raise ValueError(f"{name}={getattr(plan, name)} is no size: give a whole number, 1 or more")
-    if shape.layers % (plan.p * plan.v):
+    if plan.uneven and (plan.v > 1 or plan.p > shape.layers):
+        raise ValueError(
+            f"uneven stages are one on each rank, with a block at least: give v=1, and p up to {shape.layers}"
+        )
+    if shape.layers % (plan.p * plan.v) and not plan.uneven:
         left = shape.layers // plan.v if shape.layers % plan.v == 0 else shape.layers
         raise ValueError(
             f"p·v = {plan.p * plan.v} must divide the model's {shape.layers} layers: choose p from {_ways(left)}"
@@ -131,7 +167,10 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
         )
     if shape.width % plan.x:
         raise ValueError(f"x = {plan.x} must divide the width of {shape.width}: choose it from {_ways(shape.width)}")
-    _check_positions(plan, shape)
+    if shape.context % plan.cp:
+        raise ValueError(
+            f"cp = {plan.cp} must divide the {shape.context} positions: choose it from {_ways(shape.context)}"
+        )
     _check_experts(plan, shape)
     if plan.z and (plan.zero != 3 or plan.d % plan.z):
         raise ValueError(
@@ -151,30 +190,12 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     for name, names in NAMED.items():
         if getattr(plan, name) not in range(len(names)):
             raise ValueError(f"{name}={getattr(plan, name)} is no place in {names}")
+    divisions.refuse(shape.sizes, plan.division(shape))
     return plan
 
 
 def _ways(of: int) -> str:
     return ", ".join(str(n) for n in range(1, of + 1) if of % n == 0)
-
-
-def _check_positions(plan: Plan, shape: Shape):
-    """The positions in equal parts along cp; with Ulysses, heads of keys in equal parts too."""
-    if shape.context % plan.cp:
-        raise ValueError(
-            f"cp = {plan.cp} must divide the {shape.context} positions: choose it from {_ways(shape.context)}"
-        )
-    if plan.zigzag and plan.attend == ULYSSES:
-        raise ValueError("with attend='ulysses' all ranks compute as much: leave zigzag out")
-    if plan.zigzag and shape.context % (2 * plan.cp):
-        raise ValueError(
-            f"zigzag cuts {shape.context} positions into {2 * plan.cp} equal parts: choose a cp such that 2·cp divides"
-        )
-    if plan.attend == ULYSSES and (keys := max(shape.key_heads // plan.t, 1)) % plan.cp:
-        raise ValueError(
-            f"attend='ulysses' turns positions into heads, and cp = {plan.cp} must divide the {keys} heads of keys "
-            f"on a rank: choose it from {_ways(keys)}, or another attend"
-        )
 
 
 def _check_experts(plan: Plan, shape: Shape):
@@ -184,8 +205,6 @@ def _check_experts(plan: Plan, shape: Shape):
     if shape.experts % plan.ep:
         ways = _ways(shape.experts)
         raise ValueError(f"ep = {plan.ep} must divide the {shape.experts} experts: choose it from {ways}")
-    if plan.ep > 1 and plan.x > 1:
-        raise ValueError(f"x = {plan.x} cuts the width, and tokens travel to experts whole: give x=1 or ep=1")
 
 
 def named(sizes: dict) -> Plan:

@@ -17,15 +17,20 @@ import numpy as np
 
 from hybridlab.core import catalog
 from hybridlab.core.catalog import Machine
-from hybridlab.core.shape import Shape
+from hybridlab.core.shape import MOST, Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.arithmetic import DAY, flops
-from hybridlab.predict.plans.footprint import Footprint, footprint, states
+from hybridlab.predict.plans.footprint import Footprint, footprint
+from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import Step, step
 from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan
 from hybridlab.predict.plans.rates import FITTED, Fit
-from hybridlab.predict.plans.reasons import factors, reason
+from hybridlab.predict.plans.reasons import reason, waterfall
+from hybridlab.predict.plans.refusals import illegal, refuse_sizes, too_few, too_little
+from hybridlab.predict.plans.scaled import Scaled, scaled
+from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.predict.plans.space import chosen, grid, having
+from hybridlab.predict.plans.trust import Error, error_of
 
 ROOM = 0.95  # of the memory; the rest is left to the runtime and to fragments
 
@@ -38,6 +43,16 @@ class Choice(NamedTuple):
     memory: Footprint
     rate: float  # FLOP/s of one device, all that it does counted
     model_rate: float  # the same, of the model's own
+    shape: Shape
+    batch: int
+
+    def job(self) -> dict:
+        """What `check`, `train`, `run` and `dry_run` take to do it; see `predict.plans.jobs`."""
+        return job_of_plan(self.plan, self.shape, self.batch)
+
+    def scaled(self) -> Scaled:
+        """The same plan with two ranks along every axis that it uses, and a small model: to be done on one machine."""
+        return scaled(self.plan, self.shape)
 
     @property
     def facts(self) -> dict:
@@ -74,6 +89,8 @@ class Planned:
     space: Plan
     seconds: np.ndarray
     bytes: np.ndarray
+    software: Software = MEGATRON_2021
+    nothing: str = ""
 
     @property
     def room(self) -> float:
@@ -93,7 +110,12 @@ class Planned:
 
     @property
     def best(self) -> Choice:
-        """The quickest plan that fits."""
+        """The quickest plan that fits.
+
+        raises  ValueError when none is left after `only`: the sentence that `why` has for it
+        """
+        if not len(self.order):
+            raise ValueError(self.nothing)
         return self.choice(self.space.one(self.order[0]))
 
     def top(self, count: int = 20) -> list[Choice]:
@@ -106,6 +128,16 @@ class Planned:
                 break
         return [self.choice(self.space.one(place)) for place in found.values()]
 
+    @property
+    def error(self) -> Error:
+        """How far off predictions for this software usually are."""
+        return error_of(self.software)
+
+    @property
+    def ties(self) -> list[Choice]:
+        """Of the top plans, those that are slower than the best by no more than predictions err: as good as equal."""
+        return [one for one in self.top() if one.step.total <= self.best.step.total * (1 + self.error.median)]
+
     @cached_property
     def front(self) -> list[Choice]:
         """The Pareto front of time and memory, quickest first: who is quicker than each needs more memory."""
@@ -116,27 +148,45 @@ class Planned:
     @property
     def rejected(self) -> dict[str, int]:
         """How many legal plans do not fit, by what weighs most in them."""
-        parts = footprint(self.shape, chosen(self.space, ~self.fits), self.batch)
+        parts = footprint(self.shape, chosen(self.space, ~self.fits), self.batch, self.software)
         most = np.argmax(np.stack(np.broadcast_arrays(*parts)), axis=0)
         return {name: int((most == place).sum()) for place, name in enumerate(parts._fields)}
 
     def choice(self, one: Plan) -> Choice:
         """A plan with its time and memory."""
-        time = Step(*map(float, step(self.shape, one, self.batch, self.machine, self.fit)))
-        memory = Footprint(*map(float, footprint(self.shape, one, self.batch)))
+        time = Step(*map(float, step(self.shape, one, self.batch, self.machine, self.fit, self.software)))
+        memory = Footprint(*map(float, footprint(self.shape, one, self.batch, self.software)))
         each = time.total * one.devices
         done, own = (flops(self.shape, self.batch, how).total / each for how in (RECOMPUTE[one.recompute], "none"))
-        return Choice(one, time, memory, done, own)
+        return Choice(one, time, memory, done, own, self.shape, self.batch)
 
     def why(self, **sizes) -> str:
         """One sentence: why the best plan with these sizes (p=…, t=…, d=…, any field of a plan) is not the best of all.
 
         raises  ValueError when a plan has no such field
         """
+        refuse_sizes(sizes)
         return reason(self, sizes)
 
+    def waterfall(self, **sizes) -> dict[str, float]:
+        """From the best plan's seconds to those of the best plan with these sizes: what each term adds, or takes off.
+
+        raises  ValueError when no plan has them, or none fits
+
+        >>> steps = plan("gpt-39.1b", "a100", gpus=512, batch=1536).waterfall(t=16)
+        >>> first, *between, last = steps.values()
+        >>> round(first + sum(between) - last, 9)
+        0.0
+        """
+        return waterfall(self.only(**sizes).best, self.best)
+
     def only(self, **sizes) -> "Planned":
-        """The same with those plans alone that have these sizes; there may be none."""
+        """The same with those plans alone that have these sizes; there may be none, and `best` says why."""
+        found = self.having(sizes)
+        return found if found.fits.any() else replace(found, nothing=reason(self, sizes))
+
+    def having(self, sizes: dict) -> "Planned":
+        """The same with those plans alone that have these sizes."""
         kept = having(self.space, sizes)
         return replace(self, space=chosen(self.space, kept), seconds=self.seconds[kept], bytes=self.bytes[kept])
 
@@ -147,18 +197,24 @@ def plan(
     gpus: int,
     batch: int,
     fit: Fit = FITTED,
+    software: str | Software = MEGATRON_2021,
+    precision: str = "bf16",
     grids: bool = False,
     contexts: bool = False,
     experts: bool = False,
+    stages: bool = False,
     **given,
 ) -> Planned:
     """All plans for a model on so many devices of a machine, with a batch of so many sequences.
 
+    fit  the three fitted numbers;  software  what programs hide and fuse: a name in SOFTWARE, or the terms themselves
+    precision  of products by weights: "bf16", "fp8", "fp4"
     grids  AxoNN's too: x ways of cutting the width, z copies that share what ZeRO 3 shares; so where one is given
     contexts  the sequence too, cut along cp, and how queries meet keys; so where cp, attend or zigzag is given
     experts  their parallelism too: ep ways of sharing them out, and their dispatch; so where one is given
-    given  fields of a plan that are fixed: p, t, d, b, v, zero, sequence, scatter, x, z, cp, zigzag, ep, and recompute,
-           attend, dispatch by name; skew of the experts' popularity, and fused attention
+    stages  also numbers of stages that do not divide the layers; so where uneven is given
+    given  fields of a plan that are fixed: p, t, d, b, v, zero, sequence, scatter, x, z, cp, zigzag, ep, uneven, and
+           recompute, attend, dispatch by name; skew of the experts' popularity, and fused attention
 
     raises  ValueError when the catalog lacks a name, no division is legal, or none fits: with what is missing
 
@@ -171,60 +227,24 @@ def plan(
     shape = model if isinstance(model, Shape) else catalog.model(model).shape
     kind = machine if isinstance(machine, Machine) else catalog.machine(machine)
     for name, size in (("gpus", gpus), ("batch", batch)):
-        if size < 1:
-            raise ValueError(f"{name}={size} is no number of {name}: give 1 or more")
-    if missing := _too_few(shape, kind, gpus):
+        if not 1 <= size <= MOST:
+            raise ValueError(f"{name}={size} is no number of {name}: give 1 or more, and at most {MOST:.0e}")
+    refuse_sizes(given)
+    if missing := too_few(shape, kind, gpus):
         raise ValueError(missing)
-    wanted = {"grids": grids, "contexts": contexts, "experts": experts}
+    wanted = {"grids": grids, "contexts": contexts, "experts": experts, "stages": stages}
     wanted = {switch: on or bool(given.keys() & {*ASKED[switch]}) for switch, on in wanted.items()}
     every, legal = grid(shape, gpus, batch, **wanted, **{name: given[name] for name in CONDITIONS if name in given})
     legal = legal & having(every, given)
     if not legal.any():
-        raise ValueError(_illegal(shape, gpus, batch, wanted, given))
-    each = step(shape, every, batch, kind, fit).total, footprint(shape, every, batch).total
+        raise ValueError(illegal(shape, gpus, batch, wanted, given))
+    runs = programs(software, precision)
+    each = step(shape, every, batch, kind, fit, runs).total, footprint(shape, every, batch, runs).total
     seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in each)
-    found = Planned(shape, kind, gpus, batch, fit, chosen(every, legal), seconds, bytes_)
+    found = Planned(shape, kind, gpus, batch, fit, chosen(every, legal), seconds, bytes_, runs)
     if not found.fits.any():
-        raise ValueError(_too_little(found))
+        raise ValueError(too_little(found, ROOM))
     return found
-
-
-def _illegal(shape, gpus, batch, wanted, given) -> str:
-    """The sentence that says which number each size must divide."""
-    fixed = ", ".join(f"{name}={value}" for name, value in given.items())
-    asked = {name for switch, on in wanted.items() if on for name in ASKED[switch]}
-    width, context, experts = f"a width of {shape.width}", f"{shape.context} positions", f"{shape.experts} experts"
-    others = {"x": (width, shape.width), "cp": (context, shape.context), "ep": (experts, shape.experts)}
-    others = {name: both for name, both in others.items() if name in asked}
-    more = "".join(f", {name} {what}" for name, (what, _) in others.items()) + f", d a batch of {batch}"
-    most = shape.layers * max(shape.heads, 1) * batch * math.prod(size for _, size in others.values())
-    return (
-        f"no {'·'.join(factors(asked))} = {gpus} divides this model and batch{f' with {fixed}' if fixed else ''}: "
-        f"t must divide {shape.heads} heads, p {shape.layers} layers{more}{', z d' if 'z' in given else ''}; choose a "
-        f"number of gpus that is such a product (at most {most})"
-    )
-
-
-def _too_few(shape: Shape, machine: Machine, gpus: int) -> str:
-    """The sentence that says how many devices the states alone need; empty when these are enough."""
-    alone = float(states(shape.parameters).total)
-    if alone <= gpus * machine.memory:
-        return ""
-    return (
-        f"needs ≥ {math.ceil(alone / machine.memory)} GPUs of {machine.memory / 1e9:.0f} GB: weights, gradients and "
-        f"Adam's state of {shape.parameters / 1e9:.1f} billion parameters take 16 bytes each, {alone / 1e9:.0f} GB, "
-        f"and {gpus} have {gpus * machine.memory / 1e9:.0f} GB; give more GPUs"
-    )
-
-
-def _too_little(found: Planned) -> str:
-    """The sentence that says how much is missing where no plan fits."""
-    one = found.choice(found.space.one(int(found.bytes.argmin())))
-    return (
-        f"no plan fits into {ROOM:.0%} of {found.machine.memory / 1e9:.0f} GB: the smallest, {one.plan}, needs "
-        f"{one.memory.total / 1e9:.0f} GB on one device, most of it {one.memory.most}; give more GPUs or a smaller "
-        "batch"
-    )
 
 
 def days(choice: Choice, shape: Shape, batch: int, tokens: float) -> float:
@@ -234,4 +254,6 @@ def days(choice: Choice, shape: Shape, batch: int, tokens: float) -> float:
     >>> round(days(best, catalog.model("gpt3-175b").shape, 1536, 300e9))
     29
     """
+    if not 0 < tokens < math.inf:
+        raise ValueError(f"tokens={tokens} train nothing: give a number above 0")
     return tokens / (batch * shape.context) * choice.step.total / DAY

@@ -23,7 +23,7 @@ WORTH = 0.05  # of the largest change: a term that changes less is not named
 
 def reason(planned, sizes: dict) -> str:
     """The sentence about the best plan with these sizes, among all those of a `planner.Planned`."""
-    asked, mine = ", ".join(f"{name}={value}" for name, value in sizes.items()), planned.only(**sizes)
+    asked, mine = ", ".join(f"{name}={value}" for name, value in sizes.items()), planned.having(sizes)
     if not len(mine.space.p):
         return _unlawful(planned, sizes, asked)
     if not mine.fits.any():
@@ -35,7 +35,7 @@ def reason(planned, sizes: dict) -> str:
     one, best = mine.best, planned.best
     if one.plan == best.plan:
         return f"{asked} is the best: {one}"
-    return f"{asked} {_slower(one, best)}{_leaving(one, best, planned.machine.node, sizes)}{_bill(one, best)}"
+    return f"{asked} {_slower(one, best)}{_leaving(one, best, planned.machine.node, sizes)}{bill(one, best)}"
 
 
 def _slower(one, best) -> str:
@@ -51,6 +51,12 @@ def _changes(one, best) -> dict[str, float]:
     return dict(sorted(more.items(), key=lambda item: -abs(item[1])))
 
 
+def waterfall(one, best) -> dict[str, float]:
+    """{what: seconds}: those of the best plan, the changes of all terms in words, those of the other plan."""
+    changes = {WORDS[name]: change for name, change in _changes(one, best).items() if change}
+    return {"the best plan": best.step.total, **changes, "this plan": one.step.total}
+
+
 def _leaving(one, best, node: int, sizes: dict) -> str:
     """That tensor groups leave their node, where their all-reduces decide; with t, where nobody asked for it."""
     more = _changes(one, best)
@@ -60,7 +66,7 @@ def _leaving(one, best, node: int, sizes: dict) -> str:
     return f"; {who} the node of {node}: "
 
 
-def _bill(one, best) -> str:
+def bill(one, best) -> str:
     """The changes of the terms; as they are printed, they add up to the difference of the two steps as printed."""
     more = _changes(one, best)
     least = WORTH * max(map(abs, more.values()))

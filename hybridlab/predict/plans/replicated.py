@@ -7,6 +7,8 @@ Source: Narayanan et al. 2019, arXiv:1806.03377, *Partitioning algorithm*; the l
 *PipeDream: Generalized Pipeline Parallelism for DNN Training*, 3.1. Seconds to sum weights count what a rank sends and
 what it receives, 4·(m - 1)/m of them, as the first paper and the released optimizer do. That optimizer adds these
 seconds to those of computing and leaves boundaries out; the papers, and we, take the larger and look at both.
+
+Relatives: `schedules.pipedream`, whose copies do it; `train.stages.profiled`, the profile of a model; notebook 15.
 """
 
 from functools import cache
@@ -14,6 +16,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from hybridlab.predict.bytes.collectives import cost
+from hybridlab.predict.plans.jobs import job_of_stages
 
 
 class Layer(NamedTuple):
@@ -37,6 +40,10 @@ class Plan(NamedTuple):
 
     seconds: float
     stages: tuple[Stage, ...]
+
+    def job(self, rounds: int = 2) -> dict:
+        """What `check`, `train` and `dry_run` take to do it with a model of these layers; see `predict.plans.jobs`."""
+        return job_of_stages(self.stages, rounds)
 
 
 def replicated(layers, *levels: tuple[int, float]) -> Plan:

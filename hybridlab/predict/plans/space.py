@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.shape import Shape, divisors
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
+from hybridlab.predict.plans.divisions import holds
 from hybridlab.predict.plans.plan import Plan, named
 
 STAGES = range(4)  # of ZeRO
@@ -15,18 +16,15 @@ CUTS = ((0, 0), (1, 0), (0, 1))  # sequence parallelism, scatter/gather: none, o
 MEETINGS = ((GATHER, False), (GATHER, True), (RING, False), (RING, True), (ULYSSES, False))
 
 
-def divisors(n: int) -> list[int]:
-    """The whole numbers that divide n, upwards.
-
-    >>> divisors(12)
-    [1, 2, 3, 4, 6, 12]
-    """
-    small = [k for k in range(1, int(n**0.5) + 1) if n % k == 0]
-    return small + [n // k for k in reversed(small) if k * k != n]
-
-
 def grid(
-    shape: Shape, devices: int, batch: int, grids: bool = False, contexts: bool = False, experts: bool = False, **found
+    shape: Shape,
+    devices: int,
+    batch: int,
+    grids: bool = False,
+    contexts: bool = False,
+    experts: bool = False,
+    stages: bool = False,
+    **found,
 ) -> tuple[Plan, np.ndarray]:
     """(plans, legal): all sizes that `check_plan` lets through, by all choices of what is traded for memory.
 
@@ -39,13 +37,14 @@ def grid(
 
     grids  AxoNN's too: the width is cut along x, and ZeRO 3 shares among some of the copies only, z of them
     contexts  cp too, and all ways in which queries meet keys;  experts  ep too, and both ways of dispatch
+    stages  p too that do not divide the layers, so that some stages have one more
     found  what nobody chooses: skew, fused
     """
     sizes = [
         (p, t, d, b, v, x, z, cp, ep)
         for t in divisors(max(shape.heads, 1))
         if devices % t == 0
-        for p in divisors(shape.layers)
+        for p in (range(1, shape.layers + 1) if stages else divisors(shape.layers))
         if devices % (t * p) == 0
         for x in (divisors(shape.width) if grids else [1])
         if devices % (t * p * x) == 0
@@ -57,6 +56,7 @@ def grid(
         if batch % (d * ep) == 0
         for b in divisors(batch // (d * ep))
         for v in (divisors(shape.layers // p) if p > 1 and batch // (b * d * ep) % p == 0 else [1])
+        if v == 1 or shape.layers % p == 0
         for z in ([0, *divisors(d)[1:-1]] if grids else [0])
     ]
     columns = np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1)
@@ -66,10 +66,29 @@ def grid(
     ways = MEETINGS if contexts and shape.heads else MEETINGS[:1]
     attend, zigzag = (_along(4, np.array(way)) for way in zip(*ways))
     dispatch = _along(5, np.arange(len(DISPATCH) if experts else 1))
-    every = Plan(p, t, d, b, v, how, zero, sequence, scatter, x, z, cp, attend, zigzag, ep, dispatch, **found)
-    legal = ((zero == 0) | (every.copies[1] > 1)) & ((z == 0) | (zero == 3))
-    legal = legal & (~sequence | (t > 1)) & (~scatter | ((t > 1) & (p > 1)))
-    legal = legal & ((dispatch == ALL_TO_ALL) | (ep > 1)) & _meet(shape, every)
+    every = Plan(
+        p,
+        t,
+        d,
+        b,
+        v,
+        how,
+        zero,
+        sequence,
+        scatter,
+        x,
+        z,
+        cp,
+        attend,
+        zigzag,
+        ep,
+        dispatch,
+        shape.layers % p > 0,
+        **found,
+    )
+    legal = ((z == 0) | (zero == 3)) & (~sequence | (t > 1)) & (~scatter | ((t > 1) & (p > 1)))
+    legal = legal & ((dispatch == ALL_TO_ALL) | (ep > 1)) & ((cp > 1) | ((attend == GATHER) & ~zigzag))
+    legal = legal & holds(shape.sizes, every.division(shape))
     legal = legal & ((how != SELECTIVE) | ~(every.fused | ((attend == RING) & (cp > 1))))
     return every, np.broadcast_to(legal, np.broadcast_shapes(*map(np.shape, every)))
 
@@ -82,14 +101,6 @@ def _along(axis: int, values: np.ndarray) -> np.ndarray:
 def _if(asked: bool, column: np.ndarray) -> np.ndarray:
     """A size for each plan; one for all where nobody has asked for others, and the formulas need not repeat it."""
     return column if asked else np.ones((1,) * 6, int)
-
-
-def _meet(shape: Shape, every: Plan) -> np.ndarray:
-    """Whether queries can meet keys so; without cp there is one way only."""
-    keys = np.maximum(shape.key_heads // every.t, 1) if shape.heads else 1
-    equal = (every.attend != ULYSSES) | (keys % every.cp == 0)
-    in_pairs = ~every.zigzag | (shape.context % (2 * every.cp) == 0)
-    return np.where(every.cp > 1, equal & in_pairs, (every.attend == GATHER) & ~every.zigzag)
 
 
 def space(shape: Shape, devices: int, batch: int) -> Plan:

@@ -24,17 +24,19 @@ class Habits:
     """How a rank decides.
 
     patience  leaves a weight half undone when something better is known to come within this share of its duration
+    pause     begins nothing when a gradient comes within this share of its duration: a hair's breadth decides otherwise
     warm_up   forwards before the first input half, as a function of the ranks behind, and of how many forwards fit into
               the time that a microbatch is away there and back
     """
 
     patience: float
+    pause: float
     warm_up: Callable[[int, float], float]
 
 
 HABITS = [
-    Habits(patience, warm_up)
-    for patience in (0, 1)
+    Habits(patience, pause, warm_up)
+    for patience, pause in ((0, 0), (0, 0.05), (1, 0))
     for warm_up in (lambda behind, away: behind, lambda behind, away: 2 * behind, lambda behind, away: away)
 ]
 POLISH = 400_000  # actions replayed in search of something better: about a third of a second
@@ -205,11 +207,16 @@ class _Rank:
         can_i = self._arrived(self.gradients, "I", now)
         if can_i:
             return "I"
-        if can_f:
+        if can_f and not self._at_once(now, "F"):
             return "F"
-        if self.done["W"] < self.done["I"] and not self._soon(now):
+        if self.done["W"] < self.done["I"] and not self._soon(now) and not self._at_once(now, "W"):
             return "W"
         return None
+
+    def _at_once(self, now, kind):
+        """Does a gradient arrive a moment after this would begin?"""
+        ahead = self.gradients[self.done["I"] : self.done["I"] + 1]
+        return any(now < arrival < now + self.cost[kind] * self.habits.pause for arrival in ahead)
 
     def _arrived(self, arrivals, kind, now):
         return self.done[kind] < len(arrivals) and arrivals[self.done[kind]] <= now

@@ -9,11 +9,11 @@ numba keeps the machine code in a cache and makes it anew when this file changes
 
 import numpy as np
 
-from hybridlab.core.lanes import COMPUTE, RECEIVE, REDUCE, SEND, messages
+from hybridlab.core.lanes import COMPUTE, LANES, RECEIVE, REDUCE, SEND, messages
 from hybridlab.core.play import fast, machine_code
 
 NEVER = 2**62
-ADVANCE, FINISH, POSTED, ARRIVED = range(4)  # what an event lets happen
+ADVANCE, WORK, FINISH, POSTED, ARRIVED = range(5)  # what an event lets happen
 NOBODY = -1
 MANY = 2**40  # more than there are actions or events: two numbers share one, as high · MANY + low
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -25,9 +25,11 @@ def _record(short: str, long: str) -> np.dtype:
 
 # One record per action, rank and meeting; -1 is NOBODY. `partner` leads from a SEND to its RECV and back; its message
 # is `carried` so long and occupies `link` and `other_link` (0 is nothing). Those who wait for one value, and those who
-# have come to one meeting, are chains: `next` is the one who came before.
-ACTION = _record("rank lane meeting partner link other_link posted next", "duration carried")
-RANK = _record("position stop next", "free summed waits_for")
+# have come to one meeting, are chains: `next` is the one who came before. What runs beside its rank is done by an
+# `engine`, and then the one that is `following` there. Engines have records behind those of the ranks: at `position`
+# they stand, and up to `stop` their rank has come.
+ACTION = _record("rank lane meeting partner link other_link posted next engine following", "duration carried")
+RANK = _record("position stop next", "free waits_for")
 MEETING = _record("attendance come last", "")
 
 
@@ -38,21 +40,30 @@ def columns(case) -> Columns | None:
         found = fast(case.flow, case.duration, case.carried[:1] if alike else case.flow.on_every_edge(case.carried))
         if found is not None:
             return tuple(found)
-    actions, ranks = _actions(case), _ranks(case)
+    actions = _actions(case)
     if actions is None:
         return None
+    ranks = _ranks(case, actions)
     flow, modes = case.flow, (case.blocking, case.rendezvous and not case.early)
     lists = (flow.takes.starts, flow.takes.values, flow.makes.starts, flow.makes.values)
     late = case.late() if not flow.lowered and any(case.carried) else np.zeros(0, np.int64)
     times = np.zeros((flow.actions, 3), np.int64)
     _play(*lists, late, np.where(flow.given, 0, -1), actions, times, ranks, _meetings(case, actions), *modes)
-    complete = (ranks["position"] == ranks["stop"]).all()
+    complete = (ranks["position"] >= ranks["stop"]).all()
     return tuple(times.T) if complete else None
 
 
-def _ranks(case) -> np.ndarray:
-    ranks = np.zeros(case.flow.schedule.ranks, RANK)
-    ranks["position"], ranks["stop"], ranks["waits_for"] = case.flow.program[:-1], case.flow.program[1:], -1
+def _ranks(case, actions) -> np.ndarray:
+    """The records of ranks and engines: engine `rank + ranks · lane`. It begins with the first action of its own."""
+    count, ranks = case.flow.schedule.ranks, np.zeros(case.flow.schedule.ranks * len(LANES), RANK)
+    ranks["position"][:count], ranks["stop"][:count] = case.flow.program[:-1], case.flow.program[1:]
+    ranks["waits_for"] = NOBODY
+    beside = np.flatnonzero(case.lane >= REDUCE)
+    beside = beside[np.argsort(actions["engine"][beside], kind="stable")]
+    engines, first = np.unique(actions["engine"][beside], return_index=True)
+    ranks["position"][engines] = beside[first]
+    same = np.diff(actions["engine"][beside], append=NOBODY) == 0
+    actions["following"][beside] = np.where(same, np.roll(beside, -1), len(actions))
     return ranks
 
 
@@ -75,7 +86,8 @@ def _actions(case) -> np.ndarray | None:
     action["carried"][sends] = np.array(case.carried, dtype=np.int64)[edge]
     link = _links(case.resources, flow.rank[sends], flow.rank[receives])
     action["link"][sends], action["other_link"][sends] = link.T
-    alone = np.flatnonzero((lane == REDUCE) & (flow.meeting < 0))  # a meeting of one
+    action["engine"] = flow.rank + flow.schedule.ranks * lane
+    alone = np.flatnonzero((lane >= REDUCE) & (flow.meeting < 0))  # a meeting of one
     action["meeting"] = flow.meeting
     action["meeting"][alone] = flow.meetings + np.arange(len(alone))
     return action
@@ -155,13 +167,13 @@ def _play(takes_at, takes, makes_at, makes, late, born, actions, times, ranks, m
     blocking  a rank stops for its messages;  awaited  a message waits for its receive to be posted
     """
     # where nobody meets, the order within one moment changes nothing, and what takes no time needs no event
-    nobody_meets = (meetings["attendance"] == 1).all()
+    nobody_meets, count = (meetings["attendance"] == 1).all(), len(ranks) // len(LANES)
     most = 8 + 2 * len(ranks) + len(meetings)  # events that one event can lead to
     # a heap (see `_push`) of (time, rank · MANY + order, what happens · MANY + to whom)
     events = np.zeros((2 * most, 3), np.int64)
     queue, waiting = np.zeros((len(actions) + 1, 3), np.int64), np.zeros((len(actions) + 1, 2), np.int64)
     occupied = np.zeros(1 + 2 * len(actions), np.bool_)
-    for number in range(len(ranks)):
+    for number in range(count):
         _later(events, 0, number, ADVANCE, number)
     while events[0, 0]:
         now, may_start, awake = events[1, 0], False, NOBODY  # awake: a rank that goes on, if nothing else comes before
@@ -187,6 +199,11 @@ def _play(takes_at, takes, makes_at, makes, late, born, actions, times, ranks, m
                 while rank.position < rank.stop and rank.free <= now:
                     number = rank.position
                     action = actions[number]
+                    if action.lane >= REDUCE:  # its engine does it, and the rank goes on
+                        rank.position += 1
+                        ranks[action.engine].stop = number + 1
+                        _work(events, now, action.engine, takes_at, takes, late, born, actions, times, ranks, meetings)
+                        continue
 
                     # When does the last of what it takes arrive? Posting a receive takes nothing.
                     arrival = 0
@@ -203,15 +220,13 @@ def _play(takes_at, takes, makes_at, makes, late, born, actions, times, ranks, m
                             _later(events, arrival, what, ADVANCE, what)
                         break
 
-                    # It begins: a compute action at once, a message when it has been posted, a collective with others.
+                    # It begins: a compute action at once, a message when it has been posted.
                     times[number, 0] = arrival
                     rank.position += 1
                     free = now + action.duration
                     if action.lane == COMPUTE:
                         times[number, 1], times[number, 2], rank.free = now, free, free
                         _later(events, free, what, FINISH, number)
-                    elif action.lane == REDUCE:
-                        _join(events, now, number, actions, times, ranks, meetings)
                     else:
                         rank.free = NEVER if blocking else free
                         if free == now and nobody_meets:
@@ -222,6 +237,9 @@ def _play(takes_at, takes, makes_at, makes, late, born, actions, times, ranks, m
 
             elif happens == FINISH:
                 awake = _finish(events, now, what, makes_at, makes, born, actions, ranks)
+
+            elif happens == WORK:
+                _work(events, now, what, takes_at, takes, late, born, actions, times, ranks, meetings)
 
             else:  # ARRIVED: both sides of a message are over
                 send, receive = actions[what], actions[what].partner
@@ -236,16 +254,36 @@ def _play(takes_at, takes, makes_at, makes, late, born, actions, times, ranks, m
 
 
 @_jit
+def _work(events, now, engine, takes_at, takes, late, born, actions, times, ranks, meetings):
+    """Let an engine begin what its rank has come to, one after the other, until something is missing."""
+    own = ranks[engine]
+    while own.position < own.stop:
+        number, arrival = own.position, 0
+        for at in range(takes_at[number], takes_at[number + 1]):
+            value = takes[at]
+            if born[value] < 0:
+                if own.waits_for != value:
+                    own.waits_for, own.next, born[value] = value, -2 - born[value], -2 - engine
+                return
+            arrival = max(arrival, born[value] + late[at] if len(late) else born[value])
+        if arrival > now:
+            _later(events, arrival, actions[number].rank, WORK, engine)
+            return
+        times[number, 0], own.position = arrival, actions[number].following
+        _join(events, now, number, actions, times, ranks, meetings)
+
+
+@_jit
 def _finish(events, now, done, makes_at, makes, born, actions, ranks):
     """What an action makes is there, and whoever waited for it goes on. Returns its own rank, which does so too."""
-    own = actions[done].rank
+    own, count = actions[done].rank, len(ranks) // len(LANES)
     for at in range(makes_at[done], makes_at[done + 1]):
         waits = -2 - born[makes[at]]
         born[makes[at]] = now
         while waits >= 0:
             ranks[waits].waits_for = NOBODY
             if waits != own:
-                _later(events, now, waits, ADVANCE, waits)
+                _later(events, now, waits % count, ADVANCE if waits < count else WORK, waits)
             waits = ranks[waits].next
     return own
 
@@ -271,14 +309,14 @@ def _join(events, now, number, actions, times, ranks, meetings):
         return
     begin, duration, one = now, 0, number
     while one >= 0:
-        begin = max(begin, ranks[actions[one].rank].summed)
+        begin = max(begin, ranks[actions[one].engine].free)
         duration = max(duration, actions[one].duration)
         one = actions[one].next
     one = number
     while one >= 0:
         action = actions[one]
         times[one, 1], times[one, 2] = begin, begin + duration
-        ranks[action.rank].summed = begin + duration
+        ranks[action.engine].free = begin + duration
         _later(events, begin + duration, action.rank, FINISH, one)
         one = action.next
 

@@ -1,5 +1,6 @@
 """Costs: how long each kind of action takes, and each message."""
 
+import math
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
@@ -22,7 +23,7 @@ class Costs:
     B            whole backward; I + W unless given
     fused        a fused forward and backward pair; F + B unless given
     recompute    R, the repeated forward; F unless given
-    optimizer    OPT;  reduce  REDUCE_GRAD;  gather  UNSHARD
+    optimizer    OPT;  reduce  REDUCE_GRAD;  gather  UNSHARD;  swap  SWAP_OUT, and SWAP_IN
     latency      of a message between ranks, beside bytes / bandwidth (bandwidth in bytes per unit)
     post         time that a rank spends on posting one SEND or RECV of a lowered schedule (the o of LogP)
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
@@ -43,6 +44,7 @@ class Costs:
     optimizer: float | tuple = 0
     reduce: float | tuple = 0
     gather: float | tuple = 0
+    swap: float | tuple = 0
     latency: float = 0
     post: float = 0
     bandwidth: float | None = None
@@ -52,7 +54,7 @@ class Costs:
     def __post_init__(self):
         for one in self._numeric():
             for number in np.atleast_1d(0 if getattr(self, one.name) is None else getattr(self, one.name)):
-                if not number >= 0:
+                if not 0 <= number < math.inf:
                     raise ValueError(f"{one.name}={number} is no duration: give a number, 0 or more")
         if self.bandwidth is None and np.any(np.atleast_1d(self.bytes)):
             raise ValueError("bytes cost nothing without a bandwidth: give bandwidth= too (bytes per unit of time)")

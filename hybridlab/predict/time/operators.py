@@ -5,7 +5,8 @@ is sent for it, and time is lost. One table of rules for a program makes this ea
 operators and not others.
 
 Forward only: the backward of a product is two more products, and done as often. A product of two operands takes two
-flops for each combination of its dims, attention as many as two products, and all else one.
+flops for each combination of its dims, as a convolution does, attention as many as two products, and all else one; a
+pooling one for each place that it sees.
 
 Source: Shazeer et al. 2018, arXiv:1811.02084, section 4. Relatives: `core.operators`, `predict.bytes.arrows`.
 """
@@ -53,8 +54,9 @@ def flops(operator: Operator, sizes: dict[str, int]) -> int:
     >>> flops(Operator("up", "BTD,FD->BTF", ("x", "A")), dict(B=1, T=2, D=3, F=4))
     48
     """
-    products = {"einsum": len(operator.operands) - 1, "attention": 2}.get(operator.does, 0)
-    return max(1, 2 * products) * prod(sizes[dim] for dim in operator.dims)
+    products = {"einsum": len(operator.operands) - 1, "convolution": 1, "attention": 2}.get(operator.does, 0)
+    places = prod(look.sight.kernel for look in operator.looks) if not products else 1
+    return max(1, 2 * products) * places * prod(sizes[dim] for dim in operator.dims)
 
 
 def times(works: list[Work]) -> float:

@@ -10,4 +10,5 @@ def predicted_for(real: Timeline) -> Timeline:
 
     raises  ValueError when the timeline is not a measured one
     """
-    return simulate(real.schedule, Costs.measured(real), rendezvous=real.origin.get("rendezvous", True))
+    rendezvous = real.origin.get("rendezvous", True)
+    return simulate(real.schedule, Costs.measured(real), rendezvous=rendezvous, room=real.room)

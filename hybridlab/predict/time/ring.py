@@ -8,8 +8,7 @@ with the square of a rank's tokens, the message with their number: with enough t
     hop    2·b·c·k numbers: keys and values of c tokens
 
 Source: Liu et al. 2023, arXiv:2310.01889, section 3, there with as many heads of keys as of queries. Relatives:
-`modes.ring_attention`, `predict.plans.inside`,
-notebook 33.
+`modes.ring_attention`, `predict.plans.inside`, notebook 33.
 """
 
 import math
@@ -35,8 +34,8 @@ def hop_seconds(shape: Shape, tokens: float, link: Link, width: int = 2, sequenc
 def least_tokens(shape: Shape, rate: float, link: Link, width: int = 2, sequences: int = 1, seen: float = 1.0) -> float:
     """The tokens per rank from which a hop takes no longer than a block.
 
-    Without latency w·F·k/(2·h·B), for numbers of w bytes, F FLOP/s, B bytes/s, over the share that is seen. It then
-    does not depend on the batch.
+    Without latency β·w·F·k/(2·h), for numbers of w bytes, F FLOP/s, β seconds per byte, over the share that is seen.
+    It then does not depend on the batch.
 
     >>> gpt = Shape(layers=1, width=4096, heads=32, kv_heads=8)
     >>> round(least_tokens(gpt, rate=1e15, link=Link(0, 1 / 50e9)))

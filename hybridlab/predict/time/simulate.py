@@ -1,8 +1,9 @@
 """The simulator: play a schedule with durations, event by event.
 
 A rank does its actions in order. A compute action begins when its rank is free and everything that it takes has
-arrived. A message of a lowered schedule travels on a *link*, beside the compute actions; an action waits for it only
-when it needs it. Links differ in how many messages they carry at a time:
+arrived. A joint sum or a copy goes to an *engine* beside the rank, one for each lane, which does its own in order: what
+it waits for stops the engine and not the rank. A message of a lowered schedule travels on a *link*, beside the compute
+actions; an action waits for it only when it needs it. Links differ in how many messages they carry at a time:
 
     "directed"  one in each direction between two ranks (the default)
     "pair"      one between two ranks, whichever way
@@ -16,12 +17,15 @@ ready first, then to the lower rank.
 import heapq
 import itertools
 import math
+from collections import defaultdict, deque
+from dataclasses import asdict
 
 import numpy as np
 
 from hybridlab.core.flow import flow_of
 from hybridlab.core.lanes import COMPUTE, RECEIVE, REDUCE, SEND, lanes, messages
 from hybridlab.core.play import LARGE, play
+from hybridlab.core.room import Room
 from hybridlab.core.schedule import Schedule
 from hybridlab.core.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
@@ -34,6 +38,7 @@ LINKS = {  # what a message from rank a to rank b occupies
 }
 
 ENGINES = ("auto", "plain", "compiled")
+LAST_TICK = 2.0**62
 
 
 def simulate(
@@ -44,6 +49,7 @@ def simulate(
     rendezvous: bool = False,
     post: str = "program",
     engine: str = "auto",
+    room: Room | None = None,
 ) -> Timeline:
     """The predicted timeline of a schedule.
 
@@ -52,6 +58,7 @@ def simulate(
     post        when receives are posted: "program", where they stand; "early", at the start
     engine      "plain": the events below, in Python; "compiled": the same ticks by machine code (needs numba, the extra
                 `fast`); "auto": compiled for large schedules where numba is there
+    room        what each device may hold: who would not fit waits for the swaps before it
 
     raises  Stuck when the ranks wait for each other; ValueError for an unknown option
 
@@ -66,25 +73,33 @@ def simulate(
         raise ValueError(f'post={post!r} is no time to post a receive: choose "program" or "early"')
     if engine not in ENGINES:
         raise ValueError(f"engine={engine!r} is unknown: choose one of {', '.join(ENGINES)}")
-    case = _Case(schedule, costs or Costs(), link, rendezvous, post)
+    case = _Case(schedule, costs or Costs(), link, rendezvous, post, room)
     columns = None if engine == "plain" or engine == "auto" and len(schedule.rows) < LARGE else _compiled(case, engine)
     columns = [np.asarray(column, dtype=np.int64)[None] for column in columns or _Simulation(case).play()]
     told = {name: value for name, value in vars(case.costs).items() if value is not None}
-    origin = {"kind": "simulated", "link": link}
+    origin = {"kind": "simulated", "link": link} | ({"room": asdict(room)} if room else {})
     return Timeline(schedule, *columns, case.lane, float(case.tick), unit=case.costs.unit, costs=told, origin=origin)
 
 
 class _Case:
     """What is to be simulated, in whole ticks: the same for both engines."""
 
-    def __init__(self, schedule, costs, link, rendezvous, post):
-        self.costs, self.flow, self.tick = costs, flow_of(schedule), costs.tick()
+    def __init__(self, schedule, costs, link, rendezvous, post, room=None):
+        self.costs, self.flow, self.tick = costs, flow_of(schedule, room), costs.tick()
         self.resources, self.blocking = LINKS[link], link == "compute"
         self.rendezvous = rendezvous or self.blocking
         self.early = post == "early" and not self.blocking
         self.lane = lanes(self.flow)
+        self._refuse_what_comes_later()
         self.carried = [self._ticks(costs.of_message(edge)) for edge in range(len(self.flow.edges))]
         self.duration = self._durations()
+
+    def _refuse_endless(self, longest: float):
+        """Raise ValueError where all actions and messages one after another are more ticks than the clock counts."""
+        longest = max(longest, *self.carried, 0)
+        if 2.0 * len(self.flow.kind) * longest > LAST_TICK:
+            told = f"costs up to {longest * float(self.tick):g}, counted in steps of {float(self.tick):g},"
+            raise ValueError(f"{told} are more steps than a clock has: give them in another unit")
 
     def _ticks(self, cost):
         return round(cost / self.tick) if isinstance(cost, int) else round(float(cost) / float(self.tick))
@@ -93,6 +108,7 @@ class _Case:
         flow = self.flow
         ticks = self.costs.table(flow.schedule)
         ticks /= float(self.tick)
+        self._refuse_endless(float(ticks.max(initial=0)))
         duration = np.rint(ticks, out=ticks).astype(np.int64)
         if not flow.schedule.fused:
             return duration
@@ -101,6 +117,15 @@ class _Case:
             stages = flow.schedule.rows[row : row + 2, 1].tolist()
             duration[flow.action_of[row]] = self._ticks(self.costs.of_pair(*stages))
         return duration
+
+    def _refuse_what_comes_later(self):
+        """Who goes beside its rank does not stop it, but must not take what its own rank makes only later."""
+        takers = np.flatnonzero(self.lane >= REDUCE)
+        if len(takers):
+            maker, takers = self.flow.maker[self.flow.takes.values], self.flow.takes.owners
+            later = (self.lane[takers] >= REDUCE) & (maker > takers) & (self.flow.rank[maker] == self.flow.rank[takers])
+            if later.any():
+                play(self.flow)  # says who waits for whom
 
     def late(self) -> np.ndarray:
         """For every place in `takes`, how much later than it is born a value arrives: its message, unless written."""
@@ -141,10 +166,13 @@ class _Simulation:
         self.born = [0 if given else math.inf for given in flow.given.tolist()]
         self.waiters: dict[int, list[int]] = {}
         self.ready, self.begin, self.end = ([0] * flow.actions for _ in range(3))
-        self.position, self.free = self.program[:-1], [0] * flow.schedule.ranks
+        self.ranks = flow.schedule.ranks
+        self.position, self.free = self.program[:-1], [0] * self.ranks
+        self.engine = (flow.rank + self.ranks * case.lane).tolist()  # of rank r: r for itself, then one for each lane
+        self.todo, self.engine_free = defaultdict(deque), defaultdict(int)
         self.posted, self.queue, self.occupied, self.present = {}, [], set(), {}
         self.events, self.order = [], itertools.count()
-        for rank in range(flow.schedule.ranks):
+        for rank in range(self.ranks):
             self._later(0, rank, self._advance, rank)
 
     def _partners(self):
@@ -160,7 +188,7 @@ class _Simulation:
                 *_, happen, what = heapq.heappop(self.events)
                 happen(now, what)
             self._start_messages(now)
-        if self.position != self.program[1:]:
+        if self.position != self.program[1:] or any(self.todo.values()):
             play(self.flow, blocking=self.blocking)  # says who waits for whom
         return self.ready, self.begin, self.end
 
@@ -171,6 +199,11 @@ class _Simulation:
         """Let a rank go on until it is busy or must wait."""
         while self.position[rank] < self.program[rank + 1] and self.free[rank] <= now:
             action = self.position[rank]
+            if self.lane[action] >= REDUCE:
+                self.position[rank] += 1
+                self.todo[self.engine[action]].append(action)
+                self._work(now, self.engine[action])
+                continue
             arrival, missing = self._arrival(action)
             if missing is not None:
                 self.waiters.setdefault(missing, []).append(rank)
@@ -179,9 +212,6 @@ class _Simulation:
                 return self._later(arrival, rank, self._advance, rank)
             self.ready[action] = arrival
             self.position[rank] += 1
-            if self.lane[action] == REDUCE:
-                self._join(now, action)
-                continue
             free = now + self.duration[action]
             if self.lane[action] == COMPUTE:
                 self.begin[action], self.end[action], self.free[rank] = now, free, free
@@ -189,6 +219,19 @@ class _Simulation:
             else:  # posting a message takes its time too
                 self.free[rank] = math.inf if self.blocking else free
                 self._later(free, rank, self._posted, action)
+
+    def _work(self, now, engine):
+        """Let an engine begin what it is to do next, one after the other, until something is missing."""
+        todo = self.todo[engine]
+        while todo:
+            arrival, missing = self._arrival(todo[0])
+            if missing is not None:
+                self.waiters.setdefault(missing, []).append(engine)
+                return
+            if arrival > now:
+                return self._later(arrival, engine % self.ranks, self._work, engine)
+            self.ready[todo[0]] = arrival
+            self._join(now, todo.popleft())
 
     def _arrival(self, action):
         """(when the last of what an action takes arrives, None), or (0, a value that is not born yet)."""
@@ -210,8 +253,8 @@ class _Simulation:
         for at in range(starts[action], starts[action + 1]):
             self.born[values[at]] = now
             awake.update(self.waiters.pop(values[at], ()))
-        for rank in sorted(awake):
-            self._later(now, rank, self._advance, rank)
+        for engine in sorted(awake):
+            self._later(now, engine % self.ranks, self._advance if engine < self.ranks else self._work, engine)
 
     def _posted(self, now, action):
         """A message can start when its SEND has been posted, and, by rendezvous, its RECV too."""
@@ -250,16 +293,15 @@ class _Simulation:
         self._finish(now, receive)
 
     def _join(self, now, action):
-        """A collective begins when its last rank has come and all are done with the one before; it has its own lane."""
+        """A collective begins when its last rank has come and all are done with the one before. A copy is alone."""
         meeting = self.meeting[action]
         there = self.present.setdefault(meeting if meeting >= 0 else -1 - action, [])
         there.append(action)
         if meeting >= 0 and len(there) < self.flow.attendance(meeting):
             return
-        lanes_free = [self.present.get(("lane", self.rank[one]), 0) for one in there]
-        begin = max(now, *lanes_free)
+        begin = max(now, *(self.engine_free[self.engine[one]] for one in there))
         duration = max(self.duration[one] for one in there)
         for one in there:
             self.begin[one], self.end[one] = begin, begin + duration
-            self.present["lane", self.rank[one]] = begin + duration
+            self.engine_free[self.engine[one]] = begin + duration
             self._later(begin + duration, self.rank[one], self._finish, one)

@@ -6,7 +6,6 @@ Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1. Relatives: `predict.t
 """
 
 from hybridlab.predict.time.costs import Costs
-from hybridlab.schedules.dispatched import PARTS
 
 
 def with_experts(stages: int, attention, experts, exchange, message=0, **more) -> Costs:
@@ -21,7 +20,6 @@ def with_experts(stages: int, attention, experts, exchange, message=0, **more) -
     """
     each = (attention, experts, 0) * stages
     carried = (exchange, exchange, message) * stages
-    assert len(each) == PARTS * stages
     return Costs(F=each, I=each, W=each, bytes=carried, bandwidth=1, **more)
 
 

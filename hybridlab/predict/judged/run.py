@@ -1,0 +1,64 @@
+"""A run: one row of a published table as something to predict, and what was measured.
+
+Relatives: `predict.papers.published` (the tables), `predict.plans.performance`, `predict.judged.scores`.
+"""
+
+from typing import NamedTuple
+
+from hybridlab.core.catalog import machine
+from hybridlab.core.shape import Shape
+from hybridlab.predict.plans.performance import Step, step
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.rates import FITTED, Fit
+from hybridlab.predict.plans.software import PRECISIONS, SOFTWARE, Software
+
+
+class Run(NamedTuple):
+    """A run that was published.
+
+    source  the name of its table;  model, machine, software  names;  seconds  of a step, as measured
+    precision  of products by weights: a name in PRECISIONS;  note  where in its source it stands
+    """
+
+    source: str
+    model: str
+    machine: str
+    software: str
+    shape: Shape
+    plan: Plan
+    batch: int
+    seconds: float
+    precision: str = "bf16"
+    note: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What it is a test of: experts; narrow products; a cut context; or none of these, dense."""
+        if self.shape.experts > 1:
+            return "experts"
+        if self.precision != "bf16":
+            return self.precision
+        return "context" if self.plan.cp > 1 else "dense"
+
+    @property
+    def programs(self) -> Software:
+        """The software, in the run's precision."""
+        return SOFTWARE[self.software]._replace(precision=PRECISIONS.index(self.precision))
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of one device in a second, as measured."""
+        return self.batch * self.shape.context / self.plan.devices / self.seconds
+
+    def step(self, fit: Fit = FITTED, **changes) -> Step:
+        """The predicted step, term by term; `changes` are fields of the software."""
+        kind = machine(self.machine)
+        found = step(self.shape, self.plan, self.batch, kind, fit, self.programs._replace(**changes))
+        return Step(*map(float, found))
+
+    def error(self, fit: Fit = FITTED, **changes) -> float:
+        """Predicted speed over the measured one, less one."""
+        return self.seconds / self.step(fit, **changes).total - 1
+
+    def __str__(self):
+        return f"{self.model}, {self.plan.devices} × {self.machine}, {self.precision}, {self.plan}"

@@ -1,0 +1,141 @@
+"""Scores: how far off the predictions of published runs are, by source, machine, model and kind; and their order.
+
+A row's prediction knows nothing of its source: the share of the peak is that of other sources (`calibrated`). What a
+reader has to know beside that: the terms of `plans.software` were chosen, and their shares set, by people who had these
+tables before them. Rows that were not published here are the stricter judge.
+"""
+
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.core.shape import Shape
+from hybridlab.predict.judged import megatron, sc21_runs, sharded
+from hybridlab.predict.judged.calibrated import shares, without
+from hybridlab.predict.judged.run import Run
+from hybridlab.predict.papers.published import published
+from hybridlab.predict.plans.footprint import footprint
+from hybridlab.predict.plans.plan import Plan
+
+TABLES = (
+    sc21_runs.table_1, sc21_runs.table_2, sc21_runs.figures, megatron.selective, sharded.mpt, sharded.torchtitan,
+    megatron.dgxc, megatron.llama3, megatron.mixtral, megatron.folding, megatron.bridge,
+)  # fmt: skip
+APART = 0.10  # two runs whose speeds differ by less are no pair
+ALIKE = 1.2  # and so are runs on numbers of devices that differ by more
+
+
+class Judged(NamedTuple):
+    """A run and its prediction: predicted speed over the measured one, less one; and what it was calibrated on."""
+
+    run: Run
+    error: float
+    share: float
+    sources: tuple[str, ...]
+
+
+class Spread(NamedTuple):
+    """How far off some predictions are: the sizes of their errors."""
+
+    rows: int
+    median: float
+    nine_of_ten: float
+    worst: float
+
+    def __str__(self):
+        return f"{self.rows} rows: median {self.median:.1%}, nine of ten within {self.nine_of_ten:.1%}"
+
+
+def judged() -> list[Judged]:
+    """Every run, predicted."""
+    runs = [run for table in TABLES for run in table()]
+    found = shares(runs)
+    return [_judge(run, *without(run.source, run.machine, found)) for run in runs]
+
+
+def _judge(run: Run, fit, sources) -> Judged:
+    return Judged(run, run.error(fit), fit.multiply, tuple(sources))
+
+
+def spread(some: list[Judged]) -> Spread:
+    """The errors of some rows in four numbers.
+
+    >>> print(spread([Judged(None, error, 0.7, ()) for error in (-0.02, 0.03, 0.1)]))
+    3 rows: median 3.0%, nine of ten within 8.6%
+    """
+    sizes = np.abs([one.error for one in some])
+    return Spread(len(some), *map(float, (np.median(sizes), np.quantile(sizes, 0.9), sizes.max())))
+
+
+def by(some: list[Judged], name: str) -> dict[str, Spread]:
+    """{value: spread} of rows by an attribute of their runs: source, machine, model, kind, software."""
+    groups = {}
+    for one in some:
+        groups.setdefault(getattr(one.run, name), []).append(one)
+    return {value: spread(group) for value, group in groups.items()}
+
+
+class Pair(NamedTuple):
+    """Two published alternatives: the one that measured faster, the other one, and whether the model says so too."""
+
+    faster: Run
+    slower: Run
+    right: bool
+
+
+def pairs(some: list[Judged]) -> list[Pair]:
+    """All alternatives for one model on one machine whose measured speeds differ enough; a point that stands in two
+    figures counts once."""
+    once = {(one.run.source, one.run.shape, one.run.plan, one.run.batch, one.run.note[:7]): one for one in some}
+    return [_pair(*both) for both in combinations(once.values(), 2) if _alternatives(*(one.run for one in both))]
+
+
+def _alternatives(one: Run, other: Run) -> bool:
+    same = all(getattr(one, name) == getattr(other, name) for name in ("source", "machine", "precision", "shape"))
+    devices = sorted((one.plan.devices, other.plan.devices))
+    few = devices[1] <= ALIKE * devices[0] and (one.batch == other.batch or one.software != other.software)
+    speeds = sorted((one.tokens, other.tokens))
+    return same and few and one.plan != other.plan and speeds[1] > (1 + APART) * speeds[0]
+
+
+def _pair(one: Judged, other: Judged) -> Pair:
+    first, second = sorted((one, other), key=lambda each: -each.run.tokens)
+    predicted = [each.run.tokens * (1 + each.error) for each in (first, second)]
+    return Pair(first.run, second.run, predicted[0] > predicted[1])
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+ZERO_BUBBLE = {"1.5B": (22, 2304, 24), "6.2B": (30, 4096, 32), "14.6B": (46, 5120, 40), "28.3B": (62, 6144, 48)}
+
+
+class Held(NamedTuple):
+    """Memory of the device that holds most: what ran, GB as predicted and as measured (printed without decimals)."""
+
+    name: str
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less one."""
+        return self.predicted / self.measured - 1
+
+
+def memories() -> list[Held]:
+    """1F1B and interleaved 1F1B of the zero-bubble paper; its layers, heads and context of 1024 are in its table 3.
+
+    >>> print(*(f"{abs(one.error):.1%}" for one in memories()[:4]))
+    0.2% 0.5% 0.2% 0.5%
+    """
+    columns = ((1, "mem_GB_1F1B"), (None, "mem_GB_1F1B_I"))
+    return [_held(row, v, column) for row in published("zero_bubble_tables") for v, column in columns]
+
+
+def _held(row: dict, v: int | None, column: str) -> Held:
+    layers, width, heads = ZERO_BUBBLE[row["model"]]
+    chunks, m, b = v or row["chunks_v_for_1F1B_I"], row["microbatches_m"], row["microbatch_size"]
+    one = Plan(p=row["stages_p"], b=b, v=chunks)
+    found = footprint(Shape(layers, width, heads, 1024, 51200), one, m * b)
+    return Held(f"{row['model']}, m={m}, {one}", float(found.total) / 1e9, row[column])

@@ -1,0 +1,104 @@
+"""Imported: a Hugging Face config as a shape, and a sentence for everything in it that a shape cannot say.
+
+Families: GPT-2; Llama, Mistral, Qwen 2 and 3; Mixtral and Qwen 3 with experts; DeepSeek-V3 and Kimi K2, whose latent
+attention is counted as an ordinary one with heads as wide as its own.
+
+Relatives: `core.shape`, `core.catalog`, `predict.plans.planner`.
+"""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from hybridlab.core.shape import Routing, Shape
+
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
+SPARSE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "kimi_k2")
+
+
+class Imported(NamedTuple):
+    """A shape, and what it leaves out."""
+
+    shape: Shape
+    notes: tuple[str, ...]
+
+
+def imported(config: dict | str | Path, context: int | None = None) -> Imported:
+    """The shape that a config describes, with sequences of its own longest length or of another one.
+
+    config  a dict as in config.json, its text, or a path to it, or to the folder that it is in
+
+    raises  ValueError when the family is not known, or a size is missing: with what to give
+
+    >>> own = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024}
+    >>> f"{imported(own | {'vocab_size': 50257}).shape.parameters / 1e6:.0f} million weights"
+    '124 million weights'
+    """
+    said = _read(config)
+    family = said.get("model_type")
+    if family == "gpt2":
+        return Imported(_gpt2(said, context), ())
+    if family not in (*LLAMAS, *SPARSE):
+        known = ", ".join(("gpt2", *LLAMAS, *SPARSE))
+        raise ValueError(f"model_type={family!r} is not known here: one of {known}, or write a Shape by hand")
+    return _modern(said, family, context)
+
+
+def _read(config) -> dict:
+    if isinstance(config, dict):
+        return config
+    text = str(config)
+    if not text.lstrip().startswith("{"):
+        path = Path(text)
+        text = (path / "config.json" if path.is_dir() else path).read_text("utf-8")
+    return json.loads(text)
+
+
+def _size(said: dict, *names: str) -> int:
+    for name in names:
+        if said.get(name) is not None:
+            return said[name]
+    raise ValueError(f"the config says nothing of {names[0]}: add it")
+
+
+def _gpt2(said: dict, context: int | None) -> Shape:
+    layers, width, heads = (_size(said, name) for name in ("n_layer", "n_embd", "n_head"))
+    length = context or _size(said, "n_positions", "n_ctx")
+    return Shape(layers, width, heads, length, _size(said, "vocab_size"), tied=True, inner=said.get("n_inner"))
+
+
+def _modern(said: dict, family: str, context: int | None) -> Imported:
+    width, heads = _size(said, "hidden_size"), _size(said, "num_attention_heads")
+    more, notes = {"inner": _size(said, "intermediate_size")}, []
+    if family in SPARSE:
+        more, notes = _experts(said, family)
+    latent = said.get("kv_lora_rank")
+    per_head = said.get("head_dim")
+    if latent:
+        per_head = said.get("v_head_dim", 128)
+        notes.append(f"latent attention: counted as {heads} heads of queries, keys and values {per_head} wide")
+    elif said.get("num_key_value_heads"):
+        more["kv_heads"] = said["num_key_value_heads"]
+    if per_head and per_head * heads != width:
+        more["per_head"] = per_head
+    if said.get("sliding_window") and said.get("use_sliding_window", True):
+        notes.append(f"a window of {said['sliding_window']} positions: attention is counted over all of them")
+    if said.get("num_nextn_predict_layers"):
+        notes.append(f"{said['num_nextn_predict_layers']} more layers that predict further tokens are not counted")
+    sizes = {"context": context or _size(said, "max_position_embeddings"), "vocabulary": _size(said, "vocab_size")}
+    tied = bool(said.get("tie_word_embeddings", False))
+    shape = Shape(_size(said, "num_hidden_layers"), width, heads, style="llama", tied=tied, **sizes, **more)
+    return Imported(shape, tuple(notes))
+
+
+def _experts(said: dict, family: str):
+    own = {"mixtral": "intermediate_size"}.get(family, "moe_intermediate_size")
+    experts = _size(said, "num_local_experts", "num_experts", "n_routed_experts")
+    more = {"inner": _size(said, own), "experts": experts, "chosen": _size(said, "num_experts_per_tok")}
+    more["shared"] = said.get("n_shared_experts") or 0
+    if said.get("scoring_func") == "sigmoid":
+        more["routing"] = Routing(scores="sigmoid")
+    notes = []
+    if dense := said.get("first_k_dense_replace") or 0:
+        notes.append(f"the first {dense} layers have one MLP of {said.get('intermediate_size')}; counted with experts")
+    return more, notes

@@ -1,0 +1,171 @@
+"""Lines: what starts a plan in Megatron-LM, in torchtitan, and on a cluster with Slurm.
+
+Each flag stands in the program's documentation; what a program cannot do is refused in a sentence, not left out.
+
+Sources: NVIDIA/Megatron-LM, megatron/training/arguments.py; pytorch/torchtitan, torchtitan/config/job_config.py; Slurm,
+sbatch and srun. Relatives: `predict.plans.jobs`, the same for our own runtime; examples/slurm.
+"""
+
+import shlex
+
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.activations import FULL, SELECTIVE
+from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
+from hybridlab.predict.bytes.experts import ALL_GATHER
+from hybridlab.predict.plans.plan import Plan, check_plan
+
+CP = {GATHER: "allgather", RING: "p2p", ULYSSES: "a2a"}  # --cp-comm-type
+SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-sharding-strategy
+
+
+def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> list[str]:
+    """The arguments of Megatron-LM's pretrain_gpt.py that mean a plan.
+
+    raises  ValueError when the plan is not legal, or Megatron-LM cannot do it
+
+    >>> one = megatron(Plan(p=2, t=4, d=2, b=1, zero=1, sequence=True), Shape(layers=4, heads=4), batch=8)
+    >>> print(*one[:6])
+    --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1
+    """
+    check_plan(plan, shape, batch)
+    if plan.x > 1 or plan.z:
+        raise ValueError("Megatron-LM has no axis x and no owners: plan without grids")
+    if plan.offload or plan.redone not in (0.0, 1.0):
+        raise ValueError("of activations kept on the host, or some layers done again, there is no line: leave them out")
+    found = {
+        "tensor-model-parallel-size": plan.t,
+        "pipeline-model-parallel-size": plan.p,
+        "micro-batch-size": plan.b,
+        "global-batch-size": batch,
+        **_virtual(plan, shape),
+        **({"sequence-parallel": ""} if plan.sequence else {}),
+        **({"context-parallel-size": plan.cp, "cp-comm-type": CP[plan.attend]} if plan.cp > 1 else {}),
+        **({"expert-model-parallel-size": plan.ep} if plan.ep > 1 else {}),
+        **_sharing(plan),
+        **_again(plan),
+        **_sizes(shape),
+        **({"fp8-format": "hybrid"} if precision == "fp8" else {}),
+        "bf16": "",
+        **({"attention-backend": "fused"} if plan.fused else {}),
+    }
+    if shape.experts > 1:
+        kind = "allgather" if plan.dispatch == ALL_GATHER else "alltoall"
+        found["moe-token-dispatcher-type"] = kind
+    return [word for name, value in found.items() for word in (f"--{name}", str(value)) if word]
+
+
+def _virtual(plan: Plan, shape: Shape) -> dict:
+    return {"num-layers-per-virtual-pipeline-stage": shape.layers // (plan.p * plan.v)} if plan.v > 1 else {}
+
+
+def _sharing(plan: Plan) -> dict:
+    if plan.zero == 1:
+        return {"use-distributed-optimizer": "", "overlap-grad-reduce": "", "overlap-param-gather": ""}
+    if plan.zero >= 2:
+        return {
+            "use-megatron-fsdp": "",
+            "data-parallel-sharding-strategy": SHARDED[plan.zero],
+            "use-distributed-optimizer": "",
+            "no-gradient-accumulation-fusion": "",
+            "ckpt-format": "fsdp_dtensor",
+        }
+    return {}
+
+
+def _again(plan: Plan) -> dict:
+    if plan.recompute == SELECTIVE:
+        return {"recompute-granularity": "selective"}
+    if plan.recompute == FULL:
+        return {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1}
+    return {}
+
+
+def _sizes(shape: Shape) -> dict:
+    found = {
+        "num-layers": shape.layers,
+        "hidden-size": shape.width,
+        "num-attention-heads": shape.heads,
+        "ffn-hidden-size": shape.inside,
+        "seq-length": shape.context,
+        "max-position-embeddings": shape.context,
+    }
+    if shape.key_heads != shape.heads:
+        found |= {"group-query-attention": "", "num-query-groups": shape.key_heads}
+    if shape.per_head:
+        found["kv-channels"] = shape.per_head
+    if shape.style == "llama":
+        found |= {
+            "swiglu": "",
+            "normalization": "RMSNorm",
+            "disable-bias-linear": "",
+            "position-embedding-type": "rope",
+        }
+    if not shape.tied:
+        found["untie-embeddings-and-output-weights"] = ""
+    if shape.experts > 1:
+        found |= {"num-experts": shape.experts, "moe-router-topk": shape.chosen, "moe-ffn-hidden-size": shape.inside}
+        if shape.shared:
+            found["moe-shared-expert-intermediate-size"] = shape.shared * shape.inside
+    return found
+
+
+def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
+    """The arguments of torchtitan's train.py that mean a plan; the model itself is chosen there by its name.
+
+    raises  ValueError when the plan is not legal, or torchtitan cannot do it
+
+    >>> print(*torchtitan(Plan(d=8, b=2, zero=3, recompute=FULL), Shape(), batch=16)[:2])
+    --parallelism.data_parallel_shard_degree 8
+    """
+    check_plan(plan, shape, batch)
+    if plan.x > 1:
+        raise ValueError("torchtitan has no axis x: plan without grids")
+    if plan.zero in (1, 2):
+        raise ValueError(
+            f"torchtitan shares weights too, or nothing: zero={plan.zero} is neither, give zero=3 or zero=0"
+        )
+    if plan.t > 1 and not plan.sequence:
+        raise ValueError("torchtitan's tensor parallelism cuts the sequence too: give sequence=True")
+    shard = plan.z or plan.d if plan.zero == 3 else 1
+    found = {
+        "parallelism.data_parallel_shard_degree": shard,
+        "parallelism.data_parallel_replicate_degree": plan.d // shard,
+        "parallelism.tensor_parallel_degree": plan.t,
+        "parallelism.pipeline_parallel_degree": plan.p,
+        "parallelism.context_parallel_degree": plan.cp,
+        "parallelism.expert_parallel_degree": plan.ep,
+        "training.local_batch_size": plan.b * plan.microbatches(batch) if plan.p > 1 else plan.b,
+        "training.global_batch_size": batch,
+        "training.seq_len": shape.context,
+        "activation_checkpoint.mode": ("none", "selective", "full")[plan.recompute],
+    }
+    if plan.p > 1:
+        found["parallelism.pipeline_parallel_schedule"] = "Interleaved1F1B" if plan.v > 1 else "1F1B"
+        found["parallelism.pipeline_parallel_microbatch_size"] = plan.b
+    return [word for name, value in found.items() for word in (f"--{name}", str(value))]
+
+
+def slurm(plan: Plan, node: int, program: str, arguments: list[str], hours: float = 4) -> str:
+    """A script for sbatch that starts a program on all nodes of a plan, one torchrun on each.
+
+    raises  ValueError when the plan does not fill its nodes
+
+    >>> print(slurm(Plan(d=16), 8, "train.py", ["--steps", "9"]).splitlines()[1])
+    #SBATCH --nodes=2
+    """
+    if plan.devices % node and plan.devices > node:
+        raise ValueError(f"{plan.devices} devices do not fill nodes of {node}: plan for a multiple")
+    nodes, each = max(plan.devices // node, 1), min(plan.devices, node)
+    whole, minutes = divmod(round(60 * hours), 60)
+    started = " ".join(shlex.quote(word) for word in arguments)
+    return "\n".join((
+        "#!/bin/bash",
+        f"#SBATCH --nodes={nodes}",
+        "#SBATCH --ntasks-per-node=1",
+        f"#SBATCH --gpus-per-node={each}",
+        f"#SBATCH --time={whole:02}:{minutes:02}:00",
+        'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        f'srun torchrun --nnodes={nodes} --nproc-per-node={each} --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" \\',
+        f'  --rdzv-endpoint="$head:29500" {program} {started}',
+        "",
+    ))  # fmt: skip

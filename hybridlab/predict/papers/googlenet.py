@@ -1,0 +1,32 @@
+"""GoogLeNet's nine inception modules: how much each of their four branches multiplies.
+
+The branches of a module could run at the same time. How much faster that makes the module, their sizes say: the
+longest one is waited for (`predict.time.branches`).
+
+Source: Szegedy et al. 2015, arXiv:1409.4842, table 1. Relatives: `train.models.inception`, a small net of such modules.
+"""
+
+from hybridlab.predict.papers.published import published
+
+MODULES = tuple(row["module"] for row in published("googlenet_modules"))
+
+
+def branches(module: str) -> dict[str, int]:
+    """{branch: its multiplications for one image, forward}; pooling itself multiplies nothing.
+
+    raises  ValueError when there is no such module
+
+    >>> branches("3a")
+    {'1x1': 9633792, '3x3': 101154816, '5x5': 12443648, 'pool': 4816896}
+    """
+    row = next((row for row in published("googlenet_modules") if row["module"] == module), None)
+    if row is None:
+        raise ValueError(f"GoogLeNet has no module {module!r}: choose one of {', '.join(MODULES)}")
+    enter, few_3, few_5 = row["enter"], row["few_three"], row["few_five"]
+    of_pixel = {
+        "1x1": enter * row["one"],
+        "3x3": enter * few_3 + 9 * few_3 * row["three"],
+        "5x5": enter * few_5 + 25 * few_5 * row["five"],
+        "pool": enter * row["pooled"],
+    }
+    return {branch: row["pixels"] ** 2 * number for branch, number in of_pixel.items()}

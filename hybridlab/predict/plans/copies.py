@@ -1,0 +1,76 @@
+"""Copies: the seconds in which ranks that hold the same weights sum gradients and gather weights, and what of it shows.
+
+A sum is a reduce-scatter and an all-gather; ZeRO keeps them apart, with the optimizer between. What is hidden is a term
+of `software`: the reduce-scatter goes on behind a backward, a gather behind a forward.
+
+  stage of ZeRO     gathers                            reduce-scatters
+  0, 1, 2           one in a step                      one in a step
+  2, of `each`      one for every microbatch           one for every microbatch
+  3                 two for every microbatch           one in a step; of `each`: one for every microbatch
+
+Relatives: `predict.plans.performance`, `predict.plans.software`, notebook 22.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.rates import Rates
+from hybridlab.predict.plans.software import Software, shown
+
+VALUE = 2  # bytes of a weight that is sent
+
+
+class Copies(NamedTuple):
+    """Seconds: of one gather of the weights among those who share them, of one reduce-scatter of their gradients, and
+    of the sum over all other copies where only z of them share."""
+
+    gather: float
+    reduce: float
+    others: float
+
+
+def among_copies(plan: Plan, node: int, rates: Rates, held, layers, software: Software) -> Copies:
+    """What is sent once.
+
+    held  weights of experts, whose copies are not those along ep, and all others;  layers  of a stage
+    """
+    found = [
+        _among(plan.z, copies, plan.near(axes, node), sharers, rates, weights, layers, software)
+        for axes, copies, sharers, weights in zip(("cp+d", "cp+ep+d"), plan.copies, plan.sharers, held)
+        if np.any(weights)
+    ]
+    return Copies(*(sum(seconds) for seconds in zip(*found)))
+
+
+def _among(z, copies, near, sharers, rates: Rates, weights, layers, software: Software):
+    parts = layers if software.layered else 1
+    half = lambda bytes: parts * rates.sum(sharers, np.minimum(near, sharers), bytes * weights / parts) / 2
+    gather = half(VALUE)
+    reduce = gather if software.gradient == VALUE else half(software.gradient)
+    if not np.any(z):
+        return gather, reduce, 0.0
+    rest = copies // sharers
+    others = rates.sum(rest, np.clip(near // sharers, 1, rest), software.gradient * weights / sharers)
+    return gather, reduce, np.where(z, others, 0.0)
+
+
+def seconds_of_copies(once: Copies, plan: Plan, microbatches, forward, backward, software: Software):
+    """What shows of it in a step.
+
+    forward, backward  seconds of one microbatch in all layers of a stage, behind which messages can hide
+    """
+    gather, reduce, others = once
+    hidden = lambda carried, beside: shown(carried, beside, software.gradients)
+    once_each = np.where(
+        plan.zero == 0, hidden(2 * reduce, backward), hidden(gather, forward) + hidden(reduce, backward)
+    )
+    collected = shown(gather, forward, software.gathers)
+    if not software.each:
+        again = collected + shown(gather, backward, software.gathers)
+        return np.where(plan.zero == 3, microbatches * again + hidden(reduce + others, backward), once_each)
+    summed = collected + hidden(reduce, backward)
+    again = collected + shown(gather + reduce, backward, software.gathers)
+    each = microbatches * np.where(plan.zero == 3, again, summed)
+    return np.where(plan.zero >= 2, each + hidden(others, backward), once_each)

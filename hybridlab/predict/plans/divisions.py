@@ -1,0 +1,195 @@
+"""Divisions: which numbers of a model can be shared out in which ways, and the sentence about those that cannot.
+
+Modes ask before anything runs, and the planner asks for all plans at once: its fields are arrays then, and what a rule
+says is an array too. So nothing is planned that a rank would refuse. What a planner wants beyond that, equal parts, is
+said in `predict.plans.plan`.
+
+Relatives: `modes.mode.Mode.refuse`, `predict.plans.space`, `predict.plans.plan.check_plan`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.predict.bytes.activations import NONE, SELECTIVE
+from hybridlab.predict.bytes.context import GATHER, ULYSSES
+
+
+class Division(NamedTuple):
+    """How a model is shared out, and what about the model matters beside the lengths of its dims.
+
+    copies  ranks that hold the same and see other data;  owners  how many of them share; 0: all
+    attend, recompute  places in the lists of their names
+    attends  whether it has attention;  routed  experts, to which tokens travel;  slots  that have a capacity
+    """
+
+    tp: int = 1
+    x: int = 1
+    cp: int = 1
+    copies: int = 1
+    zero: int = 0
+    owners: int = 0
+    sequence: bool = False
+    scatter: bool = False
+    attend: int = GATHER
+    zigzag: bool = False
+    recompute: int = NONE
+    attends: bool = True
+    routed: bool = False
+    slots: bool = False
+
+    @property
+    def narrow(self):
+        """Whether the positions are cut along tp too, inside a stage or between stages."""
+        return np.logical_or(self.sequence, self.scatter) & (self.tp > 1)
+
+    def keys(self, sizes: dict):
+        """Heads of keys on a rank of tp; too few are copied."""
+        return np.maximum(sizes.get("K", 0) // self.tp, 1)
+
+
+class Rule(NamedTuple):
+    """What a division must keep.
+
+    asks   the axis or option whose mode refuses
+    holds  holds(sizes, division): whether it does, for one or for many;  sizes  {letter: length of the dim}
+    said   said(sizes, division): the sentence where one does not
+    """
+
+    asks: str
+    holds: Callable
+    said: Callable
+
+
+def _shares_heads(heads: int, keys: int, ways):
+    return (heads == 0) | (heads % ways == 0) & ((keys % ways == 0) | (ways % max(keys, 1) == 0))
+
+
+def _heads(sizes, one):
+    heads = sizes.get("N", 0)
+    return heads, sizes.get("K", heads)
+
+
+def _which_heads(sizes, one) -> str:
+    heads, keys = _heads(sizes, one)
+    fits = [ways for ways in range(1, heads + 1) if _shares_heads(heads, keys, ways)]
+    return (
+        f"tp={one.tp} cannot share out heads={heads} and kv_heads={keys}: it must divide heads, and divide kv_heads or "
+        f"be a multiple of it, choose one of {fits}"
+    )
+
+
+def _at_least(axis: str, letter: str, what: str, where=lambda one: True) -> Rule:
+    """Nobody is left with nothing."""
+    return Rule(
+        axis,
+        lambda sizes, one: np.logical_not(where(one)) | (sizes.get(letter, np.inf) >= getattr(one, axis)),
+        lambda sizes, one: (
+            f"{axis}={getattr(one, axis)} cannot share out {what.format(sizes[letter])}: "
+            f"choose {axis} up to {sizes[letter]}"
+        ),
+    )
+
+
+def _whole_sequences(axis: str, parts: Callable) -> Rule:
+    return Rule(
+        axis,
+        lambda sizes, one: np.logical_not(one.slots & parts(one)),
+        lambda sizes, one: (
+            "an expert's capacity counts tokens of whole sequences, and here their positions are cut: leave capacity "
+            "out, or cp and sequence"
+        ),
+    )
+
+
+RULES = (
+    Rule("tp", lambda sizes, one: _shares_heads(*_heads(sizes, one), one.tp), _which_heads),
+    _at_least("tp", "V", "{} tokens of the vocabulary"),
+    _at_least("tp", "F", "{} hidden units"),
+    _at_least("tp", "T", "{} positions", lambda one: one.sequence),
+    Rule(
+        "tp",
+        lambda sizes, one: np.logical_not(one.narrow) | (one.cp == 1) | (sizes.get("T", 0) % (one.cp * one.tp) == 0),
+        lambda sizes, one: (
+            f"cp={one.cp} and tp={one.tp} cut {sizes['T']} positions into {one.cp * one.tp} equal parts: give a "
+            "multiple of that, or leave sequence and scatter out"
+        ),
+    ),
+    _whole_sequences("tp", lambda one: np.logical_and(one.sequence, one.tp > 1)),
+    _at_least("x", "D", "a width of {}"),
+    Rule(
+        "x",
+        lambda sizes, one: np.logical_not(one.routed) | (one.x == 1),
+        lambda sizes, one: f"x={one.x} cuts the width, and tokens travel to experts whole: give x=1, or one MLP",
+    ),
+    _at_least("cp", "T", "{} positions"),
+    Rule(
+        "cp",
+        lambda sizes, one: (one.attend != ULYSSES) | ("K" not in sizes) | (one.keys(sizes) % one.cp == 0),
+        lambda sizes, one: (
+            f"attend='ulysses' turns positions into heads, and cp={one.cp} does not divide the {one.keys(sizes)} heads "
+            "of keys on a rank: choose 'ring' or 'gather', or fewer ranks"
+        ),
+    ),
+    Rule(
+        "cp",
+        lambda sizes, one: np.logical_not(one.zigzag & np.equal(one.attend, ULYSSES)),
+        lambda sizes, one: "with attend='ulysses' all ranks compute as much: leave zigzag out",
+    ),
+    Rule(
+        "cp",
+        lambda sizes, one: np.logical_not(one.zigzag) | (sizes.get("T", 0) % (2 * one.cp) == 0),
+        lambda sizes, one: f"zigzag cuts {sizes['T']} positions into {2 * one.cp} equal parts: give a multiple of that",
+    ),
+    _whole_sequences("cp", lambda one: one.cp > 1),
+    Rule(
+        "recompute",
+        lambda sizes, one: np.not_equal(one.recompute, SELECTIVE) | one.attends,
+        lambda sizes, one: "recompute='selective' is about attention, and this model has none: choose 'full'",
+    ),
+    Rule(
+        "zero",
+        lambda sizes, one: np.equal(one.zero, 0) | (one.copies > 1),
+        lambda sizes, one: (
+            f"zero={one.zero} shares among ranks that see other data, and dp=1 has one: give dp=2 or more"
+        ),
+    ),
+    Rule(
+        "zero",
+        lambda sizes, one: np.equal(one.zero, 0) | (one.owners <= one.copies),
+        lambda sizes, one: f"owners={one.owners} are more than the {one.copies} ranks that hold the same: give less",
+    ),
+    Rule(
+        "zero",
+        lambda sizes, one: np.not_equal(one.zero, 3) | np.not_equal(one.owners, 1),
+        lambda sizes, one: "zero=3 with one owner leaves the weights no place to rest: give offload=True, or owners=2",
+    ),
+)
+
+
+def holds(sizes: dict, division: Division):
+    """Whether every rule is kept; an array where the division has arrays.
+
+    >>> holds({"N": 8, "K": 2}, Division(tp=np.array([1, 3, 4])))
+    array([ True, False,  True])
+    """
+    kept = True
+    for rule in RULES:
+        kept = kept & np.asarray(rule.holds(sizes, division), bool)
+    return kept
+
+
+def refuse(sizes: dict, division: Division, *asks: str):
+    """Nothing, if the rules of these axes and options are kept; without names, if all are.
+
+    raises  ValueError in one sentence that says what to change
+
+    >>> refuse({"T": 8}, Division(cp=4, zigzag=True))
+    >>> refuse({"T": 12}, Division(cp=4, zigzag=True))
+    Traceback (most recent call last):
+    ValueError: zigzag cuts 12 positions into 8 equal parts: give a multiple of that
+    """
+    for rule in RULES:
+        if (rule.asks in asks or not asks) and not np.all(rule.holds(sizes, division)):
+            raise ValueError(rule.said(sizes, division))

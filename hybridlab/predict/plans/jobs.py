@@ -1,0 +1,96 @@
+"""A plan as a job: the arguments with which `check`, `train`, `run` and `dry_run` do what a plan means.
+
+Relatives: `predict.plans.plan`, `predict.plans.replicated`; `train.request.job_of`, what takes them; notebooks 15, 41
+and 50.
+"""
+
+from math import lcm
+
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.bytes.context import ATTEND
+from hybridlab.predict.bytes.experts import DISPATCH
+from hybridlab.predict.plans.partition import dealt
+from hybridlab.predict.plans.plan import Plan, check_plan
+
+AXES = {"pp": "p", "dp": "d", "ep": "ep", "cp": "cp", "x": "x", "tp": "t"}  # outside in
+
+
+def mesh_of(plan: Plan) -> Mesh:
+    """The mesh of a plan: ranks of tp are neighbours, then come those along x, cp, ep, the copies, the stages.
+
+    >>> mesh_of(Plan(p=2, t=4, d=3))
+    Mesh(pp=2, dp=3, tp=4)
+    """
+    lengths = {axis: getattr(plan, field) for axis, field in AXES.items()}
+    return Mesh(**{axis: length for axis, length in lengths.items() if length > 1} or {"pp": 1})
+
+
+def job_of_stages(stages, rounds: int = 2) -> dict:
+    """What `check`, `train` and `dry_run` take, beside the model, for replicated stages (PipeDream's partition).
+
+    stages  each with its `layers`, a range, its `replicas`, and what is `inside`
+    rounds  minibatches of a step, in rounds: in each, every copy of every stage has had the same number of turns
+
+    raises  ValueError for stages with further stages inside
+
+    >>> from hybridlab.predict.plans.replicated import Stage
+    >>> job_of_stages([Stage(range(3), 3), Stage(range(3, 6), 1)])
+    {'mesh': Mesh(pp=4), 'schedule': 'pipedream', 'copies': (3, 1), 'cut': [range(0, 3), range(3, 6)], \
+'microbatches': 6}
+    """
+    copies = tuple(map(_copies, stages))
+    return {
+        "mesh": Mesh(pp=sum(copies)),
+        "schedule": "pipedream",
+        "copies": copies,
+        "cut": [stage.layers for stage in stages],
+        "microbatches": rounds * lcm(*copies),
+    }
+
+
+def _copies(stage) -> int:
+    """How many ranks hold a stage: its replicas, each as often as the level below says."""
+    if len(stage.inside) > 1:
+        raise ValueError("stages inside stages cannot be played: plan for machines on one level of the network")
+    return stage.replicas * (_copies(stage.inside[0]) if stage.inside else 1)
+
+
+def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
+    """What `check`, `train`, `run` and `dry_run` take, for a plan and the batch that it was made for.
+
+    In the numbers that plans count with: bfloat16, Adam in single precision. To compute in others, say so:
+    `check(**job | {"dtype": "float64"})`. Popularity of experts and fused attention are no choice (`CONDITIONS`).
+
+    raises  ValueError when the plan does not divide the model or the batch
+
+    >>> job = job_of_plan(Plan(p=2, t=2, b=2, recompute=2, sequence=True), Shape(layers=4), batch=8)
+    >>> job["mesh"], job["schedule"], job["microbatches"], job["recompute"], job["sequence"]
+    (Mesh(pp=2, tp=2), '1f1b', 4, 'full', True)
+    """
+    check_plan(plan, shape, batch)
+    if plan.offload or plan.redone != 1:
+        raise ValueError(
+            "a job keeps activations on the device and does all layers again, or none: leave offload and redone out"
+        )
+    interleaved = {"chunks": plan.v} if plan.v > 1 else {}
+    return {
+        "mesh": mesh_of(plan),
+        "schedule": "interleaved" if interleaved else "1f1b",
+        "microbatches": plan.microbatches(batch),
+        "batch": batch,
+        "model": shape,
+        "optimizer": "adamw",
+        "dtype": "bfloat16",
+        "sums": "buckets",
+        "recompute": RECOMPUTE[plan.recompute],
+        "zero": plan.zero,
+        **interleaved,
+        **({"cut": [shape.pieces * blocks for blocks in dealt(shape.layers, plan.p)]} if plan.uneven else {}),
+        **({"owners": plan.z} if plan.z else {}),
+        **({"sequence": True} if plan.sequence else {}),
+        **({"scatter": True} if plan.scatter else {}),
+        **({"attend": ATTEND[plan.attend], "zigzag": bool(plan.zigzag)} if plan.cp > 1 else {}),
+        **({"dispatch": DISPATCH[plan.dispatch]} if plan.ep > 1 else {}),
+    }

@@ -1,0 +1,59 @@
+"""Refusals: why there is no plan at all, in one sentence: what must divide, and how much memory is missing."""
+
+import math
+
+from hybridlab.core.catalog import Machine
+from hybridlab.core.shape import MOST, Shape
+from hybridlab.predict.plans.footprint import states
+from hybridlab.predict.plans.plan import ASKED, Plan
+from hybridlab.predict.plans.reasons import factors
+
+
+def illegal(shape, gpus, batch, wanted, given) -> str:
+    """The sentence that says which number each size must divide."""
+    fixed = ", ".join(f"{name}={value}" for name, value in given.items())
+    asked = {name for switch, on in wanted.items() if on for name in ASKED[switch]}
+    width, context, experts = f"a width of {shape.width}", f"{shape.context} positions", f"{shape.experts} experts"
+    others = {"x": (width, shape.width), "cp": (context, shape.context), "ep": (experts, shape.experts)}
+    others = {name: both for name, both in others.items() if name in asked}
+    more = "".join(f", {name} {what}" for name, (what, _) in others.items()) + f", d a batch of {batch}"
+    most = shape.layers * max(shape.heads, 1) * batch * math.prod(size for _, size in others.values())
+    return (
+        f"no {'·'.join(factors(asked))} = {gpus} divides this model and batch{f' with {fixed}' if fixed else ''}: "
+        f"t must divide {shape.heads} heads, p {shape.layers} layers{more}{', z d' if 'z' in given else ''}; choose a "
+        f"number of gpus that is such a product (at most {most})"
+    )
+
+
+def too_few(shape: Shape, machine: Machine, gpus: int) -> str:
+    """The sentence that says how many devices the states alone need; empty when these are enough."""
+    alone = float(states(shape.parameters).total)
+    if alone <= gpus * machine.memory:
+        return ""
+    return (
+        f"needs ≥ {math.ceil(alone / machine.memory)} GPUs of {machine.memory / 1e9:.0f} GB: weights, gradients and "
+        f"Adam's state of {shape.parameters / 1e9:.1f} billion parameters take 16 bytes each, {alone / 1e9:.0f} GB, "
+        f"and {gpus} have {gpus * machine.memory / 1e9:.0f} GB; give more GPUs"
+    )
+
+
+def too_little(found, room: float) -> str:
+    """The sentence that says how much is missing where no plan fits."""
+    one = found.choice(found.space.one(int(found.bytes.argmin())))
+    return (
+        f"no plan fits into {room:.0%} of {found.machine.memory / 1e9:.0f} GB: the smallest, {one.plan}, needs "
+        f"{one.memory.total / 1e9:.0f} GB on one device, most of it {one.memory.most}; give more GPUs or a smaller "
+        "batch"
+    )
+
+
+def refuse_sizes(given: dict):
+    """Raise ValueError for sizes of a plan that nothing can have."""
+    for name, value in given.items():
+        if name == "skew":
+            possible, least = value is None or 0 <= value < math.inf, 0
+        else:
+            least = 1 if name in Plan._fields[:5] + ("x", "cp", "ep") else 0
+            possible = isinstance(value, str) or least <= value <= MOST
+        if not possible:
+            raise ValueError(f"{name}={value} is not possible: give a number, {least} or more")

@@ -1,0 +1,64 @@
+"""Scaled: a plan made so small that its ranks fit on one machine, with a model of the same kind.
+
+Every axis that the plan uses has two ranks, and every choice stays: what is done twice, what is shared out, how queries
+meet keys. So what runs is the same program, and only its numbers are smaller. It proves nothing about time.
+
+Relatives: `predict.plans.jobs`, which makes it a job; the command line's `plan --run`; notebook 50.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.context import ULYSSES
+from hybridlab.predict.plans.jobs import AXES, job_of_plan
+from hybridlab.predict.plans.plan import Plan, check_plan
+
+HEAD, POSITIONS, VOCABULARY = 4, 4, 256  # width of a head; positions on a rank; tokens, one for each byte
+
+
+class Scaled(NamedTuple):
+    """A small plan, with the model and the batch that it divides."""
+
+    plan: Plan
+    shape: Shape
+    batch: int
+
+    def job(self) -> dict:
+        """What `check`, `train`, `run` and `dry_run` take to do it."""
+        return job_of_plan(self.plan, self.shape, self.batch)
+
+
+def scaled(plan: Plan, shape: Shape) -> Scaled:
+    """A plan with two ranks along every axis that it uses.
+
+    Two chunks stand for several, two experts on a rank for many, two microbatches on each stage for the batch; where a
+    stage may have a block more, one has. With z, four copies, of which two share.
+
+    >>> from hybridlab.core.catalog import model
+    >>> one = scaled(Plan(p=16, t=8, d=8, zero=2, sequence=True, uneven=True), model("llama3-405b").shape)
+    >>> print(one.plan, one.shape.layers, one.shape.heads, one.shape.key_heads, one.batch)
+    p=2 t=2 d=2 b=1, uneven stages, ZeRO 2, sequence parallel 3 4 2 8
+    """
+    axes = {field: min(getattr(plan, field), 2) for field in AXES.values()}
+    if plan.z:
+        axes["d"] = 4
+    small = plan._replace(**axes, b=1, v=min(plan.v, 2), z=min(plan.z, 2))
+    keys = small.t * (small.cp if plan.attend == ULYSSES else 1)
+    grouped = shape.heads and shape.key_heads < shape.heads
+    heads = keys * 2 if shape.heads else 0
+    one = replace(
+        shape,
+        layers=small.p * small.v + bool(plan.uneven),
+        heads=heads,
+        kv_heads=keys if grouped else None,
+        width=HEAD * (heads or 4),
+        inner=None if shape.inner is None else 2 * HEAD * (heads or 4),
+        context=POSITIONS * small.cp * small.t,
+        vocabulary=VOCABULARY,
+        experts=2 * small.ep if shape.experts > 1 else 1,
+        chosen=min(shape.chosen, 2),
+        documents=(),
+    )
+    batch = 2 * small.p * small.d * small.ep
+    return Scaled(check_plan(small, one, batch), one, batch)

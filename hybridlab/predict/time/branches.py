@@ -1,0 +1,72 @@
+"""Branches in time: what it saves to do them on ranks of their own, and whether the same ranks do better otherwise.
+
+    one device    stem + all branches + join
+    sub-graph     stem + the longest branch + join, with a rank for each branch
+
+The second line has Amdahl's two limits. Stem and join are done by one rank while the others wait, and the longest
+branch is waited for by all. With p ranks data parallelism does p times as many rows, but it needs p rows, holds all
+weights on every rank and adds up their gradients; each branch's weights live once. A pipeline has neither limit, but
+it needs several microbatches to fill.
+
+Relatives: `schedules.subgraph`; `predict.plans.partition`, which cuts the pipeline; `predict.papers.googlenet`, real
+branches.
+"""
+
+from collections.abc import Sequence
+
+from hybridlab.core.timeline import Timeline
+from hybridlab.predict.plans.partition import partition
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.simulate import simulate
+from hybridlab.schedules.registry import schedule
+
+BACKWARD = 2  # forwards that a backward takes
+
+
+def speedup(branches: Sequence[float], stem: float = 0, join: float = 0) -> float:
+    """How many times as fast a microbatch is through, with a rank for each branch: at most as many as there are.
+
+    branches, stem, join  forward durations, or multiplications, or anything else that adds up
+
+    >>> speedup([1, 1], stem=0, join=0), speedup([1, 3], stem=1, join=1)
+    (2.0, 1.2)
+    """
+    return (stem + sum(branches) + join) / (stem + max(branches) + join)
+
+
+def compared(
+    branches: Sequence[float],
+    stem: float = 0,
+    join: float = 0,
+    microbatches: int = 1,
+    *,
+    latency: float = 0.0,
+    reduce: float = 0.0,
+) -> dict[str, Timeline]:
+    """A step of one model in each way in which as many ranks as branches can do it: {way: its timeline}.
+
+    stem, branches, join  forward durations of one microbatch; a backward takes twice as long
+    latency  of a message between stages;  reduce  what data parallelism takes to add up the gradients of all weights
+
+    The stem lives with the first branch, the join with the last one. There is no data parallelism where the ranks
+    do not divide the number of microbatches, one microbatch among several ranks above all.
+
+    >>> {way: timeline.length for way, timeline in compared([1, 1], stem=1, join=1).items()}
+    {'one device': 12.0, 'sub-graph': 9.0, 'pipeline': 12.0}
+    >>> {way: timeline.length for way, timeline in compared([1, 1], 1, 1, microbatches=8, reduce=3).items()}
+    {'one device': 96.0, 'sub-graph': 51.0, 'pipeline': 54.0, 'data parallelism': 51.0}
+    """
+    ranks, chain = len(branches), [stem, *branches, join]
+    slices = [sum(chain[layer] for layer in layers) for layers in partition(chain, ranks)]
+    ways = {
+        "one device": (schedule("gpipe", 1, microbatches), [sum(chain)]),
+        "sub-graph": (schedule("subgraph", ranks, microbatches, branches=ranks, shared=True), chain),
+        "pipeline": (schedule("1f1b", ranks, microbatches), slices),
+    }
+    if microbatches % ranks == 0:
+        ways["data parallelism"] = schedule("gpipe", 1, microbatches // ranks, dp=ranks), [sum(chain)]
+    return {way: simulate(one, _costs(forwards, latency, reduce)) for way, (one, forwards) in ways.items()}
+
+
+def _costs(forwards, latency, reduce):
+    return Costs(tuple(forwards), B=tuple(BACKWARD * one for one in forwards), latency=latency, reduce=reduce)

@@ -1,0 +1,171 @@
+"""Goodput: how much of a long run on many ranks is training, where devices fail, states are saved, and steps vary.
+
+By formula, and by replay: one draw of every rank's every step, and of every failure. All ranks wait for the slowest one
+in each step; a failure throws away what was done since the last save.
+
+Sources: Young 1974, *A first order approximation to the optimum checkpoint interval*; Daly 2006, *A higher order
+estimate of the optimum checkpoint interval for restart dumps*. Relatives: `predict.plans.planner` (seconds of a step),
+`world.explain` (what fails on real ranks), notebook 42.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+AT_ONCE = 1 << 22  # numbers that are drawn together
+
+
+@dataclass(frozen=True)
+class Troubles:
+    """What comes between steps.
+
+    device_hours  mean hours until one device fails, or its link;  restart  seconds until all train again
+    save          seconds in which all wait while the state is saved
+    jitter        the standard deviation of a rank's step, as a share of it;  slow  {rank: by how much it is slower}
+
+    raises  ValueError when a number is negative
+
+    >>> Troubles(device_hours=50_000).between_failures(16_384) / 3600  # hours, on as many GPUs as trained Llama 3
+    3.0517578125
+    """
+
+    device_hours: float = math.inf
+    restart: float = 0.0
+    save: float = 0.0
+    jitter: float = 0.0
+    slow: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self):
+        for name in ("device_hours", "restart", "save", "jitter"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}={getattr(self, name)} is no time and no share: give 0 or more")
+
+    def between_failures(self, ranks: int) -> float:
+        """Mean seconds between two failures anywhere."""
+        return 3600 * self.device_hours / ranks
+
+
+class Spent(NamedTuple):
+    """Seconds of a whole run, by what they went into."""
+
+    training: float
+    waiting: float
+    saving: float
+    lost: float
+    restarting: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return sum(self)
+
+    @property
+    def goodput(self) -> float:
+        """The share that is training at the speed of a rank that nothing disturbs."""
+        return self.training / self.total
+
+
+def young(save: float, between: float) -> float:
+    """Seconds of work between two saves, Young's: √(2·save·between failures).
+
+    >>> round(young(save=60, between=3 * 3600) / 60)
+    19
+    """
+    return math.sqrt(2 * save * between)
+
+
+def daly(save: float, between: float) -> float:
+    """The same, Daly's: with two more terms, for saves that are not short beside failures.
+
+    >>> round(daly(save=60, between=3 * 3600) / 60)
+    18
+    """
+    if save >= 2 * between:
+        return between
+    share = save / (2 * between)
+    return math.sqrt(2 * save * between) * (1 + math.sqrt(share) / 3 + share / 9) - save
+
+
+@cache
+def slowest(ranks: int, jitter: float) -> float:
+    """How many times a step the slowest of so many ranks takes on average, where each varies by itself, normally.
+
+    By the integral of the largest one's distribution; about 1 + jitter·√(2 ln ranks).
+
+    >>> round(slowest(10_000, jitter=0.02), 4)
+    1.077
+    """
+    at = np.linspace(-8, 10, 20_001)
+    below = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in at])
+    largest = np.diff(below**ranks)
+    return 1 + jitter * float(np.sum(largest * (at[:-1] + at[1:]) / 2))
+
+
+def expected(seconds: float, steps: int, ranks: int, troubles: Troubles, every: int) -> float:
+    """Mean seconds of a run by formula: M·e^(R/M)·(e^((τ+δ)/M) - 1) for each τ of work between saves (Daly).
+
+    seconds  of a step of one undisturbed rank;  every  so many steps the state is saved
+    """
+    worst = max((by for _, by in troubles.slow), default=0.0)
+    work = every * seconds * max(slowest(ranks, troubles.jitter), 1 + worst) + troubles.save
+    between = troubles.between_failures(ranks)
+    if math.isinf(between):
+        return steps / every * work
+    return steps / every * between * math.exp(troubles.restart / between) * math.expm1(work / between)
+
+
+def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: int, seed: int = 0) -> Spent:
+    """One run, drawn: every rank's every step, every failure, also those while a state is saved or all start again.
+
+    raises  ValueError when there are no steps, or ranks, or saves
+
+    >>> replay(2.0, steps=100, ranks=64, troubles=Troubles(save=1.0), every=10).goodput
+    0.9523809523809523
+    """
+    if min(steps, ranks, every) < 1:
+        raise ValueError(f"steps={steps}, ranks={ranks}, every={every}: give 1 or more of each")
+    draw = np.random.default_rng(seed)
+    times = _steps(draw, seconds, ranks, troubles)
+    between = troubles.between_failures(ranks)
+    until = math.inf if math.isinf(between) else draw.exponential(between)
+    spent = dict.fromkeys(Spent._fields, 0.0)
+    done = 0
+    while done < steps:
+        target, since = min(done + every, steps), 0.0
+        step = done
+        while step < target and since < until:
+            since += next(times)
+            step += 1
+        since += troubles.save if step == target else 0.0
+        if since <= until:
+            useful = seconds * (target - done)
+            spent["training"] += useful
+            spent["saving"] += troubles.save
+            spent["waiting"] += since - troubles.save - useful
+            until, done = until - since, target
+            continue
+        spent["lost"] += until  # and now starts again, until one start is not broken off
+        until = draw.exponential(between)
+        while until < troubles.restart:
+            spent["restarting"] += until
+            until = draw.exponential(between)
+        spent["restarting"] += troubles.restart
+        until -= troubles.restart
+    return Spent(**spent)
+
+
+def _steps(draw, seconds: float, ranks: int, troubles: Troubles):
+    """The times of steps, one after the other: of the slowest rank each."""
+    usual = np.ones(ranks)
+    for rank, by in troubles.slow:
+        usual[rank] += by
+    if not troubles.jitter:
+        while True:
+            yield seconds * float(usual.max())
+    count = max(AT_ONCE // ranks, 1)
+    while True:
+        drawn = usual + troubles.jitter * draw.standard_normal((count, ranks))
+        yield from (seconds * np.maximum(drawn.max(1), 0)).tolist()

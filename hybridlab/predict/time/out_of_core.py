@@ -1,0 +1,187 @@
+"""Which forwards keep what they keep on the device, which on the host, and which are done again: a search.
+
+Each way costs something else: room, time of the copy engines, time of the rank. The simulator says what a mixture of
+them costs. The search begins with habits: swap everything; do everything again; keep for the shortest time what can be
+kept, and do one of the two with the rest. It then changes one forward at a time, or two of a rank, for as long as the
+step becomes shorter. So it is never worse than a habit. Where there are few forwards, it goes on until no mixture that
+is left could be better.
+
+Source: capacity-based layer swapping interleaved with recomputation, Wahib et al. 2020, KARMA, arXiv:2008.11421; the
+search is ours. Relatives: `schedules.out_of_core`, which writes the actions; `predict.time.automatic`.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hybridlab.core.flow import flow_of
+from hybridlab.core.room import Room
+from hybridlab.core.schedule import Schedule
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.simulate import simulate
+from hybridlab.schedules.out_of_core import recomputed, swapped
+
+STAY, AWAY, AGAIN = "stay", "away", "again"
+MOST = 2000  # mixtures that are tried: about ten seconds
+FEW = 3**7  # so many are all looked at, and tried if they could be the best
+Choice = tuple[str, ...]  # STAY, AWAY or AGAIN for each of the `forwards`
+
+
+class Mixture(NamedTuple):
+    """What becomes of what each forward keeps, and what that costs.
+
+    choice    for each of the `forwards`: STAY (on the device), AWAY (on the host) or AGAIN (not kept, done again)
+    length    of a step, in the unit of the costs; infinite where it does not fit
+    schedule  the actions
+    """
+
+    choice: Choice
+    length: float
+    schedule: Schedule
+
+
+def fitted(schedule: Schedule, room: Room, costs: Costs | None = None) -> Schedule:
+    """The same step within a device's room: the best mixture of staying, swapping and recomputing that was found.
+
+    raises  ValueError when nothing fits, not even with everything recomputed
+
+    >>> chain = Schedule.from_csv("0F0,1F0,2F0,3F0,3B0,2B0,1B0,0B0")
+    >>> print(fitted(chain, Room(capacity=2), Costs(F=1, B=2, swap=2)))
+    rank 0: 0F0 0SWAP_OUT0 1C0 2F0 3F0 3B0 0SWAP_IN0 2B0 1R0 1B0 0B0
+    """
+    return planned(schedule, room, costs or Costs()).schedule
+
+
+def planned(schedule: Schedule, room: Room, costs: Costs) -> Mixture:
+    """The best mixture that was found, with its length.
+
+    raises  ValueError when nothing fits, not even with everything recomputed
+    """
+    search = _Search(schedule, room, costs)
+    starts = sorted(map(search.tried, dict.fromkeys(habits(schedule))), key=_costs)
+    if starts[0].length == math.inf:
+        why = f"{schedule.name} does not fit into {room}, even with every forward done again: give more room"
+        raise ValueError(why)
+    best = search.climbed(starts[0])
+    return search.best_of_all(best) if 3 ** len(best.choice) <= FEW else best
+
+
+def mixed(schedule: Schedule, choice: Choice, room: Room, costs: Costs) -> Mixture:
+    """One mixture, written out and simulated.
+
+    raises  ValueError when there is not one choice for each of the `forwards`
+    """
+    which = {what: set() for what in (STAY, AWAY, AGAIN)}
+    for place, what in zip(forwards(schedule), choice, strict=True):
+        which[what].add(place)
+    made = swapped(recomputed(schedule, which[AGAIN]), which[AWAY], room, ahead=len(schedule.rows))
+    fits = not flow_of(made, room).lacks.any()
+    return Mixture(choice, simulate(made, costs, room=room).length if fits else math.inf, made)
+
+
+def _costs(mixture):
+    """What is better is shorter, or as long with more that simply stays."""
+    return mixture.length, _moved(mixture.choice)
+
+
+def _moved(choice):
+    return sum(what != STAY for what in choice)
+
+
+def forwards(schedule: Schedule) -> list[tuple[int, int]]:
+    """The (stage, microbatch) pairs of all forwards, rank by rank in the order of the lists."""
+    return [place for own in _forwards_by_rank(schedule) for place in own]
+
+
+def _forwards_by_rank(schedule):
+    every = ([one for action in program for one in action.each] for program in schedule.program)
+    return [[(one.stage, one.microbatch) for one in own if one.kind == "F"] for own in every]
+
+
+def habits(schedule) -> Iterator[Choice]:
+    """On every rank the same number of forwards stay, those that are kept for the shortest time; the rest does one of
+    the two. With none that stay, everything is swapped, or done again."""
+    own = [_shortest_kept(program) for program in schedule.program]
+    every = forwards(schedule)
+    for stay in range(max(map(len, own), default=0) + 1):
+        kept = {place for places in own for place in places[:stay]}
+        for rest in (AWAY, AGAIN):
+            yield tuple(STAY if place in kept else rest for place in every)
+
+
+def _shortest_kept(program):
+    """A rank's (stage, microbatch) pairs, by how many actions stand between forward and backward."""
+    parts = [one for action in program for one in action.each]
+    begin = {(one.stage, one.microbatch): i for i, one in enumerate(parts) if one.kind == "F"}
+    end = {(one.stage, one.microbatch): i for i, one in enumerate(parts) if one.kind in ("B", "I")}
+    return sorted(begin, key=lambda place: (end[place] - begin[place], -begin[place]))
+
+
+class _Search:
+    """Mixtures of one schedule, each tried once, and only if it could be better than what is known."""
+
+    def __init__(self, schedule, room, costs):
+        self.case, self.seen = (schedule, room, costs), {}
+        own = _forwards_by_rank(schedule)
+        self.rank = [rank for rank, places in enumerate(own) for _ in places]
+        stages = [stage for places in own for stage, _ in places]
+        self.takes = [{STAY: 0, AWAY: costs.of("SWAP_OUT", stage), AGAIN: costs.of("R", stage)} for stage in stages]
+        computed = costs.table(schedule) * schedule.is_compute
+        self.busy = [float(computed[a:b].sum()) for a, b in itertools.pairwise(schedule.starts.tolist())]
+
+    def tried(self, choice) -> Mixture:
+        if choice not in self.seen:
+            schedule, room, costs = self.case
+            self.seen[choice] = mixed(schedule, choice, room, costs)
+        return self.seen[choice]
+
+    def climbed(self, mixture) -> Mixture:
+        """The best that leads on from a mixture, step by step."""
+        while better := self._better(mixture):
+            mixture = better
+        return mixture
+
+    def _better(self, best):
+        """The first mixture near this one that is better; None, if none is found."""
+        for choice in self._near(best.choice):
+            if (self._least(choice), _moved(choice)) < _costs(best) and (choice in self.seen or len(self.seen) < MOST):
+                if _costs(one := self.tried(choice)) < _costs(best):
+                    return one
+        return None
+
+    def best_of_all(self, best) -> Mixture:
+        """The best there is. Those that could be shortest come first: behind one that cannot be better, none can."""
+        every = itertools.product((STAY, AWAY, AGAIN), repeat=len(best.choice))
+        for least, moved, choice in sorted((self._least(choice), _moved(choice), choice) for choice in every):
+            if (least, moved) >= _costs(best) or len(self.seen) >= MOST:
+                break
+            best = min(best, self.tried(choice), key=_costs)
+        return best
+
+    def _least(self, choice):
+        """A length that no step of that mixture can beat: what a rank, or one of its engines, does by itself."""
+        ranks, copies = list(self.busy), [0.0] * len(self.busy)
+        for rank, what, takes in zip(self.rank, choice, self.takes):
+            if what == AGAIN:
+                ranks[rank] += takes[what]
+            else:
+                copies[rank] += takes[what]
+        return max(*ranks, *copies)
+
+    def _near(self, choice):
+        """One forward changed, then two of one rank."""
+        places = range(len(choice))
+        for i in places:
+            yield from self._changed(choice, (i,))
+        for pair in itertools.combinations(places, 2):
+            if self.rank[pair[0]] == self.rank[pair[1]]:
+                yield from self._changed(choice, pair)
+
+    def _changed(self, choice, places):
+        others = [[what for what in (STAY, AWAY, AGAIN) if what != choice[i]] for i in places]
+        for whats in itertools.product(*others):
+            new = list(choice)
+            for i, what in zip(places, whats):
+                new[i] = what
+            yield tuple(new)
