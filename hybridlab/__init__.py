@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Mesh": "core.mesh",
     "Action": "core.action",
+    "Room": "core.room",
     "Schedule": "core.schedule",
     "Timeline": "core.timeline",
     "validate": "schedules.validate",
@@ -29,6 +30,9 @@ _HOME = {
     "plan": "predict.plans.planner",
     "memory": "predict.plans.footprint",
     "sharded": "schedules.sharded",
+    "recomputed": "schedules.out_of_core",
+    "swapped": "schedules.out_of_core",
+    "fitted": "predict.time.out_of_core",
     "check_rendezvous": "schedules.rendezvous",
     "ranks": "world.processes.launch",
     "RankError": "world.processes.launch",

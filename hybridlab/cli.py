@@ -1,14 +1,17 @@
 """The command line: the same verbs as the package. Each command prints for people, and with --json one object last.
 
-Bad arguments end with one sentence that says what to change, and exit code 2; a failing rank with one sentence, and 1.
+Bad arguments end with one sentence that says what to change, and exit code 2; a failing rank with one sentence, and 1;
+so does a check that finds ranks not equal to one device.
 """
 
-import json
 import sys
 
-from hybridlab import flags
+from hybridlab import flags, output
+
+INTERRUPTED = 130  # as shells say it
 
 
+@output.to_the_end
 def main(arguments=None) -> int:
     """Run one command; returns the exit code."""
     try:
@@ -17,6 +20,7 @@ def main(arguments=None) -> int:
     except SystemExit as leaving:
         return leaving.code or 0
     try:
+        flags.open_exports(chosen)
         result = chosen.command(chosen)
     except (ValueError, FileNotFoundError) as error:
         sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
@@ -31,9 +35,12 @@ def main(arguments=None) -> int:
             raise
         sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(f"hybridlab {chosen.name}: interrupted\n")
+        return INTERRUPTED
     if chosen.json:
-        print(json.dumps(result))
-    return 0
+        print(output.as_json(result))
+    return 0 if result.get("ok", True) else 1
 
 
 def _parser(arguments):
@@ -42,7 +49,9 @@ def _parser(arguments):
     commands = parser.add_subparsers(dest="name", required=True, parser_class=flags.Parser, metavar="COMMAND")
     for name, (function, text, add) in COMMANDS.items():
         one = commands.add_parser(name, help=text, description=text)
-        one.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+        one.add_argument(
+            "--json", action="store_true", help=f"print one JSON object on the last line; {output.NUMBERS}"
+        )
         one.set_defaults(command=function)
         if name in arguments[:1]:
             add(one)
@@ -69,10 +78,10 @@ def schedule(chosen) -> dict:
 
 def simulate(chosen) -> dict:
     """Predict a timeline."""
-    from hybridlab.predict.time.costs import Costs
     from hybridlab.predict.time.simulate import simulate as predict
 
-    timeline = predict(flags.read_schedule_or_file(chosen), Costs(F=chosen.F, B=chosen.B, latency=chosen.latency))
+    costs = flags.read_costs(chosen, latency=chosen.latency)
+    timeline = predict(flags.read_schedule_or_file(chosen), costs)
     print(timeline.summary)
     flags.write_exports(chosen, timeline)
     return timeline.metrics()
@@ -80,7 +89,6 @@ def simulate(chosen) -> dict:
 
 def run(chosen) -> dict:
     """Play a schedule for real, and lay it beside its prediction."""
-    from hybridlab.predict.time.costs import Costs
     from hybridlab.predict.time.overlay import predicted_for
     from hybridlab.train.run import run as play
 
@@ -88,7 +96,7 @@ def run(chosen) -> dict:
     if chosen.work == "model":
         more = {"batch": chosen.batch, "mesh": flags.read_mesh(chosen), **flags.read_training(chosen)}
     else:
-        more = {"costs": Costs(F=chosen.F, B=chosen.B), "latency": chosen.latency, "jitter": chosen.jitter}
+        more = {"costs": flags.read_costs(chosen), "latency": chosen.latency, "jitter": chosen.jitter}
         more |= {"ahead": chosen.ahead, "driven": chosen.driven}
     measured = play(made, work=chosen.work, steps=chosen.steps, **more)
     predicted = predicted_for(measured)
@@ -116,6 +124,7 @@ def check(chosen) -> dict:
     report = prove(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
     print(report)
     found = {"ok": report.ok, "largest_gap": report.largest_gap, "gaps": report.gaps, "bytes": report.bytes}
+    found |= {"untouched": report.untouched}
     return found | ({"adam": report.adam, "excepted": report.excepted} if report.adam else {})
 
 
@@ -125,7 +134,7 @@ def train(chosen) -> dict:
 
     def tell(rank, event):
         if "loss" in event:
-            print(json.dumps(event) if chosen.json else _step_in_words(event), flush=True)
+            print(output.as_json(event) if chosen.json else _step_in_words(event), flush=True)
 
     more = flags.read_learning(chosen) | flags.read_saving(chosen) | {"on_event": tell}
     result = learn(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
@@ -166,19 +175,57 @@ def plan(chosen) -> dict:
     from hybridlab.predict.plans.planner import days
     from hybridlab.predict.plans.planner import plan as search
 
-    more = {name: getattr(chosen, name) for name in ("grids", "contexts", "experts")} | flags.read_plan(chosen)
+    more = {name: getattr(chosen, name) for name in ("grids", "contexts", "experts", "stages")} | flags.read_plan(
+        chosen
+    )
+    more |= {"software": chosen.software, "precision": chosen.precision}
     planned = search(flags.read_planned(chosen), chosen.machine, chosen.gpus, chosen.batch, **more)
     print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")
     for one in planned.top(5):
         print(f"  {one}")
+    print(f"Predictions err by {planned.error}: the first {len(planned.ties)} are as good as equal")
     answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
-    if chosen.tokens:
+    if chosen.tokens is not None:
         answer["best"]["days"] = days(planned.best, planned.shape, chosen.batch, chosen.tokens)
         print(f"{chosen.tokens:g} tokens take {answer['best']['days']:.1f} days")
+    if chosen.run:
+        answer["run"] = _planned_run(planned.best)
+        answer["ok"] = answer["run"].get("ok", True)
     if chosen.why:
         answer["why"] = planned.why(**chosen.why)
         print(answer["why"])
+    if chosen.start:
+        answer["start"] = _started(chosen, planned)
+        print(answer["start"], end="")
     return answer
+
+
+def _planned_run(best) -> dict:
+    """The best plan scaled down and checked on real ranks; where even that has too many of them, one rank of it dry."""
+    from hybridlab.train.check import check as prove
+    from hybridlab.train.dry.dry_run import dry_run as play
+
+    small = best.scaled()
+    if small.plan.devices <= flags.MOST_RANKS:
+        report = prove(**small.job() | {"dtype": "float64", "optimizer": "sgd"})
+        print(f"scaled to {small.plan.devices} ranks on this machine, {small.shape.parameters:,} weights: {small.plan}")
+        print(report)
+        return {"scaled": small.plan._asdict(), "ok": report.ok, "largest_gap": report.largest_gap}
+    print(f"{small.plan.devices} ranks are too many for this machine, even scaled down; one rank of the plan, dry:")
+    found = play(**best.job())
+    print(found)
+    return {"dry_run": found.facts()}
+
+
+def _started(chosen, planned) -> str:
+    from hybridlab.predict.launch import lines
+
+    best, shape = planned.best.plan, planned.shape
+    if chosen.start == "megatron":
+        words = lines.megatron(best, shape, chosen.batch, chosen.precision)
+        return lines.slurm(best, planned.machine.node, "pretrain_gpt.py", words)
+    words = lines.torchtitan(best, shape, chosen.batch)
+    return lines.slurm(best, planned.machine.node, "-m torchtitan.train", words)
 
 
 def measure(chosen) -> dict:
@@ -207,7 +254,7 @@ def grade(chosen) -> dict:
 
     rows = grading.grade(chosen.folder, chosen.seconds, tell)
     print(grading.table(rows))
-    print(f"\n{grading.NOT_TAMPER_PROOF}")
+    print(f"\n{grading.note(rows)}")
     return grading.as_json(rows)
 
 

@@ -8,11 +8,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from hybridlab.core.files import writable
 from hybridlab.core.mesh import PLAYED, Mesh
 
 MODEL_SIZES = ("layers", "width", "heads", "kv_heads", "context", "vocabulary", "inner", "experts", "chosen", "shared")
 ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # of a transformer with experts
-TRANSFORMERS = {None: "gpt", "gpt": "gpt", "modern": "llama"}  # --model, and the style of the shape that it means
+TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {"parallel": True}}  # --model: its shape
+MOST_RANKS = 8  # that `plan --run` starts on this machine
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
 
 
@@ -33,6 +35,16 @@ def add_layout(one, microbatches=4):
     one.add_argument("--pp", type=int, help="pipeline ranks (default 4; 1 beside --dp or another axis)")
     one.add_argument("--microbatches", type=int, default=microbatches, help="microbatches of one pipeline")
     one.add_argument("--chunks", type=int, help="stages on each rank, where the schedule leaves the choice")
+    one.add_argument("--copies", type=_copies, help="ranks of each stage, as 3,1: of pipedream")
+
+
+def _copies(text):
+    try:
+        return tuple(map(int, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are no copies: give a whole number for each stage, as 3,1"
+        ) from None
 
 
 def add_modes(one):
@@ -40,8 +52,8 @@ def add_modes(one):
     from hybridlab.modes.registry import modes
 
     for mode in modes():
-        if mode.axis not in PLAYED:
-            one.add_argument(f"--{mode.axis}", type=int, default=1, help=f"ranks of {mode.name} (default 1)")
+        for axis in (one for one in mode.axes if one not in PLAYED):
+            one.add_argument(f"--{axis}", type=int, default=1, help=f"ranks of {mode.name} (default 1)")
         for name, option in mode.options.items():
             how = {"action": "store_true"} if option.kind is bool else {"type": option.kind}
             one.add_argument(f"--{name.replace('_', '-')}", default=option.usual, help=option.help, **how)
@@ -50,13 +62,26 @@ def add_modes(one):
 def read_modes(chosen) -> dict:
     from hybridlab.modes.registry import options
 
+    for name, option in options().items():
+        if option.beside and getattr(chosen, name) != option.usual and not _given(chosen, option.beside):
+            flag, beside = (one.replace("_", "-") for one in (name, option.beside))
+            raise ValueError(f"--{flag} means nothing without --{beside}: give both, or leave it out")
     return {name: getattr(chosen, name) for name in options()}
+
+
+def _given(chosen, name: str) -> bool:
+    """Whether an option was chosen, or an axis has more than one rank."""
+    from hybridlab.modes.registry import options
+
+    usual = options()[name].usual if name in options() else 1
+    return getattr(chosen, name) != usual
 
 
 def read_mesh(chosen) -> Mesh:
     from hybridlab.modes.registry import modes
 
-    inside = {mode.axis: getattr(chosen, mode.axis) for mode in modes() if mode.axis not in PLAYED}
+    axes = [axis for mode in modes() for axis in mode.axes if axis not in PLAYED]
+    inside = {axis: getattr(chosen, axis) for axis in axes}
     inside = {axis: length for axis, length in inside.items() if length != 1}
     return Mesh(dp=chosen.dp, pp=_pipeline_ranks(chosen, default=1 if chosen.dp > 1 or inside else 4), **inside)
 
@@ -65,7 +90,8 @@ def _pipeline_ranks(chosen, default=4):
     ranks = getattr(chosen, "ranks", None)
     if ranks is not None and chosen.pp is not None and ranks != chosen.pp:
         raise ValueError(f"--ranks {ranks} and --pp {chosen.pp} both name the pipeline's ranks: give one of them")
-    return next((n for n in (ranks, chosen.pp) if n is not None), default)
+    copies = getattr(chosen, "copies", None)
+    return next((n for n in (ranks, chosen.pp, sum(copies) if copies else None) if n is not None), default)
 
 
 # --- a schedule ------------------------------------------------------------------------------------------------
@@ -79,27 +105,32 @@ def add_schedule(one):
 def read_schedule(chosen):
     from hybridlab.schedules.registry import schedule as make
 
-    more = {"chunks": chosen.chunks} if chosen.chunks else {}
+    said = ((name, getattr(chosen, name)) for name in ("chunks", "copies"))
+    more = {name: value for name, value in said if value is not None}
     return make(chosen.schedule, ranks=_pipeline_ranks(chosen), microbatches=chosen.microbatches, dp=chosen.dp, **more)
 
 
 def add_schedule_or_file(one):
     add_schedule(one)
     one.set_defaults(**dict.fromkeys(SCHEDULE))  # beside --from, only what was typed counts as given
-    one.add_argument("--from", dest="file", metavar="FILE", help="a schedule of your own, text or JSON; - reads stdin")
+    one.add_argument("written", nargs="?", metavar="FILE", help="a schedule of your own, text or JSON; - reads stdin")
+    one.add_argument("--from", dest="file", metavar="FILE", help="the same, as an option")
 
 
 def read_schedule_or_file(chosen):
     given = [f"--{name}" for name in ("ranks", "pp", *SCHEDULE) if getattr(chosen, name) is not None]
-    if chosen.file is None:
+    if chosen.file and chosen.written:
+        raise ValueError(f"{chosen.written} and --from {chosen.file} are two schedules: give one of them")
+    file = chosen.file or chosen.written
+    if file is None:
         vars(chosen).update({name: value for name, value in SCHEDULE.items() if f"--{name}" not in given})
         return read_schedule(chosen)
     if given:
-        raise ValueError(f"--from gives the whole schedule: leave {given[0]} out")
+        raise ValueError(f"{file} gives the whole schedule: leave {given[0]} out")
     from hybridlab.core.schedule import Schedule
     from hybridlab.schedules.validate import validate
 
-    return validate(Schedule.load(sys.stdin.buffer if chosen.file == "-" else chosen.file))
+    return validate(Schedule.load(sys.stdin.buffer if file == "-" else file))
 
 
 # --- costs, and training ----------------------------------------------------------------------------------------
@@ -107,8 +138,25 @@ def read_schedule_or_file(chosen):
 
 def add_costs(one, F, B):
     one.add_argument("--F", type=float, default=F, help=f"duration of one forward (default {F})")
-    one.add_argument("--B", type=float, default=B, help=f"duration of one backward (default {B})")
+    one.add_argument("--B", type=float, help=f"duration of one backward (default I + W, or {B})")
+    for half, what in (("I", "input"), ("W", "weight")):
+        one.add_argument(f"--{half}", type=float, help=f"of its {what} half, where it is split (default the rest of B)")
+    one.set_defaults(backward=B)
     one.add_argument("--latency", type=float, default=0.0, help="of one message; for real ones, at least")
+
+
+def read_costs(chosen, **more):
+    """The costs of a schedule's actions; what is not given of B, I and W follows from the others, halves equal."""
+    from hybridlab.predict.time.costs import Costs
+
+    B, I, W = chosen.B, chosen.I, chosen.W
+    if B is None:
+        B = I + W if None not in (I, W) else chosen.backward
+    I = I if I is not None else B / 2 if W is None else B - W
+    W = W if W is not None else B - I
+    if min(I, W) < 0:
+        raise ValueError(f"a backward of {B:g} has no half of {max(I, W):g}: give a longer --B, or both --I and --W")
+    return Costs(F=chosen.F, B=B, I=I, W=W, **more)
 
 
 def add_training(one, dtype="float32"):
@@ -160,7 +208,7 @@ def _read_model(chosen):
         typed["routing"] = Routing(**routing)
     if chosen.model in TRANSFORMERS:
         typed.pop("data", None)
-        return Shape(**typed, style=TRANSFORMERS[chosen.model])
+        return Shape(**typed, **TRANSFORMERS[chosen.model])
     if chosen.model in MODELS:
         typed.pop("data", None)
         return replace(MODELS[chosen.model].shape, **typed)
@@ -179,7 +227,7 @@ def add_learning(one, steps, optimizer, rate):
 
 
 def read_learning(chosen) -> dict:
-    names = ("steps", "optimizer", "rate", "chunks")
+    names = ("steps", "optimizer", "rate", "chunks", "copies")
     return {name: getattr(chosen, name) for name in names} | read_training(chosen)
 
 
@@ -191,9 +239,14 @@ FIXED |= {"cp": "cp", "ep": "ep"}
 BY_NAME = ("recompute", "attend", "dispatch")  # flags of the same name, whose values are names
 
 
+STARTS = ("megatron", "torchtitan")  # programs for which a plan has lines
+
+
 def add_plan(one):
+    from hybridlab.predict.plans.software import SOFTWARE
+
     one.add_argument("--model", default="gpt3-175b", help="its name in the catalog (default gpt3-175b)")
-    one.add_argument("--machine", default="a100", help="v100, a100 (default), h100 or h200")
+    one.add_argument("--machine", default="a100", help="of the catalog: a100 (default), h100, gb200, tpu-v5p, …")
     one.add_argument("--gpus", type=int, required=True, help="how many, all of them used")
     one.add_argument("--batch", type=int, required=True, help="sequences in the global batch")
     one.add_argument("--context", type=int, help="positions of a sequence, in place of the model's own")
@@ -204,12 +257,23 @@ def add_plan(one):
     one.add_argument("--grids", action="store_true", help="grids too: the width cut along x, weights shared by owners")
     one.add_argument("--with-cp", action="store_true", dest="contexts", help="sequences cut along their positions too")
     one.add_argument("--with-ep", action="store_true", dest="experts", help="experts shared out among ranks too")
+    one.add_argument("--uneven", action="store_true", dest="stages", help="stages too of which some have a block more")
     one.add_argument("--recompute", help="fix what is done twice: none, selective or full")
     one.add_argument("--attend", help="fix how queries meet keys along cp: gather, ring or ulysses")
     one.add_argument("--zigzag", action="store_true", default=None, help="fix that ranks along cp compute as much")
     one.add_argument("--dispatch", help="fix how tokens find experts along ep: all_to_all or all_gather")
     one.add_argument("--skew", type=float, help="Zipf's exponent of how popular experts are; 0: equally (default)")
     one.add_argument("--fused", action="store_true", default=None, help="attention is one kernel and keeps no scores")
+    one.add_argument(
+        "--run",
+        action="store_true",
+        help=f"do the best plan here: two ranks along each axis that it uses and a small model, checked against one "
+        f"device; a dry run of its first rank where that is more than {MOST_RANKS} ranks",
+    )
+    one.add_argument("--software", default="megatron-2021", help=f"what programs hide: {', '.join(SOFTWARE)}")
+    one.add_argument("--precision", default="bf16", help="of products by weights: bf16 (default), fp8 or fp4")
+    one.add_argument("--config", metavar="FILE", help="a Hugging Face config.json, in place of --model")
+    one.add_argument("--start", choices=STARTS, help="print the lines that start the best plan there")
     one.add_argument("--why", type=_sizes, metavar="SIZES", help="why not these? for instance t=16,p=4")
 
 
@@ -221,8 +285,14 @@ def _sizes(text: str) -> dict:
 def read_planned(chosen):
     """The model to plan for: of the catalog, with sequences of its own length or of another one."""
     from hybridlab.core.catalog import model
+    from hybridlab.predict.launch.imported import imported
 
-    shape = model(chosen.model).shape
+    if chosen.config:
+        shape, notes = imported(chosen.config)
+        for note in notes:
+            print(f"note: {note}")
+    else:
+        shape = model(chosen.model).shape
     return shape if chosen.context is None else replace(shape, context=chosen.context)
 
 
@@ -275,6 +345,13 @@ EXPORTS = {  # what a file holds, and how a timeline is written to it
 def add_exports(one, *names):
     for name in names:
         one.add_argument(f"--{name}", metavar="FILE", help=EXPORTS[name][0])
+
+
+def open_exports(chosen):
+    """Raise ValueError where what comes out cannot be written, before the work whose result it is."""
+    for name in EXPORTS:
+        if path := getattr(chosen, name, None):
+            writable(path)
 
 
 def write_exports(chosen, timeline):

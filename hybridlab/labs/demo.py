@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from hybridlab.core.files import folder, writable
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.predict.time.overlay import predicted_for
@@ -12,6 +13,7 @@ from hybridlab.schedules.registry import schedule
 from hybridlab.show.charts.curves import curves
 from hybridlab.show.live.report import report
 from hybridlab.show.timelines.draw import draw
+from hybridlab.train.affordable import affordable
 from hybridlab.train.run import run, train
 from hybridlab.train.text import Text
 
@@ -29,10 +31,15 @@ RANKS, MICROBATCHES = 4, 8
 def demo(steps: int = 120, data: str | None = None, out: str = "build/report.html") -> dict:
     """Train, run, and write the report; returns the numbers in it.
 
-    raises  ValueError in one sentence for unreadable data; RankError when a rank fails
+    raises  ValueError in one sentence for unreadable data, or a place where nothing can be written; RankError when a
+    rank fails
     """
     if steps < 1:
         raise ValueError(f"steps={steps} trains nothing: give 1 or more")
+    folder(Path(out).parent)
+    writable(out)
+    for mesh, name, microbatches in LAYOUTS.values():
+        affordable(mesh, name, microbatches, BATCH, **_learning(steps, data))
     begin = time.perf_counter()
     text = Text.of(data)
     print(f"Text: {text.source}, {len(text.train):,} bytes to learn from.")
@@ -62,8 +69,11 @@ def _train(name, steps, data, mesh, schedule_name, microbatches):
             bar.set_postfix(loss=f"{event['loss']:.3f}", refresh=False)
             bar.update()
 
-        learning = {"steps": steps, "optimizer": "adamw", "rate": 3e-3, "shape": SHAPE, "data": data}
-        return train(mesh, schedule_name, microbatches, BATCH, on_event=tell, **learning)["losses"]
+        return train(mesh, schedule_name, microbatches, BATCH, on_event=tell, **_learning(steps, data))["losses"]
+
+
+def _learning(steps, data) -> dict:
+    return {"steps": steps, "optimizer": "adamw", "rate": 3e-3, "shape": SHAPE, "data": data}
 
 
 def _run(name):
@@ -75,7 +85,6 @@ def _run(name):
 
 
 def _write(out, text, losses, gaps, runs):
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
     trained = [
         {"layout": name, "first loss": own[0], "last loss": own[-1], "largest difference": f"{gaps[name]:.1e}"}
         for name, own in losses.items()

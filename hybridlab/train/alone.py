@@ -15,24 +15,35 @@ def alone_on_rank(comm, job: Job) -> dict:
     """Train a job on one process.
 
     returns "losses", each per summand of its global batch, taken before the update; "gradient" (by name) and "norm" of
-    the first step; "weight" and "buffer", by name, at the end; and after Adam "bound", by name, see `adam_bound`
+    the first step; "weight" and "buffer", by name, at the end; "touched", by name: which elements any step gave a
+    gradient; and after Adam "bound", by name: what rounding noise may have moved, in all steps, see `adam_moves`
     """
     module = job.model.made(job.seed, getattr(torch, job.dtype))
     named = dict(module.named_parameters())
     optimizer = job.optimizer_of(named)
-    losses, home = [], {}
+    losses, home, bound = [], {"touched": {}}, {}
     for step in range(job.steps):
         losses.append(gradients(module, job, step))
-        if not home:
+        touch(home["touched"], {name: weight.grad for name, weight in named.items()})
+        if not step:
             home["gradient"] = {name: weight.grad.clone() for name, weight in named.items()}
             home["norm"] = torch.tensor(norm(module))
         update(module, optimizer, job)
-    if job.optimizer == "adamw":
-        trained = {name: weight for name, weight in named.items() if name not in job.frozen}
-        home["bound"] = {name: adam_bound(optimizer, weight, home["gradient"]) for name, weight in trained.items()}
+        if job.optimizer == "adamw":
+            least = noise(home["gradient"])
+            for name, weight in named.items():
+                if name not in job.frozen:
+                    bound[name] = bound.get(name, torch.finfo(weight.dtype).eps) + adam_moves(optimizer, weight, least)
+    home |= {"bound": bound} if bound else {}
     home["weight"] = {name: weight.detach() for name, weight in named.items()}
     home["buffer"] = buffers_of(module)
     return home | {"losses": torch.tensor(losses, dtype=torch.float64)}
+
+
+def touch(touched: dict, gradients: dict):
+    """Note which elements these gradients touch."""
+    for name, gradient in gradients.items():
+        touched[name] = touched.get(name, False) | (gradient != 0)
 
 
 def gradients(module, job, step) -> float:
@@ -65,13 +76,11 @@ def update(module, optimizer, job):
     optimizer.step()
 
 
-def adam_bound(optimizer, weight, gradients: dict) -> torch.Tensor:
-    """How far rounding noise may have moved each element of a weight, after all steps of Adam or AdamW."""
+def adam_moves(optimizer, weight, noise: float) -> torch.Tensor:
+    """How far this noise in gradients may have moved each element of a weight, in the last step of Adam or AdamW."""
     state, group = optimizer.state[weight], optimizer.param_groups[0]
-    steps = float(state["step"])
-    size = (state["exp_avg_sq"] / (1 - group["betas"][1] ** steps)).sqrt()
-    moved = (4 * noise(gradients) / (size + group["eps"])).clamp(max=2)
-    return group["lr"] * steps * moved + torch.finfo(weight.dtype).eps
+    size = (state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"]))).sqrt()
+    return group["lr"] * (4 * noise / (size + group["eps"])).clamp(max=2)
 
 
 def noise(gradients: dict) -> float:

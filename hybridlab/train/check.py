@@ -4,9 +4,12 @@ Gradients and norm are compared before the optimizer runs: Adam hides a constant
 difference of a tensor, divided by the largest entry among all tensors of its kind, so that a gradient that is truly
 zero does not count its rounding noise as an error.
 
+A proof sees only what its data touch. So a transformer reads tokens of the whole vocabulary, and no weight begins with
+numbers that are all alike (`Model.for_proof`); what had no gradient in all these steps is told as *untouched*.
+
 After steps of Adam weights are compared with a bound of their own: it divides a gradient by that gradient's size, and
 so blows up rounding noise where the true gradient is small. One step moves an element by rate·m/√v, and noise δ in the
-gradient changes that by at most about rate·4δ/√v, and never by more than 2·rate. See `alone.adam_bound`.
+gradient changes that by at most about rate·4δ/√v, and never by more than 2·rate. See `alone.adam_moves`.
 """
 
 from collections import Counter
@@ -18,10 +21,11 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.operations import RECEIVES
 from hybridlab.predict.bytes.transfer import by_axis
 from hybridlab.train import loop
+from hybridlab.train.affordable import affordable
 from hybridlab.train.alone import alone_on_rank, noise
 from hybridlab.train.job import Job
+from hybridlab.train.out_of_core import copied
 from hybridlab.train.replay import replayed_on_rank
-from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
@@ -35,6 +39,7 @@ class Report:
     gaps    {"loss", "norm", "gradient <name>", "weight <name>": relative gap};  largest_gap  the worst of them
     adam    {"weight <name>": difference over its bound}, in place of gaps, where Adam made the weights
     excepted  parameters whose gradient is rounding noise alone: Adam moves them at random
+    untouched {parameter: the share of its elements that no step gave a gradient}: mistakes there would not show
     bytes   {"what": (counted in the ledgers, by the formula)};  axes  {(purpose, axis, operation): the same}
     ok      all gaps within tolerance and all bytes equal, axis by axis
     reference  what it was compared with, in words
@@ -49,6 +54,7 @@ class Report:
     reference: str = "one device"
     adam: dict[str, float] = field(default_factory=dict)
     excepted: tuple[str, ...] = ()
+    untouched: dict[str, float] = field(default_factory=dict)
 
     @property
     def largest_gap(self) -> float:
@@ -75,6 +81,9 @@ class Report:
             lines.append(f"  Adam: at most {self.adam[worst]:.2g} of the bound ({worst}); {len(self.adam)} compared")
         if self.excepted:
             lines.append(f"  no gradient but rounding noise: {', '.join(self.excepted)}")
+        if self.untouched:
+            told = ", ".join(f"{share:.0%} of {name}" for name, share in self.untouched.items())
+            lines.append(f"  no gradient in these steps, so not proved: {told}")
         for what, (counted, formula) in self.bytes.items():
             lines.append(f"  {what}: {counted:,} bytes counted, {formula:,} by the formula")
         for (what, axis, op), (counted, formula) in self.axes.items():
@@ -101,7 +110,8 @@ def check(
     raises    ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
     mesh = mesh or Mesh(pp=4)
-    job = job_of(mesh, schedule, microbatches, batch, dtype=dtype, **more)
+    job = affordable(mesh, schedule, microbatches, batch, dtype=dtype, **more)
+    job = job.with_(model=job.model.for_proof())
     with ranks(mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
     alone = _reference(job)
@@ -113,10 +123,10 @@ def check(
     else:
         gaps |= _gaps("weight", parts, alone, job)
     gaps |= _buffer_gaps(parts, alone)
-    losses = tuple(parts[0]["losses"].tolist())
+    losses, untouched = tuple(parts[0]["losses"].tolist()), _untouched(alone["touched"], job)
     reference = "one device" if job.flushes else "a replay of its weight versions on one device"
     tolerance = max(TOLERANCE[one] for one in (dtype, job["sum_dtype"], job["master_dtype"]))
-    return Report(_describe(job), gaps, *_bytes(job, parts), tolerance, losses, reference, adam, excepted)
+    return Report(_describe(job), gaps, *_bytes(job, parts), tolerance, losses, reference, adam, excepted, untouched)
 
 
 def _reference(job: Job) -> dict:
@@ -143,6 +153,7 @@ def _on_rank(comm, job, sabotage):
         "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
         "buffer": {name: buffer.cpu() for name, buffer in trainer.buffers.items()},
         "moved": sum(trainer.weights.moved.values()) if job.flushes else 0,
+        "copied": sum(trainer.work.carried.values()) if job.room else 0,
         "bytes": sent(comm.ledger.rows()),
     }
 
@@ -187,6 +198,12 @@ def _buffer_gaps(parts, alone) -> dict[str, float]:
     return {f"buffer {name}": worst(name, reference) for name, reference in alone["buffer"].items() if reference.any()}
 
 
+def _untouched(touched: dict, job: Job) -> dict[str, float]:
+    """{trained parameter: the share of its elements that never had a gradient}, where there are some."""
+    shares = {name: 1 - float(x.double().mean()) for name, x in touched.items() if name not in job.frozen and x.numel()}
+    return {name: share for name, share in shares.items() if share}
+
+
 def _adam_shares(parts, alone, job):
     """({"weight <name>": the worst difference over its bound}, the parameters whose gradients are noise alone)."""
     shares, excepted = {}, []
@@ -210,11 +227,9 @@ def _bytes(job: Job, parts) -> tuple[dict, dict]:
         counted.update(part["bytes"])
     for mode in job.modes:
         formula.update({(mode.purpose, *key): job.steps * size for key, size in by_axis(mode.transfers(job)).items()})
-    kept = job.flushes or {job.keeper.purpose}  # an asynchronous schedule sums nothing
     order = {mode.purpose: number for number, mode in enumerate(job.modes)}  # what nobody claims comes last
     every = sorted(counted | formula, key=lambda key: (order.get(key[0], len(order)), key))
-    compared = [key for key in every if kept is True or key[0] not in kept or counted[key]]
-    axes = {key: (counted[key], formula[key]) for key in compared}
+    axes = {key: (counted[key], formula[key]) for key in every}
     titles = {mode.purpose: mode.title(job) for mode in job.modes}
     table = {titles["messages"]: (0, 0)}
     for (purpose, _, _), (one, other) in axes.items():
@@ -223,6 +238,8 @@ def _bytes(job: Job, parts) -> tuple[dict, dict]:
     if job["offload"]:
         moved = sum(part["moved"] for part in parts)
         table["to the optimizer and back"] = moved, job.steps * job.keeper.moved(job)
+    if job.room:
+        table["kept on the host, there and back"] = sum(part["copied"] for part in parts), job.steps * copied(job)
     return table, axes
 
 

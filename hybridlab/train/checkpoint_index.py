@@ -22,7 +22,7 @@ def write(folder: Path, layout: Layout, files: dict[str, dict], notes: dict):
         "files": files,
         "notes": notes,
     }
-    (folder / NAME).write_text(json.dumps(record | {"sha256": _signature(record)}, indent=1) + "\n")
+    (folder / NAME).write_text(json.dumps(record | {"sha256": _signature(record)}, indent=1) + "\n", encoding="utf-8")
 
 
 def of_file(file: Path, layout: Layout, rank: int, pieces: dict[str, dict]) -> dict:

@@ -1,5 +1,6 @@
 """The job: what is trained, and how it is shared out. The model knows nothing of it."""
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
@@ -7,11 +8,15 @@ import torch
 
 from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
+from hybridlab.core.room import Room
 from hybridlab.core.rules import arranged, joined, part, sizes_of, spans
 from hybridlab.core.schedule import Schedule
 from hybridlab.modes.data_parallel import DataParallel
 from hybridlab.modes.mode import Mode
+from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.bytes.memory import Widths
+from hybridlab.predict.plans.divisions import Division
 from hybridlab.train import placing, stages
 from hybridlab.train.models.examination import Passed, passed
 from hybridlab.train.models.model import Model
@@ -35,6 +40,7 @@ class Job:
     stash      False: an asynchronous schedule keeps one version of its weights, see `modes.versions`
     dtype      of the computation
     decay      weight decay, of weights whose name does not say norm or bias
+    room       what forwards may keep on each device, and what each weighs there; None: as much as they like
     """
 
     mesh: Mesh
@@ -54,6 +60,7 @@ class Job:
     driven: bool = False
     stash: bool = True
     decay: float = 0.0
+    room: Room | None = None
     _found: dict = field(default_factory=dict, repr=False)
 
     def __getitem__(self, option: str):
@@ -104,12 +111,13 @@ class Job:
     @cached_property
     def leaving(self) -> list[str]:
         """The names of the dims of what leaves each layer, a dot where there is none."""
-        found, last = [], "."
+        found, last, enters = [], "", self.model.enters.split()
         for number, layer in enumerate(self.layers):
             last = placing.last_dim(self, layer) or last
-            rest = len(flat(self.between[number])[0].shape) - 1
-            enters = self.model.enters.split()[: max(rest, 1)]
-            found.append(" ".join([*enters, *["."] * (rest - len(enters)), *[last] * (rest >= len(enters))]))
+            dims = len(flat(self.between[number])[0].shape)
+            kept = enters if dims >= len(enters) else enters[: max(dims - 1, 1)]
+            names = [*kept, *["."] * (dims - len(kept))]
+            found.append(" ".join([*names[:-1], last] if last and dims > 1 else names))
         return found
 
     @cached_property
@@ -120,7 +128,7 @@ class Job:
     @cached_property
     def links(self) -> stages.Links:
         """What crosses between stages."""
-        return stages.Links.of(self.bounds, self.model.skips(self.whole))
+        return stages.Links.of(self.bounds, self.model.takes(self.whole))
 
     def stage_of(self, layer: int) -> int:
         """The stage that has a layer."""
@@ -178,6 +186,33 @@ class Job:
         """The axes inside a stage that cut the batch: a loss is the sum over them."""
         return tuple(
             axis for axis in self.mesh.inside if any(axis in axes.split("+") for axes in self.rules("data").values())
+        )
+
+    @property
+    def copies(self) -> int:
+        """How many ranks hold the same, and see other data."""
+        return math.prod(self.mesh[axis] for axis in ("dp", *self.sharing_the_batch))
+
+    @property
+    def division(self) -> Division:
+        """How the model is shared out, as rules and plans speak of it."""
+        mesh, modules = self.mesh, list(self.whole.modules())
+        routing = [module.routing for module in modules if hasattr(module, "routing")]
+        return Division(
+            mesh["tp"],
+            mesh["x"],
+            mesh["cp"],
+            self.copies,
+            self["zero"],
+            self["owners"] or 0,
+            self["sequence"],
+            self["scatter"],
+            ATTEND.index(self["attend"]),
+            self["zigzag"],
+            RECOMPUTE.index(self["recompute"]),
+            any(hasattr(module, "attend") for module in modules),
+            bool(routing),
+            any(one.capacity is not None for one in routing),
         )
 
     def rooms(self, rank: int) -> dict[int, list]:
@@ -265,6 +300,10 @@ class Job:
         """The summands of the loss behind one update, in a text its tokens: of the global batch, or of the window of an
         asynchronous schedule."""
         return (self.schedule.window or self.microbatches) * self.rows * self.model.terms
+
+    def updates(self, stage: int) -> int:
+        """How often a step updates a stage: once, or as often as an asynchronous schedule does."""
+        return self.microbatches // self.schedule.windows[stage] if self.schedule.window else 1
 
     @property
     def flushes(self) -> bool:

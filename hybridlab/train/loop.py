@@ -6,21 +6,24 @@ import time
 import numpy as np
 import torch
 
-from hybridlab.core.mesh import PLAYED, Mesh
+from hybridlab.core.mesh import PLAYED
 from hybridlab.modes import tallies
+from hybridlab.modes.arena import Arena
 from hybridlab.modes.message_driven import MessageDriven
+from hybridlab.modes.out_of_core import KeepingWork
 from hybridlab.modes.pipeline import Player
 from hybridlab.modes.versions import Versions
 from hybridlab.modes.work import ModelWork
 from hybridlab.schedules.lower import lower
 from hybridlab.schedules.sums import forward_only, without_sums
 from hybridlab.train import stages
-from hybridlab.train.job import OPTIMIZERS, Job
+from hybridlab.train.agreed import refuse_another_mesh, refuse_other_layouts, refuse_others
+from hybridlab.train.job import Job
 from hybridlab.train.models.model import buffers_of
 from hybridlab.train.models.trees import flat, mapped
+from hybridlab.train.nans import turned_nan, watched
 from hybridlab.train.resume import Saving, resumed, saved
-
-SAMPLE = 4096  # elements of a weight that ranks compare before the first step
+from hybridlab.world.talk.nans import UNWATCHED
 
 
 class Trainer:
@@ -33,16 +36,17 @@ class Trainer:
             other weights
     """
 
-    works = ModelWork  # what its stages do
+    nans = UNWATCHED  # who looks for the first tensor that is not a number, see `train.nans`
 
     def __init__(self, comm, job: Job, watch=None):
-        _refuse_another_mesh(comm.mesh, job.mesh)
+        refuse_another_mesh(comm.mesh, job.mesh)
         self.comm, self.job, self.layout, self.report = comm, job, job.layout, comm.for_purpose("report")
         refuse_other_layouts(self.report, self.layout)
         module = self._module()
         first = zip(("inputs", "targets"), job.batch(0))
         batch = {name: torch.cat([flat(x)[0] for x in microbatches]) for name, microbatches in first}
         refuse_others(self.report, batch, "data", "has other")
+        self.trained = set(job.layout.named) - job.frozen
         self.line, self.watchers = comm.mesh.line(comm.rank), self._watchers(comm.rank)
         every = range(comm.size)
         comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
@@ -54,9 +58,14 @@ class Trainer:
         exchanges = (mode.exchange(comm.for_purpose(mode.purpose), job) for mode in job.modes)
         self.work.exchanging = next(filter(None, exchanges), None)
         door = comm.for_purpose("messages")
-        self.player = player(door, job.schedule, self.work, job.driven, watch)
-        self.before_last = player(door, without_sums(job.schedule), self.work, job.driven)
+        self.player = player(door, job.schedule, self.work, job.driven, watch, job.room)
+        self.before_last = player(door, without_sums(job.schedule), self.work, job.driven, room=job.room)
         self.evaluation = Player(door, self._evaluation(), self.work)
+
+    def works(self, *about) -> ModelWork:
+        """What its stages do."""
+        room = self.job.room
+        return KeepingWork(Arena(room.capacity, self.comm.rank), *about) if room else ModelWork(*about)
 
     def _module(self):
         """The model with what this rank holds of it. Anyone's is made whole first: it may depend on the rank."""
@@ -90,11 +99,12 @@ class Trainer:
         held, self.named = {stage: every[stage] for stage in mine}, {stage: named[stage] for stage in mine}
         self.tallying = self._tallying(module)
         self.buffers = {name: buffer for name, buffer in buffers_of(module).items() if not buffer.is_meta}
+        door = comm.for_purpose(job.keeper.purpose)
         if not job.flushes:
-            one = lambda weights: OPTIMIZERS[job.optimizer](weights, lr=job.rate)
-            self.weights = Versions(held, one, job.schedule, seat, job.stash)
+            more = job.schedule, seat, getattr(torch, job["sum_dtype"]), job.stash
+            self.weights = Versions(door, self.layout, held, self.named, job.optimizer_of, *more)
             return
-        door, program = comm.for_purpose(job.keeper.purpose), job.schedule.program[seat]
+        program = job.schedule.program[seat]
         self.weights = job.keeper.kept(job, door, held, self.named, program)
         self.optimizer = job.optimizer_of(self.weights.shares)
 
@@ -195,13 +205,23 @@ class Trainer:
         losses = self._played(step)
         if self.job.flushes:
             self.update()
+        else:
+            self._decide("{} after its last update", lambda weight: weight)
         return self._read(losses)
 
     def update(self):
         """One optimizer step for all weights of this rank, from gradients that are clipped if the job says so."""
+        self._decide("the gradient of {}", lambda weight: weight.grad)
         self.job.clipped([weight.grad for weight in self.parameters.values()], self.gradient_norm)
         self.optimizer.step()
+        self._decide("{} after the update", lambda weight: weight)
         self.weights.publish()
+
+    def _decide(self, words: str, look):
+        """Have a tensor of each trained weight looked at: what does not pass ends the training."""
+        for name, weight in self.parameters.items():
+            if name in self.trained:
+                self.nans.decides(lambda name=name: words.format(name), look(weight))
 
 
 def memory(trainer: Trainer) -> dict[str, int]:
@@ -224,49 +244,9 @@ def memory(trainer: Trainer) -> dict[str, int]:
     return counted | ({"host": counted.pop("optimizer")} if trainer.job["offload"] else {})
 
 
-def _refuse_another_mesh(here: Mesh, mesh: Mesh):
-    """On ranks that are arranged otherwise, each would play a part that is not its own."""
-    several = lambda one: [(axis, length) for axis, length in one.axes.items() if length > 1]
-    if several(here) != several(mesh):
-        raise ValueError(f"these ranks are those of {here}, and the job is for {mesh}: open hl.ranks({mesh})")
-
-
-def refuse_other_layouts(comm, layout):
-    """Compare fingerprints before the first step: ranks with different layouts would add what does not belong together.
-
-    raises  ValueError naming a rank whose layout is not this one's
-    """
-    mine = torch.frombuffer(bytearray(layout.fingerprint.encode()), dtype=torch.uint8)
-    for rank, other in enumerate(comm.all_gather(mine[None])):
-        if not torch.equal(other, mine):
-            raise ValueError(f"rank {rank} has another layout than rank {comm.rank}: give all ranks the same job")
-
-
-def refuse_others(comm, named: dict, what: str, said: str):
-    """Compare tensors that all ranks make for themselves, before the first step.
-
-    raises  ValueError naming a rank and a tensor that is another one there
-    """
-    sums = torch.stack([_sum_of_bits(x.detach()) for x in named.values()])
-    for rank, other in enumerate(comm.all_gather(sums[None])):
-        for name, one, its in zip(named, sums, other):
-            if one != its:
-                raise ValueError(
-                    f"rank {rank} {said} {name} than rank {comm.rank}: the {what} depends on the rank or on a random "
-                    "number; make it from the seed and the step"
-                )
-
-
-def _sum_of_bits(x):
-    """A number that is another one for nearly every other tensor; of a large one, some elements are looked at."""
-    some = x.reshape(-1)[:: max(1, x.numel() // SAMPLE)]
-    bits = some.contiguous().view(torch.uint8).to(torch.int64)
-    return (bits * (torch.arange(len(bits)) % 8191 + 1)).sum()
-
-
-def player(comm, schedule, work, driven=False, watch=None):
+def player(comm, schedule, work, driven=False, watch=None, room=None):
     """Who plays a step: in the written order of the schedule, or driven by messages."""
-    return MessageDriven(comm, schedule, work, watch=watch) if driven else Player(comm, schedule, work, watch)
+    return MessageDriven(comm, schedule, work, watch=watch) if driven else Player(comm, schedule, work, watch, room)
 
 
 def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = None) -> dict:
@@ -276,14 +256,19 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
     peak of activations, and the first step that was not done
     """
     trainer = Trainer(comm, job, watching(comm) if live else None)
+    watched(trainer)
     first = resumed(trainer, saving) if saving else 0
-    home = {"losses": [], "times": [], "programs": [], "end": first}
+    home = {"losses": [], "times": [], "programs": [], "held": [], "end": first}
     for step in range(first, job.steps):
         comm.barrier()  # what is measured begins together
         begin = time.perf_counter()
+        trainer.nans.begin()
         losses, times = trainer.step(step)
+        if turned_nan(trainer, step, losses, saving):
+            break
         home["losses"] += losses
         home["times"].append(times)
+        home["held"] += [trainer.work.arena.told()] if job.room else []
         home["programs"] += [[str(action) for action in trainer.player.program]] * job.driven
         home["end"] = step + 1
         if comm.rank == 0:
@@ -292,6 +277,7 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
             break
     kept = memory(trainer) if job.flushes else {}
     more = {"peak_live": trainer.work.peak_live, "memory": kept, "seen": trainer.player.clock.sees}
+    more |= {"peak_held": trainer.work.arena.peak} if job.room else {}
     return home | {"ledger": comm.ledger.rows()} | more
 
 

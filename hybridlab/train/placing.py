@@ -35,7 +35,7 @@ def _cut(job) -> list[Param]:
 
 def sums_inside(job) -> bool:
     """Whether ranks that hold a stage between them have gradients to add."""
-    return any(axis in job.mesh.inside for param in _cut(job) for axis in param.partial)
+    return any(axis in job.mesh.inside for param in job.layout.params for axis in param.partial)
 
 
 def homes_of(job) -> dict[str, tuple[int, ...]]:

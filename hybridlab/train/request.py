@@ -17,9 +17,11 @@ from hybridlab.schedules.validate import validate
 from hybridlab.train import placing, stages
 from hybridlab.train.job import OPTIMIZERS, Job
 from hybridlab.train.models.gallery import model_of
+from hybridlab.train.out_of_core import within
 
 DEFAULT = Shape()
-ABOUT_A_MODEL = ("skips", "dims", "sizes", "terms")  # of a module that comes without a Model
+LARGEST = 2**63  # of any number that is given; infinity is larger
+ABOUT_A_MODEL = ("skips", "takes", "dims", "sizes", "terms", "enters", "targets")  # of a module without a Model
 
 
 def job_of(
@@ -28,6 +30,7 @@ def job_of(
     microbatches: int = 4,
     batch: int | None = None,
     chunks: int | None = None,
+    copies: tuple[int, ...] | None = None,
     cut="layers",
     model=None,
     loss=None,
@@ -39,9 +42,11 @@ def job_of(
 ) -> Job:
     """The job on a mesh; `batch` is the number of rows in the global batch, dp × m × 1 at least.
 
-    cut     how the layers are dealt out to stages, see `train.stages.cut`
-    model   anyone's module with its `loss` and `data` (and skips, dims, sizes, terms: see `Model`), a `Model`, or the
-            name of a reference model; else the transformer of `shape`, and `data` a text file
+    copies  how many ranks each stage has, where the schedule leaves the choice, see `schedules.pipedream`
+    cut     how the layers are dealt out to stages, see `train.stages.cut`; "layers" in a schedule with branches: so
+            that the model has them too
+    model   anyone's module with its `loss` and `data` (and skips, takes, dims, …: see `Model`), a `Model`, or
+            the name of a reference model; else the transformer of `shape`, and `data` a text file
     ahead   receives posted before their turn, see `schedules.lower.posted_ahead`
     active  with zero=3, stages whose weights a rank holds at a time, see `schedules.sharded`
     more    fields of `Job`, and the options of all modes
@@ -59,12 +64,18 @@ def job_of(
     if isinstance(schedule, str):
         for mode in modes:
             schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, len(job.layers) - sum(model.ends))
-    played = _played(mesh, schedule, microbatches, chunks)
+    played = _played(mesh, schedule, microbatches, {"chunks": chunks, "copies": copies})
     _refuse_other_order(mesh, played)
     if played.exchanges and played.stages != len(job.layers) - sum(model.ends):
         blocks = played.stages // PARTS
         raise ValueError(f"{played.name} has a block on every stage: give a model of {blocks} blocks")
-    job = job.with_(schedule=played, bounds=stages.cut(model, played.stages, cut, job.whole))
+    at_branches = played.breaks and cut == "layers"
+    bounds = (
+        stages.cut_at_branches(model, job.whole, played)
+        if at_branches
+        else stages.cut(model, played.stages, cut, job.whole)
+    )
+    job = job.with_(schedule=played, bounds=bounds)
     job = _with_rows(job, batch)
     _refuse_misfits(job)
     for mode in modes:
@@ -72,7 +83,7 @@ def job_of(
     fitted = posted_ahead(_fitted(job, active), ahead)
     job = job.with_(schedule=fitted)
     job.layout.validate()
-    return job
+    return job if job["device_memory"] is None else within(job)
 
 
 def _chosen(mesh: Mesh, more: dict) -> tuple[dict, dict]:
@@ -89,10 +100,11 @@ def _chosen(mesh: Mesh, more: dict) -> tuple[dict, dict]:
     return registry.chosen_of(mesh, said, fixed.get("dtype", "float32")), fixed
 
 
-def _played(mesh, schedule, microbatches, chunks) -> Schedule:
+def _played(mesh, schedule, microbatches, options) -> Schedule:
     """The schedule with its copies, for all ranks of a line of the mesh."""
     if isinstance(schedule, str):
-        one = named(schedule, ranks=mesh["pp"], microbatches=microbatches, **({"chunks": chunks} if chunks else {}))
+        said = {name: value for name, value in options.items() if value is not None}
+        one = named(schedule, ranks=mesh["pp"], microbatches=microbatches, **said)
         schedule = replicate(one, mesh.played) if mesh["dp"] > 1 else one
     if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.played.size):
         has = f"{schedule.ranks} ranks in {schedule.dp} copies"
@@ -112,17 +124,24 @@ def _with_rows(job: Job, batch: int | None) -> Job:
 
 
 def _fitted(job: Job, active: int) -> Schedule:
-    """The schedule with the model's skips and ties, its sums, gathers and messages written out; it reaches its end."""
-    schedule, skips = job.schedule, job.links.skips
+    """The schedule with the model's stage graph and ties, its sums, gathers and messages written out; it reaches its
+    end."""
+    schedule, skips, breaks = job.schedule, job.links.skips, job.links.breaks
     tied = tuple(sorted({home for home in job.homes.values() if len(home) > 1}))
-    if schedule.lowered and (schedule.skips, schedule.tied) != (skips, tied):
+    for a, b in sorted(set(schedule.breaks) - set(breaks)):
         raise ValueError(
-            f"{schedule.name} has its messages already, with skips {list(schedule.skips)} and ties "
-            f"{list(schedule.tied)}; this model has {list(skips)} and {list(tied)}: give it without messages"
+            f"{schedule.name} has stages {a} and {b} in different branches, and in this model, cut so, stage {b} takes "
+            f"from stage {a}: cut it between its branches, or choose another schedule"
+        )
+    if schedule.lowered and (schedule.skips, schedule.breaks, schedule.tied) != (skips, breaks, tied):
+        raise ValueError(
+            f"{schedule.name} has its messages already, with skips {list(schedule.skips)}, breaks "
+            f"{list(schedule.breaks)} and ties {list(schedule.tied)}; this model has {list(skips)}, {list(breaks)} and "
+            f"{list(tied)}: give it without messages"
         )
     if schedule.lowered:
         return validate(schedule)
-    summed = with_sums(replace(schedule, skips=skips, tied=tied), placing.sums_inside(job))
+    summed = with_sums(replace(schedule, skips=skips, breaks=breaks, tied=tied), placing.sums_inside(job))
     for mode in job.modes:
         summed = mode.scheduled(summed, job.chosen, active)
     return validate(lower(summed))
@@ -144,13 +163,16 @@ def _refuse_misfits(job: Job):
         if getattr(job, name) < 1:
             what = "trains" if name == "steps" else "plays"
             raise ValueError(f"{name}={getattr(job, name)} {what} nothing: give 1 or more")
+    for name in ("rate", "decay", "seed"):
+        if not 0 <= getattr(job, name) < LARGEST:
+            raise ValueError(f"{name}={getattr(job, name)} is not possible: give a number, 0 or more")
     if job.clip is not None and not job.clip > 0:
         raise ValueError(f"clip={job.clip} is no norm: give a number above 0")
     shares = job.schedule.dp > 1 or job.mesh.inside or any(len(home) > 1 for home in job.homes.values())
-    if not job.flushes and (shares or job.accumulate > 1 or job.clip is not None or job.decay):
+    if not job.flushes and (shares or job.accumulate > 1 or job.clip is not None or job["offload"]):
         raise ValueError(
             f"{job.schedule.name} updates every stage by itself: it runs without dp, tp, tied weights, accumulate, "
-            "clip and decay"
+            "clip and offload"
         )
     if job.driven:
         one_chain(job.schedule)

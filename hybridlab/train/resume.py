@@ -4,6 +4,7 @@ Kept are a rank's shares, the optimizer's state of them, and the number of the n
 draws at random follow from the seed and that number (`Job.batch`, `Draws`), so no other state is needed.
 """
 
+import hashlib
 import json
 import signal
 import threading
@@ -14,8 +15,9 @@ from pathlib import Path
 import torch
 
 from hybridlab.core.layout import Layout, Param
-from hybridlab.train import checkpoint, placing
+from hybridlab.train import checkpoint, checkpoint_index, placing
 from hybridlab.train.models.model import buffers_of
+from hybridlab.train.models.trees import flat
 
 PURPOSE = "checkpoint"
 STOP = "stop"  # a file of this name in the folder asks the run to end after the step under way
@@ -23,16 +25,29 @@ STOP = "stop"  # a file of this name in the folder asks the run to end after the
 
 @dataclass(frozen=True)
 class Saving:
-    """Where checkpoints go, after how many steps each is made (0: at the end only), and whether to go on from there."""
+    """Where checkpoints go, after how many steps each is made (0: at the end only), and whether to go on from there.
+
+    raises  ValueError when it is to go on from a folder that is not there; in an empty one it begins
+    """
 
     folder: Path
     every: int = 0
     resume: bool = False
 
+    def __post_init__(self):
+        if self.resume and not self.folder.is_dir():
+            raise ValueError(f"there is no folder {self.folder} to go on from: mend its name, or begin without resume")
+
+    def noted(self, name: str):
+        """What the newest checkpoint notes under a name, if it is to go on from one; else None."""
+        newest = checkpoint.newest(self.folder) if self.resume else None
+        return newest and checkpoint_index.read(newest)["notes"].get(name)
+
 
 @contextmanager
 def stopping_gently(saving: Saving | None):
-    """While it lasts, the first Ctrl-C asks the ranks to save and stop; the second stops at once, as without it."""
+    """While it lasts, the first Ctrl-C, or a batch system's SIGTERM, asks the ranks to save and stop; the second stops
+    at once, as without it."""
     if saving is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -42,13 +57,14 @@ def stopping_gently(saving: Saving | None):
 
     def ask(number, frame):
         stop.touch()
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before[number])
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         stop.unlink(missing_ok=True)
 
 
@@ -65,7 +81,8 @@ def _stored(trainer) -> Layout:
 def resumed(trainer, saving: Saving) -> int:
     """Bring a trainer to where the newest checkpoint stands, if it is to; returns the first step to be done.
 
-    raises  ValueError in one sentence when the checkpoint is of another model, seed or optimizer, or damaged
+    raises  ValueError in one sentence when the checkpoint is of another model, seed, optimizer, dtype, batch or other
+            data, or damaged
     """
     newest = checkpoint.newest(saving.folder) if saving.resume else None
     if newest is None:
@@ -116,5 +133,15 @@ def _restore(trainer, found: checkpoint.Pieces):
 
 
 def _notes(job, step: int) -> dict:
-    notes = {"step": step, "seed": job.seed, "optimizer": job.optimizer} | job.model.notes(job.whole)
-    return json.loads(json.dumps(notes))  # as a file gives them back
+    """What has to be the same in the run that goes on; as a file gives it back."""
+    notes = {"step": step, "seed": job.seed, "optimizer": job.optimizer, "dtype": job.dtype}
+    notes |= {"batch": job.microbatches * job.rows} | job.model.notes(job.whole)
+    return json.loads(json.dumps(notes | {"data": job.once(_data_in_short)}))
+
+
+def _data_in_short(job) -> str:
+    """A digest of the first batch: with another text, other rows, or drawn otherwise, it is another one."""
+    digest = hashlib.sha256()
+    for x in (x for microbatches in job.batch(0) for one in microbatches for x in flat(one)):
+        digest.update(x.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

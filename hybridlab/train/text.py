@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hybridlab.core.files import regular
+from hybridlab.core.layout import even
+
 
 @dataclass(frozen=True)
 class Text:
@@ -32,12 +35,7 @@ class Text:
 
     @classmethod
     def _file(cls, path):
-        try:
-            content = np.frombuffer(Path(path).read_bytes(), dtype=np.uint8)
-        except OSError as error:
-            raise ValueError(
-                f"cannot read the data file {path}: {error.strerror}; give --data a readable file"
-            ) from None
+        content = np.frombuffer(regular(path, "the data file").read_bytes(), dtype=np.uint8)
         if len(content) < 1000:
             raise ValueError(f"the data file {path} has {len(content)} bytes: give one of at least 1000")
         cut = len(content) - len(content) // 10
@@ -78,3 +76,48 @@ class Text:
         starts = np.random.default_rng((seed, step)).integers(0, len(self.train) - context, sequences)
         windows = self.train[starts[:, None] + np.arange(context + 1)].astype(np.int64)
         return windows[:, :-1], windows[:, 1:]
+
+
+MOST_PARTS = 8  # into which a vocabulary is cut so that a proof sees every border
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A text whose letters are other tokens, spread over a whole vocabulary: what a proof reads.
+
+    English uses a third of the 256 bytes, and none of the upper half: a rank that has only those would have nothing to
+    add, right or wrong. Here the most frequent letters are the tokens beside borders of even cuts, into up to
+    `MOST_PARTS` parts; and every other sequence goes through all tokens, one after the other. (Sequences of that kind
+    alone have gradients that nearly cancel: what is left is noise.)
+    """
+
+    text: Text
+    vocabulary: int
+
+    @property
+    def unseen(self) -> "Spread":
+        """The bytes that are never trained on, spread alike."""
+        return Spread(self.text.unseen, self.vocabulary)
+
+    def batch(self, step: int, sequences: int, context: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """The global batch of one step, as `Text.batch` gives it; depends on seed and step only.
+
+        >>> tokens, targets = Spread(Text.of(), 300).batch(step=0, sequences=20, context=30)
+        >>> len(set(tokens[::2].flat)), len(set(targets[::2].flat))
+        (300, 300)
+        """
+        letters = self.text.batch(step, sequences, context, seed)
+        through = np.arange(-(-sequences // 2) * context).reshape(-1, context) + step * -(-sequences // 2) * context
+        return tuple(self._spread(read, through, seed, what) for what, read in enumerate(letters))
+
+    def _spread(self, letters, through, *seed):
+        """Letters of a text as tokens; and in every other row tokens in order, beginning with those beside borders."""
+        borders = {first for parts in range(1, MOST_PARTS + 1) for first, _ in even(self.vocabulary, parts)}
+        beside = np.unique([(first + one) % self.vocabulary for first in borders for one in (-1, 0)])
+        others = np.setdiff1d(np.arange(self.vocabulary), beside)
+        chance = np.random.default_rng(seed)
+        order = np.concatenate([chance.permutation(beside), chance.permutation(others)])
+        common = np.argsort(-np.bincount(self.text.train, minlength=256), kind="stable").argsort()  # by byte, its place
+        tokens = order[common % self.vocabulary][letters]
+        tokens[::2] = order[through % self.vocabulary]
+        return tokens

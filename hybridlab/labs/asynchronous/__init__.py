@@ -1,5 +1,5 @@
-"""Notebook 15, PipeDream: pipelines with and without a flush (`updates`), trained and replayed (`on_ranks`); its
-`pictures`.
+"""Notebook 15, PipeDream: pipelines with and without a flush (`updates`), trained and replayed (`on_ranks`); stages
+with `copies`; its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`. The pipeline that students build there is tried in
 `stashing`; `check` is the verdict.
@@ -10,7 +10,9 @@ from hybridlab.lazily import lazily
 _HOME = {  # what the notebook uses
     "flushed": "updates",
     "from_replays": "on_ranks",
+    "in_words": "copies",
     "trained": "on_ranks",
+    "vgg16": "copies",
     "ways": "updates",
 }
 __all__ = [*_HOME]

@@ -4,6 +4,20 @@ from hybridlab.labs.engine.case import Case, counted, lists
 from hybridlab.labs.engine.check import BOUNDARY, _short
 
 LINGERS = 1  # a version that is over may still hang on a variable, until the next one takes its place
+ABOUT = {  # {words of a reply: the hint about what it says is off}
+    "its list says": "The lists are those of 1F1B: nothing is to be reordered. Take kind and microbatch from each "
+    "entry, and find versions[k] and kept[k] by that number.",
+    "were still in use": "Other microbatches are between their forward and their backward, with these very tensors. "
+    "An update must leave them as they are: w - rate * gradient is a new tensor, w -= is not.",
+    "modified by an inplace operation": "Autograd has noticed that a weight which a forward saved has changed "
+    "since. Make the next version beside it: w - rate * gradient is a new tensor.",
+    "used the same tensors": "Microbatches that share a tensor also share its .grad. What does each forward need of "
+    "its own?",
+    "meanwhile is lost": "Two lists of tensors meet in an update: the version of the microbatch, which has the "
+    "gradient, and the newest one, which is to change. Which of them is on the left of the minus sign?",
+    "versions at once": "A version is needed until the backward of its microbatch, and not longer: versions.pop(k).",
+    "times too small": "The loss of one microbatch is a whole loss here. Where do you divide?",
+}
 ALIKE = {  # what a run equals that does not equal its replay
     "from the version": "made each update from the weights that the microbatch had used: what other microbatches had "
     "updated meanwhile is lost. Update the newest weights.",

@@ -123,6 +123,17 @@ SOLUTIONS: dict[str, Solution] = {
         ((1.75, "fills and drains too"), (19 / 16, "no bubble at all"), (4, "Too large")),
         also=(84 / 57, 1.474),
     ),
+    "pipedream.copies": Solution(
+        'labs.answer("pipedream.copies", [2, 2, 2, 1])',
+        "As many minibatches are in flight from a stage on as there are ranks, and its copies share them out.",
+        (
+            ([4, 3, 2, 1], "straight pipeline"),
+            ([4, 4, 2, 1], "share them out"),
+            ([2, 2, 1, 1], "rank 2"),
+            ([2, 2, 1], "4 numbers"),
+        ),
+        also=((2, 2, 2, 1), ("2", 2, 2, 1)),
+    ),
     "pipedream.wrong_way": Solution(
         'labs.answer("pipedream.wrong_way", (1.0, -1.0))',
         "The mixed gradient is old b times new b: below zero when their signs differ, while both true ones are above.",

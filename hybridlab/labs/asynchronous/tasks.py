@@ -3,7 +3,7 @@
 from functools import partial
 
 import hybridlab as hl
-from hybridlab.labs.asynchronous.check import wrong
+from hybridlab.labs.asynchronous.check import ABOUT, wrong
 from hybridlab.labs.asynchronous.updates import flushed
 from hybridlab.labs.engine.case import Case
 from hybridlab.labs.exercises.cases import OnCases
@@ -15,6 +15,7 @@ SIZES = ((4, 8), (2, 5), (6, 3), (8, 12), (1, 3))  # (ranks, microbatches) in pi
 UNIT = hl.Costs(F=1, B=2)
 RUNS = tuple(Case(*run) for run in (("1f1b", 3, 8), ("1f1b", 2, 5), ("1f1b", 4, 8), ("gpipe", 3, 4)))
 DEQUE = 4  # ranks in pipedream.deque
+COPIES = (2, 1, 1)  # of each stage, in pipedream.copies
 
 task = partial(Task, notebook="15_pipedream")
 
@@ -38,6 +39,22 @@ def _kept(answer) -> Verdict:
     if given == _versions("pipedream", 6, vertical_sync=True):
         return False, "That is vertical sync, where the last rank must keep what the first one still uses."
     wrong = next(rank for rank in range(6) if given[rank] != right[rank])
+    return False, f"Look at rank {wrong} again."
+
+
+def _held_by_copies(answer) -> Verdict:
+    """The versions that each rank of stages with copies stashes."""
+    schedule = hl.schedule("pipedream", ranks=sum(COPIES), microbatches=8 * COPIES[0], copies=COPIES)
+    right, given = hl.simulate(schedule).peak("weights"), several(answer, sum(COPIES))
+    if given is None:
+        return False, f"Answer with {sum(COPIES)} numbers, one for each rank."
+    if given == right:
+        return True, f"{' '.join(map(str, right))}: the ranks from a stage on, shared out among its copies, rounded up."
+    if given == _versions("pipedream", sum(COPIES)):
+        return False, "That is a straight pipeline of four stages. Here there are three, the first on two ranks."
+    if given == [4, 4, 2, 1]:
+        return False, "So many minibatches are in flight behind the input of stage 0. Its two copies share them out."
+    wrong = next(rank for rank in range(len(right)) if given[rank] != right[rank])
     return False, f"Look at rank {wrong} again."
 
 
@@ -139,6 +156,7 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
             ".grad. Nothing is divided by m: the loss of a microbatch is its own.",
             "In B, after y.backward(…): weights = [w - rate * old.grad for w, old in zip(weights, versions.pop(k))].",
         ),
+        about=ABOUT,
         objective="Write a pipeline that updates without a flush.",
         difficulty=3,
         minutes=15,
@@ -214,6 +232,20 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
         objective="Say what is gained when a pipeline is filled only once.",
         difficulty=2,
         minutes=5,
+    ),
+    "pipedream.copies": task(
+        "PipeDream with copies 2-1-1 on 4 ranks: stage 0 on ranks 0 and 1, stage 1 on rank 2, stage 2 on rank 3. How "
+        "many versions of its weights does each rank hold at most? Give a list.",
+        _held_by_copies,
+        (
+            "To keep all ranks busy, as many minibatches must be in flight from a stage on as there are ranks from "
+            "there on.",
+            "From stage 0 on there are 4 ranks, from stage 1 on 2, from stage 2 on 1. Copies of a stage take turns.",
+            "Stage 0: 4 minibatches for 2 copies. Stage 1: 2 for one. Stage 2: 1 for one.",
+        ),
+        objective="Say how many versions a copy of a stage keeps.",
+        difficulty=2,
+        minutes=4,
     ),
     "pipedream.wrong_way": task(
         "A stage computes y = b·a·x, the loss is y²/2; x = 1 and a = 1. An update changes b between forward and "

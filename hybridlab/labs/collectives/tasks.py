@@ -179,6 +179,18 @@ def _seconds(ranks, megabytes, microseconds):
     )
 
 
+ABOUT_THE_RING = {  # {words of a reply: the hint about what it says is off}
+    "Nothing was added": "The chunks are views: to change x, change them in place.",
+    "is missing": "Follow one chunk round the ring: after p-1 steps of the first loop one rank has all of it. Does "
+    "every rank pass on in a step what it has received in the step before?",
+    "is in it 2 times": "In the second loop finished chunks travel, and they are copied, not added. Where does it "
+    "begin?",
+    "messages; the ring sends": "Two loops of p-1 steps, and one chunk to the right in each: count the passes of "
+    "yours.",
+    "bytes; chunks of n/p": "Each message is one chunk. What else goes along, and what would happen to your loop if "
+    "only chunks[a] went?",
+}
+
 COLLECTIVE_TASKS: dict[str, Task] = {
     "collectives.bytes": varying(_bytes, ranks=(4, 5, 6, 8), megabytes=(12, 30, 60, 120)),
     "collectives.seconds": varying(_seconds, ranks=(8, 10, 16), megabytes=(100, 80, 40), microseconds=(20, 40, 50)),
@@ -200,6 +212,7 @@ COLLECTIVE_TASKS: dict[str, Task] = {
             "In each step: leaving = comm.isend(chunks[a], right); new = comm.recv(torch.empty_like(chunks[b]), left); "
             "leaving.wait(); then add new to chunks[b] while s < p - 1, and copy it later.",
         ),
+        about=ABOUT_THE_RING,
         objective="Write the ring all-reduce from messages.",
         difficulty=3,
         minutes=15,

@@ -120,6 +120,26 @@ CAUSES = {
     "d": "Gradients do not change the first loss.",
 }
 
+ABOUT_JOINED = {  # {words of a reply: the hint about what it says is off}
+    "each was divided by its own sum": "An out is a mean, weighted by exponentials. Two means become one when each "
+    "is multiplied by its sum first.",
+    "weighs both parts alike": "A part counts with its own sum of exponentials over that of both: exp(lse - both).",
+    "added the two lse": "lse is the logarithm of a sum. Which function of torch adds two numbers that are given as "
+    "logarithms?",
+    "gave inf or nan": "exp of a large lse overflows; exp of a difference of two of them does not.",
+}
+ABOUT_THE_RING = {
+    "behind all of its queries": "In step i a rank has the keys of rank (comm.rank - i) % comm.size, if keys go to "
+    "the next rank. Ranks behind this one have later positions: their keys are passed on, not met.",
+    "same is True": "same is about whose keys these are: source == comm.rank. And what is being received must not "
+    "be the tensor that you compute with.",
+    "another result than one device": "Each meet gives a part: join all of them, out and lse, into what was found "
+    "so far.",
+    "nothing overlaps": "Begin irecv and isend, then meet, then wait: in this order.",
+    "waited for the next keys": "wait() comes after meet: the keys for this step are here already.",
+    "after the last step": "There are as many steps as ranks, and one hop less.",
+}
+
 BUILDING: dict[str, Task] = {
     "context.joined": task(
         "Write my_joined(out, lse, other_out, other_lse): two parts of one softmax as one. Each part is what queries "
@@ -133,6 +153,7 @@ BUILDING: dict[str, Task] = {
             "is its sum over the whole sum: exp of a difference.",
             "both = torch.logaddexp(lse, other_lse); the weights are (lse - both).exp() and (other_lse - both).exp().",
         ),
+        about=ABOUT_JOINED,
         objective="Join two parts of a softmax exactly.",
         difficulty=2,
         minutes=6,
@@ -154,6 +175,7 @@ BUILDING: dict[str, Task] = {
             "found = meet(…) the first time, later found = joined(*found, *meet(…)). After comm.size steps return "
             "found[0]; send only while step < comm.size - 1.",
         ),
+        about=ABOUT_THE_RING,
         objective="Write ring attention, its messages under its blocks.",
         difficulty=3,
         minutes=10,

@@ -62,6 +62,7 @@ BUILD_TASKS: dict[str, Task] = {
             "self.ready.issuperset(self.buckets[len(self.sent)]): self.send(). And send() appends "
             "comm.iall_reduce(torch.cat([…])) to self.sent.",
         ),
+        about=ddp_check.ABOUT,
         objective="Write data parallelism whose buckets are all-reduced during the backward.",
         difficulty=3,
         minutes=15,

@@ -4,6 +4,24 @@ from itertools import starmap
 
 from hybridlab.labs.data_parallel.ddp_case import Did
 
+ABOUT = {  # {words of a reply: the hint about what it says is off}
+    "So what has the first step left behind": "Compare __init__ with finish(): everything that counts, marks or "
+    "collects during a backward must be as empty after finish() as it was in the beginning.",
+    "has no gradient for": "Which weights never came into a bucket, or whose bucket was never sent? What no hook "
+    "has announced by finish() goes there, as zeros where there is no gradient.",
+    "gradients of its own rows": "The sum is in the flat tensor that you have made by torch.cat, a copy. Cut it "
+    "into pieces in finish(), and copy each into its weight.grad.",
+    "A bucket is full on rank 0": "Ranks may fill their buckets in different orders, and a sum must meet its own. "
+    "Send bucket 0 first, then 1, …: a full one waits for those before it.",
+    "times too large": "A sum over the ranks becomes their mean by one division, in finish().",
+    "times too small": "Look for two divisions by comm.size.",
+    "buckets of at most": "Fill from the last weight of model.parameters() to the first, and begin a new bucket "
+    "when the next weight would make it larger than bucket_bytes. A tied weight is one weight.",
+    "no all-reduce began": "Your sums begin in finish(). A hook of each weight, register_post_accumulate_grad_hook, "
+    "is called during the backward: start the all-reduce of a full bucket there.",
+    "waits during the backward": "comm.iall_reduce returns at once with a message. Keep it, and call its wait() in "
+    "finish().",
+}
 NEAR = 1e-6  # of gradients of about 0.01: another order of additions is not a mistake
 
 

@@ -7,6 +7,23 @@ from hybridlab.labs.engine.case import ROWS, WIDTH, Case, counted, lists
 from hybridlab.labs.exercises.cases import OnCases
 
 BOUNDARY = ROWS * WIDTH * 4  # bytes of one message, in single precision
+ABOUT = {  # {words of a reply: the hint about what it says is off}, in all tasks that build the engine
+    "its list says": "The list is the order: take kind and microbatch from each of its entries in turn, and find by "
+    "that number what the forward of the same microbatch has kept. An order of your own is not asked for.",
+    "has other gradients": "Go from the last rank to the first: which one is the first that can be wrong? There, "
+    "look at both ends of its backward: what goes into y.backward(…), and which gradient it sends on, that of its x "
+    "or of its y.",
+    "times too large": "The loss of the batch is a mean: divide the loss of each microbatch by their number, on the "
+    "rank that has the loss, before its backward.",
+    "times too small": "Look for two divisions: once where the loss is made is right, and the gradients that arrive "
+    "from the next rank have it in them already.",
+    "forwards at once": "What a backward has used must not stay: take it out of where you kept it with kept.pop(k). "
+    "Is it also held by another name, or by a list that only grows?",
+    "was not marked with requires_grad_()": "What arrives has no history, so autograd keeps no gradient for it. "
+    "Mark it right after the receive, before the forward: x = comm.recv(…).requires_grad_().",
+    "still in use": "A receive writes into the tensor that it is given, and the forward has kept that tensor, not a "
+    "copy. Make a new room for each microbatch, torch.empty_like(…), where you receive it.",
+}
 NEAR = 1e-6  # the gradients are those of one device to the last bit; another order of sums is no mistake
 
 

@@ -2,9 +2,11 @@
 
 `task` and `solution` are what one exercise is; `all_tasks` and `all_solutions` list those of all rooms.
 Asked and answered: `answer` replies; `student` says whose numbers; `trial` runs an answer that is code, `cases` runs it
-in several sizes, `clinic` judges a named cause and what was mended, `source` carries code to the ranks. `answers_file`
-keeps what was answered, in the form of `written`; `progress` tells it.
-Handed in: `submission` is the file, `grade` grades many, `regrade` checks one again.
+in several sizes, `clinic` judges a named cause and what was mended, `source` carries code to the ranks; `failures` has
+the hints that follow what failed. `answers_file` keeps what was answered, in the form of `written`; `progress` tells
+it.
+Handed in: `submission` is the file, `grade` grades many, `regrade` checks one again, in the place of its own that
+`confined` makes.
 For several rooms: `pipelines` (predictions in units of F and B), `played` (a game as an answer), `typed_schedule`,
 `words` (small numbers as words).
 """

@@ -8,13 +8,14 @@ import types
 from dataclasses import dataclass
 
 from hybridlab.labs.exercises import answers_file
+from hybridlab.labs.exercises.failures import hints_for
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.student import task as asked
 from hybridlab.labs.exercises.written import write
 
 GREEN, ORANGE, BLUE = "#1e8752", "#c45500", "#0072b2"  # right, not yet, asked; legible on white and on black
 
-_attempts: dict[str, int] = {}
+_given: dict[str, list[str]] = {}  # the hints that each task has given
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Reply:
 
 
 def answer(task: str, value) -> Reply:
-    """The reply to one answer; every wrong one brings the next hint, the last stays. The answer is kept (`record`).
+    """The reply to one answer; every wrong one brings the next hint, those about what failed first, and the last stays.
+    The answer is kept (`record`).
 
     What is still empty (None, a function with ... in it, a game that goes on) is no try, nor is a task's starter as it
     was: no hint.
@@ -60,10 +62,11 @@ def answer(task: str, value) -> Reply:
         return Reply(right, sentence)
     _keep(task, right, value)
     if right:
-        _attempts.pop(task, None)
+        _given.pop(task, None)
         return Reply(True, sentence)
-    _attempts[task] = _attempts.get(task, 0) + 1
-    return Reply(False, sentence, exercise.hints[min(_attempts[task], len(exercise.hints)) - 1])
+    given, hints = _given.setdefault(task, []), hints_for(exercise, sentence)
+    given.append(next((hint for hint in hints if hint not in given), hints[-1]))
+    return Reply(False, sentence, given[-1])
 
 
 def _keep(task: str, right: bool, value):

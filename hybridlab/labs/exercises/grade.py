@@ -20,11 +20,15 @@ from hybridlab.labs.exercises.submission import load
 
 HOME = str(Path(hybridlab.__file__).parent.parent)
 SECONDS = 300.0  # for one submission
+LONGEST = 86_400.0  # that one may be given
+CONFINED = ("-m", "hybridlab.labs.exercises.confined")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # else no namespaces
+SWEEP = 3.0  # seconds, for it to end what it has started
 LONGEST_OUTPUT = 1_000_000  # bytes that are read of what a submission's process tells
 MARKS = {True: "+", False: "-", None: "?"}
 NOT_TAMPER_PROOF = (
-    "The answers ran on this machine as this user. That keeps honest mistakes apart. It does not stop a submission "
-    "that sets out to deceive: this is not tamper-proof. Where grades count, read the code, or grade in a container."
+    "The answers ran on this machine as this user{}. That keeps mistakes apart. It does not stop a submission that "
+    "sets out to deceive: this is not tamper-proof. Where grades count, read the code, or grade in a container."
 )
 
 
@@ -36,6 +40,7 @@ class Row:
     student: str = ""
     tasks: dict[str, tuple[bool | None, str]] = field(default_factory=dict)
     problem: str = ""
+    behind: tuple[str, ...] = ()  # what kept it apart from the rest of this machine
 
     @property
     def right(self) -> int:
@@ -47,70 +52,101 @@ def grade(folder: str | Path, seconds: float = SECONDS, on_row=lambda row: None)
 
     raises  ValueError when there is no such folder, or no submission in it
     """
+    if not 0 < seconds <= LONGEST:
+        raise ValueError(f"{seconds:g} seconds are no time for a submission: give more than 0, at most a day")
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder} is {'a file' if folder.is_file() else 'no folder'}: name the folder of submissions")
     files = sorted(folder.glob("*.json"))
     if not files:
         raise ValueError(f"there is no submission in {folder}: students write one with labs.export('name.json')")
+    read = [(file, _read(file)) for file in files]  # all of them, before the first can change another
     rows = []
-    for file in files:
-        rows.append(_graded(file, seconds))
+    for file, submission in read:
+        rows.append(_graded(file, submission, seconds))
         on_row(rows[-1])
     return rows
 
 
-def _graded(file: Path, seconds: float) -> Row:
+def _read(file: Path) -> dict | str:
+    """A submission, or what is wrong with its file."""
+    if file.is_symlink():
+        return "a link to another file: hand in the file itself"
     try:
-        submission = load(file)
+        return load(file)
     except ValueError as error:
-        return Row(file.name, problem=str(error))
+        return str(error)
+
+
+def _graded(file: Path, submission: dict | str, seconds: float) -> Row:
+    name = _printable(file.name)
+    if isinstance(submission, str):
+        return Row(name, problem=_printable(submission, 300))
     student = submission["student"]
-    row = Row(file.name, "" if student is None else "".join(filter(str.isprintable, str(student)))[:80])
-    lines, row.problem = _alone(file, seconds)
+    row = Row(name, "" if student is None else _printable(str(student)))
+    has, *lines = _alone(submission, file.parent, seconds, row)
+    row.behind = tuple(has)
     for line in lines:
         try:
             task, right, reply = json.loads(line)
-            row.tasks[task] = None if right is None else bool(right), str(reply)
+            if right is not None and not isinstance(right, bool):
+                raise TypeError
+            if task in submission["answers"] and task not in row.tasks:
+                row.tasks[task] = right, str(reply)
         except (ValueError, TypeError):
             row.problem = row.problem or "its process has told something else than verdicts"
-    missing = [task for task in submission["answers"] if task in TASKS and task not in row.tasks]
+    missing = [_printable(task) for task in submission["answers"] if task in TASKS and task not in row.tasks]
     if missing:
         row.problem = f"{row.problem or 'its process ended early'}; at {missing[0]}"
     return row
 
 
-def _alone(file: Path, seconds: float) -> tuple[list[str], str]:
-    """(lines, what went wrong) of a fresh interpreter that checks one file; nothing of it lives on."""
-    with tempfile.TemporaryDirectory(prefix="hybridlab-grade-") as room, tempfile.TemporaryFile() as told:
+def _printable(text: str, most: int = 80) -> str:
+    """What a terminal shows as letters and nothing else."""
+    return "".join(one if one.isprintable() else "�" for one in text)[:most]
+
+
+def _alone(submission: dict, folder: Path, seconds: float, row: Row) -> list:
+    """What a place of its own gives (see `confined`), then the lines of a fresh interpreter that checks one submission
+    there; what went wrong is the row's problem. Nothing of it lives on."""
+    files = tempfile.TemporaryFile, tempfile.TemporaryFile
+    with tempfile.TemporaryDirectory(prefix="hybridlab-grade-") as room, files[0]() as given, files[1]() as told:
+        given.write(json.dumps(submission).encode())
+        given.seek(0)
         process = subprocess.Popen(
-            [sys.executable, "-m", "hybridlab.labs.exercises.regrade", str(file.resolve())],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, *CONFINED, room, str(folder.resolve())],
+            stdin=given,
             stdout=told,
             stderr=subprocess.DEVNULL,
             cwd=room,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([HOME, *filter(None, sys.path)])},
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join([HOME, *filter(None, sys.path)])},
             start_new_session=True,
         )
         try:
-            problem = _ended(process.wait(seconds))
+            row.problem = _ended(process.wait(seconds))
         except subprocess.TimeoutExpired:
-            problem = f"stopped after {seconds:g} s"
+            row.problem = f"stopped after {seconds:g} s"
         finally:
             _kill(process)
         told.seek(0)
-        lines = told.read(LONGEST_OUTPUT).decode("utf-8", "replace").splitlines()
-    return lines, problem
+        has, *lines = told.read(LONGEST_OUTPUT).decode("utf-8", "replace").splitlines() or ["[]"]
+    return [json.loads(has), *lines]
 
 
 def _ended(code: int) -> str:
-    if code < 0:
-        return f"its process was killed by {signal.Signals(-code).name}"
+    if code > 128:
+        return f"its process was killed by {signal.Signals(code - 128).name}"
     return f"its process ended with code {code}" if code else ""
 
 
 def _kill(process):
-    """End the process and its session; its ranks end with it."""
+    """End the process and all that came from it."""
+    if process.poll() is None:
+        process.terminate()  # it sweeps before it goes
+        try:
+            process.wait(SWEEP)
+        except subprocess.TimeoutExpired:
+            pass
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -147,4 +183,11 @@ def as_json(rows: list[Row]) -> dict:
     students = [asdict(row) | {"right": row.right} for row in rows]
     for one in students:
         one["tasks"] = {task: {"right": right, "reply": reply} for task, (right, reply) in one["tasks"].items()}
-    return {"students": students, "of": len(TASKS), "note": NOT_TAMPER_PROOF}
+    return {"students": students, "of": len(TASKS), "note": note(rows)}
+
+
+def note(rows: list[Row]) -> str:
+    """What kept the submissions apart from this machine, and what did not."""
+    behind = [row.behind for row in rows if row.behind]
+    shared = [what for what in behind[0] if all(what in one for one in behind)] if behind else []
+    return NOT_TAMPER_PROOF.format(f", with {', '.join(shared)}; system calls are not filtered" if shared else "")

@@ -68,12 +68,12 @@ def reset(task: str | None = None) -> None:
 
     raises  ValueError when there is no such task
     """
-    from hybridlab.labs.exercises.answer import _attempts
+    from hybridlab.labs.exercises.answer import _given
 
     if task is not None and task not in TASKS:
         raise ValueError(f"there is no exercise {task!r}: choose one of {', '.join(TASKS)}")
     with answers_file.changing() as kept:
-        forgotten = [task] if task else [*kept["tasks"], *_attempts]
+        forgotten = [task] if task else [*kept["tasks"], *_given]
         for name in forgotten:
             kept["tasks"].pop(name, None)
-            _attempts.pop(name, None)
+            _given.pop(name, None)

@@ -11,6 +11,7 @@ import platform
 from pathlib import Path
 
 import hybridlab
+from hybridlab.core.files import regular
 from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.student import seed_of
 
@@ -47,9 +48,7 @@ def load(path: Path) -> dict:
     raises  ValueError in one sentence for a file that is none
     """
     try:
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"larger than {LARGEST / 1e6:g} MB")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(regular(path, most=LARGEST).read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):

@@ -22,6 +22,7 @@ class Task:
     notebook    the name of its file, without .ipynb
     numbers     those that vary from student to student, as this one has them
     starter     what the notebook ships to be changed; handed in as it is, it is no try
+    about       {words of a reply: the hint about what it says is off}, which comes before the three; see `failures`
     """
 
     question: str
@@ -35,6 +36,7 @@ class Task:
     numbers: dict[str, float] = field(default_factory=dict)
     variants: Callable[[int], "Task"] | None = None
     starter: str | list[str] | None = None
+    about: dict[str, str] = field(default_factory=dict)
 
     def of(self, seed: int) -> "Task":
         """The task as a student with this seed has it."""

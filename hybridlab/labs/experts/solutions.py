@@ -70,11 +70,11 @@ SOLUTIONS: dict[str, Solution] = {
                 ),
                 "all counts are",
             ),
-            (DISPATCH.but(GATHER, "every = counts[None].repeat(len(owned), 1)"), "another number of rows"),
+            (DISPATCH.but(GATHER, "every = counts[None].repeat(len(owned), 1)"), "are expected by"),
             (DISPATCH.but(GATHER, GATHER + '\n    comm.all_gather(torch.zeros(99), "ep")'), "all counts are"),
             (
                 DISPATCH.but("received=received)", "received=[len(rows) // len(owned)] * len(owned))"),
-                "another number of rows",
+                "are expected by",
             ),
             (DISPATCH.but("mine.sum(0).tolist()", "mine.sum(1).tolist()"), "Rank"),
             (DISPATCH.but(GATHER, ALONE), "do not call the same"),

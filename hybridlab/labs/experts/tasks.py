@@ -66,16 +66,6 @@ def _first(case: On, home: list[str]) -> str:
     return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
-def _explained(case: On, report: str) -> str:
-    """Why a rank was ended where gloo says no more than that."""
-    if "SIGABRT" not in report and "alltoallv" not in report:
-        return report
-    return (
-        "a rank failed in an all-to-all: one rank sends another number of rows than the other one expects. Add up "
-        "sent and received once more: which counts are rows, which are columns?"
-    )
-
-
 # --- loads --------------------------------------------------------------------------------------------------------
 
 
@@ -156,6 +146,19 @@ def _fine(answer) -> Verdict:
     return True, "The same weights, the same work for each token, and many more teams of experts to choose from."
 
 
+ABOUT_DISPATCH = {  # {words of a reply: the hint about what it says is off}
+    "another y than one device": "Take one rank and two experts, and write down for each row that arrives from whom "
+    "it is and for which expert. One permutation brings them into the experts' order, its inverse back.",
+    "no gradient came to": "Counts may be plain lists, rows may not: from x to y, use indexing, typed.all_to_all "
+    "and arithmetic alone. Which step makes a tensor anew from numbers?",
+    "no gradient can flow": "comm.all_to_all moves numbers, typed.all_to_all gradients as well.",
+    "are its rows, and all counts": "Send each row once, and only to the rank that has its expert: sent says how "
+    "many go where.",
+    "are expected by": "sent is about your tokens, by the rank of their expert; received about your experts, "
+    "by the rank of the tokens. On the way home the two change places.",
+    "in another order": "What comes home lies in the order in which it left. arrivals.combine needs that order.",
+}
+
 EXPERTS_TASKS: dict[str, Task] = {
     "experts.route": task(
         "Each token goes to the two experts with the highest scores. Its two weights are these scores, divided by "
@@ -181,7 +184,6 @@ EXPERTS_TASKS: dict[str, Task] = {
             _first,
             CASES,
             "y and all gradients are those of one device, with idle experts too.",
-            explain=_explained,
         ),
         (
             "Two questions first: how many of its rows go to each rank, and how many come from each? The second one "
@@ -193,6 +195,7 @@ EXPERTS_TASKS: dict[str, Task] = {
             "received=received); made = experts(came[sort], mine.sum(0).tolist()); home = typed.all_to_all(comm, "
             "made[sort.argsort()], …) with sent and received exchanged; return arrivals.combine(home, order, weights).",
         ),
+        about=ABOUT_DISPATCH,
         objective="Send tokens to experts on other ranks and back, with gradients that flow.",
         difficulty=3,
         minutes=14,

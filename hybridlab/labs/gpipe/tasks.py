@@ -4,7 +4,7 @@ from functools import cache, partial
 
 import hybridlab as hl
 from hybridlab.core.flow import Flow
-from hybridlab.labs.engine.check import pipeline
+from hybridlab.labs.engine.check import ABOUT, pipeline
 from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.pipelines import UNIT, close, predicted, several
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
@@ -245,6 +245,7 @@ GPIPE_TASKS: dict[str, Task] = {
             "Second loop: y.backward() on the last rank, elsewhere y.backward(g) with g received from comm.rank + 1; "
             "then send x.grad to comm.rank - 1.",
         ),
+        about=ABOUT,
         objective="Write a pipeline of microbatches, and keep what the backward needs.",
         difficulty=2,
         minutes=10,
@@ -286,6 +287,7 @@ GPIPE_TASKS: dict[str, Task] = {
             "Autograd saves x itself, not a copy of it. What is in x when the backward comes?",
             "Make the room where it is needed: comm.recv(torch.empty_like(x), before).",
         ),
+        about=ABOUT,
         objective="Find a buffer that is used again too early, from gradients alone.",
         difficulty=2,
         minutes=5,

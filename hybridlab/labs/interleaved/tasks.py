@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 import hybridlab as hl
-from hybridlab.labs.engine.check import pipeline
+from hybridlab.labs.engine.check import ABOUT, pipeline
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
 from hybridlab.labs.interleaved.thin_stages import thinned
@@ -202,6 +202,7 @@ INTERLEAVED_TASKS: dict[str, Task] = {
             "A message from stage s needs a tag of its own among all that pass between two ranks: k * count + s "
             "forward, with count = p * len(stages); backward the same, plus m * count.",
         ),
+        about=ABOUT,
         objective="Write the interpreter for thin stages.",
         difficulty=3,
         minutes=15,

@@ -15,8 +15,14 @@ from hybridlab.predict.bytes.arrows import resting, sent
 from hybridlab.predict.time.operators import times
 from hybridlab.predict.time.operators import work as works
 
-NAMES = {"all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
-         "all_to_all": "all-to-all"}  # fmt: skip
+NAMES = {
+    "all_reduce": "all-reduce",
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "all_to_all": "all-to-all",
+    "isend": "message to a neighbour",
+    "irecv": "message from a neighbour",
+}
 
 
 def program(graph: Graph) -> Table:
@@ -37,12 +43,16 @@ def arrows(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Table:
     """
     rows = []
     for arrow in derived(graph, strategy_of(graph, layout, mesh), mesh):
-        if not arrow.moves:
+        if not arrow.moves and not arrow.halo:
             continue
         told = {False: [], True: []}
-        for one in arrow.sends(mesh):
-            plural = "s" * (one.elements != 1)
-            told[one.backward].append(f"{NAMES[one.op]} {one.axis} of {one.elements:,} word{plural}")
+        words = lambda count: f"{count:,} word{'s' * (count != 1)}"
+        for one in (one for one in arrow.sends(mesh) if one.peer is None):
+            told[one.backward].append(f"{NAMES[one.op]} {one.axis} of {words(one.elements)}")
+        halo = [(f"halo {'+'.join(one.axes)} of", one) for one in arrow.halo if one.messages]
+        told[False] += [f"{name} {words(one.busiest())} at most" for name, one in halo]
+        if arrow.learns:
+            told[True] = [f"{name} {words(one.busiest(True))} at most" for name, one in halo[::-1]] + told[True]
         there, back = (", then ".join(told[way]) or "nothing" for way in (False, True))
         users = ", ".join(arrow.users) or "the result"
         rows.append((arrow.value, spelled(arrow.before), spelled(arrow.after), there, back, users))

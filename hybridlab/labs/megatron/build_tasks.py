@@ -74,6 +74,36 @@ def _pair(answer) -> Verdict:
     return False, "Count torch.distributed.all_reduce in forward."
 
 
+ABOUT_LAYERS = {  # {words of a reply: the hint about what it says is off}
+    "the bias of B 2 times": "g adds what the ranks have. What is the same on all of them must come after the sum.",
+    "no bias of B": "MyRow keeps the whole bias of its linear layer: add it behind g.",
+    "What does g do forward": "Each rank's x @ weight.T is a summand of Z, since B is cut by its inputs. MyRow ends "
+    "with g.",
+    "What does f do backward": "x entered every rank's columns, and each backward has one summand of its gradient. "
+    "MyColumn begins with f, which adds them.",
+    "g must not sum backward": "Behind the sum, each rank has the whole gradient of Z already. G.backward passes it "
+    "on.",
+    "for the bias of B": "Every rank has the same bias, and needs the same gradient for it: add the bias as a "
+    "parameter, on all ranks, behind the sum.",
+    "its shard is": "nn.Linear keeps (outputs, inputs). Columns of A are rows of linear.weight; rows of B are columns.",
+    "one all-reduce": "F and G from the exercise before do all there is to send: one forward, one backward.",
+}
+ABOUT_LOSS = {
+    "as a loss": "Subtract the largest logit of a position from all of its logits, before exp: the loss stays what "
+    "it is.",
+    "largest logit of its own shard": "The largest logit is one over all shards: comm.all_reduce(…, op='max').",
+    "exponentials of its own shard": "The sum under the logarithm runs over the whole vocabulary: all-reduce what "
+    "each rank has added up.",
+    "targets that lie in other shards": "Only one rank has the logit of a target. The others must add 0: multiply "
+    "by a mask.",
+    "only where its own shard has it": "A rank that does not have the target's logit needs it too: all-reduce the "
+    "masked one.",
+    "a wrong gradient": "The gradient by a logit is its softmax, minus 1 for the target alone: on the one rank, in "
+    "the one column that has it.",
+    "logits travelled": "Maximum, sum of exponentials, the target's logit: three numbers for each position are enough.",
+}
+
+
 BUILDING_TASKS: dict[str, Task] = {
     "megatron.layers": task(
         "Write column- and row-parallel linear layers as two classes. Both are made with (linear, comm) from the same "
@@ -95,6 +125,7 @@ BUILDING_TASKS: dict[str, Task] = {
             "MyColumn: torch.nn.functional.linear(F.apply(x, self.comm), self.weight, self.bias). MyRow: G.apply(x @ "
             "self.weight.T, self.comm) + self.bias.",
         ),
+        about=ABOUT_LAYERS,
         objective="Write the two layers of tensor parallelism.",
         difficulty=3,
         minutes=12,
@@ -118,6 +149,7 @@ BUILDING_TASKS: dict[str, Task] = {
             "here = (targets >= first) & (targets < first + tokens); row = (targets - first).clamp(0, tokens - 1). "
             "The gradient is exp(logit) / total, minus 1 at row where here is true.",
         ),
+        about=ABOUT_LOSS,
         objective="Compute a loss from logits that no rank has in full.",
         difficulty=3,
         minutes=15,

@@ -229,6 +229,16 @@ def _bytes(context, width, ways):
     )
 
 
+ABOUT_THE_PAIR = {  # {words of a reply: the hint about what it says is off}
+    "Z is wrong already in the forward": "Forward, one of the two adds and the other one does nothing. Behind which "
+    "matrix do the ranks hold summands?",
+    "the gradient of x is not": "Backward, the other one adds. Each rank has sent x through its own columns: what "
+    "is the gradient of an x that several have used?",
+    "the gradients of A and B are not": "Backward, the gradient of Z is the same on all ranks already. What must g "
+    "do to it?",
+    "one each is enough": "One of F and G adds forward, the other one backward. Which of yours does both?",
+}
+
 MEGATRON_TASKS: dict[str, Task] = {
     **BUILDING_TASKS,
     "megatron.pair": task(
@@ -248,6 +258,7 @@ MEGATRON_TASKS: dict[str, Task] = {
             "F.forward returns x.view_as(x), F.backward (ctx.comm.all_reduce(gradient.clone()), None). G.forward "
             "returns comm.all_reduce(z.clone()), G.backward (gradient, None).",
         ),
+        about=ABOUT_THE_PAIR,
         objective="Write the two operators that join a cut pair of matrices.",
         difficulty=2,
         minutes=6,

@@ -4,7 +4,7 @@ from functools import partial
 from itertools import combinations
 
 import hybridlab as hl
-from hybridlab.labs.engine.check import pipeline
+from hybridlab.labs.engine.check import ABOUT, pipeline
 from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
@@ -133,6 +133,7 @@ NAIVE_TASKS: dict[str, Task] = {
             "if comm.rank > 0: x = comm.recv(torch.empty_like(x), comm.rank - 1).requires_grad_(); y = stage(x); then "
             "send y.detach() on, or call loss(y, target).backward(); at the end send x.grad to comm.rank - 1.",
         ),
+        about=ABOUT,
         objective="Write forward and backward over several processes.",
         difficulty=2,
         minutes=10,
@@ -165,6 +166,7 @@ NAIVE_TASKS: dict[str, Task] = {
             "The chain rule: a stage receives the gradient of its y, and owes the rank before the gradient of its x.",
             "comm.send(x.grad, before), on every rank but the first.",
         ),
+        about=ABOUT,
         objective="Find a wrong gradient by the rank from which on it is wrong.",
         difficulty=2,
         minutes=5,

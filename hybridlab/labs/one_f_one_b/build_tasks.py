@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from hybridlab.labs.engine.check import pipeline
+from hybridlab.labs.engine.check import ABOUT, pipeline
 from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.pipelines import predicted, several
 from hybridlab.labs.exercises.task import Task, Verdict
@@ -45,6 +45,7 @@ BUILDING_TASKS: dict[str, Task] = {
             "In GPipe all ranks take the latest forward first, so they agree. Do they in 1F1B?",
             "kept is a dictionary: kept[k] = x, y after the forward, kept.pop(k) before the backward.",
         ),
+        about=ABOUT,
         objective="Find the mistake that only some schedules show.",
         difficulty=2,
         minutes=5,
@@ -70,6 +71,7 @@ BUILDING_TASKS: dict[str, Task] = {
             "comm.rank + 1, tag=k)); else: x, y = kept.pop(k); …; and after the loop: for message in sent: "
             "message.wait().",
         ),
+        about=ABOUT,
         objective="Write one interpreter for every schedule.",
         difficulty=3,
         minutes=15,

@@ -3,6 +3,33 @@
 from hybridlab.labs.zero.build_case import One, Unit
 
 NEAR_WEIGHTS, NEAR = 1e-5, 1e-6
+ABOUT_ONE = {  # {words of a reply: the hint about what it says is off}
+    "no weight has changed": "The optimizer has changed a shard that is a tensor of its own. What brings all shards "
+    "into the weights of the model, and when?",
+    "in its own shard only": "Each rank has updated another piece. Which collective gives every rank all pieces?",
+    "bytes in a step; ": "Two collectives with one piece for each rank in the middle: a reduce-scatter on the way "
+    "there, an all-gather on the way back.",
+    "numbers beside the weights": "What is kept is Adam's state and whatever your shard hangs on: a view keeps the "
+    "whole buffer. clone() it, and give Adam nothing else.",
+    "equal parts: ": "The number of weights need not be a multiple of comm.size. Add zeros at the end of the flat "
+    "tensor, before you cut it, and leave them out when you copy back.",
+    "the weights are off": "Adam divides by the size of its gradient, which hides a factor: divide by comm.size all "
+    "the same.",
+}
+ABOUT_UNIT = {
+    "whose storage is freed": "Something computes with the weights while they are away. Gather them before the "
+    "module is called, and again in the hook of its output, register_hook, which is called when the backward comes "
+    "there.",
+    "between forward and backward": "What the forward gathered is still there: after the module has been called, "
+    "take the storage of the flat buffer away, resize_(0).",
+    "after the backward": "When the last gradient has been made, three things must go: weight.grad of every weight, "
+    "the flat gradient, and the storage of the gathered weights.",
+    "times too large": "A reduce-scatter makes sums: divide your piece by comm.size.",
+    "two gathers and a reduce-scatter": "An all-reduce gives all of the gradient to all. Each rank needs its own "
+    "piece.",
+    "is not a tensor of": "A hook on every weight counts down, and the last one makes shard.grad. Which number does "
+    "it count from in the second step?",
+}
 RIGHT_AFTER = "the outputs and gradients are right. But "
 
 

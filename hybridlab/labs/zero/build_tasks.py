@@ -36,6 +36,7 @@ BUILD_TASKS: dict[str, Task] = {
             "torch.optim.Adam([self.shard], lr=rate). In step(): self.shard.grad = "
             "comm.reduce_scatter(gradient) / comm.size, self.adam.step(), comm.all_gather(self.shard.detach()).",
         ),
+        about=build_check.ABOUT_ONE,
         objective="Write an optimizer whose state is sharded.",
         difficulty=3,
         minutes=12,
@@ -61,6 +62,7 @@ BUILD_TASKS: dict[str, Task] = {
             "A hook on every weight counts: self.left -= 1. After the last: flat gradient, padded, "
             "self.shard.grad = comm.reduce_scatter(…) / comm.size; every weight.grad = None; free.",
         ),
+        about=build_check.ABOUT_UNIT,
         objective="Write a unit of FSDP: gather, use, free, and reduce-scatter.",
         difficulty=3,
         minutes=15,

@@ -6,6 +6,20 @@ from typing import NamedTuple
 from hybridlab.labs.engine.case import Case, counted, lists, sends
 from hybridlab.labs.engine.check import BOUNDARY, _short
 
+ABOUT = {  # {words of a reply: the hint about what it says is off}
+    "multiplied in the order": "The list says when each product has its turn, W among them: I must leave W's "
+    "product for later, and B does both at once. Which of your branches multiplies more than its letter says?",
+    "had not sent the result of I": "The gradient for the rank before is ready when I is: send it inside I, before "
+    "the next action begins. W comes later, and nobody waits for it.",
+    "at once; ": "What W has used must not stay: take it out of where I has put it, later.pop(k), and let I take "
+    "the forward's own with kept.pop(k).",
+    "times too large": "The loss of the batch is a mean: the first gradient of each microbatch, on the last rank, "
+    "is divided by their number.",
+    "other gradients than autograd": "Try one layer and one microbatch by hand: gz = gy * (1 - y**2) with the y of "
+    "this microbatch, then gz @ w back and gz.T @ x. Which of them does another microbatch's tensor come into?",
+    "gradients that are all 0": "Each W adds its product to the gradient of its layer, in place. B must come there "
+    "too.",
+}
 NEAR = 1e-5  # relative; the order in which microbatches are added is free
 LINGERS = 1  # a microbatch that is over may still hang on a variable, until the next one takes its place
 

@@ -8,7 +8,7 @@ from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
-from hybridlab.labs.zero_bubble.check import Shapes, first_wrong, wrong
+from hybridlab.labs.zero_bubble.check import ABOUT, Shapes, first_wrong, wrong
 from hybridlab.labs.zero_bubble.halves import beside
 
 RANKS, MICROBATCHES = 4, 8
@@ -183,6 +183,7 @@ ZERO_BUBBLE_TASKS: dict[str, Task] = {
             'if kind in "IB": … kept.pop(k) … later[k] = [(gz, x), …], send; if kind in "WB": add gz.T @ x to the '
             "gradient of each layer, for (gz, x) in later.pop(k). Two ifs, so that B does both.",
         ),
+        about=ABOUT,
         objective="Write an interpreter that moves weight halves.",
         difficulty=3,
         minutes=15,

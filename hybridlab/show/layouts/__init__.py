@@ -1,3 +1,4 @@
 """Layouts: what lives where. Ranks and their slices (`grid_of_ranks`), matrices cut among ranks (`cuts`), images on
-ranks (`tiles`), bytes on each rank (`memory_bars`), and what fills a card (`anatomy`).
+ranks (`tiles`), bytes on each rank (`memory_bars`), what fills a card (`anatomy`), and which stage takes from
+which (`stage_graph`).
 """

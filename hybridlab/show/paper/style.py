@@ -25,6 +25,8 @@ STYLE = {
         "I": {"name": "input half", "fill": "#E69F00"},
         "W": {"name": "weight half", "fill": "#882255", "hatch": True},
         "OPT": {"name": "optimizer", "fill": "#333333"},
+        "SWAP_OUT": {"name": "copied to the host", "fill": "#CC79A7", "letter": "↑"},
+        "SWAP_IN": {"name": "copied back", "fill": "#CC79A7", "hatch": True, "letter": "↓"},
         "message": {"name": "communication", "fill": "#009E73"},
         "arrived": {"name": "arrived, not yet used", "fill": "#009E73"},  # a thin line
         "bubble": {"name": "bubble (idle)", "fill": "#E5E5E5"},
@@ -66,7 +68,7 @@ def look(kind: str, chunk: int = 0, measured: bool = False) -> Look:
     ('#0072B2', '#FFFFFF', '#66AAD1', '#000000')
     """
     own = STYLE["kinds"][kind]
-    letter = "" if kind in ("message", "arrived", "bubble") else kind
+    letter = "" if kind in ("message", "arrived", "bubble") else own.get("letter", kind)
     if kind == "bubble":
         return Look(kind, own["name"], letter, 0, measured, own["fill"], "#000000", BUBBLE_EDGE, "", False)
     full, paper = own["fill"], STYLE["paper"]

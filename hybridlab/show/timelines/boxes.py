@@ -1,8 +1,9 @@
 """Boxes: a picture's geometry. What lies where, for one timeline or several on one time axis; every renderer reads it.
 
 x is time. y counts lane heights from the top: each rank has a lane of height 1 for its compute actions, idle time
-included, and where there are messages half a lane under it. Timelines of one program share their ranks' rows,
-predicted above measured; other timelines stand below each other, or in columns, each with the axis of its own.
+included, and where there are messages half a lane under it; copies to the host and back have half a lane each below
+that. Timelines of one program share their ranks' rows, predicted above measured; other timelines stand below each
+other, or in columns, each with the axis of its own.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from hybridlab.show.timelines.drawn import (
 )
 from hybridlab.show.timelines.noted import ROOM, SMALL_ROOM, placed, rooms
 from hybridlab.show.timelines.notes import Note, told
-from hybridlab.show.timelines.spans import RECEIVE_Y, columns, is_measured, waiting
+from hybridlab.show.timelines.spans import columns, is_measured, tall, waiting
 
 GAP, PAIR_GAP, HEADING, RULER = 0.3, 0.08, 1.0, 0.8
 SMALL_HEADING = {1: 1.2, 2: 1.9}  # of small pictures in one column, in more: there the numbers have a line of their own
@@ -168,7 +169,8 @@ def _waiting(timeline):
 
 def _lighter(timelines):
     """What lighter boxes are: where a rank has several stages of one copy of the model, or stages of several copies."""
-    held = [[(rank, replica) for (_, replica), rank in one.schedule.place.items()] for one in timelines]
+    kept = [[home for home, first in one.schedule.copy_of.items() if home[1] == first] for one in timelines]
+    held = [[(one.schedule.place[home], home[1]) for home in its] for one, its in zip(timelines, kept)]
     stages = any(len(set(its)) < len(its) for its in held)
     copies = any(len({rank for rank, _ in its}) < len(set(its)) for its in held)
     return EITHER if stages and copies else SECOND_COPY if copies else LATER_STAGES
@@ -214,10 +216,7 @@ def _tops(panel, above, below):
 
     above, below  (timelines, ranks) room for notes at each lane
     """
-    heights = []
-    for one in panel:
-        messages = (one.lane > 0) & (one.end > one.begin)[one.typical]
-        heights.append(RECEIVE_Y[1] if messages.any() else 1.0)
+    heights = [tall(one) for one in panel]
     number = np.arange(len(panel))[:, None]
     taken = above + np.array(heights)[:, None] + below
     of_rank = taken.sum(axis=0) + (PAIR_GAP + GAP) * (len(panel) - 1) + GAP

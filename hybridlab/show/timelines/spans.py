@@ -1,19 +1,22 @@
 """Spans: the boxes of one timeline in columns: its actions in program order, its bubbles, and what waits to be used.
 
-x is time, y counts lane heights from the top of the rank's lane down; messages lie half a lane high under it. A bar
-ends when the transfer ends. From there a thin line leads on to the action that takes what the message brought.
+x is time, y counts lane heights from the top of the rank's lane down; messages lie half a lane high under it, and under
+these, half a lane each, copies to the host and copies back. A bar ends when the transfer ends. From there a thin line
+leads on to the action that takes what the message brought.
 """
 
 import numpy as np
 
 from hybridlab.core.action import KINDS
-from hybridlab.core.lanes import RECEIVE
+from hybridlab.core.lanes import OUT, RECEIVE, REDUCE, SEND
 from hybridlab.core.timeline import LANES, Timeline
 from hybridlab.show.paper.style import STYLE, look
 
 SEND_Y, RECEIVE_Y, REDUCE_Y = (1.04, 1.27), (1.29, 1.52), (1.04, 1.52)  # message bars, from the top of their lane
+OUT_Y, IN_Y, COPIES = (1.04, 1.54), (1.58, 2.08), 1.06  # copies to the host and back; how high both are
 ARRIVED_Y = (1.37, 1.44)  # the line behind a message that waits
 BUBBLE, ARRIVED = -1, -2  # in place of a kind of action
+SHADES = 5  # stages of a rank that are told apart by how light they are; of more, the last would be white
 BRIEF = 1000  # a wait of less than a timeline's length over this is drawn by nobody
 LATER = 2**62  # a tick that never comes
 
@@ -33,7 +36,8 @@ def columns(timeline: Timeline, scale: float, tops: np.ndarray, looks: dict) -> 
     action, rank = flow.action_of, schedule.rank_of
     begin, end = timeline.begin[step][action], timeline.end[step][action]
     top, bottom = _heights(timeline, flow)
-    chunk = _chunks(schedule)[stage, replica]
+    chunk = _chunks(schedule)
+    chunk = (chunk if chunk.max() < SHADES else chunk * 0)[stage, replica]
     kinds, which = np.unique(np.stack([kind, chunk]), axis=1, return_inverse=True)
     numbers = [_look_number(looks, *key, is_measured(timeline)) for key in kinds.T.tolist()]
     looked = np.array(numbers, dtype=np.int64)[which.reshape(-1)]
@@ -80,10 +84,19 @@ def waiting(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
     return came, used[came]
 
 
+def tall(timeline: Timeline) -> float:
+    """How high a rank's lane is, what runs beside its compute actions included; only what takes time is seen."""
+    seen = timeline.lane[(timeline.end > timeline.begin)[timeline.typical]]
+    messages = RECEIVE_Y[1] if np.isin(seen, (SEND, RECEIVE, REDUCE)).any() else 1.0
+    return messages + (COPIES if (seen >= OUT).any() else 0.0)
+
+
 def _heights(timeline, flow):
     """Top and bottom of every row's box inside its lane; the two actions of a fused pair take half a lane each."""
     lane, action = timeline.lane[flow.action_of], flow.action_of
-    of_lane = {"compute": (0.0, 1.0), "send": SEND_Y, "receive": RECEIVE_Y, "reduce": REDUCE_Y}
+    down = tall(timeline) - 1 - COPIES  # copies stand below the messages, where there are any
+    copies = {name: (top + down, bottom + down) for name, (top, bottom) in {"out": OUT_Y, "in": IN_Y}.items()}
+    of_lane = {"compute": (0.0, 1.0), "send": SEND_Y, "receive": RECEIVE_Y, "reduce": REDUCE_Y} | copies
     top, bottom = np.array([of_lane[name] for name in LANES])[lane].T
     second = flow.first_row[action] != np.arange(len(action))
     pair = np.isin(action, action[second])
@@ -95,8 +108,10 @@ def _chunks(schedule):
     chunk = np.zeros((schedule.stages, schedule.replicas), dtype=np.int64)
     seen = {}
     for replica, stage in sorted((replica, stage) for stage, replica in schedule.place):
-        rank = schedule.place[stage, replica]
-        chunk[stage, replica] = seen[rank] = seen.get(rank, -1) + 1
+        rank, first = schedule.place[stage, replica], schedule.copy_of[stage, replica]
+        if first == replica:
+            chunk[stage, replica] = seen[rank] = seen.get(rank, -1) + 1
+        chunk[stage, replica] = chunk[stage, first]
     return chunk
 
 

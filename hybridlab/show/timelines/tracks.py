@@ -15,13 +15,30 @@ from hybridlab.show.timelines.lanes import PX, Lanes, box, labelled, on_lanes, o
 
 LEFT, TOP = 112, 56
 HEADING, COMPUTE, SENT, AFTER = 32, 32, 20, 20  # heights in pixels
-KINDS = {"Y": "F", "dX": "I", "dW": "W"}  # how the name of a product begins, and the look of what it is
-LEGEND = (
-    ("F", "Y = X·Wᵀ"),
-    ("I", "dX"),
-    ("W", "dW"),
-    ("message", "message; a number is a layer"),
-    ("bubble", "no product"),
+
+
+class Telling(NamedTuple):
+    """What is computed on a picture's tracks, in looks and in words.
+
+    kinds   {how the name of a piece begins: the look of what it is};  legend  (look, its name), above the rows
+    lane    the name of the lane in which the rank computes;  bare  what the time is that it does not, in a sentence
+    """
+
+    kinds: dict[str, str]
+    legend: tuple[tuple[str, str], ...]
+    lane: str = "products"
+    bare: str = "without a product"
+
+
+PRODUCTS = Telling(
+    {"Y": "F", "dX": "I", "dW": "W"},
+    (
+        ("F", "Y = X·Wᵀ"),
+        ("I", "dX"),
+        ("W", "dW"),
+        ("message", "message; a number is a layer"),
+        ("bubble", "no product"),
+    ),
 )
 
 
@@ -33,7 +50,7 @@ class Row(NamedTuple):
     measured: bool = False
 
 
-def tracks(*rows: Row, title: str = "Products and messages of a rank") -> Still:
+def tracks(*rows: Row, title: str = "Products and messages of a rank", telling: Telling = PRODUCTS) -> Still:
     """The picture of some rows below each other, on one time axis in milliseconds.
 
     >>> one = [Piece("compute", "dX 0", 0.0, 0.002), Piece("outer", "AR dX 0", 0.002, 0.003),
@@ -46,16 +63,16 @@ def tracks(*rows: Row, title: str = "Products and messages of a rank") -> Still:
     total = 1e3 * max(length(row.pieces) for row in rows)
     on, drawn, y = Lanes(LEFT, TOP, TOP + sum(map(_height, placed)), total), [], TOP
     for row, its in zip(rows, placed):
-        drawn += _row(row, its, y, on.at)
+        drawn += _row(row, its, y, on.at, telling)
         y += _height(its)
-    return on_lanes(on, title, LEGEND, [in_words(row) for row in rows], drawn)
+    return on_lanes(on, title, telling.legend, [in_words(row, telling) for row in rows], drawn)
 
 
-def in_words(row: Row) -> str:
+def in_words(row: Row, telling: Telling = PRODUCTS) -> str:
     """A row in words: how long the step is, how much of it has no product, and how long all messages are together."""
     sent = sum(one.end - one.begin for one in row.pieces if one.track != "compute")
     whole, bare = 1e3 * length(row.pieces), 1e3 * exposed(row.pieces)
-    return f"{row.name}: {whole:.1f} ms, of which {bare:.1f} ms without a product; messages {1e3 * sent:.1f} ms"
+    return f"{row.name}: {whole:.1f} ms, of which {bare:.1f} ms {telling.bare}; messages {1e3 * sent:.1f} ms"
 
 
 def beside(pieces: Iterable[Piece]) -> list[tuple[Piece, int]]:
@@ -82,15 +99,15 @@ def _tall(its) -> int:
     return SENT * max([1, *(line + 1 for _, line in its)]) + 4
 
 
-def _row(row, placed, top, at):
+def _row(row, placed, top, at, telling):
     """The heading, the products over grey, and a lane of messages for each axis."""
     y = top + HEADING
     yield on_paper(LEFT, y - 10, row.name, weight="600")
-    yield words(LEFT - 10, y + 21, "products", PX["axis"], "end")
+    yield words(LEFT - 10, y + 21, telling.lane, PX["axis"], "end")
     yield box(at(0), y, at(length(row.pieces)) - at(0), COMPUTE, look("bubble"))
     for one in row.pieces:
         if one.track == "compute":
-            its = look(KINDS[one.name.split()[0]], measured=row.measured)
+            its = look(telling.kinds[one.name.split()[0]], measured=row.measured)
             yield from labelled(at(one.begin), y, at(one.end), COMPUTE, its, one.name)
     y += COMPUTE + 6
     for lane, its in placed.items():

@@ -1,5 +1,6 @@
 """The dry run that is asked for: a job, one of its ranks, and a device that it should fit on."""
 
+import math
 import time
 
 import numpy as np
@@ -50,6 +51,8 @@ def dry_run(
     mesh, more = mesh or Mesh(pp=4), AS_ON_GPUS | more
     mesh.coordinates(rank)
     kind = catalog.machine(machine)
+    if memory is not None and not 0 < memory < math.inf:
+        raise ValueError(f"memory={memory} is no room: give bytes, such as 40e9")
     job = job_of(mesh, schedule, microbatches, batch, **more)
     _refuse(job)
     trainer, before = played(job, rank)
@@ -63,6 +66,8 @@ def _refuse(job: Job):
         raise ValueError("driven=True leaves the order to what arrives, and here nothing does: play the written order")
     if job["offload"]:
         raise ValueError("offload=True keeps the optimizer on the host, which is not played here: leave it out")
+    if job.room:
+        raise ValueError("device_memory has copies go to the host, which is not played here: leave it out")
 
 
 def _told(job: Job, trainer: Dry, before: int, timeline: Timeline, room, seconds: float) -> DryRun:

@@ -4,9 +4,10 @@ What would read a number (losses, norms, what ranks compare) is left out; all el
 told to keep what the fused kernels keep: on the meta device torch would take it apart, and keep all scores.
 """
 
+from contextlib import contextmanager
+
 import torch
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from hybridlab.train.dry.alive import Alive
 from hybridlab.train.dry.counted import Counted
@@ -22,13 +23,15 @@ class Dry(Counted):
         return [0.0] * x.numel()
 
 
-class FusedAttention(TorchFunctionMode):
-    """While this lasts, attention is one operation, as on the devices that ranks compute on."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function is functional.scaled_dot_product_attention:
-            return _attention(*args, **kwargs or {})
-        return function(*args, **kwargs or {})
+@contextmanager
+def fused_attention():
+    """While this lasts, attention is one operation, as on the devices that ranks compute on; in layers that a backward
+    does again too, where torch leaves its own modes off."""
+    own, functional.scaled_dot_product_attention = functional.scaled_dot_product_attention, _attention
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = own
 
 
 def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -37,6 +40,6 @@ def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=No
 
 def played(job, rank: int) -> tuple[Dry, int]:
     """The trainer of a rank behind one whole step, and the number of the last operation before that."""
-    with Alive(META.type) as alive, FusedAttention():
+    with Alive(META.type) as alive, fused_attention():
         trainer = Dry(DryComm(job.mesh, rank), job, alive)
         return trainer, trainer.whole_step()

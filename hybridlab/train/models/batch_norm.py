@@ -20,6 +20,16 @@ from hybridlab.train.models.counting import Counting
 from hybridlab.train.models.draws import Draws
 
 
+def normalised(x_BCYX, weight_C, bias_C, eps: float):
+    """Every channel at mean 0 and variance 1 over the microbatch, then scaled and shifted.
+
+    raises  ValueError when a channel has one element: it has no variance
+    """
+    if x_BCYX[:, 0].numel() == 1:
+        raise ValueError("batch norm got one element per channel, which has no variance: use larger microbatches")
+    return functional.batch_norm(x_BCYX, None, None, weight_C, bias_C, training=True, eps=eps)
+
+
 class BatchNorm(Counting):
     """Every channel shifted and scaled to mean 0 and variance 1, then by a weight and a bias that are learned.
 
@@ -27,11 +37,11 @@ class BatchNorm(Counting):
                   squares. A variance is a small difference of large sums, which float64 still has
     running_mean  (C,), and running_var, (C,): averages over steps, for evaluation
     draws         where in the training the model stands: evaluation is where nothing is drawn
+    normalise     normalise(x_BCYX, weight_C, bias_C, eps), by the statistics of a microbatch: a mode that cuts pictures
+                  gives another one
 
     A forward tallies if autograd is on. So a microbatch whose forward is done twice, for a backward that recomputes, is
     counted once.
-
-    raises  ValueError in training when a channel has one element: it has no variance
 
     >>> norm = BatchNorm(channels=1)
     >>> norm(torch.tensor([1.0, 3.0]).view(2, 1, 1, 1)).flatten().detach().round(decimals=3)
@@ -43,7 +53,7 @@ class BatchNorm(Counting):
 
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1):
         super().__init__((3, channels))
-        self.eps, self.momentum, self.draws = eps, momentum, Draws()
+        self.eps, self.momentum, self.draws, self.normalise = eps, momentum, Draws(), normalised
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
@@ -52,11 +62,9 @@ class BatchNorm(Counting):
         if not self.draws.on:
             running = self.running_mean, self.running_var
             return functional.batch_norm(x_BCYX, *running, self.weight, self.bias, eps=self.eps)
-        if x_BCYX[:, 0].numel() == 1:
-            raise ValueError("batch norm got one element per channel, which has no variance: use larger microbatches")
         if torch.is_grad_enabled():
             self._count(x_BCYX.detach().double())
-        return functional.batch_norm(x_BCYX, None, None, self.weight, self.bias, training=True, eps=self.eps)
+        return self.normalise(x_BCYX, self.weight, self.bias, self.eps)
 
     def _count(self, x_BCYX):
         number_C = torch.full_like(self.tally[0], x_BCYX[:, 0].numel())

@@ -39,10 +39,10 @@ class Scores(nn.Module):
 
     def __init__(self, enter: int):
         super().__init__()
-        self.scores = nn.Linear(enter, DIGITS)
+        self.mean, self.scores = nn.AdaptiveAvgPool2d(1), nn.Linear(enter, DIGITS)
 
     def forward(self, x_BCYX):
-        return self.scores(x_BCYX.mean((2, 3)))
+        return self.scores(self.mean(x_BCYX).flatten(1))
 
 
 class ConvNet(Layered):

@@ -10,17 +10,13 @@ class Counting(nn.Module):
     tally  of the given shape. Sums, so that replicas add theirs; float64 whatever the model's dtype is. It is zero
            between steps: no checkpoint has it
 
-    A subclass counts in its forward, and says in `conclude` what follows when the counts of all ranks are there:
-    nothing, if nothing was counted, and without asking the numbers, for which a host would wait.
+    A subclass counts in its forward. It has a method `conclude()`, which does what follows when the counts of all ranks
+    are there: nothing, if nothing was counted, and without asking the numbers, for which a host would wait.
     """
 
     def __init__(self, shape: tuple[int, ...]):
         super().__init__()
         self.register_buffer("tally", torch.zeros(shape, dtype=torch.float64), persistent=False)
-
-    def conclude(self):
-        """What follows from the tally of a whole step."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def settle(self):

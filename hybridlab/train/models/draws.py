@@ -18,6 +18,7 @@ STRIDE = 0x9E3779B97F4A7C15 - 2**64  # as int64, of which torch keeps the lowest
 ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
 BLOCK = 1 << 16  # numbers drawn at once: what is in between then stays in a core's cache, three times as fast
 ONES = ("weight", "running_var")  # of norms
+STIRRED = 0.01  # standard deviation of what is added to weights that begin all alike: less than embeddings have
 
 
 def drawn(key, number):
@@ -125,6 +126,22 @@ class ByPlace(nn.Module):
             key = stream(self.draws.seed, _number(name))
             return normal(key, self.deviation(like.shape), like.shape, box, out)
         return out.fill_(float(name.endswith(ONES)))
+
+
+@torch.no_grad()
+def stirred(module: nn.Module, original: nn.Module, seed: int, boxes: dict):
+    """Move, by place, the trained weights that begin all alike: a bias of zeros, a norm of ones.
+
+    A bias that is 0 may be added as often as there are ranks, and nobody sees it before the second step.
+
+    boxes  as in `Model.part`, which made the module of the original
+    """
+    weights = dict(module.named_parameters())
+    for name, x in original.named_parameters():
+        alike = x.dim() < 2 if x.is_meta else x.numel() > 0 and bool((x == x.flatten()[0]).all())
+        if name in boxes and x.requires_grad and alike:
+            here = weights[name]
+            here += normal(stream(seed, _number(name), 1), STIRRED, x.shape, boxes[name], torch.empty_like(here))
 
 
 def _number(name: str) -> int:

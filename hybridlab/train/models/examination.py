@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from hybridlab.train.models.gpt import in_sequence
+from hybridlab.train.models.graph import in_sequence, refuse_lost
 from hybridlab.train.models.trees import as_computed, flat, mapped
 
 STEPS = (0, 1, 2)  # whose batches are asked for twice
@@ -26,12 +26,12 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
     module = model.made(0, dtype)
     inputs, targets = _batch(model, rows, dtype)
     _refuse_torch_dropout(module)
-    layers, skips = dict(enumerate(model.layers(module))), model.skips(module)
-    _refuse_skips(layers, skips)
+    layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
+    refuse_lost(takes, len(layers))
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        made = in_sequence(_watched(layers), skips, {-1: inputs})
-        again = in_sequence(dict(layers), skips, {-1: inputs})
+        made = in_sequence(_watched(layers, takes), takes, {-1: inputs})
+        again = in_sequence(dict(layers), takes, {-1: inputs})
     _refuse_changed_buffers(module, before)
     for number, layer in layers.items():
         if not _same(made[number], again[number]):
@@ -70,22 +70,13 @@ def _refuse_torch_dropout(module):
             )
 
 
-def _refuse_skips(layers, skips):
-    for there, source in skips.items():
-        if not 0 <= source < there < len(layers):
-            raise ValueError(
-                f"skips={{{there}: {source}}} does not lead from an earlier layer to a later one: layers are 0 to "
-                f"{len(layers) - 1}"
-            )
-
-
-def _watched(layers) -> dict:
+def _watched(layers, takes) -> dict:
     """The same layers, which say when one has changed what it was given, or made something that cannot travel."""
 
     def watched(number, layer):
         def call(*arrived):
             kept = [mapped(torch.clone, x) for x in arrived]
-            leaving = _called(number, layer, arrived)
+            leaving = _called(number, layer, arrived, takes[number])
             if not all(_same(x, y) for x, y in zip(arrived, kept)):
                 raise ValueError(
                     f"layer {number} ({type(layer).__name__}) changes its input, which others need: leave out "
@@ -104,13 +95,13 @@ def _watched(layers) -> dict:
     return {number: watched(number, layer) for number, layer in layers.items()}
 
 
-def _called(number, layer, arrived):
+def _called(number, layer, arrived, sources):
     try:
         return layer(*arrived)
     except Exception as error:
-        skip = " (the second from its skip)" if len(arrived) > 1 else ""
+        whence = f" (from layers {', '.join(map(str, sources))})" if len(arrived) > 1 else ""
         raise ValueError(
-            f"layer {number} ({type(layer).__name__}) fails on what reaches it, {_shapes(arrived)}{skip}: "
+            f"layer {number} ({type(layer).__name__}) fails on what reaches it, {_shapes(arrived)}{whence}: "
             f"{_said(error)}"
         ) from error
 

@@ -155,6 +155,8 @@ def with_room(chosen_BTC, experts: int, slots: int):
 class Many(nn.Module):
     """A linear layer for each expert: tokens in the order of their experts go through theirs.
 
+    share  of the biases that is added here: less than 1 where others add to the same outputs
+
     One product for each expert, a *grouped GEMM*. An expert without tokens multiplies an empty matrix: its gradient is
     0, and it has one.
     """
@@ -162,8 +164,8 @@ class Many(nn.Module):
     def __init__(self, experts: int, inputs: int, outputs: int, bias: bool = True):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(experts, outputs)) if bias else None
+        self.bias, self.share = nn.Parameter(torch.empty(experts, outputs)) if bias else None, 1
 
     def forward(self, x_AD, counts: list[int]):
-        weights, biases = self.weight.unbind(), self.bias.unbind() if self.bias is not None else [None] * len(counts)
-        return torch.cat([functional.linear(*one) for one in zip(x_AD.split(counts), weights, biases)])
+        biases = [None] * len(counts) if self.bias is None else (self.bias * self.share).unbind()
+        return torch.cat([functional.linear(*one) for one in zip(x_AD.split(counts), self.weight.unbind(), biases)])

@@ -11,12 +11,13 @@ from hybridlab.core.catalog import MODELS
 from hybridlab.core.shape import Shape
 from hybridlab.train.images import Digits
 from hybridlab.train.models.conv import ConvNet, label_loss
+from hybridlab.train.models.inception import Inception
 from hybridlab.train.models.model import Model
 from hybridlab.train.models.resnet import ResNet
 from hybridlab.train.models.transformer import Transformer
 from hybridlab.train.models.unet import UNet, image_loss
 
-PIXELS = 64
+PIXELS, PICTURES = 64, "B C Y X"
 
 
 class Noisy:
@@ -37,15 +38,26 @@ GALLERY: dict[str, tuple[str, Callable[[], Model]]] = {
         "RMSNorm, SwiGLU, rotary positions, grouped queries, over bytes of text",
         lambda: Transformer(Shape(style="llama", kv_heads=2, inner=88)),
     ),
+    "parallel": (
+        "the small GPT with attention and MLP side by side in each block",
+        lambda: Transformer(Shape(parallel=True)),
+    ),
     "conv": (
         "a convolutional net with batch norm that reads digits",
-        lambda: Model(ConvNet, label_loss, Digits.load()),
+        lambda: Model(ConvNet, label_loss, Digits.load(), enters=PICTURES),
     ),
     "unet": (
         "a U-Net that takes noise out of digits, with two long skips",
-        lambda: Model(UNet, image_loss, Noisy(Digits.load()), terms=PIXELS),
+        lambda: Model(UNet, image_loss, Noisy(Digits.load()), terms=PIXELS, enters=PICTURES, targets=PICTURES),
     ),
-    "resnet": ("a residual net whose layers differ in time", lambda: Model(ResNet, label_loss, Digits.load())),
+    "resnet": (
+        "a residual net whose layers differ in time",
+        lambda: Model(ResNet, label_loss, Digits.load(), enters=PICTURES),
+    ),
+    "inception": (
+        "a net whose modules have three branches of convolutions, unequal in time",
+        lambda: Model(Inception, label_loss, Digits.load(), enters=PICTURES),
+    ),
 }
 
 

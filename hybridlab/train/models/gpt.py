@@ -12,6 +12,7 @@ Shape suffixes
 
 import math
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import nn
@@ -21,6 +22,8 @@ from hybridlab.core.seen import looks, seen
 from hybridlab.core.shape import Shape
 from hybridlab.train.models.draws import ByPlace, Draws, drawn, stream
 from hybridlab.train.models.experts import mlp_of
+from hybridlab.train.models.graph import graph_of, through
+from hybridlab.train.models.parallel import branching, in_branches
 
 DEVIATION = 0.02  # of first weights
 
@@ -90,8 +93,12 @@ class Attention(nn.Module):
         self.head_width, self.documents = shape.head_width, shape.documents
         self.attend = partial(attend, documents=shape.documents)
         self.q, self.k, self.v, self.out = (
-            nn.Linear(shape.width, width, bias)
-            for width in (shape.width, shape.key_width, shape.key_width, shape.width)
+            nn.Linear(entering, leaving, bias)
+            for entering, leaving in (
+                (shape.width, shape.query_width),
+                *[(shape.width, shape.key_width)] * 2,
+                (shape.query_width, shape.width),
+            )
         )
 
     def forward(self, x_BTD):
@@ -186,6 +193,10 @@ class GPT(ByPlace):
         if shape.tied:
             self.head.scores.weight = self.embed.token.weight
         self.shape, self.skips = shape, shape.skipping
+        self.takes = {}
+        if shape.parallel:
+            self.blocks = nn.ModuleList(in_branches(block) for block in self.blocks)
+            self.takes = branching(shape.layers)
         self.begin(seed, dtype)
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
@@ -199,7 +210,8 @@ class GPT(ByPlace):
 
     def layers(self) -> list[nn.Module]:
         """What is done in sequence."""
-        return [self.embed, *self.blocks, self.head]
+        inside = chain.from_iterable(self.blocks) if self.shape.parallel else self.blocks
+        return [self.embed, *inside, self.head]
 
     @property
     def dropouts(self) -> list[Dropout]:
@@ -207,18 +219,8 @@ class GPT(ByPlace):
         return [module for module in self.modules() if isinstance(module, Dropout)]
 
     def forward(self, tokens_BT):
-        return in_sequence(dict(enumerate(self.layers())), self.skips, {-1: tokens_BT})[len(self.blocks) + 1]
-
-
-def in_sequence(layers: dict, skips: dict, made: dict) -> dict:
-    """Do some layers of a model, one after the other: {layer: what leaves it}, begun with `made`, what came before.
-
-    A layer with a skip is called with two arguments: what leaves the layer before it, and what the skip brings.
-    """
-    for number, layer in layers.items():
-        takes = [number - 1, skips[number]] if number in skips else [number - 1]
-        made[number] = layer(*(made[one] for one in takes))
-    return made
+        layers = self.layers()
+        return through(layers, graph_of(len(layers), self.skips, self.takes), tokens_BT)
 
 
 def token_loss(scores_BTV, targets_BT):

@@ -1,4 +1,4 @@
-"""What the image nets have in common: layers in sequence, skips beside it, and weights that follow from a seed."""
+"""What the image nets have in common: layers in sequence, skips and branches, and weights that follow from a seed."""
 
 import math
 
@@ -6,13 +6,14 @@ import torch
 from torch import nn
 
 from hybridlab.train.models.draws import ByPlace
-from hybridlab.train.models.gpt import in_sequence
+from hybridlab.train.models.graph import graph_of, through
 
 
 class Layered(ByPlace):
-    """A model that is a list of layers. A layer with a skip is called with what the skip brings as second argument.
+    """A model that is a list of layers, each called with what the layers that it takes from have made.
 
-    skips  {layer: the earlier layer whose output it takes too}
+    skips  {layer: the earlier layer whose output it takes too, as second argument}
+    takes  {layer: all whose outputs it takes}, see `graph`
 
     Weights are drawn with variance 2/(inputs of one output). This keeps the size of what passes through ReLUs (He et
     al. 2015, arXiv:1502.01852).
@@ -21,9 +22,9 @@ class Layered(ByPlace):
     torch.Size([5, 2])
     """
 
-    def __init__(self, layers, skips=None, seed: int = 0, dtype: torch.dtype = torch.float32):
+    def __init__(self, layers, skips=None, takes=None, seed: int = 0, dtype: torch.dtype = torch.float32):
         super().__init__()
-        self.sequence, self.skips = nn.ModuleList(layers), skips or {}
+        self.sequence, self.skips, self.takes = nn.ModuleList(layers), skips or {}, takes or {}
         self.begin(seed, dtype)
 
     def deviation(self, shape) -> float:
@@ -35,4 +36,4 @@ class Layered(ByPlace):
         return list(self.sequence)
 
     def forward(self, x):
-        return in_sequence(dict(enumerate(self.sequence)), self.skips, {-1: x})[len(self.sequence) - 1]
+        return through(self.layers(), graph_of(len(self.sequence), self.skips, self.takes), x)

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from hybridlab.train.models.draws import ByPlace, shared_draws, tensors_of
+from hybridlab.train.models.draws import ByPlace, shared_draws, stirred, tensors_of
 from hybridlab.train.models.examination import examined
-from hybridlab.train.models.gpt import in_sequence
+from hybridlab.train.models.graph import graph_of, through
 from hybridlab.train.models.trees import mapped
 
 UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the step is asked for them in evaluation
@@ -34,19 +34,27 @@ class Model:
     data    data(step, rows) -> (inputs, targets), the same whenever it is called; or an object with
             batch(step, rows, seed) and `unseen`, another one of that kind, for evaluation
     skips   {layer: the earlier layer whose output it takes as a second argument}; layers count from 0
+    takes   {layer: the earlier layers whose outputs it takes, in order}, where that is not the layer before it alone:
+            branches and joins, see `train.models.graph`
     dims    {parameter: the names of its dims, "F D"}, see `core.rules`;  sizes  {letter: length} of joined dims
     terms   summands of the loss in one row: a training step divides by rows × terms
+    enters, targets  the names of the dims of what enters the first layer, and of targets; of pictures "B C Y X"
 
     raises  ValueError in one sentence for what is no model
     """
 
-    enters = targets = "B"  # the dims of what enters the first layer, and of targets; those behind have no names
+    enters = targets = "B"  # dims behind these have no names
     scores = ""  # the letter of the dim that the loss normalises over, where a mode may cut it
     ends = (0, 0)  # layers that go with the first stage, and with the last, whatever the cut
+    proving = False  # see `for_proof`
 
-    def __init__(self, whole, loss: Callable, data, *, skips=None, dims=None, sizes=None, terms: int = 1):
+    def __init__(
+        self, whole, loss: Callable, data, *, skips=None, takes=None, dims=None, sizes=None, terms: int = 1, enters="",
+        targets="",
+    ):  # fmt: skip
         self.whole, self.loss, self.data, self.terms = whole, loss, data, terms
-        self._skips, self.dims, self.sizes = skips, dims or {}, sizes or {}
+        self.enters, self.targets = enters or self.enters, targets or self.targets
+        self._told, self.dims, self.sizes = {"skips": skips, "takes": takes}, dims or {}, sizes or {}
         if not isinstance(whole, nn.Module) and not _takes_a_seed(whole):
             kind = getattr(whole, "__name__", type(whole).__name__)
             raise ValueError(
@@ -107,9 +115,17 @@ class Model:
         """
         boxes = dict.fromkeys(tensors_of(original), ()) if boxes is None else boxes
         module = _with_boxes(original, boxes, device)
+        if self.proving:
+            stirred(module, original, seed, boxes)
         if not hasattr(module, "draws"):
             module.draws = shared_draws(module, seed)
         return module.to(dtype)
+
+    def for_proof(self) -> "Model":
+        """The same model as a proof wants it: no weight begins with numbers that are all alike (`draws.stirred`)."""
+        model = copy.copy(self)
+        model.proving = True
+        return model
 
     def in_parts(self) -> "Model":
         """The same model with its all-to-alls between layers.
@@ -134,14 +150,14 @@ class Model:
             "method layers() that lists its layers"
         )
 
-    def skips(self, module: nn.Module) -> dict[int, int]:
-        """{layer: the earlier layer whose output it takes too}."""
-        return dict(getattr(module, "skips", {}) if self._skips is None else self._skips)
+    def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:
+        """{layer: those whose outputs it takes}: as was said here, else as the module says."""
+        told = (getattr(module, name, {}) if said is None else said for name, said in self._told.items())
+        return graph_of(len(self.layers(module)), *told)
 
     def through(self, module: nn.Module, inputs):
         """What the whole model makes of its inputs."""
-        layers = self.layers(module)
-        return in_sequence(dict(enumerate(layers)), self.skips(module), {-1: inputs})[len(layers) - 1]
+        return through(self.layers(module), self.takes(module), inputs)
 
     def batch(self, step: int, rows: int, seed: int = 0, unseen: bool = False) -> tuple:
         """(inputs, targets) of a global batch, as tensors; it depends on nothing but step and seed."""

@@ -6,15 +6,19 @@ from functools import partial
 import numpy as np
 import torch
 
+from hybridlab.core.afford import refuse
 from hybridlab.core.shape import Shape
 from hybridlab.train.models.gpt import GPT, token_loss
 from hybridlab.train.models.model import Model
 from hybridlab.train.models.modern import Modern
+from hybridlab.train.models.parallel import PIECES
 from hybridlab.train.models.parts import between_parts, in_parts
-from hybridlab.train.text import Text
+from hybridlab.train.text import Spread, Text
 
 STYLES = {"gpt": GPT, "llama": Modern}
 BYTES = 256
+PART_BYTES, PART_SECONDS = 20_000, 2e-4  # of a layer's modules, attention or one MLP, without their numbers
+LONGEST = 60.0  # seconds until a model stands
 
 
 class Transformer(Model):
@@ -22,6 +26,7 @@ class Transformer(Model):
 
     data   a text file, or None for Python's standard library
     parts  whether a block with experts is three layers, see `parts`
+    proving  as `for_proof` makes it; without a file it then reads tokens of the whole vocabulary
 
     raises  ValueError when the text cannot be read
     """
@@ -29,27 +34,36 @@ class Transformer(Model):
     enters = targets = "B T"
     scores, ends = "V", (1, 1)
 
-    def __init__(self, shape: Shape, data: str | None = None, parts: bool = False):
+    def __init__(self, shape: Shape, data: str | None = None, parts: bool = False, proving: bool = False):
         whole = partial(STYLES[shape.style], shape)
-        super().__init__(whole, token_loss, Text.of(data), sizes=shape.sizes, terms=shape.context)
-        self.shape, self.file, self.parts = shape, data, parts
+        source = Text.of(data)
+        source = Spread(source, shape.vocabulary) if proving and data is None else source
+        super().__init__(whole, token_loss, source, sizes=shape.sizes, terms=shape.context)
+        self.shape, self.file, self.parts, self.proving = shape, data, parts, proving
 
     def refuse(self):
         if self.shape.vocabulary < BYTES:
             few = self.shape.vocabulary
             raise ValueError(f"vocabulary={few} cannot name every byte of a text: give {BYTES} or more")
+        layers, mlps = self.shape.layers, self.shape.mlps
+        parts = layers * (1 + mlps)
+        most = {"experts": mlps} if mlps > layers else {"layers": layers}
+        refuse(f"{layers} layers of {mlps + 1} parts", PART_BYTES * parts, PART_SECONDS * parts, LONGEST, **most)
 
     def __reduce__(self):
-        return Transformer, (self.shape, self.file, self.parts)  # a rank reads the text itself
+        return Transformer, (self.shape, self.file, self.parts, self.proving)  # a rank reads the text itself
 
     def in_parts(self):
         shape = self.shape
-        if shape.experts == 1 or shape.skips or shape.routing.capacity is not None:
+        if shape.experts == 1 or shape.skips or shape.parallel or shape.routing.capacity is not None:
             raise ValueError(
                 "between the stages of this schedule are all-to-alls: give a shape with experts=2 or more, without "
-                "skips and without a capacity"
+                "skips, parallel blocks and a capacity"
             )
         return Transformer(shape, self.file, parts=True)
+
+    def for_proof(self):
+        return Transformer(self.shape, self.file, self.parts, proving=True)
 
     def layers(self, module):
         if not self.parts:
@@ -69,7 +83,9 @@ class Transformer(Model):
         shape = self.shape
         x_BTD = torch.empty((rows, shape.context, shape.width), dtype=dtype, device="meta")
         scores_BTV = torch.empty((rows, shape.context, shape.vocabulary), dtype=dtype, device="meta")
-        block = [*between_parts(shape, rows, dtype), x_BTD] if self.parts else [x_BTD]
+        block = (
+            [*between_parts(shape, rows, dtype), x_BTD] if self.parts else [x_BTD] * (PIECES if shape.parallel else 1)
+        )
         return [x_BTD, *block * shape.layers, scores_BTV]
 
     def notes(self, module):

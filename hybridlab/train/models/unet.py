@@ -19,7 +19,6 @@ Relatives: `conv`, whose layers these are; `train.images.Digits.noisy`; `train.s
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from hybridlab.train.models.conv import Convolution
 from hybridlab.train.models.layered import Layered
@@ -33,11 +32,10 @@ class Rise(nn.Module):
 
     def __init__(self, below: int, skipped: int, leave: int):
         super().__init__()
-        self.convolution = Convolution(below + skipped, leave)
+        self.rise, self.convolution = nn.Upsample(scale_factor=2), Convolution(below + skipped, leave)
 
     def forward(self, below_BCYX, skipped_BCYX):
-        risen_BCYX = functional.interpolate(below_BCYX, scale_factor=2, mode="nearest")
-        return self.convolution(torch.cat([risen_BCYX, skipped_BCYX], 1))
+        return self.convolution(torch.cat([self.rise(below_BCYX), skipped_BCYX], 1))
 
 
 class UNet(Layered):

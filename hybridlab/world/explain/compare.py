@@ -1,8 +1,10 @@
 """The comparison: what all ranks announced, laid side by side. What does not fit? Who waits for whom, for ever?
 
 Pure: from posts (see `journal`) to a `Finding`. What must agree in a meeting of a group is what torch takes on trust:
-operation, shape, dtype, reduction and root. A wrong one gives wrong numbers, not an error. A message must be as long as
-the room made for it, and of the same dtype.
+operation, shape, dtype, reduction, dim, lengths of parts and root. A wrong one gives wrong numbers, not an error. A
+message must have the shape of the room made for it, or one of both be flat, and the same dtype.
+
+What nobody can see: two tensors of one shape, reduced in other order by one call in a loop.
 
 A rank that waits needs others to announce something. Whoever needs a rank that has finished, or one that itself waits
 in vain, waits in vain too. That is a proof, and needs no time limit.
@@ -14,6 +16,7 @@ from typing import NamedTuple
 from hybridlab.core.operations import SENDS
 from hybridlab.world.explain.places import code, names, place
 from hybridlab.world.talk.journal import Post
+from hybridlab.world.talk.lengths import unfitting
 
 
 class Finding(NamedTuple):
@@ -112,6 +115,8 @@ class Comparison:
         alike = len({_agreed(one) for one in there.values()}) == 1
         if not alike:
             self._misfits.append(lambda: _differs(there))
+        elif post.op == "all_to_all" and post.lengths and (pair := _misled(there, post.group)):
+            self._misfits.append(lambda: _mislaid(there, *pair))
         if len(there) == len(post.group):
             del self._meetings[key]
             if alike:
@@ -120,7 +125,7 @@ class Comparison:
     def _cross(self, there, group):
         """See whether two meetings that look alike were called by some ranks in the other order."""
         before = self._crossed.pop(group, None)
-        if len({post.source for post in there.values()}) == 1:
+        if len({(post.source, post.columns) for post in there.values()}) == 1:
             return
         self._crossed[group] = there
         if before and _crosswise(before, there):
@@ -132,7 +137,7 @@ class Comparison:
         other = self._halves.pop(key, None)
         if other is None:
             self._halves[key] = post
-        elif (other.size, other.dtype) != (post.size, post.dtype):
+        elif (other.size, other.dtype) != (post.size, post.dtype) or _turned(other.shape, post.shape):
             self._misfits.append(lambda: _unfitting(*((post, other) if post.op in SENDS else (other, post))))
 
     def _other_tag(self, post) -> Post | None:
@@ -151,7 +156,9 @@ def told(post: Post) -> str:
     if post.peer is not None:
         to = "to" if post.op in SENDS else "from"
         return f"{post.op}{shape} {to} rank {post.peer}, tag {post.tag}, at {where_of(post)}"
-    how = f", {post.how}," if post.how else f", from rank {post.root}," if post.root is not None else ""
+    about = [post.how, f"lengths {post.lengths}" * (post.lengths != "" and post.op != "all_to_all")]
+    about += [f"from rank {post.root}"] if post.root is not None else []
+    how = f", {', '.join(filter(None, about))}," if any(about) else ""
     return f"{post.op} #{post.turn}{shape}{how} at {where_of(post)}"
 
 
@@ -173,12 +180,31 @@ def _lane(post, other=False):
 
 
 def _agreed(post):
-    return post.op, post.shape, post.dtype, post.how, post.root
+    lengths = "" if post.op == "all_to_all" else post.lengths
+    return post.op, post.shape, post.dtype, post.how, lengths, post.root
 
 
 def where_of(post: Post) -> str:
     """The line that called it, for a sentence."""
     return place(*post.source.rpartition(":")[::2])
+
+
+def _turned(one: str, other: str) -> bool:
+    """Whether two shapes of as many elements are others, but for dims of length 1; a flat one fits any."""
+    sides = [[n for n in shape.strip("()").split(", ") if n not in ("1", "1,", "")] for shape in (one, other)]
+    return sides[0] != sides[1] and min(map(len, sides)) > 1
+
+
+def _misled(there, group):
+    """(sender, receiver, what does not fit) among ranks that exchange parts."""
+    found = unfitting({group.index(rank): post.lengths for rank, post in there.items()}, len(group))
+    return found and (group[found[0]], group[found[1]], found[2])
+
+
+def _mislaid(there, sender, receiver, what) -> Finding:
+    post = there[sender]
+    sentence = f"rank {sender} {what} by rank {receiver}, in {told(post)}: give sent= and received= that fit"
+    return Finding("mismatch", sender, where_of(post), sentence)
 
 
 def _differs(there) -> Finding:
@@ -209,7 +235,7 @@ def _orders(before, after) -> dict[int, tuple[str, str]]:
 
 def _code(post) -> str:
     file, _, line = post.source.rpartition(":")
-    return code(file, int(line))
+    return code(file, int(line), post.columns)
 
 
 def _swapped(before, after) -> Finding:

@@ -74,8 +74,17 @@ class Fault:
             return f"{what}{why} before giving a result"
         if self.kind == "SystemExit":
             return f"called sys.exit({self.message}) before giving a result"
-        first_line = self.message.partition("\n")[0]
+        first_line = shorten(self.message.partition("\n")[0])
         return f"failed: {self.kind}: {first_line}" if first_line else f"failed: {self.kind}"
+
+
+def shorten(line: str, room: int = 1000) -> str:
+    """A line that fits into a sentence.
+
+    >>> shorten("abcdefgh", room=4)
+    'abcd…'
+    """
+    return line if len(line) <= room else f"{line[:room]}…"
 
 
 class LastSeen(NamedTuple):

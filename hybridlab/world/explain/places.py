@@ -26,9 +26,14 @@ def title(file: str) -> str:
     return f"cell {cell[1].removeprefix('In')}" if cell else os.path.basename(file)
 
 
-def code(file: str, line: int) -> str:
-    """What is written there; the place itself if the file cannot be read."""
-    return linecache.getline(file, line).strip() or f"{file}:{line}"
+def code(file: str, line: int, columns: str = "") -> str:
+    """What is written there, between two columns ("4-21") or in the whole line; the place itself if the file cannot be
+    read."""
+    begin, _, end = columns.partition("-")
+    written = (
+        linecache.getline(file, line).encode()[int(begin or 0) : int(end) if end else None].decode(errors="replace")
+    )
+    return written.strip() or f"{file}:{line}"
 
 
 def is_users(file: str) -> bool:

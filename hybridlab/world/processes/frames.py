@@ -1,11 +1,13 @@
 """Frames: what travels between the kernel and a rank, a JSON head followed by raw bytes.
 
-On the wire a frame is the length of its head (4 bytes), the head `[kind, tree, sizes]` in JSON, then one run of bytes
-for each size. A tree holds plain values as JSON and points at tensors by their place among the runs. Nothing that comes
-home is ever unpickled: a rank can send wrong numbers, but no code.
+On the wire a frame is the length of its head (4 bytes), the head `[kind, tree, sizes, run]` in JSON, then the bytes of
+one buffer for each size. A tree holds plain values as JSON and points at tensors by their place among the buffers.
+Nothing that comes home is ever unpickled: a rank can send wrong numbers, but no code, and no address that is followed.
+What is no frame, or no value, is `Garbled`.
 """
 
 import json
+import math
 import sys
 from typing import NamedTuple
 
@@ -14,14 +16,27 @@ import numpy as np
 MOST_RANKS = 64  # their sockets travel in one packet, and Linux passes at most 253 descriptors in it
 PLAIN = (type(None), bool, int, float, str)
 NUMPY_KINDS = "biufcSUmM"  # numbers, text and dates; objects and records would need pickle
+TORCH_DTYPES = frozenset(  # those whose bytes are all that they are; a quantised tensor has a scale beside it
+    """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex32 complex64
+    complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu""".split()
+)
+LONGEST_HEAD = 2**30  # bytes; a list of a hundred million numbers
 
 
 class Frame(NamedTuple):
-    """One message: its kind, its tree of plain values, and the bytes that the tree points at."""
+    """One message: its kind, its tree of plain values, the bytes that the tree points at.
+
+    run  the call that it answers, counted from 1; 0 where it answers none
+    """
 
     kind: str
     tree: object
     buffers: list
+    run: int = 0
+
+
+class Garbled(ValueError):
+    """What arrived is nothing that a rank sends."""
 
 
 def encode(value) -> tuple[object, list]:
@@ -42,28 +57,49 @@ def encode(value) -> tuple[object, list]:
 def decode(tree, buffers):
     """The value that `encode` was given; tensors and arrays own the memory of their buffers.
 
+    raises  Garbled for what `encode` does not make
+
     >>> decode(*encode((1, float("inf"), {"a": []})))
     (1, inf, {'a': []})
     """
+    try:
+        return _decode(tree, buffers)
+    except Garbled:
+        raise
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        raise Garbled(f"{type(error).__name__}: {error}") from None
+
+
+def _decode(tree, buffers):
     if isinstance(tree, list):
-        return [decode(item, buffers) for item in tree]
+        return [_decode(item, buffers) for item in tree]
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
     if kind == "tuple":
-        return tuple(decode(item, buffers) for item in content)
+        return tuple(_decode(item, buffers) for item in content)
     if kind == "dict":
-        return {decode(key, buffers): decode(item, buffers) for key, item in content}
+        return {_decode(key, buffers): _decode(item, buffers) for key, item in content}
     dtype, shape, place = content
     if kind == "tensor":
         return _tensor(dtype, shape, buffers[place])
-    array = np.ndarray(shape, np.dtype(dtype), buffers[place])
+    dtype = np.dtype(dtype)
+    if dtype.kind not in NUMPY_KINDS or kind not in ("array", "scalar"):
+        raise Garbled(f"{kind} of dtype {dtype}")
+    array = np.ndarray(_fitting(shape, dtype.itemsize, buffers[place]), dtype, buffers[place])
     return array if kind == "array" else array[()]
 
 
-def send(sock, kind: str, tree=None, buffers=()) -> None:
+def _fitting(shape, width: int, buffer) -> tuple[int, ...]:
+    """A shape that takes the whole buffer and no byte more."""
+    if any(type(length) is not int or length < 0 for length in shape) or math.prod(shape) * width != len(buffer):
+        raise Garbled(f"{len(buffer)} bytes do not fit the shape {shape}")
+    return tuple(shape)
+
+
+def send(sock, kind: str, tree=None, buffers=(), run: int = 0) -> None:
     """Write one frame; buffers are bytes-like, one byte an item."""
-    head = json.dumps([kind, tree, [len(buffer) for buffer in buffers]]).encode()
+    head = json.dumps([kind, tree, [len(buffer) for buffer in buffers], run]).encode()
     sock.sendall(len(head).to_bytes(4, "big") + head)
     for buffer in buffers:
         sock.sendall(buffer)
@@ -99,17 +135,37 @@ class Inbox:
             self._gap = memoryview(step)
 
 
+def _read(head: bytearray) -> tuple[str, object, list[int], int]:
+    """What a head says."""
+    try:
+        kind, tree, sizes, run = json.loads(head)
+        if isinstance(kind, str) and isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in [*sizes, run]):
+            return kind, tree, sizes, run
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise Garbled("what arrived has no head")
+
+
+def _room(size: int) -> bytearray:
+    try:
+        return bytearray(size)
+    except (MemoryError, OverflowError):
+        raise Garbled(f"{size:.1e} bytes are more than there is room for") from None
+
+
 def _steps():
     """For ever: the buffers to fill for the next frame, one by one, then that frame."""
     while True:
         length = bytearray(4)
         yield length
+        if int.from_bytes(length, "big") > LONGEST_HEAD:
+            raise Garbled("what arrived has no head")
         head = bytearray(int.from_bytes(length, "big"))
         yield head
-        kind, tree, sizes = json.loads(head)
-        buffers = [bytearray(size) for size in sizes]
+        kind, tree, sizes, run = _read(head)
+        buffers = [_room(size) for size in sizes]
         yield from buffers
-        yield Frame(kind, tree, buffers)
+        yield Frame(kind, tree, buffers, run)
 
 
 def _encode(value, buffers):
@@ -125,7 +181,7 @@ def _encode(value, buffers):
         kind = "array" if type(value) is np.ndarray else "scalar"
         return {kind: [value.dtype.str, list(value.shape), _place(buffers, value.tobytes())]}
     torch = sys.modules.get("torch")  # whoever holds a tensor has loaded torch; nobody else should have to
-    if torch and type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
+    if torch and type(value) in (torch.Tensor, torch.nn.Parameter) and _plain(torch, value):
         dtype = str(value.dtype).removeprefix("torch.")
         return {"tensor": [dtype, list(value.shape), _place(buffers, _tensor_bytes(torch, value))]}
     raise TypeError(
@@ -134,8 +190,13 @@ def _encode(value, buffers):
     )
 
 
+def _plain(torch, x) -> bool:
+    """Whether the bytes of a tensor are all that it is."""
+    return x.layout is torch.strided and not x.is_meta and str(x.dtype).removeprefix("torch.") in TORCH_DTYPES
+
+
 def _name(value) -> str:
-    dtype = f" of dtype {value.dtype}" if isinstance(value, (np.ndarray, np.generic)) else ""
+    dtype = f" of dtype {value.dtype}" if hasattr(value, "dtype") else ""
     return f"{type(value).__module__}.{type(value).__qualname__}{dtype}"
 
 
@@ -152,5 +213,8 @@ def _tensor_bytes(torch, x):
 def _tensor(dtype, shape, buffer):
     import torch  # here, because the kernel may never receive a tensor
 
+    if dtype not in TORCH_DTYPES:
+        raise Garbled(f"tensor of dtype {dtype}")
     dtype = getattr(torch, dtype)
+    shape = _fitting(shape, dtype.itemsize, buffer)
     return torch.frombuffer(buffer, dtype=dtype).reshape(shape) if buffer else torch.empty(shape, dtype=dtype)

@@ -1,7 +1,8 @@
-"""A gang: the living processes of one pool, as the kernel holds them. Read next: `zygote`, their parent."""
+"""A gang: the living processes of one pool, as the kernel holds them. Read next: `handle`, `zygote`, their parent."""
 
 import atexit
 import contextlib
+import errno
 import json
 import os
 import select
@@ -10,20 +11,22 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 import weakref
 from dataclasses import asdict
+from pathlib import Path
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.explain.faults import FRESH, RankError, killed_for_memory
-from hybridlab.world.processes import frames, zygote
+from hybridlab.world.processes import frames
+from hybridlab.world.processes.handle import MARK, Handle, tidy_up
 from hybridlab.world.processes.placement import Placement
 from hybridlab.world.talk import journal
 
 START_SECONDS = 60.0  # until all ranks are ready; the first import of torch can be slow
 END_SECONDS = 5.0  # for killed processes to let go of everything
 REAP_SECONDS = 1.0  # for the zygote, if it is not busy, to have seen the last of them
+WHOLE_GROUP = 4  # Linux's PIDFD_SIGNAL_PROCESS_GROUP, since 6.9: what a rank has started ends too, if the zygote cannot
 
 
 class Gang:
@@ -33,8 +36,9 @@ class Gang:
     """
 
     def __init__(self, mesh: Mesh, placed: Placement, groups, longest: float):
-        self.folder = tempfile.mkdtemp(prefix="hybridlab-")  # mode 0700: the ranks find each other through files in it
+        self.folder = ""  # where the ranks find each other through files, mode 0700; the zygote says which it is
         self.pids: dict[int, int] = {}
+        self._handles: list[int] = []  # of the processes, in rank order; a pid may be another's by now
         self.runs = 0
         self.memory_killings = killed_for_memory()
         self.journal: journal.Journal | None = None
@@ -49,32 +53,28 @@ class Gang:
             self._events.register(sock, selectors.EVENT_READ, (rank, frames.Inbox(sock)))
         GANGS.add(self)
         try:
-            self.journal = journal.create(os.path.join(self.folder, "journal"), mesh.size)
-            self._ask_for_ranks([end_of_line, *(far for _, far in pairs)])
+            with contextlib.ExitStack() as ends:  # the ranks have theirs
+                file = ends.enter_context(journal.create(mesh.size))
+                far = [ends.enter_context(end) for end in (end_of_line, *(far for _, far in pairs))]
+                self.journal = journal.Journal(file.fileno())
+                ZYGOTE.fork([far[0].fileno(), file.fileno(), *(end.fileno() for end in far[1:])])
             for rank in range(mesh.size):
-                self.send(rank, START_SECONDS, "hello", _hello(rank, mesh, placed, groups, longest, self.folder))
+                self.send(rank, START_SECONDS, "hello", _hello(rank, mesh, placed, groups, longest))
         except BaseException:
             self.kill()
             raise
 
-    def _ask_for_ranks(self, ends):
-        try:
-            ZYGOTE.fork(self.folder, ends)
-        finally:
-            for end in ends:
-                end.close()
+    @property
+    def known(self) -> bool:
+        """Whether the zygote has said who the ranks are; it does so before anything else."""
+        return bool(self.pids)
 
-    def greet(self, pids: dict[int, int]):
-        """Take in that all ranks have met: each has the journal, so nobody needs its name any more."""
-        self.pids = pids
-        os.unlink(os.path.join(self.folder, "journal"))  # the store stays: groups opened later meet through it
-
-    def send(self, rank: int, seconds: float, kind: str, tree=None, buffers=()):
+    def send(self, rank: int, seconds: float, kind: str, tree=None, buffers=(), run=0):
         """Send one frame to a rank; that it has gone, or does not read, is found out by `poll` afterwards."""
         sock = self._socks[rank]
         sock.settimeout(seconds)
         with contextlib.suppress(ConnectionError, TimeoutError):
-            frames.send(sock, kind, tree, buffers)
+            frames.send(sock, kind, tree, buffers, run)
         sock.setblocking(False)
 
     def whole(self) -> bool:
@@ -98,20 +98,40 @@ class Gang:
             except EOFError:
                 self._events.unregister(key.fileobj)  # its exit follows on the line
                 continue
+            except frames.Garbled as error:
+                self._events.unregister(key.fileobj)
+                frame = frames.Frame("fault", ["Garbled", str(error), [], time.monotonic()], [])
             if frame:
                 yield rank, frame
 
     def _read_line(self):
-        packet = self._line.recv(4096)
-        if packet:
-            rank, *ended = json.loads(packet)
-            self._ended.add(rank)
+        heard = self._hear()
+        if heard:
+            rank, *ended = heard
             yield rank, frames.Frame("exit", ended, [])
-        else:
+        elif heard is None:
             self._events.unregister(self._line)
-            if len(self._ended) < len(self._socks):
+            if not self._all_ended:
                 message = "the parent process of the ranks has ended, and they with it"
                 raise RankError(f"{message}; {FRESH}", rank=None, kind="zygote", message=message)
+
+    def _hear(self) -> list | None:
+        """One packet off the line: an exit as [rank, code, bytes], [] for who the ranks are, None at its end."""
+        packet, handles, *_ = socket.recv_fds(self._line, 4096, frames.MOST_RANKS)
+        told = json.loads(packet) if packet else None
+        if packet and not self.known:
+            self.folder, pids = told
+            if not pids:
+                raise RuntimeError(self.folder)
+            self.pids, self._handles = dict(enumerate(pids)), handles
+            return []
+        if packet:
+            self._ended.add(told[0])
+        return told
+
+    @property
+    def _all_ended(self) -> bool:
+        return len(self._ended) == len(self._socks)
 
     def kill(self):
         """End every rank and what it started, and wait until they are gone."""
@@ -120,17 +140,19 @@ class Gang:
         try:
             with contextlib.suppress(OSError):
                 self._line.shutdown(socket.SHUT_WR)  # this is what the zygote takes as the order
-            for rank in self.pids.keys() - self._ended:  # it can be importing torch just now
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.pids[rank], signal.SIGKILL)
+            for handle in self._handles:  # it can be importing torch just now, or be dead
+                _kill(handle)
             self._await_hang_ups()
             with contextlib.suppress(OSError):
                 self._line.settimeout(REAP_SECONDS)
-                while self._line.recv(4096):
+                while self._hear() is not None:
                     pass
         finally:
             self.let_go()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            if self.known and not self._all_ended:
+                _end_marked(self.folder)
+            if self.known:
+                shutil.rmtree(self.folder, ignore_errors=True)  # if the zygote could not
 
     def _await_hang_ups(self):
         """Wait until no rank holds its end of its socket any more."""
@@ -149,11 +171,34 @@ class Gang:
         self._events.close()
         for sock in (self._line, *self._socks):
             sock.close()
+        for handle in self._handles:
+            os.close(handle)
         if self.journal:
             self.journal.close()
 
 
-ZYGOTE = zygote.Handle()
+def _kill(handle: int):
+    """End a process, and those of its group, whoever has its pid now."""
+    for flags in (WHOLE_GROUP, 0):
+        try:
+            signal.pidfd_send_signal(handle, signal.SIGKILL, None, flags)
+        except OSError as error:  # it has gone, or this Linux knows no groups here
+            if error.errno not in (errno.ESRCH, errno.EINVAL):
+                raise
+
+
+def _end_marked(folder: str):
+    """End what ranks of this pool have started, in place of a zygote that was killed."""
+    mark = os.fsencode(f"{MARK}={folder}")
+    for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        with contextlib.suppress(OSError):  # it has gone, or is somebody else's
+            handle = os.pidfd_open(int(pid))
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                _kill(handle)
+            os.close(handle)
+
+
+ZYGOTE = Handle()
 GANGS: weakref.WeakSet[Gang] = weakref.WeakSet()
 
 
@@ -164,11 +209,12 @@ def _after_fork():
         gang.let_go()
 
 
+atexit.register(tidy_up)
 atexit.register(ZYGOTE.close)
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _hello(rank, mesh, placed, groups, longest, folder) -> dict:
+def _hello(rank, mesh, placed, groups, longest) -> dict:
     """What a rank must know before it can meet the others; kernel → rank, plain values."""
     return {
         "rank": rank,
@@ -176,7 +222,6 @@ def _hello(rank, mesh, placed, groups, longest, folder) -> dict:
         "placed": asdict(placed),
         "groups": [list(axes) for axes in groups],
         "longest": longest,
-        "folder": folder,
         "path": [str(place) for place in sys.path],
         "cwd": os.getcwd(),
         "environ": dict(os.environ),

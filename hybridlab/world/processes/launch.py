@@ -10,7 +10,7 @@ import threading
 import time
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.world.explain.faults import RankError, failure, fault_of, patience
+from hybridlab.world.explain.faults import FRESH, RankError, failure, fault_of, patience
 from hybridlab.world.explain.supervise import LOOK_SECONDS, Watch, silence
 from hybridlab.world.processes import frames, torchrun
 from hybridlab.world.processes.frames import MOST_RANKS
@@ -22,6 +22,7 @@ from hybridlab.world.processes.placement import placement as usual
 __all__ = ["RankError", "Ranks", "ranks"]
 
 HANG_S = 10.0
+SILENCE = 60.0  # seconds without a sign from any rank, after which a run ends
 CROWD = 4  # ranks on a core
 GONE = "the former ranks have ended: what earlier runs left in them is gone"
 
@@ -29,7 +30,7 @@ GONE = "the former ranks have ended: what earlier runs left in them is gone"
 def ranks(
     n_or_mesh: int | Mesh,
     *,
-    timeout: float = 60.0,
+    timeout: float = SILENCE,
     hang_s: float | None = None,
     on_event=None,
     groups=(),
@@ -50,8 +51,7 @@ def ranks(
     mesh = n_or_mesh if isinstance(n_or_mesh, Mesh) else Mesh(world=n_or_mesh)
     if torchrun.present():
         return torchrun.TorchrunRanks(mesh, timeout, on_event, groups)
-    if mesh.size > MOST_RANKS:
-        raise ValueError(f"{mesh.size} ranks are too many for one machine: ask for {MOST_RANKS} or fewer")
+    refuse_crowd(mesh)
     if start not in ("kept", "fresh"):
         raise ValueError(f"ranks cannot start {start!r}: say 'kept' or 'fresh'")
     placed = placement or usual(mesh.size)
@@ -60,6 +60,12 @@ def ranks(
     if hang_s is None:
         hang_s = HANG_S * max(1.0, mesh.size / (CROWD * (os.cpu_count() or 1)))
     return Ranks(mesh, placed, timeout, hang_s, on_event, groups, start == "fresh")
+
+
+def refuse_crowd(mesh: Mesh):
+    """Raise ValueError for more ranks than one machine is asked for."""
+    if mesh.size > MOST_RANKS:
+        raise ValueError(f"{mesh.size} ranks are too many for one machine: ask for {MOST_RANKS} or fewer")
 
 
 class Ranks:
@@ -92,18 +98,17 @@ class Ranks:
             raise RuntimeError("these ranks are already running a function: wait for it, or open another hl.ranks(…)")
         try:
             gang = self._started()
-            if not gang.pids:
-                ready = self._await("ready", START_SECONDS, None, function)
-                gang.greet({rank: frame.tree for rank, frame in ready.items()})
+            if not gang.runs:
+                self._await("ready", START_SECONDS, None, function)
             gang.runs += 1
             for rank in range(self.size):
-                gang.send(rank, self.timeout, "call", gang.runs, [call])
+                gang.send(rank, self.timeout, "call", None, [call], gang.runs)
             ZYGOTE.expect(module_of(function))
             watch = Watch(gang.journal, gang.runs, self.size, self.hang_s)
             results = self._await("result", self.timeout, on_event or self._on_event, function, watch)
             if self._once:
                 self.stop()
-            return [frames.decode(*results[rank][1:]) for rank in range(self.size)]
+            return [_value(rank, results[rank]) for rank in range(self.size)]
         except BaseException as error:  # an interrupt too: a rank inside a message can only be ended
             if isinstance(error, KeyboardInterrupt) and self._gang and self._gang.runs > 1:
                 print(GONE, file=sys.stderr)
@@ -139,14 +144,16 @@ class Ranks:
                 break
             for rank, frame in gang.poll(min(left, LOOK_SECONDS)):
                 since = since if faults else time.monotonic()
+                if frame.run not in (0, gang.runs):  # of a process that a rank forked in an earlier run
+                    continue
                 if frame.kind == wanted:
                     answers[rank] = frame
-                elif frame.kind in ("fault", "exit"):
+                elif frame.kind in ("exit", "fault"):
                     faults.setdefault(rank, fault_of(rank, frame, gang.memory_killings))
                 elif frame.kind == "output":
                     _show(rank, *frame.tree)
-                elif on_event:
-                    on_event(rank, frames.decode(frame.tree, frame.buffers))
+                elif frame.kind == "event" and on_event:
+                    on_event(rank, _value(rank, frame))
             if watch and not faults:
                 if error := watch.look(answers.keys(), gang):
                     raise error
@@ -159,6 +166,18 @@ class Ranks:
         if missing:
             raise silence(gang.pids, gang.folder, missing, seconds)
         return answers
+
+
+def _value(rank: int, frame: frames.Frame):
+    """What a frame brings.
+
+    raises  RankError when no rank can have meant it
+    """
+    try:
+        return frames.decode(frame.tree, frame.buffers)
+    except frames.Garbled as error:
+        message = f"rank {rank} sent home what is no value: {error}"
+        raise RankError(f"{message}; {FRESH}", rank=rank, kind="Garbled", message=message) from None
 
 
 def _show(rank: int, stream: str, line: str):

@@ -21,9 +21,11 @@ import torch.distributed as dist
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.processes import frames
-from hybridlab.world.processes.home import Home, settle_in
+from hybridlab.world.processes.handle import MARK
+from hybridlab.world.processes.home import Aside, Home, settle_in
 from hybridlab.world.processes.meet import meet
 from hybridlab.world.processes.placement import Placement
+from hybridlab.world.processes.strays import PR_SET_CHILD_SUBREAPER
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.journal import Pen
 from hybridlab.world.talk.ledger import Ledger
@@ -31,22 +33,28 @@ from hybridlab.world.talk.overheard import Overheard
 
 PR_SET_PDEATHSIG = 1
 BEAT_SECONDS = 0.2
+LAST_WORDS = 1_000_000  # bytes of what C code has said on stderr
+LONGEST_MESSAGE = 10_000  # letters of an exception
 
 
-def live(sock: socket.socket, parent: int):
-    """Be a rank until the kernel closes the other side of `sock`; `parent` is the zygote's pid."""
+def live(sock: socket.socket, journal: int, folder: str, parent: int):
+    """Be a rank until the kernel closes the other side of `sock`; `parent` is the zygote's pid.
+
+    journal  the file of it, open;  folder  the pool's own
+    """
     _detach(parent)
     home, inbox = Home(sock), frames.Inbox(sock)
     try:
         hello = inbox.poll().tree
-        hello["folder"] = os.fsencode(hello["folder"]).decode()  # whatever locale the kernel read it in
-        pen = Pen(os.path.join(hello["folder"], "journal"), hello["rank"])
-        threading.Thread(target=_beat, args=(sock, pen), daemon=True).start()
-        settle_in(home)
-        comm = _join(hello, home, pen)
-        home.send("ready", os.getpid())
+        pen = Pen(journal, hello["rank"])
+        os.close(journal)
+        stack = open(os.path.join(folder, f"stack-{hello['rank']}"), "a")  # open for life
+        aside = settle_in(home)
+        threading.Thread(target=_beat, args=(sock, pen, aside, stack.fileno()), daemon=True).start()
+        comm = _join(hello, home, pen, stack, folder)
+        home.send("ready")
         while True:
-            _serve(inbox.poll(), comm, home, pen)
+            _serve(inbox.poll(), comm, home, pen, aside)
     except (EOFError, ConnectionError):
         os._exit(0)
     except Exception as error:
@@ -55,38 +63,47 @@ def live(sock: socket.socket, parent: int):
 
 
 def _detach(parent: int):
-    """Stand alone: out of reach of Ctrl-C, but killed when the zygote dies."""
+    """Stand alone, out of reach of Ctrl-C, but killed when the zygote dies; children of children that end come here."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl = ctypes.CDLL(None).prctl
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent:  # it died before the line above
         os._exit(1)
 
 
-def _beat(sock: socket.socket, pen: Pen):
-    """Show that Python runs, until the kernel closes its side; then end this rank, whatever it is doing."""
+def _beat(sock: socket.socket, pen: Pen, aside: Aside, stack: int):
+    """Show that Python runs, until the kernel closes its side; then end this rank, whatever it is doing.
+
+    Meanwhile pass on what others print here, and keep short what C code says on stderr.
+    """
     closed = select.poll()
     closed.register(sock, 0)  # no events asked for: a hang-up is always told
-    while not closed.poll(BEAT_SECONDS * 1000):
+    closed.register(aside.fd, select.POLLIN)
+    while sock.fileno() not in dict(closed.poll(BEAT_SECONDS * 1000)):
         pen.beat()
+        aside.pass_on()
+        if os.fstat(stack).st_size > LAST_WORDS:
+            os.truncate(stack, 0)
     os._exit(0)
 
 
-def _join(hello: dict, home: Home, pen: Pen) -> Comm:
+def _join(hello: dict, home: Home, pen: Pen, stack, folder: str) -> Comm:
     """Take over the driver's surroundings, then meet the other ranks and open the groups."""
     os.environ.clear()
     placed = Placement(**hello["placed"])
-    os.environ.update(hello["environ"], **placed.environment(hello["rank"]))
+    os.environ.update(hello["environ"], **placed.environment(hello["rank"]), **{MARK: folder})
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "compiled"))  # else it stays behind
     os.chdir(hello["cwd"])
     sys.path[:] = hello["path"]
-    stack = open(os.path.join(hello["folder"], f"stack-{hello['rank']}"), "a")  # open for life
     faulthandler.register(signal.SIGUSR1, stack)
     faulthandler.enable(stack)
     os.dup2(stack.fileno(), 2)  # what C code says before it aborts: told with the fault, and not without one
     mesh = Mesh(**dict(hello["axes"]))
     timeout = timedelta(seconds=hello["longest"])
-    store = dist.FileStore(os.path.join(hello["folder"], "store"), mesh.size)
+    store = dist.FileStore(os.path.join(folder, "store"), mesh.size)
     meet(placed, timeout, store=store, rank=hello["rank"], world_size=mesh.size)
     groups = [tuple(axes) for axes in hello["groups"]]
     comm = Comm(mesh, hello["rank"], placed=placed, groups=groups, timeout=timeout, on_event=home.event)
@@ -95,24 +112,35 @@ def _join(hello: dict, home: Home, pen: Pen) -> Comm:
     return comm
 
 
-def _serve(call: frames.Frame, comm: Comm, home: Home, pen: Pen):
-    """Run one function and send home its result, or how it failed."""
+def _serve(call: frames.Frame, comm: Comm, home: Home, pen: Pen, aside: Aside):
+    """Run one function and send home its result, or how it failed, with the number of the run.
+
+    What a rank has forked may return here too. It is no rank: it ends.
+    """
     try:
         function, args, kwargs = cloudpickle.loads(call.buffers[0])
-        pen.begin_run(call.tree)
+        pen.begin_run(call.run)
         comm.ledger.clear()
         result = function(comm, *args, **kwargs)
+        if home.forked:
+            os._exit(0)
         comm.settle()
         answer = "result", *frames.encode(result)
         comm.ledger.close()
     except BaseException as error:  # sys.exit too: leaving before the result is a failure
-        answer = "fault", _fault(error)
+        if home.forked:
+            traceback.print_exc()
+            os._exit(1)
+        answer = "fault", _fault(error), ()
     sys.stdout.finish()
     sys.stderr.finish()
-    home.send(*answer)
+    aside.pass_on(finish=True)
+    home.send(*answer, run=call.run)
 
 
 def _fault(error: BaseException) -> list:
     """What went wrong, in plain values: type, message, every line of the traceback, and when (seconds, monotonic)."""
     lines = [[line.filename, line.lineno, line.name] for line in traceback.extract_tb(error.__traceback__)]
-    return [type(error).__name__, str(error), lines, time.monotonic()]
+    message = str(error)
+    cut = f" … [cut: {len(message)} characters]" if len(message) > LONGEST_MESSAGE else ""
+    return [type(error).__name__, message[:LONGEST_MESSAGE] + cut, lines, time.monotonic()]

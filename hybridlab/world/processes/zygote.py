@@ -1,21 +1,25 @@
-"""The zygote, the one warm parent of all ranks of a kernel: first the kernel's hold on it, then the process itself.
+"""The zygote, the one warm parent of all ranks of a kernel. Read before: `handle`, the kernel's hold on it.
 
 Started as `python -m hybridlab.world.processes.zygote FD`, it imports torch once and forks ranks from that state, so
 four ranks are ready in a fraction of a second. It keeps no thread and never touches CUDA: both would be broken in its
-children. Only a parent can wait for a process, so the zygote also tells how each rank ended.
+children. Only a parent can wait for a process, so the zygote also tells how each rank ended, whatever it is doing:
+while it imports, it listens to its signals. And only a parent can be sure of a pid, so what a rank has started is ended
+here: processes whose rank has died go to the zygote (`strays`).
 
 Two kinds of socket lead here, both SOCK_SEQPACKET:
-  control   the kernel asks for a pool: one packet holding the pool's folder, with the pool's line and one end per rank;
-            or it names a module that ranks import: one packet, and nothing with it
-  line      one per pool, which lives as long as the kernel keeps its side open; exits go back on it as
-            [rank, code, bytes of memory held]
-When the control socket closes, however the kernel ended, every rank is killed and the zygote leaves.
+  control   the kernel asks for a pool: one packet that names the place for the pool's folder, with the pool's line, its
+            journal and one end per rank; or it names a module that ranks import: one packet, and nothing with it
+  line      one per pool, which lives as long as the kernel keeps its side open; back on it come first the folder and
+            the pids, with a handle for each process where the system has such, then exits: [rank, code, bytes of
+            memory held], then its end
+The folder is made and removed here, so that nothing is left of it when the kernel dies. When the control socket closes,
+however the kernel ended, every rank is killed and the zygote leaves.
 """
 
 import contextlib
+import ctypes
 import gc
 import importlib
-import importlib.util
 import json
 import os
 import resource
@@ -23,124 +27,44 @@ import selectors
 import shutil
 import signal
 import socket
-import subprocess
 import sys
-import threading
+import tempfile
 import traceback
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from hybridlab.world.processes.frames import MOST_RANKS
+from hybridlab.world.processes.handle import RETIRE, tidy_up
+from hybridlab.world.processes.namespaces import own_network
+from hybridlab.world.processes.strays import PR_SET_CHILD_SUBREAPER, strays
 
-RETIRE = b"retire"  # on the control: leave as soon as the last pool is gone
-PACKAGE = __package__.partition(".")[0]
 IDLE_SECONDS = 0.1  # without any request, before the zygote uses the time
+FILES = 2**16  # that a rank may have open, if the system lets it
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
-END_SECONDS = 5.0  # for the zygote to leave; it can be importing torch when it is told to
-
-
-class Handle:
-    """The kernel's hold on its zygote: started when first needed, and again when it has died or the package changed.
-
-    A zygote that is out of date lives on with the ranks it has, and forks no more.
-    """
-
-    def __init__(self):
-        self._turn = threading.Lock()
-        self._process = self._control = self._edition = None
-        self._named: set[str] = set()
-        self._retired: list[tuple] = []
-
-    def fork(self, folder: str, ends: list[socket.socket]):
-        """Ask for a pool: its private folder, and its line and one socket per rank, each the far end of a pair."""
-        with self._turn:
-            if self._process is not None and self._edition != edition():
-                with contextlib.suppress(OSError):  # it may have died
-                    self._control.send(RETIRE)
-                self._retired.append((self._process, self._control))
-                self._process = None
-            if self._process is None:
-                self._start()
-            request = [os.fsencode(folder)], [end.fileno() for end in ends]
-            try:
-                socket.send_fds(self._control, *request)
-            except ConnectionError:  # it has died since
-                self._start()
-                socket.send_fds(self._control, *request)
-
-    def expect(self, module: str):
-        """Name a module that ranks import: one of this package is imported once in their parent.
-
-        Modules of others stay out of it: they may change between two runs, start threads, or touch a GPU.
-        """
-        with self._turn, contextlib.suppress(OSError):  # it may have died
-            if module.partition(".")[0] == PACKAGE and module not in self._named:
-                self._named.add(module)
-                self._control.send(module.encode())
-
-    def close(self):
-        """End the zygote, and with it every rank."""
-        for process, control in self._all():
-            control.close()
-            try:
-                process.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        self._process, self._retired = None, []
-
-    def forget(self):
-        """In a forked child: this zygote belongs to the parent, and the next request starts another."""
-        for _, control in self._all():
-            control.close()
-        self.__init__()
-
-    def _all(self) -> list[tuple]:
-        return self._retired + ([(self._process, self._control)] if self._process else [])
-
-    def _start(self):
-        if not importlib.util.find_spec("torch"):
-            raise RuntimeError("ranks compute with torch, which is not installed here: pip install torch")
-        if self._process is not None:
-            self._control.close()
-            self._process.wait()
-        self._edition, self._named = edition(), set()
-        self._control, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with end:
-            self._process = subprocess.Popen(
-                [sys.executable, "-X", "utf8", "-m", "hybridlab.world.processes.zygote", str(end.fileno())],
-                cwd=Path(__file__).parents[3],  # where -m looks first; the driver's folder may hold a file torch.py
-                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-                stdin=subprocess.DEVNULL,
-                pass_fds=[end.fileno()],
-                start_new_session=True,  # out of reach of Ctrl-C
-            )
-
-
-def edition() -> int:
-    """A number that changes whenever a file of this package does."""
-    package = Path(__file__).parents[2]
-    return hash(tuple((str(file), file.stat().st_mtime_ns) for file in package.rglob("*.py")))
 
 
 @dataclass
 class Pool:
-    """Ranks that started together: their line to the kernel, their private folder, and the rank of each living pid."""
+    """Ranks that started together: their line to the kernel, their private folder, and the rank of each living pid.
+
+    wanted  whether the kernel keeps its side of the line open
+    """
 
     line: socket.socket
     folder: str
     living: dict[int, int] = field(default_factory=dict)
+    wanted: bool = True
 
 
 class Zygote:
     """A loop over the three things that can happen: a pool is asked for, a pool is given up, a rank ends.
 
-    `live(sock, parent)` is what a forked rank does with its life.
+    `live(sock, journal, folder, parent)` is what a forked rank does with its life.
     """
 
     def __init__(self, control: socket.socket, live):
         self.control = control
         self.live = live
-        self.warm = self.retired = False
+        self.warm = self.retired = self.importing = self.reaping = False
         self.pools: list[Pool] = []
         self.bell, self.ringer = os.pipe()  # the ringer is written to when a child ends, which wakes the loop
         self.events = selectors.DefaultSelector()
@@ -151,7 +75,7 @@ class Zygote:
         """Answer until the kernel has gone."""
         os.set_blocking(self.ringer, False)
         signal.set_wakeup_fd(self.ringer)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: self.importing and self.collect())
         while True:
             happened = self.events.select(None if self.warm else IDLE_SECONDS)
             for key, _ in happened:
@@ -161,47 +85,80 @@ class Zygote:
 
     def warm_up(self):
         """While nothing happens, import what ranks would otherwise import, each of them, with their first optimizer."""
-        _import("torch._dynamo")
+        self.bring_in("torch._dynamo")
+        tidy_up()
         self.warm = True
+
+    @contextlib.contextmanager
+    def busy(self):
+        """While something takes long: ranks that end are told of at once, by the signal that they send."""
+        self.importing = True
+        try:
+            self.collect()  # whoever ended just before
+            yield
+        finally:
+            self.importing = False
+
+    def bring_in(self, module: str):
+        """Import a module for all ranks to come, who share its pages too."""
+        with self.busy():
+            importlib.import_module(module)
+        gc.freeze()
 
     def answer(self):
         """Do what the kernel asks for: a pool, a module, or an end."""
-        request, fds, *_ = socket.recv_fds(self.control, 4096, MOST_RANKS + 1)
+        request, fds, *_ = socket.recv_fds(self.control, 4096, MOST_RANKS + 2)
         if fds:
             self.start_pool(request, fds)
         elif request not in (b"", RETIRE):
             with contextlib.suppress(Exception):  # the rank that needs it says what is wrong with it
-                _import(request.decode())
+                self.bring_in(request.decode())
         else:
             self.retired = True
             if not request or not self.pools:
                 self.leave()
 
-    def start_pool(self, folder: bytes, fds: list[int]):
-        """Fork one rank for every end that came with the request."""
-        line, *ends = fds
-        pool = Pool(socket.socket(fileno=line), os.fsdecode(folder))
-        parent = os.getpid()
-        for r, end in enumerate(ends):
-            pid = os.fork()
-            if pid == 0:
-                self.become_rank(end, fds, parent)
-            pool.living[pid] = r
-        for end in ends:
+    def start_pool(self, place: bytes, fds: list[int]):
+        """Make the pool's folder (mode 0700), and fork one rank for every end that came with the request."""
+        line, journal, *ends = fds
+        line, parent = socket.socket(fileno=line), os.getpid()
+        try:
+            pool = Pool(line, tempfile.mkdtemp(prefix="hybridlab-", dir=os.fsdecode(place)))
+        except OSError as error:
+            line.send(
+                json.dumps([f"{os.fsdecode(place)} takes no folder for the ranks: {error.strerror}", []]).encode()
+            )
+            ends.append(line.detach())
+        else:
+            for r, end in enumerate(ends):
+                pid = os.fork()
+                if pid == 0:
+                    self.become_rank(end, journal, pool.folder, fds, parent)
+                pool.living[pid] = r
+            self.pools.append(pool)
+            self.events.register(line, selectors.EVENT_READ, lambda: self.kill(pool))
+            self.introduce(pool)
+        for end in (journal, *ends):
             os.close(end)
-        self.pools.append(pool)
-        self.events.register(pool.line, selectors.EVENT_READ, lambda: self.kill(pool))
 
-    def become_rank(self, end: int, received: list[int], parent: int):
+    def introduce(self, pool: Pool):
+        """Tell the kernel who its ranks are; a handle stays with its process when the pid has gone to another."""
+        handles = [os.pidfd_open(pid) for pid in pool.living] if hasattr(os, "pidfd_open") else []
+        with contextlib.suppress(OSError):  # the kernel may have gone before
+            socket.send_fds(pool.line, [json.dumps([pool.folder, list(pool.living)]).encode()], handles)
+        for handle in handles:
+            os.close(handle)
+
+    def become_rank(self, end: int, journal: int, folder: str, received: list[int], parent: int):
         """In the child: let go of all that is the zygote's, then live as a rank. Never returns."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.events.close()
             lines = [pool.line.fileno() for pool in self.pools]
-            for fd in {self.control.fileno(), self.bell, self.ringer, *lines, *received} - {end}:
+            for fd in {self.control.fileno(), self.bell, self.ringer, *lines, *received} - {end, journal}:
                 os.close(fd)
-            self.live(socket.socket(fileno=end), parent)
+            self.live(socket.socket(fileno=end), journal, folder, parent)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -209,52 +166,60 @@ class Zygote:
 
     def kill(self, pool: Pool):
         """The kernel has closed its side of the line: end every rank of the pool."""
-        if pool not in self.pools:  # its last rank ended in the same moment
-            return
         self.events.unregister(pool.line)
+        pool.wanted = False
         for pid in pool.living:
             _kill_group(pid)
+        self.forget_the_unwanted()
 
     def reap(self):
-        """Tell the exit of every rank that has ended; a pool without ranks goes."""
+        """The bell has rung: tell of the ranks that have ended, and end what they leave behind."""
         os.read(self.bell, 4096)
-        for pool in list(self.pools):
-            for pid in list(pool.living):
-                ended, status, used = os.wait4(pid, os.WNOHANG)
-                if ended:
-                    self.report(pool, pid, os.waitstatus_to_exitcode(status), used.ru_maxrss * MAXRSS_UNIT)
-            if not pool.living:
-                self.forget(pool)
+        self.collect()
+        for pid in strays({pid for pool in self.pools for pid in pool.living}):
+            _kill_group(pid)  # its own children come here in turn, and ring again
+            os.waitpid(pid, 0)
+        self.forget_the_unwanted()
 
-    def report(self, pool: Pool, pid: int, code: int, held: int):
-        """Send one exit and the memory it held home; end what the rank had started: its process group outlives it."""
-        _kill_group(pid)
-        with contextlib.suppress(OSError):  # the kernel may have gone before
-            pool.line.send(json.dumps([pool.living.pop(pid), code, held]).encode())
+    def collect(self):
+        """Tell the exit of every rank that has ended, and end its process group, while the pid is still its own."""
+        if self.reaping:  # in a signal, in the middle of this: the bell rings again
+            return
+        self.reaping = True
+        for pool in self.pools:
+            for pid, rank in list(pool.living.items()):
+                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    _kill_group(pid)
+                    _, status, used = os.wait4(pid, 0)
+                    del pool.living[pid]
+                    exit = [rank, os.waitstatus_to_exitcode(status), used.ru_maxrss * MAXRSS_UNIT]
+                    with contextlib.suppress(OSError):  # the kernel may have gone before
+                        pool.line.send(json.dumps(exit).encode())
+                        if not pool.living:
+                            pool.line.shutdown(socket.SHUT_WR)
+        self.reaping = False
 
-    def forget(self, pool: Pool):
-        """Close the line, which tells the kernel that nothing is left of the pool."""
-        self.pools.remove(pool)
-        if pool.line in self.events.get_map():
-            self.events.unregister(pool.line)
-        pool.line.close()
-        shutil.rmtree(pool.folder, ignore_errors=True)
+    def forget_the_unwanted(self):
+        """Let go of pools of which nothing is left and nobody wants to know."""
+        for pool in [pool for pool in self.pools if not (pool.living or pool.wanted)]:
+            self.pools.remove(pool)
+            pool.line.close()
+            shutil.rmtree(pool.folder, ignore_errors=True)
         if self.retired and not self.pools:
             self.leave()
 
     def leave(self):
-        """End every rank and this process."""
+        """End every rank, what they have started, and this process."""
         for pool in self.pools:
             for pid in pool.living:
                 _kill_group(pid)
+        while left := strays(set()):
+            for pid in left:
+                _kill_group(pid)
+                os.waitpid(pid, 0)
+        for pool in self.pools:
             shutil.rmtree(pool.folder, ignore_errors=True)
         os._exit(0)
-
-
-def _import(module: str):
-    """Import a module for all ranks to come, who share its pages too."""
-    importlib.import_module(module)
-    gc.freeze()
 
 
 def _kill_group(pid: int):
@@ -266,6 +231,7 @@ def _kill_group(pid: int):
 
 def main(fd: int):
     """Warm up, then serve the kernel on the other side of `fd`."""
+    own_network()  # before any thread is started
     import torch
 
     from hybridlab.world.processes import rank  # brings torch.distributed, cloudpickle and numpy
@@ -273,6 +239,11 @@ def main(fd: int):
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a rank that aborts should not write gigabytes to disk
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = FILES if most == resource.RLIM_INFINITY else min(most, FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (room, most))  # who connects to a rank and says nothing takes one
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank has started comes here when it is an orphan
     gc.freeze()  # the collector would touch, and so copy, every page that the ranks share
     Zygote(socket.socket(fileno=fd), rank.live).serve()
 

@@ -44,6 +44,11 @@ class _Way:
     def back(self, gradient):
         self._begin(transposed(self.move), gradient, self.joined, self.cut)
 
+    def over(self):
+        """What came; the message, with all that it carried, is let go."""
+        message, self.message = self.message, None
+        return message.wait()
+
     def _begin(self, move, x, cut, joined):
         if self.comm.group(self.axis).size == 1 and not isinstance(cut, Windows):
             self.message = Message(lambda: x.view_as(x))
@@ -63,7 +68,7 @@ class _Start(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, _):
-        return ctx.way.message.wait(), None
+        return ctx.way.over(), None
 
 
 class _Wait(torch.autograd.Function):
@@ -72,7 +77,7 @@ class _Wait(torch.autograd.Function):
     @staticmethod
     def forward(ctx, token, way):
         ctx.way = way
-        return way.message.wait()
+        return way.over()
 
     @staticmethod
     def backward(ctx, gradient):

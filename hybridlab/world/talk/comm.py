@@ -23,11 +23,13 @@ import torch.distributed as dist
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.processes.meet import take_device
 from hybridlab.world.processes.placement import Placement, placement
+from hybridlab.world.talk import lengths as said_lengths
 from hybridlab.world.talk import network
 from hybridlab.world.talk.clock import clock_of
 from hybridlab.world.talk.groups import Group, axes_of, label_of
 from hybridlab.world.talk.ledger import Ledger
 from hybridlab.world.talk.message import Message, StreamMessage, incoming, outgoing, settle
+from hybridlab.world.talk.nans import floats, ordered
 from hybridlab.world.talk.parts import dimension, filled, joined, lengths, resized, stacked
 
 REDUCE = {
@@ -36,6 +38,7 @@ REDUCE = {
     "min": dist.ReduceOp.MIN,
     "product": dist.ReduceOp.PRODUCT,
 }
+COMPARING = ("max", "min")  # gloo loses a nan
 FEW = 8  # ranks that all greet each other when they meet: anybody may then talk to anybody, in any order
 
 
@@ -109,8 +112,12 @@ class Comm:
             return Message(lambda: x)
         flat = _flat(x)
         row = self._begin("all_reduce", group, x.nbytes, flat, how=op, waits=False)
+        if op in COMPARING and x.is_floating_point() and not (self._on_streams or x.is_meta):
+            bits = ordered(flat, op)
+            work = self.net.all_reduce(bits, REDUCE[op], group.handle, async_op=True)
+            return self._started(work, row, bits, self._came(row, lambda: settle(floats(bits, x.dtype), x)))
         work = self.net.all_reduce(flat, REDUCE[op], group.handle, async_op=True)
-        return self._started(work, row, flat, lambda: settle(flat, x))
+        return self._started(work, row, flat, self._came(row, lambda: settle(flat, x)))
 
     def all_gather(self, x, axis=None, dim=0, sizes=None):
         """A new tensor: the x of every rank of the group, in group order, joined along `dim`.
@@ -133,9 +140,9 @@ class Comm:
             return Message(lambda: x.detach().clone())
         flat = _flat(filled(x.detach(), dim, max(sizes)))
         room = flat.new_empty((group.size, *flat.shape))
-        row = self._begin("all_gather", group, room.nbytes, flat, waits=False)
+        row = self._begin("all_gather", group, room.nbytes, flat, how=_along(dim), lengths=_uneven(sizes), waits=False)
         work = self.net.all_gather(room.view(-1), flat.view(-1), group.handle, async_op=True)
-        return self._started(work, row, flat, lambda: joined(room, dim, sizes))
+        return self._started(work, row, flat, self._came(row, lambda: joined(room, dim, sizes)))
 
     def reduce_scatter(self, x, axis=None, dim=0, sizes=None):
         """A new tensor: this rank's part along `dim` of the sum of x over the group.
@@ -152,10 +159,11 @@ class Comm:
             return Message(lambda: x.detach().clone())
         parts = stacked(x.detach(), dim, sizes)
         mine = torch.empty_like(parts[0])
-        row = self._begin("reduce_scatter", group, parts.nbytes, x, how="sum", waits=False)
+        how = "sum" + _along(dim, ", ")
+        row = self._begin("reduce_scatter", group, parts.nbytes, x, how=how, lengths=_uneven(sizes), waits=False)
         work = self.net.reduce_scatter(mine.view(-1), parts.view(-1), group=group.handle, async_op=True)
         length = sizes[group.ranks.index(self.rank)]
-        return self._started(work, row, parts, lambda: mine.narrow(dim, 0, length).contiguous())
+        return self._started(work, row, parts, self._came(row, lambda: mine.narrow(dim, 0, length).contiguous()))
 
     def all_to_all(self, x, axis=None, cut=0, join=0, sent=None, received=None):
         """A new tensor: x is cut along the dim `cut`, part k goes to the k-th rank, what comes is joined along `join`.
@@ -183,11 +191,14 @@ class Comm:
         shapes = [resized(resized(x.shape, cut, sent[here]), join, length) for length in received]
         room = x.new_empty(sum(map(math.prod, shapes)))
         flat = torch.cat([part.reshape(-1) for part in parts])
-        row = self._begin("all_to_all", group, x.nbytes, waits=False, how=f"cut {cut}, join {join}")
         leaving, coming = [part.numel() for part in parts], [math.prod(shape) for shape in shapes]
+        about = said_lengths.exchanged(sent, received, None if cut == join else x.shape[join], here, leaving, coming)
+        free = {dim: "*" for dim in (cut, join)}  # may differ from rank to rank
+        how, shape = f"cut {cut}, join {join}", _shape(free.get(dim, n) for dim, n in enumerate(x.shape))
+        row = self._begin("all_to_all", group, x.nbytes, x, how=how, shape=shape, lengths=about, waits=False)
         work = self.net.all_to_all_single(room, flat, coming, leaving, group.handle, async_op=True)
         together = lambda: torch.cat([part.view(shape) for part, shape in zip(room.split(coming), shapes)], join)
-        return self._started(work, row, flat, together)
+        return self._started(work, row, flat, self._came(row, together))
 
     def broadcast(self, x, source=0, axis=None):
         """Fill x everywhere with the x of the group's rank number `source` (0 is the group's first); returns x."""
@@ -238,7 +249,7 @@ class Comm:
         row = self._begin_message(op, x, source, tag)
         arriving = incoming(x, self._via_host(x))
         work = self.net.irecv(arriving, source, self._lane(source < self.rank), tag)
-        return self._started(work, row, arriving, lambda: settle(arriving, x))
+        return self._started(work, row, arriving, self._came(row, lambda: settle(arriving, x)))
 
     def greet(self, pairs=None):
         """Let pairs of ranks meet before they talk; by default all pairs. Every rank calls this with the same pairs.
@@ -285,6 +296,11 @@ class Comm:
         door = copy.copy(self)
         door.purpose = purpose
         return door
+
+    def _came(self, row, deliver):
+        """What delivers an operation's tensor, and shows it to whoever looks for the first nan."""
+        ledger = self.ledger
+        return lambda: ledger.came(row, deliver())
 
     def _begin(self, *about, **more) -> int:
         return self.ledger.begin(*about, purpose=self.purpose, **more)
@@ -335,8 +351,7 @@ class Comm:
 
     def _path(self, peer) -> str:
         """The axes along which this rank and `peer` differ: the label of a message between them."""
-        there = self.mesh.coordinates(peer)
-        return label_of(axis for axis, place in self.coordinates.items() if there[axis] != place)
+        return self.mesh.between(self.rank, peer)
 
     @property
     def _on_streams(self) -> bool:
@@ -366,6 +381,20 @@ class Comm:
         if not 0 <= peer < self.size:
             raise ValueError(f"{op}: there is no rank {peer}; ranks are 0 to {self.size - 1}")
         return self._begin(op, self._pairs[peer], x.nbytes, x, peer=peer, tag=tag, waits=op in ("send", "recv"))
+
+
+def _along(dim: int, before: str = "") -> str:
+    """A dim, where it is not the usual one: what all ranks of a group must agree on."""
+    return f"{before}dim {dim}" if dim else ""
+
+
+def _uneven(sizes) -> str:
+    """The lengths of all parts, where they differ: what all ranks of a group must agree on."""
+    return said_lengths.told(sizes) if len(set(sizes)) > 1 else ""
+
+
+def _shape(lengths) -> str:
+    return f"({', '.join(map(str, lengths))})"
 
 
 def _flat(x):

@@ -1,9 +1,9 @@
 """The journal: what every rank says it is doing, in memory that rank and kernel share.
 
 A rank writes down each operation before it calls torch; the kernel reads along. What is written stays readable when the
-rank is killed, stopped, or stuck in C code. The memory is one file in the pool's private folder, mapped by everybody
-and soon unlinked. Each rank has one slot in it: a head, and a ring of `RING` posts. A post is overwritten only after
-the kernel has read it, so nothing is lost: a rank that is a whole ring ahead waits for its reader.
+rank is killed, stopped, or stuck in C code. The memory is one file without a name, mapped by everybody. Each rank has
+one slot in it: a head, and a ring of `RING` posts. A post is overwritten only after the kernel has read it, so nothing
+is lost: a rank that is a whole ring ahead waits for its reader.
 
 Groups of ranks are written as bit masks. Times are nanoseconds of `time.perf_counter_ns`, one clock for all processes.
 """
@@ -11,6 +11,8 @@ Groups of ranks are written as bit masks. Times are nanoseconds of `time.perf_co
 import mmap
 import os
 import struct
+import sys
+import tempfile
 import time
 from typing import NamedTuple
 
@@ -31,7 +33,8 @@ class Post(NamedTuple):
 
     number counts the rank's posts from 1. group: the ranks that meet, for a message the two. turn counts from 1 within
     the group, for messages within direction, peer and tag: posts with the same turn belong together. shape, dtype and
-    how (the reduction) are text. source is "file:line", with the whole path of the file.
+    how (the reduction) are text, and so are lengths (of the parts, see `lengths`) and columns (where the call stands in
+    its line: "4-21"). source is "file:line", with the whole path of the file.
     """
 
     rank: int
@@ -47,6 +50,8 @@ class Post(NamedTuple):
     peer: int | None
     tag: int | None
     source: str
+    lengths: str = ""
+    columns: str = ""
 
 
 class Head(NamedTuple):
@@ -58,11 +63,15 @@ class Head(NamedTuple):
     beat: int
 
 
-def create(path: str, size: int) -> "Journal":
-    """Make the file for this many ranks; its room is taken now, so that no rank meets a full disk later."""
-    with open(path, "xb") as file:
-        file.write(bytes(size * SLOT))
-    return Journal(path)
+def create(size: int):
+    """Make the file for this many ranks, which ends with its last descriptor.
+
+    Its room is taken now, so that no rank meets a full disk later. On Linux it lies in memory and needs no disk.
+    """
+    nameless = open(os.memfd_create("journal"), "w+b") if sys.platform == "linux" else tempfile.TemporaryFile()
+    nameless.write(bytes(size * SLOT))
+    nameless.flush()
+    return nameless
 
 
 def mask_of(ranks) -> int:
@@ -80,8 +89,8 @@ def ranks_of(mask: int) -> tuple[int, ...]:
 class Pen:
     """A rank's own slot, to write in."""
 
-    def __init__(self, path: str, rank: int):
-        self._memory, self._words = _mapped(path)
+    def __init__(self, file: int, rank: int):
+        self._memory, self._words = _mapped(file)
         self._slot = rank * SLOT
         self._written = self._read = 0
 
@@ -94,7 +103,8 @@ class Pen:
         self._set(RUN, run)
 
     def post(self, group: int, turn: int, size: int, root, peer, tag, text: str, waits: bool) -> int:
-        """Announce an operation; returns its number. `text` is op, shape, dtype, how and source, one per line."""
+        """Announce an operation; returns its number. `text` is op, shape, dtype, how, lengths, columns
+        and source, one per line."""
         number = self._written + 1
         if number - self._read > RING:
             self._await_reader(number)
@@ -135,8 +145,8 @@ class Pen:
 class Journal:
     """All slots, to read; each post is handed out once."""
 
-    def __init__(self, path: str):
-        self._memory, self._words = _mapped(path)
+    def __init__(self, file: int):
+        self._memory, self._words = _mapped(file)
 
     def close(self):
         """Let go of the memory; nothing can be read any more."""
@@ -165,15 +175,16 @@ class Journal:
             return None
         place += POST.size
         text = bytes(self._memory[place : place + length]).decode(errors="replace")
-        op, shape, dtype, how, source = text.split("\n")
+        op, shape, dtype, how, lengths, columns, source = text.split("\n")
         root, peer, tag = (None if value == NONE else value for value in who)
-        return Post(rank, number, op, ranks_of(group), turn, size, shape, dtype, how, root, peer, tag, source)
+        return Post(
+            rank, number, op, ranks_of(group), turn, size, shape, dtype, how, root, peer, tag, source, lengths, columns
+        )
 
 
-def _mapped(path: str) -> tuple[mmap.mmap, memoryview]:
-    """The file's memory, and the same as words."""
-    with open(path, "r+b") as file:
-        memory = mmap.mmap(file.fileno(), os.path.getsize(path))
+def _mapped(file: int) -> tuple[mmap.mmap, memoryview]:
+    """The memory of an open file, and the same as words."""
+    memory = mmap.mmap(file, os.fstat(file).st_size)
     return memory, memoryview(memory).cast("Q")
 
 

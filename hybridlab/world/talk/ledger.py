@@ -1,21 +1,25 @@
 """What one rank said: every operation that passed its door, written down as columns, and announced in the journal."""
 
 import contextlib
+import ctypes
 import os
 import sys
 import threading
 import time
-import zlib
+from itertools import islice
 
 import torch
 
 from hybridlab.core.mesh import Mesh
-from hybridlab.core.operations import SENDS
+from hybridlab.core.operations import RECEIVES, SENDS
 from hybridlab.world import WORLD
 from hybridlab.world.talk.groups import Group, axes_of, label_of
 from hybridlab.world.talk.journal import Pen, mask_of
+from hybridlab.world.talk.nans import UNWATCHED, Unwatched
 
 THEIRS = "torch.distributed"  # the purpose of what passed no door: see `overheard`
+READ_ONLY = (*SENDS, "all_gather")  # what is handed over comes back as it was
+PLACES, PIECE = 4, 512  # of a tensor on its way, which are compared when it has arrived; and bytes of each
 LIBRARY = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -44,7 +48,8 @@ class Ledger:
         """Start again, with no operation."""
         self._turns: dict[object, int] = {}  # how often each group has met, and each pair in each direction and tag
         self._numbers: list[int] = []  # of each row in the journal
-        self._lent: dict[int, tuple] = {}  # by row: a tensor on its way, and its version when it left
+        self._lent: dict[int, tuple] = {}  # by row: a tensor on its way, its version when it left, some of its numbers
+        self.nans: Unwatched = UNWATCHED  # who looks for the first nan, for the rest of this run
         for column in self.COLUMNS:
             setattr(self, column, [])
 
@@ -52,21 +57,25 @@ class Ledger:
         return len(self.op)
 
     def begin(
-        self, op, group: Group, size: int, x=None, *, purpose="", how="", root=None, peer=None, tag=None, waits=True
-    ) -> int:
+        self, op, group: Group, size: int, x=None, *, purpose="", how="", shape=None, lengths="", root=None, peer=None,
+        tag=None, waits=True,
+    ) -> int:  # fmt: skip
         """Write down an operation that starts now; returns its row.
 
         size  bytes of the full tensor;  x  the tensor that is handed over, or None where shapes may differ
         how  the reduction, or what else all ranks of the group must agree on;  root  a global number
+        shape  in place of that of x;  lengths  of the parts, see `lengths`
         waits  whether the rank waits here for its end; if not, `waiting` says when it does
         """
-        source = self._speaker or caller()
+        source, columns = (self._speaker, "") if self._speaker else called()
         with self._turn:
             row = len(self.op)
             if self._pen:
-                self._announce(op, group, size, x, how, root, peer, tag, waits and not _beside(), source)
+                about = "" if x is None else _dtype(x.dtype, x.device.type), how, lengths, columns
+                shape = shape or ("" if x is None else str(tuple(x.shape)))
+                self._announce(op, group, size, (shape, *about), root, peer, tag, waits and not _beside(), source)
             if x is not None and not waits and x.device.type == "cpu":  # gloo counts its own writes on a GPU as changes
-                self._lent[row] = x, x._version, _part_of_more(x) and op in SENDS and _sum(x)
+                self._lent[row] = x, x._version, op in READ_ONLY and x.is_contiguous() and _some(x)
             self.op.append(op)
             self.axis.append(group.label)
             self.group.append(group.size)
@@ -77,7 +86,14 @@ class Ledger:
             self.purpose.append(purpose)
             self.end_ns.append(0)
             self.begin_ns.append(time.perf_counter_ns())
+        if x is not None and op not in RECEIVES and root is None:
+            self.nans.made(lambda: self._told(row), x)
         return row
+
+    def came(self, row: int, x):
+        """The tensor that an operation has brought; returns it."""
+        self.nans.came(lambda: self._told(row), x)
+        return x
 
     def waiting(self, row: int):
         """Say that the rank now waits for this operation."""
@@ -91,8 +107,8 @@ class Ledger:
             self._pen.wait(0)
         if row in self._lent:
             x, version, before = self._lent.pop(row)
-            # parts of one storage share one version: what counts is whether the numbers of this part are others
-            if x._version != version and (not _part_of_more(x) or before and before != _sum(x)):
+            # Parts of one storage share one version, and x.data has none: what counts there is whether numbers differ.
+            if x._version != version and not _part_of_more(x) or before and before != _some(x):
                 print(f"the tensor of {self._name(row)} was changed before wait(): wait first", file=sys.stderr)
 
     def when_over(self, row: int):
@@ -150,16 +166,21 @@ class Ledger:
         columns = [getattr(self, column) for column in self.COLUMNS]
         return [dict(zip(self.COLUMNS, row)) for row in zip(*columns)]
 
-    def _announce(self, op, group, size, x, how, root, peer, tag, waits, source):
+    def _announce(self, op, group, size, about, root, peer, tag, waits, source):
         ranks = group.ranks
         mask = self._masks.get(ranks)
         if mask is None:
             mask = self._masks[ranks] = mask_of(ranks)
         key = mask if peer is None else (op in SENDS, peer, tag)
         turn = self._turns[key] = self._turns.get(key, 0) + 1
-        shape, dtype = ("", "") if x is None else (str(tuple(x.shape)), _dtype(x.dtype, x.device.type))
-        text = f"{op}\n{shape}\n{dtype}\n{how}\n{_paths.get(source, source)}"
+        text = "\n".join((op, *about, _paths.get(source, source)))
         self._numbers.append(self._pen.post(mask, turn, size, root, peer, tag, text, waits))
+
+    def _told(self, row: int) -> str:
+        """An operation in words, for who looks for the first nan."""
+        axis = f" along {self.axis[row]}" if self.axis[row] and self.peer[row] is None else ""
+        purpose = f", for {self.purpose[row]}" if self.purpose[row] else ""
+        return f"the tensor of {self._name(row)}{axis}{purpose}"
 
     def _name(self, row: int) -> str:
         op, peer = self.op[row], self.peer[row]
@@ -168,6 +189,7 @@ class Ledger:
 
 
 _sources: dict[tuple[str, int], str] = {}
+_columns: dict[tuple[str, int, int], str] = {}  # of a call in its line, by file, line and instruction
 _paths: dict[str, str] = {}  # the same with its whole path, by which the kernel knows a notebook's cell
 _dtypes: dict[tuple, str] = {}
 
@@ -179,6 +201,11 @@ def _beside() -> bool:
 
 def caller() -> str:
     """The "file:line" of the first caller outside `world` and torch."""
+    return called()[0]
+
+
+def called() -> tuple[str, str]:
+    """The same, and from which column to which one the call stands in its line: "4-21"."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith((WORLD, LIBRARY)) and frame.f_back:
         frame = frame.f_back
@@ -186,17 +213,25 @@ def caller() -> str:
     if key not in _sources:
         source = _sources[key] = f"{os.path.basename(file)}:{line}"
         _paths[source] = f"{file}:{line}"
-    return _sources[key]
+    place = file, line, frame.f_lasti
+    if place not in _columns:
+        first, last, begin, end = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+        _columns[place] = f"{begin}-{end if first == last else ''}" if begin is not None else ""
+    return _sources[key], _columns[place]
 
 
 def _part_of_more(x) -> bool:
     return x.numel() * x.element_size() < x.untyped_storage().nbytes()
 
 
-def _sum(x) -> str:
-    """A checksum of a tensor's numbers."""
-    flat = x.detach().contiguous().view(-1)
-    return f"{zlib.crc32(flat.view(torch.uint8).numpy()):08x}" if x.numel() else ""
+def _some(x) -> bytes:
+    """Some of a tensor's bytes, which lie in one piece: of a small one all, of a large one those of some places."""
+    if x.untyped_storage().nbytes() < x.storage_offset() * x.element_size() + x.nbytes:
+        return b""  # its memory has been given back
+    if x.nbytes <= PLACES * PIECE:
+        return ctypes.string_at(x.data_ptr(), x.nbytes)
+    between = (x.nbytes - PIECE) // (PLACES - 1)
+    return b"".join(ctypes.string_at(x.data_ptr() + place * between, PIECE) for place in range(PLACES))
 
 
 def _dtype(dtype, device: str) -> str:

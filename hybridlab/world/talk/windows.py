@@ -14,10 +14,9 @@ Relatives: `typed.window` and `typed.fold`, through which gradients flow; `modes
 
 from typing import NamedTuple
 
+from hybridlab.core.spans import Span, overlap
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.parts import resized
-
-Span = tuple[int, int]
 
 
 class Windows(NamedTuple):
@@ -45,16 +44,6 @@ def widened(spans, before: int, after: int) -> tuple[Span, ...]:
     """
     first, last = min(begin for begin, _ in spans), max(end for _, end in spans)
     return tuple((max(begin - before, first), min(end + after, last)) for begin, end in spans)
-
-
-def overlap(one: Span, other: Span) -> Span:
-    """What two spans have in common; of length 0 where that is nothing.
-
-    >>> overlap((0, 5), (3, 8)), overlap((0, 3), (5, 8))
-    ((3, 5), (5, 5))
-    """
-    begin = max(one[0], other[0])
-    return begin, max(begin, min(one[1], other[1]))
 
 
 class Flight:

@@ -1,0 +1,185 @@
+"""What the capstone gives, and what becomes of a plan: predicted, defended, played dry, and done small on real ranks.
+
+Relatives: `predict.plans` (the plans), `train.dry` (one rank without arithmetic), `predict.plans.scaled`.
+"""
+
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
+
+from hybridlab.core import catalog
+from hybridlab.core.catalog import Machine
+from hybridlab.core.dry import DryRun
+from hybridlab.core.schedule import Schedule
+from hybridlab.core.shape import Shape
+from hybridlab.labs.choosing.trades import Sentences
+from hybridlab.labs.comparison import Compared
+from hybridlab.predict.plans.arithmetic import DAY
+from hybridlab.predict.plans.by_schedule import schedule_of
+from hybridlab.predict.plans.plan import Plan, named
+from hybridlab.predict.plans.planner import ROOM, Choice, Planned, plan
+from hybridlab.predict.plans.reasons import bill
+from hybridlab.predict.plans.sent import sent
+
+ROWS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations"}
+
+
+class Given(NamedTuple):
+    """The assignment: a model, a machine, and what may be spent.
+
+    room  bytes of a device that a plan may use;  zero  ZeRO's highest stage that the programs at hand can do
+    """
+
+    model: str
+    machine: str
+    gpus: int
+    batch: int
+    tokens: float
+    days: float
+    room: float
+    zero: int
+
+    @property
+    def shape(self) -> Shape:
+        """The model's."""
+        return catalog.model(self.model).shape
+
+    @property
+    def kind(self) -> Machine:
+        """The machine, with so much memory that the planner uses `room` of it."""
+        return replace(catalog.machine(self.machine), memory=self.room / ROOM)
+
+    @property
+    def longest(self) -> float:
+        """Seconds that a step may take.
+
+        >>> round(GIVEN.longest, 1)
+        38.1
+        """
+        return self.days * DAY / (self.tokens / (self.batch * self.shape.context))
+
+
+GIVEN = Given("llama3-70b", "h100", gpus=256, batch=1024, tokens=400e9, days=21, room=72e9, zero=1)
+STAND_IN = Plan(p=8, t=8, d=4, zero=1, sequence=True, fused=True)  # legal, and too slow
+
+
+@cache
+def plans() -> Planned:
+    """Every plan for what is given."""
+    every = plan(GIVEN.shape, GIVEN.kind, GIVEN.gpus, GIVEN.batch, fused=True)
+    kept = every.space.zero <= GIVEN.zero
+    return replace(
+        every,
+        space=Plan(*(field[kept] for field in every.space)),
+        seconds=every.seconds[kept],
+        bytes=every.bytes[kept],
+    )
+
+
+def chosen(mine: dict | None) -> Choice:
+    """A plan with its time and memory; the stand-in where there is none yet.
+
+    raises  ValueError when the plan is not legal, or is not for all devices
+
+    >>> print(chosen(None).plan)
+    p=8 t=8 d=4 b=1, ZeRO 1, sequence parallel, fused attention
+    """
+    one = STAND_IN if mine is None else named({"fused": True} | mine)
+    if one.devices != GIVEN.gpus:
+        raise ValueError(f"the product of its sizes is {one.devices}, and there are {GIVEN.gpus} devices")
+    return plans().choice(one)
+
+
+def bills(one: Choice) -> tuple[tuple, list[tuple]]:
+    """(columns, rows): a plan beside the limits, and beside the quickest that keeps them."""
+    best = plans().best
+    days = lambda its: f"{its.step.total / GIVEN.longest * GIVEN.days:.1f}"
+    rows = [
+        (told, str(its.plan), f"{its.step.total:.2f}", days(its), f"{its.memory.total / 1e9:.1f}")
+        for told, its in (("yours", one), ("the quickest that fits", best))
+    ]
+    limits = ("the limit", "", f"{GIVEN.longest:.2f}", str(GIVEN.days), f"{GIVEN.room / 1e9:.0f}")
+    return ("", "plan", "s a step", "days", "GB a device"), [*rows, limits]
+
+
+def defended(mine: Choice, *rivals: dict) -> Sentences:
+    """What the best plan of each rival takes in place of mine, term by term: a rival may be faster.
+
+    >>> defended(chosen(None), dict(zero=3))
+    - zero=3: the programs at hand do ZeRO 1 at most
+    """
+    return Sentences(tuple(_against(mine, rival) for rival in rivals))
+
+
+def _against(mine: Choice, rival: dict) -> str:
+    """The sentence about one rival; that of the planner where no plan of it fits."""
+    asked = ", ".join(f"{name}={value}" for name, value in rival.items())
+    if rival.get("zero", 0) > GIVEN.zero:
+        return f"{asked}: the programs at hand do ZeRO {GIVEN.zero} at most"
+    found = plans().only(**rival)
+    if not found.fits.any():
+        return plans().why(**rival)
+    one = found.best
+    if one.plan == mine.plan:
+        return f"{asked}: that is this plan"
+    share = one.step.total / mine.step.total - 1
+    told = f"{one.step.total:.2f} s in place of {mine.step.total:.2f} s, {abs(share):.1%}"
+    return f"{asked} takes {told} {'slower' if share > 0 else 'faster'}: {bill(one, mine)}"
+
+
+# --- one rank of it, dry -------------------------------------------------------------------------------------------
+
+
+@cache
+def played(one: Choice) -> DryRun:
+    """The first rank of a plan, dry. Memory does not grow with the microbatches, so a few are enough: one more than
+    there are stages, and twice as many as stages where these have chunks."""
+    from hybridlab.train.dry.dry_run import dry_run  # here, because it loads torch
+
+    few = 2 * one.plan.p if one.plan.v > 1 else one.plan.p + 1
+    smaller = few * one.plan.b * one.plan.d * one.plan.ep
+    return dry_run(**one._replace(batch=smaller).job() | {"memory": GIVEN.room, "machine": GIVEN.machine}, rank=0)
+
+
+def beside_the_dry_run(one: Choice, told: DryRun) -> tuple[tuple, list[tuple]]:
+    """(columns, rows): the formula's memory and that of the dry run at its highest moment, part by part."""
+    rows = [
+        (part, f"{size / 1e9:.2f}", f"{told.peak[ROWS[part]] / 1e9:.2f}") for part, size in one.memory._asdict().items()
+    ]
+    rest = sum(size for kind, size in told.peak.items() if kind not in ROWS.values())
+    total = ("all", f"{one.memory.total / 1e9:.2f}", f"{told.peak_bytes / 1e9:.2f}")
+    return ("part", "GB by formula", "GB in the dry run"), [*rows, ("all else", "", f"{rest / 1e9:.2f}"), total]
+
+
+# --- and done, small, on real ranks --------------------------------------------------------------------------------
+
+
+def foreseen_bytes(one: Choice) -> dict[str, float]:
+    """{purpose: bytes that all first ranks of the stages send in a step} of the scaled plan, in 16-bit numbers."""
+    small = one.scaled()
+    found = {}
+    for place in range(small.plan.p):
+        for what, size in sent(small.shape, small.plan, small.batch, place).items():
+            found[what] = found.get(what, 0) + size
+    return found
+
+
+def agreement(one: Choice) -> list[Compared]:
+    """The scaled plan's bytes, counted in dry runs of the first rank of each stage, beside the formula's."""
+    from hybridlab.train.dry.dry_run import dry_run
+
+    small, counted = one.scaled(), {}
+    job = small.job()
+    for place in range(small.plan.p):
+        rank = job["mesh"].rank(pp=place) if small.plan.p > 1 else 0
+        for what, size in dry_run(**job, rank=rank).bytes.items():
+            counted[what] = counted.get(what, 0) + size
+    words = {"messages": "between stages", "inside": "along tp", "shares": "gradients and weights, shared"}
+    words |= {"sums": "sums of gradients", "experts": "along ep", "context": "along cp"}
+    foreseen = foreseen_bytes(one)
+    return [Compared(words[what], foreseen[what], counted[what], "{:.0f} bytes", 0.01) for what in sorted(foreseen)]
+
+
+def pipeline(one: Choice) -> Schedule:
+    """The plan's schedule on four ranks, with eight microbatches: to be played by real processes that wait."""
+    return schedule_of(one.plan._replace(p=4, b=1, d=1, ep=1, v=min(one.plan.v, 2)), batch=8)

@@ -1,0 +1,275 @@
+"""The exercises of notebook 50, the capstone. As in `labs.exercises.all_tasks`, the package computes every number."""
+
+import re
+from functools import partial
+from itertools import product
+
+from hybridlab.labs.capstone.given import GIVEN, STAND_IN, chosen, foreseen_bytes, plans, played
+from hybridlab.labs.exercises.task import Number, Task, Verdict
+from hybridlab.predict.plans.plan import check_plan, named
+from hybridlab.predict.plans.reasons import WORDS
+from hybridlab.predict.plans.sent import SUM, layers_at, weights_at
+
+task = partial(Task, notebook="50_capstone")
+ASK = 'Answer with dict(p=…, t=…, d=…, b=…, zero=1, sequence=True), and what you need of v and recompute="full".'
+SAVES = {"zero": 1, "sequence": True}  # at hand, and forgotten easily
+RIVALS = {"t=8": {"t": 8}, "p=16": {"p": 16}, "recompute='full'": {"recompute": "full"}}
+SHORTEST, LONGEST = 120, 700  # words of a page
+
+
+def _plan(answer) -> Verdict:
+    """A legal plan for all devices that keeps the three limits."""
+    if not isinstance(answer, dict) or not answer or None in answer.values():
+        return False, ASK
+    try:
+        one = named({"fused": True} | answer)
+        if one.devices != GIVEN.gpus:  # first, or a size that divides the layers only would be recommended
+            return False, f"The product of its sizes is {one.devices}, and there are {GIVEN.gpus} devices."
+        check_plan(one, GIVEN.shape, GIVEN.batch)
+        choice = chosen(answer)
+    except (ValueError, TypeError) as error:
+        return False, f"{error}."
+    seconds, held = choice.step.total, choice.memory.total
+    told = f"{choice.plan}: {seconds:.2f} s a step, {held / 1e9:.1f} GB"
+    if one.zero > GIVEN.zero:
+        return False, f"{told}: but the programs at hand share out the optimizer only, zero={GIVEN.zero} at most."
+    if held > GIVEN.room and seconds > GIVEN.longest:
+        return False, f"{told}: too slow, and too large."
+    if held > GIVEN.room:
+        without = [f"{name}={value}" for name, value in SAVES.items() if not getattr(one, name)]
+        spare = f" It has no {' and no '.join(without)}, which save memory." if without else ""
+        return False, f"{told}: fast enough, but it needs more than {GIVEN.room / 1e9:.0f} GB.{spare}"
+    if seconds > GIVEN.longest:
+        return False, f"{told}: it fits, but a step may take {GIVEN.longest:.2f} s."
+    return True, f"{told}. All limits are kept."
+
+
+def _start(answer) -> Verdict:
+    """The same, and the dry run fits too; with the margin in time, beside the model's error."""
+    right, told = _plan(answer)
+    if not right:
+        return False, told
+    one = chosen(answer)
+    held = played(one).peak_bytes
+    told = f"{told} In the dry run the first rank holds {held / 1e9:.1f} GB"
+    if held > GIVEN.room:
+        return False, f"{told}, too much."
+    margin, error = 1 - one.step.total / GIVEN.longest, plans().error.median
+    bet = ": would you bet on it?" if margin < error else "."
+    return True, f"{told}, and that fits. The step is {margin:.1%} below the limit; the model errs by {error:.0%}{bet}"
+
+
+def grows_most(rival: dict) -> str:
+    """The term that takes most seconds more in the best plan of a rival than in the best of all.
+
+    >>> grows_most({"t": 8})
+    'tensor'
+    """
+    one, best = plans().only(**rival).best.step, plans().best.step
+    more = {name: mine - its for name, mine, its in zip(one._fields, one, best)}
+    return max(more, key=more.get)
+
+
+def _rivals(answer) -> Verdict:
+    """For each rival the term."""
+    ask = f"Answer with a dict: for each of {', '.join(map(repr, RIVALS))} one of {', '.join(map(repr, WORDS))}."
+    if not isinstance(answer, dict) or answer.keys() != RIVALS.keys():
+        return False, ask
+    short = {words: name for name, words in WORDS.items()}  # as `defended` prints them
+    answer = {name: short.get(term, term) for name, term in answer.items()}
+    if not set(answer.values()) <= WORDS.keys():
+        return False, ask
+    off = [name for name, rival in RIVALS.items() if answer[name] != grows_most(rival)]
+    if off:
+        return False, f"Look again at {', '.join(off)}: another term grows more there."
+    return True, "; ".join(f"{name} loses by {WORDS[answer[name]]}" for name in RIVALS) + "."
+
+
+def gap_of_gradients() -> float:
+    """GB by which the stand-in's gradients in the dry run exceed the formula's: sums are in single precision, and the
+    formula counts two bytes for each weight."""
+    weights = weights_at(GIVEN.shape, STAND_IN, layers_at(GIVEN.shape, STAND_IN, 0))
+    return SUM * sum(weights) / 1e9 - chosen(None).memory.gradients / 1e9
+
+
+def crossing() -> float:
+    """Bytes that all ranks of the stand-in, scaled, send between stages in a step, in 16-bit numbers."""
+    small = chosen(None).scaled().plan
+    return foreseen_bytes(chosen(None))["messages"] * small.t * small.d
+
+
+def _page(answer) -> Verdict:
+    """A text of about a page that holds its own numbers."""
+    if not isinstance(answer, str) or not answer.strip():
+        return False, "Answer with a text in quotes: three of them where it begins, and three where it ends."
+    words = len(answer.split())
+    if not SHORTEST <= words <= LONGEST:
+        return False, f"It has {words} words: a page has {SHORTEST} to {LONGEST}."
+    missing = [what for what, found in SAID.items() if not re.search(found, answer, re.IGNORECASE)]
+    if missing:
+        return False, f"What a reader will look for is not there: {', '.join(missing)}."
+    if not list(_named_sizes(answer)):
+        return False, f"It names no sizes whose product p·t·d is {GIVEN.gpus}."
+    if not any(_holds(sizes, answer) for sizes in _named_sizes(answer)):
+        return False, (
+            "No plan with the sizes that it names keeps the limits with the seconds and the GB that it tells: "
+            "take both from capstone.bills."
+        )
+    return True, f"{words} words, and all parts are there. What they are worth, a person reads."
+
+
+def _sizes(text: str, axis: str) -> set[int]:
+    """The sizes of an axis that a text names, as p = 8 or in words."""
+    number = rf"(\d+|{'|'.join(NUMBERS)})"
+    found = re.findall(rf"\b{axis}\s*=\s*{number}\b|\b{number}{IN_WORDS[axis]}", text, re.IGNORECASE)
+    return {NUMBERS.get(size.lower()) or int(size) for pair in found for size in pair if size}
+
+
+def _named_sizes(text: str):
+    """The sizes p, t, d in a text that use all devices.
+
+    >>> list(_named_sizes("eight pipeline stages, t = 4 and 8 copies"))
+    [(8, 4, 8)]
+    """
+    every = product(*(sorted(_sizes(text, axis)) for axis in IN_WORDS))
+    return (one for one in every if one[0] * one[1] * one[2] == GIVEN.gpus)
+
+
+def _holds(sizes: tuple[int, int, int], text: str) -> bool:
+    """Whether a plan with these sizes keeps the limits, and its seconds and GB stand in the text."""
+    mine = plans().having(dict(zip(IN_WORDS, sizes)))
+    keeps = mine.fits & (mine.seconds <= GIVEN.longest)
+    read = lambda unit: [float(one) for one in re.findall(rf"(\d+(?:\.\d+)?)\s*{unit}\b", text)]
+    seconds, held = read("(?:s|seconds)"), read("GB")
+    near = lambda number, those: any(abs(number - one) <= 0.06 for one in those)
+    return any(near(s, seconds) and near(b / 1e9, held) for s, b in zip(mine.seconds[keeps], mine.bytes[keeps]))
+
+
+NUMBERS = dict(one=1, two=2, four=4, five=5, eight=8, ten=10, sixteen=16)  # as a page may write them
+IN_WORDS = {  # what follows the number of an axis
+    "p": r"\s+(?:pipeline\s+)?stages",
+    "t": r"(?:\s+ways of tp|[ -]way tensor|\s+tensor[ -]parallel)",
+    "d": r"\s+copies",
+}
+SAID = {  # parts of a page, and how they are known
+    "the seconds of a step": r"\d(\.\d+)?\s*(s\b|seconds)",
+    "the memory of a device": r"\d(\.\d+)?\s*GB",
+    "the dry run": r"\bdry\b",
+    "a rival": r"rival|in place of|alternative",
+    "what ran on real ranks": r"real ranks|ran small|scaled",
+    "an assumption that you would measure": r"assum|measure",
+}
+
+CAPSTONE_TASKS: dict[str, Task] = {
+    "capstone.budget": task(
+        f"{GIVEN.tokens / 1e9:.0f} billion tokens in {GIVEN.days:g} days, {GIVEN.batch} sequences of "
+        f"{GIVEN.shape.context} tokens in a step. How many seconds may a step take?",
+        Number(
+            lambda: GIVEN.longest,
+            "s",
+            slips=[
+                (GIVEN.longest / GIVEN.batch, "That is for one sequence: a step has a whole batch."),
+                (GIVEN.longest / GIVEN.gpus, "The GPUs work together on each step: do not divide by them."),
+                (GIVEN.longest / 86_400, "That is in days."),
+            ],
+        ),
+        (
+            "How many tokens are in a step, and so how many steps are there?",
+            f"{GIVEN.tokens:g} / ({GIVEN.batch} · {GIVEN.shape.context}) steps share {GIVEN.days:g} days.",
+            f"{GIVEN.tokens / GIVEN.batch / GIVEN.shape.context:.0f} steps in {GIVEN.days * 86_400:.0f} s.",
+        ),
+        objective="Turn a budget of days into seconds of a step.",
+        difficulty=1,
+        minutes=3,
+    ),
+    "capstone.plan": task(
+        f"Find a plan for {GIVEN.gpus} H100s that keeps three limits: a step within {GIVEN.longest:.1f} s, at most "
+        f"{GIVEN.room / 1e9:.0f} GB on a device, ZeRO {GIVEN.zero} at most.",
+        _plan,
+        (
+            "Which terms of the stand-in are large, and which size makes each of them small?",
+            "A smaller t makes larger GEMMs and fewer bytes along tp, and needs more memory: what else saves that?",
+            "t = 4, p = 4 or 8, the rest copies; sequence parallelism and ZeRO 1; b = 1.",
+        ),
+        objective="Find a plan within a budget of time and memory.",
+        difficulty=2,
+        minutes=7,
+    ),
+    "capstone.start": task(
+        "Now a plan that you would start tomorrow: the same limits, and the dry run of its first rank keeps within "
+        f"{GIVEN.room / 1e9:.0f} GB too.",
+        _start,
+        (
+            "What does the dry run hold most of, and which choices make that smaller?",
+            "Activations are most of it. More ways of tp divide them, and full recomputation drops them: what does "
+            "each cost in seconds?",
+            'Four stages of ten chunks, t = 2, recompute="full", sequence parallelism, ZeRO 1.',
+        ),
+        objective="Correct a plan by what a dry run says.",
+        difficulty=3,
+        minutes=7,
+    ),
+    "capstone.rivals": task(
+        "Against the quickest plan that fits: which term grows most in the best plan with t = 8, which with p = 16, "
+        "which with full recomputation?",
+        _rivals,
+        (
+            "capstone.defended(planned.best, dict(t=8)) tells the terms by which it loses.",
+            "Two of them wait for somebody, and one computes more: who waits for whom?",
+            "The three are tp all-reduces, the head on the last stage and GEMMs, in some order.",
+        ),
+        objective="Say by which term each rival of a plan loses.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "capstone.dry": task(
+        "The stand-in's first rank: by how many GB are the gradients of the dry run more than those of the formula?",
+        Number(
+            gap_of_gradients,
+            "GB",
+            within=0.03,
+            slips=[(-gap_of_gradients(), "More, not less: the other way round.")],
+        ),
+        (
+            "Both stand in the stand-in's table, in the row of gradients.",
+            "The formula has two bytes for each weight, and gradients are added up in single precision, in four.",
+            "It is the formula's own number once more.",
+        ),
+        objective="Find what a formula of memory leaves out.",
+        difficulty=2,
+        minutes=4,
+    ),
+    "capstone.crossing": task(
+        "The stand-in, scaled: how many bytes do all its ranks together send between stages in a step, in numbers of "
+        "two bytes?",
+        Number(
+            crossing,
+            "bytes",
+            slips=[
+                (crossing() / 2, "Forward and backward: outputs go on, gradients come back."),
+                (crossing() * 2, "With sequence parallelism each rank of tp sends its part only."),
+            ],
+        ),
+        (
+            "One tensor for each microbatch of each copy, there and back: b · s · h numbers.",
+            "The batch, the context and the width are printed; with sequence parallelism t ranks send parts.",
+            "2 · batch · s · h numbers in all, of two bytes.",
+        ),
+        objective="Foresee to the byte what stages send each other.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "capstone.page": task(
+        "One page: your plan and why it is this one, what the dry run and the real ranks said, its nearest rival, and "
+        "what you would measure first.",
+        _page,
+        (
+            "Begin with the limit, then the plan as p=…, t=…, d=…, with its seconds and GB from capstone.bills.",
+            f"It needs {SHORTEST} words at least, and: {', '.join(SAID)}.",
+            "One sentence for each part of the list; then say why the rival loses, term by term.",
+        ),
+        objective="Defend a plan on one page.",
+        difficulty=3,
+        minutes=12,
+    ),
+}

@@ -1,0 +1,196 @@
+"""What students write in notebook 34: a halo exchange there and back, the layer of a strip, a split of channels."""
+
+from functools import partial
+from typing import NamedTuple
+
+from hybridlab.core.layout import even
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.spans import Span
+from hybridlab.labs.exercises.task import Task
+from hybridlab.labs.matmul.tasks import Products
+from hybridlab.predict.bytes.convolution import Conv
+
+task = partial(Task, notebook="34_convolution")
+
+
+class Cut(NamedTuple):
+    """Pictures of two channels in strips; `have` says whose rows are whose."""
+
+    have: tuple[Span, ...]
+    kernel: int
+    stride: int = 1
+
+    @property
+    def ranks(self) -> Mesh:
+        return Mesh(h=len(self.have))
+
+    @property
+    def conv(self) -> Conv:
+        return Conv(2, 2, 3, self.have[-1][1], 5, self.kernel, self.stride, padding=self.kernel // 2)
+
+    def __str__(self):
+        """
+        >>> print(Cut(((0, 4), (4, 8)), kernel=5, stride=2))
+        strips of 4, 4 rows, kernel 5 and stride 2
+        """
+        lengths = ", ".join(str(high - low) for low, high in self.have)
+        return f"strips of {lengths} rows, kernel {self.kernel} and stride {self.stride}"
+
+
+class Split(NamedTuple):
+    """Channels cut into c parts, filters into f."""
+
+    c: int
+    f: int
+    channels: int = 8
+    filters: int = 4
+    stride: int = 1
+
+    @property
+    def ranks(self) -> Mesh:
+        return Mesh(c=self.c, f=self.f)
+
+    @property
+    def conv(self) -> Conv:
+        return Conv(2, self.channels, self.filters, 6, 5, stride=self.stride)
+
+    def __str__(self):
+        """
+        >>> print(Split(2, 2))
+        c × f = 2 × 2 ranks with 8 channels and 4 filters
+        """
+        return f"c × f = {self.c} × {self.f} ranks with {self.channels} channels and {self.filters} filters"
+
+
+HALOS = (
+    Cut(even(12, 3), 3),
+    Cut(even(16, 4), 5, stride=2),
+    Cut(((0, 6), (6, 7), (7, 12)), 7),  # a halo that reaches beyond the neighbour
+    Cut(((0, 5), (5, 5), (5, 9)), 3),  # a rank without rows
+    Cut(((0, 6),), 3),
+)
+LAYERS = (
+    Cut(even(12, 3), 5),
+    Cut(even(16, 4), 5, stride=2),
+    Cut(even(7, 3), 7),  # two ranks see beyond the same border
+    Cut(even(6, 2), 1),
+)
+SPLITS = (Split(2, 2), Split(4, 1, filters=8), Split(1, 3, channels=6, filters=3), Split(3, 1, 3, 6, stride=2))
+
+
+def _halo(comm, answer, case):
+    from hybridlab.labs.convolution.tried import try_halo
+
+    return try_halo(comm, answer, Cut(*case))
+
+
+def _layer(comm, answer, case):
+    from hybridlab.labs.convolution.tried import try_layer
+
+    return try_layer(comm, answer, Cut(*case))
+
+
+def _split(comm, answer, case):
+    from hybridlab.labs.convolution.tried import try_split
+
+    return try_split(comm, answer, Split(*case))
+
+
+def _first(case, home: list[str]) -> str:
+    """What is off on the first rank that found something, in its words."""
+    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
+
+
+ABOUT_HALOS = {  # {words of a reply: the hint about what it says is off}
+    "wrong: where does it belong": "Rows are counted in the whole picture: row y stands at y - want[me][0] of what "
+    "you return, and at y - have[r][0] on the rank r that has it.",
+    "have used it, and their": "my_fold adds. Begin with your own piece, and add_ what comes.",
+    "its own summand alone": "What other ranks have for your rows must be received and added, from each of them.",
+    "some of them empty": "overlap may be empty: then there is nothing to send, and nothing to receive.",
+    "is right, but sent": "A halo may reach beyond the neighbour: ask every rank, not only the two beside this one.",
+    "does not fit": "Sender and receiver must find the same overlap: have of the one who sends, want of the one who "
+    "receives.",
+}
+ABOUT_A_LAYER = {
+    "its outputs have": "The convolution itself must not pad: all padding is there already, above and below only "
+    "where the picture ends, left and right everywhere.",
+    "of its own strip alone": "W and b are the same on all ranks, and each has used them for rows of its own: their "
+    "gradients are summands. What does typed.enter do backward?",
+    "rows of outputs wrong": "Where the picture goes on, a strip sees its neighbour's rows; where it ends, zeros. "
+    "Compare sees[me] with want[me].",
+    "must go home": "Rows that came from a neighbour have gradients: bring them with a typed move, whose backward "
+    "folds.",
+}
+ABOUT_CHANNELS = {
+    "What type is that": "Behind the gather each rank has all channels of its block, for filters of its own: their "
+    'gradients are summands, so the gathered tensor enters as "R".',
+    "which sum runs over an axis": "A filter sums over all channels, and those are cut along c: add the products "
+    "there.",
+    "right Y, but sent": "One gather along f and one reduce-scatter along c: an all-reduce sends twice as much.",
+    "its part of Y has": "A reduce-scatter leaves each rank its part of the filters; dim 1 is that of channels.",
+}
+
+BUILDING: dict[str, Task] = {
+    "convolution.halo": task(
+        "Write my_fetch(comm, x, have, want): x is this rank's rows, have[comm.rank]; return all rows of "
+        "want[comm.rank]. And write its way back, my_fold(comm, g, have, want): g is a gradient for the rows of "
+        "want[comm.rank]; return that of the rows of have[comm.rank], with what other ranks have for them. Send only "
+        f"what is needed, and to nobody who needs nothing. Tried on {HALOS[0]}, then on uneven ones.",
+        Products(
+            _halo,
+            _first,
+            HALOS,
+            "Rows come, gradients go home and are added, and no word more.",
+            ("my_fetch", "my_fold"),
+        ),
+        (
+            "What goes from rank a to rank b is overlap(have[a], want[b]). A rank receives one such piece from every "
+            "other rank that has something for it, and sends one to each that wants something.",
+            "First begin all receives, then all sends, then wait for all. Your own piece does not travel: it is "
+            "rows(x, have[me], overlap(have[me], want[me])).",
+            "my_fold is the same with have and want exchanged: what comes is added, room.add_(piece), where my_fetch "
+            "copies it, room.copy_(piece).",
+        ),
+        about=ABOUT_HALOS,
+        objective="Exchange halos on real ranks, and send their gradients home.",
+        difficulty=3,
+        minutes=10,
+    ),
+    "convolution.layer": task(
+        "Complete my_layer(comm, x, w, b, have, want, sees, stride): this rank's outputs of a convolution with the "
+        "square kernel w and kernel // 2 places of padding all round the picture. sees[r] are the rows that outputs of "
+        "rank r see, beyond the border too. dX, dW and db must come back as on one device. Tried on "
+        f"{LAYERS[0]}, then on others.",
+        Products(_layer, _first, LAYERS, "Y, dX, dW and db are those of one device."),
+        (
+            "Two things are missing between the rows and the convolution. Where does the picture end? And who else "
+            "uses w and b?",
+            "sees[me] and want[me] differ where the picture ends: above by want[me][0] - sees[me][0] rows. "
+            "functional.pad(x, (left, right, above, below)) puts zeros.",
+            'Every rank uses w and b for rows of its own, so both enter: w = typed.enter(comm, w, "h"), and the same '
+            "for b. Then functional.conv2d(x, w, b, stride).",
+        ),
+        about=ABOUT_A_LAYER,
+        objective="Write the convolution of a strip, with the gradients of one device.",
+        difficulty=2,
+        minutes=5,
+    ),
+    "convolution.split": task(
+        "Write my_conv(comm, x, w, convolve). x has this rank's channels: they are cut over all ranks, first along c, "
+        "then along f. w is its block of W: its filters along f, its channels along c. convolve(x, w) convolves. "
+        "Return this rank's part of Y, whose filters are cut first along f, then along c. Two typed moves, and no word "
+        f"more. Tried on {SPLITS[0]}, then on other grids.",
+        Products(_split, _first, SPLITS, "Y, dX and dW are right; with c or f of 1 you have written all three forms."),
+        (
+            "Ranks along f have other channels of the same block, and each needs them all. Ranks along c add up over "
+            "different channels: what is a rank's product?",
+            'First an all-gather of x along "f", then the product, then a reduce-scatter of it along "c". Both along '
+            "dim 1.",
+            'x = typed.all_gather(comm, x, "f", 1, to="R"); return typed.reduce_scatter(comm, convolve(x, w), "c", 1).',
+        ),
+        about=ABOUT_CHANNELS,
+        objective="Cut channels and filters with two typed moves, in all three forms.",
+        difficulty=2,
+        minutes=5,
+    ),
+}

@@ -1,0 +1,191 @@
+"""Solutions of notebook 34."""
+
+from hybridlab.labs.exercises.solution import Cell, Solution
+
+HALO = Cell("""\
+def my_fetch(comm, x, have, want):
+    return moved(comm, x, have, want, lambda room, piece: room.copy_(piece))
+
+def my_fold(comm, g, have, want):
+    return moved(comm, g, want, have, lambda room, piece: room.add_(piece))
+
+def moved(comm, x, held, needed, put):
+    me, others = comm.rank, [rank for rank in range(comm.size) if rank != comm.rank]
+    begin, end = needed[me]
+    found = x.new_zeros(*x.shape[:2], end - begin, x.shape[3])
+    comes = {rank: overlap(held[rank], needed[me]) for rank in others}
+    goes = {rank: overlap(held[me], needed[rank]) for rank in others}
+    coming = {rank: comm.irecv(torch.empty_like(rows(found, needed[me], span)), rank)
+              for rank, span in comes.items() if span[0] < span[1]}
+    going = [comm.isend(rows(x, held[me], span).contiguous(), rank)
+             for rank, span in goes.items() if span[0] < span[1]]
+    mine = overlap(held[me], needed[me])
+    put(rows(found, needed[me], mine), rows(x, held[me], mine))
+    for rank, message in coming.items():
+        put(rows(found, needed[me], comes[rank]), message.wait())
+    for message in going:
+        message.wait()
+    return found
+
+labs.answer("convolution.halo", (my_fetch, my_fold))""")
+BACK = "want, have, lambda room, piece: room.add_(piece)"
+
+LAYER = Cell("""\
+def my_layer(comm, x, w, b, have, want, sees, stride):
+    x = typed.window(comm, x, "h", 2, have=have, want=want)
+    me, beside = comm.rank, w.shape[3] // 2
+    above, below = want[me][0] - sees[me][0], sees[me][1] - want[me][1]
+    x = functional.pad(x, (beside, beside, above, below))
+    w, b = typed.enter(comm, w, "h"), typed.enter(comm, b, "h")
+    return functional.conv2d(x, w, b, stride)
+
+labs.answer("convolution.layer", my_layer)""")
+ABOVE = "above, below = want[me][0] - sees[me][0], sees[me][1] - want[me][1]"
+ENDS = "above, below = beside * (me == 0), beside * (me == comm.size - 1)"
+
+SPLIT = Cell("""\
+def my_conv(comm, x, w, convolve):
+    x = typed.all_gather(comm, x, "f", 1, to="R")
+    return typed.reduce_scatter(comm, convolve(x, w), "c", 1)
+
+labs.answer("convolution.split", my_conv)""")
+GATHER = '    x = typed.all_gather(comm, x, "f", 1, to="R")\n'
+
+SOLUTIONS: dict[str, Solution] = {
+    "convolution.lacks": Solution(
+        """\
+have = ((0, 4), (4, 8), (8, 12), (12, 16))
+wants = [wanted(have, Sight(5, stride, before=2, after=2))[1][1] for stride in (1, 2)]
+labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""",
+        "With a stride of 2 the outputs 2 and 3 are the strip's, and they see rows 2 to 8: two above, one below.",
+        (
+            (((2, 2), (2, 2)), "The second is as the first"),
+            (((2, 2), (1, 2)), "exchanged"),
+            (((4, 4), (4, 4)), "sees 2 rows on each side"),
+            (((1, 1), (2, 1)), "which rows does it see"),
+            (((2, 2), (4, 2)), "Which i are strip 1's"),
+            ((2, 1), "two pairs"),
+            (5, "two pairs"),
+        ),
+        also=([[2, 2], [2, 1]],),
+    ),
+    "convolution.halo": Solution(
+        HALO,
+        "What a rank needs and what another one has: their overlap travels. On the way back the same pieces go the "
+        "other way, and are added.",
+        (
+            (HALO.but("room.add_(piece)", "room.copy_(piece)"), "summands are added"),
+            (HALO.but(BACK, "have, want, lambda room, piece: room.add_(piece)"), "from my_fold; its own rows"),
+            (HALO.but("span[0] < span[1]", "span[0] <= span[1]"), "some of them empty"),
+            (HALO.but("put(rows(found, needed[me], mine), rows(x, held[me], mine))", "pass"), "its own, wrong"),
+            (
+                HALO.but("put(rows(found, needed[me], comes[rank]), message.wait())", "message.wait()"),
+                "another rank's, wrong",
+            ),
+            (HALO.but("begin, end = needed[me]", "begin, end = held[me]"), "does not fit"),
+            (
+                HALO.but(
+                    "[rank for rank in range(comm.size) if rank != comm.rank]",
+                    "[r for r in (comm.rank - 1, comm.rank + 1) if 0 <= r < comm.size]",
+                ),
+                "On strips of 6, 1, 5 rows",
+            ),
+            (
+                HALO.but(
+                    "return moved(comm, g, want, have, lambda room, piece: room.add_(piece))",
+                    "return rows(g, want[comm.rank], have[comm.rank])",
+                ),
+                "its own summand alone",
+            ),
+            (
+                HALO.but(
+                    "    return moved(comm, x, have, want, lambda room, piece: room.copy_(piece))",
+                    "    have = [have[0]] + [(low + 1, high) for low, high in have[1:]]\n"
+                    "    return moved(comm, x[:, :, 1:] if comm.rank else x, have, want, "
+                    "lambda room, piece: room.copy_(piece))",
+                ),
+                "wrong: where does it belong",
+            ),
+            (HALO.but("(my_fetch, my_fold))", "my_fetch)"), "the functions themselves"),
+            (3, "the functions themselves"),
+        ),
+    ),
+    "convolution.layer": Solution(
+        LAYER,
+        "The window brings what others have, padding stands only where the picture ends, and both w and b have been "
+        "used for rows of one's own: so they enter.",
+        (
+            (LAYER.but(ABOVE, "above, below = beside, beside"), "its outputs have"),
+            (LAYER.but(ABOVE, ENDS), "On strips of 3, 2, 2 rows"),
+            (LAYER.but('typed.enter(comm, w, "h"), typed', "w, typed"), "dW of its own strip alone"),
+            (LAYER.but(', typed.enter(comm, b, "h")', ", b"), "db of its own strip alone"),
+            (
+                LAYER.but('    x = typed.window(comm, x, "h", 2, have=have, want=want)\n', "").but(
+                    ABOVE, "above, below = beside, beside"
+                ),
+                "a neighbour's rows or padding",
+            ),
+            (LAYER.but("w, b, stride)", "w, b)"), "Right on strips of 4, 4, 4 rows"),
+            (LAYER.but("conv2d(x, w, b, stride)", "conv2d(x.detach(), w, b, stride)"), "another dX"),
+            (LAYER.but("conv2d(x, w, b, stride)", "conv2d(x, w, None, stride)"), "rows of outputs wrong"),
+            (LAYER.but("return functional", "functional"), "return a tensor"),
+            (3, "your function itself"),
+        ),
+    ),
+    "convolution.rows": Solution(
+        """\
+filters, seconds_of_a_row, seconds_of_the_halo = $filters, 2 * $filters * 9 / 500e12, 2 * 2 / 50e9
+labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
+        "Channels and columns stand on both sides: what counts is rows, filters and the kernel.",
+        (
+            (8.6806, "How many rows of the strip are its border"),
+            (9.6806, "Of one border"),
+            (19.361, "count two"),
+            (6.3403, "has 2 bytes"),
+            (28.042, "3 · 3 places"),
+            (11, "Too large"),
+            ("rows", "one number"),
+        ),
+    ),
+    "convolution.split": Solution(
+        SPLIT,
+        "Each rank needs the channels of its block, and has summands of all its filters. With one rank along f only "
+        "the scatter sends (X stays), with one along c only the gather (Y stays).",
+        (
+            (SPLIT.but(GATHER, ""), "expected input"),
+            (SPLIT.but('to="R"', 'to="I"'), "another dX"),
+            (SPLIT.but('typed.reduce_scatter(comm, convolve(x, w), "c", 1)', "convolve(x, w)"), "its part of Y has"),
+            (
+                SPLIT.but(
+                    'typed.reduce_scatter(comm, convolve(x, w), "c", 1)',
+                    'typed.split(comm, convolve(x, w), "c", 1, of="R")',
+                ),
+                "another Y",
+            ),
+            (
+                SPLIT.but(
+                    'typed.reduce_scatter(comm, convolve(x, w), "c", 1)',
+                    'typed.split(comm, typed.all_reduce(comm, convolve(x, w), "c", to="R"), "c", 1, of="R")',
+                ),
+                "words",
+            ),
+            (SPLIT.but('x, "f", 1', 'x, "c", 1'), "another Y"),
+            (SPLIT.but('x, "f", 1', 'x, "f", 0'), "expected input"),
+            (SPLIT.but('convolve(x, w), "c", 1)', 'convolve(x, w).detach(), "c", 1)'), "no gradient can flow"),
+            (3, "your function itself"),
+        ),
+    ),
+    "convolution.grid": Solution(
+        'labs.answer("convolution.grid", ("W", "Y", "strips", "X"))',
+        "A has the largest W, B the largest Y, C the largest picture, D the largest X: what is largest stays.",
+        (
+            (("strips", "Y", "strips", "X"), "A: with strips a rank sends"),
+            (("W", "X", "strips", "X"), "B: with X stays"),
+            (("W", "Y", "X", "X"), "there are 3"),
+            (("W", "Y", "strips", "Y"), "D: with Y stays"),
+            (("W", "Y"), "4 words"),
+            ("W", "words, for A, B, C, D"),
+        ),
+        also=(["W stays", "y", "Strips", "x"],),
+    ),
+}

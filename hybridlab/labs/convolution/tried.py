@@ -1,0 +1,187 @@
+"""A student's halo exchange, layer of a strip and split of channels, tried on real ranks, against one device.
+
+What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
+"""
+
+from hybridlab.core.spans import wanted
+
+SMALL = 1e-12
+
+
+def strip(x, span):
+    """The rows of a span of a whole picture."""
+    return x[:, :, span[0] : span[1]]
+
+
+# --- rows there and back ------------------------------------------------------------------------------------------
+
+
+def try_halo(comm, answer, case) -> str:
+    """The student's functions on this rank: fetch(comm, x, have, want) and fold(comm, g, have, want)."""
+    from hybridlab.labs.convolution.on_ranks import inputs
+    from hybridlab.labs.matmul.tried import anywhere
+
+    fetch, fold = answer
+    X, *_ = inputs(case.conv)
+    have, want = case.have, wanted(case.have, case.conv.sight)[1]
+    here, sees = have[comm.rank], want[comm.rank]
+    start = len(comm.ledger)
+    told = _of_rows(fetch(comm, strip(X, here).clone(), have, want), X, here, sees)
+    told = told or _of_messages(comm.ledger, start, comm.rank, have, want, X[:, :, :1].numel())
+    if anywhere(comm, told):  # the way back is tried once all ranks have their rows
+        return told
+    G = [strip(X, span) * (rank + 1) for rank, span in enumerate(want)]  # summands of every rank
+    start = len(comm.ledger)
+    told = _of_sums(fold(comm, G[comm.rank].clone(), have, want), G, here, want, comm.rank)
+    return told or _of_messages(comm.ledger, start, comm.rank, want, have, X[:, :, :1].numel(), " back")
+
+
+def _of_rows(found, X, here, sees) -> str:
+    """What is wrong with the rows that a rank has fetched."""
+    right = strip(X, sees)
+    if told := _of_shape(found, right, "my_fetch", f"rows {sees[0]} to {sees[1]} have"):
+        return told
+    for row in range(*sees):
+        if not _same(found[:, :, row - sees[0]], X[:, :, row]):
+            whose = "its own" if here[0] <= row < here[1] else "another rank's"
+            return f"has row {row}, {whose}, wrong: where does it belong in rows {sees[0]} to {sees[1]}?"
+    return ""
+
+
+def _of_sums(found, G, here, want, me) -> str:
+    """What is wrong with the gradients of this rank's rows, once others' summands are home."""
+    summand, count = G[0], {}
+    right = summand.new_zeros(*summand.shape[:2], here[1] - here[0], summand.shape[3])
+    for summand, (low, high) in zip(G, want):
+        for row in range(max(low, here[0]), min(high, here[1])):
+            right[:, :, row - here[0]] += summand[:, :, row - low]
+            count[row] = count.get(row, 0) + 1
+    if told := _of_shape(found, right, "my_fold", f"its own rows {here[0]} to {here[1]} have"):
+        return told
+    for row in range(*here):
+        if not _same(found[:, :, row - here[0]], right[:, :, row - here[0]]):
+            mine = G[me][:, :, row - want[me][0]]
+            if _same(found[:, :, row - here[0]], mine):
+                return f"has for row {row} its own summand alone; {count[row]} ranks have used this row."
+            return f"has a wrong gradient for row {row}: {count[row]} ranks have used it, and their summands are added."
+    return ""
+
+
+def _of_shape(found, right, name, told) -> str:
+    import torch
+
+    if not isinstance(found, torch.Tensor):
+        return f"got {repr(found)[:40]} from {name}; return a tensor."
+    if found.shape != right.shape:
+        return f"got a tensor of shape {tuple(found.shape)} from {name}; {told} {tuple(right.shape)}."
+    return ""
+
+
+def _of_messages(ledger, start, me, have, want, each, way="") -> str:
+    """What is wrong with what this rank has sent: as many words as others want of what it has, in as few messages."""
+    from hybridlab.core.spans import overlap
+
+    spans = [overlap(have[me], one) for rank, one in enumerate(want) if rank != me]
+    needed = [high - low for low, high in spans if high > low]
+    sent = [size // 8 for op, size in list(zip(ledger.op, ledger.bytes))[start:] if op == "isend"]
+    if sum(sent) != each * sum(needed):
+        return f"is right, but sent {sum(sent):,} words{way}; {each * sum(needed):,} are needed."
+    if len(sent) != len(needed):
+        return f"sent {len(sent)} messages{way}, some of them empty; {len(needed)} ranks need something of it."
+    return ""
+
+
+def _same(one, other) -> bool:
+    return bool((one - other).abs().max() < SMALL)
+
+
+# --- the layer of a strip -----------------------------------------------------------------------------------------
+
+
+def try_layer(comm, answer, case) -> str:
+    """The student's layer on this rank: answer(comm, x, w, b, have, want, sees, stride)."""
+    from hybridlab.labs.convolution.on_ranks import alone
+    from hybridlab.labs.matmul.tried import anywhere
+
+    conv = case.conv
+    values, gradients = alone(conv)
+    made, want = wanted(case.have, conv.sight)
+    sees = tuple(conv.sight.seen(one) for one in made)
+    here, mine = case.have[comm.rank], made[comm.rank]
+    x, w, b = (one.clone().requires_grad_() for one in (strip(values["X"], here), values["W"], values["b"]))
+    y = answer(comm, x, w, b, case.have, want, sees, conv.stride)
+    told = _of_y(y, strip(values["Y"], mine))
+    if anywhere(comm, told):  # a backward is run by all ranks or by none
+        return told
+    y.backward(strip(gradients["Y"], mine))
+    return _of_gradients(x, w, b, strip(gradients["X"], here), gradients)
+
+
+def _of_y(y, right) -> str:
+    """What is wrong with a strip of outputs."""
+    if told := _of_shape(y, right, "my_layer", "its outputs have"):
+        return told
+    wrong = [row for row in range(y.shape[2]) if not _same(y.detach()[:, :, row], right[:, :, row])]
+    if wrong:
+        told = f"has {len(wrong)} of {y.shape[2]} rows of outputs wrong, of its own the numbers {_listed(wrong)}"
+        return f"{told}: what do they see, a neighbour's rows or padding?"
+    return "" if y.requires_grad else "has the right Y, but no gradient can flow back: use typed moves."
+
+
+def _listed(numbers) -> str:
+    return ", ".join(map(str, numbers[:4])) + (" …" if len(numbers) > 4 else "")
+
+
+def _of_gradients(x, w, b, of_x, gradients) -> str:
+    if x.grad is None or not _same(x.grad, of_x):
+        return "has the right Y, but another dX than one device: gradients of the halo must go home."
+    for name, leaf in (("W", w), ("b", b)):
+        if leaf.grad is None or not _same(leaf.grad, gradients[name]):
+            return (
+                f"has the right Y and dX, but d{name} of its own strip alone: all ranks have used {name}, each for "
+                "pixels of its own."
+            )
+    return ""
+
+
+# --- channels and filters -----------------------------------------------------------------------------------------
+
+
+def try_split(comm, answer, case) -> str:
+    """The student's convolution on this rank: answer(comm, x, w, convolve), channels cut along c, filters along f."""
+    from functools import partial
+
+    from torch.nn import functional
+
+    from hybridlab.labs.convolution.on_ranks import alone
+    from hybridlab.labs.matmul.on_ranks import gap, words
+    from hybridlab.labs.matmul.tried import anywhere
+    from hybridlab.modes.channel_splits import here
+    from hybridlab.predict.bytes.convolution import sent
+
+    conv = case.conv
+    values, gradients = alone(conv)
+    whole = values["Y"] - values["b"][:, None, None]
+    x, w = (here(comm, values[name], name).clone().requires_grad_() for name in "XW")
+    convolve = partial(functional.conv2d, stride=conv.stride, padding=conv.padding)
+    start = len(comm.ledger)
+    y = answer(comm, x, w, convolve)
+    forward, foreseen = words(comm.ledger, start), sent(conv, comm.mesh, comm.rank)["channels"].forward
+    right = here(comm, whole, "Y")
+    told = _of_shape(y, right, "my_conv", "its part of Y has")
+    if not told and gap(y.detach(), right) > SMALL:
+        told = "has another Y than one device: which sum runs over an axis that is cut?"
+    if not told and forward != foreseen:
+        told = f"has the right Y, but sent {forward:,} words; {foreseen:,} are needed."
+    if not told and not y.requires_grad:
+        told = "has the right Y, but no gradient can flow back: use typed moves."
+    if anywhere(comm, told):
+        return told
+    y.backward(here(comm, gradients["Y"], "Y"))
+    for name, leaf in (("X", x), ("W", w)):
+        if leaf.grad is None or gap(leaf.grad, here(comm, gradients[name], name)) > SMALL:
+            return (
+                f"has the right Y, but another d{name} than one device: each rank uses the gathered channels for "
+                "filters of its own. What type is that?"
+            )
+    return ""

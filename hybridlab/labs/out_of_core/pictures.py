@@ -1,0 +1,52 @@
+"""Notebook 23, pictures: what a device computes, what its two copy engines carry, and below it what it holds."""
+
+from hybridlab.core.room import Room
+from hybridlab.core.timeline import Timeline
+from hybridlab.labs.out_of_core.chains import BLOCKS, KEEP, RECOMPUTE, SWAP, step
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.out_of_core import AWAY, forwards, mixed
+from hybridlab.predict.time.simulate import simulate
+from hybridlab.schedules.registry import schedule
+from hybridlab.show.charts.room_over_time import room_over_time
+from hybridlab.show.live.chooser import Chooser, below_each_other
+from hybridlab.show.paper.still import Still
+from hybridlab.show.timelines.draw import draw
+
+ROOMS, COPIES = (12, 8, 5, 3, 2), (0.5, 1, 2, 3, 6)
+RANKS, MICROBATCHES, TWO = 4, 8, 2  # of `pipelines`
+
+
+def picture(timeline: Timeline, title: str | None = None) -> Still:
+    """A step over what its device holds, on one time axis."""
+    above, below = draw(timeline, title=title, numbers=False), room_over_time(timeline)
+    told = f"{timeline.length:g} {timeline.unit}; {below.summary}"
+    return Still(below_each_other([Still(above.twin, above.summary), Still(below.twin, below.summary)]), told)
+
+
+def plans(room: int) -> dict[str, list[str]]:
+    """Some plans by name; none of them asks how long a copy takes."""
+    rest = BLOCKS - room
+    return {
+        "all kept": [KEEP] * BLOCKS,
+        "all swapped": [SWAP] * BLOCKS,
+        "all recomputed": [RECOMPUTE] * BLOCKS,
+        "last kept, rest swapped": [SWAP] * rest + [KEEP] * room,
+        "last kept, rest recomputed": [RECOMPUTE] * rest + [KEEP] * room,
+    }
+
+
+def ways() -> Chooser:
+    """A chain of 12 blocks: what is done with what they keep, how much room there is, how long a copy takes."""
+    choices = {
+        "what": ("plan", list(plans(BLOCKS)), "all swapped"),
+        "room": ("room", list(ROOMS), 5),
+        "copy": ("a copy", list(COPIES), 2),
+    }
+    return Chooser(lambda what, room, copy: picture(step(plans(room)[what], room, copy)), choices, [{}])
+
+
+def pipelines(room: float = TWO, copy: float = 1) -> dict[str, Timeline]:
+    """GPipe with all its activations, and the same step with room for a few, where every one of them is swapped."""
+    gpipe, costs = schedule("gpipe", ranks=RANKS, microbatches=MICROBATCHES), Costs(F=1, B=2, swap=copy)
+    away = mixed(gpipe, (AWAY,) * len(forwards(gpipe)), Room(room), costs).schedule
+    return {"in core": simulate(gpipe, costs), f"room for {room:g}": simulate(away, costs, room=Room(room))}

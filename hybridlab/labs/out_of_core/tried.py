@@ -1,0 +1,210 @@
+"""A student's engine on a real rank: what autograd saves goes to the host and comes back, in a room for two blocks.
+
+A copy is over when somebody waits for it and not before: the latest that a real link may be. So who does not wait
+computes with what is not there, and who gives room back too early holds more than the arena knows.
+"""
+
+from itertools import chain
+
+INNER = 4  # times the width: numbers between the two layers of a block
+FIT = 2  # blocks for which there is room
+
+
+class Bytes:
+    """The arena that a student is given: bytes taken and given back, with an end.
+
+    >>> arena = Bytes(100)
+    >>> arena.take(60), arena.give(20), arena.held
+    (None, None, 40)
+    >>> arena.take(61)
+    Traceback (most recent call last):
+    MemoryError: 61 bytes more do not fit: 40 of 100 are held
+    """
+
+    def __init__(self, capacity: int):
+        self.capacity, self.held, self.peak = capacity, 0, 0
+
+    def take(self, size: int):
+        if self.held + size > self.capacity:
+            raise MemoryError(f"{size:,} bytes more do not fit: {self.held:,} of {self.capacity:,} are held")
+        self.held += size
+        self.peak = max(self.peak, self.held)
+
+    def give(self, size: int):
+        if size > self.held:
+            said = f"{size:,} bytes are given back, and only {self.held:,} are held"
+            raise ValueError(f"{said}: what is kept, and what comes back, is taken first")
+        self.held -= size
+
+
+class Copy:
+    """A copy under way; `wait` returns what it has made. `x` is not there before."""
+
+    def __init__(self, source, link, noted: dict):
+        self.source, self.link, self.noted = source, link, noted
+        self.x = source.new_full(source.shape, float("nan"))
+
+    def wait(self):
+        if self.source is not None:
+            self.x.copy_(self.source)
+            self.source = None
+            self.noted["waited"] = self.link.done
+        return self.x
+
+
+class Link:
+    """The link that a student is given: `out` begins a copy to the host, `back` one to the device.
+
+    done   blocks that have been computed, forward or backward;  there  what may be on the device
+    notes  of each copy: its way, and how much was `done` when it began and when somebody waited
+    """
+
+    def __init__(self):
+        self.done, self.there, self.notes = 0, [], []
+
+    def out(self, x):
+        return self._begun(x, "to the host")
+
+    def back(self, x):
+        copy = self._begun(x, "back")
+        self.seen(copy.x)
+        return copy
+
+    def _begun(self, x, way):
+        self.notes.append({"way": way, "begun": self.done, "waited": None})
+        return Copy(x, self, self.notes[-1])
+
+    def seen(self, x):
+        """A tensor that is on the device for as long as anybody holds its memory."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        self.there.append((StorageWeakRef(x.untyped_storage()), x.nbytes))
+
+    @property
+    def bytes(self) -> int:
+        """What is really on the device."""
+        self.there = [(one, size) for one, size in self.there if not one.expired()]
+        return sum(size for _, size in self.there)
+
+
+def try_engine(comm, answer, case) -> str:
+    """What is off in a student's engine, in a sentence that begins behind "Rank 0"; empty when nothing is."""
+    import torch
+
+    torch.manual_seed(comm.rank)
+    blocks, x, g = _made(torch, case)
+    right = _gradients(blocks, x, g)
+    arena, link = Bytes(FIT * case.kept), Link()
+    try:
+        told = _run(answer(arena, link), arena, link, blocks, x, g)
+    except MemoryError as error:
+        return f"has no room after {_pieces(link.done, len(blocks))}: {error}."
+    return _of_what_came(blocks) or told or _of_gradients(blocks, right) or _of_the_end(arena) or _of_copies(link)
+
+
+def _made(torch, case):
+    """Some blocks, what goes in, and the gradient of what comes out."""
+    size, wide = case.width, INNER * case.width
+    made = lambda: torch.nn.Sequential(torch.nn.Linear(size, wide), torch.nn.GELU(), torch.nn.Linear(wide, size))
+    blocks = [made().double() for _ in range(case.blocks)]
+    x, g = (torch.randn(case.rows, size, dtype=torch.float64) for _ in range(2))
+    return blocks, x, g
+
+
+def _gradients(blocks, x, g):
+    """Every gradient of a step in core."""
+    for block in blocks:
+        x = block(x)
+    x.backward(g)
+    found = [weight.grad for weight in _weights(blocks)]
+    for weight in _weights(blocks):
+        weight.grad = None
+    return found
+
+
+def _weights(blocks):
+    return list(chain.from_iterable(block.parameters() for block in blocks))
+
+
+def _run(engine, arena, link, blocks, x, g) -> str:
+    """A step by the student's engine; what is off in what it holds."""
+    from torch.autograd.graph import saved_tensors_hooks
+
+    last, told = len(blocks) - 1, []
+    fixed = {one.untyped_storage()._cdata for one in [x, *_weights(blocks)]}
+
+    def pack(block, saved):
+        if saved.untyped_storage()._cdata in fixed:
+            return None, saved
+        link.seen(saved)
+        return block, engine.pack(block, saved.detach())
+
+    def unpack(kept):
+        block, ticket = kept
+        return ticket if block is None else engine.unpack(block, ticket)
+
+    def look(call, block):
+        getattr(engine, call)(block)
+        if link.bytes > arena.held:
+            told.append(
+                f"{call}({block}): {link.bytes:,} bytes are on the device, and the arena knows of {arena.held:,}"
+            )
+
+    def reached(block):
+        """The gradient has come to what this block made."""
+        if block < last:
+            link.done += 1
+            look("after_backward", block + 1)
+        look("before_backward", block)
+
+    for block, layers in enumerate(blocks):
+        with saved_tensors_hooks(lambda saved, block=block: pack(block, saved), unpack):
+            x = layers(x)
+        x.register_hook(lambda _, block=block: reached(block))
+        link.done += 1
+        if block < last:
+            look("after_forward", block)
+    x.backward(g)
+    link.done += 1
+    look("after_backward", 0)
+    return f"holds more than it has told the arena, behind {told[0]}. Take before, give back after." if told else ""
+
+
+def _of_what_came(blocks) -> str:
+    if any(weight.grad.isnan().any() for weight in _weights(blocks)):
+        return "computed with what a copy was still to bring: wait for the copy before its tensor is used."
+    return ""
+
+
+def _of_gradients(blocks, right) -> str:
+    mine = [weight.grad for weight in _weights(blocks)]
+    if all(bool((one == other).all()) for one, other in zip(mine, right)):
+        return ""
+    return "has other gradients than a step in core: does unpack return the tensor that this ticket was given for?"
+
+
+def _of_the_end(arena) -> str:
+    if not arena.held:
+        return ""
+    return f"has right gradients, but still holds {arena.held:,} bytes when the step is over: when is a block done?"
+
+
+def _of_copies(link) -> str:
+    """What is off in the order of copies: each lies beside a block that is computed meanwhile."""
+    for note in link.notes:
+        if note["waited"] is None:
+            return f"never waits for a copy {note['way']}: nobody knows whether it is over."
+        if note["waited"] == note["begun"]:
+            return (
+                f"has right gradients in the room that there is, but waits for a copy {note['way']} as soon as it has "
+                "begun: which block can be computed meanwhile?"
+            )
+    return ""
+
+
+def _pieces(done: int, blocks: int) -> str:
+    """
+    >>> _pieces(1, 6), _pieces(8, 6)
+    ('1 forwards', '6 forwards and 2 backwards')
+    """
+    return f"{done} forwards" if done <= blocks else f"{blocks} forwards and {done - blocks} backwards"

@@ -1,0 +1,70 @@
+"""What commands write: JSON that every parser reads, letters that any terminal takes, and an end that shells expect."""
+
+import contextlib
+import errno
+import functools
+import json
+import math
+import os
+import signal
+import sys
+
+CLOSED = 128 + signal.SIGPIPE  # how shells tell that nobody read to the end
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+NUMBERS = 'nan and infinite numbers are the texts "nan", "inf" and "-inf"'
+
+
+def as_json(value) -> str:
+    """A value as JSON, which has no word for nan and infinity: they are texts, that float() reads.
+
+    >>> as_json({"loss": float("nan"), "gaps": [1.0, float("-inf")], 3: (True, None)})
+    '{"loss": "nan", "gaps": [1.0, "-inf"], "3": [true, null]}'
+    """
+    return json.dumps(_speakable(value), allow_nan=False)
+
+
+def _speakable(value):
+    if isinstance(value, dict):
+        return {name: _speakable(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_speakable(one) for one in value]
+    return str(float(value)) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def to_the_end(main):
+    """A command whose output can fail without a traceback: main(arguments) -> exit code.
+
+    A letter that the terminal lacks is written as \\xb5. Into a closed pipe nothing more is said, and the exit code is
+    `CLOSED`. Where a disk is full, one sentence says so.
+    """
+
+    @functools.wraps(main)
+    def command(arguments=None) -> int:
+        for stream in (sys.stdout, sys.stderr):
+            if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            code = main(arguments)
+            if sys.stdout:
+                sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            _say_no_more()
+            return CLOSED
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise
+            _say_no_more()
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"hybridlab: cannot write {error.filename or 'the output'}: {error.strerror}\n")
+            return 1
+
+    return command
+
+
+def _say_no_more():
+    """Let what is left in the buffer of stdout go nowhere; Python writes it when it ends, and would fail again."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,119 @@
+"""The kernel's hold on its zygote, the warm parent of all ranks: started when needed, asked for pools, ended."""
+
+import contextlib
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+RETIRE = b"retire"  # on the control: leave as soon as the last pool is gone
+MARK = "HYBRIDLAB_RANKS"  # in the surroundings of all that a rank starts: the folder of its pool
+COMMAND = ("-m", "hybridlab.world.processes.zygote")
+PACKAGE = __package__.partition(".")[0]
+END_SECONDS = 5.0  # for the zygote to leave; it can be importing torch when it is told to
+
+
+class Handle:
+    """The kernel's hold on its zygote: started when first needed, and again when it has died or the package changed.
+
+    A zygote that is out of date lives on with the ranks it has, and forks no more.
+    """
+
+    def __init__(self):
+        self._turn = threading.Lock()
+        self._process = self._control = self._edition = None
+        self._named: set[str] = set()
+        self._retired: list[tuple] = []
+
+    def fork(self, fds: list[int]):
+        """Ask for a pool: with the far end of its line, its journal, and the far ends of one socket per rank."""
+        with self._turn:
+            if self._process is not None and self._edition != edition():
+                with contextlib.suppress(OSError):  # it may have died
+                    self._control.send(RETIRE)
+                self._retired.append((self._process, self._control))
+                self._process = None
+            if self._process is None:
+                self._start()
+            request = [os.fsencode(temporary())], fds
+            try:
+                socket.send_fds(self._control, *request)
+            except ConnectionError:  # it has died since
+                self._start()
+                socket.send_fds(self._control, *request)
+
+    def expect(self, module: str):
+        """Name a module that ranks import: one of this package is imported once in their parent.
+
+        Modules of others stay out of it: they may change between two runs, start threads, or touch a GPU.
+        """
+        with self._turn, contextlib.suppress(OSError):  # it may have died
+            if module.partition(".")[0] == PACKAGE and module not in self._named:
+                self._named.add(module)
+                self._control.send(module.encode())
+
+    def close(self):
+        """End the zygote, and with it every rank."""
+        for process, control in self._all():
+            control.close()
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._process, self._retired = None, []
+
+    def forget(self):
+        """In a forked child: this zygote belongs to the parent, and the next request starts another."""
+        for _, control in self._all():
+            control.close()
+        self.__init__()
+
+    def _all(self) -> list[tuple]:
+        return self._retired + ([(self._process, self._control)] if self._process else [])
+
+    def _start(self):
+        if not importlib.util.find_spec("torch"):
+            raise RuntimeError("ranks compute with torch, which is not installed here: pip install torch")
+        if self._process is not None:
+            self._control.close()
+            self._process.wait()
+        self._edition, self._named = edition(), set()
+        self._control, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with end:
+            self._process = subprocess.Popen(
+                [sys.executable, "-X", "utf8", *COMMAND, str(end.fileno())],
+                cwd=Path(__file__).parents[3],  # where -m looks first; the driver's folder may hold a file torch.py
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[end.fileno()],
+                start_new_session=True,  # out of reach of Ctrl-C
+            )
+
+
+def edition() -> int:
+    """A number that changes whenever a file of this package does."""
+    package = Path(__file__).parents[2]
+    return hash(tuple((str(file), file.stat().st_mtime_ns) for file in package.rglob("*.py")))
+
+
+def temporary() -> str:
+    """Where the folder of a pool is made; whole, because ranks go elsewhere.
+
+    torch opens files by names that are text (UTF-8) and by no others.
+    """
+    place = os.path.abspath(tempfile.gettempdir())
+    try:
+        place.encode()
+        return place
+    except UnicodeEncodeError:
+        return "/tmp"
+
+
+def tidy_up():
+    """Remove the folder that torch's optimizers make for what is compiled, if nobody has compiled anything."""
+    with contextlib.suppress(OSError, KeyError):
+        os.rmdir(os.environ["TORCHINDUCTOR_CACHE_DIR"])
