@@ -14,6 +14,8 @@ TORCH_PIN ?= $(shell grep '^torch==' requirements.lock)
 
 PIP    = $(1) -m pip --disable-pip-version-check
 PYTEST = $(PY) -m pytest
+# Jupyter asks root, as one is in a container, to say that this is meant.
+ROOT   := $(shell [ `id -u` = 0 ] && echo --allow-root)
 # Two processes share the files, those with most tests first; the tests of a file stay in order, in one of them.
 SHARED := -n 2 --dist loadfile
 
@@ -25,7 +27,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages editions site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages scoreboard editions site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -46,11 +48,11 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 lab: $(READY)  ## open the notebooks in JupyterLab (ARGS=--no-browser prints the address)
-	$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+	$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 $(ROOT) --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 mine: $(READY)  ## copies of the notebooks of your own, in JupyterLab; no update overwrites them
 	$(PY) -m tools.mine
-	$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/mine $(ARGS)
+	$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 $(ROOT) --LabApp.default_url=/lab/tree/mine $(ARGS)
 
 demo: $(READY)  ## one pipeline predicted, run on real processes, and compared
 	$(PY) -m hybridlab demo $(ARGS)
@@ -60,6 +62,9 @@ page: $(READY)  ## build/hybridlab.html: the timelines in one file that opens wi
 
 pages: $(READY)  ## write the pages about the course again, from the notebooks
 	$(PY) -m tools.pages
+
+scoreboard: $(READY)  ## every published run predicted without its source: results/predictor.json, docs/predictor.md
+	$(PY) -m tools.scoreboard $(ARGS)
 
 editions: $(READY)  ## build/editions: slides, pages to print, solutions, notebooks to hand out
 	$(PY) -m tools.editions
@@ -72,8 +77,8 @@ test: $(READY)  ## what a change must pass, in some ten minutes: style, fast tes
 	$(PY) -m ruff check .
 	@echo "== 2 of 4: fast tests and doctests"
 	$(PYTEST) $(SHARED) -m "$(FAST)"
-	@echo "== 3 of 4: tests that start processes"
-	$(PYTEST) $(SHARED) -m "not ($(FAST))" tests
+	@echo "== 3 of 4: slow tests, and those that start processes"
+	$(PYTEST) $(SHARED) --slow -m "slow or not ($(FAST))" tests
 	@echo "== 4 of 4: the core of every notebook, against its stored output"
 	$(PY) -m tools.against_stored --core
 
@@ -81,7 +86,7 @@ test-fast: $(READY)  ## only the tests that start no process and run no notebook
 	$(PYTEST) -m "$(FAST)" $(ARGS)
 
 test-long: $(READY)  ## the other tests: mutants of every mode, every pair of modes, many cases; twenty minutes more
-	$(PYTEST) $(SHARED) --long -m long tests $(ARGS)
+	$(PYTEST) $(SHARED) --slow --long -m long tests $(ARGS)
 
 test-notebooks: $(READY)  ## every cell of every notebook, against its stored output
 	$(PY) -m tools.against_stored
@@ -89,8 +94,8 @@ test-notebooks: $(READY)  ## every cell of every notebook, against its stored ou
 test-gpu: $(READY)  ## every kind of job on the GPUs of this machine, or on emulated ones (ARGS="tied ahead" for some)
 	$(PY) tests/accelerator/matrix.py $(ARGS)
 
-test-dry: $(READY)  ## dry runs of every schedule, of every pair of modes, and of a rank of 3 072
-	$(PYTEST) -n 2 tests/test_dry_run.py --long --soak -m soak $(ARGS)
+test-dry: $(READY)  ## dry runs of every schedule, of every pair of modes, of plans for every model, and of a rank of 3 072
+	$(PYTEST) -n 2 tests/test_dry_run.py tests/test_drawn_plans.py --slow --long --soak -m soak $(ARGS)
 
 test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: sudo apt install chromium); ARGS=--long: every notebook too
 	@$(PY) -c "import playwright" 2>/dev/null || $(call PIP,$(PY)) install -r requirements-browser.lock

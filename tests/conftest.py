@@ -1,4 +1,4 @@
-"""Long tests run when asked for: `pytest --long`, as `make test-long` does. So do soak tests and browser tests.
+"""Slow tests run when asked for: `pytest --slow`, as `make test` does. So do long tests, soak tests, browser tests.
 
 And what several files of tests share.
 """
@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-ASKED_FOR = ("long", "soak")
+ASKED_FOR = ("slow", "long", "soak")
 os.environ.setdefault("HYBRIDLAB_DEVICES", "cpu")  # the same tests on every machine; `make test-gpu` says otherwise
 
 
@@ -71,7 +71,7 @@ def first_attempt(monkeypatch):
     """The test begins as a student does: without a wrong answer so far."""
     from hybridlab import labs  # here, so that tests without exercises do not pay for it
 
-    monkeypatch.setitem(labs.answer.__globals__, "_attempts", {})
+    monkeypatch.setitem(labs.answer.__globals__, "_given", {})
 
 
 @pytest.fixture(scope="module")

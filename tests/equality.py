@@ -27,6 +27,8 @@ FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v")
 ALL = (*FEW, "gpipe", "hanayo", "naive", "looped_bfs", "zb_h2", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe")
 LONE = ("1f1b", "gpipe", "recompute", "interleaved", "zb_h1")  # on one pipeline rank the others are one of these
 CHUNKED = ("interleaved", "looped_bfs", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe_v", "hanayo")
+WHOLE = ("1f1b", "interleaved", "chimera", "gpipe", "hanayo", "naive", "looped_bfs")  # backwards that are not split
+NETS = ("conv", "unet", "resnet")  # of pictures
 MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
 MOST = 8  # ranks
 KEPT = 16  # ranks that stay
@@ -60,9 +62,11 @@ BOUND = (
     "stream",
     "attend",
     "dispatch",
+    "recompute",
     "schedule",
     "order",
     "model",
+    "sizes",
 )  # of which `legal` speaks
 FREE = tuple(name for name in FACTORS if name not in BOUND)
 FACTORS = {name: FACTORS[name] for name in (*BOUND, *FREE)}
@@ -74,13 +78,23 @@ OF_TESTS = FACTORS | {
     "zero": ("0", "1", "2", "3", "3 of 2"),
     "grown": ("", "dp4", "pp4", "tp4"),
 }
+OF_NETS = (
+    OF_TESTS
+    | {  # what does not say anything of a net has one choice
+        "axes": ("h", "w", "h w", "dp h", "w pp", "h w pp", "dp w h", "dp pp h"),
+        "model": NETS,
+        "grown": ("", "dp4", "pp4", "h4", "w3"),
+        "order": ("written", "ahead"),
+        **{name: FACTORS[name][:1] for name in ("stream", "attend", "dispatch", "keys", "style", "dropout", "sizes")},
+    }
+)
 
 
 def mesh_of(one: dict) -> Mesh:
     """The mesh of a combination."""
     axes = one["axes"].split()
     axes = axes[one["first"] :] + axes[: one["first"]]
-    return Mesh(**{axis: int(one["grown"][2]) if one["grown"].startswith(axis) else 2 for axis in axes})
+    return Mesh(**{axis: int(one["grown"][-1]) if one["grown"][:-1] == axis else 2 for axis in axes})
 
 
 @cache
@@ -100,21 +114,23 @@ def microbatches_of(name: str, pp: int) -> int:
 def legal(one: dict) -> bool:
     """Whether these choices can be joined, and are not the same as others."""
     axes = one["axes"].split()
-    if one["first"] >= len(axes) or (one["grown"] and one["grown"][:2] not in axes):
+    if one["first"] >= len(axes) or (one["grown"] and one["grown"][:-1] not in axes):
         return False
     mesh = mesh_of(one)
     rules = (
         mesh.size <= MOST,
-        one["zero"] == "0" or mesh["dp"] > 1,
+        one["zero"] == "0" or mesh["dp"] * mesh["cp"] * mesh["ep"] * mesh["h"] * mesh["w"] > 1,
         "of" not in one["zero"] or mesh["dp"] == 4,
         one["stream"] == "whole" or mesh["tp"] > 1,
         one["stream"] != "scatter" or mesh["pp"] > 1,
-        one["stream"] == "whole" or mesh["cp"] == 1,  # both cut the positions
+        one["stream"] == "whole" or mesh["cp"] == 1 or one["sizes"] == "even",  # both cut the positions
         one["attend"] == "gather" or mesh["cp"] > 1,
         one["dispatch"] == "all_to_all" or mesh["ep"] > 1,
         one["model"] in ("experts", "slots") or mesh["ep"] == 1,
         one["model"] not in ("experts", "slots") or mesh["x"] == 1,
+        (one["model"] in NETS) == (mesh["h"] * mesh["w"] > 1),
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
+        one["recompute"] == "none" or one["schedule"] in WHOLE,
         _plays(one["schedule"], mesh["pp"]),
         one["order"] == "written" or mesh["pp"] > 1,
         one["order"] != "driven" or _one_chain(one, mesh),
@@ -125,7 +141,7 @@ def legal(one: dict) -> bool:
 def _one_chain(one, mesh):
     """Messages can drive it: one stage on each rank, none of them shared, no skip over a stage."""
     chain = one["schedule"] not in (*CHUNKED, *MIRRORED) and (mesh["pp"] == 2 or "skips" not in one["model"])
-    return chain and mesh["tp"] == mesh["x"] == mesh["cp"] == mesh["ep"] == 1 and one["zero"][0] != "3"
+    return chain and not mesh.inside and one["zero"][0] != "3"
 
 
 def shape_of(one: dict) -> Shape:
@@ -159,26 +175,26 @@ def asked(one: dict) -> tuple[Mesh, dict]:
         again = gpipe(mesh["pp"], number, recompute="except_last")
         name = replicate(again, mesh.played) if mesh["dp"] > 1 else again
     zero, _, owners = one["zero"].partition(" of ")
-    more = {what: one[what] for what in ("sums", "attend", "dispatch", "optimizer", "accumulate", "clip")}
+    more = {what: one[what] for what in ("sums", "attend", "dispatch", "recompute", "optimizer", "accumulate", "clip")}
     if owners:
         more["owners"] = int(owners)
     ways = {"ahead": 2 * (one["order"] == "ahead"), "driven": one["order"] == "driven"}
     streams = {what: one["stream"] == what for what in ("sequence", "scatter")}
     rate = 0.1 if one["optimizer"] == "sgd" else 0.01
-    shape = shape_of(one)
-    return mesh, dict(
-        schedule=name, microbatches=number, shape=shape, zero=int(zero), rate=rate, **more, **ways
-    ) | streams
+    more["model"] = one["model"] if one["model"] in NETS else shape_of(one)
+    if one["model"] in NETS and one["optimizer"] == "adamw":
+        more["steps"] = 1  # Adam's bound does not know how batch norms make the noise of one step grow in the next
+    return mesh, dict(schedule=name, microbatches=number, zero=int(zero), rate=rate, **more, **ways) | streams
 
 
 def name_of(one: dict) -> str:
     """A combination in one word: what is not as usual."""
     mesh = "-".join(f"{axis}{length}" for axis, length in mesh_of(one).axes.items())
     words = [mesh, one["schedule"], f"zero{one['zero']}".replace(" ", "") * (one["zero"] != "0"), one["model"]]
-    words += [one[what] for what in ("stream", "attend", "order", "sums", "optimizer", "sizes", "style")]
+    words += [one[what] for what in ("stream", "attend", "recompute", "order", "sums", "optimizer", "sizes", "style")]
     words.append(f"kv{one['keys']}")
     words += [f"{what}{one[what]}" for what in ("dropout", "accumulate", "clip") if one[what] not in (0.0, 1, None)]
-    usual = ("", "plain", "whole", "gather", "written", "after", "sgd", "even", "gpt", "kv4")
+    usual = ("", "plain", "whole", "gather", "written", "after", "none", "sgd", "even", "gpt", "kv4")
     return ",".join(word for word in words if word not in usual).replace(" ", "+")
 
 

@@ -6,13 +6,18 @@ TOLD      what a text says, and why no code of ours computes it
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 import hybridlab as hl
 from hybridlab.core.catalog import machine
+from hybridlab.core.mesh import Mesh
+from hybridlab.core.programs import mlp
+from hybridlab.labs import capstone
 from hybridlab.labs.asynchronous.pictures import met
+from hybridlab.labs.capstone.tasks import crossing
 from hybridlab.labs.context import sizes as long_context
 from hybridlab.labs.data_parallel import pictures as data_parallel_pictures
 from hybridlab.labs.exercises.words import in_words
@@ -21,7 +26,12 @@ from hybridlab.labs.gpipe import sweeps as gpipe
 from hybridlab.labs.interleaved import thin_stages as interleaved
 from hybridlab.labs.naive.tasks import LAYER_TIMES
 from hybridlab.labs.one_f_one_b import orders
+from hybridlab.labs.out_of_core import chains as out_of_core
+from hybridlab.labs.out_of_core import links as out_of_core_links
+from hybridlab.labs.out_of_core.on_ranks import UNIT as OUT_OF_CORE_UNIT
 from hybridlab.labs.sc21 import figures as sc21_figures
+from hybridlab.labs.search import sizes as searched
+from hybridlab.labs.search import tables as search_tables
 from hybridlab.labs.zero import plan as zero_plan
 from hybridlab.labs.zero_bubble import halves as zero_bubble
 from hybridlab.modes.message_driven import NUMBER
@@ -36,7 +46,12 @@ from hybridlab.predict.plans import performance
 from hybridlab.predict.plans.arithmetic import flops, training_seconds
 from hybridlab.predict.plans.partition import partition
 from hybridlab.predict.plans.planner import ROOM
+from hybridlab.predict.search.chain import chain as best_of_chain
+from hybridlab.predict.search.data_parallel import data_parallel
+from hybridlab.predict.search.one_rule import one_rule
+from hybridlab.predict.search.problem import Problem
 from hybridlab.predict.time.beside import Layer, chain, length
+from hybridlab.predict.time.branches import compared, speedup
 from tools.course import books
 
 DAY = 86_400
@@ -146,6 +161,12 @@ def planned():
     """The schedules on the plane of notebook 14: lines of its table."""
     (table,) = (cell for cell in books()["14_zero_bubble"].cells if cell.id == "zero_bubble-plane-table")
     return len(table.outputs[0].data["text/plain"].splitlines()) - 1  # without its heads
+
+
+def taking_turns():
+    """The versions that a copy of the first stage and one of the last keep, of three copies and one."""
+    schedule = hl.schedule("pipedream", ranks=4, microbatches=12, copies=(3, 1))
+    return hl.simulate(schedule).peak("weights")[2:]
 
 
 def versions(microbatch):
@@ -316,6 +337,56 @@ def behind():
     return f"One thing behind the other, that is 3 · (3 · 2 + 4 · 1) = {whole:g} ms"
 
 
+def first_layer():
+    """What a layer of 16 channels makes of one of CosmoFlow's samples."""
+    return f"That is {16 * 512**3 * 4 / 1e9:.1f} GB in single precision"
+
+
+def one_after_the_other():
+    """A step of the branches of convolution, on one device."""
+    return f"(1 + 6 + 1) · 3 = {compared((1, 3, 2), 1, 1)['one device'].length:g} units"
+
+
+def out_of_core_units(word, copy=1):
+    """Of 12 blocks with room for 5, all treated alike."""
+    return f"{out_of_core.length([word] * out_of_core.BLOCKS, swap=copy):g}"
+
+
+def gpt2_on_a_card():
+    """(GB that belong to weights, GB of activations of 8 sequences)."""
+    one = out_of_core_links.fits(8, 80e9)
+    return one.state / 1e9, one.block * out_of_core_links.GPT.layers / 1e9
+
+
+def best_by_copy():
+    best = [out_of_core.length(out_of_core.best(swap=copy), swap=copy) for copy in (1, 2, 3, 6)]
+    return "{:g}, {:g}, {:g} and {:g} units".format(*best)
+
+
+def link(number):
+    return f"{out_of_core_links.LINKS[number].bandwidth / 1e9:g} GB/s"
+
+
+def uphill():
+    one, three = (f"{100 * math.exp(-slower):.0f}" for slower in (1, 3))
+    return f"slower by 1 ms is taken {one} times in 100, one that is slower by 3 ms {three} times"
+
+
+def out_of_the_valley():
+    faster = data_parallel(searched.VALLEY).seconds / best_of_chain(searched.VALLEY).seconds - 1
+    return f"{share(faster, 0)} faster than where the walk stays"
+
+
+def lengths_of_images():
+    return ", ".join(f"{dim} = {length}" for dim, length in searched.IMAGES.graph.sizes.items())
+
+
+def least_held():
+    roomy = Problem(mlp(64, 16, 256, 256), Mesh(i=2), searched.VALLEY.profile)
+    last = best_of_chain(replace(roomy, room=0.6 * roomy.bytes(best_of_chain(roomy).strategy)))
+    return f"it holds {roomy.bytes(last.strategy) / 1e6:.2f} MB"
+
+
 COMPUTED = [
     ("README", "33 units", lambda: f"{units('1f1b', 4, 8)} units"),
     ("README", "3/11", lambda: f"{bubbles(4, 8)[1]}"),
@@ -437,6 +508,11 @@ COMPUTED = [
     ("15_pipedream", "takes 3 units,", lambda: f"takes {played('pipedream', 4, 12).busy[0] / 12:g} units,"),
     ("15_pipedream", "PipeDream 4 times", lambda: f"PipeDream {endless(1)}"),
     ("15_pipedream", "still 1.75 times", lambda: f"still {endless(4)}"),
+    (
+        "15_pipedream",
+        "⌈4/3⌉ = 2 on stage 0, 1 on stage 1",
+        lambda: "⌈4/3⌉ = {} on stage 0, {} on stage 1".format(*taking_turns()),
+    ),
     ("15_pipedream", "only 1.05 times", lambda: f"only {endless(64)}"),
     ("13_interleaved", "80 ms, its backward 160 ms", lambda: seconds(interleaved.costs(1, 0, interleaved.UNIT))),
     ("13_interleaved", "the nine runs", lambda: f"the {in_words(3 * len(interleaved.LATENCIES))} runs"),
@@ -477,6 +553,21 @@ COMPUTED = [
     ("21_data_parallel", "50 GB/s needs 0.64 s", lambda: f"50 GB/s needs {2 * 16 / 50:g} s"),
     ("21_data_parallel", "13.10 s: 1.5 % more", lambda: f"13.10 s: {share(13.10 / 12.91 - 1)} more"),
     ("21_data_parallel", "0.64 s of 13.10 s, 4.9 %", lambda: f"0.64 s of 13.10 s, {share(0.64 / 13.10)}"),
+    ("23_out_of_core", "they take 24.9 GB", lambda: f"they take {gpt2_on_a_card()[0]:.1f} GB"),
+    ("23_out_of_core", "16 bytes for each", lambda: f"{out_of_core_links.STATE} bytes for each"),
+    ("23_out_of_core", "takes 71.7 GB more", lambda: f"takes {gpt2_on_a_card()[1]:.1f} GB more"),
+    ("23_out_of_core", "24 units of copies", lambda: f"{2 * out_of_core.BLOCKS} units of copies"),
+    (
+        "23_out_of_core",
+        "48 units in place of 36",
+        lambda: f"{out_of_core_units('recompute')} units in place of {out_of_core.length(['keep'] * 12, room=12):g}",
+    ),
+    ("23_out_of_core", "meanwhile: 2 units", lambda: f"meanwhile: {float(out_of_core_units('swap')) - 36:g} units"),
+    ("23_out_of_core", "36, 38, 40 and 42 units", best_by_copy),
+    ("23_out_of_core", "they wait, 30 ms for a unit", lambda: f"they wait, {1e3 * OUT_OF_CORE_UNIT:g} ms for a unit"),
+    ("23_out_of_core", "PCIe 4.0 carries 32 GB/s", lambda: f"PCIe 4.0 carries {link(0)}"),
+    ("23_out_of_core", "PCIe 5.0 64 GB/s", lambda: f"PCIe 5.0 {link(1)}"),
+    ("23_out_of_core", "Grace Hopper 450 GB/s", lambda: f"Grace Hopper {link(2)}"),
     ("22_zero_fsdp", "keeps 16 bytes", lambda: f"keeps {gigabytes(0) / 7.5:g} bytes"),
     ("22_zero_fsdp", "120 GB", lambda: f"{gigabytes(0):g} GB"),
     ("22_zero_fsdp", "120, 31.4, 16.6, 1.9 GB", ladder),
@@ -493,6 +584,23 @@ COMPUTED = [
     ("41_choosing", "(32 + 3) · 12 = 420 ms", lambda: worked(1)),
     ("41_choosing", "(8 + 3) · 39 = 429 ms", lambda: worked(4)),
     ("41_choosing", "(16 + 3) · 21 = 399 ms", lambda: worked(2)),
+    ("50_capstone", "21 days", lambda: f"{capstone.GIVEN.days:g} days"),
+    ("50_capstone", "72 GB", lambda: f"{capstone.GIVEN.room / 1e9:g} GB"),
+    ("50_capstone", "38.05 s a step", lambda: f"{capstone.GIVEN.longest:.2f} s a step"),
+    ("50_capstone", "4 % in half of", lambda: f"{100 * capstone.plans().error.median:.0f} % in half of"),
+    ("50_capstone", "17 % in nine of ten", lambda: f"{100 * capstone.plans().error.nine_of_ten:.0f} % in nine of ten"),
+    ("50_capstone", "1024 bytes", lambda: f"{capstone.foreseen_bytes(capstone.chosen(None))['messages']:.0f} bytes"),
+    (
+        "50_capstone",
+        "4 · 1024 = 4096",
+        lambda: "4 · {:.0f} = {:.0f}".format(capstone.foreseen_bytes(capstone.chosen(None))["messages"], crossing()),
+    ),
+    ("50_capstone", "69.9 GB by", lambda: f"{capstone.plans().best.memory.total / 1e9:.1f} GB by"),
+    (
+        "50_capstone",
+        "125 000 steps in 86 400 s, so 0.69 s",
+        lambda: f"{1e9 / 8000 / 1e3:.0f} 000 steps in 86 400 s, so {86_400 / (1e9 / 8000):.2f} s",
+    ),
     ("42_sc21", "52 % of their peak", lambda: f"{published('megatron_sc21_table1')[-1]['pct_peak']} % of their peak"),
     ("42_sc21", "72.5 % of the peak", lambda: f"{100 * performance.FITTED.multiply:.1f} % of the peak"),
     ("42_sc21", "83.7 % of the memory", lambda: f"{100 * performance.FITTED.memory:.1f} % of the memory"),
@@ -513,17 +621,42 @@ COMPUTED = [
     ),
     ("32_experts", "gets 41.8 of 100 choices in place of 25, which is 1.67 times", hot_rank),
     ("33_context", "more than half of an 80 GB card", half_a_card),
+    ("34_convolution", "That is 8.6 GB in single precision", first_layer),
+    ("34_convolution", "(1 + 6 + 1) · 3 = 24 units", one_after_the_other),
+    (
+        "34_convolution",
+        "Three ranks, 1.6 times as fast",
+        lambda: f"Three ranks, {speedup((1, 3, 2), 1, 1):g} times as fast",
+    ),
     ("36_axonn", "One thing behind the other, that is 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
     ("42_sc21", "83.9", lambda: f"{days(450e9, 1008e9, 3072, 163e12):.1f}"),
+    (
+        "43_search",
+        "The best of all legal tables takes 5.164 ms",
+        lambda: f"The best of all legal tables takes {search_tables.ms(one_rule(searched.IMAGES).seconds)}",
+    ),
+    (
+        "43_search",
+        "On 2 × 2 ranks it would be 3,600 times as long",
+        lambda: f"On 2 × 2 ranks it would be {searched.IMAGES.count:,} times as long",
+    ),
+    ("43_search", "slower by 1 ms is taken 37 times in 100, one that is slower by 3 ms 5 times", uphill),
+    ("43_search", "6 % faster than where the walk stays", out_of_the_valley),
+    ("43_search", "B = 512, P = 64, C = 2048, E = 64, F = 4096, G = 1024", lengths_of_images),
+    ("43_search", "it holds 4.19 MB", least_held),
 ]
 
 TIMES = "F=0.04, B=0.08"
+CLUSTER = "labs/search/sizes.py: CLUSTER = Rated(multiply=1e13, memory=5e11, launch=1e-5, links=Link(5e-5, 1 / 10e9))"
 IN_QUESTION = "Layer(2, 2, 2, 1, 1, 1, 1)] * 3"
 IN_PICTURES = "labs/data_parallel/pictures.py: Link(alpha=30e-6, beta=1 / 25e9)"
 IN_THIN_STAGES = "labs/interleaved/thin_stages.py: UNIT = 0.08"
 IN_PLAN = "labs/zero/plan.py: Link(0, 1 / 100e9), Link(0, 1 / 12.5e9)"
 WITH_GATHERS = "40 ms forward and 80 ms backward, a gather 30 ms, a reduce-scatter 30 ms"
 SET = [
+    ("43_search", "a rank multiplies at 10 TFLOP/s, a message takes 50 µs and then 10 GB/s", CLUSTER),
+    ("43_search", "Its memory reads and writes 500 GB/s, and each operator takes 10 µs to start", CLUSTER),
+    ("43_search", "six times 50 µs", CLUSTER),
     ("01_tour", "40 ms per forward and 80 ms per backward", TIMES),
     ("10_naive", "40 ms of waiting for a forward, 80 ms for a backward", TIMES),
     ("10_naive", "within 5 %", 'faster.length, "{:.2f}", 0.05'),
@@ -542,6 +675,7 @@ SET = [
     ("14_zero_bubble", "40 ms each", "labs/zero_bubble/halves.py: UNIT = 0.04"),
     ("14_zero_bubble", "take 3 units, and then 2", "for fused in (3, 2)"),
     ("15_pipedream", "F 40 ms, B 80 ms", TIMES),
+    ("15_pipedream", "a network of 10 MB/s", "(4, 1e7)"),
     ("20_collectives", "holds 12 MB of gradients", "3_000_000"),
     ("20_collectives", "Now 12 MB, three million numbers", "3_000_000"),
     ("20_collectives", "all-reduce of 12 MB", "3_000_000"),
@@ -549,11 +683,22 @@ SET = [
     ("21_data_parallel", "the limit of 1 MiB", "bucket_cap_mb=1"),
     ("21_data_parallel", "64 times the learning rate", "64 * rate"),
     ("22_zero_fsdp", WITH_GATHERS, "F=0.04, B=0.08, gather=0.03, reduce=0.03"),
+    ("23_out_of_core", "A copy takes 1 unit", 'lab.step(["swap"] * 12, swap=1)'),
+    ("23_out_of_core", "copies of 1 unit", 'lab.step(["swap"] * 12, swap=1)'),
+    ("23_out_of_core", "Copies take 2 units", "room=5, swap=2"),
+    ("23_out_of_core", "copies of 2 units", 'lab.emulated(["swap"] * 12, swap=2)'),
+    ("23_out_of_core", "gathers of 1 unit and gradients of 1 unit", "gather=1, reduce=1"),
     ("22_zero_fsdp", "a link of 25 GB/s", "/ 25e9"),
     ("22_zero_fsdp", "100 GB/s, between nodes 12.5 GB/s", IN_PLAN),
     ("32_experts", "attention takes 1 unit, experts 2, an all-to-all 1", "attention=1, experts=2, exchange=sent"),
     ("32_experts", "a forward waits 20 ms, an all-to-all takes 20 ms", "attention=0.02, experts=0.02, exchange=0.02"),
     ("33_context", "waits 0.4 ms for each pair", "pair_seconds=0.4e-3"),
+    ("34_convolution", "waits 2 ms for each output row", "row=0.002"),
+    ("34_convolution", "(4 ms in the backward)", "labs/convolution/on_ranks.py: _taking(2 * ctx.seconds,"),
+    ("34_convolution", "held back until 12 ms after", "link=0.012"),
+    ("34_convolution", "takes 1 unit, the branches 1, 3 and 2, the join 1", "F=(1, 1, 3, 2, 1)"),
+    ("34_convolution", "with 20 ms for a unit", "F=(0.02, 0.02, 0.06, 0.04, 0.02)"),
+    ("34_convolution", "takes 6 units to add up", "labs/convolution/sizes.py: reduce: float = 6.0"),
     ("36_axonn", "Each product takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
     ("36_axonn", "in place of each product a rank waits 12 ms", "waits=0.012"),
     ("36_axonn", "products of 3 ms, a sum of dX of 2 ms, all other messages of 1 ms", "gather=1, sum_y=1, sum_x=2"),
@@ -563,6 +708,9 @@ SET = [
 ]
 
 TOLD = [
+    ("43_search", "up to 3.8 times as fast", "FlexFlow's abstract, arXiv:1807.05358"),
+    ("43_search", "charges 1 ms for each MB", "flexflow/FlexFlow, src/runtime/simulator.cc, simulate_runtime"),
+    ("43_search", "more than 20 %", "bench/strategies.py: APART"),
     ("21_data_parallel", "0.19 s", "13.10 s less 12.91 s"),
     ("README", "0.3 GB", "a download"),
     ("README", "1.3 GB", "a folder on disk"),
@@ -593,17 +741,24 @@ TOLD = [
     ("21_data_parallel", "25 MiB (the first: 1 MiB)", "PyTorch's setting"),
     ("21_data_parallel", "numbers of 4 bytes", "float32"),
     ("21_data_parallel", "gradients have 4 bytes", "float32"),
+    ("23_out_of_core", "A card has 80 GB", "an A100 or H100"),
+    ("23_out_of_core", "a card of 80 GB", "an A100 or H100"),
+    ("23_out_of_core", "A forward takes 1 unit", "the unit"),
+    ("23_out_of_core", "1.52 times the speed", "KARMA's abstract, arXiv:2008.11421"),
     ("22_zero_fsdp", "12 bytes", "Adam in single precision: master copy and two averages"),
     ("22_zero_fsdp", "cards of 25 GB/s", "eight links of 200 Gb/s in a node of eight GPUs: SC'21, section 5"),
     ("22_zero_fsdp", "3 · 2 bytes for each weight", "two gathers and a reduce-scatter of numbers in half precision"),
     ("22_zero_fsdp", "less than 80 GB", "the slide's"),
     ("22_zero_fsdp", "single precision: 4 bytes", "float32"),
     ("31_matmul", "26%", "AxoNN's abstract, arXiv:2305.13525"),
+    ("34_convolution", "64 times as large as before", "Oyama et al. 2020: 512 in place of 128 points each way"),
     ("36_axonn", "1423 PFLOP/s on 6144 H100 GPUs, and at 1381 PFLOP/s", "AxoNN at SC'24, arXiv:2502.08145"),
     ("30_megatron", "numbers of 2 bytes", "half precision"),
     ("42_sc21", "288 years", "the paper's; the notebook says which rate it implies"),
     ("41_choosing", "of 80 GB each", "arXiv:2407.21783, section 3.3.1: H100s with 80 GB"),
     ("41_choosing", "49 to 50 %", "NVIDIA/dgxc-benchmarking v25.01, nemo_megatron/README_175b.md"),
     ("42_sc21", "49 to 50 %", "NVIDIA/dgxc-benchmarking v25.01, nemo_megatron/README_175b.md"),
+    ("50_capstone", "16 bytes", "weights 2, gradients 2, Adam in single precision 12"),
+    ("50_capstone", "113 GB", "a dry run: tests/test_labs_capstone.py plays it"),
     ("42_sc21", "52 % MFU", "pytorch/torchtitan, docs/performance.md (old version): 51.7"),
 ]

@@ -372,7 +372,7 @@ REFUSED = {
     ),
     "a skip that its layer does not take": (
         dict(model=layers(nn.Tanh(), nn.Tanh()), skips={2: 0}),
-        "layer 2 (Tanh) fails on what reaches it, (2, 8) float32, (2, 8) float32 (the second from its skip)",
+        "layer 2 (Tanh) fails on what reaches it, (2, 8) float32, (2, 8) float32 (from layers 1, 0)",
     ),
     "a loss of something else": (
         dict(model=layers(), loss=lambda y, t: functional.nll_loss(y, t, reduction="sum")),
@@ -386,7 +386,7 @@ REFUSED = {
         dict(model=layers(), data=lambda s, r: ((torch.randn(r, 8) if s == 2 else torch.ones(r, 8)), torch.ones(r, 5))),
         "data(2, rows) gave two different batches",
     ),
-    "an unknown name": (dict(model="alexnet"), "there is no model 'alexnet': choose one of gpt, modern, conv"),
+    "an unknown name": (dict(model="alexnet"), "there is no model 'alexnet': choose one of gpt, modern, parallel"),
     "no file": (dict(model="none.py:net"), "cannot read none.py: there is no such file"),
 }  # fmt: skip
 

@@ -454,6 +454,7 @@ def test_nobody_loads_what_one_rank_finds_damaged(stored):
     assert not loaded
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_is_refused_or_changes_nothing(stored):
     choose = random.Random(1)
     for file in sorted(stored.iterdir()) * 12:

@@ -2,12 +2,14 @@
 
 import importlib
 import itertools
+import random
 import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_swaps import costs, room, step
 
 import hybridlab as hl
 from hybridlab.core import play as playing
@@ -85,6 +87,22 @@ def test_costs_per_stage_bytes_per_edge_and_crowded_links(modes):
         for one in (s, hl.lower(s)):
             assert_same(one, TUPLES, **modes)
     assert_same(hl.lower(made("gpipe", 4, 8)), hl.Costs(F=1, B=2, latency=7), **modes)
+
+
+def test_random_steps_with_swaps_engines_and_room():
+    rng = random.Random(0)
+    for _ in range(300):
+        s = step(rng)
+        limits, durations = (None, room(rng, s)), costs(rng, s.stages)
+        for one in (s, hl.lower(s)):
+            assert_same(one, durations, room=rng.choice(limits), **rng.choice(MODES))
+
+
+def test_gathered_weights_beside_swaps():
+    for name, active in itertools.product(("gpipe", "interleaved", "zb_v", "zb_interleaved"), (1, 2)):
+        s = hl.sharded(hl.swapped(made(name, 4, 8, 2), ahead=2), active)
+        for one in (s, hl.lower(s)):
+            assert_same(one, hl.Costs(F=2, I=1, W=3, gather=5, swap=4, reduce=3, latency=0.5), room=hl.Room(3))
 
 
 def test_skips_ties_fused_pairs_and_gathered_weights():

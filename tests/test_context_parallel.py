@@ -11,7 +11,7 @@ import hybridlab as hl
 from hybridlab.core.chunks import Chunks
 from hybridlab.core.shape import Shape
 from hybridlab.modes import context_parallel, ring_attention
-from hybridlab.modes.context_parallel import WAYS
+from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.train.models.gpt import attend
 from hybridlab.train.models.model import Model
 from hybridlab.train.models.transformer import Transformer
@@ -73,7 +73,7 @@ PACKED = [
 OWN = Model(nn.Sequential(nn.Linear(4, 4)), square_loss, rows_of_four, dims={"0.weight": "T D"})
 CASES = [
     pytest.param(way, mesh, more, marks=() if number < 1 else pytest.mark.long, id=f"{way} {number}")
-    for way in WAYS
+    for way in ATTEND
     for number, (mesh, more) in enumerate(WITH)
     if way != "ulysses" or mesh["cp"] == 2  # two heads of keys
 ]
@@ -139,7 +139,7 @@ def met(comm, way, heads, keys, chunks):
 def test_attention_alone_is_torchs(ranks, causal):
     """Causal or not, grouped queries, lengths that divide and that do not, one document and several."""
     with hl.ranks(hl.Mesh(cp=ranks)) as pool:
-        for way in WAYS:
+        for way in ATTEND:
             for heads, keys in ((12, 12), (24, 12)):
                 every = [Chunks.in_order(context, ranks) for context in (12, 13)]
                 every += [Chunks.zigzag(context, ranks) for context in (24, 27)] if way != "ulysses" else []
@@ -175,7 +175,7 @@ def test_a_packed_document_is_read_as_if_it_stood_alone():
     "way, mesh, more",
     [
         pytest.param(way, mesh, more, marks=() if number < 1 else pytest.mark.long, id=f"{way} {number}")
-        for way in (*WAYS, "zigzag")
+        for way in (*ATTEND, "zigzag")
         for number, (mesh, more) in enumerate(PACKED)
         if way != "ulysses" or mesh["cp"] * mesh["tp"] == 2  # two heads of keys
     ],
@@ -334,7 +334,7 @@ def test_a_mutant_is_caught(way, mutant, more):
         ("no dim of this model has that name", hl.Mesh(cp=2), {"model": "conv"}),
         ("only the reference models have a place for it", hl.Mesh(cp=2), {"model": OWN}),
         ("choose cp up to 2", hl.Mesh(cp=4), {"model": Shape(layers=1, width=8, heads=2, context=2)}),
-        ("and context parallelism cuts it along cp", hl.Mesh(cp=2, tp=2), {"model": SMALL, "sequence": True}),
+        ("positions into 4 equal parts", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
         ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),
         ("7 positions into 4 equal parts", hl.Mesh(cp=2), {"model": ODD, "zigzag": True}),
         ("choose 'ring' or 'gather'", hl.Mesh(cp=3), {"model": SMALL, "attend": "ulysses"}),

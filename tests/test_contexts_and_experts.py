@@ -64,6 +64,7 @@ def of_a_step(shape, microbatches, exchanged):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ATTEND)
 @pytest.mark.parametrize("mesh", [hl.Mesh(cp=2), hl.Mesh(cp=4), hl.Mesh(cp=2, tp=2), hl.Mesh(dp=2, cp=2)], ids=str)
 @pytest.mark.parametrize("keys, positions", [(None, 16), (4, 16), (4, 18)])
@@ -76,6 +77,7 @@ def test_bytes_along_cp_are_what_the_mode_says(way, mesh, keys, positions):
     assert sent == {op: 4 * elements for op, elements in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dispatch", experts.DISPATCH)
 @pytest.mark.parametrize("mesh", [hl.Mesh(ep=2), hl.Mesh(ep=4), hl.Mesh(ep=2, cp=2), hl.Mesh(dp=2, ep=2)], ids=str)
 @pytest.mark.parametrize("style, shared", [("gpt", 0), ("llama", 1)])
@@ -423,10 +425,10 @@ def test_a_long_sequence_that_fits_nowhere_else_is_cut():
         (LONG, {"cp": 3}, "cp = 3 must divide the 64 positions: choose it from 1, 2, 4, 8, 16, 32, 64"),
         (LONG, {"cp": 64, "zigzag": True}, "zigzag cuts 64 positions into 128 equal parts"),
         (LONG, {"cp": 2, "attend": ULYSSES, "zigzag": True}, "leave zigzag out"),
-        (LONG, {"cp": 4, "t": 2, "attend": ULYSSES}, "cp = 4 must divide the 2 heads of keys on a rank"),
+        (LONG, {"cp": 4, "t": 2, "attend": ULYSSES}, "cp=4 does not divide the 2 heads of keys on a rank"),
         (LONG, {"ep": 2}, "a block of this model has one MLP: leave ep out"),
         (SPARSE, {"ep": 3}, "ep = 3 must divide the 8 experts: choose it from 1, 2, 4, 8"),
-        (SPARSE, {"ep": 2, "x": 2}, "tokens travel to experts whole: give x=1 or ep=1"),
+        (SPARSE, {"ep": 2, "x": 2}, "tokens travel to experts whole: give x=1, or one MLP"),
         (SPARSE, {"ep": 8, "b": 2}, "b·d·ep = 16 must divide the batch of 8: choose d from"),
         (LONG, {"attend": 3}, "attend=3 is no place in"),
         (LONG, {"cp": 0}, "cp=0 is no size"),
@@ -492,7 +494,7 @@ def test_a_dry_run_is_timed_by_the_same_formula():
 
 MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
     (footprints, "(x * ep)", "x", experts_are_shared_out_and_all_else_is_not),
-    (footprints, "plan.zero, its)", "plan.zero, others)", zero_shares_experts_among_fewer),
+    (footprints, "plan.zero, its, widths)", "plan.zero, others, widths)", zero_shares_experts_among_fewer),
     (footprints, "part = plan.b / plan.cp\n", "part = plan.b\n", activations_are_cut_along_cp),
     (footprints, "4 * others * keys", "0 * keys", activations_are_cut_along_cp),
     (footprints, "((plan.attend == context.RING) & (plan.cp > 1))", "False", a_ring_keeps_no_scores),
@@ -515,7 +517,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
      gradients_of_experts_are_summed_over_their_copies),
     (plans, "self.cp * self.ep * self.d\n\n    @property\n    def s", "self.cp * self.d\n\n    @property\n    def s",
      zero_shares_experts_among_fewer),
-    (performance, "tokens = plan.b * shape.context / plan.cp\n    head", "tokens = plan.b * shape.context\n    head",
+    (performance, "tokens = plan.b * shape.context / plan.cp\n    moved", "tokens = plan.b * shape.context\n    moved",
      work_is_shared_out),
     (plans, 'INSIDE_OUT = ("t", "x", "cp", "ep", "d")', 'INSIDE_OUT = ("t", "x", "ep", "cp", "d")',
      near_ranks_are_counted_in_rank_order),

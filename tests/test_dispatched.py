@@ -37,6 +37,7 @@ def test_every_stage_becomes_three_and_exchanges_four_times_for_each_microbatch(
     assert len(sent) - len(beside) == len(others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_both_engines_and_both_forms_agree(name):
     schedule = made(name)
@@ -55,6 +56,7 @@ def growth(name, costs, overlapped, ranks=2):
     return lengths[1] - lengths[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dualpipe", "dualpipe_v"])
 @pytest.mark.parametrize("attention, experts", [(2, 2), (2, 3), (4, 3)])
 @pytest.mark.parametrize("exchange", [0.5, 1, 2, 2.5, 3, 3.5, 5])
@@ -179,7 +181,7 @@ def test_a_mutant_is_caught(mutant):
     "mesh, blocks, more, words",
     [
         (hl.Mesh(pp=2), 2, {"experts": 1, "chosen": 1}, "give a shape with experts=2 or more"),
-        (hl.Mesh(pp=2), 2, {"skips": True}, "without skips and without a capacity"),
+        (hl.Mesh(pp=2), 2, {"skips": True}, "without skips, parallel blocks and a capacity"),
         (hl.Mesh(pp=2), 3, {}, "give a model of 2 blocks"),
     ],
 )

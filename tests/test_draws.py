@@ -78,6 +78,7 @@ def boxes_of(x):
     return [spans(0.5, 1), spans(0.3, 0.7), tuple(slice(n - 1, n) for n in x.shape), ()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_box_drawn_alone_is_the_slice_of_the_whole(name, dtype):
@@ -90,6 +91,7 @@ def test_a_box_drawn_alone_is_the_slice_of_the_whole(name, dtype):
             assert part.dtype == whole[name].dtype and torch.equal(part, whole[name][boxes[name]]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_made_by_itself_has_the_same_numbers(name):
     model = MODELS[name]()
@@ -98,6 +100,7 @@ def test_a_model_made_by_itself_has_the_same_numbers(name):
     assert not any(x.is_meta for x in made.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_seeds_and_names_draw_apart(name):
     model = MODELS[name]()
@@ -136,6 +139,7 @@ def storages(module):
     return {one.data_ptr(): one.nbytes() for one in own}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_whole_of_a_job_has_no_memory_and_the_shapes_of_the_model(name):
     job = job_of(hl.Mesh(pp=2), model=MODELS[name](), dtype="float64", batch=8)
@@ -145,6 +149,7 @@ def test_the_whole_of_a_job_has_no_memory_and_the_shapes_of_the_model(name):
     assert told(looked_at) == told(real)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_what_passes_a_module_needs_no_numbers(name, monkeypatch):
     model = MODELS[name]()
@@ -158,6 +163,7 @@ SHARED = [(name, mesh) for name in MODELS for mesh in (hl.Mesh(pp=4), hl.Mesh(dp
 SHARED += [(name, hl.Mesh(pp=2, tp=2)) for name in ("gpt", "modern", "tied")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, mesh", SHARED, ids=str)
 def test_a_rank_keeps_its_boxes_and_the_ranks_keep_everything(name, mesh):
     job = job_of(mesh, model=MODELS[name](), batch=16)

@@ -61,7 +61,8 @@ def test_what_all_ranks_send_is_what_the_formulas_say(case):
 @pytest.mark.soak
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_so_it_is_under_every_schedule(name):
-    assert_bytes_are_those_of_the_formulas(Mesh(pp=4), schedule=name, microbatches=8, shape=Shape(layers=16))
+    shape = Shape(layers=2, parallel=True) if name == "subgraph" else Shape(layers=16)
+    assert_bytes_are_those_of_the_formulas(Mesh(pp=4), schedule=name, microbatches=8, shape=shape)
 
 
 @pytest.mark.soak
@@ -197,6 +198,14 @@ def test_gpipes_memory_does():
     assert kept[1] == 2 * kept[0]
 
 
+def test_scores_are_not_kept_in_what_is_done_again():
+    shape = Shape(layers=2, width=64, heads=4, context=1024)
+    peaks = {how: dry_run(Mesh(pp=1), model=shape, batch=4, recompute=how) for how in ("none", "full", "selective")}
+    scores = 2 * 4 * shape.context**2
+    assert max(one.peak["working"] for one in peaks.values()) < scores
+    assert peaks["full"].peak_bytes < peaks["none"].peak_bytes
+
+
 # --- a rank of thousands
 
 
@@ -244,6 +253,7 @@ def test_what_would_hang_is_said():
         ({"machine": "abacus"}, "no machine 'abacus'"),
         ({"driven": True}, "play the written order"),
         ({"offload": True}, "leave it out"),
+        ({"device_memory": 1.0}, "leave it out"),
         ({"model": "gpt4"}, "gpt3-175b"),
         ({"zero": 1}, "give dp=2 or more"),
     ],
@@ -265,7 +275,8 @@ def test_it_is_drawn():
     figure = hl.draw(one, title="One rank")
     assert f"{one.peak_bytes / 1e6:.3g} MB, in {one.at}" in figure.summary and "predicted" in figure.summary
     assert [trace.name for trace in figure.data[: len(KINDS)]] == list(KINDS)
-    assert max(sum(y) for y in zip(*(trace.y for trace in figure.data[: len(KINDS)]))) * 1e6 == one.peak_bytes
+    most = max(sum(y) for y in zip(*(trace.y for trace in figure.data[: len(KINDS)])))
+    assert round(most * 1e6) == one.peak_bytes
     assert figure.twin.count("<rect") > len(one.actions) and "<title>One rank</title>" in figure.twin
 
 

@@ -242,6 +242,7 @@ def test_a_notebook_is_stored_without_what_differs_from_run_to_run(tool):
     assert tool.text(tool.stored_form(notebook)) == tool.text(notebook)
 
 
+@pytest.mark.slow
 def test_every_stored_notebook_is_in_that_form(tool, capsys):
     assert tool.main(["--check"]) == 0, capsys.readouterr().out
 

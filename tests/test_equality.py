@@ -9,22 +9,29 @@ import equality
 import pytest
 
 pytestmark = pytest.mark.long  # many cases, and choosing them takes a second
-COMBINATIONS = sorted(equality.pairwise(), key=lambda one: str(equality.mesh_of(one)))  # a mesh keeps its ranks
+TABLES = {"texts": equality.OF_TESTS, "pictures": equality.OF_NETS}
+FOUND = {  # a mesh keeps its ranks
+    name: sorted(equality.pairwise(table), key=lambda one: str(equality.mesh_of(one))) for name, table in TABLES.items()
+}
+COMBINATIONS = [one for found in FOUND.values() for one in found]
 
 
-def test_every_legal_pair_of_choices_meets():
-    legal = set().union(*(equality.pairs_of(one, equality.BOUND) for one in equality.cores(equality.OF_TESTS)))
-    met = set().union(*(equality.pairs_of(one, equality.FACTORS) for one in COMBINATIONS))
-    free = [(a, b) for a, b in itertools.combinations(equality.OF_TESTS, 2) if b in equality.FREE]
-    every = {((a, x), (b, y)) for a, b in free for x in equality.OF_TESTS[a] for y in equality.OF_TESTS[b]}
+@pytest.mark.parametrize("what", TABLES)
+def test_every_legal_pair_of_choices_meets(what):
+    table = TABLES[what]
+    legal = set().union(*(equality.pairs_of(one, equality.BOUND) for one in equality.cores(table)))
+    met = set().union(*(equality.pairs_of(one, equality.FACTORS) for one in FOUND[what]))
+    free = [(a, b) for a, b in itertools.combinations(table, 2) if b in equality.FREE]
+    every = {((a, x), (b, y)) for a, b in free for x in table[a] for y in table[b]}
     assert met == legal | every
-    names = [equality.name_of(one) for one in COMBINATIONS]
+    names = [equality.name_of(one) for one in FOUND[what]]
     assert len(set(names)) == len(names) < 90
 
 
-def test_every_choice_asks_for_another_job():
-    for one in COMBINATIONS:
-        for name, choices in equality.OF_TESTS.items():
+@pytest.mark.parametrize("what", TABLES)
+def test_every_choice_asks_for_another_job(what):
+    for one in FOUND[what]:
+        for name, choices in TABLES[what].items():
             others = [one | {name: choice} for choice in choices if choice != one[name]]
             for other in filter(equality.legal, others):
                 assert str(equality.asked(other)) != str(equality.asked(one)), (name, other[name], one[name])

@@ -82,7 +82,10 @@ def test_every_name_is_tried_by_the_round_trips():
     """The property above skips impossible numbers; here every name must come through."""
     for name in hl.schedules():
         schedule = hl.schedule(name, ranks=4, microbatches=8)
-        assert facts(hl.Schedule.from_csv(str(schedule))) == facts(schedule), name
+        told, again = facts(schedule), facts(hl.Schedule.from_csv(str(schedule)))
+        if schedule.breaks:  # a text has actions and no graph
+            told, again = told["program"], again["program"]
+        assert again == told, name
 
 
 @pytest.mark.parametrize("name", ["chimera", "1f1b", "zb_v"])
@@ -387,7 +390,7 @@ def test_files_that_are_no_schedules(content, says, tmp_path):
         with pytest.raises(ValueError, match=says) as caught:
             read(path)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="Is a directory"):
+    with pytest.raises(ValueError, match="it is a folder"):
         hl.Schedule.load(tmp_path)
 
 
@@ -518,18 +521,21 @@ def test_a_named_schedule_is_exported_too(tmp_path):
 
 
 BAD = {
-    "simulate --from {own} --ranks 4": "--from gives the whole schedule: leave --ranks out",
+    "simulate --from {own} --ranks 4": "gives the whole schedule: leave --ranks out",
+    "simulate {own} --from {own}": "are two schedules: give one of them",
+    "simulate {own} --pp 2": "gives the whole schedule: leave --pp out",
+    "simulate --B 2 --I 3": "a backward of 2 has no half of 3: give a longer --B, or both --I and --W",
     "schedule --from {own} --schedule gpipe": "leave --schedule out",
     "schedule --from {own} --microbatches 8": "leave --microbatches out",
     "simulate --from {own} --dp 1": "leave --dp out",
     "simulate --from {tmp}/none.txt": "cannot read the schedule file",
-    "simulate --from {tmp}": "Is a directory",
+    "simulate --from {tmp}": "it is a folder",
     "schedule --from {typo}": "line 2, cell 1: '1FF0' is no action",
     "schedule --csv {tmp}/none/s.csv": "No such file or directory",
     "simulate --html {tmp}/none/s.html": "cannot write {tmp}/none/s.html: No such file or directory",
-    "simulate --save {tmp}": "cannot write {tmp}: Is a directory",
-    "simulate --chrome {tmp}": "cannot write {tmp}: Is a directory",
-    "simulate --svg {tmp}": "cannot write {tmp}: Is a directory",
+    "simulate --save {tmp}": "{tmp}: it is a folder",
+    "simulate --chrome {tmp}": "{tmp}: it is a folder",
+    "simulate --svg {tmp}": "{tmp}: it is a folder",
     "schedule --schedule chimera --pytorch {tmp}/c.csv": "it has no model replicas",
 }
 

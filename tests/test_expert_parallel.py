@@ -8,6 +8,7 @@ import torch
 import hybridlab as hl
 from hybridlab.core.shape import Routing, Shape
 from hybridlab.modes import dispatch, expert_parallel, tallies
+from hybridlab.predict.bytes.experts import DISPATCH
 from hybridlab.train.models.experts import Router
 
 pytestmark = pytest.mark.ranks
@@ -42,7 +43,7 @@ WITH = [  # mesh, what else is asked; the first three of each list are quick
 ]
 CASES = [
     pytest.param(way, mesh, more, marks=() if number < 3 else pytest.mark.long, id=f"{way} {number}")
-    for way in expert_parallel.WAYS
+    for way in DISPATCH
     for number, (mesh, more) in enumerate(WITH)
 ]
 
@@ -63,7 +64,7 @@ def test_experts_that_stay_on_every_rank_need_no_mode(bench, mesh, more):
 
 def test_experts_without_tokens_train_as_on_one_device(bench):
     """Nine experts of which a token takes one: of 14 tokens on a rank, most go nowhere near the last ones."""
-    for way in expert_parallel.WAYS:
+    for way in DISPATCH:
         shape = replace(SMALL, experts=29, chosen=1, context=3)
         report = bench.asked(hl.Mesh(ep=2), model=shape, microbatches=2, dispatch=way)
         assert report.ok, report
@@ -83,7 +84,7 @@ def dropped(comm, job, way):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", expert_parallel.WAYS)
+@pytest.mark.parametrize("way", DISPATCH)
 def test_the_same_tokens_are_dropped_as_on_one_device(way):
     from hybridlab.train.request import job_of
 
@@ -123,7 +124,7 @@ def weights_outside_the_graph():
 
 def not_sorted():
     """Rows that came rank by rank are taken as if they were expert by expert."""
-    dispatch._by_expert = lambda counts_RE: torch.arange(int(counts_RE.sum()))
+    dispatch.by_expert = lambda counts_RE: torch.arange(int(counts_RE.sum()))
 
 
 def not_sent_home():
@@ -163,7 +164,8 @@ def test_a_mutant_is_caught(mutant, shape):
         ("cannot share out 5 experts: choose ep up to 5", hl.Mesh(ep=6), {"model": SMALL, "batch": 12}),
         ("cannot share out 2 rows of a microbatch", hl.Mesh(ep=4), {"model": SMALL}),
         ("there is no dispatch 'mail'", hl.Mesh(ep=2), {"model": SMALL, "dispatch": "mail"}),
-        ("is cut along x", hl.Mesh(ep=2, x=2), {"model": SMALL}),
+        ("tokens travel to experts whole", hl.Mesh(ep=2, x=2), {"model": SMALL}),
+        ("tokens travel to experts whole", hl.Mesh(x=2), {"model": SMALL}),
         ("leave capacity out", hl.Mesh(ep=2, cp=2), {"model": SLOTS}),
         ("leave capacity out", hl.Mesh(tp=2), {"model": SLOTS, "sequence": True}),
     ],

@@ -33,7 +33,7 @@ def round_trip(value):
     near, far = socket.socketpair()
     with near, far:
         frames.send(near, "result", *frames.encode(value))
-        kind, tree, buffers = frames.Inbox(far).poll()
+        kind, tree, buffers, _ = frames.Inbox(far).poll()
     assert kind == "result"
     return frames.decode(tree, buffers)
 

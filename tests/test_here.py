@@ -6,7 +6,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.catalog import machine
-from hybridlab.measuring.here import FEW, MANY, calibrated, here, in_turns, job_of_plan, mesh_of
+from hybridlab.measuring.here import FEW, MANY, calibrated, here, in_turns
 from hybridlab.predict.plans.performance import pieces, step
 from hybridlab.predict.plans.plan import Plan
 
@@ -31,25 +31,6 @@ def test_with_the_fit_a_block_takes_what_it_took(launch, each):
 def test_noise_that_makes_many_cheaper_than_few_is_no_negative_time():
     fit = calibrated(SHAPE, A100, few=2e-3, many=1e-3)
     assert min(fit) >= 0 and seconds(fit, FEW) > 0
-
-
-def test_ranks_that_share_a_stage_are_neighbours():
-    assert list(mesh_of(Plan(p=2, t=2, d=2)).groups("tp")) == [(0, 1), (2, 3), (4, 5), (6, 7)]
-
-
-@pytest.mark.parametrize(
-    "plan, schedule", [(Plan(p=2, b=2), "1f1b"), (Plan(p=2, b=2, v=2), "interleaved"), (Plan(d=2, b=2), "1f1b")]
-)
-def test_a_plan_becomes_its_task(plan, schedule):
-    job = job_of_plan(plan, hl.Shape(layers=4, width=32, heads=4, context=16), batch=8)
-    assert job.schedule.name.startswith(schedule)
-    assert job.rows == plan.b and job.microbatches == plan.d * plan.microbatches(8)
-
-
-@pytest.mark.parametrize("more", [{"recompute": 2}, {"zero": 1}, {"sequence": True}, {"scatter": True}])
-def test_what_is_not_timed_here_is_refused(more):
-    with pytest.raises(ValueError, match="does more than divide: give p, t, d, b and v alone"):
-        job_of_plan(Plan(t=2, d=2, **more), SHAPE, batch=8)
 
 
 @pytest.mark.long

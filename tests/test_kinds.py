@@ -35,7 +35,7 @@ def test_activations_go_down_the_edge_and_gradients_up(name):
 
 def test_costs_that_are_not_given_follow_from_others():
     costs = hl.Costs(F=(1, 2), I=3, W=(4, 5), optimizer=7, post=0.5)
-    assert [costs.of(kind, 1) for kind in KINDS] == [2, 8, 3, 5, 2, 2, 7, 0.5, 0.5, 0.5, 0.5, 0, 0, 0]
+    assert [costs.of(kind, 1) for kind in KINDS] == [2, 8, 3, 5, 2, 2, 7, 0.5, 0.5, 0.5, 0.5, 0, 0, 0, 0, 0]
     given = replace(costs, B=(9, 10), recompute=11, reduce=12, gather=(0, 13))
     assert [given.of(kind, 1) for kind in ("B", "R", "REDUCE_GRAD", "UNSHARD")] == [10, 11, 12, 13]
 

@@ -40,6 +40,7 @@ def test_a_prediction_of_nothing_is_compared_too():
     assert Compared("idle", 0, 0.5, "{:g}").off == 0.5 and Compared("idle", 0, 0).foreseen
 
 
+@pytest.mark.slow
 def test_a_function_is_found_whichever_name_of_its_module_comes_first():
     for first, then in (("Compared", "compare"), ("Guess", "reveal")):
         text = f"from hybridlab import labs; labs.{first}; assert callable(labs.{then})"

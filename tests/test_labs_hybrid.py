@@ -177,6 +177,7 @@ def sum_of_axes(job):
     return {f"{axis} {op}": size for (axis, op), size in by_axis(job).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [dict(dp=2, pp=2, tp=2), dict(pp=2, dp=2, tp=4), dict(tp=4, pp=2, dp=2)])
 @pytest.mark.parametrize("per_node", [1, 2, 4, 16])
 def test_between_nodes_goes_a_part_of_what_is_sent(axes, per_node):

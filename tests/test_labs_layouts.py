@@ -7,11 +7,12 @@ import pytest
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.operators import every_rules, shared
-from hybridlab.core.programs import block, mlp
+from hybridlab.core.programs import block, mlp, net
 from hybridlab.labs import layouts
 from hybridlab.labs.layouts import on_ranks, pictures, products, tables
 from hybridlab.labs.layouts.tasks import repeated
-from hybridlab.predict.bytes.arrows import arrows, sent
+from hybridlab.modes.layout_proof import Home
+from hybridlab.predict.bytes.arrows import Send, arrows, sent
 
 SQUARE = Mesh(i=2, j=2)
 TWO = mlp(4, 4, 8, 16)
@@ -130,7 +131,21 @@ def test_torch_counts_the_work_that_is_foretold(bench):
             assert counted == predicted, rules
 
 
+@pytest.mark.ranks
+def test_halos_stand_in_the_tables(bench):
+    graph = net()
+    strips = {operator.name: ("P" if operator.name in ("half", "second") else "", "") for operator in graph.operators}
+    strips |= {"first": ("Y", "")}
+    told = {row[0]: row for row in layouts.arrows(graph, strips, SQUARE).rows}
+    assert told["x"][3:5] == ("halo i of 128 words at most",) * 2
+    assert told["half"][3] == "halo i of 64 words at most"
+    rows = {row[:3]: row[3:] for row in layouts.counted(bench.pool(SQUARE), graph, strips).rows}
+    assert rows["half", "forward", "message to a neighbour i"] == ("64", "4 of 4")
+    assert rows["half", "backward", "message from a neighbour i"] == ("64", "4 of 4")
+
+
 def test_a_wrong_run_would_be_told():
-    right = [("A", "all_reduce", "i", 64, True)]
-    assert on_ranks.judged([on_ranks.Home(0.1, right)], right) == "off by 1.0e-01, as derived"
-    assert on_ranks.judged([on_ranks.Home(0.0, [])], right) == "equal, other messages"
+    right = [Send("A", "all_reduce", "i", 64, True)]
+    assert on_ranks.judged([Home(0.1, right, right)]) == "off by 1.0e-01, as derived"
+    assert on_ranks.judged([Home(0.0, [], right)]) == "equal, other messages"
+    assert Home(0.0, [*right, *right], right).strange == right == Home(0.0, [], right).strange

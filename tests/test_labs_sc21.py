@@ -59,6 +59,7 @@ def test_hiding_a_row_is_leaving_it_out():
         sc21_table.refitted("2B")
 
 
+@pytest.mark.slow
 def test_a_hidden_row_is_framed_and_its_error_told():
     shown, hidden = sc21_table.picture("39.1B"), sc21_table.picture("39.1B", "1008B")
     frame = f'stroke="{STYLE["error"]}" stroke-width="2" stroke-dasharray'

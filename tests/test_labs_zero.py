@@ -164,6 +164,7 @@ def test_the_check_catches_old_weights():
     assert not hl.check(hl.Mesh(dp=2), shape=small, microbatches=1, zero=1, sabotage=zero_fsdp.keep_old_weights).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 2, 4])
 def test_accumulation_costs_two_gathers_for_each_microbatch_and_one_reduce_scatter(m):
     """Whole gradients are kept until the last backward: (2m + 1)Ψ in stage 3, 2Ψ in the others."""

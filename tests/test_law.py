@@ -20,6 +20,7 @@ SPLIT = "0F0,0I0,0W0\n1F0,1I0,1W0"
 CHECKPOINTED = "0C0,0R0,0B0\n1F0,1B0"
 SENT = "0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0"
 STEP = "0F0,0B0,0REDUCE_GRAD,0OPT"
+AWAY = "0F0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0B0"
 SHARDED = "0UNSHARD,0F0,0RESHARD,0UNSHARD,0B0,0RESHARD,0REDUCE_GRAD,0OPT"
 
 
@@ -57,8 +58,8 @@ def gives(text, action, value):
 
 
 FACTS = {
-    "plain, split, checkpointed, sent, updated and sharded steps are valid": lambda: all(
-        map(is_valid, (PAIR, SPLIT, CHECKPOINTED, SENT, STEP, SHARDED))
+    "plain, split, checkpointed, sent, updated, sharded and swapped steps are valid": lambda: all(
+        map(is_valid, (PAIR, SPLIT, CHECKPOINTED, SENT, STEP, SHARDED, AWAY))
     ),
     "a forward waits for the stage before": lambda: comes_after(PAIR, "1F0", "0F0"),
     "so does a checkpointed one": lambda: comes_after("0F0,0B0\n1C0,1R0,1B0", "1C0", "0F0"),
@@ -106,6 +107,14 @@ FACTS = {
     "what is gathered are the weights at rest": lambda: needs(SHARDED, "0UNSHARD", "weights of stage 0"),
     "an update starts from the weights before it": lambda: needs(STEP, "0OPT", "weights of stage 0"),
     "an update makes the next weights": lambda: gives(STEP, "0OPT", "weights of stage 0, version 1"),
+    "a copy to the host needs what it copies": lambda: needs(AWAY, "0SWAP_OUT0", "saved tensors of 0F0")
+    and needs(AWAY, "0SWAP_OUT0", "input of 0F0"),
+    "so does a copy back": lambda: needs(AWAY, "0SWAP_IN0", "saved tensors of 0F0 on the host")
+    and needs(AWAY, "0SWAP_IN0", "input of 0F0 on the host"),
+    "what is on the host must come back": lambda: is_refused(AWAY.replace("0SWAP_IN0,", "")),
+    "both halves of a backward need what came back": lambda: is_valid(AWAY.replace("0B0", "0I0,0W0")),
+    "what is on the device cannot come back": lambda: is_refused(AWAY.replace("0SWAP_OUT0,", "")),
+    "a copy to the host makes room": lambda: gives(AWAY, "0SWAP_OUT0", "room on the device"),
     "a backward uses the weights of its forward": lambda: is_refused("0F0#0,0B0#1,0REDUCE_GRAD,0OPT"),
 }  # fmt: skip
 

@@ -1,9 +1,7 @@
 """Named layouts: states and ways between them, what is illegal, and every legal layout equal to one device on ranks."""
 
 import itertools
-import random
 import sys
-from collections import Counter
 from math import prod
 
 import cloudpickle
@@ -14,9 +12,10 @@ from hypothesis import strategies as st
 
 from hybridlab.core import programs
 from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Graph, choices, every_rules, refuse, shared
+from hybridlab.core.operators import Graph, drawn, every_rules, refuse, shared
 from hybridlab.core.states import at_rest, conjugate, cut, dim_of, made, renamed, spoken, used
-from hybridlab.modes import layouts
+from hybridlab.modes import layout_proof, layouts
+from hybridlab.modes.layout_proof import numbers
 from hybridlab.predict.bytes.arrows import arrows, resting, sent, sent_by, way
 from hybridlab.predict.time.operators import times, work
 from hybridlab.world.processes.launch import ranks
@@ -25,7 +24,6 @@ from hybridlab.world.talk import typed
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 SQUARE, FLAT = Mesh(x=2, y=2), Mesh(x=2, y=1, z=2)
 MLP, BLOCK = programs.mlp(), programs.block()
-NUMBER = 8  # bytes
 
 
 # --- states, and ways between them --------------------------------------------------------------------------------
@@ -47,6 +45,7 @@ def states(mesh, more):
 cases = st.sampled_from(MESHES).flatmap(lambda mesh: st.tuples(st.just(mesh), states(mesh, "P"), states(mesh, "R")))
 
 
+@pytest.mark.slow
 @given(cases, st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_the_moves_of_a_way_lead_from_one_state_to_the_other(case, learns):
@@ -251,65 +250,18 @@ def is_legal(rules):
 # --- on real ranks ------------------------------------------------------------------------------------------------
 
 
-def drawn(graph):
-    """Whole values, the same on every rank."""
-    numbers = torch.Generator().manual_seed(0)
-    draw = lambda dims: torch.randn(graph.lengths(dims), dtype=torch.float64, generator=numbers)
-    return {name: draw(dims).requires_grad_(name in graph.learns) for name, dims in graph.given.items()}
-
-
-def tried(comm, graph, strategies, how=layouts.run):
-    """(largest gap to one device, ledger rows that are not derived, or derived and not there) of each strategy."""
-    wholes = drawn(graph)
-    right = layouts.alone(graph, wholes)
-    right.backward()
-    scale = max(whole.grad.abs().max() for whole in wholes.values() if whole.grad is not None)
-    found = []
-    for strategy in strategies:
-        mine, start = layouts.parts(comm, graph, strategy, wholes), len(comm.ledger)
-        loss, middle = how(comm, graph, strategy, mine), len(comm.ledger)
-        loss.backward()
-        gaps = [(loss - right).detach() / right.detach()]
-        for name, state in resting(graph, strategy, comm.mesh).items():
-            if name in graph.learns:
-                its = layouts.part(comm, wholes[name].grad, graph.given[name], state)
-                gaps.append((its - mine[name].grad).abs().max() / scale)
-        found.append((max(float(gap.abs()) for gap in gaps), differing(comm, graph, strategy, start, middle)))
-    return found
-
-
-def differing(comm, graph, strategy, start, middle):
-    """How many rows are foreseen and not there, or there and not foreseen, forward (before the middle) and backward."""
-    derived = [one for arrow in arrows(graph, strategy, comm.mesh) for one in arrow.sends(comm.mesh)]
-    foreseen = Counter((one.value, one.op, one.axis, int(one.elements) * NUMBER, one.backward) for one in derived)
-    counted = Counter(
-        (row["purpose"], row["op"], row["axis"], row["bytes"], number >= middle)
-        for number, row in enumerate(comm.ledger.rows())
-        if number >= start and row["op"] != "open"
-    )
-    return ((foreseen - counted) + (counted - foreseen)).total()
-
-
-def any_strategies(graph, mesh, count, seed=0):
-    """Strategies with each operator's choice drawn by itself."""
-    draw = random.Random(seed)
-    table = {operator.name: choices(operator, graph.sizes, mesh) for operator in graph.operators}
-    return [{name: draw.choice(its) for name, its in table.items()} for _ in range(count)]
-
-
 def all_equal(pool, graph, strategies):
-    homes = pool.run(tried, graph, strategies)
-    for strategy, *its in zip(strategies, *homes):
-        assert max(gap for gap, _ in its) < 1e-12, strategy
-        assert not any(rows for _, rows in its), strategy
+    for strategy, homes in zip(strategies, layout_proof.tried(pool, graph, strategies)):
+        assert max(home.gap for home in homes) < 1e-12, strategy
+        assert not any(home.strange for home in homes), strategy
 
 
 @pytest.mark.ranks
 def test_every_layout_of_two_layers_is_equal_and_sends_what_is_derived():
     with ranks(SQUARE) as pool:
         rules = [shared(MLP, one, SQUARE) for one in every_rules(MLP, SQUARE)]
-        all_equal(pool, MLP, rules + any_strategies(MLP, SQUARE, 15))
-        all_equal(pool, BLOCK, any_strategies(BLOCK, SQUARE, 6))
+        all_equal(pool, MLP, rules + drawn(MLP, SQUARE, 15))
+        all_equal(pool, BLOCK, drawn(BLOCK, SQUARE, 6))
 
 
 @pytest.mark.ranks
@@ -319,7 +271,7 @@ def test_every_layout_of_two_layers_is_equal_and_sends_what_is_derived():
 def test_every_table_of_rules_and_300_strategies_are_equal(graph, mesh):
     with ranks(mesh) as pool:
         all_equal(pool, graph, [shared(graph, one, mesh) for one in every_rules(graph, mesh)])
-        all_equal(pool, graph, any_strategies(graph, mesh, 300))
+        all_equal(pool, graph, drawn(graph, mesh, 300))
 
 
 def on_three(comm):
@@ -327,7 +279,7 @@ def on_three(comm):
     graph = Graph(
         MLP.operators[:3], dict(B=6, T=4, D=12, F=6), {k: MLP.given[k] for k in "xAW"}, MLP.learns, frozenset("x")
     )
-    wholes, gaps = drawn(graph), []
+    wholes, gaps = numbers(graph), []
     right = layouts.alone(graph, wholes)
     right.backward(torch.ones_like(right))
     for rules in every_rules(graph, comm.mesh):
@@ -349,7 +301,7 @@ def test_on_three_axes_sums_over_two_of_them_meet_in_groups_of_their_own():
     cube = Mesh(x=2, y=2, z=2)
     with ranks(cube) as pool:
         some = [{"B": "x+z"}, {"B": "x+z", "F": "y"}, {"T": "y+z", "D": "x"}, {"B": "x", "F": "y+z"}]
-        all_equal(pool, MLP, [shared(MLP, rules, cube) for rules in some] + any_strategies(MLP, cube, 10))
+        all_equal(pool, MLP, [shared(MLP, rules, cube) for rules in some] + drawn(MLP, cube, 10))
 
 
 @pytest.mark.ranks
@@ -386,16 +338,18 @@ def summed_as_work(comm, graph, strategy, values):
         typed.all_reduce = right
 
 
-def mutated(comm, graph, strategy, mutant):
-    how = {"forgotten enter": without("I->R"), "partial as whole": without("P->I"), "summed twice": summed_as_work}
-    return tried(comm, graph, [strategy], how[mutant])[0]
+MUTANTS = {
+    "forgotten enter": without("I->R"),
+    "partial as whole": without("P->I"),
+    "summed twice": summed_as_work,
+}
 
 
 @pytest.mark.ranks
 def test_mutants_are_caught():
     with ranks(SQUARE) as pool:
         strategy = shared(MLP, {"B": "x", "F": "y"}, SQUARE)
-        for mutant in ("forgotten enter", "partial as whole", "summed twice"):
-            homes = pool.run(mutated, MLP, strategy, mutant)
-            assert max(gap for gap, _ in homes) > 1e-3, mutant
-            assert any(rows for _, rows in homes), mutant
+        for mutant, run in MUTANTS.items():
+            (homes,) = layout_proof.tried(pool, MLP, [strategy], run=run)
+            assert max(home.gap for home in homes) > 1e-3, mutant
+            assert any(home.strange for home in homes), mutant

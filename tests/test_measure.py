@@ -20,6 +20,8 @@ WELL = {
     "memory free, GiB": 12.0,
     "shared memory, GiB": 6.0,
     "open files allowed": 1024,
+    "neighbours": doctor.CAN_BE_CLOSED,
+    "other users": 0,
     "GPUs": "none",
     "GPU driver": "none",
 }
@@ -41,6 +43,8 @@ def test_a_machine_that_is_well_gets_no_advice():
         ({"shared memory, GiB": 0.062}, "--shm-size"),
         ({"open files allowed": 100}, "ulimit"),
         ({"GPU driver": "535.1"}, "TORCH=cuda"),
+        ({"other users": 1}, "HYBRIDLAB_NETWORK=own"),
+        ({"other users": 1, "neighbours": doctor.OPEN}, "in a container"),
         ({"ranks fail": "rank 0 failed"}, "do not start"),
     ],
 )
@@ -277,3 +281,17 @@ def test_a_rank_that_is_not_disguised_sees_nothing_of_the_disguise(monkeypatch, 
     plain = question("first", backend="nccl", host_each=False, extra=(("NCCL_MAX_CTAS", "4"),))
     gpu_suite._start(plain, placed, 1, tmp_path)
     assert not {"NCCL_HOSTID", "NCCL_NET"} & seen.keys() and seen["NCCL_MAX_CTAS"] == "4"
+
+
+def test_a_second_record_of_a_day_leaves_the_first_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "_rows", lambda suite: iter([record.row("a call", "s", [1.0], device="cpu")]))
+    _, first = record.measure("cpu", tmp_path)
+    before = first.read_bytes()
+
+    def broken_off(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record.measure("cpu", tmp_path, broken_off)
+    _, third = record.measure("cpu", tmp_path)
+    assert first.read_bytes() == before and third.stem == f"{first.stem}-3"

@@ -47,6 +47,7 @@ MESSAGES = {
     "dualpipe_v": lambda p, m: 4 * m * (p - 1),
     "chimera": lambda p, m: 2 * m * (p - 1),
     "hanayo": lambda p, m: 4 * m * (p - 1),
+    "subgraph": lambda p, m: 2 * m * {2: 1, 4: 4}[p],  # a chain of two; two branches
 }
 
 

@@ -50,6 +50,9 @@ class Mail:
     def iall_reduce(self, x, axis):
         return Letter(lambda: x)
 
+    def open(self, *groups):
+        """Every group is one of friends."""
+
 
 class Letter:
     """A message; `over` waits for it, and so does `wait`."""
@@ -72,7 +75,9 @@ def played(schedule=THREE, costs=NOTHING, seconds=0.0, steps=1, **more):
         boxes[pair]  # made before threads look for them
 
     def act(rank):
-        player = MessageDriven(Mail(rank, boxes, seconds), schedule, EmulatedWork(costs, elements=1), **more)
+        mail, work = Mail(rank, boxes, seconds), EmulatedWork(costs, elements=1)
+        work.meet(mail, schedule)
+        player = MessageDriven(mail, schedule, work, **more)
         return player, [player.step() for _ in range(steps)]
 
     with ThreadPoolExecutor(schedule.ranks) as threads:
@@ -120,6 +125,7 @@ def test_neighbours_greet_each_other_in_one_order_for_all():
     assert [player.comm.greeted for player in players] == [[(0, 1), (1, 2)]] * 3
 
 
+@pytest.mark.slow
 def test_times_say_when_a_rank_began_to_wait_and_when_it_had_what_came():
     """Messages take 150 ms: whoever waits for one has it late, and whoever sends it goes on at once."""
     two = hl.schedule("1f1b", ranks=2, microbatches=1)

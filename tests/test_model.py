@@ -100,6 +100,7 @@ def test_a_part_draws_what_the_whole_draws_there():
     assert torch.equal(site(seed=3, step=5, number=2, row=7, first=10).kept((16, 5, 64)), kept[:, 10:15])
 
 
+@pytest.mark.slow
 def test_microbatches_draw_what_the_batch_draws():
     model = GPT(Shape(**SMALL, dropout=0.2), dtype=torch.float64)
     together = model(TOKENS)

@@ -18,6 +18,8 @@ from hybridlab.train.models.batch_norm import BatchNorm
 from hybridlab.train.models.conv import ConvNet, label_loss
 from hybridlab.train.models.gallery import GALLERY, named
 from hybridlab.train.models.gpt import GPT, token_loss
+from hybridlab.train.models.graph import graph_of
+from hybridlab.train.models.inception import Inception
 from hybridlab.train.models.modern import Modern, Norm, Rotary, SwiGLU
 from hybridlab.train.models.resnet import ResNet
 from hybridlab.train.models.transformer import Transformer
@@ -27,7 +29,8 @@ from hybridlab.train.text import Text
 
 SMALL = dict(layers=2, width=24, heads=6, context=8, style="llama")
 DOUBLE = torch.float64
-NETS = (ConvNet, UNet, ResNet)
+NETS = (ConvNet, UNet, ResNet, Inception)
+LAYERS_IN_A_ROW = {UNet: 4, Inception: 1}  # behind the first
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -86,8 +89,8 @@ def test_layers_in_sequence_are_the_model(make):
     x, *_ = batch_of(make)
     made = [x]
     for number, layer in enumerate(model.layers()):
-        skipped = [made[1 + model.skips[number]]] if number in model.skips else []
-        made.append(layer(made[-1], *skipped))
+        skipped = [number - 1, *([model.skips[number]] if number in model.skips else [])]
+        made.append(layer(*(made[1 + one] for one in model.takes.get(number, skipped))))
     assert torch.equal(made[-1], model(x))
     assert len(model.layers()) >= 8  # four ranks with two chunks each
 
@@ -108,6 +111,7 @@ def test_the_gradient_is_the_slope_of_the_loss(make):
     assert (values[0] - values[1]) / 2e-6 == pytest.approx(slope, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [modern, *NETS])
 def test_training_on_real_data_lowers_the_loss(make):
     model, losses = make(dtype=torch.float32), []
@@ -124,7 +128,7 @@ def test_training_on_real_data_lowers_the_loss(make):
 @pytest.mark.parametrize("make", [modern, *NETS])
 def test_a_backward_in_two_halves_is_the_whole_one(make):
     first, *rest = make(dtype=DOUBLE).layers()
-    rest, x = rest[: 3 if make is not UNet else 4], first(batch_of(make)[0]).detach()
+    rest, x = rest[: LAYERS_IN_A_ROW.get(make, 3)], first(batch_of(make)[0]).detach()
     through = nn.Sequential(*rest)
     found = []
     for halves in (False, True):
@@ -141,6 +145,30 @@ def test_a_backward_in_two_halves_is_the_whole_one(make):
         found.append([by_x, *(weight.grad for weight in through.parameters())])
         through.zero_grad()
     assert all(torch.equal(whole, half) for whole, half in zip(*found))
+
+
+@pytest.mark.parametrize(
+    "through",
+    [
+        lambda x, square, bias: (x @ square + bias).tanh() @ square,  # one below the other
+        lambda x, square, bias: (x @ square[:2].T).tanh() + (x @ square[2:].T) * bias[:2],  # beside each other
+        lambda x, square, bias: (x @ square.T @ (square + bias)).exp().sum(0),
+    ],
+)
+def test_a_weight_that_two_layers_share_gets_the_gradients_of_both(through):
+    """And what autograd keeps for its square is read once or twice."""
+    weight, bias, found = nn.Parameter(random(4, 4)), nn.Parameter(random(4, seed=1)), []
+    for halves in (False, True):
+        entered, square = random(2, 4, seed=2).requires_grad_(), weight * weight
+        y = through(entered, square / 4, bias)
+        if halves:
+            _, kept = input_half([y], [torch.ones_like(y)], [entered])
+            weight_half(kept)
+        else:
+            y.sum().backward()
+        found.append([weight.grad, bias.grad])
+        weight.grad = bias.grad = None
+    assert all(torch.allclose(whole, half, rtol=1e-12) for whole, half in zip(*found))
 
 
 # ---- the modern transformer
@@ -431,9 +459,14 @@ def test_heights_of_the_unet_fit_where_skips_arrive():
 
 def test_skips_of_the_unet_cross_stages():
     four = range(0, 3), range(3, 6), range(6, 8), range(8, 10)
-    assert Links.of(four, UNet().skips).crossing == {(0, 1): (2,), (1, 2): (5, 3), (2, 3): (7,), (0, 3): (1,)}
+    assert Links.of(four, graph_of(10, UNet().skips, {})).crossing == {
+        (0, 1): (2,),
+        (1, 2): (5, 3),
+        (2, 3): (7,),
+        (0, 3): (1,),
+    }
     eight = range(0, 2), range(2, 4), *(range(layer, layer + 1) for layer in range(4, 10))
-    assert Links.of(eight, UNet().skips).skips == ((0, 6), (1, 4))
+    assert Links.of(eight, graph_of(10, UNet().skips, {})).skips == ((0, 6), (1, 4))
 
 
 def test_what_a_skip_brings_matters():

@@ -51,6 +51,7 @@ def test_every_mutant_differs_from_its_file_in_one_line_and_compiles_to_somethin
         assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(before))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("floor", HYBRIDLAB.floors)
 def test_every_floor_has_hundreds_of_lines_to_draw_from(floor):
     lines = {(file, one.line) for file in HYBRIDLAB.files()[floor] for one in candidates(HOUSE, file)}
@@ -193,6 +194,7 @@ markers = ["ranks", "notebooks"]
 LONG = """
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true")
+    parser.addoption("--slow", action="store_true")
 """
 TEST = "tests/test_sums.py"
 

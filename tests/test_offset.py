@@ -29,7 +29,7 @@ def test_ranks_on_several_machines_agree_on_the_time():
 
     def played(comm):
         elsewhere(comm)
-        return run._run_emulated(comm, schedule, EmulatedWork(costs, latency=0.002), False, 3, False)
+        return run._run_emulated(comm, schedule, EmulatedWork(costs, latency=0.002), False, 3, False, None)
 
     with hl.ranks(hl.Mesh(pp=3)) as pool:
         homes = pool.run(played)

@@ -18,7 +18,7 @@ from hybridlab.core.catalog import MODELS, Machine, machine, model
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, SELECTIVE, kept
 from hybridlab.predict.bytes.context import RING
 from hybridlab.predict.papers import sc21
-from hybridlab.predict.plans import by_schedule, performance
+from hybridlab.predict.plans import by_schedule, copies, performance
 from hybridlab.predict.plans import footprint as footprints
 from hybridlab.predict.plans import planner as planners
 from hybridlab.predict.plans import space as spaces
@@ -55,7 +55,7 @@ def legal(shape, devices, batch, grids=False, contexts=False, experts=False, **f
             if not lawful(Plan(p, t, d, b, v, **axes), shape, batch):
                 continue
             for how, zero, cut in product(range(len(RECOMPUTE)), range(4 if d * cp * ep > 1 else 1), cuts):
-                if how == SELECTIVE and (found.get("fused") or attend == RING):
+                if how == SELECTIVE and (found.get("fused") or attend == RING or not shape.heads):
                     continue  # no scores are kept
                 for z in range(d if grids and zero == 3 else 1):
                     if z != 1 and (z == 0 or d % z == 0):
@@ -607,22 +607,24 @@ LAWS = (
     spaces_are_whole,
 )
 MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
-    (performance, "(sum(stage) + messages) / plan.v", "(sum(stage) + messages)", idle_is_the_schedules),
-    (performance, "(plan.p - 1) * (sum(stage)", "plan.p * (sum(stage)", idle_is_the_schedules),
+    (performance, "(plan.p - 1) * messages) / plan.v", "(plan.p - 1) * messages)", idle_is_the_schedules),
+    (performance, "(shape.layers - layers) * sum(block)", "shape.layers * sum(block)", idle_is_the_schedules),
     (performance, "busiest / (plan.t * plan.x)", "busiest", every_operation_takes_its_time),
     (performance, "busiest / (plan.t * plan.x)", "busiest / plan.t", every_operation_takes_its_time),
-    (performance, "(2 + full) * matrices", "2 * matrices", every_operation_takes_its_time),
+    (performance, "(2 + full * (1 - software.early * _last(shape))) * matrices", "2 * matrices",
+     every_operation_takes_its_time),
     (performance, "(2 + again + tiles / 2) * core", "2 * core", every_operation_takes_its_time),
     (performance, "(2 + full) * between", "(1 + full) * between", every_kept_byte_is_read_and_written),
-    (performance, "[2 * weights for weights in held]", "held",
+    (copies, "half(VALUE)", "half(1)",
      gradients_are_summed_once_around_the_ring),
-    (performance, "2 * gathered + among_others", "2 * gathered", some_copies_share_and_the_others_add),
-    (performance, "size / sharers)", "size)", some_copies_share_and_the_others_add),
+    (copies, "np.where(z, others, 0.0)", "0.0", some_copies_share_and_the_others_add),
+    (copies, "software.gradient * weights / sharers", "software.gradient * weights",
+     some_copies_share_and_the_others_add),
     (performance, "plan.zero > 0, sharers, 1", "plan.zero > 0, plan.d, 1", sharers_update_what_they_share),
     (performance, "forwards * sums(one.forward)", "sums(one.forward)", sums_along_x_are_those_of_the_layer),
     (performance, "backwards * sums(one.backward)", "0", sums_along_x_are_those_of_the_layer),
     (footprints, "plan.zero, others", "plan.zero, plan.d", some_copies_share_and_the_others_add),
-    (performance, "m * head, m * messages, bubble, data,", "m * head, m * messages, bubble, m * data,",
+    (performance, "m * its_head, m * messages, bubble, data,", "m * its_head, m * messages, bubble, m * data,",
      gradients_are_summed_once_around_the_ring),
     (performance, 'rates.sum(plan.t, plan.near("t", node),', "rates.sum(plan.t, plan.t,",
      sums_along_tp_cost_the_link_that_they_use),
@@ -631,12 +633,12 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (performance, "messages = 2 * plan.v * hop", "messages = 2 * hop", messages_cross_every_boundary_twice),
     (performance, "np.where(plan.devices > node, far, near)", "np.where(plan.devices > node, near, near)",
      messages_cross_every_boundary_twice),
-    (footprints, "chunks / v, np.minimum(p, m)", "chunks / v, m", live_is_the_schedules),
-    (footprints, "2 * (p - 1) + (v - 1) * p + 1", "(p - 1) + (v - 1) * p + 1", live_is_the_schedules),
-    (footprints, "(cut / t + whole) / p", "(cut + whole) / t / p", every_weight_is_held),
+    (footprints, "chunks / v, np.minimum(p - behind, m)", "chunks / v, m", live_is_the_schedules),
+    (footprints, "2 * (p - behind - 1) + (v - 1) * p + 1", "(p - behind - 1) + (v - 1) * p + 1", live_is_the_schedules),
+    (footprints, "(cut / t + whole) / shape.layers", "(cut + whole) / t / shape.layers", every_weight_is_held),
     (footprints, "for least in (3, 2, 1)", "for least in (3, 1, 2)", states_are_the_papers),
     (spaces, "for v in (divisors(shape.layers // p)", "for v in (divisors(shape.layers)", spaces_are_whole),
-    (spaces, "(every.copies[1] > 1)", "(every.copies[1] > 2)", spaces_are_whole),
+    (spaces, "holds(shape.sizes, every.division(shape))", "True", spaces_are_whole),
     (spaces, "if batch % (d * ep) == 0", "if d == 1", spaces_are_whole),
 ]  # fmt: skip
 

@@ -208,7 +208,9 @@ def test_chrome_trace_says_of_each_action_what_the_timeline_knows(tmp_path):
 
 def test_the_law_is_applied_once_to_each_schedule(monkeypatch):
     made, make = [], Flow.__init__
-    monkeypatch.setattr(Flow, "__init__", lambda flow, schedule: made.append(schedule) or make(flow, schedule))
+    monkeypatch.setattr(
+        Flow, "__init__", lambda flow, schedule, room: made.append(schedule) or make(flow, schedule, room)
+    )
     plain = hl.validate(hl.schedule("zb_h1", ranks=3, microbatches=5))
     lowered = hl.lower(plain)
     t = hl.simulate(lowered)

@@ -58,6 +58,18 @@ def test_the_scheduler_is_not_worse_than_the_papers(times, column, row):
         assert peak <= times * p + 1e-9
 
 
+@pytest.mark.long
+def test_a_hairs_breadth_does_not_decide():
+    """32 ranks, 256 microbatches, twice the memory, and the printed rate. In these two an action ends just before a
+    gradient comes, hundreds of times."""
+    sharp = (10.40628651105467, 10.193394756835435, 7.719212679513299, 0.30495829065855873)
+    others = (10.28374846126806, 10.189060416803372, 7.662622671582408, 0.3526966861807677)
+    for F, I, W, latency in (sharp, others):
+        costs = hl.Costs(F=F, I=I, W=W, latency=latency)
+        found = hl.simulate(hl.automatic(32, 256, costs, limit=64, until_w=32 / 74), costs)
+        assert round(found.bubble_span, 4) <= 0.0014
+
+
 def test_an_unknown_table_is_refused():
     with pytest.raises(ValueError, match="choose one of .*zero_bubble_tables"):
         published("table_5")

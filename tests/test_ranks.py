@@ -21,8 +21,9 @@ import torch
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.explain.faults import Fault, failure
+from hybridlab.world.processes.handle import END_SECONDS
 from hybridlab.world.processes.launch import RankError, ranks
-from hybridlab.world.processes.zygote import END_SECONDS, IDLE_SECONDS
+from hybridlab.world.processes.zygote import IDLE_SECONDS
 from hybridlab.world.talk.groups import Group
 from hybridlab.world.talk.ledger import Ledger
 

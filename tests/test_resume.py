@@ -75,12 +75,37 @@ def test_without_the_optimizers_state_the_losses_differ(stopped, kept, tmp_path)
     [
         ({"seed": 1}, "seed=0, this run has 1"),
         ({"optimizer": "sgd"}, "optimizer=adamw"),
+        ({"dtype": "bfloat16"}, "dtype=float64, this run has bfloat16"),
+        ({"dtype": "float32"}, "dtype=float64, this run has float32"),
+        ({"batch": 32}, "batch=16, this run has 32"),
+        ({"data": __file__}, "data=[0-9a-f]{16}, this run has [0-9a-f]{16}: make them equal"),
         ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "no parameter blocks.4"),
     ],
 )
 def test_another_run_is_refused(stopped, kept, tmp_path, more, says):
     with pytest.raises((ValueError, hl.RankError), match=says):
         learn(hl.Mesh(pp=1), 6, copied(stopped[0], tmp_path), resume=True, **more)
+
+
+def test_a_run_that_was_finished_has_nothing_left_to_do(stopped, kept, tmp_path):
+    folder = copied(stopped[0], tmp_path)
+    result = train(hl.Mesh(pp=1), steps=3, microbatches=8, checkpoint=folder, resume=True, progress=False, **LEARN)
+    assert result["losses"] == [] and result["timeline"] is None and result["end"] == 3 and min(result["memory"]) > 0
+
+
+def test_the_batch_of_the_run_before_is_taken_where_none_is_said(stopped, kept, tmp_path):
+    about = {name: value for name, value in LEARN.items() if name != "batch"}
+    more = dict(steps=6, microbatches=4, checkpoint=copied(stopped[0], tmp_path), resume=True, progress=False, zero=1)
+    assert train(CUBE, **about, **more)["losses"] == stopped[1][3:]
+    with pytest.raises(ValueError, match="batch 16 is not divisible by dp × microbatches = 1 × 3"):
+        train(hl.Mesh(pp=2), **about, **more | {"microbatches": 3, "zero": 0})
+
+
+def test_a_mistyped_folder_is_told_and_an_empty_one_begins(kept, tmp_path):
+    with pytest.raises(ValueError, match="there is no folder .*/runn to go on from: mend its name"):
+        learn(hl.Mesh(pp=1), 1, tmp_path / "runn", resume=True)
+    assert not (tmp_path / "runn").exists()
+    assert len(learn(hl.Mesh(pp=1), 1, tmp_path, resume=True)) == 1
 
 
 COMMAND = "train --dp 2 --pp 2 --zero 1 --schedule 1f1b --width 16 --context 8 --batch 16 --json"

@@ -11,6 +11,7 @@ from hybridlab.train.stages import cut
 
 pytestmark = pytest.mark.ranks
 GPT = hl.Shape(layers=8, width=8, heads=2, context=4)
+BRANCHED = hl.Shape(layers=2, width=8, heads=2, context=4, tied=True, parallel=True)
 MLP = hl.Shape(layers=9, width=8, heads=0, context=4, tied=True, skips=True)  # uneven, a tie, skips between stages
 SAME_ORDER = ("naive", "gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "v_half", "pipedream")  # as one device
 ASYNCHRONOUS = ("pipedream", "pipedream_2bw")
@@ -28,6 +29,7 @@ def legal():
                 one = hl.schedule(name, ranks=p, microbatches=m)
             except ValueError:
                 continue
+            shape = BRANCHED if one.breaks else shape
             untied = dataclasses.replace(shape, tied=False)
             long = [pytest.mark.long] * ((p, m) not in FEW)
             yield pytest.param(one, untied if name in ASYNCHRONOUS else shape, id=f"{name}-{p}-{m}", marks=long)
@@ -97,7 +99,8 @@ def test_message_driven_is_one_device_bit_for_bit_on_one_pipeline(bench):
 @pytest.mark.parametrize("name", list(hl.schedules()))
 def test_ranks_hold_as_many_activations_as_the_simulator_says(kept, name):
     s = hl.schedule(name, ranks=4, microbatches=8)
-    real = hl.run(s, work="model", model=hl.Shape(layers=8, width=4, heads=1, context=2), steps=1)
+    model = BRANCHED if s.breaks else hl.Shape(layers=8, width=4, heads=1, context=2)
+    real = hl.run(s, work="model", model=model, steps=1)
     assert real.origin["peak_live"] == hl.simulate(s).peak_live == real.peak_live
 
 
@@ -202,7 +205,7 @@ def test_a_program_that_would_hang_is_refused_before_it_starts():
 
 
 def test_tasks_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="runs without dp, tp, tied weights, accumulate, clip and decay"):
+    with pytest.raises(ValueError, match="runs without dp, tp, tied weights, accumulate, clip and offload"):
         hl.check(hl.Mesh(pp=2), "pipedream", shape=GPT, clip=1.0)
     with pytest.raises(ValueError, match="make the numbers add up"):
         hl.check(hl.Mesh(pp=2), "1f1b", shape=GPT, cut=[1, 2])

@@ -15,6 +15,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 
+import hybridlab as hl
 from hybridlab.core.layout import Layout, Param, even
 from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
@@ -100,7 +101,7 @@ def laid_out(mesh, one: Case):
 
 
 def links(one: Case):
-    return Links.of(cut(one.shape, one.stages), one.shape.skipping).crossing
+    return Links.of(cut(one.shape, one.stages), model_of(one.shape).takes(GPT(one.shape))).crossing
 
 
 def through(model, comm, one: Case):
@@ -549,3 +550,11 @@ def test_names_and_identities_stay_and_other_stages_are_left_alone(sequence):
 def test_rooms_are_as_long_as_parts(stream):
     job = job_of(Mesh(pp=2, tp=4), shape=Shape(**BASE | {"context": 7, "vocabulary": 256}), **{stream: True})
     assert [job.rooms(rank)[0][0].shape for rank in range(4)] == [(2, length, 16) for length in (2, 2, 2, 1)]
+
+
+@pytest.mark.ranks
+def test_heads_may_have_a_width_of_their_own():
+    """Wider together than the stream, as in Qwen 3: equal to one device, byte for byte."""
+    shape = Shape(layers=1, width=16, heads=4, kv_heads=2, per_head=8, context=8, style="llama")
+    assert shape.query_width == 32 and shape.key_width == 16
+    assert hl.check(hl.Mesh(tp=2), model=shape, batch=4, steps=1).ok

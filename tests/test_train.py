@@ -14,6 +14,7 @@ from hybridlab.train.alone import alone_on_rank
 from hybridlab.train.loop import Trainer
 from hybridlab.train.models.gallery import model_of
 from hybridlab.train.models.gpt import GPT, token_loss
+from hybridlab.train.models.graph import graph_of
 from hybridlab.train.models.model import Model
 from hybridlab.train.request import job_of
 from hybridlab.train.stages import Links, cut, names_of, seconds_of_layers, stages_of
@@ -82,9 +83,9 @@ def test_a_tied_weight_stands_in_both_its_stages():
 def test_skips_travel_directly_or_with_the_chain():
     shape = Shape(layers=8, skips=True)
     assert shape.skipping == {8: 1, 7: 2, 6: 3}
-    links = Links.of(cut(shape, 4), shape.skipping)
-    assert links.crossing == {(0, 1): (2,), (1, 2): (4, 3), (2, 3): (6,), (0, 3): (1, 2)}
-    assert links.skips == ((0, 3),) and links.into(3) == [(6,), (1, 2)] and links.out_of(1) == [(4, 3)]
+    links = Links.of(cut(shape, 4), graph_of(10, shape.skipping, {}))
+    assert links.crossing == {(0, 1): (2,), (1, 2): (4, 3), (2, 3): (6,), (0, 3): (2, 1)}
+    assert links.skips == ((0, 3),) and links.into(3) == [(6,), (2, 1)] and links.out_of(1) == [(4, 3)]
 
 
 def test_a_model_without_heads_is_an_mlp_and_looks_at_no_neighbour():
@@ -166,7 +167,7 @@ def test_a_file_can_be_the_text(tmp_path):
     for path, says in [
         (tmp_path / "short.txt", "at least 1000"),
         (tmp_path / "none.txt", "No such file"),
-        (tmp_path, "directory"),
+        (tmp_path, "it is a folder"),
     ]:
         with pytest.raises(ValueError, match=says):
             Text.of(path)
@@ -184,7 +185,7 @@ def test_training_alone_learns():
     [
         (Mesh(pp=9), {}, "at least 9 layers"),
         (Mesh(dp=3, pp=2), {"batch": 8}, "choose a multiple of 12"),
-        (Mesh(up=2), {}, "has an axis up, which no mode is about: use pp, dp, x, tp, cp"),
+        (Mesh(up=2), {}, "has an axis up, which no mode is about: use pp, dp, x, cp, ep, tp"),
         (Mesh(pp=2, dp=2), {"schedule": schedule("1f1b", 2, 4, dp=2)}, "numbers its copies otherwise"),
         (Mesh(pp=2), {"schedule": "2f2b"}, "there is no schedule"),
         (Mesh(pp=2), {"optimizer": "adam"}, "choose one of sgd, adamw"),

@@ -22,6 +22,7 @@ from hybridlab.modes.zero import Sharded
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.schedules.sums import without_sums
 from hybridlab.train import alone, loop, resume
+from hybridlab.train.check import check
 from hybridlab.train.job import Job
 from hybridlab.train.models.gpt import GPT, Dropout
 from hybridlab.train.request import job_of
@@ -294,7 +295,7 @@ def test_there_are_three_stages_and_owners_divide_the_replicas():
         job(FOUR, zero=4)
     with pytest.raises(ValueError, match=r"3 ranks cannot share .*choose one of \[1, 2, 4\]"):
         job(FOUR, zero=1, owners=3)
-    with pytest.raises(ValueError, match="zero=1 shares among replicas, and dp=1 has one"):
+    with pytest.raises(ValueError, match="zero=1 shares among ranks that see other data, and dp=1 has one"):
         job(Mesh(pp=2), zero=1)
 
 
@@ -553,3 +554,40 @@ def test_a_trainer_with_the_pieces_of_another_goes_on_as_it_does(bench, stage):
     assert bench.pool(TWO).run(gone_on, one) == [True, True]
     for wrong in (state_of_another_share, steps_forgotten):
         assert False in bench.pool(TWO).run(gone_on, one, wrong)
+
+
+ROUTED = Shape(layers=2, width=16, heads=2, context=8, experts=4, chosen=2, inner=16)
+BESIDE = [  # copies are not along dp alone; the first two are quick
+    (Mesh(cp=2), {"zero": 1, "optimizer": "adamw", "rate": 0.01}),
+    (Mesh(ep=2), {"zero": 2, "shape": ROUTED}),
+    (Mesh(cp=2), {"zero": 3}),
+    (Mesh(dp=2, cp=2), {"zero": 3}),
+    (Mesh(dp=2, cp=2), {"zero": 2, "owners": 2}),
+    (Mesh(cp=2, pp=2, tp=2), {"zero": 1, "clip": 0.1}),
+    (Mesh(dp=2, ep=2), {"zero": 3, "shape": ROUTED}),
+    (Mesh(dp=2, ep=2, pp=2), {"zero": 2, "shape": ROUTED}),
+    (Mesh(cp=2, ep=2), {"zero": 2, "shape": ROUTED}),
+]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    "mesh, more",
+    [pytest.param(*one, id=str(one[0]), marks=[pytest.mark.long] * (place > 1)) for place, one in enumerate(BESIDE)],
+)
+def test_all_that_see_other_data_share(mesh, more):
+    report = check(mesh, **more)
+    assert report.ok and report.largest_gap < 1e-12, report
+
+
+def test_experts_are_shared_by_fewer_than_all_else():
+    layout = job_of(Mesh(dp=2, ep=2), zero=1, shape=ROUTED).layout
+    router, expert = layout["blocks.0.mlp.router.weight"], layout["blocks.0.mlp.experts.up.weight"]
+    assert (router.over, router.owners) == (("dp", "ep"), 4) and (expert.over, expert.owners) == (("dp",), 2)
+    assert layout.sharers(router.name, 1) == (0, 1, 2, 3) and layout.sharers(expert.name, 1) == (1, 3)
+
+
+@pytest.mark.parametrize("mesh, more", [(Mesh(pp=2), {}), (Mesh(dp=2), {"owners": 4})])
+def test_there_must_be_somebody_to_share_with(mesh, more):
+    with pytest.raises(ValueError, match="see other data|more than the 2 ranks"):
+        job_of(mesh, zero=1, **more)

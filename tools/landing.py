@@ -105,7 +105,15 @@ SECOND = Route(
         "choosing.scenario",
     ),
 )
-ASSIGNMENTS = FIRST, SECOND
+CAPSTONE = Route(
+    "Capstone",
+    "One model, one machine, one budget: plan, play dry, run small, and write one page. Two weeks, after the second "
+    "assignment. The page is read by the rubric in the instructor's edition; everything before it is checked.",
+    ("42_sc21", "50_capstone"),
+    after=SECOND,
+    asked=("capstone.plan", "capstone.rivals", "capstone.start", "capstone.crossing", "capstone.page"),
+)
+ASSIGNMENTS = FIRST, SECOND, CAPSTONE
 
 
 def whole() -> Route:

@@ -62,7 +62,7 @@ def index() -> str:
     """The first page: what this is, and a card for each notebook."""
     cards = []
     for digit, family in FAMILIES.items():
-        inside = "".join(_card(book) for book in books().values() if book.number[0] == digit)
+        inside = "".join(_card(book) for book in books().values() if min(book.number[0], max(FAMILIES)) == digit)
         cards.append(f'<h2>{family}</h2>\n<div class="cards">{inside}</div>')
     return (
         '<h1>hybridlab</h1><p class="lead">One model, many processes. Each way to divide the work is explained, '

@@ -6,7 +6,7 @@ import pytest
 
 import hybridlab as hl
 from accelerator import environment
-from hybridlab.world.processes import gang, launch, zygote
+from hybridlab.world.processes import gang, handle, launch
 
 collect_ignore = ["on_path"]  # it would come to lie on this process's path, where torch looks for devices
 
@@ -16,7 +16,7 @@ def started(devices: int):
     """While this lasts, ranks compute on so many emulated devices."""
     if environment.missing():
         pytest.skip(environment.missing())
-    parent = zygote.Handle()
+    parent = handle.Handle()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.emulated(devices).items():
             patch.setenv(name, value)

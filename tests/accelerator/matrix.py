@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the table of combinations is there
@@ -30,18 +31,22 @@ from hybridlab.world.processes.placement import devices_here
 
 DEEP = Shape(layers=8)
 SKIPPED = Shape(layers=4, skips=True)
+BRANCHED = Shape(layers=2, parallel=True)
+MLP = Shape(layers=4, heads=0)  # attention keeps other tensors on other devices
 
 
 def of_schedules() -> dict:
     """Every schedule on two ranks, and on four."""
-    more = {"shape": DEEP, "microbatches": 8}
-    return {f"schedule {name} p={p}": (Mesh(pp=p), {"schedule": name} | more) for name in schedules() for p in (2, 4)}
+    shape = lambda name: BRANCHED if name == "subgraph" else DEEP
+    more = lambda name: {"schedule": name, "shape": shape(name), "microbatches": 8}
+    return {f"schedule {name} p={p}": (Mesh(pp=p), more(name)) for name in schedules() for p in (2, 4)}
 
 
 MODES = {
     "dp": (Mesh(dp=2), {}),
     "dp each": (Mesh(dp=2), {"sums": "each"}),
     "dp buckets": (Mesh(dp=4), {"sums": "buckets"}),
+    "copies 3-1": (Mesh(pp=4), {"schedule": "pipedream", "copies": (3, 1), "microbatches": 6}),
     "dp accumulate": (Mesh(dp=2), {"accumulate": 2, "sums": "buckets"}),
     "zero 1": (Mesh(dp=2), {"zero": 1}),
     "zero 2": (Mesh(dp=2), {"zero": 2}),
@@ -61,6 +66,12 @@ MODES = {
     "clip": (Mesh(dp=2, pp=2, tp=2), {"clip": 0.05}),
     "offload": (Mesh(dp=2, pp=2), {"offload": True, "optimizer": "adamw", "rate": 0.01, "clip": 0.05}),
     "offload zero 3": (Mesh(dp=2), {"offload": True, "zero": 3}),
+    "weights on hosts": (Mesh(dp=2, pp=2), {"offload": True, "zero": 3, "owners": 1, "schedule": "interleaved"}),
+    "swapped": (Mesh(dp=2, pp=2), {"schedule": "gpipe", "device_memory": 0.5, "zero": 1, "shape": MLP}),
+    "swapped skips": (
+        Mesh(pp=4),
+        {"schedule": "gpipe", "device_memory": 0.4, "shape": replace(MLP, skips=True), "accumulate": 2},
+    ),
     "dropout": (Mesh(dp=2, pp=2), {"shape": Shape(dropout=0.1)}),
     "dropout sequence": (Mesh(tp=2), {"shape": Shape(dropout=0.1), "sequence": True}),
     "tied": (Mesh(pp=2), {"shape": Shape(tied=True)}),
@@ -82,6 +93,7 @@ MODELS = {
     "model conv zero 3": (Mesh(dp=2), {"model": "conv", "zero": 3}),
     "model unet": (Mesh(pp=2), {"model": "unet"}),
     "model unet dp": (Mesh(dp=2, pp=2), {"model": "unet", "zero": 1}),
+    "model inception": (Mesh(pp=4), {"model": "inception", "schedule": "subgraph"}),
     "model resnet": (Mesh(dp=2, pp=2), {"model": "resnet"}),
     "model modern": (Mesh(dp=2, pp=2), {"model": "modern"}),
     "model modern tp": (Mesh(pp=2, tp=2), {"model": "modern"}),

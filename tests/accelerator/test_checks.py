@@ -28,7 +28,7 @@ from hybridlab.world.talk.message import StreamMessage
 
 pytestmark = [pytest.mark.long, pytest.mark.ranks]  # an accelerator is built first
 
-USUAL = ("all three", "zero 3 pipeline", "ahead 1", "driven", "bf16 zero 2", "offload")
+USUAL = ("all three", "zero 3 pipeline", "ahead 1", "driven", "bf16 zero 2", "offload", "swapped", "weights on hosts")
 SLOW = 0.2  # seconds
 PATIENCE = 30  # seconds: eight ranks on two slow cores may say nothing for ten
 

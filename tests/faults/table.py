@@ -1,4 +1,4 @@
-"""The table of faults: all ninety of the list, and what becomes of each.
+"""The table of faults: all of the list, the ninety of the research and what an attack found, and what becomes of each.
 
 A row's outcome is one of three. `Run`: a function that goes wrong on ranks, and what must be said about it.
 `Elsewhere`: the test that holds it. `Needs`: what this machine has not. `soak` rows are left to `make soak`.
@@ -264,6 +264,80 @@ ROWS = [
     Row(86, "a name that is not defined yet", raised("NameError", strikes.name_error, ONE)),
     Row(87, "the oldest and the newest torch", Needs("other versions of torch")),
     Row(88, "no network", here("test_without_a_network"), soak=True),
-    Row(89, "another user attacks the port", Needs("a second user")),
+    Row(
+        89,
+        "another user attacks the port",
+        Elsewhere("test_neighbours.py::test_another_user_at_every_listener_changes_nothing"),
+        soak=True,
+    ),
     Row(90, "fifty runs, one in ten at fault", here("test_many_runs_of_which_some_fail_leave_nothing"), soak=True),
+    Row(
+        91,
+        "the last rank dies too",
+        Elsewhere("test_edges.py::test_when_the_last_rank_dies_too_its_folder_may_go_meanwhile"),
+    ),
+    Row(
+        92,
+        "a rank is killed while its parent imports",
+        Elsewhere("test_edges.py::test_a_rank_killed_while_its_parent_imports_is_the_one_that_is_blamed"),
+    ),
+    Row(
+        93,
+        "a pid has gone to another process",
+        Elsewhere("test_edges.py::test_a_number_that_another_process_has_meanwhile_is_not_killed"),
+    ),
+    Row(
+        94, "a forged value", Elsewhere("test_edges.py::test_a_forged_value_is_refused_before_its_memory_is_looked_at")
+    ),
+    Row(95, "a garbled wire", Elsewhere("test_edges.py::test_a_rank_that_garbles_the_wire_is_named")),
+    Row(
+        96,
+        "a forked child returns",
+        Elsewhere("test_edges.py::test_a_forked_child_that_returns_says_nothing_for_its_rank"),
+    ),
+    Row(
+        97,
+        "a progress bar of a million steps",
+        Elsewhere("test_edges.py::test_a_progress_bar_of_a_million_steps_takes_as_long_as_its_letters"),
+    ),
+    Row(98, "floods past Python", Elsewhere("test_edges.py::test_floods_past_python_are_cut")),
+    Row(99, "an exception of 200 MB", Elsewhere("test_edges.py::test_a_long_exception_is_shortened")),
+    Row(100, "daemons of ranks", Elsewhere("test_edges.py::test_whatever_a_rank_has_started_goes_with_it")),
+    Row(
+        101,
+        "the driver is killed while it starts",
+        Elsewhere("test_edges.py::test_a_driver_killed_while_it_starts_leaves_no_folder"),
+    ),
+    Row(
+        102,
+        "optimised Python, foreign variables, small limits",
+        Elsewhere("test_edges.py::test_ranks_run_in_any_surroundings"),
+    ),
+    Row(
+        103,
+        "no shared memory, no room on disk",
+        Elsewhere("test_edges.py::test_ranks_run_without_shared_memory_and_with_a_full_temporary_folder"),
+    ),
+    Row(
+        104,
+        "a death in plain torch.distributed",
+        Elsewhere("test_edges.py::test_who_died_in_plain_torch_is_named_with_its_place"),
+    ),
+    Row(
+        105,
+        "a hang in plain torch.distributed",
+        Elsewhere("test_edges.py::test_who_waits_for_whom_in_plain_torch_is_told_with_the_line"),
+    ),
+    Row(106, "Ctrl-C in a command", Elsewhere("test_edges.py::test_an_interrupt_ends_a_command_in_one_line")),
+    Row(107, "SIGTERM while training", Elsewhere("test_edges.py::test_sigterm_saves_what_was_trained")),
+    Row(
+        108,
+        "numbers that nothing can serve",
+        Elsewhere("test_bad_lines.py::test_hundreds_of_bad_lines_end_in_one_sentence"),
+    ),
+    Row(
+        109,
+        "hostile submissions",
+        Elsewhere("test_hostile.py::test_hostile_submissions_change_nothing_but_their_own_row"),
+    ),
 ]

@@ -1,0 +1,89 @@
+"""Goodput: replayed runs against closed forms, and what is spent adds up."""
+
+import math
+import statistics
+import time
+
+import numpy as np
+import pytest
+from one_line import change
+
+from hybridlab.predict.time import goodput
+from hybridlab.predict.time.goodput import Troubles, daly, expected, replay, slowest, young
+
+MANY = Troubles(device_hours=10_000, restart=300, save=40)  # on 10 000 ranks an hour between failures
+
+
+def whole(troubles, every=60, steps=3000, ranks=10_000, seeds=12):
+    return statistics.fmean(replay(10.0, steps, ranks, troubles, every, seed).total for seed in range(seeds))
+
+
+def replays_take_what_dalys_formula_says():
+    for every in (20, 60, 200):
+        assert whole(MANY, every) == pytest.approx(expected(10.0, 3000, 10_000, MANY, every), rel=0.05)
+
+
+def the_slowest_of_many_takes_what_the_integral_says():
+    drawn = np.random.default_rng(0).standard_normal((2000, 4096)).max(1).mean()
+    assert slowest(4096, 0.1) == pytest.approx(1 + 0.1 * drawn, rel=1e-3) and slowest(1, 0.1) == pytest.approx(1)
+    jittery = Troubles(jitter=0.03)
+    found = replay(1.0, 300, 4096, jittery, 300)
+    assert found.total == pytest.approx(expected(1.0, 300, 4096, jittery, 300), rel=2e-3)
+    assert found.waiting == pytest.approx(found.total - 300)
+
+
+def nothing_is_lost_where_nothing_fails():
+    found = replay(2.0, 100, 512, Troubles(save=5.0, slow=((17, 0.25),)), every=20)
+    assert found == (200.0, 50.0, 25.0, 0.0, 0.0) and found.goodput == 200 / 275
+
+
+def young_and_daly_save_at_the_best_time():
+    """Of intervals around theirs, theirs is within a percent of the least, and halves and doubles are not better."""
+    between = MANY.between_failures(10_000)
+    found = {every: expected(10.0, 3000, 10_000, MANY, every) for every in range(5, 200)}
+    for rule in (young, daly):
+        every = round(rule(MANY.save, between) / 10)
+        assert found[every] < 1.01 * min(found.values())
+        assert found[every] < min(found[every // 2], found[2 * every])
+
+
+LAWS = [
+    replays_take_what_dalys_formula_says, the_slowest_of_many_takes_what_the_integral_says,
+    nothing_is_lost_where_nothing_fails, young_and_daly_save_at_the_best_time,
+]  # fmt: skip
+MUTANTS = [
+    ('spent["lost"] += until', 'spent["lost"] += 0', replays_take_what_dalys_formula_says),
+    ('spent["restarting"] += troubles.restart', 'spent["restarting"] += 0', replays_take_what_dalys_formula_says),
+    ('spent["saving"] += troubles.save', 'spent["saving"] += 0', nothing_is_lost_where_nothing_fails),
+    ("until, done = until - since, target", "until, done = until, target", replays_take_what_dalys_formula_says),
+    ("usual[rank] += by", "usual[rank] += 0", nothing_is_lost_where_nothing_fails),
+    ("below**ranks", "below", the_slowest_of_many_takes_what_the_integral_says),
+    ("return math.sqrt(2 * save * between)\n", "return math.sqrt(save * between / 4)\n",
+     young_and_daly_save_at_the_best_time),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_laws_hold(law):
+    law()
+
+
+@pytest.mark.parametrize("line, other, law", MUTANTS, ids=[one[0] for one in MUTANTS])
+def test_every_mutant_breaks_its_law(line, other, law, monkeypatch):
+    change(monkeypatch, goodput, line, other)
+    with pytest.raises(AssertionError):
+        law()
+
+
+def test_ten_thousand_ranks_take_seconds():
+    begin = time.process_time()
+    found = replay(10.0, 100, 10_000, Troubles(device_hours=1000, restart=60, save=5, jitter=0.02), every=10)
+    assert time.process_time() - begin < 10 and found.lost > 0 and 0.3 < found.goodput < 0.9
+
+
+def test_bad_numbers_are_told():
+    with pytest.raises(ValueError, match="jitter=-1 is no time and no share: give 0 or more"):
+        Troubles(jitter=-1)
+    with pytest.raises(ValueError, match="give 1 or more of each"):
+        replay(1.0, 0, 1, Troubles(), 1)
+    assert math.isinf(Troubles().between_failures(5))

@@ -1,0 +1,184 @@
+"""Hostile submissions: others keep their grades, nothing is written outside, and solutions stay out of sight."""
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import textwrap
+import time
+
+import pytest
+from test_grade import alive, function, submit
+
+import hybridlab
+from hybridlab.labs.exercises import grade as grading
+from hybridlab.labs.exercises.confined import ALWAYS, NAMESPACES
+
+ROOT = pathlib.Path(hybridlab.__file__).parents[1]
+SECRET = "def _order"  # in a file of solutions: whoever shows it has read it
+HARMLESS = {"naive.speedup": 1}
+
+ALONE = "os.fork() or (os.setsid(), os.fork() and os._exit(0), os.execvp('sleep', ['sleep', '622']))"
+# what an answer does before it gives its result; {folder} is where the submissions lie, {root} the package's
+ATTACKS = {
+    "alters a later one": "for f in pathlib.Path('{folder}').iterdir(): f.write_text('[]')",
+    "removes the others": "import shutil; shutil.rmtree('{folder}')",
+    "reads the others": "raise ValueError(pathlib.Path('{folder}/zoe.json').read_text())",
+    "lists the others": "raise ValueError(str(os.listdir('{folder}')))",
+    "reads solutions": "raise ValueError(pathlib.Path('{root}/hybridlab/labs/gpipe/solutions.py').read_text())",
+    "imports solutions": "from hybridlab.labs.gpipe import solutions; raise ValueError(str(vars(solutions).keys()))",
+    "changes the package": "pathlib.Path('{root}/hybridlab/mark_of_a_submission.py').write_text('')",
+    "writes a file": "pathlib.Path('{folder}/../mark').write_text('was here')",
+    "writes at home": "pathlib.Path('~/mark-of-a-submission').expanduser().write_text('was here')",
+    "writes in /tmp": "pathlib.Path('/tmp/mark-of-a-submission').write_text('was here')",
+    "shares memory": "pathlib.Path('/dev/shm/mark-of-a-submission').write_text('was here')",
+    "fills the disk": "f = open('big', 'wb'); [f.write(bytes(10**8)) for _ in range(100)]",
+    "fills the memory": "x = [bytearray(10**9) for _ in range(1000)]",
+    "goes on alone": ALONE,
+    "goes on in a session": "import subprocess; subprocess.Popen(['sleep', '622'], start_new_session=True)",
+    "forks and forks": "[os.fork() for _ in range(9)]",
+    "kills its parent": "os.kill(os.getppid(), 9)",
+    "kills all": "os.kill(-1, 9)",
+    "kills the first": "os.kill(1, 9)",
+    "writes verdicts": """
+        for fd in pathlib.Path('/proc').glob('[0-9]*/fd/*'):
+            try: open(fd, 'w').write('["naive.slots", true, "of course"]\\n["1f1b.order", true, ""]\\n')
+            except OSError: pass""",
+    "writes verdicts to what it has": "[os.write(fd, b'[\"naive.slots\", true, 1]\\n') for fd in (1, 2)]",
+    "takes a debugger": "os.system('gdb -p 1 --batch; cat /proc/*/environ')",
+    "calls home": "import socket; socket.create_connection(('127.0.0.1', {port}), 2).sendall(b'hello')",
+    "prints without end": "while True: print('x' * 10**6)",
+    "writes without end": "while True: os.write(1, b'x' * 10**6), os.write(2, b'x' * 10**6)",
+    "never ends": "while True: pass",
+    "stops itself": "os.kill(os.getpid(), 19)",
+    "ends itself": "os._exit(0)",
+    "aborts": "os.abort()",
+    "raises a long text": "raise ValueError('x' * 10**8)",
+    "raises escapes": "raise ValueError('\\x1b[2J\\x1b]0;mine\\x07')",
+    "returns without end": "return [0] * 10**8",
+    "returns a forgery": "import torch; return torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8)",
+    "patches the wire": "from hybridlab.world.processes import frames; frames.json.dumps = lambda *_: '[1,2'",
+}
+
+
+def hostile(code: str) -> dict:
+    body = textwrap.indent(textwrap.dedent(code).strip(), "    ")
+    careful = f"    assert not os.access({str(ROOT)!r}, os.W_OK), 'in the open: this attack is real'"
+    return function(f"import os, pathlib\n\ndef f(*_):\n{careful}\n{body}\n    return 'FB'\n")
+
+
+def sleepers():
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            found += [entry] if pathlib.Path(f"/proc/{entry}/cmdline").read_bytes() == b"sleep\x00622\x00" else []
+    return found
+
+
+def marks(folder):
+    places = [folder.parent / "mark", pathlib.Path("~/mark-of-a-submission").expanduser()]
+    return [
+        one
+        for one in [*places, *pathlib.Path("/tmp").glob("mark-of*"), *pathlib.Path("/dev/shm").glob("mark-of*")]
+        if one.exists()
+    ]
+
+
+@pytest.mark.soak
+@pytest.mark.ranks
+def test_hostile_submissions_change_nothing_but_their_own_row(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    submit(folder, "ada", {"naive.slots": 5} | HARMLESS)
+    submit(folder, "zoe", {"naive.slots": 5} | HARMLESS)
+    if any(row.behind != (*NAMESPACES, *ALWAYS) for row in grading.grade(folder)):
+        pytest.skip("this system gives users no namespaces")
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    package = {file: file.stat().st_mtime_ns for file in (ROOT / "hybridlab").rglob("*.py")}
+    with socket.create_server(("127.0.0.1", 0)) as home:
+        home.setblocking(False)
+        for number, code in enumerate(ATTACKS.values()):
+            told = code.replace("{folder}", str(folder)).replace("{root}", str(ROOT))
+            told = told.replace("{port}", str(home.getsockname()[1]))
+            submit(folder, f"m{number:02}", {"1f1b.order": hostile(told)} | HARMLESS, versions={"of": "m"})
+        rows = {row.file: row for row in grading.grade(folder, seconds=60)}
+        with pytest.raises(BlockingIOError):
+            home.accept()
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    for name in before:
+        assert rows[name].tasks == {
+            "naive.slots": (True, "5 slots."),
+            "naive.speedup": rows["ada.json"].tasks["naive.speedup"],
+        }
+        assert not rows[name].problem and rows[name].behind == (*NAMESPACES, *ALWAYS)
+    for attack, row in zip(ATTACKS, [row for name, row in rows.items() if name.startswith("m")]):
+        assert set(row.tasks) <= {"1f1b.order", "naive.speedup"}, attack
+        assert row.tasks.get("1f1b.order", (False, ""))[0] is not True, (attack, row)
+        assert "zoe" not in str(row) and "FB" not in attack, attack
+        assert not any(SECRET in reply or "SOLUTIONS" in reply for _, reply in row.tasks.values()), attack
+        assert all(len(reply) < 3000 for _, reply in row.tasks.values()), attack
+    assert marks(folder) == [] and sleepers() == [] and alive() == []
+    assert package == {file: file.stat().st_mtime_ns for file in (ROOT / "hybridlab").rglob("*.py")}
+
+
+NO_SUBMISSION = {
+    "fifo": lambda path: os.mkfifo(path),
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "another's": lambda path: path.symlink_to(path.parent / "zoe.json"),
+    "folder": lambda path: path.mkdir(),
+    "socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+    "device": lambda path: path.symlink_to("/dev/tty"),
+    "gone": lambda path: path.symlink_to("nowhere"),
+    "empty": lambda path: path.write_text(""),
+    "deep": lambda path: path.write_text("[" * 100_000),
+    "large": lambda path: path.write_bytes(b" " * 6_000_000),
+    "bytes": lambda path: path.write_bytes(bytes(range(256))),
+    "list": lambda path: path.write_text("[1]"),
+    "number": lambda path: path.write_text('{"form": 1, "student": 1e999, "seed": 0, "answers": {}}'),
+    "huge number": lambda path: path.write_text('{"form": 1, "student": ' + "9" * 5000 + ', "seed": 0, "answers": {}}'),
+    "answers": lambda path: path.write_text('{"form": 1, "student": null, "seed": 0, "answers": [1]}'),
+}
+
+
+def test_what_is_no_submission_costs_its_own_row_and_no_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, make in NO_SUBMISSION.items():
+        make(tmp_path / f"{name}.json")
+    begin = time.monotonic()
+    for row in grading.grade(tmp_path):
+        assert row.problem and row.tasks == {} and not row.behind, row
+        assert row.problem.isprintable()
+    assert time.monotonic() - begin < 2
+
+
+@pytest.mark.ranks
+def test_names_are_shown_as_letters_and_verdicts_only_of_what_was_answered(tmp_path, monkeypatch):
+    evil = "\x1b[2J\x1b]0;mine\x07"
+    submit(tmp_path, f"x{evil}", {f"naive{evil}": 1}, f"Ada{evil}\u202e")
+    told = [[*NAMESPACES], ["naive.slots", True, ""], [f"naive{evil}", "yes", ""], ["naive.speedup", True, evil]]
+    monkeypatch.setattr(grading, "_alone", lambda *_: [told[0], *map(json.dumps, told[1:])])
+    (row,) = rows = grading.grade(tmp_path)
+    assert row.tasks == {} and row.right == 0
+    table = grading.table(rows)
+    assert table.replace("\n", "").isprintable() and "\x1b" not in grading.note(rows)
+    assert "no network" in grading.note(rows) and "not filtered" in grading.note(rows)
+
+
+@pytest.mark.long
+@pytest.mark.ranks
+def test_where_the_system_gives_no_namespaces_it_is_said(tmp_path, monkeypatch):
+    """Without them, limits hold all the same, and what was started ends."""
+    submit(tmp_path, "ada", {"naive.slots": 5, "1f1b.order": function(f"import os\ndef f(*_):\n    {ALONE}")})
+    (tmp_path / "none.py").write_text(
+        "import sys\nfrom hybridlab.labs.exercises import confined\nconfined.namespaces.own = lambda *_: False\n"
+        "sys.exit(confined.main(*sys.argv[1:]))\n"
+    )
+    monkeypatch.setattr(grading, "CONFINED", (str(tmp_path / "none.py"),))
+    (row,) = rows = grading.grade(tmp_path)
+    assert row.tasks["naive.slots"][0] is True and row.behind == ALWAYS and sleepers() == []
+    assert "no network" not in grading.note(rows)
+
+
+def test_it_is_a_test_of_many():
+    assert len(ATTACKS) >= 30
