@@ -103,6 +103,22 @@ def test_a_rank_killed_while_its_parent_imports_is_the_one_that_is_blamed(tmp_pa
         fresh.close()
 
 
+@pytest.mark.slow
+@with_ranks
+def test_a_parent_that_may_not_write_where_torch_compiles_to_lives_on(monkeypatch):
+    """Importing what optimizers need makes that folder; the parent of ranks does so when nothing is asked of it."""
+    from hybridlab.world.processes import handle
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/nowhere")
+    fresh = handle.Handle()
+    monkeypatch.setattr("hybridlab.world.processes.gang.ZYGOTE", fresh)
+    try:
+        with ranks(2) as pool:
+            assert pool.run(lambda comm: time.sleep(4)) == [None, None]
+    finally:
+        fresh.close()
+
+
 @with_ranks
 def test_a_number_that_another_process_has_meanwhile_is_not_killed(two, monkeypatch):
     """A rank died between two runs; its pid may be anybody's by now."""

@@ -164,6 +164,7 @@ def test_what_was_written_in_cells_of_a_notebook_is_graded_without_it(tmp_path, 
     from nbclient import NotebookClient
 
     monkeypatch.setenv("HYBRIDLAB_PROGRESS", str(tmp_path / "kept"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))  # as torch names one, once imported
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     replies = [cell.outputs[0].data["text/plain"][:5] for cell in book.cells[2:6]]

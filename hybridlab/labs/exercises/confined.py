@@ -59,6 +59,7 @@ def _inside(room: str, hidden: tuple[str, ...], apart: bool) -> int:
         _close(room, hidden)
     os.chdir(room)
     os.environ["TMPDIR"] = room
+    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch, once imported, names one outside
     print(json.dumps([*(NAMESPACES if apart else ()), *ALWAYS]), flush=True)
     check = os.fork()
     if check == 0:

@@ -85,7 +85,8 @@ class Zygote:
 
     def warm_up(self):
         """While nothing happens, import what ranks would otherwise import, each of them, with their first optimizer."""
-        self.bring_in("torch._dynamo")
+        with contextlib.suppress(OSError):  # its folder for what is compiled may lie where nobody may write
+            self.bring_in("torch._dynamo")
         tidy_up()
         self.warm = True
 
