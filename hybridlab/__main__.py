@@ -2,6 +2,6 @@
 
 import sys
 
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 
 sys.exit(main())

@@ -408,7 +408,7 @@ OWN = next(block for block in BLOCKS if "hl.Model(" in block) + "\nnumber = 3\n"
 
 @pytest.mark.ranks
 def test_a_file_outside_the_package_is_checked_and_trained_from_the_command_line(tmp_path, capsys, monkeypatch):
-    from hybridlab.cli import main
+    from hybridlab.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 
 METRICS = {"length", "bubble_fraction", "bubble_overhead", "bubble_span", "peak_live", "busy"}
 

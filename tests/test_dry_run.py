@@ -10,7 +10,7 @@ import torch
 from equality import OF_TESTS, asked, name_of, pairwise
 
 import hybridlab as hl
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 from hybridlab.core.catalog import model
 from hybridlab.core.dry import KINDS
 from hybridlab.core.mesh import Mesh

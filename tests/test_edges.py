@@ -417,7 +417,7 @@ def test_ranks_run_in_any_surroundings(driver, which):
 
 @with_ranks
 @pytest.mark.long
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount")
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts folders that are full or read-only, as root alone may")
 def test_ranks_run_without_shared_memory_and_with_a_full_temporary_folder(driver, tmp_path):
     mounts = f"mount -t tmpfs -o ro,size=4k none /dev/shm; mount -t tmpfs -o size=64k none {tmp_path}"
     body = f"import ctypes; ctypes.CDLL(None).unshare(0x20000); os.system('mount --make-rprivate /; {mounts}')\n"

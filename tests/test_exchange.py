@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hybridlab as hl
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 from hybridlab.core import completed
 from hybridlab.core.action import KINDS, Action
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlab import cli
+from hybridlab.cli import main as cli
 from hybridlab.measuring import machine
 from tools import first_hour, steps
 from tools.course import HOUSE

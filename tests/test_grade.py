@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 from hybridlab.labs.exercises import grade as grading
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS
 from hybridlab.labs.exercises.all_tasks import TASKS

@@ -93,7 +93,7 @@ def test_hostile_submissions_change_nothing_but_their_own_row(tmp_path):
     submit(folder, "ada", {"naive.slots": 5} | HARMLESS)
     submit(folder, "zoe", {"naive.slots": 5} | HARMLESS)
     if any(row.behind != (*NAMESPACES, *ALWAYS) for row in grading.grade(folder)):
-        pytest.skip("this system gives users no namespaces")
+        pytest.skip("what is attacked here needs namespaces, which this system keeps from its users; rows say so")
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     package = {file: file.stat().st_mtime_ns for file in (ROOT / "hybridlab").rglob("*.py")}
     with socket.create_server(("127.0.0.1", 0)) as home:

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from hybridlab import cli
+from hybridlab.cli import main as cli
 from hybridlab.measuring import cpu_suite, doctor, gpu_suite, machine, record
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.world.processes.placement import placement

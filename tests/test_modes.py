@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 import hybridlab as hl
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 from hybridlab.modes import registry
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.train.request import job_of

@@ -74,7 +74,7 @@ def attacked(seconds, ports):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which root alone can")
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user of this machine, as root alone may")
 def test_another_user_at_every_listener_changes_nothing(fresh):
     with ranks(4, timeout=30) as pool:
         ports = sum(pool.run(listening), [])
@@ -85,7 +85,9 @@ def test_another_user_at_every_listener_changes_nothing(fresh):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not namespaces.possible(), reason="this system lets no user have a network")
+@pytest.mark.skipif(
+    not namespaces.possible(), reason="here HYBRIDLAB_NETWORK=own ends in a sentence: no user namespaces"
+)
 def test_a_network_of_their_own_is_out_of_reach_and_leaves_the_sums_as_they_are(fresh, monkeypatch):
     monkeypatch.setenv(namespaces.ASKED, "own")
     mine = os.readlink("/proc/self/ns/net")

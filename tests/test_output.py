@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from hybridlab import cli, output
+from hybridlab.cli import main as cli
+from hybridlab.cli import output
 from hybridlab.train import check as proof
 from hybridlab.train.check import Report
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import hybridlab as hl
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 from hybridlab.core.shape import Shape
 from hybridlab.predict.plans.jobs import job_of_plan, mesh_of
 from hybridlab.predict.plans.plan import Plan

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from one_line import change
 
 import hybridlab as hl
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 from hybridlab.core.catalog import MODELS, Machine, machine, model
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, SELECTIVE, kept
 from hybridlab.predict.bytes.context import RING

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import hybridlab as hl
-from hybridlab import cli
+from hybridlab.cli import main as cli
 from hybridlab.modes import vocabulary_parallel
 from hybridlab.modes.data_parallel import Replicated
 from hybridlab.modes.tensor_parallel import RowParallel

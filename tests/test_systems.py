@@ -5,8 +5,8 @@ import importlib
 
 import pytest
 
-from hybridlab import flags
-from hybridlab.cli import COMMANDS
+from hybridlab.cli import flags
+from hybridlab.cli.commands import COMMANDS
 from hybridlab.core.catalog import FRAMEWORKS
 from tools.course import HOUSE, books
 from tools.systems import readme, systems

@@ -51,7 +51,7 @@ print("everybody knows everything")
 """
 
 CHECK = """
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 
 assert main("check --dp 2 --pp 2 --steps 2 --json".split()) == 0
 """

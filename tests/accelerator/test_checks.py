@@ -163,7 +163,7 @@ ALONE = """
 from datetime import timedelta
 import sys
 import torch.distributed as dist
-from hybridlab.cli import main
+from hybridlab.cli.main import main
 from hybridlab.world.talk.comm import Comm
 
 real = Comm.__init__

@@ -1,61 +1,11 @@
-"""The command line: the same verbs as the package. Each command prints for people, and with --json one object last.
+"""The commands: the same verbs as the package, each with its flags.
 
-Bad arguments end with one sentence that says what to change, and exit code 2; a failing rank with one sentence, and 1;
-so does a check that finds ranks not equal to one device.
+They print for people, and return what --json prints.
 """
 
 import sys
 
-from hybridlab import flags, output
-
-INTERRUPTED = 130  # as shells say it
-
-
-@output.to_the_end
-def main(arguments=None) -> int:
-    """Run one command; returns the exit code."""
-    try:
-        typed = sys.argv[1:] if arguments is None else arguments
-        chosen = _parser(typed).parse_args(typed)
-    except SystemExit as leaving:
-        return leaving.code or 0
-    try:
-        flags.open_exports(chosen)
-        result = chosen.command(chosen)
-    except (ValueError, FileNotFoundError) as error:
-        sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
-        return 2
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "cloudpickle", "safetensors", "plotly", "anywidget", "tqdm"):
-            raise
-        sys.stderr.write(f"hybridlab {chosen.name}: this needs {error.name}, which is not installed: run make setup\n")
-        return 2
-    except RuntimeError as error:
-        if type(error).__name__ != "RankError":
-            raise
-        sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write(f"hybridlab {chosen.name}: interrupted\n")
-        return INTERRUPTED
-    if chosen.json:
-        print(output.as_json(result))
-    return 0 if result.get("ok", True) else 1
-
-
-def _parser(arguments):
-    """The parser of all commands; flags are those of the command that was typed, because some of them need torch."""
-    parser = flags.Parser(prog="hybridlab", description="Learn and do hybrid-parallel training.")
-    commands = parser.add_subparsers(dest="name", required=True, parser_class=flags.Parser, metavar="COMMAND")
-    for name, (function, text, add) in COMMANDS.items():
-        one = commands.add_parser(name, help=text, description=text)
-        one.add_argument(
-            "--json", action="store_true", help=f"print one JSON object on the last line; {output.NUMBERS}"
-        )
-        one.set_defaults(command=function)
-        if name in arguments[:1]:
-            add(one)
-    return parser
+from hybridlab.cli import flags, output, plan
 
 
 def schedule(chosen) -> dict:
@@ -168,64 +118,6 @@ def doctor(chosen) -> dict:
     for name, value in facts.items():
         print(f"{name:>22}  {value}")
     return facts
-
-
-def plan(chosen) -> dict:
-    """Plan a training run that nobody here can afford."""
-    from hybridlab.predict.plans.planner import days
-    from hybridlab.predict.plans.planner import plan as search
-
-    more = {name: getattr(chosen, name) for name in ("grids", "contexts", "experts", "stages")} | flags.read_plan(
-        chosen
-    )
-    more |= {"software": chosen.software, "precision": chosen.precision}
-    planned = search(flags.read_planned(chosen), chosen.machine, chosen.gpus, chosen.batch, **more)
-    print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")
-    for one in planned.top(5):
-        print(f"  {one}")
-    print(f"Predictions err by {planned.error}: the first {len(planned.ties)} are as good as equal")
-    answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
-    if chosen.tokens is not None:
-        answer["best"]["days"] = days(planned.best, planned.shape, chosen.batch, chosen.tokens)
-        print(f"{chosen.tokens:g} tokens take {answer['best']['days']:.1f} days")
-    if chosen.run:
-        answer["run"] = _planned_run(planned.best)
-        answer["ok"] = answer["run"].get("ok", True)
-    if chosen.why:
-        answer["why"] = planned.why(**chosen.why)
-        print(answer["why"])
-    if chosen.start:
-        answer["start"] = _started(chosen, planned)
-        print(answer["start"], end="")
-    return answer
-
-
-def _planned_run(best) -> dict:
-    """The best plan scaled down and checked on real ranks; where even that has too many of them, one rank of it dry."""
-    from hybridlab.train.check import check as prove
-    from hybridlab.train.dry.dry_run import dry_run as play
-
-    small = best.scaled()
-    if small.plan.devices <= flags.MOST_RANKS:
-        report = prove(**small.job() | {"dtype": "float64", "optimizer": "sgd"})
-        print(f"scaled to {small.plan.devices} ranks on this machine, {small.shape.parameters:,} weights: {small.plan}")
-        print(report)
-        return {"scaled": small.plan._asdict(), "ok": report.ok, "largest_gap": report.largest_gap}
-    print(f"{small.plan.devices} ranks are too many for this machine, even scaled down; one rank of the plan, dry:")
-    found = play(**best.job())
-    print(found)
-    return {"dry_run": found.facts()}
-
-
-def _started(chosen, planned) -> str:
-    from hybridlab.predict.launch import lines
-
-    best, shape = planned.best.plan, planned.shape
-    if chosen.start == "megatron":
-        words = lines.megatron(best, shape, chosen.batch, chosen.precision)
-        return lines.slurm(best, planned.machine.node, "pretrain_gpt.py", words)
-    words = lines.torchtitan(best, shape, chosen.batch)
-    return lines.slurm(best, planned.machine.node, "-m torchtitan.train", words)
 
 
 def measure(chosen) -> dict:
@@ -342,9 +234,9 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
         _dry_run_flags,
     ),
     "plan": (
-        plan,
+        plan.plan,
         "Every legal way to train a model on so many GPUs, the quickest that fits, and why.",
-        flags.add_plan,
+        plan.add_flags,
     ),
     "measure": (measure, "Measure this machine, and record it with where it comes from.", _measure_flags),
     "demo": (demo, "The main job: train three ways, run three schedules, write build/report.html.", _demo_flags),

@@ -14,7 +14,6 @@ from hybridlab.core.mesh import PLAYED, Mesh
 MODEL_SIZES = ("layers", "width", "heads", "kv_heads", "context", "vocabulary", "inner", "experts", "chosen", "shared")
 ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # of a transformer with experts
 TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {"parallel": True}}  # --model: its shape
-MOST_RANKS = 8  # that `plan --run` starts on this machine
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
 
 
@@ -229,77 +228,6 @@ def add_learning(one, steps, optimizer, rate):
 def read_learning(chosen) -> dict:
     names = ("steps", "optimizer", "rate", "chunks", "copies")
     return {name: getattr(chosen, name) for name in names} | read_training(chosen)
-
-
-# --- a plan -----------------------------------------------------------------------------------------------------
-
-# flags, and the fields of a plan that they fix
-FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
-FIXED |= {"cp": "cp", "ep": "ep"}
-BY_NAME = ("recompute", "attend", "dispatch")  # flags of the same name, whose values are names
-
-
-STARTS = ("megatron", "torchtitan")  # programs for which a plan has lines
-
-
-def add_plan(one):
-    from hybridlab.predict.plans.software import SOFTWARE
-
-    one.add_argument("--model", default="gpt3-175b", help="its name in the catalog (default gpt3-175b)")
-    one.add_argument("--machine", default="a100", help="of the catalog: a100 (default), h100, gb200, tpu-v5p, …")
-    one.add_argument("--gpus", type=int, required=True, help="how many, all of them used")
-    one.add_argument("--batch", type=int, required=True, help="sequences in the global batch")
-    one.add_argument("--context", type=int, help="positions of a sequence, in place of the model's own")
-    one.add_argument("--tokens", type=float, help="of the whole training: says how many days it takes")
-    for flag, field in FIXED.items():
-        one.add_argument(f"--{flag}", type=int, help=f"fix {field} of the plan")
-    one.add_argument("--zero", type=int, help="fix ZeRO's stage, 0 to 3")
-    one.add_argument("--grids", action="store_true", help="grids too: the width cut along x, weights shared by owners")
-    one.add_argument("--with-cp", action="store_true", dest="contexts", help="sequences cut along their positions too")
-    one.add_argument("--with-ep", action="store_true", dest="experts", help="experts shared out among ranks too")
-    one.add_argument("--uneven", action="store_true", dest="stages", help="stages too of which some have a block more")
-    one.add_argument("--recompute", help="fix what is done twice: none, selective or full")
-    one.add_argument("--attend", help="fix how queries meet keys along cp: gather, ring or ulysses")
-    one.add_argument("--zigzag", action="store_true", default=None, help="fix that ranks along cp compute as much")
-    one.add_argument("--dispatch", help="fix how tokens find experts along ep: all_to_all or all_gather")
-    one.add_argument("--skew", type=float, help="Zipf's exponent of how popular experts are; 0: equally (default)")
-    one.add_argument("--fused", action="store_true", default=None, help="attention is one kernel and keeps no scores")
-    one.add_argument(
-        "--run",
-        action="store_true",
-        help=f"do the best plan here: two ranks along each axis that it uses and a small model, checked against one "
-        f"device; a dry run of its first rank where that is more than {MOST_RANKS} ranks",
-    )
-    one.add_argument("--software", default="megatron-2021", help=f"what programs hide: {', '.join(SOFTWARE)}")
-    one.add_argument("--precision", default="bf16", help="of products by weights: bf16 (default), fp8 or fp4")
-    one.add_argument("--config", metavar="FILE", help="a Hugging Face config.json, in place of --model")
-    one.add_argument("--start", choices=STARTS, help="print the lines that start the best plan there")
-    one.add_argument("--why", type=_sizes, metavar="SIZES", help="why not these? for instance t=16,p=4")
-
-
-def _sizes(text: str) -> dict:
-    pairs = [part.partition("=")[::2] for part in text.split(",")]
-    return {name.strip(): int(value) if value.strip().isdigit() else value.strip() for name, value in pairs}
-
-
-def read_planned(chosen):
-    """The model to plan for: of the catalog, with sequences of its own length or of another one."""
-    from hybridlab.core.catalog import model
-    from hybridlab.predict.launch.imported import imported
-
-    if chosen.config:
-        shape, notes = imported(chosen.config)
-        for note in notes:
-            print(f"note: {note}")
-    else:
-        shape = model(chosen.model).shape
-    return shape if chosen.context is None else replace(shape, context=chosen.context)
-
-
-def read_plan(chosen) -> dict:
-    given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
-    given |= {name: getattr(chosen, name) for name in ("zero", "zigzag", "skew", "fused", *BY_NAME)}
-    return {field: value for field, value in given.items() if value is not None}
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------

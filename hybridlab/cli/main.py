@@ -1,0 +1,58 @@
+"""From what was typed to an exit code: one command is run, and what goes wrong is told in one sentence.
+
+Bad arguments end with exit code 2, a failing rank with 1; so does a check that finds ranks not equal to one device.
+"""
+
+import sys
+
+from hybridlab.cli import flags, output
+from hybridlab.cli.commands import COMMANDS
+
+INTERRUPTED = 130  # as shells say it
+
+
+@output.to_the_end
+def main(arguments=None) -> int:
+    """Run one command; returns the exit code."""
+    try:
+        typed = sys.argv[1:] if arguments is None else arguments
+        chosen = _parser(typed).parse_args(typed)
+    except SystemExit as leaving:
+        return leaving.code or 0
+    try:
+        flags.open_exports(chosen)
+        result = chosen.command(chosen)
+    except (ValueError, FileNotFoundError) as error:
+        sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "cloudpickle", "safetensors", "plotly", "anywidget", "tqdm"):
+            raise
+        sys.stderr.write(f"hybridlab {chosen.name}: this needs {error.name}, which is not installed: run make setup\n")
+        return 2
+    except RuntimeError as error:
+        if type(error).__name__ != "RankError":
+            raise
+        sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(f"hybridlab {chosen.name}: interrupted\n")
+        return INTERRUPTED
+    if chosen.json:
+        print(output.as_json(result))
+    return 0 if result.get("ok", True) else 1
+
+
+def _parser(arguments):
+    """The parser of all commands; flags are those of the command that was typed, because some of them need torch."""
+    parser = flags.Parser(prog="hybridlab", description="Learn and do hybrid-parallel training.")
+    commands = parser.add_subparsers(dest="name", required=True, parser_class=flags.Parser, metavar="COMMAND")
+    for name, (function, text, add) in COMMANDS.items():
+        one = commands.add_parser(name, help=text, description=text)
+        one.add_argument(
+            "--json", action="store_true", help=f"print one JSON object on the last line; {output.NUMBERS}"
+        )
+        one.set_defaults(command=function)
+        if name in arguments[:1]:
+            add(one)
+    return parser

@@ -1,0 +1,146 @@
+"""The command that plans a training run: what it takes, what it prints, and how the best plan is run or started."""
+
+from dataclasses import replace
+
+FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
+FIXED |= {"cp": "cp", "ep": "ep"}  # flags, and the sizes of a plan that they fix
+BY_NAME = ("recompute", "attend", "dispatch")  # flags of the same name, whose values are names
+WIDER = ("grids", "contexts", "experts", "stages")  # what the search takes in beside the usual axes
+STARTS = ("megatron", "torchtitan")  # programs for which a plan has lines
+MOST_RANKS = 8  # that --run starts on this machine
+
+
+def plan(chosen) -> dict:
+    """Plan a training run that nobody here can afford."""
+    from hybridlab.predict.plans.planner import days
+    from hybridlab.predict.plans.planner import plan as search
+
+    more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision")} | _fixed(chosen)
+    planned = search(_shape(chosen), chosen.machine, chosen.gpus, chosen.batch, **more)
+    print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")
+    for one in planned.top(5):
+        print(f"  {one}")
+    print(f"Predictions err by {planned.error}: the first {len(planned.ties)} are as good as equal")
+    answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
+    if chosen.tokens is not None:
+        answer["best"]["days"] = days(planned.best, planned.shape, chosen.batch, chosen.tokens)
+        print(f"{chosen.tokens:g} tokens take {answer['best']['days']:.1f} days")
+    if chosen.run:
+        answer["run"] = _run(planned.best)
+        answer["ok"] = answer["run"].get("ok", True)
+    if chosen.why:
+        answer["why"] = planned.why(**chosen.why)
+        print(answer["why"])
+    if chosen.start:
+        answer["start"] = _lines(chosen, planned)
+        print(answer["start"], end="")
+    return answer
+
+
+def _shape(chosen):
+    """The model to plan for: of the catalog or of a config, with sequences of its own length or of another one."""
+    from hybridlab.core.catalog import model
+    from hybridlab.predict.launch.imported import imported
+
+    shape, notes = imported(chosen.config) if chosen.config else (model(chosen.model).shape, ())
+    for note in notes:
+        print(f"note: {note}")
+    return shape if chosen.context is None else replace(shape, context=chosen.context)
+
+
+def _fixed(chosen) -> dict:
+    given = {field: getattr(chosen, flag) for flag, field in FIXED.items()}
+    given |= {name: getattr(chosen, name) for name in ("zero", "zigzag", "skew", "fused", *BY_NAME)}
+    return {field: value for field, value in given.items() if value is not None}
+
+
+def _run(best) -> dict:
+    """The best plan scaled down and checked on real ranks; where even that has too many of them, one rank of it dry."""
+    from hybridlab.train.check import check
+    from hybridlab.train.dry.dry_run import dry_run
+
+    small = best.scaled()
+    if small.plan.devices <= MOST_RANKS:
+        report = check(**small.job() | {"dtype": "float64", "optimizer": "sgd"})
+        print(f"scaled to {small.plan.devices} ranks on this machine, {small.shape.parameters:,} weights: {small.plan}")
+        print(report)
+        return {"scaled": small.plan._asdict(), "ok": report.ok, "largest_gap": report.largest_gap}
+    print(f"{small.plan.devices} ranks are too many for this machine, even scaled down; one rank of the plan, dry:")
+    found = dry_run(**best.job())
+    print(found)
+    return {"dry_run": found.facts()}
+
+
+def _lines(chosen, planned) -> str:
+    """What starts the best plan elsewhere."""
+    from hybridlab.predict.launch import lines
+
+    best, shape = planned.best.plan, planned.shape
+    if chosen.start == "megatron":
+        words = lines.megatron(best, shape, chosen.batch, chosen.precision)
+        return lines.slurm(best, planned.machine.node, "pretrain_gpt.py", words)
+    words = lines.torchtitan(best, shape, chosen.batch)
+    return lines.slurm(best, planned.machine.node, "-m torchtitan.train", words)
+
+
+# --- its flags --------------------------------------------------------------------------------------------------
+
+
+def add_flags(one):
+    _add_question(one)
+    _add_search(one)
+    _add_fixed(one)
+    _add_answer(one)
+
+
+def _add_question(one):
+    """What is to be trained, and on what."""
+    from hybridlab.predict.plans.software import SOFTWARE
+
+    one.add_argument("--model", default="gpt3-175b", help="its name in the catalog (default gpt3-175b)")
+    one.add_argument("--config", metavar="FILE", help="a Hugging Face config.json, in place of --model")
+    one.add_argument("--machine", default="a100", help="of the catalog: a100 (default), h100, gb200, tpu-v5p, …")
+    one.add_argument("--gpus", type=int, required=True, help="how many, all of them used")
+    one.add_argument("--batch", type=int, required=True, help="sequences in the global batch")
+    one.add_argument("--context", type=int, help="positions of a sequence, in place of the model's own")
+    one.add_argument("--tokens", type=float, help="of the whole training: says how many days it takes")
+    one.add_argument("--software", default="megatron-2021", help=f"what programs hide: {', '.join(SOFTWARE)}")
+    one.add_argument("--precision", default="bf16", help="of products by weights: bf16 (default), fp8 or fp4")
+
+
+def _add_search(one):
+    """What the search takes in."""
+    one.add_argument("--grids", action="store_true", help="grids too: the width cut along x, weights shared by owners")
+    one.add_argument("--with-cp", action="store_true", dest="contexts", help="sequences cut along their positions too")
+    one.add_argument("--with-ep", action="store_true", dest="experts", help="experts shared out among ranks too")
+    one.add_argument("--uneven", action="store_true", dest="stages", help="stages too of which some have a block more")
+
+
+def _add_fixed(one):
+    """What is decided beforehand."""
+    for flag, field in FIXED.items():
+        one.add_argument(f"--{flag}", type=int, help=f"fix {field} of the plan")
+    one.add_argument("--zero", type=int, help="fix ZeRO's stage, 0 to 3")
+    one.add_argument("--recompute", help="fix what is done twice: none, selective or full")
+    one.add_argument("--attend", help="fix how queries meet keys along cp: gather, ring or ulysses")
+    one.add_argument("--zigzag", action="store_true", default=None, help="fix that ranks along cp compute as much")
+    one.add_argument("--dispatch", help="fix how tokens find experts along ep: all_to_all or all_gather")
+    one.add_argument("--skew", type=float, help="Zipf's exponent of how popular experts are; 0: equally (default)")
+    one.add_argument("--fused", action="store_true", default=None, help="attention is one kernel and keeps no scores")
+
+
+def _add_answer(one):
+    """What is done with the best plan."""
+    one.add_argument(
+        "--run",
+        action="store_true",
+        help=f"do the best plan here: two ranks along each axis that it uses and a small model, checked against one "
+        f"device; a dry run of its first rank where that is more than {MOST_RANKS} ranks",
+    )
+    one.add_argument("--start", choices=STARTS, help="print the lines that start the best plan there")
+    one.add_argument("--why", type=_sizes, metavar="SIZES", help="why not these? for instance t=16,p=4")
+
+
+def _sizes(text: str) -> dict:
+    pairs = [part.partition("=")[::2] for part in text.split(",")]
+    return {name.strip(): int(value) if value.strip().isdigit() else value.strip() for name, value in pairs}
