@@ -22,6 +22,7 @@ MAY_IMPORT = {  # each floor, and the floors below it
     "show": {"core", "schedules", "predict"},
     "measuring": {"core", "schedules", "predict", "world", "modes", "train"},
     "labs": {"core", "schedules", "predict", "world", "modes", "train", "measuring", "show"},
+    "cli": {"core", "schedules", "predict", "world", "modes", "train", "measuring", "show", "labs"},
 }
 PURE = ("core", "schedules", "predict")
 BELOW_ALL = {"lazily"}  # how a package loads its names: it knows nothing of hybridlab
