@@ -1,5 +1,6 @@
 """The command that plans a training run: what it takes, what it prints, and how the best plan is run or started."""
 
+import contextlib
 from dataclasses import replace
 
 FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
@@ -16,7 +17,9 @@ def plan(chosen) -> dict:
     from hybridlab.predict.plans.planner import plan as search
 
     more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision")} | _fixed(chosen)
-    planned = search(_shape(chosen), chosen.machine, chosen.gpus, chosen.batch, **more)
+    shape = _shape(chosen)
+    more |= {"fit": _calibrated(chosen, shape)} if chosen.took else {}
+    planned = search(shape, chosen.machine, chosen.gpus, chosen.batch, **more)
     print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")
     for one in planned.top(5):
         print(f"  {one}")
@@ -46,6 +49,20 @@ def _shape(chosen):
     for note in notes:
         print(f"note: {note}")
     return shape if chosen.context is None else replace(shape, context=chosen.context)
+
+
+def _calibrated(chosen, shape):
+    """What a row of somebody's logs says about their machine."""
+    from hybridlab.predict.plans.measured import by_step
+    from hybridlab.predict.plans.plan import named
+
+    sizes = dict(chosen.took)
+    seconds, batch = sizes.pop("seconds", None), sizes.pop("batch", chosen.batch)
+    if seconds is None:
+        raise ValueError("--took names a plan and no time: add the seconds of a step, as in p=4,t=8,d=2,seconds=9.1")
+    fit = by_step(shape, chosen.machine, named(sizes), batch, seconds, chosen.software, chosen.precision)
+    print(f"calibrated on that step: a share of {fit.multiply:.2f} of the peak of {chosen.machine}")
+    return fit
 
 
 def _fixed(chosen) -> dict:
@@ -106,6 +123,9 @@ def _add_question(one):
     one.add_argument("--tokens", type=float, help="of the whole training: says how many days it takes")
     one.add_argument("--software", default="megatron-2021", help=f"what programs hide: {', '.join(SOFTWARE)}")
     one.add_argument("--precision", default="bf16", help="of products by weights: bf16 (default), fp8 or fp4")
+    one.add_argument(
+        "--took", type=_sizes, metavar="SIZES", help="a step of your logs, p=4,t=8,d=2,seconds=9.1: calibrates"
+    )
 
 
 def _add_search(one):
@@ -143,4 +163,11 @@ def _add_answer(one):
 
 def _sizes(text: str) -> dict:
     pairs = [part.partition("=")[::2] for part in text.split(",")]
-    return {name.strip(): int(value) if value.strip().isdigit() else value.strip() for name, value in pairs}
+    return {name.strip(): _value(value.strip()) for name, value in pairs}
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

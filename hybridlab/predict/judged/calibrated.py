@@ -9,9 +9,8 @@ predicted with the mean of the others.
 from statistics import fmean, median
 
 from hybridlab.predict.judged.run import Run
+from hybridlab.predict.plans.measured import at_zero
 from hybridlab.predict.plans.rates import FITTED, Fit
-
-NEAR = 1e-9  # a median error that counts as 0
 
 
 def share(runs: list[Run]) -> float:
@@ -22,12 +21,7 @@ def share(runs: list[Run]) -> float:
     0.72
     """
     off = lambda multiply: median(run.error(FITTED._replace(multiply=multiply)) for run in runs)
-    before, now = FITTED.multiply, 0.9 * FITTED.multiply
-    was, found = off(before), off(now)
-    while abs(found) > NEAR and found != was:  # by secants: speed grows with the share, and ever less
-        before, now, was = now, max(now - found * (now - before) / (found - was), now / 2), found
-        found = off(now)
-    return now
+    return at_zero(off)
 
 
 def shares(runs: list[Run]) -> dict[tuple[str, str], float]:

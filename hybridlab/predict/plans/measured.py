@@ -1,0 +1,147 @@
+"""Measured: the rates of a machine of your own, from a row of your logs or from what five minutes measure on it.
+
+    fit = by_step(shape, "h100", Plan(p=4, t=8, d=2), batch=64, seconds=9.1, software="megatron-2024")
+    fit = by_products("h100", [(8192, 8192, 8192, 1.7e-3), (4096, 8192, 28672, 3.1e-3)])
+    kind = by_sums("h100", ranks=8, sizes=[1e6, 1e9], seconds=[6e-5, 4.3e-3])
+    plan(shape, kind, gpus=64, batch=64, fit=fit)
+
+A row of a log and GEMMs fix the same number, the share of the peak that GEMMs reach: it differs from machine to
+machine, by power and by library. A sweep of all-reduces fixes a link. What is not measured stays as fitted.
+
+Relatives: `predict.plans.rates`, `predict.judged.calibrated`, notebook 41.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from hybridlab.core import catalog
+from hybridlab.core.catalog import Machine
+from hybridlab.core.shape import Shape
+from hybridlab.predict.bytes.collectives import Link, hierarchical
+from hybridlab.predict.plans.performance import step
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.rates import FITTED, Fit
+from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
+
+NEAR = 1e-9  # an error that counts as 0
+MOST = 1.0  # of a peak
+
+
+def by_step(
+    model: str | Shape,
+    machine: str | Machine,
+    plan: Plan,
+    batch: int,
+    seconds: float,
+    software: str | Software = MEGATRON_2021,
+    precision: str = "bf16",
+) -> Fit:
+    """The fit with which a step of this plan takes as long as it did.
+
+    raises  ValueError when no share of the peak does that: it says how long the step takes at the whole peak, or
+            without any product
+
+    >>> row = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)  # of SC'21's table 1
+    >>> round(by_step("gpt-145.6b", "a100", row, batch=2304, seconds=24.82).multiply, 3)
+    0.725
+    """
+    shape, kind, runs = _known(model), _machine(machine), programs(software, precision)
+    if batch % (rows := plan.b * plan.d * plan.ep):
+        raise ValueError(
+            f"a batch of {batch} is no whole number of microbatches, {rows} sequences at a time: check b and d"
+        )
+    took = lambda share: float(step(shape, plan, batch, kind, FITTED._replace(multiply=share), runs).total)
+    least, rest = took(MOST), took(math.inf)
+    if not least <= seconds < math.inf:
+        raise ValueError(
+            f"a step of {seconds:g} s is quicker than {kind.name} can be: {least:.3g} s at its whole peak, {rest:.3g} "
+            f"of them no products; is it one step of all {batch} sequences, on this machine and with this software?"
+        )
+    return FITTED._replace(multiply=at_zero(lambda share: seconds / took(share) - 1))
+
+
+def by_products(
+    machine: str | Machine,
+    products: list[tuple[int, int, int, float]],
+    software: str | Software = MEGATRON_2021,
+) -> Fit:
+    """The fit for a device on which these products took so long: (m, k, n, seconds) of an m×k by a k×n matrix.
+
+    Take those of a block at your sizes, twenty times each after a warm-up.
+
+    raises  ValueError when they were quicker than the machine's peak allows
+
+    >>> round(by_products("a100", [(2048, 12288, 36864, 8.3e-3), (2048, 12288, 49152, 11.0e-3)]).multiply, 2)
+    0.72
+    """
+    kind, library = _machine(machine), programs(software).library
+    operations, took = sum(2 * m * k * n for m, k, n, _ in products), sum(seconds for *_, seconds in products)
+    if not 0 < operations <= MOST * kind.peak * took:
+        raise ValueError(
+            f"the products were measured at {took:.3g} s, and {kind.name} needs {operations / kind.peak:.3g} s at its "
+            "peak: wait for the device before you read the clock, or name the machine that it is"
+        )
+    return FITTED._replace(multiply=operations / took / kind.peak / library)
+
+
+def by_sums(
+    machine: str | Machine,
+    ranks: int,
+    sizes: list[float],
+    seconds: list[float],
+    software: str | Software = MEGATRON_2021,
+) -> Machine:
+    """The machine with the link that a sweep of all-reduces over so many neighbouring ranks shows.
+
+    sizes  bytes of the tensors, from small to large: small ones show the latency;  seconds  of each
+
+    Ranks of one node show the link inside; those of several whole nodes the link across, when that inside is known.
+
+    raises  ValueError when they fix no link
+
+    >>> kind = by_sums("h100", ranks=8, sizes=[1e6, 1e8, 1e9], seconds=[5.0e-5, 5.0e-4, 4.8e-3])
+    >>> f"{kind.inside / 1e9:.0f} GB/s after {1e6 * kind.latency[0]:.1f} µs"
+    '376 GB/s after 3.2 µs'
+    """
+    kind, runs = _machine(machine), programs(software)
+    if ranks < 2 or len(set(sizes)) < 2 or len(sizes) != len(seconds):
+        raise ValueError(f"{len(sizes)} sizes over {ranks} ranks in {len(seconds)} times fix no link: give two or more")
+    if ranks <= kind.node:
+        link = Link.fit("all_reduce", ranks, sizes, seconds)
+        return _linked(kind, "inside", link, runs.inside)
+    if ranks % kind.node:
+        raise ValueError(f"{ranks} ranks are no whole nodes of {kind.node}: measure over a multiple of {kind.node}")
+    nodes, own = ranks // kind.node, Link(kind.latency[0], 1 / (kind.inside * runs.inside))
+    left = [took - own.price(hierarchical(nodes, kind.node, size).inside) for size, took in zip(sizes, seconds)]
+    if min(left) <= 0:
+        raise ValueError("the sums took no longer than their part inside a node: measure that link first, with by_sums")
+    return _linked(
+        kind, "across", Link.fit("all_reduce", nodes, [size / kind.node for size in sizes], left), runs.network
+    )
+
+
+def at_zero(off: Callable[[float], float]) -> float:
+    """The share of the peak at which an error is 0 that grows with the share, and ever less: by secants."""
+    before, now = FITTED.multiply, 0.9 * FITTED.multiply
+    was, found = off(before), off(now)
+    while abs(found) > NEAR and found != was:
+        before, now, was = now, max(now - found * (now - before) / (found - was), now / 2), found
+        found = off(now)
+    return now
+
+
+def _linked(kind: Machine, name: str, link: Link, reached: float) -> Machine:
+    if not link.beta:
+        raise ValueError("larger tensors took no longer, so no link shows: take sizes up to a gigabyte")
+    place = ("inside", "across").index(name)
+    latency = tuple(link.alpha if place == at else one for at, one in enumerate(kind.latency))
+    return replace(kind, latency=latency, **{name: 1 / link.beta / reached})
+
+
+def _known(model: str | Shape) -> Shape:
+    return model if isinstance(model, Shape) else catalog.model(model).shape
+
+
+def _machine(machine: str | Machine) -> Machine:
+    return machine if isinstance(machine, Machine) else catalog.machine(machine)
