@@ -40,7 +40,23 @@ def grid(
     stages  p too that do not divide the layers, so that some stages have one more
     found  what nobody chooses: skew, fused
     """
-    sizes = [
+    sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages)
+    columns = np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1)
+    (p, t, d, b, v, x, z), (cp, ep) = columns[:7], (_if(contexts, columns[7]), _if(experts, columns[8]))
+    how, zero = _along(1, np.arange(len(RECOMPUTE))), _along(2, np.array(STAGES))
+    sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
+    ways = MEETINGS if contexts and shape.heads else MEETINGS[:1]
+    attend, zigzag = (_along(4, np.array(way)) for way in zip(*ways))
+    dispatch, uneven = _along(5, np.arange(len(DISPATCH) if experts else 1)), shape.layers % p > 0
+    inside = (x, z, cp, attend, zigzag, ep, dispatch)
+    every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, **found)
+    legal = _matters(every) & holds(shape.sizes, every.division(shape))
+    return every, np.broadcast_to(legal, np.broadcast_shapes(*map(np.shape, every)))
+
+
+def _sizes(shape: Shape, devices: int, batch: int, grids: bool, contexts: bool, experts: bool, stages: bool) -> list:
+    """All (p, t, d, b, v, x, z, cp, ep) that divide what they share out."""
+    return [
         (p, t, d, b, v, x, z, cp, ep)
         for t in divisors(max(shape.heads, 1))
         if devices % t == 0
@@ -59,38 +75,19 @@ def grid(
         if v == 1 or shape.layers % p == 0
         for z in ([0, *divisors(d)[1:-1]] if grids else [0])
     ]
-    columns = np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1)
-    (p, t, d, b, v, x, z), (cp, ep) = columns[:7], (_if(contexts, columns[7]), _if(experts, columns[8]))
-    how, zero = _along(1, np.arange(len(RECOMPUTE))), _along(2, np.array(STAGES))
-    sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
-    ways = MEETINGS if contexts and shape.heads else MEETINGS[:1]
-    attend, zigzag = (_along(4, np.array(way)) for way in zip(*ways))
-    dispatch = _along(5, np.arange(len(DISPATCH) if experts else 1))
-    every = Plan(
-        p,
-        t,
-        d,
-        b,
-        v,
-        how,
-        zero,
-        sequence,
-        scatter,
-        x,
-        z,
-        cp,
-        attend,
-        zigzag,
-        ep,
-        dispatch,
-        shape.layers % p > 0,
-        **found,
+
+
+def _matters(every: Plan):
+    """For each plan, whether none of its choices is one that changes nothing."""
+    p, t, how, cp = every.p, every.t, every.recompute, every.cp
+    free = (every.z == 0) | (every.zero == 3)
+    free = free & (~every.sequence | (t > 1)) & (~every.scatter | ((t > 1) & (p > 1)))
+    free = (
+        free
+        & ((every.dispatch == ALL_TO_ALL) | (every.ep > 1))
+        & ((cp > 1) | ((every.attend == GATHER) & ~every.zigzag))
     )
-    legal = ((z == 0) | (zero == 3)) & (~sequence | (t > 1)) & (~scatter | ((t > 1) & (p > 1)))
-    legal = legal & ((dispatch == ALL_TO_ALL) | (ep > 1)) & ((cp > 1) | ((attend == GATHER) & ~zigzag))
-    legal = legal & holds(shape.sizes, every.division(shape))
-    legal = legal & ((how != SELECTIVE) | ~(every.fused | ((attend == RING) & (cp > 1))))
-    return every, np.broadcast_to(legal, np.broadcast_shapes(*map(np.shape, every)))
+    return free & ((how != SELECTIVE) | ~(every.fused | ((every.attend == RING) & (cp > 1))))
 
 
 def _along(axis: int, values: np.ndarray) -> np.ndarray:
