@@ -31,6 +31,8 @@ def plan(chosen) -> dict:
     if chosen.run:
         answer["run"] = _run(planned.best)
         answer["ok"] = answer["run"].get("ok", True)
+    if chosen.trace:
+        answer["trace"] = _laid(chosen.trace, planned.best)
     if chosen.why:
         answer["why"] = planned.why(**chosen.why)
         print(answer["why"])
@@ -86,6 +88,15 @@ def _run(best) -> dict:
     found = dry_run(**best.job())
     print(found)
     return {"dry_run": found.facts()}
+
+
+def _laid(files, best) -> dict:
+    """The traces of ranks that ran the plan, under its prediction."""
+    from hybridlab.predict.launch.traced import laid, traced
+
+    found = laid(best.step, [traced(file) for file in files])
+    print(f"{best.plan}\n{found}")
+    return found._asdict() | {"gap": found.gap}
 
 
 def _lines(chosen, planned) -> str:
@@ -157,6 +168,7 @@ def _add_answer(one):
         help=f"do the best plan here: two ranks along each axis that it uses and a small model, checked against one "
         f"device; a dry run of its first rank where that is more than {MOST_RANKS} ranks",
     )
+    one.add_argument("--trace", nargs="+", metavar="FILE", help="of torch's profiler, from ranks that ran this plan")
     one.add_argument("--start", choices=STARTS, help="print the lines that start the best plan there")
     one.add_argument("--why", type=_sizes, metavar="SIZES", help="why not these? for instance t=16,p=4")
 
