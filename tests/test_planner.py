@@ -451,6 +451,15 @@ def test_the_command_answers_with_all_keys(capsys):
     assert answer["front"][0]["step_seconds"] == answer["best"]["step_seconds"]
 
 
+def test_the_command_keeps_to_the_memory_that_may_be_used(capsys):
+    asked = ["plan", "--model", "gpt-39.1b", "--gpus", "64", "--batch", "64", "--json"]
+    held = []
+    for more in ([], ["--memory", "30e9"]):
+        assert main([*asked, *more]) == 0
+        held.append(json.loads(capsys.readouterr().out.splitlines()[-1])["best"]["memory_gb"])
+    assert held[1] <= 30 < held[0] <= 76
+
+
 def test_the_command_plans_on_grids(capsys):
     line = "--model gpt-1.7b --machine a100 --gpus 32 --batch 64"
     best = {}

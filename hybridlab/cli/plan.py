@@ -1,6 +1,6 @@
 """The command that plans a training run: what it takes, what it prints, and how the best plan is run or started."""
 
-import contextlib
+import math
 from dataclasses import replace
 
 FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
@@ -19,7 +19,7 @@ def plan(chosen) -> dict:
     more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision")} | _fixed(chosen)
     shape = _shape(chosen)
     more |= {"fit": _calibrated(chosen, shape)} if chosen.took else {}
-    planned = search(shape, chosen.machine, chosen.gpus, chosen.batch, **more)
+    planned = search(shape, _machine(chosen), chosen.gpus, chosen.batch, **more)
     print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")
     for one in planned.top(5):
         print(f"  {one}")
@@ -53,15 +53,27 @@ def _shape(chosen):
     return shape if chosen.context is None else replace(shape, context=chosen.context)
 
 
+def _machine(chosen):
+    """The machine, with so much memory that the planner uses what may be used."""
+    from hybridlab.core.catalog import machine
+    from hybridlab.predict.plans.planner import ROOM
+
+    found = machine(chosen.machine)
+    if chosen.memory is not None and not 0 < chosen.memory < math.inf:
+        raise ValueError(f"--memory {chosen.memory:g} is no number of bytes: give one such as 72e9")
+    return found if chosen.memory is None else replace(found, memory=chosen.memory / ROOM)
+
+
 def _calibrated(chosen, shape):
     """What a row of somebody's logs says about their machine."""
     from hybridlab.predict.plans.measured import by_step
     from hybridlab.predict.plans.plan import named
 
     sizes = dict(chosen.took)
-    seconds, batch = sizes.pop("seconds", None), sizes.pop("batch", chosen.batch)
-    if seconds is None:
-        raise ValueError("--took names a plan and no time: add the seconds of a step, as in p=4,t=8,d=2,seconds=9.1")
+    try:
+        seconds, batch = float(sizes.pop("seconds")), int(sizes.pop("batch", chosen.batch))
+    except (KeyError, ValueError):
+        raise ValueError("--took says no time: name a plan and its seconds, p=4,t=8,d=2,seconds=9.1") from None
     fit = by_step(shape, chosen.machine, named(sizes), batch, seconds, chosen.software, chosen.precision)
     print(f"calibrated on that step: a share of {fit.multiply:.2f} of the peak of {chosen.machine}")
     return fit
@@ -128,6 +140,9 @@ def _add_question(one):
     one.add_argument("--model", default="gpt3-175b", help="its name in the catalog (default gpt3-175b)")
     one.add_argument("--config", metavar="FILE", help="a Hugging Face config.json, in place of --model")
     one.add_argument("--machine", default="a100", help="of the catalog: a100 (default), h100, gb200, tpu-v5p, …")
+    one.add_argument(
+        "--memory", type=float, help="bytes of a device that may be used, such as 72e9 (default 95%% of all)"
+    )
     one.add_argument("--gpus", type=int, required=True, help="how many, all of them used")
     one.add_argument("--batch", type=int, required=True, help="sequences in the global batch")
     one.add_argument("--context", type=int, help="positions of a sequence, in place of the model's own")
@@ -175,11 +190,4 @@ def _add_answer(one):
 
 def _sizes(text: str) -> dict:
     pairs = [part.partition("=")[::2] for part in text.split(",")]
-    return {name.strip(): _value(value.strip()) for name, value in pairs}
-
-
-def _value(text: str) -> int | float | str:
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
+    return {name.strip(): int(value) if value.strip().isdigit() else value.strip() for name, value in pairs}

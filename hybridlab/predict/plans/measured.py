@@ -22,6 +22,7 @@ from hybridlab.predict.bytes.collectives import Link, hierarchical
 from hybridlab.predict.plans.performance import step
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit
+from hybridlab.predict.plans.refusals import refuse_sizes
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 
 NEAR = 1e-9  # an error that counts as 0
@@ -47,6 +48,7 @@ def by_step(
     0.725
     """
     shape, kind, runs = _known(model), _machine(machine), programs(software, precision)
+    refuse_sizes(plan._asdict())
     if batch % (rows := plan.b * plan.d * plan.ep):
         raise ValueError(
             f"a batch of {batch} is no whole number of microbatches, {rows} sequences at a time: check b and d"
