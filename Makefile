@@ -27,7 +27,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages scoreboard editions site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages scoreboard editions site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -106,6 +106,9 @@ gpu: $(READY)  ## the first hour on a GPU: proof, speed beside torch, records; w
 
 soak: $(READY) soak-notebooks  ## every notebook offline; every fault, again and again: 25 minutes, writes results/
 	$(PY) tests/faults/soak.py $(ARGS)
+
+soak-moments: $(READY)  ## 500 commands struck by a signal at any moment, an hour, writes results/moments.json (ARGS="--tries 50")
+	$(PY) tests/faults/moments.py $(ARGS)
 
 soak-equality: $(READY)  ## a sample of all ways to join the modes, ten minutes, writes results/equality.json
 	$(PY) tests/equality_soak.py $(ARGS)
