@@ -30,6 +30,7 @@ SMALL = {
     "experts": Shape(**SIZES, experts=4, chosen=2, shared=1),
     "slots": Shape(**SIZES, experts=4, chosen=2, routing=Routing(capacity=1.0)),
     "parallel": Shape(**SIZES, parallel=True),
+    "wide heads": Shape(**SIZES, per_head=8, style="llama"),
     "no attention": Shape(**SIZES | {"heads": 0}),
 }
 ALL = {"grids": True, "contexts": True, "experts": True, "stages": True}
@@ -236,7 +237,7 @@ def whole_after_all(shape, plan, place) -> float:
     ranks; along x the biases of matrices whose outputs tp cuts."""
     layers, t, x, biased = layers_at(shape, plan, place), plan.t, plan.x, shape.style == "gpt"
     few = shape.key_width / min(t, shape.key_heads) - shape.key_width / t if shape.heads else 0
-    biases = (shape.width * (shape.heads > 0) + (shape.shared + (shape.experts == 1)) * shape.inside) / t
+    biases = (shape.query_width + (shape.shared + (shape.experts == 1)) * shape.inside) / t
     biases += 2 * (shape.key_width / t + few)
     block = 2 * few * (shape.width + biased) / x + biased * biases * (1 - 1 / x)
     blocks = sum(0 < layer <= shape.layers for layer in layers)

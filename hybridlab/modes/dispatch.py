@@ -60,9 +60,10 @@ def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
     here = comm.coordinates["ep"]
     tokens = [len(x_ND) // rows[here] * its for its in rows]
     x_MD, weights_MC = (all_gather(comm, x, "ep", 0, to="R", sizes=tokens) for x in (x_ND, weights_NC))
-    own_MC = comm.all_gather(chosen_NC, "ep", 0, tokens) - sum(owned[:here])
+    every, first = sum(owned), sum(owned[:here])
+    own_MC = comm.all_gather(chosen_NC, "ep", 0, tokens) - first
     own_MC = torch.where((own_MC >= 0) & (own_MC < owned[here]), own_MC, owned[here])  # an expert that there is not
-    return reduce_scatter(comm, dispatch(x_MD, own_MC, weights_MC, experts), "ep", 0, sizes=tokens)
+    return reduce_scatter(comm, dispatch(x_MD, own_MC, weights_MC, experts, every, first), "ep", 0, sizes=tokens)
 
 
 def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):

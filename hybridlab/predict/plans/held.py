@@ -55,7 +55,7 @@ def of_block(shape: Shape, t=1, x=1, ep=1) -> Held:
     router = shape.experts * (shape.experts > 1) * h
     here = shape.experts / ep * (shape.experts > 1)
     return Held(
-        attends * h / t * (2 * h / x + biased) + mlps * mlp,
+        shape.query_width / t * (2 * h / x + biased) + mlps * mlp,
         norms * h / x + router,
         2 * keys * (h / x + biased),
         here * mlp,
