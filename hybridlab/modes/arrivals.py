@@ -12,10 +12,10 @@ import torch
 from hybridlab.core.layout import even
 
 
-def dispatch(x_ND, chosen_NC, weights_NC, experts, every: int = 0, first: int = 0):
+def dispatch(x_ND, chosen_NC, weights_NC, experts):
     """Every token through its experts; `experts` is called with tokens in the order of their experts, and how many
-    each one gets. every, first  as in `in_order`"""
-    order_A, counts_E = in_order(chosen_NC, len(experts.up.weight), every, first)
+    each one gets."""
+    order_A, counts_E = in_order(chosen_NC, len(experts.up.weight))
     y_AD = experts(x_ND[order_A // chosen_NC.shape[1]], counts_E.tolist())
     return combine(y_AD, order_A, weights_NC)
 
@@ -24,8 +24,8 @@ def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
     """(the pairs of a token and a choice in the order of their experts, how many each expert has, on the host).
 
     Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped ones are left
-    out. On torch's meta device, where nobody knows the choices, all experts have as many: these alone, or `every` that
-    the layer has, of which the `first` of these is not the first.
+    out. On torch's meta device, where nobody knows the choices, all experts have as many: these alone, or all `every`
+    of the layer, of which these begin at `first`.
 
     >>> in_order(torch.tensor([[1, 0], [0, 2]]), experts=2)
     (tensor([1, 2, 0]), tensor([2, 1]))

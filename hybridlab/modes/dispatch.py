@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 import torch
 
-from hybridlab.modes.arrivals import by_expert, combine, dispatch, in_order
+from hybridlab.modes.arrivals import by_expert, combine, in_order
 from hybridlab.schedules.dispatched import ATTENTION, PARTS
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.typed import all_gather, all_to_all, reduce_scatter
@@ -63,7 +63,9 @@ def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
     every, first = sum(owned), sum(owned[:here])
     own_MC = comm.all_gather(chosen_NC, "ep", 0, tokens) - first
     own_MC = torch.where((own_MC >= 0) & (own_MC < owned[here]), own_MC, owned[here])  # an expert that there is not
-    return reduce_scatter(comm, dispatch(x_MD, own_MC, weights_MC, experts, every, first), "ep", 0, sizes=tokens)
+    order_A, counts_E = in_order(own_MC, owned[here], every, first)
+    y_AD = experts(x_MD[order_A // own_MC.shape[1]], counts_E.tolist())
+    return reduce_scatter(comm, combine(y_AD, order_A, weights_MC), "ep", 0, sizes=tokens)
 
 
 def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
