@@ -714,3 +714,23 @@ def open_things() -> tuple:
     children = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "pid="], capture_output=True, text=True).stdout
     ours = [name for name in os.listdir("/dev/shm") if "hybridlab" in name]
     return len(os.listdir("/proc/self/fd")), threading.active_count(), len(children.split()), ours
+
+
+JUDGED = [  # exit code, what was said, who was struck, by what, his number; and what is wrong
+    (1, "rank 2 was killed by SIGKILL before giving a result", "rank", "SIGKILL", [2], ""),
+    (1, "rank 2 was killed by SIGKILL before giving a result", "rank", "SIGKILL", [1], "rank 1 is not named"),
+    (1, "the parent process of the ranks has ended, and they with it", "parent", "SIGKILL", [-1], ""),
+    (1, "rank 0 failed", "parent", "SIGKILL", [-1], "the parent process of the ranks is not named"),
+    (1, "Traceback (most recent call last)", "rank", "SIGTERM", [0], "a traceback"),
+    (3, "", "driver", "SIGTERM", [-1], "ended with 3"),
+    (1, "", "rank", "SIGABRT", [], "nobody was struck"),
+    (0, "", "rank", "SIGSEGV", [0], ""),
+]
+
+
+@pytest.mark.parametrize("code, said, who, what, victims, wrong", JUDGED)
+def test_what_a_struck_command_says_is_judged(code, said, who, what, victims, wrong):
+    from faults.moments import judged
+
+    found = judged(code, said, who, what, victims)
+    assert found.startswith(wrong) and bool(found) == bool(wrong)

@@ -278,3 +278,13 @@ def machine(name: str) -> Machine:
     if name not in MACHINES:
         raise ValueError(f"there is no machine {name!r} in the catalog: choose one of {', '.join(MACHINES)}")
     return MACHINES[name]
+
+
+def shape_of(model_or_name: str | Shape) -> Shape:
+    """The shape of a name; a shape itself, as it is."""
+    return model_or_name if isinstance(model_or_name, Shape) else model(model_or_name).shape
+
+
+def machine_of(machine_or_name: str | Machine) -> Machine:
+    """The machine of a name; a machine itself, as it is."""
+    return machine_or_name if isinstance(machine_or_name, Machine) else machine(machine_or_name)

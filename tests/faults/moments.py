@@ -131,9 +131,11 @@ def judged(code: int, said: str, who: str, what: str, victims: list[int]) -> str
     if who == "driver":
         number = getattr(signal, what)
         return "" if code in (-number, 128 + number, 130) or early else f"ended with {code}: {said[-300:]}"
-    name = f"rank {victims[0]} " if who == "rank" else "the parent process of the ranks"
+    name = f"rank {victims[0]}" if who == "rank" else "the parent process of the ranks"
     because = {"SIGSTOP": ""}.get(what, what) if who == "rank" else "has ended"
-    return "" if code == 1 and name in said and because in said else f"{name}is not named ({code}): {said[-300:]}"
+    return (
+        "" if code == 1 and f"{name} " in said and because in said else f"{name} is not named ({code}): {said[-300:]}"
+    )
 
 
 def left(number: str, room: pathlib.Path) -> str:

@@ -153,5 +153,5 @@ def memory(model: str | Shape, batch: int, **sizes) -> Footprint:
     >>> print(f"{memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
     36 GB
     """
-    shape = model if isinstance(model, Shape) else catalog.model(model).shape
+    shape = catalog.shape_of(model)
     return Footprint(*map(float, footprint(shape, check_plan(named(sizes), shape, batch), batch)))

@@ -52,8 +52,8 @@ def hot(
     skew 0.5: 23% of all choices on one expert, 1.83 times the mean on its rank, 4.4 s a step, 59 GB of activations
     skew 1.0: 37% of all choices on one expert, 2.94 times the mean on its rank, 6.5 s a step, 89 GB of activations
     """
-    shape = model if isinstance(model, Shape) else catalog.model(model).shape
-    kind = machine if isinstance(machine, Machine) else catalog.machine(machine)
+    shape = catalog.shape_of(model)
+    kind = catalog.machine_of(machine)
     return [_under(shape, kind, batch, check_plan(plan, shape, batch)._replace(skew=skew)) for skew in skews]
 
 

@@ -47,7 +47,7 @@ def by_step(
     >>> round(by_step("gpt-145.6b", "a100", row, batch=2304, seconds=24.82).multiply, 3)
     0.725
     """
-    shape, kind, runs = _known(model), _machine(machine), programs(software, precision)
+    shape, kind, runs = catalog.shape_of(model), catalog.machine_of(machine), programs(software, precision)
     refuse_sizes(plan._asdict())
     if batch % (rows := plan.b * plan.d * plan.ep):
         raise ValueError(
@@ -77,7 +77,7 @@ def by_products(
     >>> round(by_products("a100", [(2048, 12288, 36864, 8.3e-3), (2048, 12288, 49152, 11.0e-3)]).multiply, 2)
     0.72
     """
-    kind, library = _machine(machine), programs(software).library
+    kind, library = catalog.machine_of(machine), programs(software).library
     operations, took = sum(2 * m * k * n for m, k, n, _ in products), sum(seconds for *_, seconds in products)
     if not 0 < operations <= MOST * kind.peak * took:
         raise ValueError(
@@ -106,7 +106,7 @@ def by_sums(
     >>> f"{kind.inside / 1e9:.0f} GB/s after {1e6 * kind.latency[0]:.1f} µs"
     '376 GB/s after 3.2 µs'
     """
-    kind, runs = _machine(machine), programs(software)
+    kind, runs = catalog.machine_of(machine), programs(software)
     if ranks < 2 or len(set(sizes)) < 2 or len(sizes) != len(seconds):
         raise ValueError(f"{len(sizes)} sizes over {ranks} ranks in {len(seconds)} times fix no link: give two or more")
     if ranks <= kind.node:
@@ -139,11 +139,3 @@ def _linked(kind: Machine, name: str, link: Link, reached: float) -> Machine:
     place = ("inside", "across").index(name)
     latency = tuple(link.alpha if place == at else one for at, one in enumerate(kind.latency))
     return replace(kind, latency=latency, **{name: 1 / link.beta / reached})
-
-
-def _known(model: str | Shape) -> Shape:
-    return model if isinstance(model, Shape) else catalog.model(model).shape
-
-
-def _machine(machine: str | Machine) -> Machine:
-    return machine if isinstance(machine, Machine) else catalog.machine(machine)

@@ -224,8 +224,7 @@ def plan(
     >>> planned.why(p=1)
     'p=1 does not fit: at least 88 GB on one device, most of it optimizer, and 76 of 80 GB may be used'
     """
-    shape = model if isinstance(model, Shape) else catalog.model(model).shape
-    kind = machine if isinstance(machine, Machine) else catalog.machine(machine)
+    shape, kind = catalog.shape_of(model), catalog.machine_of(machine)
     for name, size in (("gpus", gpus), ("batch", batch)):
         if not 1 <= size <= MOST:
             raise ValueError(f"{name}={size} is no number of {name}: give 1 or more, and at most {MOST:.0e}")
