@@ -4,7 +4,9 @@ A *combination* is one choice from every row of `FACTORS`; `legal` says which ca
 then asked. `pairwise` chooses greedily, always the same: a test that takes its combinations has seen every legal pair.
 """
 
+import functools
 import itertools
+import operator
 import random
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
@@ -29,6 +31,7 @@ LONE = ("1f1b", "gpipe", "recompute", "interleaved", "zb_h1")  # on one pipeline
 CHUNKED = ("interleaved", "looped_bfs", "zb_v", "zb_interleaved", "v_half", "v_min", "dualpipe_v", "hanayo")
 WHOLE = ("1f1b", "interleaved", "chimera", "gpipe", "hanayo", "naive", "looped_bfs")  # backwards that are not split
 NETS = ("conv", "unet", "resnet")  # of pictures
+EXPERTS = ("experts", "slots")  # models of experts
 MIRRORED = ("chimera", "dualpipe")  # two directions: copies of a stage along pp
 MOST = 8  # ranks
 KEPT = 16  # ranks that stay
@@ -54,20 +57,9 @@ FACTORS = {
     "clip": (None, 0.05),
     "sizes": ("even", "odd"),
 }
-BOUND = (
-    "axes",
-    "first",
-    "grown",
-    "zero",
-    "stream",
-    "attend",
-    "dispatch",
-    "recompute",
-    "schedule",
-    "order",
-    "model",
-    "sizes",
-)  # of which `legal` speaks
+PLACED = ("axes", "first", "grown")  # which make the mesh
+OTHERS = ("zero", "stream", "attend", "dispatch", "recompute", "schedule", "order", "model", "sizes")
+BOUND = PLACED + OTHERS  # of which `legal` speaks
 FREE = tuple(name for name in FACTORS if name not in BOUND)
 FACTORS = {name: FACTORS[name] for name in (*BOUND, *FREE)}
 OF_TESTS = FACTORS | {
@@ -89,12 +81,19 @@ OF_NETS = (
     }
 )
 
+TABLES = {"texts": OF_TESTS, "pictures": OF_NETS}
+
 
 def mesh_of(one: dict) -> Mesh:
     """The mesh of a combination."""
-    axes = one["axes"].split()
-    axes = axes[one["first"] :] + axes[: one["first"]]
-    return Mesh(**{axis: int(one["grown"][-1]) if one["grown"][:-1] == axis else 2 for axis in axes})
+    return _mesh(*(one[name] for name in PLACED))
+
+
+@cache
+def _mesh(names: str, first: int, grown: str) -> Mesh:
+    axes = names.split()
+    axes = axes[first:] + axes[:first]
+    return Mesh(**{axis: int(grown[-1]) if grown[:-1] == axis else 2 for axis in axes})
 
 
 @cache
@@ -111,28 +110,39 @@ def microbatches_of(name: str, pp: int) -> int:
     return 3 if name in ("1f1b", "gpipe", "recompute", "naive", "looped_bfs", "zb_h1", "zb_h2") else 2 * pp
 
 
+# What a mesh leaves of a choice, whatever the others are.
+ON_MESH = {
+    "zero": lambda mesh, zero: (
+        zero == "0"
+        or (mesh["dp"] * mesh["cp"] * mesh["ep"] * mesh["h"] * mesh["w"] > 1 and ("of" not in zero or mesh["dp"] == 4))
+    ),
+    "stream": lambda mesh, stream: stream == "whole" or (mesh["tp"] > 1 and (stream != "scatter" or mesh["pp"] > 1)),
+    "attend": lambda mesh, attend: attend == "gather" or mesh["cp"] > 1,
+    "dispatch": lambda mesh, dispatch: dispatch == "all_to_all" or mesh["ep"] > 1,
+    "model": lambda mesh, model: (
+        mesh["x" if model in EXPERTS else "ep"] == 1 and (model in NETS) == (mesh["h"] * mesh["w"] > 1)
+    ),
+    "schedule": lambda mesh, name: _plays(name, mesh["pp"]),
+    "order": lambda mesh, order: order == "written" or mesh["pp"] > 1,
+}
+
+
 def legal(one: dict) -> bool:
     """Whether these choices can be joined, and are not the same as others."""
+    return _placed(one) and all(fits(mesh_of(one), one[what]) for what, fits in ON_MESH.items()) and _together(one)
+
+
+def _placed(one) -> bool:
     axes = one["axes"].split()
-    if one["first"] >= len(axes) or (one["grown"] and one["grown"][:-1] not in axes):
-        return False
+    return one["first"] < len(axes) and one["grown"][:-1] in ("", *axes) and mesh_of(one).size <= MOST
+
+
+def _together(one) -> bool:
     mesh = mesh_of(one)
     rules = (
-        mesh.size <= MOST,
-        one["zero"] == "0" or mesh["dp"] * mesh["cp"] * mesh["ep"] * mesh["h"] * mesh["w"] > 1,
-        "of" not in one["zero"] or mesh["dp"] == 4,
-        one["stream"] == "whole" or mesh["tp"] > 1,
-        one["stream"] != "scatter" or mesh["pp"] > 1,
         one["stream"] == "whole" or mesh["cp"] == 1 or one["sizes"] == "even",  # both cut the positions
-        one["attend"] == "gather" or mesh["cp"] > 1,
-        one["dispatch"] == "all_to_all" or mesh["ep"] > 1,
-        one["model"] in ("experts", "slots") or mesh["ep"] == 1,
-        one["model"] not in ("experts", "slots") or mesh["x"] == 1,
-        (one["model"] in NETS) == (mesh["h"] * mesh["w"] > 1),
         one["model"] != "slots" or (mesh["cp"] == 1 and one["stream"] != "sequence"),  # slots are for whole sequences
         one["recompute"] == "none" or one["schedule"] in WHOLE,
-        _plays(one["schedule"], mesh["pp"]),
-        one["order"] == "written" or mesh["pp"] > 1,
         one["order"] != "driven" or _one_chain(one, mesh),
     )
     return all(rules)
@@ -149,7 +159,7 @@ def shape_of(one: dict) -> Shape:
     mesh, odd = mesh_of(one), one["sizes"] == "odd"
     stages = mesh["pp"] * (2 if one["schedule"] in CHUNKED else 1)
     experts = {}
-    if one["model"] in ("experts", "slots"):
+    if one["model"] in EXPERTS:
         routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
         experts = {"experts": 5, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
     return Shape(
@@ -203,9 +213,13 @@ def name_of(one: dict) -> str:
 
 def cores(factors=FACTORS) -> list[dict]:
     """Every legal choice of the factors that depend on each other; those of `FREE` go with all of them."""
-    plain = {name: factors[name][0] for name in factors}
-    products = itertools.product(*(factors[name] for name in BOUND))
-    return [one for values in products if legal(one := plain | dict(zip(BOUND, values)))]
+    plain, found = {name: factors[name][0] for name in factors}, []
+    for where in itertools.product(*(factors[name] for name in PLACED)):
+        if _placed(here := plain | dict(zip(PLACED, where))):
+            fits = lambda name, choice: name not in ON_MESH or ON_MESH[name](mesh_of(here), choice)
+            left = [[choice for choice in factors[name] if fits(name, choice)] for name in OTHERS]
+            found += [one for values in itertools.product(*left) if _together(one := here | dict(zip(OTHERS, values)))]
+    return found
 
 
 def pairs_of(one: dict, names) -> set:
@@ -213,41 +227,52 @@ def pairs_of(one: dict, names) -> set:
     return set(itertools.combinations([(name, one[name]) for name in names], 2))
 
 
-def pairwise(factors=OF_TESTS, tries: int = 20) -> list[dict]:
-    """Combinations in which every legal pair of choices meets at least once: greedily, always the same.
+class Bits(dict):
+    """A number for each pair of choices: sets of pairs are then bits of an integer, many times as fast."""
+
+    def __missing__(self, pair):
+        self[pair] = 1 << len(self)
+        return self[pair]
+
+    def of(self, one: dict, names) -> int:
+        return sum(map(self.__getitem__, itertools.combinations([(name, one[name]) for name in names], 2)))
+
+
+@cache
+def pairwise(table: str, tries: int = 20) -> list[dict]:
+    """Combinations of one of `TABLES` in which every legal pair of choices meets: greedily, always the same.
 
     Where choices bring as many new pairs as each other, the one on fewer ranks, and then the usual one, is taken:
     it is the quickest to run.
     """
-    chance, legal_ones = random.Random(0), cores(factors)
-    met = [pairs_of(one, BOUND) for one in legal_ones]
-    left = set().union(*met) | {
-        ((a, x), (b, y))
-        for a, b in itertools.combinations(factors, 2)
-        for x, y in itertools.product(factors[a], factors[b])
-        if b in FREE
-    }
+    chance, factors, bits = random.Random(0), TABLES[table], Bits()
+    legal_ones = cores(factors)
+    met = [bits.of(one, BOUND) for one in legal_ones]
+    left = functools.reduce(operator.or_, met)
+    for a, b in itertools.combinations(factors, 2):
+        for x, y in itertools.product(factors[a], factors[b]):
+            left |= bits[(a, x), (b, y)] if b in FREE else 0
     found = []
     while left:
-        gains = [len(pairs & left) for pairs in met]
+        gains = [(pairs & left).bit_count() for pairs in met]
         top = max(gains)
         most = [one for one, gain in zip(legal_ones, gains) if gain == top]
         least = min(mesh_of(one).size for one in most)
         most = [one for one in most if mesh_of(one).size == least]
-        candidates = [_filled(dict(chance.choice(most)), factors, left, chance) for _ in range(tries)]
-        best = max(candidates, key=lambda one: len(pairs_of(one, factors) & left))
-        left -= pairs_of(best, factors)
+        candidates = [_filled(dict(chance.choice(most)), factors, left, bits, chance) for _ in range(tries)]
+        best = max(candidates, key=lambda one: (bits.of(one, factors) & left).bit_count())
+        left &= ~bits.of(best, factors)
         found.append(best)
     return found
 
 
-def _filled(one, factors, left, chance):
+def _filled(one, factors, left, bits, chance):
     """The free factors chosen one after the other, each for the most pairs with what is chosen so far."""
     chosen = list(BOUND)
     for name in chance.sample(FREE, len(FREE)):
         chosen.append(name)
         names = [what for what in factors if what in chosen]
-        one[name] = max(factors[name], key=lambda value: len(pairs_of(one | {name: value}, names) & left))
+        one[name] = max(factors[name], key=lambda value: (bits.of(one | {name: value}, names) & left).bit_count())
     return one
 
 

@@ -9,9 +9,9 @@ import equality
 import pytest
 
 pytestmark = pytest.mark.long  # many cases, and choosing them takes a second
-TABLES = {"texts": equality.OF_TESTS, "pictures": equality.OF_NETS}
+TABLES = equality.TABLES
 FOUND = {  # a mesh keeps its ranks
-    name: sorted(equality.pairwise(table), key=lambda one: str(equality.mesh_of(one))) for name, table in TABLES.items()
+    name: sorted(equality.pairwise(name), key=lambda one: str(equality.mesh_of(one))) for name in TABLES
 }
 COMBINATIONS = [one for found in FOUND.values() for one in found]
 

@@ -102,7 +102,7 @@ MODELS = {
 
 def of_pairs() -> dict:
     """The combinations in which every legal pair of choices meets."""
-    return {f"pair {equality.name_of(one)}": equality.asked(one) for one in equality.pairwise()}
+    return {f"pair {equality.name_of(one)}": equality.asked(one) for one in equality.pairwise("texts")}
 
 
 def jobs() -> dict:
