@@ -101,6 +101,7 @@ def test_our_formula_is_what_is_counted(name):
     assert left(LIKE[name]) == (sum(saved.layers(LIKE[name], 2)), 0)
 
 
+@pytest.mark.slow
 @given(
     heads=st.sampled_from([1, 2, 4]),
     head_width=st.sampled_from([4, 8, 12]),

@@ -197,6 +197,7 @@ def complaints(count, places):
     return found
 
 
+@pytest.mark.slow
 def test_some_bad_lines_end_in_one_sentence(places):
     assert complaints(QUICK, places) == {}
 

@@ -1,5 +1,6 @@
 """Messages under products, predicted: laws that hold whatever the times are."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ def close(one, other):
     return abs(one - other) < 1e-6
 
 
+@pytest.mark.slow
 @given(layers)
 def test_a_plain_chain_is_the_sum_of_all_that_it_does(given):
     assert close(length(chain(given, overlapped=False)), sum(map(sum, given)))
@@ -26,6 +28,7 @@ def test_overlapped_is_never_longer_than_plain_and_never_shorter_than_a_track(gi
     assert max(computing, sending) - 1e-6 <= length(found) <= length(chain(given, overlapped=False)) + 1e-6
 
 
+@pytest.mark.slow
 @given(layers)
 def test_what_does_not_send_takes_its_products_alone(given):
     silent = [one._replace(gather=0.0, sum_y=0.0, sum_x=0.0, scatter=0.0) for one in given]

@@ -360,6 +360,7 @@ def refused(**asked):
     return str(found.value)
 
 
+@pytest.mark.slow
 def test_a_model_is_cut_at_its_branches():
     bounds = lambda **asked: list(map(list, job_of(PP4, schedule="subgraph", **asked).bounds))
     assert bounds(shape=BLOCK) == [[0], [1], [2], [3, 4]]

@@ -85,6 +85,7 @@ HOW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOW)
 def test_the_reference_trains_as_one_written_by_hand(name):
     job = job_of(hl.Mesh(pp=1), **LEARN, **HOW[name])
@@ -96,6 +97,7 @@ def test_the_reference_trains_as_one_written_by_hand(name):
         assert torch.allclose(found["weight"][name], weight, rtol=1e-9, atol=1e-10), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt", "conv", "unet"])
 def test_another_seed_has_other_data_and_other_weights(name):
     jobs = [job_of(hl.Mesh(pp=1), model=name, seed=seed) for seed in (1, 2, 1)]
@@ -105,6 +107,7 @@ def test_another_seed_has_other_data_and_other_weights(name):
     assert torch.equal(one, again) and not torch.equal(one, two)
 
 
+@pytest.mark.slow
 def test_the_loss_of_an_asynchronous_pipeline_is_the_mean_over_its_window():
     """Its first update is one of the first microbatch alone, or of a window of two, all with the first weights."""
     for schedule, window in (("pipedream", 1), ("pipedream_2bw", 2)):
@@ -138,6 +141,7 @@ def test_an_evaluation_is_on_data_held_back_without_dropout_which_comes_back_aft
     assert list(said) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GALLERY)
 def test_what_is_held_back_is_never_learned_from(name):
     """Every row that an evaluation sees is none of those that all training steps could draw."""

@@ -26,6 +26,7 @@ def of(run, seconds):
     return by_step(run.shape, run.machine, run.plan, run.batch, seconds, run.programs)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(RUNS), st.floats(0.2, 0.9))
 def test_a_step_gives_back_the_share_that_it_took(run, share):
     took = run.step(FITTED._replace(multiply=share)).total
@@ -41,6 +42,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read, kind, middle, nine_of_ten", OTHERS)
 def test_one_row_of_a_source_predicts_the_others(read, kind, middle, nine_of_ten):
     runs = [run for run in read() if run.machine == kind and run.kind in ("dense", "context")]
@@ -56,6 +58,7 @@ def test_products_give_back_the_share_that_they_took(kind, software, share):
     assert by_products(kind, took, software).multiply == pytest.approx(share)
 
 
+@pytest.mark.slow
 @given(MACHINES, SOFTWARE, LINKS, LINKS)
 def test_sums_give_back_their_links(kind, software, inside, across):
     """First those of a node, then those of four nodes, from what the planner itself takes for sums."""
@@ -98,6 +101,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(call, piece):
 ASKED = ["plan", "--model", "gpt-145.6b", "--gpus", "1536", "--batch", "2304", "--recompute", "full", "--zero", "0"]
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_a_step_of_your_logs(capsys):
     took = "p=8,t=8,d=24,b=2,v=2,recompute=full,scatter=1,seconds={}"
     best = {}

@@ -79,6 +79,7 @@ def test_plans_of_the_catalog_are_jobs(name):
         assert job.microbatches == plan.d * plan.microbatches(1024)
 
 
+@pytest.mark.slow
 def test_uneven_stages_are_those_of_the_plan():
     job = job_of(**job_of_plan(plan := Plan(p=4, uneven=True), SMALL["gpt"], BATCH))
     assert [list(layers) for layers in job.bounds] == [layers_at(SMALL["gpt"], plan, place) for place in range(4)]
@@ -168,6 +169,7 @@ def sends_what_the_plan_says(shape, plan, batch=BATCH):
     assert +bytes_of(told, plan.zero) == pytest.approx(+mine, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, plan", marked(QUICK + COUNTED, QUICK[:1]))
 def test_bytes_of_a_dry_run_are_the_plans(name, plan):
     sends_what_the_plan_says(SMALL[name], plan)
@@ -283,6 +285,7 @@ def at_rest(shape, plan, place) -> dict[str, float]:
     return dict(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, plan", marked(QUICK + [one for one in COUNTED if one[0] != "tied"], QUICK[:1]))
 def test_memory_at_rest_is_the_plans_but_for_what_is_named(name, plan):
     holds_what_the_plan_says(SMALL[name], plan)

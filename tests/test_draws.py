@@ -36,6 +36,7 @@ def numbers(number=0, shape=(300, 200), box=(), deviation=1.0, dtype=torch.float
 # ---- numbers
 
 
+@pytest.mark.slow
 def test_numbers_are_normal():
     z = numbers(shape=(1000, 1000)).flatten()
     for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3), (6, 15)):
@@ -47,6 +48,7 @@ def test_numbers_are_normal():
     assert numbers(deviation=0.02).std() == pytest.approx(0.02, rel=0.02)
 
 
+@pytest.mark.slow
 def test_neighbours_and_streams_are_strangers():
     z = numbers()
     others = [numbers(1), numbers(2), numbers(3)] + [z.roll(by, dim) for dim in (0, 1) for by in (1, 2)]
@@ -54,6 +56,7 @@ def test_neighbours_and_streams_are_strangers():
         assert abs(float((z * other).mean())) < 4 / math.sqrt(z.numel())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_narrower_dtype_rounds_the_same_numbers(dtype):
     assert torch.equal(numbers(deviation=0.02, dtype=dtype), numbers(deviation=0.02).to(dtype))

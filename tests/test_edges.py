@@ -239,23 +239,24 @@ class Nobody:
         self.said.append(tree[1])
 
 
+@pytest.mark.slow
 def test_a_progress_bar_of_a_million_steps_takes_as_long_as_its_letters():
     home = Nobody()
-    out, begin = Lines("stderr", home), time.perf_counter()
+    out, begin = Lines("stderr", home), time.process_time()
     for step in range(300_000):
         out.write(f"\r{step} of 300000")
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3
     out.finish()
     assert home.said[-1] == "299999 of 300000" or "cut" in home.said[-1]
 
 
 def test_a_line_written_in_a_million_pieces_is_quick_and_whole():
     home = Nobody()
-    out, begin = Lines("stdout", home), time.perf_counter()
+    out, begin = Lines("stdout", home), time.process_time()
     for _ in range(3000):
         out.write("x")
     out.write("\n\rover\rwritten\r\n")
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert home.said == ["x" * 3000, "written"]
 
 

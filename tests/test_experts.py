@@ -111,6 +111,7 @@ def by_hand(chosen, experts, slots):
     return [[kept[position, choice] for choice in range(len(chosen[0]))] for position in range(len(chosen))]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_who_finds_no_room_is_dropped(data):
     experts, chosen, positions = (
@@ -179,6 +180,7 @@ def test_a_bias_moves_against_the_load_and_changes_no_weight():
     assert (weights - scores / scores.sum(-1, keepdim=True)).abs().max() < 1e-15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("balance", ["loss", "bias"])
 def test_balance_evens_out_the_loads(balance):
     """A router that prefers one expert is brought back within some steps of training nothing else."""

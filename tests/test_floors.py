@@ -52,6 +52,7 @@ def files(floor):
     return sorted((PACKAGE / floor).rglob("*.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("floor", MAY_IMPORT)
 def test_nothing_imports_upward(floor):
     assert files(floor)

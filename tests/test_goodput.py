@@ -63,11 +63,13 @@ MUTANTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_the_laws_hold(law):
     law()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line, other, law", MUTANTS, ids=[one[0] for one in MUTANTS])
 def test_every_mutant_breaks_its_law(line, other, law, monkeypatch):
     change(monkeypatch, goodput, line, other)

@@ -229,6 +229,7 @@ def sees(sight, output, length):
     return {tap for tap in taps if 0 <= tap < length}
 
 
+@pytest.mark.slow
 @given(looks())
 @settings(max_examples=300, deadline=None)
 def test_what_ranks_want_is_what_their_outputs_read(look):
@@ -247,6 +248,7 @@ def test_what_ranks_want_is_what_their_outputs_read(look):
             assert set(range(first, last)) <= alone
 
 
+@pytest.mark.slow
 @given(looks(), looks())
 @settings(max_examples=200, deadline=None)
 def test_ranks_receive_the_pixels_that_they_see_and_do_not_have_corners_too(rows, columns):

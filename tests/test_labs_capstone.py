@@ -57,6 +57,7 @@ def test_the_rubric_is_of_ten_points():
     assert all(what in told() for what, *_ in RUBRIC)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_plan_is_scaled(name):
     """By a seed: what is scaled is legal, and uses the axes and choices of the plan."""

@@ -82,6 +82,7 @@ def test_the_picture_of_strips_has_as_many_rows_as_each_strip_sees(kernel, strid
     assert right < pictures.WIDE
 
 
+@pytest.mark.slow
 def test_a_late_layer_gains_nothing_from_a_ninth_strip():
     early, late = pictures.NETS
     assert pictures.more_still(early, "h100").summary.endswith("+0.7")

@@ -104,6 +104,7 @@ def test_a_refusal_is_a_picture_too():
 # --- the controls -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_controls_redraw_and_refuse():
     grid = hybrid.explorer(dp=2, pp=1, tp=2, order="dp pp tp", per_node=2, rank=3)
     assert "rank 3 at dp 1, pp 0, tp 1" in grid.summary and "0 of 2 tensor groups" in grid.summary

@@ -68,6 +68,7 @@ def test_a_hidden_row_is_framed_and_its_error_told():
     assert "the hidden 1008B is off by -1.5%, as seen by -0.6%" in hidden.summary
 
 
+@pytest.mark.slow
 def test_the_errors_of_rows_seen_left_out_and_of_one_rate_are_in_every_summary():
     for label in LABELS:
         assert "1.1% seen, 1.6% left out, 6.8% by one rate for all rows" in sc21_table.summary(label)
@@ -103,6 +104,7 @@ def test_the_timeline_is_the_rows_own_schedule():
 # --- live -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_are_chosen_with_buttons_or_pressed():
     live = sc21.live("39.1B")
     assert "39.1B: 138 TFLOP/s printed" in live.summary and live.table.svg == live._picture.value

@@ -102,6 +102,7 @@ def parsed(arguments):
     return vars(parser.parse_args(arguments))
 
 
+@pytest.mark.slow
 def test_every_plan_of_a_space_has_a_line_or_a_sentence():
     found = plan(SHAPE, "h100", gpus=16, batch=32, contexts=True, fused=True)
     for place in range(0, len(found.seconds), 41):

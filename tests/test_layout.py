@@ -193,10 +193,10 @@ def test_a_layout_of_thousands_of_ranks_takes_no_longer_than_its_records():
         replace(one, name=f"{number}.{i}", at={"pp": (number // 8,)}, partial=("dp", *one.partial), owners=32, rest=1)
         for number in range(96) for i, one in enumerate(layer)
     ]  # fmt: skip
-    begin = time.perf_counter()
+    begin = time.process_time()
     layout = packed(Layout(mesh, tuple(params)), {one.name: one.at["pp"] for one in params}).validate()
     groups = layout.groups
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert len(layout.params) == 1152 and {len(group) for group in groups} == {8, 32, 256}
 
 

@@ -63,6 +63,7 @@ def test_the_moves_of_a_way_lead_from_one_state_to_the_other(case, learns):
     assert tuple(here) == after
 
 
+@pytest.mark.slow
 @given(cases)
 @settings(max_examples=60, deadline=None)
 def test_a_way_to_oneself_is_empty_and_a_way_on_the_way_costs_no_less(case):

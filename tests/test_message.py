@@ -186,6 +186,7 @@ RANKS = 6
 PAIRS = st.sets(st.tuples(st.integers(0, RANKS - 1), st.integers(0, RANKS - 1)).filter(lambda pair: pair[0] != pair[1]))
 
 
+@pytest.mark.slow
 @given(PAIRS, PAIRS)
 def test_greetings_never_wait_for_each_other(first, second):
     doors = [Greeting(rank, RANKS) for rank in range(RANKS)]

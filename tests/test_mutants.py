@@ -58,6 +58,7 @@ def test_every_floor_has_hundreds_of_lines_to_draw_from(floor):
     assert len(lines) >= 200
 
 
+@pytest.mark.slow
 def test_every_kind_of_mistake_can_be_made_somewhere():
     found = {one.operator for files in HYBRIDLAB.files().values() for file in files for one in candidates(HOUSE, file)}
     assert found == set(OPERATORS)
@@ -314,6 +315,7 @@ def test_the_bench_is_good_when_enough_are_killed_and_every_survivor_is_explaine
     assert not good(record([], reasons))
 
 
+@pytest.mark.slow
 def test_every_accepted_survivor_still_stands_in_its_file_and_has_a_reason():
     for (file, before, after), why in accepted().items():
         lines = {(one.before.strip(), one.after.strip()) for one in candidates(HOUSE, file)}

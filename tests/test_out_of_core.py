@@ -179,6 +179,7 @@ def tried(count, seed=0):
     return valid, over, without
 
 
+@pytest.mark.slow
 def test_no_random_step_holds_more_than_its_room():
     valid, over, without = tried(30)
     assert over == 0 and without > 0

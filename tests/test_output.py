@@ -54,6 +54,7 @@ def test_a_terminal_without_a_letter_gets_its_number(monkeypatch, encoding):
     ).decode(encoding)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_the_command_as_shells_expect():
     command = subprocess.Popen(LONG, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     command.stdout.read(10)
@@ -61,6 +62,7 @@ def test_a_reader_that_goes_away_ends_the_command_as_shells_expect():
     assert command.stderr.read() == b"" and command.wait(30) == output.CLOSED == 141
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_in_one_sentence():
     with open(FULL, "wb") as full:
         command = subprocess.run(LONG[:-1] + ["4"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)

@@ -86,6 +86,7 @@ def test_what_few_steps_did_not_touch_is_said(bench):
     assert f"no gradient in these steps, so not proved: {share:.0%} of embed.token.weight" in str(part)
 
 
+@pytest.mark.slow
 def test_a_proof_reads_every_token_and_begins_with_those_at_borders():
     spread = Spread(Text.of(), 250)
     both = [spread.batch(step, 4, 25) for step in range(5)]

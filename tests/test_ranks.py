@@ -116,7 +116,7 @@ def test_a_hundred_small_calls_on_kept_ranks_are_quick(four):
     begin = time.perf_counter()
     for number in range(100):
         assert four.run(lambda comm, number: number, number) == [number] * 4
-    assert time.perf_counter() - begin < 3
+    assert time.perf_counter() - begin < 10  # starting four ranks a hundred times would take a minute
     assert pids_of(four) == before
 
 

@@ -162,6 +162,7 @@ def test_a_stuck_schedule_says_who_waits_for_what():
     assert "rank 1: 1F1 waits for the activation of stage 0 for microbatch 1, which 0F1 on rank 0 makes" in told
 
 
+@pytest.mark.slow
 def test_random_damage_is_always_found():
     """Drop, repeat, misplace, or swap across a dependency: never accepted."""
     rng = random.Random(0)

@@ -192,6 +192,7 @@ def test_elimination_is_what_trying_all_finds_where_values_skip_operators():
         chain(problem)
 
 
+@pytest.mark.slow
 def test_within_a_room_the_chain_is_what_trying_all_finds():
     problem = Problem(MLP, Mesh(j=2), NODE)
     full, seen = problem.bytes(chain(problem).strategy), []
@@ -205,6 +206,7 @@ def test_within_a_room_the_chain_is_what_trying_all_finds():
     assert seen == sorted(set(seen))  # the limit is felt
 
 
+@pytest.mark.slow
 def test_nothing_fits_is_said_with_what_the_least_needs():
     problem = Problem(SMALL, PAIR, NODE)
     least = min(
@@ -300,6 +302,7 @@ def test_uphill_is_taken_as_often_as_the_law_says():
     assert walks.accepted(1.0, 0.9, 1e9, 1.0) and not walks.accepted(1.0, 1.1, 1e9, 1e-9)
 
 
+@pytest.mark.slow
 def test_the_published_alpha_means_something_else_on_a_machine_a_thousand_times_slower():
     slow = Rated(NODE.multiply / 1e3, NODE.memory / 1e3, NODE.launch * 1e3, Link(1e-2, 1e3 / 300e9))
     trace = lambda profile, alpha: [one.kept for one in walk(profile, alpha).trace]
@@ -310,6 +313,7 @@ def test_the_published_alpha_means_something_else_on_a_machine_a_thousand_times_
     assert trace(NODE, relative(start)) == trace(slow, relative(1e3 * start))
 
 
+@pytest.mark.slow
 def test_the_walk_pays_for_room_that_it_lacks_and_returns_what_fits():
     problem = Problem(CLASSIFIER, PAIR, LAPTOP)
     start = data_parallel(problem).strategy

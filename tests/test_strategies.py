@@ -113,6 +113,7 @@ def test_a_convolution_needs_its_strip_and_looks_on():
     assert [choice for (choice,) in choices(half, programs.net().sizes, Mesh(x=2))] == ["", *"BOPQ"]
 
 
+@pytest.mark.slow
 @given(st.sampled_from(MESHES), sights, sights, st.data())
 @settings(max_examples=150, deadline=None)
 def test_what_a_rank_receives_is_what_it_sees_and_does_not_have(mesh, rows, columns, data):
