@@ -77,6 +77,11 @@ class Text:
         windows = self.train[starts[:, None] + np.arange(context + 1)].astype(np.int64)
         return windows[:, :-1], windows[:, 1:]
 
+    @functools.cached_property
+    def places(self) -> np.ndarray:
+        """For each of the 256 bytes, its place when they are ordered by how often they are read; the first is 0."""
+        return np.argsort(-np.bincount(self.train, minlength=256), kind="stable").argsort()
+
 
 MOST_PARTS = 8  # into which a vocabulary is cut so that a proof sees every border
 
@@ -117,7 +122,6 @@ class Spread:
         others = np.setdiff1d(np.arange(self.vocabulary), beside)
         chance = np.random.default_rng(seed)
         order = np.concatenate([chance.permutation(beside), chance.permutation(others)])
-        common = np.argsort(-np.bincount(self.text.train, minlength=256), kind="stable").argsort()  # by byte, its place
-        tokens = order[common % self.vocabulary][letters]
+        tokens = order[self.text.places % self.vocabulary][letters]
         tokens[::2] = order[through % self.vocabulary]
         return tokens
