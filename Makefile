@@ -110,7 +110,8 @@ soak: $(READY) soak-notebooks  ## every notebook offline; every fault, again and
 soak-moments: $(READY)  ## 500 commands struck by a signal at any moment, an hour, writes results/moments.json (ARGS="--tries 50")
 	$(PY) tests/faults/moments.py $(ARGS)
 
-soak-equality: $(READY)  ## a sample of all ways to join the modes, ten minutes, writes results/equality.json
+soak-equality: $(READY)  ## pairs of modes on eight ranks; of all ways to join modes a sample, ten minutes: results/equality.json
+	$(PYTEST) tests/test_equality.py --slow --long --soak -m "soak and ranks"
 	$(PY) tests/equality_soak.py $(ARGS)
 
 soak-notebooks: $(READY)  ## every notebook in a copied folder with the network off, writes results/notebooks.json

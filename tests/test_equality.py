@@ -13,7 +13,11 @@ TABLES = equality.TABLES
 FOUND = {  # a mesh keeps its ranks
     name: sorted(equality.pairwise(name), key=lambda one: str(equality.mesh_of(one))) for name in TABLES
 }
-COMBINATIONS = [one for found in FOUND.values() for one in found]
+CROWD = 8  # ranks: they take two thirds of the time, and wait for the soak
+COMBINATIONS = [
+    pytest.param(one, marks=[pytest.mark.soak] if equality.mesh_of(one).size == CROWD else [])
+    for found in FOUND.values() for one in found
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("what", TABLES)

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from one_line import change
 
@@ -57,6 +57,8 @@ def legal(shape, devices, batch, grids=False, contexts=False, experts=False, **f
             for how, zero, cut in product(range(len(RECOMPUTE)), range(4 if d * cp * ep > 1 else 1), cuts):
                 if how == SELECTIVE and (found.get("fused") or attend == RING or not shape.heads):
                     continue  # no scores are kept
+                if any(cut) and not lawful(Plan(p, t, d, b, v, how, zero, *cut, **axes), shape, batch):
+                    continue  # the positions do not divide
                 for z in range(d if grids and zero == 3 else 1):
                     if z != 1 and (z == 0 or d % z == 0):
                         yield Plan(p, t, d, b, v, how, zero, *cut, z=z, **axes)
@@ -85,6 +87,7 @@ conditions = st.builds(dict, skew=st.sampled_from((0.0, 0.8)), fused=st.booleans
 
 
 @given(shape=shapes, devices=st.integers(1, 8), batch=st.integers(1, 6), axes=asked_for, found=conditions)
+@example(hl.Shape(layers=1, width=24, context=8, heads=6), 6, 1, (False, True, False), {})
 @settings(max_examples=60, deadline=None)
 @pytest.mark.long
 def test_the_space_is_every_plan_that_is_legal(shape, devices, batch, axes, found):

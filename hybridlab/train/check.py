@@ -26,7 +26,7 @@ from hybridlab.train.alone import alone_on_rank, noise
 from hybridlab.train.job import Job
 from hybridlab.train.out_of_core import copied
 from hybridlab.train.replay import replayed_on_rank
-from hybridlab.world.processes.launch import ranks
+from hybridlab.world.processes.launch import foresee, ranks
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
 UNCOUNTED = ("report", "checkpoint")  # losses, norms, fingerprints, what is saved: no part of a step
@@ -112,6 +112,7 @@ def check(
     mesh = mesh or Mesh(pp=4)
     job = affordable(mesh, schedule, microbatches, batch, dtype=dtype, **more)
     job = job.with_(model=job.model.for_proof())
+    foresee(__name__)
     with ranks(mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
     alone = _reference(job)

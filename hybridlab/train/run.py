@@ -26,7 +26,7 @@ from hybridlab.train import loop
 from hybridlab.train.affordable import affordable
 from hybridlab.train.resume import Saving, stopping_gently
 from hybridlab.world.cells.progress import Steps
-from hybridlab.world.processes.launch import SILENCE, ranks
+from hybridlab.world.processes.launch import SILENCE, foresee, ranks
 from hybridlab.world.talk.offset import offset
 
 LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 3e-3}  # what training means where nobody says
@@ -80,6 +80,7 @@ def run(
         more |= {"ahead": ahead, "driven": driven, "model": model}
         job = affordable(mesh, schedule, batch=batch, steps=steps + 1, **more)
         lowered, room, call = job.schedule, job.room, (_run_model, job, live)
+        foresee(__name__)
     else:
         lowered = posted_ahead(validate(lower(one_chain(schedule) if driven else schedule), room), ahead)
         _refuse_long(lowered, costs, latency, steps)
@@ -199,6 +200,7 @@ def train(
         batch = saving.noted("batch")  # another layout has another usual one
     job = affordable(mesh, schedule, microbatches, batch, **more)
     shown = Steps(job.steps) if progress and on_event is None else nullcontext(on_event)
+    foresee(__name__)
     with ranks(mesh) as pool, stopping_gently(saving), shown as tell:
         homes = pool.run(_run_model, job, False, saving, on_event=tell)
     timeline = _timeline(job.schedule, homes, mesh, "model", room=job.room) if homes[0]["times"] else None

@@ -47,12 +47,14 @@ class Handle:
                 socket.send_fds(self._control, *request)
 
     def expect(self, module: str):
-        """Name a module that ranks import: one of this package is imported once in their parent.
+        """Name a module that ranks import: one of this package their parent imports once, and what training needs.
 
         Modules of others stay out of it: they may change between two runs, start threads, or touch a GPU.
         """
         with self._turn, contextlib.suppress(OSError):  # it may have died
             if module.partition(".")[0] == PACKAGE and module not in self._named:
+                if self._process is None:
+                    self._start()
                 self._named.add(module)
                 self._control.send(module.encode())
 

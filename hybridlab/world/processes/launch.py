@@ -62,6 +62,15 @@ def ranks(
     return Ranks(mesh, placed, timeout, hang_s, on_event, groups, start == "fresh")
 
 
+def foresee(module: str):
+    """The ranks that start next run functions of this module: their parent imports for all of them, before they start.
+
+    Else each would by itself: seconds, where there are more ranks than cores.
+    """
+    if not torchrun.present():
+        ZYGOTE.expect(module)
+
+
 def refuse_crowd(mesh: Mesh):
     """Raise ValueError for more ranks than one machine is asked for."""
     if mesh.size > MOST_RANKS:

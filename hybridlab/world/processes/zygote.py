@@ -112,6 +112,7 @@ class Zygote:
         if fds:
             self.start_pool(request, fds)
         elif request not in (b"", RETIRE):
+            self.warm or self.warm_up()  # once here, not in each rank of the pool that is asked for next
             with contextlib.suppress(Exception):  # the rank that needs it says what is wrong with it
                 self.bring_in(request.decode())
         else:
