@@ -27,7 +27,7 @@ CPU_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install --no-deps $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages scoreboard editions site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages scoreboard editions site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-cases soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -85,7 +85,7 @@ test: $(READY)  ## what a change must pass, in some ten minutes: style, fast tes
 test-fast: $(READY)  ## only the tests that start no process and run no notebook
 	$(PYTEST) -m "$(FAST)" $(ARGS)
 
-test-long: $(READY)  ## the other tests: mutants of every mode, every pair of modes, many cases; twenty minutes more
+test-long: $(READY)  ## the other tests: mutants of every mode, pairs of modes, many cases; some twenty minutes more
 	$(PYTEST) $(SHARED) --slow --long -m long tests $(ARGS)
 
 test-notebooks: $(READY)  ## every cell of every notebook, against its stored output
@@ -95,7 +95,7 @@ test-gpu: $(READY)  ## every kind of job on the GPUs of this machine, or on emul
 	$(PY) tests/accelerator/matrix.py $(ARGS)
 
 test-dry: $(READY)  ## dry runs of every schedule, of every pair of modes, of plans for every model, and of a rank of 3 072
-	$(PYTEST) -n 2 tests/test_dry_run.py tests/test_drawn_plans.py --slow --long --soak -m soak $(ARGS)
+	$(PYTEST) -n 2 tests/test_dry_run.py tests/test_drawn_plans.py --slow --long --soak -m "soak and not ranks" $(ARGS)
 
 test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: sudo apt install chromium); ARGS=--long: every notebook too
 	@$(PY) -c "import playwright" 2>/dev/null || $(call PIP,$(PY)) install -r requirements-browser.lock
@@ -110,8 +110,10 @@ soak: $(READY) soak-notebooks  ## every notebook offline; every fault, again and
 soak-moments: $(READY)  ## 500 commands struck by a signal at any moment, an hour, writes results/moments.json (ARGS="--tries 50")
 	$(PY) tests/faults/moments.py $(ARGS)
 
-soak-equality: $(READY)  ## pairs of modes on eight ranks; of all ways to join modes a sample, ten minutes: results/equality.json
-	$(PYTEST) tests/test_equality.py --slow --long --soak -m "soak and ranks"
+soak-cases: $(READY)  ## what test-long has a part of: hundreds of plans and strategies, pairs of modes on eight ranks; an hour
+	$(PYTEST) $(SHARED) --slow --long --soak -m soak tests $(ARGS)
+
+soak-equality: $(READY)  ## a sample of all ways to join the modes, ten minutes, writes results/equality.json
 	$(PY) tests/equality_soak.py $(ARGS)
 
 soak-notebooks: $(READY)  ## every notebook in a copied folder with the network off, writes results/notebooks.json

@@ -53,10 +53,13 @@ QUICK = [("gpt", Plan(p=4, b=2, uneven=True)), ("llama", Plan(t=2, cp=2, sequenc
 QUICK += [("experts", Plan(t=2, ep=2, sequence=True, recompute=FULL))]
 
 
+SOME = [one for at, one in enumerate(SMALL_PLANS) if at % OF_SMALL < 2]  # of each model's
+
+
 def marked(pairs, quick=QUICK):
-    return [
-        pytest.param(*one, id=f"{one[0]}: {one[1]}", marks=[pytest.mark.long] * (one not in quick)) for one in pairs
-    ]
+    """The tests of these plans: quick ones, some that take long, and all others, which wait for the soak."""
+    marks = lambda one: [] if one in quick else [pytest.mark.long if one in QUICK + SOME else pytest.mark.soak]
+    return [pytest.param(*one, id=f"{one[0]}: {one[1]}", marks=marks(one)) for one in pairs]
 
 
 # ---- every plan is a job

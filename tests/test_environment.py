@@ -153,10 +153,21 @@ def test_every_make_target_named_on_a_page_exists(page):
 
 
 def test_continuous_integration_runs_only_what_the_readme_tells():
-    commands = [line for line in lines_of(".ci/run") if not line.startswith(("set ", "cd "))]
-    makes = ["make test", "make test-long", "make test-notebooks", "make test-gpu", "make test-dry"]
-    assert commands == [*makes, "tools/chromium || exit 0", "HYBRIDLAB_BROWSER=required make test-browser"]
+    commands = [line for line in lines_of(".ci/run") if not line.startswith(("set ", "cd ", "in_time()"))]
+    browser = "if tools/chromium; then HYBRIDLAB_BROWSER=required in_time make test-browser; fi"
+    kinds = 'in_time make test-gpu ARGS="mode schedule model"'
+    later = [f"in_time make test-{name}" for name in ("notebooks", "long", "dry")]
+    assert commands == ["make test", later[0], browser, kinds, *later[1:]]
     assert "make test" in (HOUSE / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("passed, said", [(0, "done"), (3001, "Fifty minutes are over: left out: echo done")])
+def test_what_does_not_begin_in_time_is_said(passed, said):
+    (function,) = (line for line in lines_of(".ci/run") if line.startswith("in_time()"))
+    told = subprocess.run(
+        ["bash", "-c", f"{function}\nSECONDS={passed}; in_time echo done"], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == said
 
 
 def test_the_readme_links_every_notebook():

@@ -291,8 +291,10 @@ def test_random_programs_within_the_least_room_give_the_same_gradients():
     any_runs(range(50))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("hundred", range(20))
+@pytest.mark.parametrize(
+    "hundred",
+    [pytest.param(number, marks=pytest.mark.soak if number > 3 else pytest.mark.long) for number in range(20)],
+)
 def test_two_thousand_do(hundred):
     any_runs(range(100 * hundred, 100 * (hundred + 1)))
 

@@ -185,7 +185,7 @@ def test_no_random_step_holds_more_than_its_room():
     assert over == 0 and without > 0
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_no_random_step_holds_more_than_its_room_of_many():
     valid, over, without = tried(2000, seed=1)
     assert valid == 2000 and over == 0 and without > 100

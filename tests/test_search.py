@@ -380,7 +380,7 @@ def test_on_four_ranks_no_rule_of_thumb_is_faster(name, profile):
         assert chain(problem).seconds == pytest.approx(best, rel=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("name", CHAINS)
 def test_how_often_the_walk_finds_the_best_is_reported(name, capsys):
     """Over 20 seeds; where it is the rule that sends nothing, or one operator away, the walk should find it."""

@@ -317,11 +317,11 @@ def test_weights_used_twice_other_kernels_and_strips_shorter_than_a_halo(mesh):
 
 
 @pytest.mark.ranks
-@pytest.mark.long
+@pytest.mark.parametrize("seeds", [pytest.param(5, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mesh", MESHES[1:], ids=str)
-def test_programs_drawn_by_chance_under_strategies_drawn_by_chance(mesh):
+def test_programs_drawn_by_chance_under_strategies_drawn_by_chance(mesh, seeds):
     with ranks(mesh) as pool:
-        for seed in range(20):
+        for seed in range(seeds):
             all_equal(pool, at_random(seed), drawn(at_random(seed), mesh, 5, seed))
 
 
