@@ -58,6 +58,24 @@ def test_when_the_last_rank_dies_too_its_folder_may_go_meanwhile(two):
             two.run(both_die)
 
 
+@with_ranks
+def test_what_is_foreseen_their_parent_imports_for_all_ranks_before_they_start(monkeypatch):
+    from hybridlab.world.processes import gang, handle, launch
+
+    fresh = handle.Handle()
+    for module in (gang, launch):
+        monkeypatch.setattr(module, "ZYGOTE", fresh)
+    try:
+        launch.foresee("antigravity")  # of somebody else: it stays out
+        launch.foresee("hybridlab.train.check")
+        with ranks(2) as pool:
+            names = "hybridlab.train.check", "torch._dynamo", "antigravity"
+            told = pool.run(lambda comm: [name in sys.modules for name in names])
+        assert told == [[True, True, False]] * 2
+    finally:
+        fresh.close()
+
+
 IMPORTING = """
     import os, signal, socket, sys, time
     from hybridlab.world.processes import launch, rank, zygote
