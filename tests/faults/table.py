@@ -267,7 +267,7 @@ ROWS = [
     Row(
         89,
         "another user attacks the port",
-        Elsewhere("test_neighbours.py::test_another_user_at_every_listener_changes_nothing"),
+        Elsewhere("test_neighbours.py::test_another_user_at_every_listener_changes_nothing_and_reads_nothing"),
         soak=True,
     ),
     Row(90, "fifty runs, one in ten at fault", here("test_many_runs_of_which_some_fail_leave_nothing"), soak=True),
