@@ -110,7 +110,7 @@ soak: $(READY) soak-notebooks  ## every notebook offline; every fault, again and
 soak-moments: $(READY)  ## 500 commands struck by a signal at any moment, an hour, writes results/moments.json (ARGS="--tries 50")
 	$(PY) tests/faults/moments.py $(ARGS)
 
-soak-cases: $(READY)  ## what test-long has a part of: hundreds of plans and strategies, pairs of modes on eight ranks; an hour
+soak-cases: $(READY)  ## the cases that test-long leaves out: hundreds of plans and strategies, pairs of modes on eight ranks; about an hour
 	$(PYTEST) $(SHARED) --slow --long --soak -m soak tests $(ARGS)
 
 soak-equality: $(READY)  ## a sample of all ways to join the modes, ten minutes, writes results/equality.json

@@ -4,9 +4,11 @@
 """
 
 import itertools
+import pathlib
 
 import equality
 import pytest
+from accelerator import matrix
 
 pytestmark = pytest.mark.long  # many cases, and choosing them takes a second
 TABLES = equality.TABLES
@@ -39,6 +41,11 @@ def test_every_choice_asks_for_another_job(what):
             others = [one | {name: choice} for choice in choices if choice != one[name]]
             for other in filter(equality.legal, others):
                 assert str(equality.asked(other)) != str(equality.asked(one)), (name, other[name], one[name])
+
+
+def test_the_readme_counts_the_kinds_of_jobs():
+    readme = (pathlib.Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"| {len(matrix.jobs())} kinds of jobs" in readme
 
 
 @pytest.mark.ranks

@@ -266,22 +266,13 @@ def test_every_layout_of_two_layers_is_equal_and_sends_what_is_derived():
 
 
 @pytest.mark.ranks
-@pytest.mark.long
+@pytest.mark.parametrize("count", [pytest.param(50, marks=pytest.mark.long), pytest.param(300, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("graph", (MLP, BLOCK), ids=("two layers", "block"))
 @pytest.mark.parametrize("mesh", (SQUARE, FLAT), ids=str)
-def test_every_table_of_rules_and_50_strategies_are_equal(graph, mesh):
+def test_every_table_of_rules_and_strategies_by_the_hundred_are_equal(graph, mesh, count):
     with ranks(mesh) as pool:
         all_equal(pool, graph, [shared(graph, one, mesh) for one in every_rules(graph, mesh)])
-        all_equal(pool, graph, drawn(graph, mesh, 50))
-
-
-@pytest.mark.ranks
-@pytest.mark.soak
-@pytest.mark.parametrize("graph", (MLP, BLOCK), ids=("two layers", "block"))
-@pytest.mark.parametrize("mesh", (SQUARE, FLAT), ids=str)
-def test_300_strategies_are_equal(graph, mesh):
-    with ranks(mesh) as pool:
-        all_equal(pool, graph, drawn(graph, mesh, 300))
+        all_equal(pool, graph, drawn(graph, mesh, count))
 
 
 def on_three(comm):

@@ -2,9 +2,10 @@
 
     python tests/accelerator/matrix.py [WORD…] [--devices N]
 
-Real processes train as one device does, job by job: all schedules, all modes and forms, the reference models, and the
-table in which every two choices meet (tests/equality.py). Each tells one line of JSON: name, ok, largest_gap, seconds,
-error. Words choose the jobs whose names hold one of them. The exit code is 1 when anything differs.
+Real processes train as one device does, job by job, on emulated devices two at a time: all schedules, all modes and
+forms, the reference models, and the table in which every two choices meet (tests/equality.py). Each tells one line of
+JSON: name, ok, largest_gap, seconds, error. Words choose the jobs whose names hold one of them. The exit code is 1 when
+anything differs.
 
 Where torch sees no GPU, or HYBRIDLAB_DEVICES says gpu:N, devices are emulated: eight, so that each rank has its own and
 talks as by NCCL; with --devices 1 all share one and talk by gloo.
@@ -132,11 +133,12 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=8, help="emulated ones, where there is no GPU")
     chosen = parser.parse_args()
     kind, number = devices_here()
-    if number == 0 or (kind == "gpu" and "emulated_gpu" not in sys.modules):
+    emulating = "emulated_gpu" in sys.modules
+    if number == 0 or (kind == "gpu" and not emulating):
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | emulated(number or chosen.devices))
     found = [name for name in jobs() if not chosen.words or any(one in name for one in chosen.words)]
-    told, begin, beside = [], time.monotonic(), 2 if kind == "gpu" and "emulated_gpu" in sys.modules else 1
-    with ProcessPoolExecutor(beside, get_context("spawn")) as drivers:
+    told, begin = [], time.monotonic()
+    with ProcessPoolExecutor(2 if emulating else 1, get_context("spawn")) as drivers:  # real GPUs are not for two
         for one in drivers.map(proved, found):
             told.append(one)
             print(json.dumps(one), flush=True)

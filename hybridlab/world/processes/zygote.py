@@ -84,7 +84,7 @@ class Zygote:
                 self.warm_up()
 
     def warm_up(self):
-        """While nothing happens, import what ranks would otherwise import, each of them, with their first optimizer."""
+        """Import what ranks would otherwise import, each of them, with their first optimizer."""
         with contextlib.suppress(OSError):  # its folder for what is compiled may lie where nobody may write
             self.bring_in("torch._dynamo")
         tidy_up()
@@ -112,7 +112,8 @@ class Zygote:
         if fds:
             self.start_pool(request, fds)
         elif request not in (b"", RETIRE):
-            self.warm or self.warm_up()  # once here, not in each rank of the pool that is asked for next
+            if not self.warm:  # once here, not in each rank of the pool that is asked for next
+                self.warm_up()
             with contextlib.suppress(Exception):  # the rank that needs it says what is wrong with it
                 self.bring_in(request.decode())
         else:
