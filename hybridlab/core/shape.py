@@ -8,7 +8,9 @@ STYLES = ("gpt", "llama")
 SCORES = ("softmax", "sigmoid")
 BALANCES = ("none", "loss", "bias")
 PIECES = 3  # layers that a parallel block is: two branches and their sum
-DIMS = {  # of the matrices, by the name of their module: outputs, inputs; all else has the width D
+# Of the matrices, by the name of their module: outputs, inputs; all else has the width D. Latents of queries have R
+# features, those of keys and values L.
+DIMS = {
     "token": "V D",
     "position": "T D",
     "q": "NH D",
@@ -20,6 +22,11 @@ DIMS = {  # of the matrices, by the name of their module: outputs, inputs; all e
     "gate": "F D",
     "down": "D F",
     "scores": "V D",
+    "q_latent": "R D",
+    "q_norm": "R",
+    "latent": "L D",
+    "latent_norm": "L",
+    "turned": ". D",
 }
 
 
@@ -39,13 +46,16 @@ def divisors(n: int) -> list[int]:
 class Block(NamedTuple):
     """The weights and biases of one block, by what tensor parallelism does with them.
 
-    attention  of one block, cut among ranks;  mlp  of one expert, cut too;  whole  norms, routing, and the biases that
-    are added behind a sum: every rank holds them
+    attention  of one block, cut among ranks;  mlp  of one expert, cut too;  whole  norms, routing, what makes latents,
+    and the biases that are added behind a sum: every rank holds them
+    heads, norms  the same of those that have no dim of the stream's width: from latents to heads, cut; norms of latents
     """
 
     attention: int
     mlp: int
     whole: int
+    heads: int = 0
+    norms: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,9 @@ class Shape:
     parallel    attention and MLP of a block side by side, both on what enters it, and not one after the other
     inner       width of the MLP's inside; None: four times width
     per_head    width of one head; None: width divided by heads
+    latent      width of the latent from which keys and values of a position are made; 0: they are made from the stream
+    query_latent  the same of queries, beside a latent;  rotary  features of a head, beside its width, that positions
+                turn: with a latent only they are turned, and in keys all heads share them
     style       "gpt": biases, layer norms, learned positions; "llama": none of these, RMS norms, positions by
                 rotation, and an MLP of three matrices, one of them a gate
     experts     MLPs in a block, of which every token goes through `chosen`
@@ -118,6 +131,8 @@ class Shape:
     68288
     >>> Shape(layers=4, width=32, heads=4, context=32, kv_heads=1).parameters
     61952
+    >>> Shape(style="llama", latent=12, rotary=4).parameters < Shape(style="llama").parameters
+    True
     """
 
     layers: int = 4
@@ -138,10 +153,14 @@ class Shape:
     documents: tuple[int, ...] = ()
     parallel: bool = False
     per_head: int | None = None
+    latent: int = 0
+    query_latent: int = 0
+    rotary: int = 0
 
     def __post_init__(self):
         sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
-        sizes |= {"shared": 0} | ({} if self.inner is None else {"inner": 1})
+        sizes |= dict.fromkeys(("shared", "latent", "query_latent", "rotary"), 0)
+        sizes |= ({} if self.inner is None else {"inner": 1})
         for name, least in sizes.items():
             if not least <= getattr(self, name) <= MOST:
                 raise ValueError(f"{name}={getattr(self, name)} is no size: give a whole number, {least} or more")
@@ -165,11 +184,26 @@ class Shape:
             raise ValueError(f"shared={self.shared} stands beside several experts: give experts=2 or more")
         if self.parallel and (not self.heads or self.skips):
             raise ValueError("a parallel block has attention beside its MLP: give heads=1 or more, and no skips")
+        self._refuse_latents()
         if self.documents and (min(self.documents) < 1 or sum(self.documents) != self.context):
             raise ValueError(
                 f"documents={self.documents} have {sum(self.documents)} positions, a sequence has {self.context}: give "
                 "lengths, 1 or more, that add up to the context"
             )
+
+    def _refuse_latents(self):
+        for name in ("query_latent", "rotary"):
+            if getattr(self, name) and not self.latent:
+                raise ValueError(f"{name}={getattr(self, name)} stands beside a latent: give latent=1 or more")
+        if not self.latent:
+            return
+        if self.style != "llama" or not self.heads or self.kv_heads not in (None, self.heads):
+            raise ValueError(
+                f"latent={self.latent} makes keys and values of all heads, without biases: give style='llama', "
+                "heads=1 or more, and no kv_heads"
+            )
+        if self.rotary < 2 or self.rotary % 2:
+            raise ValueError(f"rotary={self.rotary} are no pairs of features to turn: give an even number, 2 or more")
 
     @property
     def pieces(self) -> int:
@@ -189,12 +223,38 @@ class Shape:
     @property
     def query_width(self) -> int:
         """The width of all queries of a position: that of the stream, unless heads have a width of their own."""
-        return self.heads * self.head_width if self.heads else 0
+        return self.heads * (self.head_width + self.rotary) if self.heads else 0
 
     @property
     def key_width(self) -> int:
-        """The width of all keys of a position, and of all values."""
+        """The width of all keys of a position."""
+        return self.key_heads * (self.head_width + self.rotary) if self.heads else 0
+
+    @property
+    def value_width(self) -> int:
+        """The width of all values of a position: that of its keys, unless these have features that are turned."""
         return self.key_heads * self.head_width if self.heads else 0
+
+    @property
+    def found_width(self) -> int:
+        """The width of what all heads of a position find."""
+        return self.heads * self.head_width if self.heads else 0
+
+    @property
+    def latents(self) -> int:
+        """The features of all latents of a position, and those of its keys that are turned: what heads share."""
+        return self.query_latent + self.latent + self.rotary
+
+    @property
+    def projected(self) -> tuple[int, int]:
+        """(features of queries, keys and values that a block makes from the stream, weights that make others from
+        latents)."""
+        keys = 2 * self.value_width
+        if not self.latent:
+            return self.query_width + keys, 0
+        if not self.query_latent:
+            return self.query_width, keys * self.latent
+        return 0, keys * self.latent + self.query_width * self.query_latent
 
     @property
     def inside(self) -> int:
@@ -206,7 +266,8 @@ class Shape:
         """The weights of a block that multiply one token's activations: 12 h² in a GPT; of experts, the chosen and the
         shared ones."""
         h, matrices = self.width, 3 if self.style == "llama" else 2
-        attention = 2 * h * (self.query_width + self.key_width)
+        made, from_latents = self.projected
+        attention = h * (made + self.found_width + self.latents) + from_latents
         mlps = (self.chosen + self.shared) * matrices * h * self.inside
         return attention + mlps + (h * self.experts if self.experts > 1 else 0)
 
@@ -218,12 +279,15 @@ class Shape:
     @property
     def block(self) -> Block:
         """The weights and biases of one block."""
-        h, f, keys, biased = self.width, self.inside, self.key_width, self.style == "gpt"
-        attention = 2 * h * self.query_width + (self.query_width + 2 * keys) * biased + 2 * h * keys
+        h, f, biased = self.width, self.inside, self.style == "gpt"
+        made, from_latents = self.projected
+        attention = h * (made + self.found_width) + biased * made
         mlp = 2 * h * f + f if biased else 3 * h * f
         norms = (2 if self.heads else 1) * h * (2 if biased else 1)
         behind = biased * h * (self.mlps + (1 if self.heads else 0))
-        return Block(attention, mlp, norms + behind + (h * self.experts if self.experts > 1 else 0))
+        router = h * self.experts if self.experts > 1 else 0
+        whole = norms + behind + router + h * self.latents
+        return Block(attention, mlp, whole, from_latents, self.query_latent + self.latent)
 
     @property
     def embedding(self) -> int:
@@ -239,8 +303,9 @@ class Shape:
     def parameters(self) -> int:
         """The number of weights and biases: in a GPT 12 h² + 13 h per block (8 h² + 7 h without attention, less where
         heads of keys and values are shared); both embeddings; final norm; a head, unless it is tied."""
-        block = self.block
-        return self.layers * (block.attention + self.mlps * block.mlp + block.whole) + self.embedding + self.head
+        one = self.block
+        block = one.attention + self.mlps * one.mlp + one.whole + one.heads + one.norms
+        return self.layers * block + self.embedding + self.head
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -249,6 +314,7 @@ class Shape:
                  "F": self.inside, "V": self.vocabulary}  # fmt: skip
         if self.experts > 1:
             every |= {"E": self.experts}
+        every |= {"R": self.query_latent, "L": self.latent}
         return {letter: length for letter, length in every.items() if length}
 
     def dims(self, name: str) -> str:
@@ -260,7 +326,9 @@ class Shape:
         'E F D'
         """
         module, kind = name.split(".")[-2:]
-        both = DIMS.get(module, "D D")
+        from_latents = {"k": "KH L", "v": "KH L"} if self.latent else {}
+        from_latents |= {"q": "NH R"} if self.query_latent else {}
+        both = (DIMS | from_latents).get(module, "D D")
         dims = both if kind == "weight" and module in DIMS else both.split()[0]
         return "E " + dims if ".experts." in name else dims
 

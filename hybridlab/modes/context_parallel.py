@@ -101,16 +101,17 @@ class ContextParallel(Mode):
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
         ways, each, positions = job.mesh["cp"], here["B"] * job.widths.value, job.sizes["T"]  # all, on a rank of tp too
-        for queries, keys in job.once(_by_layer).get(layer, ()) if when != "again" else ():
-            queries = each * queries * here["N"] // job.sizes["N"]
-            keys = each * keys * here["K"] // job.sizes["K"]
+        for widths in job.once(_by_layer).get(layer, ()) if when != "again" else ():
+            queries, keys, values, found = (
+                each * width * here[heads] // job.sizes[heads] for width, heads in zip(widths, "NKKN")
+            )
             if job["attend"] == "gather":
-                filled = ways * -(-positions // ways)  # uneven parts are filled up
-                yield from [("all_gather" if when == "forward" else "reduce_scatter", filled * keys)] * 2
+                filled, op = ways * -(-positions // ways), "all_gather" if when == "forward" else "reduce_scatter"
+                yield from [(op, filled * size) for size in (keys, values)]  # uneven parts are filled up
             elif job["attend"] == "ulysses":
-                yield from [("all_to_all", positions * size / ways) for size in (queries, keys, keys, queries)]
+                yield from [("all_to_all", positions * size / ways) for size in (queries, keys, values, found)]
             else:  # each part of keys and values makes so many hops
-                yield "isend", 2 * positions / ways * keys * hops(ways, when)
+                yield "isend", positions / ways * (keys + values) * hops(ways, when)
 
 
 def chunks_of(job) -> Chunks:
@@ -118,13 +119,12 @@ def chunks_of(job) -> Chunks:
     return (Chunks.zigzag if job["zigzag"] else Chunks.in_order)(job.sizes["T"], job.mesh["cp"])
 
 
-def _by_layer(job) -> dict[int, list[tuple[int, int]]]:
-    """{layer: (numbers of a position's queries, of its keys) of each attention in it}."""
+def _by_layer(job) -> dict[int, list[tuple[int, ...]]]:
+    """{layer: (numbers of a position's queries, keys, values, and of what its heads find) of each attention in it}."""
     found = {}
     for name, module in job.whole.named_modules():
         if hasattr(module, "attend"):
-            widths = module.q.out_features, module.k.out_features
-            found.setdefault(job.passed[f"{name}.q"].layer, []).append(widths)
+            found.setdefault(job.passed[f"{name}.q"].layer, []).append(module.widths)
     return found
 
 

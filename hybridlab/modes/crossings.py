@@ -56,8 +56,7 @@ def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
     for name, child in module.named_modules():
         inside = {f"{name}.{one}": cut[f"{name}.{one}"] for one, _ in child.named_children() if f"{name}.{one}" in cut}
         if name and {dim for dim, *_ in inside.values()} == {0, 1}:
-            first = next(other for dim, _, other, _ in inside.values() if dim == 0)
-            found.append(Crossing("enter", name, "", within=True, stream=first))
+            found.append(Crossing("enter", name, "", within=True, stream=_read(name, child, layout)))
             entered |= inside.keys()
         if name in cut:
             dim, letter, other, _ = cut[name]
@@ -68,3 +67,23 @@ def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
             elif name not in entered:
                 found.append(Crossing("enter", name, letter, stream=other))
     return found
+
+
+def _read(name: str, pair: nn.Module, layout: Layout) -> str:
+    """The letter of what a pair reads from the stream: of inputs that no matrix inside it makes."""
+    linear = [one for one, layer in pair.named_children() if isinstance(layer, nn.Linear)]
+    params = [layout[f"{name}.{one}.weight"] for one in linear]
+    inside = [param.dims.split() for param in params if "tp" not in param.shard or param.shard["tp"].dim == 0]
+    made = {outputs[0] for outputs, _ in filter(None, inside)}
+    return next(inputs[0] for _, inputs in filter(None, inside) if inputs[0] not in made)
+
+
+def beside(module: nn.Module, layout: Layout) -> dict[str, str]:
+    """{a parameter that stands in a pair, and of which every rank along tp has all: the matrix that leaves the pair}."""
+    leaves = [one.name for one in crossings(module, layout) if one.kind == "leave" and one.within]
+    return {
+        f"{pair}.{name}": f"{pair}.{last}"
+        for pair, _, last in (one.rpartition(".") for one in leaves)
+        for name, _ in module.get_submodule(pair).named_parameters()
+        if "tp" not in layout[f"{pair}.{name}"].shard and not name.startswith(f"{last}.")
+    }

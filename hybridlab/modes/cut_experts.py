@@ -64,15 +64,9 @@ def routed(module) -> dict:
     return {name: layer for name, layer in module.named_modules() if hasattr(layer, "dispatch")}
 
 
-def summands(layout: Layout) -> Layout:
-    """The layout, in which gradients of the biases behind experts are summands along tp: each rank adds a share."""
-    return layout.with_params(
-        lambda param: {"partial": (*param.partial, "tp")} if _behind(param) and "tp" not in param.partial else {}
-    )
-
-
-def _behind(param) -> bool:
-    return param.dims.split() == ["E", "D"]
+def behind(layout: Layout) -> list[str]:
+    """The biases behind experts: each rank along tp adds a share, so their gradients are summands."""
+    return [param.name for param in layout.params if param.dims.split() == ["E", "D"]]
 
 
 def sends(job, layer: int, when: str, here: dict[str, int]) -> Iterator[tuple[str, float]]:

@@ -44,11 +44,11 @@ class Ring(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, ring):
-        found, parts = {}, torch.stack((k, v))
+        found, parts, widths = {}, torch.cat((k, v), -1), (k.shape[-1], v.shape[-1])
         for source, last in ring.sources():
             coming = None if last else ring.passed_on(parts, source)
             for mine, at, its, seen_QS in ring.meetings(source):
-                met = part_of_attention(q[..., at, :], *parts[..., its, :], seen_QS)
+                met = part_of_attention(q[..., at, :], *parts[..., its, :].split(widths, -1), seen_QS)
                 found[mine] = joined(*found[mine], *met) if mine in found else met
             parts = None if last else coming.wait()
         out, lse = (torch.cat(every, -2) for every in zip(*(found[chunk] for chunk, _ in ring.own)))
@@ -60,20 +60,21 @@ class Ring(torch.autograd.Function):
     def backward(ctx, by_out):
         q, k, v, out, lse = ctx.saved_tensors
         ring, spread = ctx.ring, (by_out * out).sum(-1, keepdim=True)
-        by_q, parts, grown = torch.zeros_like(q), torch.stack((k, v)), None
+        by_q, parts, grown = torch.zeros_like(q), torch.cat((k, v), -1), None
+        widths = k.shape[-1], v.shape[-1]
         for source, last in ring.sources():
             coming = None if last else ring.passed_on(parts, source)
             by_parts = torch.zeros_like(parts)
             for _, at, its, seen_QS in ring.meetings(source):
                 of_queries = (x[..., at, :] for x in (q, by_out, lse, spread))
-                found = part_of_backward(*of_queries, *parts[..., its, :], seen_QS)
+                found = part_of_backward(*of_queries, *parts[..., its, :].split(widths, -1), seen_QS)
                 by_q[..., at, :] += found[0]
-                by_parts[..., its, :] += torch.stack(found[1:])
+                by_parts[..., its, :] += torch.cat(found[1:], -1)
             if grown is not None:  # what others made of this part came while it was computed on
                 by_parts += grown.wait()
             grown = ring.passed_on(by_parts, source)  # after the last one it is home
             parts = None if last else coming.wait()
-        return by_q, *grown.wait().unbind(), None
+        return by_q, *grown.wait().split(widths, -1), None
 
 
 class Round:

@@ -11,6 +11,7 @@ the pairs, the residual stream, is the same on all ranks, or cut along the seque
   out.weight, mlp.down.weight      columns                    its own
   embed.token, head.scores         rows: tokens               its own
   norms, positions, other biases   all                        the same; where the sequence is cut, a summand
+  what stands inside a pair        all                        a summand: each rank's own heads read it
 
 A table of rules (`RULES`) says which matrices these are: hidden units F, heads N, heads of keys K and tokens V are cut
 along tp, whatever model has dims of these names. A matrix whose outputs are cut reads from the stream, one whose inputs
@@ -33,7 +34,7 @@ from hybridlab.core.mesh import Mesh
 from hybridlab.core.rules import placed
 from hybridlab.core.shape import Shape
 from hybridlab.modes import cut_experts
-from hybridlab.modes.crossings import Crossing, crossings
+from hybridlab.modes.crossings import Crossing, beside, crossings
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.narrowed import narrowed
 from hybridlab.modes.sequence_parallel import CutStream
@@ -226,7 +227,9 @@ class TensorParallel(Mode):
             cut_experts.cut(layer, comm, job["sequence"])
 
     def placed(self, layout, job):
-        return cut_experts.summands(layout)
+        found = {*cut_experts.behind(layout), *_read_in_pairs(job, layout)}
+        summand = lambda param: param.name in found and "tp" not in param.partial
+        return layout.with_params(lambda param: {"partial": (*param.partial, "tp")} if summand(param) else {})
 
     def around(self, stage, comm, job):
         return narrowed(stage, comm, _positions(job)) if self._scatters(job) else stage
@@ -286,6 +289,13 @@ def _positions(job) -> int:
 
 def _crossings(job) -> list[Crossing]:
     return crossings(job.whole, job.layout)
+
+
+def _read_in_pairs(job, layout) -> list[str]:
+    """The parameters of which every rank has all, and that only its own heads or hidden units read."""
+    found = beside(job.whole, layout)
+    turn = {name: number for number, name in enumerate(job.passed)} if found else {}
+    return [name for name, last in found.items() if turn[name.rpartition(".")[0]] < turn[last]]
 
 
 def _by_layer(job) -> dict[int, list[tuple[str, str, int, bool]]]:

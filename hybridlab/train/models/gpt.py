@@ -95,9 +95,9 @@ class Attention(nn.Module):
         self.q, self.k, self.v, self.out = (
             nn.Linear(entering, leaving, bias)
             for entering, leaving in (
-                (shape.width, shape.query_width),
-                *[(shape.width, shape.key_width)] * 2,
-                (shape.query_width, shape.width),
+                (shape.query_latent or shape.width, shape.query_width),
+                *[(shape.latent or shape.width, shape.value_width)] * 2,
+                (shape.found_width, shape.width),
             )
         )
 
@@ -106,8 +106,17 @@ class Attention(nn.Module):
 
     def by_head(self, x_BTD):
         """Queries (B, N, T, H), keys and values (B, K, T, H)."""
-        projected = (project(x_BTD) for project in (self.q, self.k, self.v))
-        return tuple(x.unflatten(2, (-1, self.head_width)).transpose(1, 2) for x in projected)
+        return tuple(heads(project(x_BTD), self.head_width) for project in (self.q, self.k, self.v))
+
+    @property
+    def widths(self) -> tuple[int, int, int, int]:
+        """The numbers of a position's queries, its keys, its values, and of what its heads find."""
+        return self.q.out_features, self.k.out_features, self.v.out_features, self.out.in_features
+
+
+def heads(x_BTF, width: int):
+    """Features of a position, by heads of this width: (B, N, T, H)."""
+    return x_BTF.unflatten(2, (-1, width)).transpose(1, 2)
 
 
 def attend(q_BNTH, k_BKTH, v_BKTH, documents=(), causal=True):
