@@ -50,7 +50,7 @@ FACTORS = {
     "order": ("written", "ahead", "driven"),
     "model": ("plain", "tied", "skips", "tied skips", "experts", "slots"),
     "keys": (4, 2, 1, 0),  # heads of keys and values, of four heads of queries; 0: no attention
-    "style": ("gpt", "llama"),
+    "style": ("gpt", "llama", "latent"),
     "optimizer": ("sgd", "adamw"),
     "dropout": (0.0, 0.1),
     "accumulate": (1, 2),
@@ -81,6 +81,13 @@ OF_NETS = (
     }
 )
 
+# What a model with latents has in place of fewer heads of keys; without attention it has a narrow MLP.
+LATENTS = {
+    4: {"latent": 6, "rotary": 4},
+    2: {"latent": 6, "rotary": 2, "query_latent": 10},
+    1: {"latent": 7, "rotary": 2, "query_latent": 5, "per_head": 6},
+    0: {"inner": 24},
+}
 TABLES = {"texts": OF_TESTS, "pictures": OF_NETS}
 
 
@@ -162,18 +169,19 @@ def shape_of(one: dict) -> Shape:
     if one["model"] in EXPERTS:
         routing = Routing(balance="bias") if one["model"] == "experts" else Routing("sigmoid", capacity=1.0)
         experts = {"experts": 5, "chosen": 2, "shared": 1, "inner": 16, "routing": routing}
+    latents = LATENTS[one["keys"]] if one["style"] == "latent" else {}
     return Shape(
         layers=max(4 if "skips" in one["model"] else 2, stages) + odd,
         width=16,
         heads=4 if one["keys"] else 0,
-        kv_heads=one["keys"] or None,
+        kv_heads=None if latents else one["keys"] or None,
         context=31 if odd else 8,
         vocabulary=259 if odd else 256,
         tied="tied" in one["model"],
         skips="skips" in one["model"],
         dropout=one["dropout"],
-        style=one["style"],
-        **experts,
+        style="gpt" if one["style"] == "gpt" else "llama",
+        **experts | latents,
     )
 
 

@@ -9,7 +9,7 @@ from hybridlab.core import catalog
 
 @pytest.mark.parametrize("model", catalog.MODELS.values(), ids=lambda one: one.name)
 def test_heads_are_as_wide_as_heads_are(model):
-    assert 64 <= model.shape.width / model.shape.heads <= 160
+    assert 64 <= model.shape.head_width <= 160
 
 
 @pytest.mark.parametrize("machine", catalog.MACHINES.values(), ids=lambda one: one.name)

@@ -31,6 +31,8 @@ SMALL = {
     "slots": Shape(**SIZES, experts=4, chosen=2, routing=Routing(capacity=1.0)),
     "parallel": Shape(**SIZES, parallel=True),
     "wide heads": Shape(**SIZES, per_head=8, style="llama"),
+    "latents": Shape(**SIZES, style="llama", latent=6, query_latent=10, rotary=4),
+    "keys' latent": Shape(**SIZES, style="llama", latent=8, rotary=4, per_head=8),
     "no attention": Shape(**SIZES | {"heads": 0}),
 }
 ALL = {"grids": True, "contexts": True, "experts": True, "stages": True}
@@ -224,7 +226,8 @@ def held_at(shape, plan, place) -> float:
 
 
 def as_the_footprint_cuts(shape, plan, place) -> float:
-    """The weights at a place, all but the norms and the biases behind sums cut along tp, and all along x."""
+    """The weights at a place. Cut along tp: all but norms, biases behind sums, and what makes latents. Cut along x: all
+    but those between latents and heads."""
     layers, block = layers_at(shape, plan, place), shape.block
     cut = block.attention + (shape.shared + (shape.experts == 1)) * block.mlp
     routed, behind = shape.experts * block.mlp, shape.experts * shape.width * (shape.style == "gpt")
@@ -234,7 +237,8 @@ def as_the_footprint_cuts(shape, plan, place) -> float:
     blocks = sum(0 < layer <= shape.layers for layer in layers)
     copy = shape.vocabulary * shape.width * (shape.tied and plan.p > 1)
     ends = (0 in layers) * shape.embedding + (shape.layers + 1 in layers) * (shape.head + copy)
-    return float(blocks * each + ends / plan.t) / plan.x
+    between = blocks * (block.heads / plan.t + block.norms)
+    return float(blocks * each + ends / plan.t) / plan.x + between
 
 
 def whole_after_all(shape, plan, place) -> float:
@@ -273,7 +277,7 @@ def at_rest(shape, plan, place) -> dict[str, float]:
     held, (its, others) = weights_at(shape, plan, layers_at(shape, plan, place)), plan.copies
     tp, few = plan.t > 1, shape.heads > 0 and plan.t > shape.key_heads
     parts = ((held.cut, others, False), (held.whole, others, tp and plan.sequence), (held.keys, others, few))
-    parts += ((held.routed, its, False), (held.behind, its, tp))
+    parts += ((held.routed, its, False), (held.behind, its, tp), (held.asked, others, tp))
     found = Counter()
     for weights, copies, more in parts:
         sharers = min(plan.z or copies, copies) if plan.zero else 1

@@ -34,6 +34,7 @@ DEEPSEEK = {
     "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3, "q_lora_rank": 1536,
     "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280,
     "max_position_embeddings": 163840, "num_nextn_predict_layers": 1, "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc",
 }  # fmt: skip
 GPT2 = {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "n_positions": 1024, "vocab_size": 50257}
 
@@ -48,10 +49,9 @@ def test_a_config_is_the_catalogs_model(config, name):
 def test_what_a_shape_cannot_say_is_said():
     shape, notes = imported(DEEPSEEK, context=4096)
     assert (shape.layers, shape.experts, shape.chosen, shape.shared, shape.context) == (61, 256, 8, 1, 4096)
-    assert shape.query_width == 128 * 128 and 650e9 < shape.parameters < 760e9
+    assert shape == model("deepseek-v3").shape
     assert [note.split(":")[0] for note in notes] == [
         "the first 3 layers have one MLP of 18432; counted with experts",
-        "latent attention",
         "1 more layers that predict further tokens are not counted",
     ]
 
@@ -80,7 +80,7 @@ SHAPE = hl.Shape(layers=8, width=64, heads=8, context=64, kv_heads=4, style="lla
 SWITCHES = (
     "sequence-parallel use-distributed-optimizer overlap-grad-reduce overlap-param-gather use-megatron-fsdp "
     "bf16 swiglu group-query-attention no-gradient-accumulation-fusion disable-bias-linear "
-    "untie-embeddings-and-output-weights"
+    "untie-embeddings-and-output-weights multi-latent-attention qk-layernorm"
 ).split()
 VALUED = (
     "tensor-model-parallel-size pipeline-model-parallel-size micro-batch-size global-batch-size context-parallel-size "
@@ -88,7 +88,8 @@ VALUED = (
     "recompute-granularity recompute-method recompute-num-layers num-layers hidden-size num-attention-heads "
     "ffn-hidden-size seq-length max-position-embeddings num-query-groups kv-channels normalization "
     "position-embedding-type num-experts moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size "
-    "moe-token-dispatcher-type fp8-format attention-backend ckpt-format"
+    "moe-token-dispatcher-type fp8-format attention-backend ckpt-format q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim "
+    "v-head-dim"
 ).split()
 
 
@@ -121,6 +122,13 @@ def test_experts_and_narrow_products_have_their_flags():
     said = parsed(megatron(Plan(d=2, ep=8, zero=1, fused=True), shape, 32, "fp8"))
     assert (said["num_experts"], said["moe_router_topk"], said["kv_channels"]) == ("128", "8", "128")
     assert (said["expert_model_parallel_size"], said["fp8_format"]) == ("8", "hybrid")
+
+
+def test_latents_have_their_flags():
+    said = parsed(megatron(Plan(p=61, d=2, ep=8, zero=1, fused=True), model("deepseek-v3").shape, 976))
+    assert said["multi_latent_attention"] and said["qk_layernorm"] and said["kv_channels"] is None
+    assert [said[name] for name in ("q_lora_rank", "kv_lora_rank", "qk_pos_emb_head_dim")] == ["1536", "512", "64"]
+    assert [said[name] for name in ("qk_head_dim", "v_head_dim")] == ["128", "128"]
 
 
 @pytest.mark.parametrize(

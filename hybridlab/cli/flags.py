@@ -11,7 +11,10 @@ from pathlib import Path
 from hybridlab.core.files import writable
 from hybridlab.core.mesh import PLAYED, Mesh
 
-MODEL_SIZES = ("layers", "width", "heads", "kv_heads", "context", "vocabulary", "inner", "experts", "chosen", "shared")
+MODEL_SIZES = (
+    *("layers", "width", "heads", "kv_heads", "per_head", "context", "vocabulary", "inner"),
+    *("experts", "chosen", "shared", "latent", "query_latent", "rotary"),
+)
 ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # of a transformer with experts
 TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {"parallel": True}}  # --model: its shape
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it

@@ -160,7 +160,7 @@ class Shape:
     def __post_init__(self):
         sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
         sizes |= dict.fromkeys(("shared", "latent", "query_latent", "rotary"), 0)
-        sizes |= ({} if self.inner is None else {"inner": 1})
+        sizes |= {} if self.inner is None else {"inner": 1}
         for name, least in sizes.items():
             if not least <= getattr(self, name) <= MOST:
                 raise ValueError(f"{name}={getattr(self, name)} is no size: give a whole number, {least} or more")

@@ -75,11 +75,11 @@ def _read(name: str, pair: nn.Module, layout: Layout) -> str:
     params = [layout[f"{name}.{one}.weight"] for one in linear]
     inside = [param.dims.split() for param in params if "tp" not in param.shard or param.shard["tp"].dim == 0]
     made = {outputs[0] for outputs, _ in filter(None, inside)}
-    return next(inputs[0] for _, inputs in filter(None, inside) if inputs[0] not in made)
+    return next((inputs[0] for _, inputs in filter(None, inside) if inputs[0] not in made), "")
 
 
 def beside(module: nn.Module, layout: Layout) -> dict[str, str]:
-    """{a parameter that stands in a pair, and of which every rank along tp has all: the matrix that leaves the pair}."""
+    """{parameter that stands in a pair, and of which every rank along tp has all: the matrix that leaves the pair}."""
     leaves = [one.name for one in crossings(module, layout) if one.kind == "leave" and one.within]
     return {
         f"{pair}.{name}": f"{pair}.{last}"

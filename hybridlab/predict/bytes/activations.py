@@ -19,13 +19,13 @@ class Kept(NamedTuple):
 
     whole  what every rank of tp holds whole, or its part of the sequence, and of the width
     cut    what is cut along tp;  core  scores between positions, cut along tp by heads
-    routed  tokens as they came to their experts, and what came back for them: every rank of tp has them whole
+    inside  tokens as they came to their experts, and what came back for them; latents: whole on every rank of tp
     """
 
     whole: float
     cut: float
     core: float
-    routed: float = 0.0
+    inside: float = 0.0
 
     @property
     def total(self):
@@ -35,7 +35,7 @@ class Kept(NamedTuple):
     @property
     def apart(self):
         """All but the scores, which a selective recomputation drops."""
-        return self.whole + self.cut + self.routed
+        return self.whole + self.cut + self.inside
 
 
 def kept(shape: Shape, sequences, ways=1, sequence=False, x=1, imbalance=1.0) -> Kept:
@@ -57,7 +57,9 @@ def kept(shape: Shape, sequences, ways=1, sequence=False, x=1, imbalance=1.0) ->
     norms = 4 * h if attends else 2 * h  # what goes into each
     into = 4 * h if attends else 2 * h  # what goes into attention, and into the MLP
     masks = (2 if attends else 1) * h * gpt  # dropout of both residual branches
-    heads = 4 * (shape.query_width + shape.key_width)  # queries, keys, values, and what goes into the projection
+    # queries, keys, values, and what goes into the projection
+    heads = 2 * (shape.query_width + shape.key_width + shape.value_width + shape.found_width)
+    latents = 4 * (shape.query_latent + shape.latent)  # before and behind their norms
     mlps = shape.chosen * imbalance + shape.shared
     mlp = (4 if gpt else 6) * f * mlps  # before and behind the nonlinearity, and the gate's
     routed = (2 * h * imbalance + 2 * h) * shape.chosen * (shape.experts > 1)
@@ -66,7 +68,7 @@ def kept(shape: Shape, sequences, ways=1, sequence=False, x=1, imbalance=1.0) ->
         tokens * (norms + into + masks) / _parts(ways, sequence) / x,
         tokens * (heads + mlp) / ways,
         tokens * core / ways,
-        tokens * routed / x,
+        tokens * (routed / x + latents),
     )
 
 

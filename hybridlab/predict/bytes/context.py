@@ -21,15 +21,18 @@ GATHER, RING, ULYSSES = range(3)
 
 
 def widths(shape: Shape, tensor=1):
-    """(numbers of a position's queries, of its keys) on one of so many ranks of tp; too few heads of keys are copied.
+    """(numbers of a position's queries, keys, values, and of what its heads find) on one of so many ranks of tp.
+
+    Too few heads of keys are copied.
 
     >>> from hybridlab.core.catalog import model
     >>> print(*widths(model("llama3-405b").shape, tensor=8))
-    2048.0 128.0
+    2048.0 128.0 128.0 2048.0
     """
     if not shape.heads:
-        return 0, 0
-    return shape.query_width / tensor, shape.key_width / np.minimum(tensor, shape.key_heads)[()]
+        return 0, 0, 0, 0
+    keys = np.minimum(tensor, shape.key_heads)[()]
+    return shape.query_width / tensor, shape.key_width / keys, shape.value_width / keys, shape.found_width / tensor
 
 
 def exchanged(shape: Shape, sequences, ways, attend: str, when: str, tensor=1) -> list[tuple[str, float]]:
@@ -42,14 +45,15 @@ def exchanged(shape: Shape, sequences, ways, attend: str, when: str, tensor=1) -
     >>> print(hops)  # 7 times 4 keys and 4 values of 8 numbers
     448.0
     """
-    queries, keys = (sequences * each for each in widths(shape, tensor))
+    queries, keys, values, found = (sequences * each for each in widths(shape, tensor))
     if attend == "gather":
         filled = ways * -(-shape.context // ways)
-        return [("all_gather" if when == "forward" else "reduce_scatter", filled * keys)] * 2
+        op = "all_gather" if when == "forward" else "reduce_scatter"
+        return [(op, filled * each) for each in (keys, values)]
     part = shape.context / ways
     if attend == "ulysses":
-        return [("all_to_all", part * each) for each in (queries, keys, keys, queries)]
-    return [("isend", 2 * part * keys * hops(ways, when))]
+        return [("all_to_all", part * each) for each in (queries, keys, values, found)]
+    return [("isend", part * (keys + values) * hops(ways, when))]
 
 
 def hops(ways, when: str):

@@ -27,8 +27,8 @@ def block(shape: Shape, sequences: int) -> dict[str, int]:
     numbers = {
         "into the norms": norms * h,
         "out of the norms": norms * h,
-        "queries, keys, values": shape.query_width + 2 * shape.key_width,
-        "out of the heads": shape.query_width,
+        "queries, keys, values": shape.query_width + shape.key_width + shape.value_width,
+        "out of the heads": shape.found_width,
         "scores": 0,
         "inside the MLP": 2 * f,
         "sums for norms and heads": STATISTICS * norms + shape.heads,

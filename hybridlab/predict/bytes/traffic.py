@@ -102,13 +102,22 @@ def along_block(shape: Shape, ways=1) -> Along:
     16 16 16 64 16 64 1 1 1 1
     """
     hidden, gpt, attends = shape.inside / ways, shape.style == "gpt", shape.heads > 0
-    keys = shape.key_width / np.minimum(ways, shape.key_heads)[()] if attends else 0  # fewer than ranks: copied
-    heads = (shape.query_width / ways,) * attends
     return Along(
-        heads + (keys, keys) * attends + (hidden,) * (1 if gpt else 2),
-        heads + (hidden,),
+        _made(shape, ways) + (hidden,) * (1 if gpt else 2),
+        (shape.found_width / ways,) * attends + (hidden,),
         (1,) * (_statistics(shape) * (1 + attends)),
     )
+
+
+def _made(shape: Shape, ways) -> tuple:
+    """The features that attention makes from the stream: queries, keys and values, or what they are made from."""
+    if not shape.heads:
+        return ()
+    queries = shape.query_latent or shape.query_width / ways
+    if shape.latent:
+        return queries, shape.latent, shape.rotary
+    keys = shape.key_width / np.minimum(ways, shape.key_heads)[()]  # fewer than ranks: copied
+    return queries, keys, keys
 
 
 def along_head(shape: Shape, ways=1) -> Along:

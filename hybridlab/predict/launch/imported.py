@@ -1,7 +1,7 @@
 """Imported: a Hugging Face config as a shape, and a sentence for everything in it that a shape cannot say.
 
-Families: GPT-2; Llama, Mistral, Qwen 2 and 3; Mixtral and Qwen 3 with experts; DeepSeek-V3 and Kimi K2, whose latent
-attention is counted as an ordinary one with heads as wide as its own.
+Families: GPT-2; Llama, Mistral, Qwen 2 and 3; Mixtral and Qwen 3 with experts; DeepSeek-V3 and Kimi K2, with latent
+attention.
 
 Relatives: `core.shape`, `core.catalog`, `predict.plans.planner`.
 """
@@ -72,11 +72,11 @@ def _modern(said: dict, family: str, context: int | None) -> Imported:
     more, notes = {"inner": _size(said, "intermediate_size")}, []
     if family in SPARSE:
         more, notes = _experts(said, family)
-    latent = said.get("kv_lora_rank")
     per_head = said.get("head_dim")
-    if latent:
-        per_head = said.get("v_head_dim", 128)
-        notes.append(f"latent attention: counted as {heads} heads of queries, keys and values {per_head} wide")
+    if said.get("kv_lora_rank"):
+        per_head, found, left_out = _latents(said)
+        more |= found
+        notes += left_out
     elif said.get("num_key_value_heads"):
         more["kv_heads"] = said["num_key_value_heads"]
     if per_head and per_head * heads != width:
@@ -91,13 +91,23 @@ def _modern(said: dict, family: str, context: int | None) -> Imported:
     return Imported(shape, tuple(notes))
 
 
+def _latents(said: dict):
+    """(the width of a head, sizes of latents, notes)."""
+    per_head, keys = _size(said, "v_head_dim"), _size(said, "qk_nope_head_dim")
+    sizes = {"latent": said["kv_lora_rank"], "rotary": _size(said, "qk_rope_head_dim")}
+    sizes["query_latent"] = said.get("q_lora_rank") or 0
+    notes = [f"heads of keys are {keys} wide, those of values {per_head}: counted as {per_head}"] * (keys != per_head)
+    return per_head, sizes, notes
+
+
 def _experts(said: dict, family: str):
     own = {"mixtral": "intermediate_size"}.get(family, "moe_intermediate_size")
     experts = _size(said, "num_local_experts", "num_experts", "n_routed_experts")
     more = {"inner": _size(said, own), "experts": experts, "chosen": _size(said, "num_experts_per_tok")}
     more["shared"] = said.get("n_shared_experts") or 0
     if said.get("scoring_func") == "sigmoid":
-        more["routing"] = Routing(scores="sigmoid")
+        balance = "bias" if said.get("topk_method") == "noaux_tc" else "none"  # its name in DeepSeek's code
+        more["routing"] = Routing(scores="sigmoid", balance=balance)
     notes = []
     if dense := said.get("first_k_dense_replace") or 0:
         notes.append(f"the first {dense} layers have one MLP of {said.get('intermediate_size')}; counted with experts")

@@ -91,7 +91,12 @@ def _sizes(shape: Shape) -> dict:
     }
     if shape.key_heads != shape.heads:
         found |= {"group-query-attention": "", "num-query-groups": shape.key_heads}
-    if shape.per_head:
+    if shape.latent:
+        found |= {"multi-latent-attention": "", "kv-lora-rank": shape.latent, "qk-pos-emb-head-dim": shape.rotary}
+        found |= dict.fromkeys(("qk-head-dim", "v-head-dim"), shape.head_width)
+        found["qk-layernorm"] = ""  # with latents these are what it puts a norm on
+        found |= {"q-lora-rank": shape.query_latent} if shape.query_latent else {}
+    elif shape.per_head:
         found["kv-channels"] = shape.per_head
     if shape.style == "llama":
         found |= {

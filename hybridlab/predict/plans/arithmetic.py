@@ -49,7 +49,7 @@ def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
         raise ValueError(f"recompute={recompute!r} is not known: choose one of {', '.join(RECOMPUTE)}")
     tokens = batch * shape.context
     forward = 2 * tokens * shape.layers * shape.multiplied
-    core = 4 * tokens * shape.layers * shape.context * shape.query_width
+    core = 2 * tokens * shape.layers * shape.context * (shape.query_width + shape.found_width)
     return Flops(
         forward * (4 if recompute == "full" else 3),
         core * (3 if recompute == "none" else 4),

@@ -65,9 +65,10 @@ def of_experts(shape: Shape, p=1, t=1, x=1, ep=1):
 def alike(shape: Shape, p=1, t=1, x=1):
     """All other weights: every rank along cp and ep has the same."""
     routed = [shape.layers * part for part in experts.held(shape)]
-    whole = shape.layers * shape.block.whole - routed[1]
-    cut = shape.parameters - shape.embedding - shape.head - whole - sum(routed)
-    block, stage = (cut / t + whole) / shape.layers, lengths(shape.layers, p)
+    one, stage = shape.block, lengths(shape.layers, p)
+    whole, kept = shape.layers * one.whole - routed[1], shape.layers * (one.heads + one.norms)
+    cut = shape.parameters - shape.embedding - shape.head - whole - kept - sum(routed)
+    block = (cut / t + whole) / shape.layers + x * (one.heads / t + one.norms)  # along x nobody shares these out
     tied_copy = shape.vocabulary * shape.width if shape.tied else 0
     first, last = shape.embedding / t, (shape.head + tied_copy) / t
     ends = np.maximum(stage.first * block + first, stage.last * block + last)
@@ -134,10 +135,10 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
     uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
     part = plan.b / plan.cp
     left = kept(shape, part, plan.t, plan.sequence, plan.x, uneven)
-    _, keys = context.widths(shape, plan.t)
+    _, keys, values, _ = context.widths(shape, plan.t)
     others = part * shape.context * (plan.cp - 1) * (plan.attend == context.GATHER)
     unkept = plan.fused | ((plan.attend == context.RING) & (plan.cp > 1))
-    return left._replace(cut=left.cut + 4 * others * keys, core=left.core * np.where(unkept, 0, 1))
+    return left._replace(cut=left.cut + 2 * others * (keys + values), core=left.core * np.where(unkept, 0, 1))
 
 
 def entered(shape: Shape, plan: Plan):

@@ -37,7 +37,8 @@ def along_cp(shape: Shape, plan: Plan, node: int, rates: Rates, attention):
         every = context.exchanged(shape, plan.b, plan.cp, way, when, plan.t)
         return sum(rates.seconds(op, plan.cp, near, 2 * elements) for op, elements in every)
 
-    part = 2 * 2 * plan.b * shape.context / plan.cp * context.widths(shape, plan.t)[1]
+    _, keys, values, _ = context.widths(shape, plan.t)
+    part = 2 * plan.b * shape.context / plan.cp * (keys + values)
     hop = rates.hop(plan.cp, near, part)
     shown = lambda carried, hidden: (plan.cp - 1) * np.maximum(carried - hidden / plan.cp, 0)
     around = shown(hop, attention[0]), shown(2 * hop, attention[1]) + hop * (plan.cp > 1)

@@ -168,7 +168,7 @@ def _block(
     tokens, full = plan.b * shape.context / plan.cp, (plan.recompute == FULL) * plan.redone
     uneven = imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
     busiest = shape.multiplied + (uneven - 1) * shape.chosen * weights_of_one(shape)
-    matrices = 2 * tokens * busiest / (plan.t * plan.x) / rates.products
+    matrices = 2 * tokens * _here(shape, plan, busiest) / rates.products
     left = kept_on(shape, plan)
     between = 2 * software.traffic * left.apart / rates.memory
     core, scores = _attention(shape, plan, rates, software)
@@ -202,6 +202,13 @@ def _block(
     return forward, backward
 
 
+def _here(shape: Shape, plan: Plan, multiplied):
+    """Of the weights of a block that multiply a token, those on one rank: what makes latents is not cut along tp, and
+    what they are read with not along x."""
+    whole, read = shape.width * shape.latents, shape.block.heads
+    return (multiplied - whole - read) / (plan.t * plan.x) + whole / plan.x + read / plan.t
+
+
 def _last(shape: Shape) -> float:
     """The share of a block's products that the last matrix has: what it makes, no backward asks for."""
     return shape.width * shape.inside * (shape.chosen + shape.shared) / shape.multiplied
@@ -215,7 +222,7 @@ def _attention(shape: Shape, plan: Plan, rates: Rates, software: Software = MEGA
     again, tiles = (plan.recompute != NONE) * plan.redone, plan.fused | ((plan.attend == RING) & (plan.cp > 1))
     part = plan.cp * multiplied(plan.cp, plan.attend, plan.zigzag, plan.fused)
     whole = kept(shape, plan.b / plan.cp, plan.t).core * part
-    product = 4 * plan.b * shape.context**2 * shape.query_width / plan.t * part / plan.cp
+    product = 2 * plan.b * shape.context**2 * (shape.query_width + shape.found_width) / plan.t * part / plan.cp
     speed = np.where(plan.fused, software.attention, 1.0)
     core, scores = product / (rates.multiply * speed), 2 * whole / rates.memory * np.where(plan.fused, 0, 1)
     return (core, (2 + again + tiles / 2) * core), (scores, (2 + again + tiles) * scores)

@@ -59,6 +59,8 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
         experts=2 * small.ep if shape.experts > 1 else 1,
         chosen=min(shape.chosen, 2),
         documents=(),
+        **({"latent": 2 * HEAD, "rotary": 2} if shape.latent else {}),
+        **({"query_latent": 3 * HEAD} if shape.query_latent else {}),
     )
     batch = 2 * small.p * small.d * small.ep
     return Scaled(check_plan(small, one, batch), one, batch)

@@ -154,6 +154,7 @@ def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
         (held.cut - tokens, others, False),
         (tokens, others, True),
         (held.whole, others, tp and plan.sequence),
+        (held.asked, others, tp),
         (held.keys, others, shape.heads > 0 and plan.t > shape.key_heads),
         (held.routed, its, False),
         (held.behind, its, tp),

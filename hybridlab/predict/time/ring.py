@@ -23,12 +23,12 @@ def block_seconds(shape: Shape, tokens: float, rate: float, sequences: int = 1, 
     tokens  c, that a rank has of each sequence;  rate  FLOP/s that attention reaches;  seen  share of pairs that see
     each other
     """
-    return 4 * seen * sequences * tokens**2 * shape.width / rate
+    return 2 * seen * sequences * tokens**2 * (shape.query_width + shape.found_width) / rate
 
 
 def hop_seconds(shape: Shape, tokens: float, link: Link, width: int = 2, sequences: int = 1) -> float:
     """Seconds until keys and values of one layer have gone to the next rank; `width`: bytes of a number."""
-    return link.alpha + link.beta * 2 * sequences * tokens * shape.key_width * width
+    return link.alpha + link.beta * sequences * tokens * (shape.key_width + shape.value_width) * width
 
 
 def least_tokens(shape: Shape, rate: float, link: Link, width: int = 2, sequences: int = 1, seen: float = 1.0) -> float:
@@ -44,6 +44,6 @@ def least_tokens(shape: Shape, rate: float, link: Link, width: int = 2, sequence
     >>> math.isclose(block_seconds(gpt, tokens, 1e15), hop_seconds(gpt, tokens, Link(1e-5, 1 / 50e9)))
     True
     """
-    square = 4 * seen * sequences * shape.width / rate
-    linear = 2 * sequences * shape.key_width * width * link.beta
+    square = 2 * seen * sequences * (shape.query_width + shape.found_width) / rate
+    linear = sequences * (shape.key_width + shape.value_width) * width * link.beta
     return (linear + math.sqrt(linear**2 + 4 * square * link.alpha)) / (2 * square)

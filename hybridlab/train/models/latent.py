@@ -1,9 +1,9 @@
 """Latent attention: keys and values of all heads are made from a few numbers of each position, its latent.
 
-A latent has L features, far fewer than the keys and values that are made from it; a model that writes text keeps it
-alone. What positions turn cannot be made from it, or it would have to be turned back. So a head has 2·P further features
-that are turned: its queries have their own, and its keys share them with all other heads. Queries may have a latent too,
-of R features.
+A latent has L features, far fewer than the keys and values that are made from it. A model that writes text keeps only
+the latent. What positions turn is not made from it: turned keys could not be left out of what is kept. So each head has
+2·P further features that are turned. Its queries have their own; its keys share them with all other heads. Queries may
+have a latent too, of R features.
 
   x ─┬─ q_latent ── q_norm ─────── q ──── queries by head: H features, and 2·P that are turned
      ├─ latent ──── latent_norm ─┬─ k ─── keys by head: H features ──────────┐

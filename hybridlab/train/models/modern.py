@@ -70,6 +70,7 @@ class SwiGLU(nn.Module):
 class Modern(GPT):
     """The whole model, for a shape of style "llama": seams, seeds and skips are GPT's.
 
+    >>> import torch
     >>> shape = Shape(layers=1, width=8, heads=2, context=4, style="llama", inner=12)
     >>> Modern(shape)(torch.zeros(3, 4, dtype=torch.long)).shape
     torch.Size([3, 4, 256])
