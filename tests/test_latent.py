@@ -1,4 +1,4 @@
-"""Latent attention: what it computes, from the formulas; that all modes train it as one device does; what is refused."""
+"""Latent attention: what it computes, by its formulas; all modes train it as one device does; what is refused."""
 
 import math
 

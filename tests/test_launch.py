@@ -88,8 +88,8 @@ VALUED = (
     "recompute-granularity recompute-method recompute-num-layers num-layers hidden-size num-attention-heads "
     "ffn-hidden-size seq-length max-position-embeddings num-query-groups kv-channels normalization "
     "position-embedding-type num-experts moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size "
-    "moe-token-dispatcher-type fp8-format attention-backend ckpt-format q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim "
-    "v-head-dim"
+    "moe-token-dispatcher-type fp8-format attention-backend ckpt-format q-lora-rank kv-lora-rank qk-head-dim "
+    "qk-pos-emb-head-dim v-head-dim"
 ).split()
 
 

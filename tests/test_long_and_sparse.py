@@ -51,7 +51,7 @@ def test_deepseek_v3_lies_between_an_all_to_all_that_shows_and_one_that_is_hidde
     """Shown, it would take nearly twice as long as printed; hidden, a little less."""
     shown, hidden = deepseek()
     print(f"GPU hours for a trillion tokens: shown {shown:,.0f}, hidden {hidden:,.0f}, printed {GPU_HOURS:,.0f}")
-    assert 0.85 * GPU_HOURS < hidden < GPU_HOURS < shown < 2 * GPU_HOURS
+    assert 0.8 * GPU_HOURS < hidden < GPU_HOURS < shown < 2 * GPU_HOURS
 
 
 def test_every_row_of_the_table_is_read():
