@@ -9,8 +9,6 @@ Shape suffixes
 
 import torch
 
-from hybridlab.core.layout import even
-
 
 def dispatch(x_ND, chosen_NC, weights_NC, experts):
     """Every token through its experts; `experts` is called with tokens in the order of their experts, and how many
@@ -31,8 +29,9 @@ def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
     (tensor([1, 2, 0]), tensor([2, 1]))
     """
     if chosen_NC.is_meta:
-        counts_E = torch.tensor([end - begin for begin, end in even(chosen_NC.numel(), every or experts)])
-        counts_E = counts_E[first : first + experts]
+        number = every or experts
+        ends = torch.arange(number + 1) * chosen_NC.numel() // number  # so that what is left over is spread
+        counts_E = ends.diff()[first : first + experts]
     else:
         counts_E = loads(chosen_NC, experts).long().cpu()
     return chosen_NC.flatten().argsort(stable=True)[: int(counts_E.sum())], counts_E
