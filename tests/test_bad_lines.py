@@ -54,6 +54,10 @@ TRAINING = MODES | {
     "--width": COUNTS,
     "--heads": ["-1", "3", "x", LARGE],
     "--kv-heads": ["0", "-1", "3", "x"],
+    "--latent": ["4", "-1", "x"],  # beside no --rotary, and in a GPT
+    "--query-latent": ["4", "-1"],
+    "--rotary": ["4", "3", "-2"],
+    "--per-head": ["0", "-1", "x"],
     "--context": COUNTS,
     "--vocabulary": COUNTS,
     "--inner": COUNTS,
