@@ -11,6 +11,7 @@ from hybridlab.labs.choosing import tasks as choosing_tasks
 from hybridlab.labs.choosing import trades as choosing
 from hybridlab.labs.choosing.plan_explorer import GPUS, MOST_BOXES, explorer, played_plan
 from hybridlab.labs.exercises.all_tasks import TASKS
+from hybridlab.predict.judged.scores import published_of
 from hybridlab.predict.papers import sc21
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.planner import plan
@@ -53,9 +54,34 @@ def test_the_map_shows_each_cell_and_marks_one_best():
     found = re.findall(r'data-p="(\d+)" data-t="(\d+)"', still.svg)
     assert [(int(p), int(t)) for p, t in found] == [one[:2] for one in cells(FIGURE_13)]
     legend = 1
-    assert still.svg.count(f'stroke="{BEST}"') == legend + 1
+    assert still.svg.count(f'stroke="{BEST}"') == legend + sum(one.equal for one in cells(FIGURE_13)) == legend + 2
     assert "leaves the node of 8" in still.svg and ">2602 GB<" in still.svg and ">optimizer<" in still.svg
     assert "27 factorisations of 64 devices, 6 of them with a plan that fits, 21 too large" in still.summary
+
+
+@pytest.mark.parametrize("planned", [FIGURE_13, FREE])
+def test_what_predictions_cannot_tell_from_the_best_looks_like_it(planned):
+    every, best = cells(planned), planned.best.step.total
+    for one in every:
+        near = one.place is not None and planned.seconds[one.place] <= best * (1 + planned.error.median)
+        assert one.equal == (one.state == "fits" and bool(near))
+    tied = {(one.plan.p, one.plan.t) for one in planned.ties}
+    assert tied <= {(one.p, one.t) for one in every if one.equal}
+    fills = re.findall(rf'fill="(#\w+)" stroke="{BEST}"', plan_map(planned).svg)
+    assert len(set(fills[1:])) == 1, "the first is the legend's"
+
+
+def test_published_runs_are_rings_of_their_measured_share():
+    still, best = plan_map(FIGURE_13), FIGURE_13.best.step.total
+    runs = published_of(FIGURE_13)
+    assert {(run.plan.p, run.plan.t) for run in runs} == {(2, 32), (8, 8), (32, 2)}
+    assert still.svg.count("<circle") == 1 + len(runs)
+    for run in runs:
+        group = re.search(f'data-p="{run.plan.p}" data-t="{run.plan.t}">(.*?)</g>', still.svg, re.S)[1]
+        assert "<circle" in group and f">{best / run.seconds:.0%}</text>" in group
+        assert f"{run.seconds:.1f} s (read off figure 13)" in group
+    nobody = plan_map(plan("gpt-161b", "a100", 64, 64, **choosing.SLIDES))
+    assert "<circle" not in nobody.svg and "published" not in nobody.svg.lower()
 
 
 def test_without_a_wall_no_wall_is_drawn():

@@ -5,6 +5,7 @@ reader has to know beside that: the terms of `plans.software` were chosen, and t
 tables before them. Rows that were not published here are the stricter judge.
 """
 
+from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from hybridlab.predict.judged.run import Run
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.plans.footprint import footprint
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.planner import Planned
 
 TABLES = (
     sc21_runs.table_1, sc21_runs.table_2, sc21_runs.figures, megatron.selective, sharded.mpt, sharded.torchtitan,
@@ -47,11 +49,27 @@ class Spread(NamedTuple):
         return f"{self.rows} rows: median {self.median:.1%}, nine of ten within {self.nine_of_ten:.1%}"
 
 
+@cache
+def runs() -> tuple[Run, ...]:
+    """Every run that was published, as far as we know."""
+    return tuple(run for table in TABLES for run in table())
+
+
+def published_of(planned: Planned) -> list[Run]:
+    """The runs that were published of what is planned: this model, batch, machine and number of devices.
+
+    >>> from hybridlab.predict.plans.planner import plan
+    >>> [str(run.plan) for run in published_of(plan("gpt-39.1b", "a100", gpus=512, batch=1536))]
+    ['p=2 t=8 d=32 b=4, full recomputation, scatter/gather']
+    """
+    asked = planned.shape, planned.batch, planned.machine.name, planned.devices
+    return [run for run in runs() if (run.shape, run.batch, run.machine, run.plan.devices) == asked]
+
+
 def judged() -> list[Judged]:
     """Every run, predicted."""
-    runs = [run for table in TABLES for run in table()]
-    found = shares(runs)
-    return [_judge(run, *without(run.source, run.machine, found)) for run in runs]
+    found = shares(list(runs()))
+    return [_judge(run, *without(run.source, run.machine, found)) for run in runs()]
 
 
 def _judge(run: Run, fit, sources) -> Judged:

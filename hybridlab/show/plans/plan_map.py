@@ -1,8 +1,9 @@
 """The map of plans: one cell for each p and t that divide n devices, coloured by how quick its best plan is.
 
 A cell stands for the best of all plans with its sizes: p stages, t ways of tensor parallelism, d = n / (p·t) copies.
-Its number is the share of the best plan's throughput. Where nothing fits, the cell is grey and hatched and says how
-much the smallest plan needs, and of what most; where the batch cannot be divided so, it is dotted.
+Its number is the share of the best plan's throughput. Plans that are closer to the best than predictions err look like
+the best. Where nothing fits, the cell is grey and hatched and says how much the smallest plan needs, and of what most;
+where the batch cannot be divided so, it is dotted. A ring is a run that was published: its measured share.
 
 Relatives: `predict.plans.planner`, the explorer in `labs.choosing.plan_explorer`, notebook 41.
 """
@@ -12,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.predict.judged.run import Run
+from hybridlab.predict.judged.scores import published_of
 from hybridlab.predict.plans.footprint import Footprint, footprint
 from hybridlab.predict.plans.planner import Planned
 from hybridlab.predict.plans.space import divisors
@@ -19,7 +22,7 @@ from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, contrast, mix
 
-WIDTH, LEFT, TOP, RIGHT = 960, 92, 124, 24
+WIDTH, LEFT, TOP, RIGHT = 960, 92, 148, 24
 WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # of a cell; of all rows together
 TWO_LINES = (58.0, 36.0)  # a cell that is at least so large says more
 PALEST, TINT = 0.2, 0.05  # the share of the best throughput that is palest; no cell that fits is white
@@ -35,6 +38,7 @@ class Cell(NamedTuple):
 
     place  of the plan in the space: the quickest that fits, else the smallest; None where no plan is legal
     share  of the best plan's throughput; 0 where none fits;  bytes  that the plan needs;  most  their largest part
+    equal  whether predictions err by more than its distance from the best
     """
 
     p: int
@@ -44,6 +48,7 @@ class Cell(NamedTuple):
     share: float
     bytes: float
     most: str
+    equal: bool = False
 
     @property
     def state(self) -> str:
@@ -59,7 +64,7 @@ def cells(planned: Planned) -> list[Cell]:
     >>> [(one.p, one.t, one.d) for one in some if one.share == 1], sorted({one.state for one in some})
     ([(8, 8, 1)], ['fits', 'too large'])
     """
-    best = planned.seconds[planned.order[0]]
+    best, nearly = planned.seconds[planned.order[0]], 1 / (1 + planned.error.median)
     quickest = _first_of_each(planned, planned.order)
     places = _first_of_each(planned, np.argsort(planned.bytes, kind="stable")) | quickest
     found = []
@@ -67,7 +72,7 @@ def cells(planned: Planned) -> list[Cell]:
         for t in divisors(math.gcd(planned.devices // p, planned.shape.heads or 1)):
             place = places.get((p, t))
             share = best / planned.seconds[place] if (p, t) in quickest else 0.0
-            found.append(_cell(planned, p, t, place, float(share)))
+            found.append(_cell(planned, p, t, place, float(share), bool(share >= nearly)))
     return found
 
 
@@ -78,12 +83,12 @@ def _first_of_each(planned, order) -> dict[tuple[int, int], int]:
     return {(int(p[i]), int(t[i])): int(order[i]) for i in first}
 
 
-def _cell(planned, p, t, place, share):
+def _cell(planned, p, t, place, share, equal):
     d = planned.devices // (p * t)
     if place is None:
         return Cell(p, t, d, None, 0.0, 0.0, "")
     if share:
-        return Cell(p, t, d, place, share, float(planned.bytes[place]), "")
+        return Cell(p, t, d, place, share, float(planned.bytes[place]), "", equal)
     needs = Footprint(*map(float, footprint(planned.shape, planned.space.one(place), planned.batch)))
     return Cell(p, t, d, place, 0.0, needs.total, needs.most)
 
@@ -95,25 +100,50 @@ def plan_map(planned: Planned, title: str = "") -> Still:
     >>> plan_map(plan("gpt-161b", "a100", gpus=64, batch=128, zero=0, recompute="full", sequence=False), "161B")
     <picture 161B: 27 factorisations of 64 devices, 6 of them with a plan that fits, 21 too large, ...
     """
-    every = cells(planned)
+    every, runs = cells(planned), _quickest_of_each(published_of(planned))
     frame = _Frame(every, planned.machine.node)
-    told = in_words(planned, every, title)
-    lines = wrap(told, WIDTH - 48, PX["caption"])
-    body = [_hatch(), *_head(title), *_labels(frame), *(line for one in every for line in _drawn(one, frame))]
+    told = in_words(planned, every, title, runs)
+    lines = wrap(told, 0.88 * (WIDTH - 48), PX["caption"])
+    best = planned.best.step.total
+    rings = {sizes: _Ring(best / run.seconds, _of_run(run)) for sizes, run in runs.items()}
+    body = [_hatch(), *_head(title, planned.error.median, bool(rings)), *_labels(frame)]
+    body += [line for one in every for line in _drawn(one, frame, rings.get((one.p, one.t)))]
     body += _node(frame, planned.machine.node)
     low = frame.bottom + 14
     body += [words(24, low + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(lines, 1)]
     return Still(sheet(WIDTH, low + 21 * len(lines) + 16, title or "plans", told, body), told)
 
 
-def in_words(planned: Planned, every: list[Cell], title: str = "") -> str:
-    """The map in one line."""
+def _quickest_of_each(runs: list[Run]) -> dict[tuple[int, int], Run]:
+    """{(p, t): the quickest run with these}."""
+    return {(run.plan.p, run.plan.t): run for run in sorted(runs, key=lambda run: -run.seconds)}
+
+
+def _of_run(run: Run) -> str:
+    """A run in words; what stands in a figure was read off its drawing."""
+    read = f" (read off {run.note})" if run.note.startswith("figure") else ""
+    return f"p={run.plan.p} t={run.plan.t} b={run.plan.b} {run.seconds:.1f} s{read}, predicted {run.step().total:.1f} s"
+
+
+def in_words(planned: Planned, every: list[Cell], title: str, runs: dict[tuple[int, int], Run]) -> str:
+    """The map in one line; runs are those that were published, by (p, t)."""
     count = {state: sum(one.state == state for one in every) for state in ("fits", "too large", "illegal")}
     name = f"{title}: " if title else ""
-    return (
+    equal = [f"p={one.p} t={one.t}" for one in every if one.equal and one.share < 1]
+    told = [
         f"{name}{len(every)} factorisations of {planned.devices} devices, {count['fits']} of them with a plan that "
         f"fits, {count['too large']} too large, {count['illegal']} that the batch forbids. Best: {planned.best!r}"
-    )
+    ]
+    told += [f"As good, within the ±{planned.error.median:.0%} of a prediction: {', '.join(equal)}"] * bool(equal)
+    told += [f"Published: {'; '.join(map(_of_run, runs.values()))}"] * bool(runs)
+    return ". ".join(told)
+
+
+class _Ring(NamedTuple):
+    """A published run: its measured share of the best plan's throughput, and it in words."""
+
+    share: float
+    told: str
 
 
 class _Frame:
@@ -140,8 +170,8 @@ def _hatch():
     )
 
 
-def _head(title):
-    """The title, and what colours and outlines mean."""
+def _head(title, error, rings):
+    """The title, and what colours, outlines and, where there are any, rings mean."""
     fitting = (WIDTH - 48) / (BOLD * len(title) or 1)
     out = [words(24, 32, title, min(PX["heading"], round(fitting, 1)), **{"font-weight": "600"})]
     x = 24
@@ -151,15 +181,22 @@ def _head(title):
     out.append(words(x + 8, 60, f"{PALEST:.0%} to 100% of the best", PX["caption"]))
     x += 216
     looks = (
-        (f'fill="{PAPER}" stroke="{BEST}" stroke-width="5"', "best", 84),
-        (f'fill="url(#too-large)" stroke="{MUTED}"', "does not fit: needs, most of it", 272),
+        (f'fill="{PAPER}" stroke="{BEST}" stroke-width="5"', f"best ± {error:.0%}", 134),
+        (f'fill="url(#too-large)" stroke="{MUTED}"', "does not fit: needs, mostly", 246),
         (f'fill="none" stroke="{MUTED}" stroke-dasharray="2 4"', "batch too small", 0),
     )
     for look, name, wide in looks:
         out.append(f'<rect x="{x}" y="46" width="26" height="18" {look}/>')
         out.append(words(x + 34, 60, name, PX["caption"]))
         x += wide
+    if rings:
+        said = "published: what was measured, as a share of the best predicted"
+        out += [_ring(41, 82, INK), words(66, 87, said, PX["caption"])]
     return out
+
+
+def _ring(x, y, ink):
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="none" stroke="{ink}" stroke-width="2"/>'
 
 
 def _labels(frame):
@@ -183,13 +220,14 @@ def _node(frame, node):
     return [line, words(x + 8, TOP - 30, f"→ leaves the node of {node}", PX["caption"], **{"font-weight": "600"})]
 
 
-def _drawn(one: Cell, frame):
+def _drawn(one: Cell, frame, ring: _Ring | None):
     """A cell as a group that a page may find by its p and t."""
     x, y = frame.at(one.p, one.t)
     box = f'x="{x + 2:.1f}" y="{y + 2:.1f}" width="{frame.wide - 4:.1f}" height="{frame.tall - 4:.1f}"'
     yield f'<g class="hl-cell" data-p="{one.p}" data-t="{one.t}">'
-    yield f"<title>p={one.p} t={one.t} d={one.d}: {_said(one)}</title>"
-    fill, ink = _colour(one.share), INK
+    published = f"; published, {ring.told}" if ring else ""
+    yield f"<title>p={one.p} t={one.t} d={one.d}: {_said(one)}{published}</title>"
+    fill, ink = _colour(1.0 if one.equal else one.share), INK
     match one.state:
         case "illegal":
             yield f'<rect {box} fill="{PAPER}" stroke="{MUTED}" stroke-dasharray="2 4"/>'
@@ -197,15 +235,21 @@ def _drawn(one: Cell, frame):
             yield f'<rect {box} fill="url(#too-large)" stroke="#B0B0B0"/>'
         case "fits":
             ink = PAPER if contrast(PAPER, fill) >= LEGIBLE else INK
-            pen = f'stroke="{BEST}" stroke-width="5"' if one.share == 1 else f'stroke="{STYLE["grid"]}"'
+            pen = f'stroke="{BEST}" stroke-width="5"' if one.equal else f'stroke="{STYLE["grid"]}"'
             yield f'<rect {box} fill="{fill}" {pen}/>'
     middle, lower = x + frame.wide / 2, y + frame.tall / 2
     first, second = _text(one)
     more = {"fill": ink, "font-weight": "600"}
     yield words(middle, lower + (-2 if frame.roomy and second else 5), first, PX["caption" if one.share else "box"],
                 "middle", **more)  # fmt: skip
+    beside = 0.22 * frame.wide if ring else 0.0
     if frame.roomy and second:
-        yield words(middle, lower + 15, second, PX["smallest"] + 1, "middle", fill=ink)
+        yield words(middle - beside, lower + 15, second, PX["smallest"] + 1, "middle", fill=ink)
+    if ring and frame.roomy:
+        yield _ring(middle + 8, lower + 11, ink)
+        yield words(middle + 17, lower + 15, f"{ring.share:.0%}", PX["smallest"] + 1, fill=ink)
+    elif ring:
+        yield _ring(x + frame.wide - 12, y + 12, ink)
     yield "</g>"
 
 
