@@ -732,5 +732,5 @@ JUDGED = [  # exit code, what was said, who was struck, by what, his number; and
 def test_what_a_struck_command_says_is_judged(code, said, who, what, victims, wrong):
     from faults.moments import judged
 
-    found = judged(code, said, who, what, victims)
+    found = judged(code, "", said, who, what, victims)
     assert found.startswith(wrong) and bool(found) == bool(wrong)

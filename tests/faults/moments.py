@@ -1,10 +1,11 @@
 """Moments: a driver, the warm parent of its ranks, or a rank is struck by a signal at any moment, again and again.
 
-    python tests/faults/moments.py [--tries 500] [--seed 0] [--out results/moments.json]
+    python tests/faults/moments.py [--tries 500] [--seed 0] [--only grade] [--out results/moments.json]
 
-Every try is a command of its own (`check`, `train` that saves after each step, `run`), with a folder of its own for
-temporary files. After the strike it must end in time and say who was struck, and leave neither a process nor a file;
-of checkpoints there is a whole one, or none. What has ended before the strike came is right when it ended well.
+Every try is a command of its own (`struck.COMMANDS`), with a folder of its own for temporary files. After the strike
+it must end in time and say who was struck, and leave neither a process nor a file; of checkpoints there is a whole one,
+or none. A grade goes on: who was struck stands in the row of that submission, and the others are graded. What has ended
+before the strike came is right when it ended well.
 """
 
 import argparse
@@ -22,54 +23,22 @@ import tempfile
 import time
 from collections import Counter
 
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tests")]
+
+from faults.struck import COMMANDS, STUDENTS, begun, marked, there  # the path comes first
+
 from hybridlab.train import checkpoint, checkpoint_index
 from hybridlab.train.run import provenance
 
-ROOT = pathlib.Path(__file__).parents[2]
-MARK = "HYBRIDLAB_MOMENT"  # in the surroundings of all that a try starts
-TINY = ["--layers", "2", "--width", "16", "--heads", "2", "--context", "8", "--microbatches", "4"]
-COMMANDS = {
-    "check": ["check", "--dp", "2", "--pp", "2", *TINY, "--zero", "1", "--optimizer", "adamw"],
-    "train": ["train", "--pp", "2", *TINY, "--steps", "60", "--every", "1", "--checkpoint", "{kept}"],
-    "run": ["run", "--ranks", "3", "--steps", "4"],
-}
-DEADLY = ("SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT")
-STRIKES = [("rank", name) for name in (*DEADLY, "SIGSTOP")] + [("parent", "SIGKILL")]
-STRIKES += [("driver", name) for name in ("SIGKILL", "SIGTERM", "SIGINT")]
 LIMIT, LEAVE = 45.0, 8.0  # seconds to end, of which ten are patience with a rank that stands still; to be gone
 
 
-def marked(number: str) -> dict[int, str]:
-    """{pid: command line} of everything that a try has started and that lives."""
-    found = {}
-    for one in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            folder = pathlib.Path("/proc", one)
-            if f"{MARK}={number}\0".encode() in (folder / "environ").read_bytes():
-                if "\nState:\tZ" not in (folder / "status").read_text():
-                    found[int(one)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return found
-
-
-def parent_of(pid: int) -> int:
-    with contextlib.suppress(OSError):  # it may end just now
-        return int(pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
-    return 0
-
-
-def there(driver: int, number: str, who: str) -> list[int]:
-    """Who of a kind lives: the driver, the parent of the ranks, or the ranks, which were forked in order."""
-    if who == "driver":
-        return [driver]
-    above = {pid: parent_of(pid) for pid in marked(number)}
-    parents = [pid for pid, its in above.items() if its == driver]
-    return parents if who == "parent" else sorted(pid for pid, its in above.items() if its in parents)
-
-
-def tried(number: int, seed: int, usual: dict[tuple[str, str], float]) -> dict:
+def tried(number: int, seed: int, usual: dict[tuple[str, str], float], names: list[str]) -> dict:
     """One try: {command, struck, signal, moment, wrong}; wrong is empty where all is as it should be."""
     chance = random.Random(f"{seed}/{number}")
-    name, (who, what) = chance.choice([*COMMANDS]), chance.choice(STRIKES)
+    name = chance.choice(names)
+    who, what = chance.choice(COMMANDS[name].strikes)
     moment = chance.uniform(0, usual[name, who])  # from when the victim is there
     with tempfile.TemporaryDirectory(prefix="moment-") as place:
         told = {"try": number, "command": name, "struck": who, "signal": what, "moment": round(moment, 2)}
@@ -82,33 +51,18 @@ def tried(number: int, seed: int, usual: dict[tuple[str, str], float]) -> dict:
             told["struck"] = "nobody"  # who was to be struck was not there yet, or no more
         begin = time.monotonic()
         try:
-            _, said = process.communicate(timeout=LIMIT)
+            told_by = process.communicate(timeout=LIMIT)
         except subprocess.TimeoutExpired:
-            said = None
+            told_by = None
         told["seconds"] = round(time.monotonic() - begin, 2)
-        told["wrong"] = "still running" if said is None else judged(process.returncode, said, who, what, victims)
+        ended = (process.returncode, *told_by, who, what, victims) if told_by else None
+        told["wrong"] = JUDGES.get(name, judged)(*ended) if ended else "still running"
         told["wrong"] = told["wrong"] or left(str(number), room) or damaged(kept)
         for pid in marked(str(number)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
     return told
-
-
-def begun(name: str, number: str, place: str):
-    """The command, started; the folder of its checkpoints, and that of its temporary files."""
-    kept, room = pathlib.Path(place, "kept"), pathlib.Path(place, "room")
-    room.mkdir()
-    words = [word.replace("{kept}", str(kept)) for word in COMMANDS[name]]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hybridlab", *words],
-        cwd=ROOT,
-        env=os.environ | {MARK: number, "TMPDIR": str(room), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    return process, kept, room
 
 
 def struck(driver: int, number: str, who: str, what: str, chance) -> list[int]:
@@ -121,21 +75,58 @@ def struck(driver: int, number: str, who: str, what: str, chance) -> list[int]:
     return []
 
 
-def judged(code: int, said: str, who: str, what: str, victims: list[int]) -> str:
-    """What is wrong with how it ended."""
+def judged(code: int, out: str, said: str, who: str, what: str, victims: list[int]) -> str:
+    """What is wrong with how a command of one's own ended."""
     early = code == -signal.SIGINT or (code == 1 and said.rstrip().endswith("KeyboardInterrupt"))
     if "Traceback" in said and not (who == "driver" and what == "SIGINT" and early):
         return f"a traceback: {said[-300:]}"
     if code == 0 or not victims:
         return "" if code == 0 else f"nobody was struck, and it ended with {code}: {said[-300:]}"
     if who == "driver":
-        number = getattr(signal, what)
-        return "" if code in (-number, 128 + number, 130) or early else f"ended with {code}: {said[-300:]}"
+        return of_driver(code, said, what)
+    return unnamed(said, who, what, victims) or ("" if code == 1 else f"ended with {code}: {said[-300:]}")
+
+
+def of_driver(code: int, said: str, what: str) -> str:
+    number, early = getattr(signal, what), code == 1 and said.rstrip().endswith("KeyboardInterrupt")
+    return "" if code in (-number, 128 + number, 130) or early else f"ended with {code}: {said[-300:]}"
+
+
+def unnamed(said: str, who: str, what: str, victims: list[int]) -> str:
+    """What is missing where it does not say who was struck, and by what."""
     name = f"rank {victims[0]}" if who == "rank" else "the parent process of the ranks"
     because = {"SIGSTOP": ""}.get(what, what) if who == "rank" else "has ended"
-    return (
-        "" if code == 1 and f"{name} " in said and because in said else f"{name} is not named ({code}): {said[-300:]}"
-    )
+    return "" if f"{name} " in said and because in said else f"{name} is not named: {said[-600:]}"
+
+
+def of_grade(code: int, out: str, said: str, who: str, what: str, victims: list[int]) -> str:
+    """What is wrong with how a grade ended: it goes on, and at most one submission suffers."""
+    if who == "driver" and victims and code:
+        return of_driver(code, said, what)
+    if code or "Traceback" in said:
+        return f"ended with {code}: {said[-300:]}"
+    rows = {row["student"]: row for row in json.loads(out.splitlines()[-1])["students"]}
+    suffered = [student for student in STUDENTS if rows[student]["right"] != 1]
+    if not suffered:
+        return ""
+    told = json.dumps(rows[suffered[0]])
+    named = f"killed by {what}" in told if who == "submission" else not unnamed(told, who, what, victims or [-1])
+    return "" if victims and named and len(suffered) == 1 else f"{who}, {victims}: {told}"
+
+
+def of_notebook(code: int, out: str, said: str, who: str, what: str, victims: list[int]) -> str:
+    """What is wrong with how a notebook ended: the error stands in its cell."""
+    if code == 0 or not victims:
+        return "" if code == 0 else f"nobody was struck, and it ended with {code}: {said[-300:]}"
+    if who == "driver":
+        return of_driver(code, said, what)
+    if who == "kernel":
+        word = "KeyboardInterrupt" if what == "SIGINT" else "died"
+        return "" if word in said else f"the kernel's end is not told: {said[-300:]}"
+    return unnamed(said, who, what, victims)
+
+
+JUDGES = {"grade": of_grade, "notebook": of_notebook}
 
 
 def left(number: str, room: pathlib.Path) -> str:
@@ -163,20 +154,21 @@ def damaged(kept: pathlib.Path) -> str:
     return ""
 
 
-def lives() -> dict[tuple[str, str], float]:
+def lives(names: list[str]) -> dict[tuple[str, str], float]:
     """{(command, who): how long they live} when nobody strikes."""
     found = {}
-    for name in COMMANDS:
+    for name in names:
         with tempfile.TemporaryDirectory(prefix="moment-") as place:
             process, *_ = begun(name, "usual", place)
             while process.poll() is None:
                 now = time.monotonic()
-                for who in ("driver", "parent", "rank"):
+                for who in {who for who, _ in COMMANDS[name].strikes}:
                     if there(process.pid, "usual", who):
                         first, _ = found.get((name, who), (now, now))
                         found[name, who] = first, now
                 time.sleep(0.05)
-            assert process.returncode == 0, process.stderr.read()
+            out, said = process.communicate()
+            assert process.returncode == 0 and not (name in JUDGES and JUDGES[name](0, out, said, "", "", [])), said
     return {key: last - first for key, (first, last) in found.items()}
 
 
@@ -184,12 +176,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tries", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=[*COMMANDS], help="strike this command alone")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "moments.json")
     chosen = parser.parse_args()
-    begin, usual = time.monotonic(), lives()
+    some = [chosen.only] if chosen.only else [*COMMANDS]
+    begin, usual = time.monotonic(), lives(some)
     told = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as several:
-        for one in several.map(lambda number: tried(number, chosen.seed, usual), range(chosen.tries)):
+        for one in several.map(lambda number: tried(number, chosen.seed, usual, some), range(chosen.tries)):
             told.append(one)
             if one["wrong"]:
                 print(one, flush=True)
@@ -198,6 +192,7 @@ def main():
         "took": round(time.monotonic() - begin),
         "lives_seconds": {" ".join(key): round(one, 1) for key, one in usual.items()},
         "tries": len(told),
+        "commands": Counter(one["command"] for one in told),
         "struck": Counter(f"{one['struck']} {one['signal']}" for one in told),
         "seconds_to_end": {"largest": max(one["seconds"] for one in told)},
         "wrong": [one for one in told if one["wrong"]],

@@ -1,11 +1,13 @@
 """A place of its own for one submission: the rights and limits that this system gives to whoever asks, root or not.
 
-`python -m hybridlab.labs.exercises.confined ROOM [FOLDER…]` reads a submission from its input and checks it behind
+`python -m hybridlab.labs.exercises.confined ROOM GRADER [FOLDER…]` reads a submission from its input and checks it
+behind
 
 - namespaces of its own (Linux, where users may make them): no network, no other processes to see, no file that can be
   written outside of ROOM; the FOLDERs and the solutions of the exercises cannot be read;
 - limits on memory, processes and the size of files;
-- and no new rights, as setuid programs would give; when it ends, all that it has started ends.
+- and no new rights, as setuid programs would give; when it ends, all that it has started ends. When the process GRADER
+  has gone, which asked for this, so has it, and the ROOM with it.
 
 The first line that it tells is what of this there is; the next ones are those of `regrade`. It does not filter system
 calls: what the kernel itself lets through, this does too. Source: namespaces(7), mount_setattr(2), prctl(2).
@@ -15,8 +17,10 @@ import ctypes
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 
 from hybridlab.core.afford import memory
@@ -32,25 +36,43 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 NOBODY = 1000  # what this user is called inside; not 0, so that the program that begins there has no rights over it
 LARGEST_FILE, MOST_PROCESSES = 100_000_000, 1000
 ROOM = "512m"  # for all that it writes
+LOOK_SECONDS = 0.02  # between two looks whether the grader is still there
 NAMESPACES = ("no network", "no file to write elsewhere", "no other process in sight", "the solutions out of reach")
 ALWAYS = ("limits on time, memory and files", "no new rights", "an end for all that it starts")
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def main(room: str, *hidden: str) -> int:
+def main(room: str, grader: str, *hidden: str) -> int:
     """Check what comes in; returns the exit code, 128 and more for a signal."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     signal.signal(signal.SIGTERM, lambda *_: (sweep(), os._exit(128 + signal.SIGTERM)))
+    place = _forked(lambda: _place(room, hidden))
+    while not (ended := os.waitpid(place, os.WNOHANG))[0]:
+        if os.getppid() != int(grader):  # nobody is left to tell, or to clear up
+            sweep()
+            shutil.rmtree(room, ignore_errors=True)
+            return 128 + signal.SIGKILL
+        time.sleep(LOOK_SECONDS)
+    sweep()
+    return _code(ended[1])
+
+
+def _forked(work) -> int:
+    """A child that does this work, returns its exit code, and does not outlive this process; its process number."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os._exit(work())
+    return child
+
+
+def _place(room: str, hidden: tuple[str, ...]) -> int:
+    """Make the place; the next process is the first inside it."""
     _limit()
     apart = namespaces.own(MOUNTS | PROCESSES | NETWORK | TALK, NOBODY)
-    first = os.fork()
-    if first == 0:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os._exit(_inside(room, hidden, apart))
-    code = _code(os.waitpid(first, 0)[1])
-    sweep()
-    return code
+    return _code(os.waitpid(_forked(lambda: _inside(room, hidden, apart)), 0)[1])
 
 
 def _inside(room: str, hidden: tuple[str, ...], apart: bool) -> int:
@@ -61,10 +83,7 @@ def _inside(room: str, hidden: tuple[str, ...], apart: bool) -> int:
     os.environ["TMPDIR"] = room
     os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch, once imported, names one outside
     print(json.dumps([*(NAMESPACES if apart else ()), *ALWAYS]), flush=True)
-    check = os.fork()
-    if check == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.execv(sys.executable, [sys.executable, "-m", "hybridlab.labs.exercises.regrade"])
+    check = _forked(lambda: os.execv(sys.executable, [sys.executable, "-m", "hybridlab.labs.exercises.regrade"]))
     while True:
         pid, status = os.wait()
         if pid == check:

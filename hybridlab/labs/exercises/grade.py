@@ -114,7 +114,7 @@ def _alone(submission: dict, folder: Path, seconds: float, row: Row) -> list:
         given.write(json.dumps(submission).encode())
         given.seek(0)
         process = subprocess.Popen(
-            [sys.executable, *CONFINED, room, str(folder.resolve())],
+            [sys.executable, *CONFINED, room, str(os.getpid()), str(folder.resolve())],
             stdin=given,
             stdout=told,
             stderr=subprocess.DEVNULL,
