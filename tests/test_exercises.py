@@ -64,6 +64,7 @@ def run_cell(cell):
     from hybridlab.labs.data_parallel import pictures
     from hybridlab.labs.data_parallel.tasks import tied_part
     from hybridlab.labs.engine import toy
+    from hybridlab.labs.megatron import latents
     from hybridlab.modes import arrivals
     from hybridlab.world.talk import typed
     from hybridlab.world.talk.windows import turned
@@ -73,7 +74,7 @@ def run_cell(cell):
     *body, last = cell.split("\nlabs.answer(")
     names = dict(__name__="__main__", hl=hl, labs=labs, torch=torch, pictures=pictures, tied_part=tied_part, toy=toy)
     names |= dict(capstone=capstone, math=math, even=even, typed=typed, arrivals=arrivals, turned=turned)
-    names |= dict(functional=functional, Sight=Sight, overlap=overlap, wanted=wanted, rows=rows)
+    names |= dict(latents=latents, functional=functional, Sight=Sight, overlap=overlap, wanted=wanted, rows=rows)
     if not body:
         return eval(cell, names)
     exec(compile(cell[: -len("labs.answer(" + last)], file, "exec"), names)

@@ -3,8 +3,8 @@
 large model (`sizes`), the hunt for wrong gradients (`hunt`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`; those in which students build something, in `build_tasks`
-and `build_solutions`. What they build is tried in `layers` (two sharded layers), `vocabulary` (a sharded loss) and
-`clinic` (a bug).
+and `build_solutions`. What they build is tried in `layers` (two sharded layers), `latents` (attention from latents),
+`vocabulary` (a sharded loss) and `clinic` (a bug).
 """
 
 from hybridlab.lazily import lazily

@@ -59,6 +59,18 @@ GATHERED = LAYERS.but(
 class""",
 )
 
+LATENT = Cell("""\
+def my_attention(x, own, f, g):
+    c = f(latents.norm(x @ own.latent.T, own.scale))
+    q, k, v = f(x) @ own.q.T, c @ own.k.T, c @ own.v.T
+    return g(latents.attend(q, k, v) @ own.out.T)
+
+labs.answer("megatron.latent", my_attention)""")
+ON_WEIGHTS = LATENT.but(
+    "f(latents.norm(x @ own.latent.T, own.scale))", "latents.norm(f(x) @ f(own.latent).T, f(own.scale))"
+)
+HABIT = LATENT.but("f(latents.norm(x @ own.latent.T, own.scale))", "latents.norm(f(x) @ own.latent.T, own.scale)")
+
 LOSS = Cell("""\
 def my_loss(logits, targets, comm):
     tokens = logits.shape[1]
@@ -124,6 +136,29 @@ SOLUTIONS: dict[str, Solution] = {
             (LAYERS.but("(MyColumn, MyRow)", "MyColumn"), "(MyColumn, MyRow)"),
             (2, "(MyColumn, MyRow)"),
         ),
+    ),
+    "megatron.latent": Solution(
+        LATENT,
+        "f behind the norm adds the gradients of the latent: all before it is whole. So the plain x goes in there, and "
+        "f(x) into the queries. f on the matrix, on the scale and on x is right too.",
+        (
+            (HABIT, "only its summand of the gradient of the matrix that makes the latent"),
+            (ON_WEIGHTS.but("f(own.scale)", "own.scale"), "only its summand of the gradient of the scale of its norm"),
+            (LATENT.but("norm(x @", "norm(f(x) @"), "another gradient of x"),
+            (LATENT.but("f(x) @ own.q", "x @ own.q"), "another gradient of x"),
+            (ON_WEIGHTS.but("f(x)", "x"), "only its summand of the gradient of x"),
+            (LATENT.but("return g(", "return ("), "another Z"),
+            (LATENT.but("g(latents.attend(q, k, v) @", "g(g(latents.attend(q, k, v)) @"), "another Z"),
+            (LATENT.but("c @ own.v.T", "c @ own.v.T.detach()"), "no gradient of the matrix of the values"),
+            (LATENT.but("return g(latents.attend(q, k, v) @ own.out.T)", "return q"), "all ranks need all of Z"),
+            (2, "without parentheses"),
+        ),
+        also=(ON_WEIGHTS,),
+    ),
+    "megatron.latent_sums": Solution(
+        'labs.answer("megatron.latent_sums", 7168 + 2)',
+        "tokens · L > h · L + L: from h + 2 tokens on. That is two sequences; a step has thousands of them.",
+        ((7169, "both send the same"), (7168, "Nearly"), (512, "Set the numbers"), ("many", "Answer with a number")),
     ),
     "megatron.loss": Solution(
         LOSS,

@@ -1,4 +1,5 @@
-"""What students build in notebook 30: two sharded layers, a loss over a sharded vocabulary, and mended clipping."""
+"""What students build in notebook 30: two sharded layers, attention from latents, a loss over a sharded vocabulary,
+and mended clipping."""
 
 from functools import partial
 from typing import NamedTuple
@@ -30,6 +31,12 @@ def _layers(comm, answer, case):
     from hybridlab.labs.megatron.layers import try_layers
 
     return try_layers(comm, answer, case)
+
+
+def _latent(comm, answer, case):
+    from hybridlab.labs.megatron.latents import try_latent
+
+    return try_latent(comm, answer, case)
 
 
 def _loss(comm, answer, case):
@@ -74,6 +81,24 @@ def _pair(answer) -> Verdict:
     return False, "Count torch.distributed.all_reduce in forward."
 
 
+def _tokens(answer) -> Verdict:
+    """The first number of tokens whose latents are more numbers than what makes them."""
+    try:
+        tokens = float(answer)
+    except (TypeError, ValueError, OverflowError):
+        return False, "Answer with a number of tokens."
+    if tokens == 7170:
+        return (
+            True,
+            "From 7,170 tokens on, whatever L is. Two sequences of 4,096 tokens have more; a step has thousands.",
+        )
+    if tokens == 7169:
+        return False, "With 7,169 tokens both send the same: tokens · L = h · L + L."
+    if tokens == 7168:
+        return False, "Nearly: what has L numbers beside the matrix?"
+    return False, "Set the numbers that both send equal: one grows with tokens, the other one does not."
+
+
 ABOUT_LAYERS = {  # {words of a reply: the hint about what it says is off}
     "the bias of B 2 times": "g adds what the ranks have. What is the same on all of them must come after the sum.",
     "no bias of B": "MyRow keeps the whole bias of its linear layer: add it behind g.",
@@ -87,6 +112,15 @@ ABOUT_LAYERS = {  # {words of a reply: the hint about what it says is off}
     "parameter, on all ranks, behind the sum.",
     "its shard is": "nn.Linear keeps (outputs, inputs). Columns of A are rows of linear.weight; rows of B are columns.",
     "one all-reduce": "F and G from the exercise before do all there is to send: one forward, one backward.",
+}
+ABOUT_LATENT = {
+    "another Z": "A rank's heads give a summand of Z, since the output matrix is cut by its inputs: g adds them.",
+    "matrix that makes the latent": "Every rank has that matrix and the scale, but its own heads alone have sent "
+    "gradients back to them. Where can f stand so that these are added?",
+    "scale of its norm": "The scale is used on all ranks too: what reaches it comes from one rank's heads, unless f "
+    "stands behind it.",
+    "gradient of x": "x goes two ways: into the queries, which differ from rank to rank, and into the latent. Whatever "
+    "comes back whole must not pass an f again.",
 }
 ABOUT_LOSS = {
     "as a loss": "Subtract the largest logit of a position from all of its logits, before exp: the loss stays what "
@@ -129,6 +163,43 @@ BUILDING_TASKS: dict[str, Task] = {
         objective="Write the two layers of tensor parallelism.",
         difficulty=3,
         minutes=12,
+    ),
+    "megatron.latent": task(
+        "Write my_attention(x, own, f, g): attention from latents, cut between heads. own holds this rank's weights: "
+        "latent and scale are whole on every rank, q, k, v and out are those of its own heads. f and g are the two "
+        "operators, for one tensor each. Return Z on all ranks, so that its backward leaves the gradients of one "
+        "process everywhere: whole ones for latent, scale and x. Tried on 2 ranks, then on 4.",
+        OnCases(
+            _latent,
+            _first,
+            (On(2), On(4)),
+            "Z and all gradients are those of one process, with one all-reduce forward.",
+        ),
+        (
+            "x = f(x) at the beginning, as for every pair, gives a right Z. Which gradients are then one rank's share?",
+            "f changes nothing forward, and adds what comes back. It may stand wherever something that is whole enters "
+            "work on a rank's own heads; a weight is something whole, too.",
+            "Queries: f(x) @ own.q.T. For the latent, one way is c = f(latents.norm(x @ own.latent.T, own.scale)), "
+            "with the plain x; another is f(x), f(own.latent) and f(own.scale).",
+        ),
+        about=ABOUT_LATENT,
+        objective="Say which gradients are summands where all heads read one latent, and add them.",
+        difficulty=2,
+        minutes=6,
+    ),
+    "megatron.latent_sums": task(
+        "DeepSeek-V3 has h = 7168 and latents of L = 512. Way one: f behind the norm adds the gradients of the "
+        "latents, in every microbatch. Way two: the gradients of the latent's matrix and of its scale are added, once "
+        "in a step. From how many tokens in a step on does way two send less?",
+        _tokens,
+        (
+            "A token's latent has L numbers. How many has the matrix, and how many the scale?",
+            "Way one: tokens · L numbers. Way two: h · L + L numbers.",
+            "tokens · L > (h + 1) · L; the question is for the first whole number.",
+        ),
+        objective="Choose between adding gradients of activations and of weights.",
+        difficulty=1,
+        minutes=3,
     ),
     "megatron.loss": task(
         "Write the cross-entropy over a sharded vocabulary: my_loss(logits, targets, comm). logits are this rank's "

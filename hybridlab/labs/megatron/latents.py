@@ -1,0 +1,127 @@
+"""Attention from latents, cut between heads, as students build it in notebook 30; tried on a rank.
+
+Features that positions turn are left out: `train.models.latent` has all of it.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hybridlab.labs.megatron.layers import near
+
+WIDTH, HEADS, HEAD, LATENT, POSITIONS = 16, 4, 4, 6, 5
+CUT = {"q": 0, "k": 0, "v": 0, "out": 1}  # between heads; the others are whole on every rank
+CALLED = {
+    "latent": "the matrix that makes the latent",
+    "scale": "the scale of its norm",
+    "q": "the matrix of the queries",
+    "k": "the matrix of the keys",
+    "v": "the matrix of the values",
+    "out": "the output matrix",
+    "x": "x",
+}
+
+
+class Weights(NamedTuple):
+    """Matrices as PyTorch keeps them, (outputs, inputs), and the scale of the latent's norm."""
+
+    latent: Tensor
+    scale: Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+
+
+def norm(latent: Tensor, scale: Tensor) -> Tensor:
+    """Each position's latent with a mean square of 1, times a scale for each feature."""
+    return functional.rms_norm(latent, latent.shape[-1:], scale, eps=1e-6)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What the heads find, side by side: (positions, heads · 4) in and out. A position sees itself and those before.
+
+    >>> attend(*(torch.ones(3, 8) for _ in range(3))).shape
+    torch.Size([3, 8])
+    """
+    apart = (one.unflatten(-1, (-1, HEAD)).transpose(0, 1) for one in (q, k, v))
+    return functional.scaled_dot_product_attention(*apart, is_causal=True).transpose(0, 1).flatten(1)
+
+
+def weights() -> Weights:
+    """The same numbers on every rank."""
+    draw, inside = torch.Generator().manual_seed(32), HEADS * HEAD
+    sizes = (LATENT, WIDTH), (LATENT,), (inside, WIDTH), (inside, LATENT), (inside, LATENT), (WIDTH, inside)
+    return Weights(*(torch.randn(size, generator=draw, dtype=torch.float64) for size in sizes))
+
+
+def given() -> tuple[Tensor, Tensor]:
+    """x, and the gradient of the output."""
+    draw = torch.Generator().manual_seed(33)
+    x, gradient = (torch.randn(POSITIONS, WIDTH, generator=draw, dtype=torch.float64) for _ in range(2))
+    return x, gradient
+
+
+def own(whole: Weights, rank: int, ranks: int) -> Weights:
+    """A rank's part: its heads of what is cut, and all of the rest.
+
+    >>> [tuple(one.shape) for one in own(weights(), rank=1, ranks=2)]
+    [(6, 16), (6,), (8, 16), (8, 6), (8, 6), (16, 8)]
+    """
+    part = {name: getattr(whole, name).chunk(ranks, dim)[rank].clone() for name, dim in CUT.items()}
+    return whole._replace(**part)
+
+
+def one_process() -> tuple[Tensor, Weights, Tensor]:
+    """(the output, the gradients of all weights, that of x)."""
+    its, (x, gradient) = weights(), given()
+    for one in (x, *its):
+        one.requires_grad_()
+    c = norm(x @ its.latent.T, its.scale)
+    z = attend(x @ its.q.T, c @ its.k.T, c @ its.v.T) @ its.out.T
+    z.backward(gradient)
+    return z.detach(), Weights(*(one.grad for one in its)), x.grad
+
+
+def try_latent(comm, answer, case) -> str:
+    """my_attention(x, own, f, g) on this rank: its output and all gradients, against one process."""
+    from hybridlab.world.talk import typed
+
+    (x, gradient), (z, gradients, x_gradient) = given(), one_process()
+    mine, right = own(weights(), comm.rank, comm.size), own(gradients, comm.rank, comm.size)
+    for one in (x, *mine):
+        one.requires_grad_()
+    start = len(comm.ledger)
+    f, g = (lambda one: typed.enter(comm, one, None)), (lambda one: typed.all_reduce(comm, one, None, to="I"))
+    made = answer(x, mine, f, g)
+    sent = [(row["op"], row["bytes"]) for row in comm.ledger.rows()][start:]
+    if not isinstance(made, Tensor) or made.shape != z.shape:
+        return f"returned {_shape(made)}: all ranks need all of Z, {tuple(z.shape)}."
+    if not near(made, z):
+        return f"has another Z than one process, by up to {(made - z).abs().max():.2g}: the heads of all ranks count."
+    if sent != [("all_reduce", z.numel() * z.element_size())]:
+        return f"sent {', '.join(op for op, _ in sent)} in the forward: one all-reduce of Z is enough."
+    made.backward(gradient)
+    told = [_of(comm, name, *both) for name, *both in zip(Weights._fields, [one.grad for one in mine], right)]
+    return next(filter(None, [*told, _of(comm, "x", x.grad, x_gradient)]), "")
+
+
+def _shape(made) -> str:
+    return f"a tensor of {tuple(made.shape)}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
+
+
+def _of(comm, name: str, mine: Tensor | None, right: Tensor) -> str:
+    """What is wrong with a gradient; every rank asks for each of them, since they add up what is on all ranks."""
+    there = torch.zeros_like(right) if mine is None else mine
+    summed = there if name in CUT else comm.all_reduce(there.clone())
+    if near(there, right):
+        return ""
+    if mine is None:
+        return f"has no gradient of {CALLED[name]}."
+    if near(summed, right):
+        return f"has a right Z, but only its summand of the gradient of {CALLED[name]}: what its own heads add to it."
+    if near(there, comm.size * right):
+        return f"has a gradient of {CALLED[name]} that is {comm.size} times too large: whole gradients were added."
+    return f"has another gradient of {CALLED[name]} than one process: was a part added that was whole before?"
