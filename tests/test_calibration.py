@@ -13,7 +13,7 @@ from hybridlab.core.catalog import machine
 from hybridlab.predict.judged import megatron, sc21_runs, sharded
 from hybridlab.predict.plans.measured import by_products, by_step, by_sums
 from hybridlab.predict.plans.plan import Plan
-from hybridlab.predict.plans.rates import FITTED, Rates
+from hybridlab.predict.plans.rates import FITTED, Near, Rates
 from hybridlab.predict.plans.software import programs
 
 RUNS = [run for read in (sc21_runs.table_1, megatron.dgxc, megatron.llama3, sharded.mpt) for run in read()]
@@ -66,7 +66,7 @@ def test_sums_give_back_their_links(kind, software, inside, across):
     real = linked(listed, inside, across)
     rates = Rates.of(real, FITTED, runs._replace(flat=False))
     for ranks in (listed.node, 4 * listed.node):
-        times = [float(rates.sum(ranks, listed.node, size)) for size in sizes]
+        times = [float(rates.sum(ranks, Near(listed.node, ranks), size)) for size in sizes]
         listed = by_sums(listed, ranks, sizes, times, software)
     assert listed.inside == pytest.approx(real.inside, rel=1e-5) and listed.across == pytest.approx(
         real.across, rel=1e-5

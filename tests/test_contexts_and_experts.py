@@ -281,7 +281,7 @@ def a_ring_hides_from_so_many_positions_on():
             one, free = Plan(cp=ways, attend=RING, zigzag=zigzag, fused=True), replace(NODE, latency=(0, 0))
             rates = Rates.of(free, EXACT)
             core, _ = performance._attention(shape, one, rates)
-            spent, _ = inside.along_cp(shape, one, 4, rates, core)
+            spent, _ = inside.along_cp(shape, one, rates, core)
             assert (spent == 0) == hidden
 
 
@@ -504,11 +504,12 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (inside, "shown(2 * hop", "shown(hop", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (inside, " + hop * (plan.cp > 1)", "", a_ring_shows_only_what_is_longer_than_its_part_of_attention),
     (inside, '2 * elements) for', 'elements) for', gathers_wait_for_everything),
-    (inside, 'near, full = plan.near("cp", node)', 'near, full = plan.near("t", node)', gathers_wait_for_everything),
+    (inside, 'near, full = rates.near(plan, "cp")', 'near, full = rates.near(plan, "t")', gathers_wait_for_everything),
     (context, "np.where(turned, 1 / 2, 1 - 1 / (2 * ways))", "1 / 2", attention_takes_what_the_busiest_rank_multiplies),
     (performance, "(2 + again + tiles / 2) * core", "(2 + again) * core",
      attention_takes_what_the_busiest_rank_multiplies),
-    (inside, 'plan.near("ep", node), plan.b', 'plan.ep, plan.b', tokens_leave_their_node_over_the_slow_link),
+    (inside, 'rates.near(plan, "ep"), plan.b', 'rates.near(Plan(), "ep"), plan.b',
+     tokens_leave_their_node_over_the_slow_link),
     (inside, 'uneven if op == "all_to_all" else 1', "1", all_wait_for_the_busiest_rank),
     (performance, "(uneven - 1) * shape.chosen", "0 * shape.chosen", all_wait_for_the_busiest_rank),
     (experts, '[("all_gather", "tokens", ways * stream)]', '[("all_gather", "tokens", stream)]',

@@ -4,6 +4,7 @@ lectures conclude comes out. One-line mutants of the formulas are caught."""
 import json
 import math
 import re
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -16,15 +17,17 @@ import hybridlab as hl
 from hybridlab.cli.main import main
 from hybridlab.core.catalog import MODELS, Machine, machine, model
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, SELECTIVE, kept
-from hybridlab.predict.bytes.context import RING
+from hybridlab.predict.bytes.context import GATHER, RING
 from hybridlab.predict.papers import sc21
 from hybridlab.predict.plans import by_schedule, copies, performance
 from hybridlab.predict.plans import footprint as footprints
 from hybridlab.predict.plans import planner as planners
+from hybridlab.predict.plans import rates as of_machines
 from hybridlab.predict.plans import space as spaces
 from hybridlab.predict.plans.arithmetic import flops
 from hybridlab.predict.plans.plan import Plan, check_plan, named
 from hybridlab.predict.plans.planner import plan
+from hybridlab.predict.plans.rates import Near, Rates
 
 A100 = machine("a100")
 PAPER = {"zero": 0, "recompute": "full", "sequence": False}  # what SC'21's programs could do
@@ -128,7 +131,6 @@ def test_no_space_is_empty_arrays():
 )
 @settings(max_examples=40, deadline=None)
 def test_the_best_is_the_best_of_plans_tried_one_by_one(shape, devices, batch, memory, axes, found):
-    from dataclasses import replace
 
     kind, tried = replace(SMALL, memory=memory), []
     grids, contexts, experts = axes
@@ -552,6 +554,39 @@ def sums_along_tp_cost_the_link_that_they_use():
         assert math.isclose(float(spent), 6 * 8 * SHAPE.layers * one_sum, rel_tol=1e-9)
 
 
+def what_leaves_a_pod_shares_its_links():
+    """Flows counted one by one: each group has as many rings as ranks in a node, and each ring leaves a pod once."""
+    pods = replace(A100, pod=64, oversubscription=16.0)
+    for one in (Plan(t=8, d=32), Plan(t=2, d=128), Plan(t=8, p=4, d=8), Plan(t=16, d=16), Plan(d=16, p=64)):
+        rates = Rates.of(pods, performance.FITTED)
+        for axis in ("t", "d", "p"):
+            ways, near = getattr(one, axis), rates.near(one, axis)
+            if ways == 1:
+                continue
+            stride = {"t": 1, "d": one.t, "p": one.t * one.d}[axis]
+            groups = [
+                [first + stride * i for i in range(ways)] for first in range(one.devices) if first // stride % ways == 0
+            ]
+            rings = 1 if axis == "p" else near.node  # hops go one by one
+            leaving = sum(rings for group in groups if {0} < {rank // 64 for rank in group} and group[0] < 64)
+            slower = max(1.0, leaving / (64 / 16))
+            found = rates.ring(ways, near, rings).beta / rates.across.beta
+            assert math.isclose(float(found), slower, rel_tol=1e-12), (str(one), axis)
+    half = rates.seconds("all_to_all", 128, Near(8, 64), 1e9)
+    assert math.isclose(float(half), 16 * 1e9 / 2 / pods.across), "half of it crosses, over a sixteenth of the links"
+    slow, fast = (float(performance.step(SHAPE, gpt(p=2, d=64), 64, kind).messages) for kind in (pods, A100))
+    hop = 2 * SHAPE.context * SHAPE.width / A100.across
+    assert math.isclose(slow - fast, 2 * (16 - 1) * hop, rel_tol=1e-9), "a stage fills the pod"
+
+
+def a_pod_that_sends_as_fast_as_its_devices_is_none():
+    for one in (gpt(t=8, d=32, zero=3), gpt(p=4, d=64), gpt(x=16, d=4), gpt(cp=32, attend=GATHER)):
+        assert performance.step(SHAPE, one, 64, A100) == performance.step(SHAPE, one, 64, replace(A100, pod=64))
+        # in which nothing leaves its pod
+        small = replace(A100, pod=4096, oversubscription=9.0)
+        assert performance.step(SHAPE, one, 64, A100) == performance.step(SHAPE, one, 64, small)
+
+
 def sums_along_x_are_those_of_the_layer():
     """Eight ranks along x in one node: what a block sends for 8 microbatches, once more forward where it is redone."""
     tokens, near = SHAPE.context, A100.latency[0]
@@ -611,6 +646,8 @@ LAWS = (
     every_kept_byte_is_read_and_written,
     gradients_are_summed_once_around_the_ring,
     sums_along_tp_cost_the_link_that_they_use,
+    what_leaves_a_pod_shares_its_links,
+    a_pod_that_sends_as_fast_as_its_devices_is_none,
     sums_along_x_are_those_of_the_layer,
     some_copies_share_and_the_others_add,
     messages_cross_every_boundary_twice,
@@ -639,12 +676,18 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (footprints, "plan.zero, others", "plan.zero, plan.d", some_copies_share_and_the_others_add),
     (performance, "m * its_head, m * messages, bubble, data,", "m * its_head, m * messages, bubble, m * data,",
      gradients_are_summed_once_around_the_ring),
-    (performance, 'rates.sum(plan.t, plan.near("t", node),', "rates.sum(plan.t, plan.t,",
+    (performance, 'rates.near(plan, "t"), _stream', 'rates.near(plan, "t")._replace(node=plan.t), _stream',
      sums_along_tp_cost_the_link_that_they_use),
+    (of_machines, "* rings / near.pod", "* rings", what_leaves_a_pod_shares_its_links),
+    (of_machines, "* rings / near.pod", "/ near.pod", what_leaves_a_pod_shares_its_links),
+    (of_machines, "ways > near.pod, np.maximum", "ways > near.node, np.maximum",
+     a_pod_that_sends_as_fast_as_its_devices_is_none),
+    (of_machines, "(ways - near.pod) / ways", "near.pod / ways / 2", what_leaves_a_pod_shares_its_links),
+    (performance, 'rates.ring(plan.p, rates.near(plan, "p"))', "rates.across", what_leaves_a_pod_shares_its_links),
     (performance, "pairs, along = 2 if shape.heads else 1,", "pairs, along = 1,",
      sums_along_tp_cost_the_link_that_they_use),
     (performance, "messages = 2 * plan.v * hop", "messages = 2 * hop", messages_cross_every_boundary_twice),
-    (performance, "np.where(plan.devices > node, far, near)", "np.where(plan.devices > node, near, near)",
+    (performance, "np.where(plan.devices > rates.node, far, near)", "np.where(plan.devices > rates.node, near, near)",
      messages_cross_every_boundary_twice),
     (footprints, "chunks / v, np.minimum(p - behind, m)", "chunks / v, m", live_is_the_schedules),
     (footprints, "2 * (p - behind - 1) + (v - 1) * p + 1", "(p - behind - 1) + (v - 1) * p + 1", live_is_the_schedules),

@@ -191,10 +191,11 @@ def _train_flags(one):
 
 
 def _dry_run_flags(one):
+    from hybridlab.core.catalog import MACHINES
     from hybridlab.train.dry.dry_run import AS_ON_GPUS
 
     one.add_argument("--rank", type=int, default=0, help="of all ranks of the mesh, counted from 0 (default 0)")
-    one.add_argument("--machine", default="a100", help="v100, a100 (default), h100 or h200")
+    one.add_argument("--machine", default="a100", help=f"default a100; one of {', '.join(MACHINES)}")
     one.add_argument("--memory", type=float, help="bytes of a device, such as 40e9, in place of the machine's")
     flags.add_layout(one)
     flags.add_training(one, dtype=AS_ON_GPUS["dtype"])

@@ -1,6 +1,7 @@
-"""Draw mutants, run the tests against each, and tell which survive; writes results/mutants.json.
+"""Draw mutants, run the tests of `make test` against each, and tell which survive; writes results/mutants.json.
 
     python -m tools.mutants [--number 200] [--seed 0] [--workers 2] [--minutes M] [--patience 300]
+    python -m tools.mutants --floors world predict --out results/mutants-elsewhere.json     of other folders
     python -m tools.mutants --list                          the mutants, without a trial
     python -m tools.mutants --only hybridlab/core/mesh.py   those of one file or folder; the record stays as it is
     python -m tools.mutants --again                         those that no test noticed, in the record; the rest stands
@@ -29,7 +30,8 @@ from tools.mutants.tree import Tree
 from tools.mutants.trial import Tried, Verdict, trial
 
 HOUSE = pathlib.Path(__file__).resolve().parents[2]
-HYBRIDLAB = Tree(HOUSE, "hybridlab", ("core", "modes", "train", "schedules"), HOUSE / "build" / "mutants")
+FLOORS = "core", "modes", "train", "schedules"
+HYBRIDLAB = Tree(HOUSE, "hybridlab", FLOORS, HOUSE / "build" / "mutants")
 RESULTS = HOUSE / "results" / "mutants.json"
 PATIENCE = 300.0
 WARM = (  # what tests import, and what is no mutant's
@@ -74,6 +76,8 @@ def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--floors", nargs="+", default=FLOORS, metavar="FOLDER", help=f"default: {' '.join(FLOORS)}")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS, metavar="FILE", help="the record")
     parser.add_argument("--only", default="", metavar="PATH", help="of the mutants drawn, those of this file or folder")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time; default: 2")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no trial begins after so long")
@@ -82,7 +86,8 @@ def main(arguments=None) -> int:
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     parser.add_argument("--again", action="store_true", help="only those of the record that no test had noticed")
     asked = parser.parse_args(arguments)
-    before = json.loads(RESULTS.read_text(encoding="utf-8")) if asked.again else {}
+    before = json.loads(asked.out.read_text(encoding="utf-8")) if asked.again else {}
+    house = replace(HYBRIDLAB, floors=tuple(asked.floors), notebooks=asked.notebooks)
 
     def chosen(tree):
         if asked.again:
@@ -91,13 +96,12 @@ def main(arguments=None) -> int:
         return [one for one in every if one.file.startswith(asked.only)]
 
     if asked.list:
-        print(*(f"{one.operator:10} {one}" for one in chosen(HYBRIDLAB)), sep="\n")
+        print(*(f"{one.operator:10} {one}" for one in chosen(house)), sep="\n")
         return 0
     begin = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no child stays behind
     warm_up()
-    tree = replace(HYBRIDLAB, notebooks=asked.notebooks)
-    mutants, verdicts = bench(tree, chosen, asked.workers, asked.minutes, asked.patience)
+    mutants, verdicts = bench(house, chosen, asked.workers, asked.minutes, asked.patience)
     if asked.again:
         verdicts = standing(before, verdicts)
     found = record(verdicts, accepted())
@@ -105,13 +109,17 @@ def main(arguments=None) -> int:
     if asked.again:
         head = {name: value for name, value in before.items() if name not in found}
         head["again"] = {"commit": _commit(), "took": round(time.monotonic() - begin), "tried": len(mutants)}
-        RESULTS.write_text(json.dumps(head | found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        asked.out.write_text(json.dumps(head | found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     elif asked.only or len(verdicts) < len(mutants):
         print(f"{len(verdicts)} of {len(mutants)} tried: a part of the bench is not recorded")
     else:
-        head = {"command": f"make mutants ARGS='--number {asked.number} --seed {asked.seed}'", "seed": asked.seed}
+        floors = "" if house.floors == FLOORS else f" --floors {' '.join(house.floors)}"
+        head = {
+            "command": f"make mutants ARGS='--number {asked.number} --seed {asked.seed}{floors}'",
+            "seed": asked.seed,
+        }
         head |= {"commit": _commit(), "took": round(time.monotonic() - begin), "machine": _machine()}
-        RESULTS.write_text(json.dumps(head | found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        asked.out.write_text(json.dumps(head | found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return int(not good(found))
 
 

@@ -16,7 +16,7 @@ from tools.mutants import tracer
 
 NOTES = "notes"
 ALWAYS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-DOCTESTS, PLAIN = ["-m", "not notebooks"], ["-m", "not notebooks", "--slow", "--long"]  # options of tests/
+DOCTESTS, PLAIN = ["-m", "not notebooks"], ["-m", "not notebooks", "--slow"]  # as in `make test`
 NOTEBOOK = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=120", "--nbval-sanitize-with=tests/nbval.cfg"]
 
 

@@ -31,13 +31,13 @@ class Copies(NamedTuple):
     others: float
 
 
-def among_copies(plan: Plan, node: int, rates: Rates, held, layers, software: Software) -> Copies:
+def among_copies(plan: Plan, rates: Rates, held, layers, software: Software) -> Copies:
     """What is sent once.
 
     held  weights of experts, whose copies are not those along ep, and all others;  layers  of a stage
     """
     found = [
-        _among(plan.z, copies, plan.near(axes, node), sharers, rates, weights, layers, software)
+        _among(plan.z, copies, rates.near(plan, axes), sharers, rates, weights, layers, software)
         for axes, copies, sharers, weights in zip(("cp+d", "cp+ep+d"), plan.copies, plan.sharers, held)
         if np.any(weights)
     ]
@@ -46,13 +46,13 @@ def among_copies(plan: Plan, node: int, rates: Rates, held, layers, software: So
 
 def _among(z, copies, near, sharers, rates: Rates, weights, layers, software: Software):
     parts = layers if software.layered else 1
-    half = lambda bytes: parts * rates.sum(sharers, np.minimum(near, sharers), bytes * weights / parts) / 2
+    half = lambda bytes: parts * rates.sum(sharers, near.first(sharers), bytes * weights / parts) / 2
     gather = half(VALUE)
     reduce = gather if software.gradient == VALUE else half(software.gradient)
     if not np.any(z):
         return gather, reduce, 0.0
     rest = copies // sharers
-    others = rates.sum(rest, np.clip(near // sharers, 1, rest), software.gradient * weights / sharers)
+    others = rates.sum(rest, near.every(sharers, rest), software.gradient * weights / sharers)
     return gather, reduce, np.where(z, others, 0.0)
 
 

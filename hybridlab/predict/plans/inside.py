@@ -24,14 +24,14 @@ WHEN = ("forward", "backward")
 WIDTHS = {"counts": 8, "choices": 8, "tokens": 2, "weights": 2}  # bytes of a number
 
 
-def along_cp(shape: Shape, plan: Plan, node: int, rates: Rates, attention):
+def along_cp(shape: Shape, plan: Plan, rates: Rates, attention):
     """(seconds of a block's forward, of its backward) in which a rank waits for keys and values.
 
     attention  the seconds that it multiplies queries and keys in the forward, and in the backward
     """
     if not shape.heads or np.all(plan.cp == 1):
         return 0.0, 0.0
-    near, full = plan.near("cp", node), plan.recompute == FULL
+    near, full = rates.near(plan, "cp"), plan.recompute == FULL
 
     def collective(way, when):
         every = context.exchanged(shape, plan.b, plan.cp, way, when, plan.t)
@@ -47,16 +47,16 @@ def along_cp(shape: Shape, plan: Plan, node: int, rates: Rates, attention):
     return forward, backward + full * forward
 
 
-def along_ep(shape: Shape, plan: Plan, node: int, rates: Rates, once: bool = False):
+def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False):
     """(seconds of a block's forward, of its backward) in which tokens are on their way to experts and back.
 
     once  a token crosses to a node once, however many of its experts are there
     """
     if shape.experts == 1:
         return 0.0, 0.0
-    near, tokens = plan.near("ep", node), plan.b * shape.context / plan.cp / (1 + plan.sequence * (plan.t - 1))
+    near, tokens = rates.near(plan, "ep"), plan.b * shape.context / plan.cp / (1 + plan.sequence * (plan.t - 1))
     uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
-    away = experts.crossing(shape.chosen, plan.ep / near) if once else 1.0
+    away = experts.crossing(shape.chosen, plan.ep / near.node) if once else 1.0
 
     def seconds(dispatch, when):
         every = experts.exchanged(shape, tokens, plan.ep, dispatch, when)

@@ -107,10 +107,10 @@ def pieces(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
 ) -> Pieces:
     """The pieces of a plan's step, or of those of many plans."""
-    rates, node = Rates.of(machine, fit, software), machine.node
-    summed = rates.sum(plan.t, plan.near("t", node), _stream(shape, plan))
-    across = _across(plan, node, rates)
-    forward, backward = _block(shape, plan, node, rates, fit.launch, summed, across, software)
+    rates = Rates.of(machine, fit, software)
+    summed = rates.sum(plan.t, rates.near(plan, "t"), _stream(shape, plan))
+    across = _across(plan, rates)
+    forward, backward = _block(shape, plan, rates, fit.launch, summed, across, software)
     if np.any(plan.offload):
         forward, backward = _with_host(shape, plan, machine, forward, backward)
     tokens = plan.b * shape.context / plan.cp
@@ -120,12 +120,12 @@ def pieces(
 
     held = of_experts(shape, plan.p, plan.t, plan.x, plan.ep), alike(shape, plan.p, plan.t, plan.x)
     layers = lengths(shape.layers, plan.p).longest
-    once = among_copies(plan, node, rates, held, layers, software)
+    once = among_copies(plan, rates, held, layers, software)
     beside = (layers * sum(one) for one in (forward, backward))
     data = seconds_of_copies(once, plan, plan.microbatches(batch), *beside, software)
     updated = sum(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.sharers))
     optimizer = ADAM_BYTES * updated / rates.memory
-    hop = _hop(shape, plan, node, rates, summed) * (1 - software.messages)
+    hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
     return Pieces(forward, backward, head, hop, data, optimizer)
 
 
@@ -141,9 +141,9 @@ def _with_host(shape: Shape, plan: Plan, machine: Machine, *passes: Work) -> tup
     return tuple(one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
 
 
-def _across(plan: Plan, node: int, rates: Rates):
+def _across(plan: Plan, rates: Rates):
     """A function: the seconds of what a layer sends along x, of so many forwards and backwards."""
-    near = plan.near("x", node)
+    near = rates.near(plan, "x")
 
     def seconds(one: Along, tokens, forwards, backwards):
         sums = lambda elements: sum(rates.sum(plan.x, near, 2 * tokens * each) for each in elements)
@@ -159,7 +159,7 @@ def _stream(shape: Shape, plan: Plan):
 
 
 def _block(
-    shape: Shape, plan: Plan, node: int, rates: Rates, launch: float, summed, across, software: Software
+    shape: Shape, plan: Plan, rates: Rates, launch: float, summed, across, software: Software
 ) -> tuple[Work, Work]:
     """A block's forward and backward; `summed` seconds take a sum along tp, `across` tells those along x.
 
@@ -172,9 +172,9 @@ def _block(
     left = kept_on(shape, plan)
     between = 2 * software.traffic * left.apart / rates.memory
     core, scores = _attention(shape, plan, rates, software)
-    context = along_cp(shape, plan, node, rates, [one + other for one, other in zip(core, scores)])
+    context = along_cp(shape, plan, rates, [one + other for one, other in zip(core, scores)])
     context = [shown(wait, one, software.context) for wait, one in zip(context, core)]
-    experts = along_ep(shape, plan, node, rates, software.once)
+    experts = along_ep(shape, plan, rates, software.once)
     pairs, along = 2 if shape.heads else 1, along_block(shape, plan.t)
     # where the sequence is cut, what has come to experts is gathered along tp, and scattered: k tokens for one
     pairs = pairs + np.where(plan.sequence, shape.chosen * uneven - 1, 0)
@@ -228,12 +228,13 @@ def _attention(shape: Shape, plan: Plan, rates: Rates, software: Software = MEGA
     return (core, (2 + again + tiles / 2) * core), (scores, (2 + again + tiles) * scores)
 
 
-def _hop(shape: Shape, plan: Plan, node: int, rates: Rates, summed):
+def _hop(shape: Shape, plan: Plan, rates: Rates, summed):
     """The seconds of a tensor's way to the next stage: whole, or in parts that are gathered behind it."""
     size = _stream(shape, plan) / (1 + (plan.sequence | plan.scatter) * (plan.t - 1))
-    far, near = (link.seconds("send", 2, size) for link in (rates.across, rates.inside))
+    links = rates.ring(plan.p, rates.near(plan, "p")), rates.inside
+    far, near = (link.seconds("send", 2, size) for link in links)
     gathered = plan.scatter & (np.asarray(plan.sequence) == 0)
-    return (np.where(plan.devices > node, far, near) + gathered * summed / 2) * (plan.p > 1)
+    return (np.where(plan.devices > rates.node, far, near) + gathered * summed / 2) * (plan.p > 1)
 
 
 def step(

@@ -128,7 +128,7 @@ class Plan(NamedTuple):
         return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
 
 
-INSIDE_OUT = ("t", "x", "cp", "ep", "d")  # ranks that differ along the first of them are neighbours
+INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")  # ranks that differ along the first of them are neighbours
 CONDITIONS = ("skew", "fused", "redone", "offload")  # fields that nobody searches
 ASKED = {  # by a switch
     "grids": ("x", "z"),

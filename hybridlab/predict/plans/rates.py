@@ -5,7 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hybridlab.core.catalog import Machine
+from hybridlab.core.shape import MOST
 from hybridlab.predict.bytes.collectives import Cost, Link, hierarchical
+from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.software import MEGATRON_2021, PRECISIONS, Software
 
 
@@ -20,10 +22,26 @@ class Fit(NamedTuple):
 FITTED = Fit()
 
 
+class Near(NamedTuple):
+    """How many ranks of a group stand in one node, and how many in one pod; numbers, or arrays for many groups."""
+
+    node: int
+    pod: int
+
+    def first(self, count) -> "Near":
+        """The same for the first so many ranks of the group."""
+        return Near(*(np.minimum(one, count) for one in self))
+
+    def every(self, stride, count) -> "Near":
+        """The same for so many ranks of it, one out of each so many."""
+        return Near(*(np.clip(one // stride, 1, count) for one in self))
+
+
 class Rates(NamedTuple):
     """What a machine does in a second: operations, bytes of memory, and its two kinds of links.
 
     products  operations by weights, which may be narrower than 16 bits;  flat  whether rings know nothing of nodes
+    node, pod, oversubscription  as in `Machine`
     """
 
     multiply: float
@@ -31,41 +49,65 @@ class Rates(NamedTuple):
     inside: Link
     across: Link
     products: float
-    flat: bool = False
+    flat: bool
+    node: int
+    pod: int
+    oversubscription: float
 
     @classmethod
     def of(cls, machine: Machine, fit: Fit, software: Software = MEGATRON_2021) -> "Rates":
         """The rates of a machine, at the fitted shares, as far as programs reach them."""
         return cls(*_reached(machine, fit, software))
 
-    def sum(self, ways, near, size):
-        """The seconds of a sum over so many ranks, `near` of them in one node."""
-        if self.flat:
-            here, away = (link.seconds("all_reduce", ways, size) for link in (self.inside, self.across))
-            return np.where(ways > near, away, here)
-        return hierarchical(-(-ways // near), near, size).seconds(self.inside, self.across)
+    def near(self, plan: Plan, axes: str) -> Near:
+        """Of a group along an axis of a plan, or along several joined by "+"."""
+        return Near(*(plan.near(axes, size) for size in (self.node, self.pod)))
 
-    def seconds(self, op: str, ways, near, size, away=1.0):
+    def ring(self, ways, near: Near, rings=1) -> Link:
+        """The link to other nodes, for so many rings through all nodes of a group.
+
+        Each ring leaves a pod once, whatever it has of nodes there. All groups do, and share what leads out of the pod.
+
+        >>> from hybridlab.core.catalog import machine
+        >>> one = Rates.of(machine("h100"), FITTED)._replace(pod=3072, oversubscription=7.0)
+        >>> [round(float(one.ring(64, Near(1, pod)).beta / one.across.beta), 2) for pod in (64, 24, 2, 1)]
+        [1.0, 1.0, 3.5, 7.0]
+        """
+        longer = np.where(ways > near.pod, np.maximum(self.oversubscription * rings / near.pod, 1.0), 1.0)
+        return self.across._replace(beta=self.across.beta * longer)
+
+    def sum(self, ways, near: Near, size):
+        """The seconds of a sum over so many ranks."""
+        if self.flat:
+            here, away = (link.seconds("all_reduce", ways, size) for link in (self.inside, self.ring(ways, near)))
+            return np.where(ways > near.node, away, here)
+        across = self.ring(ways, near, near.node)
+        return hierarchical(-(-ways // near.node), near.node, size).seconds(self.inside, across)
+
+    def seconds(self, op: str, ways, near: Near, size, away=1.0):
         """The seconds of an all_gather, a reduce_scatter or an all_to_all; `size` as in `bytes.collectives`.
 
-        To ranks of its node and to all others a rank sends at the same time: the slower one of the two links decides.
+        To ranks of its node, to others of its pod and to all others a rank sends at the same time: the slowest way
+        decides.
 
         away  the share that really crosses of what an all-to-all has for other nodes
 
         >>> from hybridlab.core.catalog import machine
         >>> one = Rates.of(machine("h100"), FITTED)
-        >>> [round(1e3 * float(one.seconds("all_to_all", ways, 8, 64e6)), 2) for ways in (8, 16)]
+        >>> [round(1e3 * float(one.seconds("all_to_all", ways, Near(8, ways), 64e6)), 2) for ways in (8, 16)]
         [0.15, 0.75]
         """
         if op != "all_to_all":
             return self.sum(ways, near, size) / 2
-        here = self.inside.price(Cost(near - 1, size * (near - 1) / ways))
-        return np.maximum(here, self.across.price(Cost(ways - near, away * size * (ways - near) / ways)))
+        here = self.inside.price(Cost(near.node - 1, size * (near.node - 1) / ways))
+        there = self.across.price(Cost(ways - near.node, away * size * (ways - near.node) / ways))
+        beyond = self.oversubscription * self.across.beta * away * size * (ways - near.pod) / ways
+        return np.maximum(np.maximum(here, there), beyond)
 
-    def hop(self, ways, near, size):
+    def hop(self, ways, near: Near, size):
         """The seconds of one message of each rank to the next one, round a ring: some leave the node, and all wait."""
-        here, away = (link.seconds("send", 2, size) for link in (self.inside, self.across))
-        return np.where(ways > near, away, here)
+        here, away = (link.seconds("send", 2, size) for link in (self.inside, self.ring(ways, near)))
+        return np.where(ways > near.node, away, here)
 
 
 def _reached(machine: Machine, fit: Fit, software: Software) -> tuple:
@@ -77,6 +119,9 @@ def _reached(machine: Machine, fit: Fit, software: Software) -> tuple:
         *(Link(alpha, 1 / rate) for alpha, rate in zip(machine.latency, links)),
         multiply * _faster(machine, software),
         software.flat,
+        machine.node,
+        machine.pod or MOST,
+        machine.oversubscription,
     )
 
 
