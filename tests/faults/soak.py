@@ -19,6 +19,8 @@ import sys
 import time
 
 import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests")]
@@ -72,11 +74,11 @@ def _tried(pool, row, work) -> dict:
 
 
 def healthy(comm, seed: int):
-    """Operations by chance, the same on every rank, with nothing wrong in them."""
+    """Operations by chance, the same on every rank, with nothing wrong in them; half of them torch's own."""
     chance = random.Random(seed)
     for _ in range(OPERATIONS):
         x, axis = torch.ones(chance.choice([1, 100, 5000])), chance.choice([None, "dp", "pp"])
-        match chance.randrange(5):
+        match chance.randrange(10):
             case 0:
                 comm.all_reduce(x, axis)
             case 1:
@@ -89,6 +91,19 @@ def healthy(comm, seed: int):
                 ahead, behind = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
                 messages = [comm.isend(x, ahead), comm.irecv(torch.empty_like(x), behind)]
                 for message in chance.sample(messages, 2):
+                    message.wait()
+            case 5:
+                dist.all_reduce(x, async_op=True).wait()
+            case 6:
+                dist.all_gather([torch.empty_like(x) for _ in range(comm.size)], x)
+            case 7:
+                dist.broadcast(x, chance.randrange(comm.size))
+            case 8:
+                functional.wait_tensor(functional.all_reduce(x, "sum", dist.group.WORLD))
+            case 9:
+                ahead, behind = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+                messages = [dist.P2POp(dist.isend, x, ahead), dist.P2POp(dist.irecv, torch.empty_like(x), behind)]
+                for message in chance.sample(dist.batch_isend_irecv(messages), 2):
                     message.wait()
 
 
