@@ -520,7 +520,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
      zero_shares_experts_among_fewer),
     (performance, "tokens = plan.b * shape.context / plan.cp\n    moved", "tokens = plan.b * shape.context\n    moved",
      work_is_shared_out),
-    (plans, 'INSIDE_OUT = ("t", "x", "cp", "ep", "d")', 'INSIDE_OUT = ("t", "x", "ep", "cp", "d")',
+    (plans, 'INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")', 'INSIDE_OUT = ("t", "x", "ep", "cp", "d", "p")',
      near_ranks_are_counted_in_rank_order),
     (plans, "np.clip(node // below, 1,", "np.clip(node, 1,", near_ranks_are_counted_in_rank_order),
 ]  # fmt: skip

@@ -107,7 +107,7 @@ def parsed(arguments):
 def test_every_plan_of_a_space_has_a_line_or_a_sentence():
     found = plan(SHAPE, "h100", gpus=16, batch=32, contexts=True, fused=True)
     for place in range(0, len(found.seconds), 41):
-        one = found.space.one(place)
+        one = found.one(place)
         said = parsed(megatron(one, SHAPE, 32))
         ways = [int(said[f"{name}_parallel_size"] or 1) for name in ("tensor_model", "pipeline_model", "context")]
         assert ways == [one.t, one.p, one.cp]

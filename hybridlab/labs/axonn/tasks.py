@@ -145,7 +145,7 @@ def grids() -> dict[tuple[int, int, int], float]:
     """{(x, t, d): seconds of its best plan that fits}, of all that are legal."""
     every, found = planned(), {}
     for place in every.order:
-        one = every.space.one(place)
+        one = every.one(place)
         found.setdefault((one.x, one.t, one.d), float(every.seconds[place]))
     return found
 

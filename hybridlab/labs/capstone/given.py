@@ -67,13 +67,7 @@ STAND_IN = Plan(p=8, t=8, d=4, zero=1, sequence=True, fused=True)  # legal, and 
 def plans() -> Planned:
     """Every plan for what is given."""
     every = plan(GIVEN.shape, GIVEN.kind, GIVEN.gpus, GIVEN.batch, fused=True)
-    kept = every.space.zero <= GIVEN.zero
-    return replace(
-        every,
-        space=Plan(*(field[kept] for field in every.space)),
-        seconds=every.seconds[kept],
-        bytes=every.bytes[kept],
-    )
+    return every.kept(every.space.zero <= GIVEN.zero)
 
 
 def chosen(mine: dict | None) -> Choice:

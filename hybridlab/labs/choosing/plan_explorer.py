@@ -93,7 +93,7 @@ class PlanExplorer(anywidget.AnyWidget):
         one = next(one for one in cells(self.planned) if (one.p, one.t) == (p, t))
         timeline, note = "", ""
         if one.share:
-            chosen = self.planned.space.one(one.place)
+            chosen = self.planned.one(one.place)
             played, note = played_plan(self.planned, chosen)
             timeline = svg(played, title=str(chosen))
         with self.hold_sync():

@@ -29,7 +29,7 @@ from hybridlab.predict.plans.reasons import reason, waterfall
 from hybridlab.predict.plans.refusals import illegal, refuse_sizes, too_few, too_little
 from hybridlab.predict.plans.scaled import Scaled, scaled
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
-from hybridlab.predict.plans.space import chosen, grid, having
+from hybridlab.predict.plans.space import at, chosen, grid, having
 from hybridlab.predict.plans.trust import Error, error_of
 
 ROOM = 0.95  # of the memory; the rest is left to the runtime and to fragments
@@ -78,7 +78,7 @@ class Choice(NamedTuple):
 class Planned:
     """All plans for a model on n devices of a machine, and what was found about them.
 
-    space  the plans, as one of arrays;  seconds, bytes  of each;  fits  those whose memory is enough
+    every, places  a grid of plans, and which places of it are meant (`space.at`);  seconds, bytes  of each
     """
 
     shape: Shape
@@ -86,7 +86,8 @@ class Planned:
     devices: int
     batch: int
     fit: Fit
-    space: Plan
+    every: Plan
+    places: np.ndarray
     seconds: np.ndarray
     bytes: np.ndarray
     software: Software = MEGATRON_2021
@@ -96,6 +97,15 @@ class Planned:
     def room(self) -> float:
         """Bytes of a device that a plan may use."""
         return ROOM * self.machine.memory
+
+    @cached_property
+    def space(self) -> Plan:
+        """The plans, as one of arrays."""
+        return at(self.every, self.places)
+
+    def one(self, place: int) -> Plan:
+        """The plan at a place of the arrays."""
+        return at(self.every, self.places[[place]]).one(0)
 
     @cached_property
     def fits(self) -> np.ndarray:
@@ -114,19 +124,21 @@ class Planned:
 
         raises  ValueError when none is left after `only`: the sentence that `why` has for it
         """
-        if not len(self.order):
+        there = np.flatnonzero(self.fits)
+        if not len(there):
             raise ValueError(self.nothing)
-        return self.choice(self.space.one(self.order[0]))
+        quickest = there[self.seconds[there] == self.seconds[there].min()]
+        return self.choice(self.one(quickest[self.bytes[quickest].argmin()]))
 
     def top(self, count: int = 20) -> list[Choice]:
         """The quickest plans that fit, each (p, t, x, cp, ep, d, b, v) once."""
         found = {}
         for place in self.order:
-            one = self.space.one(place)
+            one = self.one(place)
             found.setdefault((*one[:5], one.x, one.cp, one.ep), place)
             if len(found) == count:
                 break
-        return [self.choice(self.space.one(place)) for place in found.values()]
+        return [self.choice(self.one(place)) for place in found.values()]
 
     @property
     def error(self) -> Error:
@@ -143,7 +155,7 @@ class Planned:
         """The Pareto front of time and memory, quickest first: who is quicker than each needs more memory."""
         lowest = np.minimum.accumulate(self.bytes[self.order])
         better = np.flatnonzero(np.diff(lowest, prepend=np.inf) < 0)
-        return [self.choice(self.space.one(place)) for place in self.order[better]]
+        return [self.choice(self.one(place)) for place in self.order[better]]
 
     @property
     def rejected(self) -> dict[str, int]:
@@ -187,8 +199,12 @@ class Planned:
 
     def having(self, sizes: dict) -> "Planned":
         """The same with those plans alone that have these sizes."""
-        kept = having(self.space, sizes)
-        return replace(self, space=chosen(self.space, kept), seconds=self.seconds[kept], bytes=self.bytes[kept])
+        shape = np.broadcast_shapes(*map(np.shape, self.every))
+        return self.kept(np.broadcast_to(having(self.every, sizes), shape).ravel()[self.places])
+
+    def kept(self, which: np.ndarray) -> "Planned":
+        """The same with those plans alone for which this is true."""
+        return replace(self, places=self.places[which], seconds=self.seconds[which], bytes=self.bytes[which])
 
 
 def plan(
@@ -240,7 +256,7 @@ def plan(
     runs = programs(software, precision)
     each = step(shape, every, batch, kind, fit, runs).total, footprint(shape, every, batch, runs).total
     seconds, bytes_ = (np.broadcast_to(one, legal.shape)[legal] for one in each)
-    found = Planned(shape, kind, gpus, batch, fit, chosen(every, legal), seconds, bytes_, runs)
+    found = Planned(shape, kind, gpus, batch, fit, every, np.flatnonzero(legal), seconds, bytes_, runs)
     if not found.fits.any():
         raise ValueError(too_little(found, ROOM))
     return found

@@ -24,10 +24,10 @@ WORTH = 0.05  # of the largest change: a term that changes less is not named
 def reason(planned, sizes: dict) -> str:
     """The sentence about the best plan with these sizes, among all those of a `planner.Planned`."""
     asked, mine = ", ".join(f"{name}={value}" for name, value in sizes.items()), planned.having(sizes)
-    if not len(mine.space.p):
+    if not len(mine.places):
         return _unlawful(planned, sizes, asked)
     if not mine.fits.any():
-        one = mine.choice(mine.space.one(int(mine.bytes.argmin())))
+        one = mine.choice(mine.one(int(mine.bytes.argmin())))
         return (
             f"{asked} does not fit: at least {one.memory.total / 1e9:.0f} GB on one device, most of it "
             f"{one.memory.most}, and {planned.room / 1e9:.0f} of {planned.machine.memory / 1e9:.0f} GB may be used"
@@ -76,9 +76,9 @@ def bill(one, best) -> str:
     return ", ".join(f"{name} {change:+.2f} s" for name, change in [*named, ("all else", rest)] if change)
 
 
-def _usual(space: Plan, name: str) -> bool:
+def _usual(planned, name: str) -> bool:
     """Whether a field has the same value in all plans, that of plans for which nobody asks."""
-    return bool(np.all(getattr(space, name) == Plan._field_defaults[name]))
+    return bool(np.all(getattr(planned.space, name) == Plan._field_defaults[name]))
 
 
 def factors(sizes: dict) -> list[str]:
@@ -92,9 +92,9 @@ def _unlawful(planned, sizes: dict, asked: str) -> str:
         if name in sizes:
             return f"{asked} is no choice of a plan: hl.plan(..., {name}={sizes[name]}) plans with it"
     for switch, names in ASKED.items():
-        if not sizes.keys().isdisjoint(names) and all(_usual(planned.space, name) for name in names):
+        if not sizes.keys().isdisjoint(names) and all(_usual(planned, name) for name in names):
             return f"{asked} was not looked at: hl.plan(..., {switch}=True) does"
-    varied = {name for names in ASKED.values() for name in names if not _usual(planned.space, name)}
+    varied = {name for names in ASKED.values() for name in names if not _usual(planned, name)}
     whole = {name: sizes.get(name) for name in factors(sizes.keys() | varied)}
     given = [size for size in whole.values() if size is not None]
     product, rest = "·".join(whole), planned.devices

@@ -39,7 +39,7 @@ def too_few(shape: Shape, machine: Machine, gpus: int) -> str:
 
 def too_little(found, room: float) -> str:
     """The sentence that says how much is missing where no plan fits."""
-    one = found.choice(found.space.one(int(found.bytes.argmin())))
+    one = found.choice(found.one(int(found.bytes.argmin())))
     return (
         f"no plan fits into {room:.0%} of {found.machine.memory / 1e9:.0f} GB: the smallest, {one.plan}, needs "
         f"{one.memory.total / 1e9:.0f} GB on one device, most of it {one.memory.most}; give more GPUs or a smaller "

@@ -113,7 +113,22 @@ def space(shape: Shape, devices: int, batch: int) -> Plan:
 
 def chosen(every: Plan, which: np.ndarray) -> Plan:
     """The plans of a grid at the places that are true."""
-    return Plan(*(np.broadcast_to(field, which.shape)[which] for field in every))
+    return at(every, np.flatnonzero(which))
+
+
+def at(every: Plan, places: np.ndarray) -> Plan:
+    """The plans of a grid at these places, counted through its whole shape; each field is as long as they are.
+
+    >>> at(Plan(p=np.array([[1], [2]]), t=np.array([[1, 3, 5]])), np.array([0, 5]))[:2]
+    (array([1, 2]), array([1, 5]))
+    """
+    where = np.unravel_index(places, np.broadcast_shapes(*map(np.shape, every)))
+    return Plan(*(np.broadcast_to(_picked(np.asarray(field), where), len(places)) for field in every))
+
+
+def _picked(field: np.ndarray, where: tuple[np.ndarray, ...]) -> np.ndarray:
+    """What a field has there; where it does not vary along an axis, that one counts nothing."""
+    return field[tuple(index if length != 1 else 0 for index, length in zip(where[-field.ndim :], field.shape))]
 
 
 def having(every: Plan, sizes: dict) -> np.ndarray:

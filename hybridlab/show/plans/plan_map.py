@@ -89,7 +89,7 @@ def _cell(planned, p, t, place, share, equal):
         return Cell(p, t, d, None, 0.0, 0.0, "")
     if share:
         return Cell(p, t, d, place, share, float(planned.bytes[place]), "", equal)
-    needs = Footprint(*map(float, footprint(planned.shape, planned.space.one(place), planned.batch)))
+    needs = Footprint(*map(float, footprint(planned.shape, planned.one(place), planned.batch)))
     return Cell(p, t, d, place, 0.0, needs.total, needs.most)
 
 
