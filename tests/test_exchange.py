@@ -19,8 +19,6 @@ from hybridlab.cli.main import main
 from hybridlab.core import completed
 from hybridlab.core.action import KINDS, Action
 
-pytestmark = pytest.mark.long  # many cases
-
 ROOT = Path(__file__).parents[1]
 FACTS = (
     "program",
@@ -65,6 +63,7 @@ def skipping():
 # --- there and back ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(SIZES, st.booleans())
 def test_text_and_print_and_json_come_back_equal(size, lowered):
@@ -130,6 +129,7 @@ def test_idle_ranks_stay():
     assert idle.to_pytorch() == "\n0F0,0B0\n\n\n"  # an empty cell would be no action among the messages of others
 
 
+@pytest.mark.slow
 def test_a_large_schedule_is_read_in_seconds():
     text = hl.schedule("1f1b", ranks=64, microbatches=64).to_csv()
     begin = time.process_time()
@@ -208,6 +208,7 @@ def torchs():
     return mock.Mock(schedules=theirs, viewer=viewer, runtime=runtime)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LIKE_PYTORCHS)
 @pytest.mark.parametrize("lowered", [False, True])
 def test_pytorch_loads_ours(name, lowered, torchs, tmp_path):
@@ -223,6 +224,7 @@ def test_pytorch_loads_ours(name, lowered, torchs, tmp_path):
         assert runtime.stage_index_to_group_rank == {stage: rank for (stage, _), rank in schedule.place.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BEYOND_PYTORCH)
 def test_what_pytorch_cannot_express_is_said_before_pytorch_misreads_it(name, torchs, tmp_path):
     schedule = hl.schedule(name, ranks=4, microbatches=8)
@@ -268,6 +270,7 @@ def test_edges_that_no_action_shows_are_refused_too():
             chain.with_programs(list(chain.program), **more).to_pytorch()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", GENERATORS)
 @pytest.mark.parametrize("comms", [False, True])
 def test_we_read_pytorchs(name, comms, torchs, tmp_path):
@@ -344,6 +347,7 @@ def test_a_whole_backward_beside_both_halves_is_left_to_validate():
         hl.validate(hl.Schedule.from_csv("0F0 0B0 0I0 0W0"))
 
 
+@pytest.mark.slow
 def test_the_largest_schedule_that_is_read(monkeypatch):
     ranks = "\n".join(f"{rank}F0 {rank}B0" for rank in range(64))
     assert hl.Schedule.from_csv(ranks).ranks == 64
@@ -363,6 +367,7 @@ def garbage():
     yield " ".join(noise.hex(" ", 4).split()[:800_000])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", list(garbage()), ids=itertools.count())
 def test_ten_megabytes_of_garbage_are_answered_at_once_and_not_repeated(text):
     begin = time.process_time()
@@ -441,6 +446,7 @@ def test_broken_json(text, tmp_path):
         hl.Schedule.load(tmp_path / "s.json")
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="0123FBIW@#>;(), \t\n:rank", max_size=60))
 def test_any_text_is_read_or_refused(text):
@@ -468,6 +474,7 @@ for name, one in (("csv", schedule), ("json", schedule), ("timeline", hl.simulat
 """
 
 
+@pytest.mark.slow
 def test_files_are_the_same_in_every_locale(tmp_path):
     """Asked to, Python complains where a text's encoding would be the locale's."""
     strict = ["-X", "warn_default_encoding", "-W", "error::EncodingWarning"]
@@ -488,6 +495,7 @@ def last_object(capsys):
     return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_schedule_of_ones_own_is_simulated_and_drawn(own, tmp_path, capsys):
     kinds = {"csv": "0F0,0F1,", "save": '{"format": "hybridlab.timeline"', "chrome": '{"traceEvents"', "svg": "<svg",
              "html": "<!DOCTYPE html>"}  # fmt: skip
