@@ -238,8 +238,6 @@ class Layout:
         """
         counted = dict.fromkeys(("optimizer", "gradient", "value", "owned"), 0)
         for pack, names in self.packs.items():
-            if self.box(names[0], rank) is None:
-                continue
             first, piece = self.named[names[0]], self.piece(pack, rank)
             for level, what in enumerate(("optimizer", "gradient", "value"), start=1):
                 counted[what] += piece * (1 if first.rest >= level else first.owners)
