@@ -158,6 +158,13 @@ def test_every_meeting_of_two_or_more_is_a_group_that_all_open(layout):
     assert set(layout.groups) == met and layout.groups == sorted(layout.groups)
 
 
+def test_who_holds_nothing_meets_nobody():
+    """A parameter of the first stage, shared out among copies: the second stage's ranks open no group for it."""
+    mesh = Mesh(pp=2, dp=2)
+    one = Param("w", (4,), {}, {"pp": (0,)}, ("dp",), owners=2, rest=1)
+    assert Layout(mesh, (one,)).groups == [tuple(rank for rank in range(4) if mesh.coordinates(rank)["pp"] == 0)]
+
+
 # ---- peers, held against the definition: ranks looked at one by one
 
 

@@ -81,8 +81,10 @@ class Peers:
 
     @cached_property
     def groups(self) -> set[tuple[int, ...]]:
-        """Every group of ranks that meet to add gradients or to gather shares."""
-        return {group for kind in (self._summed, self._sharers, self._twins) for group in kind.members}
+        """Every group of ranks that hold something and meet to add gradients or to gather shares."""
+        holders = np.flatnonzero(self._held)
+        return {kind.members[number] for kind in (self._summed, self._sharers, self._twins)
+                for number in np.unique(kind.number[holders])}  # fmt: skip
 
     @cached_property
     def sums(self) -> bytes:
