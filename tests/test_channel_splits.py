@@ -177,3 +177,10 @@ def test_one_layers_output_lies_as_the_next_ones_input_once_the_axes_are_swapped
 def test_more_ranks_than_filters_are_refused_on_every_rank():
     with hl.ranks(hl.Mesh(f=2)) as pool, pytest.raises(Exception, match="cuts 1 filters over 2 ranks of f"):
         pool.run(tried, CASES[0]._replace(filters=1))
+
+
+def test_a_filter_for_each_rank_is_enough():
+    mesh = hl.Mesh(c=2, f=4)
+    channel_splits._refuse(mesh, (4, 2, 3, 3), ("f", "c"))
+    with pytest.raises(ValueError, match="cuts 1 channels over 2 ranks of c: give it at most 1"):
+        channel_splits._refuse(mesh, (4, 1, 3, 3), ("f", "c"))

@@ -309,7 +309,11 @@ class Shape:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The length of every named dim, by its letter; see `dims`."""
+        """The length of every named dim, by its letter; see `dims`.
+
+        >>> Shape(experts=4).sizes["E"], "E" in Shape().sizes
+        (4, False)
+        """
         every = {"T": self.context, "D": self.width, "N": self.heads, "K": self.key_heads if self.heads else 0,
                  "F": self.inside, "V": self.vocabulary}  # fmt: skip
         if self.experts > 1:

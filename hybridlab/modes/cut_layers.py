@@ -61,6 +61,8 @@ def sights_of(layer: nn.Module) -> dict[int, Sight | Repeat]:
 
     >>> sights_of(nn.Conv2d(1, 1, (3, 5), stride=2, padding="valid"))[COLUMNS]
     Sight(kernel=5, stride=2, before=0, after=0, dilation=1)
+    >>> sights_of(nn.ReLU())
+    {}
     """
     if isinstance(layer, nn.Upsample):
         return {dim: Repeat(int(times)) for dim, times in zip((ROWS, COLUMNS), _pair(layer.scale_factor))}
