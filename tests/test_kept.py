@@ -71,7 +71,7 @@ class Bench:
         self.room = Room(math.inf, self._keeps(), boundary=[BOUNDARY] * (STAGES - 1) + [0])
 
     def work(self, capacity=math.inf, works=KeepingWork):
-        weights = Replicated(ALONE, self.layout, self.stages, self.named, program=[])
+        weights = Replicated(ALONE, self.layout, self.stages, self.named, program=[], early=False)
         rooms = {s: [torch.empty(ROWS, WIDTH, dtype=torch.float64)] for s in range(STAGES - 1)}
         about = weights, STAGES - 1, lambda y, t: (y * t).sum(), rooms, SimpleNamespace(on=True), (ROWS, 0)
         work = works(Arena(capacity), *about) if issubclass(works, KeepingWork) else works(*about)

@@ -18,6 +18,9 @@ def test_ranks_play_the_schedule_that_was_drawn(kept, name, dp):
     ideal = hl.simulate(s, QUICK)
     assert real.peak_live == ideal.peak_live
     assert ideal.length <= real.length < 3 * ideal.length
+    assert 0 < real.origin["post"] < 0.1, "seconds in which a rank posts a message"
+    sums = [one for step in range(2) for one in real.step(step).spans if one.action.kind == "REDUCE_GRAD"]
+    assert (len(sums) > 0) == (dp > 1) and all(one.begin < one.end for one in sums)
     for step in range(2):
         began = {(span.rank, span.index): span for span in real.step(step).spans}
         for span in began.values():

@@ -14,6 +14,7 @@ from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
 from hybridlab.modes.data_parallel import AS_WEIGHTS, Policy, Replicated
 from hybridlab.modes.work import ModelWork
+from hybridlab.train.request import job_of
 
 DOUBLE, SINGLE, HALF = torch.float64, torch.float32, torch.bfloat16
 ALONE = SimpleNamespace(rank=0, device=torch.device("cpu"), open=lambda *groups: None)
@@ -48,7 +49,7 @@ def made(dtype=DOUBLE, policy=AS_WEIGHTS):
         stages = {0: First(3, 4, dtype=dtype), 1: Last(4, 1, dtype=dtype)}
     named = {s: {f"{s}.{name}": weight for name, weight in stage.named_parameters()} for s, stage in stages.items()}
     params = tuple(Param(name, tuple(weight.shape)) for its in named.values() for name, weight in its.items())
-    weights = Replicated(ALONE, Layout(Mesh(), params), stages, named, program=[], policy=policy)
+    weights = Replicated(ALONE, Layout(Mesh(), params), stages, named, program=[], early=False, policy=policy)
     rooms = {0: [torch.empty(2, 4, dtype=dtype), torch.empty(2, 4, dtype=torch.int64)]}
     work = ModelWork(weights, 1, of, rooms, SimpleNamespace(), rows=(2, 0))
     work.load(list(INPUTS.to(dtype)), list(TARGETS.to(dtype)), tokens=4)
@@ -118,3 +119,11 @@ def test_gradients_in_few_bits_are_added_up_in_more(way):
     both, one, other = gradients(0, 1), gradients(0), gradients(1)
     assert all(x.dtype == SINGLE and torch.equal(x, one[name] + other[name]) for name, x in both.items())
     assert any(not torch.equal(x, (one[name].to(HALF) + other[name].to(HALF)).float()) for name, x in both.items())
+
+
+def test_the_width_of_sums_and_of_what_is_updated_are_asked_for_one_by_one():
+    for asked in ({"sum_dtype": "bfloat16"}, {"master_dtype": "bfloat16"}):
+        job = job_of(Mesh(dp=2), dtype="bfloat16", **asked)
+        assert {"sum_dtype": "float32", "master_dtype": "float32"} | asked == {
+            name: job[name] for name in ("sum_dtype", "master_dtype")
+        }

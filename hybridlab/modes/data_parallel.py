@@ -72,7 +72,7 @@ class Replicated:
 
     nans = UNWATCHED  # who looks for the first tensor that is not a number
 
-    def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early=False, policy=AS_WEIGHTS):
+    def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early, policy=AS_WEIGHTS):
         self.comm, self.layout, self.stages, self.named = comm, layout, stages, named
         self.weights = {name: weight for its in named.values() for name, weight in its.items()}
         self.policy, self.moved = policy, Counter()
