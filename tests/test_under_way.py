@@ -1,5 +1,10 @@
 """What is under way beside the compute: who is told that it is over, and how often."""
 
+from types import SimpleNamespace
+
+import pytest
+
+from hybridlab.modes.copies import Streamed
 from hybridlab.modes.under_way import Sum, Sums
 from hybridlab.world.talk.clock import HostClock
 
@@ -28,3 +33,15 @@ def test_a_sum_is_taken_once():
     sums.wait()
     sums.wait()
     assert taken == ["x"]
+
+
+@pytest.mark.parametrize("how", ["wait", "over"])
+def test_who_waits_for_a_copy_by_a_stream_waits_for_what_it_loads_too_and_once(how):
+    done = []
+    noted = lambda name: lambda: done.append(name)
+    end = SimpleNamespace(wait=noted("the stream"), synchronize=noted("the host"))
+    copy = Streamed(SimpleNamespace(over=noted("the load")), begin=None, end=end)
+    who = "the stream" if how == "wait" else "the host"
+    getattr(copy, how)()
+    getattr(copy, how)()
+    assert done == [who, "the load", who]
