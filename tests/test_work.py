@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import hybridlab as hl
 from hybridlab.core.action import Action
 from hybridlab.core.layout import Layout, Param
 from hybridlab.core.mesh import Mesh
@@ -127,3 +128,24 @@ def test_the_width_of_sums_and_of_what_is_updated_are_asked_for_one_by_one():
         assert {"sum_dtype": "float32", "master_dtype": "float32"} | asked == {
             name: job[name] for name in ("sum_dtype", "master_dtype")
         }
+
+
+@pytest.mark.parametrize("verb", ["check", "run of a model", "train"])
+def test_the_parent_of_ranks_is_told_what_to_import_before_they_start(monkeypatch, verb):
+    """Else each rank imports it by itself: seconds, where there are more ranks than cores."""
+    from hybridlab.train import check, run
+
+    def started(mesh):
+        raise InterruptedError
+
+    module, told = check if verb == "check" else run, []
+    monkeypatch.setattr(module, "foresee", told.append)
+    monkeypatch.setattr(module, "ranks", started)
+    begin = {
+        "check": lambda: check.check(Mesh(pp=2)),
+        "run of a model": lambda: run.run(hl.schedule("1f1b", ranks=2, microbatches=2), work="model"),
+        "train": lambda: run.train(Mesh(pp=2)),
+    }
+    with pytest.raises(InterruptedError):
+        begin[verb]()
+    assert told == [module.__name__]

@@ -114,7 +114,12 @@ class Alive(TorchDispatchMode):
             self._grown(size)
 
     def tick(self) -> int:
-        """A moment between two operations, numbered with them: what the last one left to be let go is gone."""
+        """A moment between two operations, numbered with them: what the last one left to be let go is gone.
+
+        >>> alive = Alive("cpu")
+        >>> alive.tick(), alive.tick()
+        (1, 2)
+        """
         self.operations += 1
         return self.operations
 
