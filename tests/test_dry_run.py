@@ -27,7 +27,6 @@ from hybridlab.train.models import gpt
 from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 
-pytestmark = pytest.mark.long  # a dry run takes a second or more
 GPT3 = model("gpt3-175b").shape
 SMALL = Shape(layers=16, width=64, heads=8, context=32)
 SCHEDULES = [name for name in hl.schedules() if name != "by_hand"]
@@ -52,12 +51,14 @@ def assert_bytes_are_those_of_the_formulas(mesh, **how):
     assert +total == +formula
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", FEW)
 def test_what_all_ranks_send_is_what_the_formulas_say(case):
     mesh, how = FEW[case]
     assert_bytes_are_those_of_the_formulas(mesh, **how)
 
 
+@pytest.mark.long
 @pytest.mark.soak
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_so_it_is_under_every_schedule(name):
@@ -65,6 +66,7 @@ def test_so_it_is_under_every_schedule(name):
     assert_bytes_are_those_of_the_formulas(Mesh(pp=4), schedule=name, microbatches=8, shape=shape)
 
 
+@pytest.mark.long
 @pytest.mark.soak
 @pytest.mark.parametrize("one", [one for one in pairwise("texts") if one["order"] != "driven"], ids=name_of)
 def test_so_it_is_in_every_combination(one):
@@ -75,6 +77,7 @@ def test_so_it_is_in_every_combination(one):
 # --- the same as a real rank, to the byte
 
 
+@pytest.mark.long
 def test_what_is_forgotten_is_not_held():
     with Alive("cpu") as alive:
         kept, left_out = torch.empty(8, dtype=torch.uint8), torch.empty(100, dtype=torch.uint8)
@@ -112,6 +115,7 @@ REAL = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.ranks
 @pytest.mark.parametrize("case", REAL)
 def test_the_peak_is_that_of_a_real_rank(case):
@@ -136,6 +140,7 @@ def kept_of(one, action):
     return dict(zip(KINDS, one.kept[one.actions.index(action)].tolist()))
 
 
+@pytest.mark.long
 def test_a_tensor_more_is_seen(monkeypatch):
     kept = lambda: kept_of(dry_run(Mesh(pp=1), model=Shape()), "0F0")["activations"]
     before, forward = kept(), gpt.Mlp.forward
@@ -149,6 +154,7 @@ def held_of(one, action):
     return dict(zip(KINDS, one.held[one.actions.index(action)].tolist()))
 
 
+@pytest.mark.slow
 def test_copies_of_gradients_are_in_flight_while_they_are_added_up():
     one = dry_run(Mesh(dp=2), model=Shape(layers=2, width=16, heads=2), microbatches=2)
     during, behind = held_of(one, "sums"), kept_of(one, "sums")
@@ -156,6 +162,7 @@ def test_copies_of_gradients_are_in_flight_while_they_are_added_up():
     assert behind["in flight"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1"])
 def test_behind_the_last_backward_no_activation_is_left(name):
     for rank in (0, 1):
@@ -166,6 +173,7 @@ def test_behind_the_last_backward_no_activation_is_left(name):
 # --- the same as the closed formula, part by part
 
 
+@pytest.mark.long
 def test_every_part_is_the_footprints_and_what_differs_is_named():
     p, t, d, m = 4, 2, 2, 8
     mesh = Mesh(dp=d, pp=p, tp=t)
@@ -185,6 +193,7 @@ def test_every_part_is_the_footprints_and_what_differs_is_named():
     assert held["activations"] == (live(p, m) - 1) * (shape.layers // p * per_block + leaving)
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_microbatches():
     peaks = []
     for m in (8, 32):
@@ -193,11 +202,13 @@ def test_memory_does_not_grow_with_the_microbatches():
     assert peaks[0] == peaks[1]
 
 
+@pytest.mark.long
 def test_gpipes_memory_does():
     kept = [kept_of(dry_run(Mesh(pp=4), "gpipe", m, m, model=SMALL), f"0F{m - 1}")["activations"] for m in (8, 16)]
     assert kept[1] == 2 * kept[0]
 
 
+@pytest.mark.long
 def test_scores_are_not_kept_in_what_is_done_again():
     shape = Shape(layers=2, width=64, heads=4, context=1024)
     peaks = {how: dry_run(Mesh(pp=1), model=shape, batch=4, recompute=how) for how in ("none", "full", "selective")}
@@ -209,6 +220,7 @@ def test_scores_are_not_kept_in_what_is_done_again():
 # --- a rank of thousands
 
 
+@pytest.mark.long
 def test_a_rank_of_3072():
     mesh = Mesh(dp=48, pp=8, tp=8)
     one = dry_run(mesh, "1f1b", 8, 48 * 8, rank=17, model=SMALL, zero=1, sequence=True)
@@ -219,6 +231,7 @@ def test_a_rank_of_3072():
     assert (np.diff(one.begin) >= 0).all() and one.end[-1] == one.length
 
 
+@pytest.mark.long
 @pytest.mark.soak
 def test_gpt3_on_3072_gpus_in_a_minute():
     began = time.process_time()
@@ -231,6 +244,7 @@ def test_gpt3_on_3072_gpus_in_a_minute():
 # --- what it says
 
 
+@pytest.mark.long
 def test_what_does_not_fit_is_said_before_anyone_pays_for_it():
     one = dry_run(Mesh(pp=4), "gpipe", 32, model=SMALL, memory=10e6)
     first = next(action for action, size in zip(one.actions, one.total) if size > 10e6)
@@ -240,12 +254,14 @@ def test_what_does_not_fit_is_said_before_anyone_pays_for_it():
     assert dry_run(Mesh(pp=4), "gpipe", 2, model=Shape()).verdict.startswith("fits into 80 GB")
 
 
+@pytest.mark.slow
 def test_what_would_hang_is_said():
     stuck = hl.Schedule.from_csv("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0", name="stuck")
     with pytest.raises(ValueError, match="1F1"):
         dry_run(Mesh(pp=2), stuck, model=Shape())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "said"),
     [
@@ -263,6 +279,7 @@ def test_bad_input_gets_a_sentence(how, said):
         dry_run(Mesh(pp=4), **how)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind():
     resize, default = torch.UntypedStorage.resize_, torch.get_default_dtype()
     dry_run(Mesh(dp=2), zero=3, model=Shape())
@@ -270,6 +287,7 @@ def test_nothing_is_left_behind():
     assert torch.ones(2).sum() == 2 and not torch.distributed.is_initialized()
 
 
+@pytest.mark.long
 def test_it_is_drawn():
     one = dry_run(Mesh(pp=4), "zb_h1", 6, model=SMALL, rank=1)
     figure = hl.draw(one, title="One rank")
@@ -280,6 +298,7 @@ def test_it_is_drawn():
     assert figure.twin.count("<rect") > len(one.actions) and "<title>One rank</title>" in figure.twin
 
 
+@pytest.mark.long
 def test_the_command(capsys):
     typed = "dry-run --model gpt3-175b --layers 8 --width 64 --heads 8 --tp 8 --pp 8 --dp 48 --microbatches 4 --zero 1"
     assert main([*typed.split(), "--sequence", "--rank", "17", "--json"]) == 0
