@@ -36,6 +36,10 @@ FEW = {
     "zb": (Mesh(pp=4), {"schedule": "zb_v", "microbatches": 8, "shape": Shape(layers=8)}),
     "chimera, tied": (Mesh(pp=2), {"schedule": "chimera", "shape": Shape(tied=True, dropout=0.1)}),
     "2bw": (Mesh(pp=2), {"schedule": "pipedream_2bw"}),
+    "latents": (
+        Mesh(tp=2),
+        {"shape": Shape(layers=2, width=16, heads=4, context=8, style="llama", latent=6, rotary=4), "microbatches": 2},
+    ),
     "conv": (Mesh(dp=2, pp=2), {"model": "conv", "accumulate": 2, "clip": 0.1}),
 }
 
@@ -52,7 +56,8 @@ def assert_bytes_are_those_of_the_formulas(mesh, **how):
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(one, marks=pytest.mark.slow if one == "zero3" else pytest.mark.long) for one in FEW]
+    "case",
+    [pytest.param(one, marks=pytest.mark.slow if one in ("1f1b", "latents") else pytest.mark.long) for one in FEW],
 )
 def test_what_all_ranks_send_is_what_the_formulas_say(case):
     mesh, how = FEW[case]
