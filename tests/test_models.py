@@ -606,3 +606,8 @@ def test_unseen_batches_are_of_the_text_that_training_does_not_see():
         batch = model.batch(3, 2, unseen=unseen)
         assert batch[0].tolist() == inputs.tolist() and batch[1].tolist() == targets.tolist()
     assert model.batch(3, 2)[0].tolist() != model.batch(3, 2, unseen=True)[0].tolist()
+
+
+@pytest.mark.parametrize("name", [name for name in GALLERY if "net" in name or name in ("conv", "inception")])
+def test_pictures_say_which_dims_are_rows_and_columns(name):
+    assert named(name).enters == "B C Y X"
