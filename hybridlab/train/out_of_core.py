@@ -92,7 +92,7 @@ class _Weighing(loop.Trainer):
 
 def most_held(schedule: Schedule, room: Room) -> float:
     """The most that a rank holds, if copies took no time."""
-    return float(during(flow_of(schedule), room).max(initial=0))
+    return float(during(flow_of(schedule), room).max())
 
 
 def costs_of(job: Job, room: Room) -> Costs:

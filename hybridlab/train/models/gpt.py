@@ -126,6 +126,11 @@ def heads(x_BTF, width: int):
 def attend(q_BNTH, k_BKTH, v_BKTH, documents=(), causal=True):
     """What every position finds at itself and at those before it, in its document: values, weighted by how well queries
     match keys. Not causal: at those behind it too.
+
+    >>> q, k, v = torch.randn(3, 1, 2, 5, 4)
+    >>> first, second = (attend(q[:, :, its], k[:, :, its], v[:, :, its]) for its in (slice(3), slice(3, 5)))
+    >>> torch.allclose(attend(q, k, v, documents=(3, 2)), torch.cat([first, second], 2), atol=1e-6)
+    True
     """
     hidden = {"is_causal": causal}
     if documents:
