@@ -5,6 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 import hybridlab as hl
+from hybridlab.modes.work import EmulatedWork
+from hybridlab.schedules.lower import lower
+from hybridlab.train import run
 
 pytestmark = pytest.mark.ranks
 QUICK = hl.Costs(F=0.004, B=0.008)
@@ -102,3 +105,12 @@ def test_of_several_driven_steps_the_one_of_median_length_is_given(monkeypatch):
     monkeypatch.setattr(running, "measured", lambda *about, **more: SimpleNamespace(length=next(lengths)))
     given = hl.run(hl.schedule("gpipe", ranks=2, microbatches=2), work="emulated", driven=True, steps=5)
     assert given.length == 3
+
+
+def test_whether_the_device_saw_messages_come_is_said():
+    work = lower(hl.schedule("1f1b", ranks=2, microbatches=2)), EmulatedWork(QUICK)
+    with hl.ranks(2) as pool:
+        homes = pool.run(run._run_emulated, *work, False, 1, False, None)
+    for seen in (False, True):
+        real = run._timeline(work[0], [home | {"seen": seen} for home in homes], hl.Mesh(pp=2), "emulated")
+        assert real.origin.get("seen", False) is seen

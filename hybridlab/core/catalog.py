@@ -32,6 +32,9 @@ class Machine:
     host         bytes/s between a device and its host, one direction, when all of its node do
     pod          devices that reach each other as fast as their links to other nodes are; 0: all of them
     oversubscription  how many times as much the devices of a pod could send as goes from it to other pods
+
+    The network is the builder's: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` is that of
+    Llama 3's cluster (arXiv:2407.21783, section 3.3.1).
     """
 
     name: str
@@ -197,13 +200,6 @@ MACHINES = {
             8, 989.4e12, 80e9, 3350e9, 450e9, 50e9,
             "NVIDIA, H100 white paper 2022 (SXM5), without sparsity: NVLink 900 GB/s both ways",
             "NVIDIA, DGX H100 data sheet", eight=1978.9e12, host=50e9,
-        ),
-        _machine(
-            "h100-pods", "H100 80 GB as in Llama 3's cluster: pods of 3072, a seventh of whose links leave the pod",
-            8, 989.4e12, 80e9, 3350e9, 450e9, 50e9,
-            "NVIDIA, H100 white paper 2022 (SXM5), without sparsity: NVLink 900 GB/s both ways",
-            "Llama Team 2024, arXiv:2407.21783, section 3.3.1", eight=1978.9e12, host=50e9,
-            pod=3072, oversubscription=7.0,
         ),
         _machine(
             "h200", "H200 141 GB, 8 in a node with 8 InfiniBand links of 400 Gb/s",
