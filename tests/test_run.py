@@ -109,7 +109,7 @@ def test_of_several_driven_steps_the_one_of_median_length_is_given(monkeypatch):
 
 def test_whether_the_device_saw_messages_come_is_said():
     work = lower(hl.schedule("1f1b", ranks=2, microbatches=2)), EmulatedWork(QUICK)
-    with hl.ranks(2) as pool:
+    with hl.ranks(hl.Mesh(pp=2)) as pool:
         homes = pool.run(run._run_emulated, *work, False, 1, False, None)
     for seen in (False, True):
         real = run._timeline(work[0], [home | {"seen": seen} for home in homes], hl.Mesh(pp=2), "emulated")
