@@ -169,6 +169,7 @@ def _machine(name, label, node, peak, memory, bandwidth, inside, across, device,
     """A row of the table: whatever is not said of the network is in the device's source."""
     known = {"node": network, "across": network, "latency": latency}
     known |= {field: device for field in ("peak", "memory", "bandwidth", "inside", "eight", "four", "host")}
+    known |= dict.fromkeys(("pod", "oversubscription"), "whoever builds the network decides; here it is one pod")
     return Machine(name, label, node, peak, memory, bandwidth, inside, across, _LATENCY, known, **more)
 
 
