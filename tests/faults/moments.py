@@ -77,8 +77,7 @@ def struck(driver: int, number: str, who: str, what: str, chance) -> list[int]:
 
 def judged(code: int, out: str, said: str, who: str, what: str, victims: list[int]) -> str:
     """What is wrong with how a command of one's own ended."""
-    early = code == -signal.SIGINT or (code == 1 and said.rstrip().endswith("KeyboardInterrupt"))
-    if "Traceback" in said and not (who == "driver" and what == "SIGINT" and early):
+    if "Traceback" in said and not (who == "driver" and what == "SIGINT" and interrupted(code, said)):
         return f"a traceback: {said[-300:]}"
     if code == 0 or not victims:
         return "" if code == 0 else f"nobody was struck, and it ended with {code}: {said[-300:]}"
@@ -88,8 +87,15 @@ def judged(code: int, out: str, said: str, who: str, what: str, victims: list[in
 
 
 def of_driver(code: int, said: str, what: str) -> str:
-    number, early = getattr(signal, what), code == 1 and said.rstrip().endswith("KeyboardInterrupt")
-    return "" if code in (-number, 128 + number, 130) or early else f"ended with {code}: {said[-300:]}"
+    """What is wrong with how a driver that was struck ended."""
+    number = getattr(signal, what)
+    right = code in (-number, 128 + number, 130) or interrupted(code, said)
+    return "" if right else f"ended with {code}: {said[-300:]}"
+
+
+def interrupted(code: int, said: str) -> bool:
+    """Whether Ctrl-C came while Python itself was still starting, or leaving: then it tells so in its own words."""
+    return code == -signal.SIGINT or (code == 1 and said.rstrip().endswith("KeyboardInterrupt"))
 
 
 def unnamed(said: str, who: str, what: str, victims: list[int]) -> str:

@@ -4,11 +4,16 @@ and mended clipping."""
 from functools import partial
 from typing import NamedTuple
 
+from hybridlab.core.catalog import model
 from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Task, Verdict
 
 task = partial(Task, notebook="30_megatron")
+DEEPSEEK = model("deepseek-v3").shape
+FIRST = (
+    DEEPSEEK.width + 2
+)  # tokens, whose latents are more numbers than a matrix of that width and a scale: see `_tokens`
 
 
 class On(NamedTuple):
@@ -82,19 +87,19 @@ def _pair(answer) -> Verdict:
 
 
 def _tokens(answer) -> Verdict:
-    """The first number of tokens whose latents are more numbers than what makes them."""
+    """The first number of tokens whose latents are more numbers than the matrix and the scale that make them."""
     try:
         tokens = float(answer)
     except (TypeError, ValueError, OverflowError):
         return False, "Answer with a number of tokens."
-    if tokens == 7170:
-        return (
-            True,
-            "From 7,170 tokens on, whatever L is. Two sequences of 4,096 tokens have more; a step has thousands.",
+    if tokens == FIRST:
+        told = (
+            f"From {FIRST:,} tokens on, whatever L is. Two sequences of {DEEPSEEK.context:,} tokens have more; a step"
         )
-    if tokens == 7169:
-        return False, "With 7,169 tokens both send the same: tokens · L = h · L + L."
-    if tokens == 7168:
+        return True, f"{told} has thousands."
+    if tokens == FIRST - 1:
+        return False, f"With {FIRST - 1:,} tokens both send the same: tokens · L = h · L + L."
+    if tokens == DEEPSEEK.width:
         return False, "Nearly: what has L numbers beside the matrix?"
     return False, "Set the numbers that both send equal: one grows with tokens, the other one does not."
 
@@ -188,9 +193,9 @@ BUILDING_TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "megatron.latent_sums": task(
-        "DeepSeek-V3 has h = 7168 and latents of L = 512. Way one: f behind the norm adds the gradients of the "
-        "latents, in every microbatch. Way two: the gradients of the latent's matrix and of its scale are added, once "
-        "in a step. From how many tokens in a step on does way two send less?",
+        f"DeepSeek-V3 has h = {DEEPSEEK.width} and latents of L = {DEEPSEEK.latent}. Way one: f behind the norm adds "
+        "the gradients of the latents, in every microbatch. Way two: the gradients of the latent's matrix and of its "
+        "scale are added, once in a step. From how many tokens in a step on does way two send less?",
         _tokens,
         (
             "A token's latent has L numbers. How many has the matrix, and how many the scale?",

@@ -118,7 +118,7 @@ class Planned:
         there = np.flatnonzero(self.fits)
         return there[np.lexsort((self.bytes[there], self.seconds[there]))]
 
-    @property
+    @cached_property
     def best(self) -> Choice:
         """The quickest plan that fits.
 
@@ -147,8 +147,12 @@ class Planned:
 
     @property
     def ties(self) -> list[Choice]:
-        """Of the top plans, those that are slower than the best by no more than predictions err: as good as equal."""
-        return [one for one in self.top() if one.step.total <= self.best.step.total * (1 + self.error.median)]
+        """Of the top plans, those that are as good as the best."""
+        return [one for one in self.top() if self.as_good(one.step.total)]
+
+    def as_good(self, seconds: float) -> bool:
+        """Whether a step of so many seconds is longer than the best plan's by no more than predictions err."""
+        return bool(seconds <= self.best.step.total * (1 + self.error.median))
 
     @cached_property
     def front(self) -> list[Choice]:

@@ -64,7 +64,7 @@ def cells(planned: Planned) -> list[Cell]:
     >>> [(one.p, one.t, one.d) for one in some if one.share == 1], sorted({one.state for one in some})
     ([(8, 8, 1)], ['fits', 'too large'])
     """
-    best, nearly = planned.seconds[planned.order[0]], 1 / (1 + planned.error.median)
+    best = planned.best.step.total
     quickest = _first_of_each(planned, planned.order)
     places = _first_of_each(planned, np.argsort(planned.bytes, kind="stable")) | quickest
     found = []
@@ -72,7 +72,7 @@ def cells(planned: Planned) -> list[Cell]:
         for t in divisors(math.gcd(planned.devices // p, planned.shape.heads or 1)):
             place = places.get((p, t))
             share = best / planned.seconds[place] if (p, t) in quickest else 0.0
-            found.append(_cell(planned, p, t, place, float(share), bool(share >= nearly)))
+            found.append(_cell(planned, p, t, place, float(share)))
     return found
 
 
@@ -83,12 +83,12 @@ def _first_of_each(planned, order) -> dict[tuple[int, int], int]:
     return {(int(p[i]), int(t[i])): int(order[i]) for i in first}
 
 
-def _cell(planned, p, t, place, share, equal):
+def _cell(planned, p, t, place, share):
     d = planned.devices // (p * t)
     if place is None:
         return Cell(p, t, d, None, 0.0, 0.0, "")
     if share:
-        return Cell(p, t, d, place, share, float(planned.bytes[place]), "", equal)
+        return Cell(p, t, d, place, share, float(planned.bytes[place]), "", planned.as_good(planned.seconds[place]))
     needs = Footprint(*map(float, footprint(planned.shape, planned.one(place), planned.batch)))
     return Cell(p, t, d, place, 0.0, needs.total, needs.most)
 
