@@ -37,6 +37,12 @@ def test_every_stage_becomes_three_and_exchanges_four_times_for_each_microbatch(
     assert len(sent) - len(beside) == len(others)
 
 
+@pytest.mark.parametrize("name, said", [("1f1b", ""), ("dualpipe_v", ", in turns")])
+def test_its_name_says_how_pairs_are_ordered_where_it_has_some(name, said):
+    assert made(name).name == f"{name} with experts{said}"
+    assert made(name, overlapped=False).name == f"{name} with experts"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_both_engines_and_both_forms_agree(name):

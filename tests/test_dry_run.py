@@ -171,6 +171,29 @@ def test_copies_of_gradients_are_in_flight_while_they_are_added_up():
 
 
 @pytest.mark.slow
+def test_on_one_rank_nothing_is_in_flight_and_all_data_stays_data():
+    one = dry_run(Mesh(pp=1), microbatches=3, model=Shape(layers=2, width=16, heads=2))
+    held = dict(zip(KINDS, one.held.T))
+    assert not held["in flight"].any()
+    assert held["data"].min() == held["data"].max() > 0
+
+
+@pytest.mark.slow
+def test_what_was_needed_to_make_the_trainer_is_not_held(monkeypatch):
+    """Even where it refers to itself, so that only the collector takes it away."""
+    small, works = {"model": Shape(layers=2, width=16, heads=2)}, Counted.works
+    plain = dry_run(Mesh(pp=1), **small).held
+
+    def leaves_a_loop(trainer, *about):
+        loop = [torch.empty(1000, device="meta")]
+        loop.append(loop)
+        return works(trainer, *about)
+
+    monkeypatch.setattr(Counted, "works", leaves_a_loop)
+    assert (dry_run(Mesh(pp=1), **small).held == plain).all()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1"])
 def test_behind_the_last_backward_no_activation_is_left(name):
     for rank in (0, 1):

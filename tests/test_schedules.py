@@ -232,6 +232,11 @@ def test_a_rank_owns_two_chunks_unless_told_otherwise(name):
     assert hl.schedule(name, ranks=2, microbatches=4, chunks=3).chunks == 3
 
 
+def test_a_wave_is_two_chunks():
+    assert hl.schedule("hanayo", ranks=2, microbatches=4).chunks == 2
+    assert hl.schedule("hanayo", ranks=2, microbatches=4, waves=3).chunks == 6
+
+
 def test_every_schedule_tells_its_facts():
     for name, facts in hl.schedules().items():
         assert {"Placement", "Order", "Needs", "Bubble", "Peak", "Source"} <= set(facts), name

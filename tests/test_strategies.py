@@ -211,6 +211,8 @@ PLAIN = Graph((UP,), dict(B=4, D=4, F=8, E=6), dict(x="BD", A="FD"), frozenset("
     [
         (PLAIN._replace(sizes=dict(B=4, D=4)), "F has no length: say how long it is in sizes"),
         (PLAIN._replace(learns={"W"}), "W is not given, so it cannot learn: give it its dims, or leave"),
+        (PLAIN._replace(learns={*"ZYXWVUTSRQ"}), "Q is not given"),  # the first by name, whatever a set's order
+        (PLAIN._replace(held={*"ZYXWVUTSRQ"}), "Q is neither given"),
         (PLAIN._replace(held={"W"}), "W is neither given nor the result, so it is not held whole: leave it out"),
         (PLAIN._replace(given={"x": "BD"}), "up takes A, and nothing makes A before it"),
         (PLAIN._replace(operators=(UP._replace(takes=("x",)),)), "up takes 1 values, and BD,FD->BF has 2 operands"),

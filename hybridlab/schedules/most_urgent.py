@@ -26,8 +26,7 @@ def most_urgent_first(home: list[int], edges, microbatches: int, room: list[int]
     waits, then = _waiting(len(home), edges, microbatches, room or [microbatches] * len(home))
     ready = defaultdict(list)  # per rank, a heap of (urgency, kind, stage, microbatch)
     programs, free_at = [[] for _ in range(1 + max(home))], [0] * (1 + max(home))
-    events = [(0, *first) for first in waits if not waits[first]]  # (when, …) what becomes ready
-    heapq.heapify(events)
+    events = [(0, *first) for first in waits if not waits[first]]  # (when, …) what becomes ready; sorted, so a heap
     while events:
         now, awake = events[0][0], set()
         while events and events[0][0] == now:

@@ -104,7 +104,7 @@ class Counted(loop.Trainer):
         """One step as every later one is: what the optimizer keeps is there from the begin. Returns the number of the
         last operation before it."""
         self._rehearse()
-        gc.collect()  # what was needed to make the trainer
+        gc.collect()  # what was needed to make the trainer, and refers to itself
         self._name_what_stays()
         self.comm.ledger.clear()
         self.work.marks.clear()
