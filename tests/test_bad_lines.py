@@ -97,6 +97,8 @@ FLAGS = {
         "--skew": ["-1", "nan", "inf"],
         "--recompute": ["x"],
         "--memory": ["0", "-1", "nan", "inf", "x"],
+        "--pod": ["0", "-8", "4", "x"],
+        "--oversubscription": ["7", "nan", "x"],
         "--took": [
             "p=4",
             "seconds=x",

@@ -465,6 +465,23 @@ def test_the_command_keeps_to_the_memory_that_may_be_used(capsys):
     assert held[1] <= 30 < held[0] <= 76
 
 
+def test_the_command_knows_pods_and_what_leads_out_of_them(capsys):
+    asked = ["plan", "--model", "gpt-39.1b", "--gpus", "256", "--batch", "256", "--json"]
+    took = []
+    for more in ("", "--pod 64", "--pod 64 --oversubscription 16"):
+        assert main([*asked, *more.split()]) == 0
+        took.append(json.loads(capsys.readouterr().out.splitlines()[-1])["best"]["step_seconds"])
+    assert took[0] == took[1] < took[2]
+    pods = replace(A100, pod=64, oversubscription=16.0)
+    assert took[2] == plan("gpt-39.1b", pods, 256, 256).best.facts["step_seconds"]
+
+
+@pytest.mark.parametrize("ratio", ["0.5", "inf"])
+def test_links_out_of_a_pod_are_no_wider_than_those_in_it(ratio, capsys):
+    assert main(["plan", "--gpus", "64", "--batch", "64", "--pod", "64", "--oversubscription", ratio]) != 0
+    assert "is no ratio: give 1 or more" in capsys.readouterr().err
+
+
 def test_the_command_plans_on_grids(capsys):
     line = "--model gpt-1.7b --machine a100 --gpus 32 --batch 64"
     best = {}

@@ -18,8 +18,9 @@ def plan(chosen) -> dict:
 
     more = {name: getattr(chosen, name) for name in (*WIDER, "software", "precision")} | _fixed(chosen)
     shape = _shape(chosen)
-    more |= {"fit": _calibrated(chosen, shape)} if chosen.took else {}
-    planned = search(shape, _machine(chosen), chosen.gpus, chosen.batch, **more)
+    machine = _machine(chosen)
+    more |= {"fit": _calibrated(chosen, shape, machine)} if chosen.took else {}
+    planned = search(shape, machine, chosen.gpus, chosen.batch, **more)
     print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")
     for one in planned.top(5):
         print(f"  {one}")
@@ -54,17 +55,30 @@ def _shape(chosen):
 
 
 def _machine(chosen):
-    """The machine, with so much memory that the planner uses what may be used."""
+    """The machine, with so much memory that the planner uses what may be used, and with the network that is there."""
     from hybridlab.core.catalog import machine
     from hybridlab.predict.plans.planner import ROOM
 
     found = machine(chosen.machine)
     if chosen.memory is not None and not 0 < chosen.memory < math.inf:
         raise ValueError(f"--memory {chosen.memory:g} is no number of bytes: give one such as 72e9")
-    return found if chosen.memory is None else replace(found, memory=chosen.memory / ROOM)
+    memory = {} if chosen.memory is None else {"memory": chosen.memory / ROOM}
+    return replace(found, **memory, **_network(chosen, found.node))
 
 
-def _calibrated(chosen, shape):
+def _network(chosen, node) -> dict:
+    """What is said of the network; a node of the machine has so many devices."""
+    pod, ratio = chosen.pod, chosen.oversubscription
+    if pod is not None and pod < node:
+        raise ValueError(f"--pod {pod} is less than the {node} devices of one node: a pod is made of whole nodes")
+    if ratio is not None and pod is None:
+        raise ValueError("--oversubscription is that of links out of a pod: say with --pod how many devices it has")
+    if ratio is not None and not 1 <= ratio < math.inf:
+        raise ValueError(f"--oversubscription {ratio:g} is no ratio: give 1 or more, such as 7")
+    return {name: given for name, given in {"pod": pod, "oversubscription": ratio}.items() if given is not None}
+
+
+def _calibrated(chosen, shape, machine):
     """What a row of somebody's logs says about their machine."""
     from hybridlab.predict.plans.measured import by_step
     from hybridlab.predict.plans.plan import named
@@ -74,7 +88,7 @@ def _calibrated(chosen, shape):
         seconds, batch = float(sizes.pop("seconds")), int(sizes.pop("batch", chosen.batch))
     except (KeyError, ValueError):
         raise ValueError("--took says no time: name a plan and its seconds, p=4,t=8,d=2,seconds=9.1") from None
-    fit = by_step(shape, chosen.machine, named(sizes), batch, seconds, chosen.software, chosen.precision)
+    fit = by_step(shape, machine, named(sizes), batch, seconds, chosen.software, chosen.precision)
     print(f"calibrated on that step: a share of {fit.multiply:.2f} of the peak of {chosen.machine}")
     return fit
 
@@ -143,6 +157,8 @@ def _add_question(one):
     one.add_argument(
         "--memory", type=float, help="bytes of a device that may be used, such as 72e9 (default 95%% of all)"
     )
+    one.add_argument("--pod", type=int, help="devices that need no spine to meet (default all)")
+    one.add_argument("--oversubscription", type=float, help="what its devices could send, of what its links out carry")
     one.add_argument("--gpus", type=int, required=True, help="how many, all of them used")
     one.add_argument("--batch", type=int, required=True, help="sequences in the global batch")
     one.add_argument("--context", type=int, help="positions of a sequence, in place of the model's own")
