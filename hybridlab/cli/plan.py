@@ -158,7 +158,7 @@ def _add_question(one):
         "--memory", type=float, help="bytes of a device that may be used, such as 72e9 (default 95%% of all)"
     )
     one.add_argument("--pod", type=int, help="devices that need no spine to meet (default all)")
-    one.add_argument("--oversubscription", type=float, help="what its devices could send, of what its links out carry")
+    one.add_argument("--oversubscription", type=float, help="what a pod could send, over what its links out carry")
     one.add_argument("--gpus", type=int, required=True, help="how many, all of them used")
     one.add_argument("--batch", type=int, required=True, help="sequences in the global batch")
     one.add_argument("--context", type=int, help="positions of a sequence, in place of the model's own")
