@@ -320,13 +320,14 @@ def no_copies(player, right, index, action):
 
 
 def a_stale_value(patch):
-    """What comes back is what left before."""
+    """What comes back is what left before; of each run its own, as copies of a run that failed may still be under way."""
     right, before = Leaving.over, {}
 
     def over(load):
         right(load)
         for i, one in enumerate(load.kept):
-            one.host, before[i] = before.get(i, one.host), one.host
+            place = one.arena, i
+            one.host, before[place] = before.get(place, one.host), one.host
 
     patch.setattr(Leaving, "over", over)
 
