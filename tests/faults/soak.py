@@ -128,6 +128,8 @@ def elsewhere() -> dict[str, str]:
         sys.executable,
         "-m",
         "pytest",
+        "--slow",
+        "--long",
         "--soak",
         "-v",
         "-p",
