@@ -121,6 +121,24 @@ def test_a_rank_killed_while_its_parent_imports_is_the_one_that_is_blamed(tmp_pa
         fresh.close()
 
 
+@with_ranks
+def test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended(monkeypatch):
+    """What the parent is busy with keeps it from nothing: it ends its ranks and goes, eight seconds before it is ready.
+
+    Of a kernel that has ended, the other side of a socket is what a parent sees; here it is closed."""
+    from hybridlab.world.processes import handle
+
+    monkeypatch.setattr(handle, "COMMAND", ("-c", textwrap.dedent(IMPORTING)))
+    fresh = handle.Handle()
+    monkeypatch.setattr("hybridlab.world.processes.gang.ZYGOTE", fresh)
+    with ranks(2) as pool:
+        pids = pool.run(lambda comm: (time.sleep(1), os.getpid())[1])  # until the parent is busy
+        begin = time.monotonic()
+        fresh.close()
+        took = time.monotonic() - begin
+    assert took < 3 and not any(map(alive, pids))
+
+
 @pytest.mark.slow
 @with_ranks
 def test_a_parent_that_may_not_write_where_torch_compiles_to_lives_on(monkeypatch):

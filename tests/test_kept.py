@@ -320,7 +320,7 @@ def no_copies(player, right, index, action):
 
 
 def a_stale_value(patch):
-    """What comes back is what left before; of each run its own, as copies of a run that failed may still be under way."""
+    """What comes back is what left before, in this run: copies of a run that failed may still be under way."""
     right, before = Leaving.over, {}
 
     def over(load):

@@ -204,7 +204,11 @@ ROWS = [
     Row(38, "an empty tensor on one rank", differs(strikes.empty_tensor, r"all_reduce #1 of \(0,\)"), soak=True),
     Row(39, "a tensor that is not contiguous", ranks("test_tensors_in_several_pieces_work_in_place")),
     Row(40, "a CUDA tensor sent through gloo", GPU),
-    Row(41, "NaN on one rank", Needs("a training loop that looks for it, which comes later")),
+    Row(
+        41,
+        "NaN on one rank",
+        Elsewhere("test_nan.py::test_the_rank_the_step_and_the_tensor_are_named_and_what_was_saved_stays"),
+    ),
     Row(42, "a tensor changed before its message has left", here("test_a_tensor_changed_on_the_way_is_told")),
     Row(
         43,
@@ -339,5 +343,10 @@ ROWS = [
         109,
         "hostile submissions",
         Elsewhere("test_hostile.py::test_hostile_submissions_change_nothing_but_their_own_row"),
+    ),
+    Row(
+        110,
+        "the kernel is killed while the parent of its ranks imports",
+        Elsewhere("test_edges.py::test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended"),
     ),
 ]

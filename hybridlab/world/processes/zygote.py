@@ -33,6 +33,7 @@ import traceback
 from dataclasses import dataclass, field
 
 from hybridlab.world.processes.frames import MOST_RANKS
+from hybridlab.world.processes.gone import when_gone
 from hybridlab.world.processes.handle import RETIRE, tidy_up
 from hybridlab.world.processes.namespaces import own_network
 from hybridlab.world.processes.strays import PR_SET_CHILD_SUBREAPER, strays
@@ -92,11 +93,12 @@ class Zygote:
 
     @contextlib.contextmanager
     def busy(self):
-        """While something takes long: ranks that end are told of at once, by the signal that they send."""
+        """While something takes long: a rank's end is told at once, and at the kernel's end this process leaves."""
         self.importing = True
         try:
             self.collect()  # whoever ended just before
-            yield
+            with when_gone(self.control, lambda: self.reaping or self.leave()):
+                yield
         finally:
             self.importing = False
 
@@ -156,7 +158,8 @@ class Zygote:
         """In the child: let go of all that is the zygote's, then live as a rank. Never returns."""
         try:
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGCHLD, signal.SIGIO):
+                signal.signal(number, signal.SIG_DFL)
             self.events.close()
             lines = [pool.line.fileno() for pool in self.pools]
             for fd in {self.control.fileno(), self.bell, self.ringer, *lines, *received} - {end, journal}:
@@ -235,9 +238,11 @@ def _kill_group(pid: int):
 def main(fd: int):
     """Warm up, then serve the kernel on the other side of `fd`."""
     own_network()  # before any thread is started
-    import torch
+    control = socket.socket(fileno=fd)
+    with when_gone(control, lambda: os._exit(0)):
+        import torch
 
-    from hybridlab.world.processes import rank  # brings torch.distributed, cloudpickle and numpy
+        from hybridlab.world.processes import rank  # brings torch.distributed, cloudpickle and numpy
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
@@ -248,7 +253,7 @@ def main(fd: int):
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank has started comes here when it is an orphan
     gc.freeze()  # the collector would touch, and so copy, every page that the ranks share
-    Zygote(socket.socket(fileno=fd), rank.live).serve()
+    Zygote(control, rank.live).serve()
 
 
 if __name__ == "__main__":
