@@ -225,6 +225,7 @@ class Zygote:
                 os.waitpid(pid, 0)
         for pool in self.pools:
             shutil.rmtree(pool.folder, ignore_errors=True)
+        tidy_up()
         os._exit(0)
 
 
