@@ -122,7 +122,29 @@ def test_a_rank_killed_while_its_parent_imports_is_the_one_that_is_blamed(tmp_pa
 
 
 @with_ranks
-def test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended(monkeypatch):
+def test_a_rank_that_is_stopped_before_it_has_met_the_others_is_named(monkeypatch):
+    """The others wait in what opens the first group, where nothing is announced yet."""
+    from hybridlab.world.processes import gang
+
+    right = gang.Gang._read_line
+
+    def read(gang):
+        yield from right(gang)
+        for pid in list(gang.pids.values())[2:3]:
+            os.kill(pid, signal.SIGSTOP)  # whom its parent has just introduced
+
+    monkeypatch.setattr(gang.Gang, "_read_line", read)
+    begin = time.monotonic()
+    with (
+        ranks(4, hang_s=1.0) as pool,
+        pytest.raises(RankError, match="^the ranks do not meet: rank 2 is stopped") as how,
+    ):
+        pool.run(lambda comm: comm.barrier())
+    assert how.value.rank == 2 and how.value.kind == "hang" and time.monotonic() - begin < 8
+
+
+@with_ranks
+def test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended(monkeypatch, capfd):
     """What the parent is busy with keeps it from nothing: it ends its ranks and goes, eight seconds before it is ready.
 
     Of a kernel that has ended, the other side of a socket is what a parent sees; here it is closed."""
@@ -131,12 +153,12 @@ def test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended(mon
     monkeypatch.setattr(handle, "COMMAND", ("-c", textwrap.dedent(IMPORTING)))
     fresh = handle.Handle()
     monkeypatch.setattr("hybridlab.world.processes.gang.ZYGOTE", fresh)
-    with ranks(2) as pool:
+    with ranks(4) as pool:
         pids = pool.run(lambda comm: (time.sleep(1), os.getpid())[1])  # until the parent is busy
         begin = time.monotonic()
         fresh.close()
         took = time.monotonic() - begin
-    assert took < 3 and not any(map(alive, pids))
+    assert took < 3 and not any(map(alive, pids)) and not capfd.readouterr().err
 
 
 @pytest.mark.slow

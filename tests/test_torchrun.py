@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -152,6 +153,21 @@ def test_a_failure_is_told_by_its_rank_and_ends_all(ends):
     sentence = "rank 2 failed: ValueError: the loss is not a number (fail.py:8); torchrun now ends the others"
     assert errors.count(sentence) == 1
     assert errors.count("; torchrun now ends the others") == 1  # the others only say that they lost somebody
+
+
+@pytest.mark.long
+@pytest.mark.ranks
+def test_a_training_that_is_no_number_any_more_is_told_once_and_what_was_saved_stays(tmp_path):
+    about = "train --pp 4 --layers 4 --width 16 --heads 2 --context 8 --steps 9 --rate 1e18 --optimizer sgd --every 1"
+    ends = two_machines("-m", "hybridlab", *about.split(), "--checkpoint", str(tmp_path / "kept"))
+    assert all(code != 0 for code, _, _ in ends)
+    errors = "".join(err for _, _, err in ends)
+    assert len(re.findall(r"FloatingPointError: step \d: .* is not a number, the first such tensor", errors)) == 1, (
+        errors
+    )
+    assert "[rank" not in errors and errors.count("lost a rank that it was talking to") <= 3, errors
+    kept = [path.name for path in (tmp_path / "kept").iterdir()]
+    assert kept and all(re.fullmatch(r"step-\d{6}", name) for name in kept)
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 from hybridlab.world import WORLD
@@ -25,6 +26,7 @@ SURE_SECONDS = 0.2  # ranks that wait in vain have to do so for that long
 STILL_SECONDS = 1.0  # ranks that have come to a meeting, and another finished without it, stand still for that long
 LONGEST_LOOK = 0.25  # a look that comes later than this was kept from coming: the machine slept, or a handler was busy
 SILENT_SECONDS = 1.0  # without a heartbeat: Python does not run
+STOPPED = "stopped (SIGSTOP or a debugger)"
 STACK_SECONDS = 0.2  # for ranks to write down where they are
 SPEAKERS = tuple(os.path.join(WORLD, "talk", name) for name in ("comm.py", "message.py"))
 STACK_LINE = re.compile(r'File "(.*)", line (\d+) in (.*)')
@@ -147,6 +149,38 @@ class Watch:
         return f"rank {rank} is {state or 'at work'}{at}{after}"
 
 
+class Meeting:
+    """The start of ranks, until they have met, as their states show it: one that is stopped keeps all others waiting.
+
+    The calls are those of a `Watch`. Ranks that import, or connect, take as long as they take.
+    """
+
+    moved = False
+
+    def __init__(self, hang_s: float):
+        self._hang_s, self._looked, self._stopped = hang_s, time.monotonic(), Counter()
+
+    def look(self, met, gang) -> RankError | None:
+        """A RankError if a rank has been stopped for too long of our looking."""
+        now = time.monotonic()
+        seconds, self._looked = min(now - self._looked, LONGEST_LOOK), now
+        stopped = [rank for rank, pid in gang.pids.items() if rank not in met and _is_stopped(pid)]
+        self._stopped = Counter({rank: self._stopped[rank] + seconds for rank in stopped})
+        still = [rank for rank in stopped if self._stopped[rank] > self._hang_s]
+        if not still:
+            return None
+        are = "is" if len(still) == 1 else "are"
+        sentence = f"the ranks do not meet: {names(still)} {are} {STOPPED}, for {self._hang_s:g} s already"
+        return error_of(Finding("hang", still[0], "", sentence))
+
+    def conclude(self, over: bool) -> None:
+        """Nothing: who has not come yet has announced nothing."""
+
+    def last(self, folder: str) -> dict[int, LastSeen]:
+        """Nobody was seen."""
+        return {}
+
+
 def error_of(finding: Finding) -> RankError:
     return RankError(
         f"{finding.sentence}; {FRESH}",
@@ -205,11 +239,16 @@ def whereabouts(stacks: str) -> tuple[str, str]:
     return "between two runs" if main else "without an answer (stopped?)", ""
 
 
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    return False
+
+
 def _state(pid: int, beat: int) -> str:
     """What keeps a process from running Python; "" if nothing does."""
-    with contextlib.suppress(OSError):
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt":
-            return "stopped (SIGSTOP or a debugger)"
+    if _is_stopped(pid):
+        return STOPPED
     age = (time.perf_counter_ns() - beat) / 1e9
     return (
         "" if age < SILENT_SECONDS else f"unresponsive (no heartbeat for {age:.1f} s: C code that keeps Python's lock?)"

@@ -116,6 +116,11 @@ def temporary() -> str:
 
 
 def tidy_up():
-    """Remove the folder that torch's optimizers make for what is compiled, if nobody has compiled anything."""
-    with contextlib.suppress(OSError, KeyError):
-        os.rmdir(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    """Remove the folder that torch's optimizers make for what is compiled, if nobody has compiled anything.
+
+    Where its name is not known, a kernel that was killed may have made it.
+    """
+    named = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    for folder in [named] if named else Path(tempfile.gettempdir()).glob("torchinductor_*"):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)

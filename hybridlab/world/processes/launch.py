@@ -11,7 +11,7 @@ import time
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.explain.faults import FRESH, RankError, failure, fault_of, patience
-from hybridlab.world.explain.supervise import LOOK_SECONDS, Watch, silence
+from hybridlab.world.explain.supervise import LOOK_SECONDS, Meeting, Watch, silence
 from hybridlab.world.processes import frames, torchrun
 from hybridlab.world.processes.frames import MOST_RANKS
 from hybridlab.world.processes.gang import START_SECONDS, ZYGOTE, Gang
@@ -108,7 +108,7 @@ class Ranks:
         try:
             gang = self._started()
             if not gang.runs:
-                self._await("ready", START_SECONDS, None, function)
+                self._await("ready", START_SECONDS, None, function, Meeting(self.hang_s))
             gang.runs += 1
             for rank in range(self.size):
                 gang.send(rank, self.timeout, "call", None, [call], gang.runs)
@@ -143,7 +143,7 @@ class Ranks:
             )
         return self._gang
 
-    def _await(self, wanted, seconds, on_event, function, watch: Watch | None = None) -> dict[int, frames.Frame]:
+    def _await(self, wanted, seconds, on_event, function, watch: Watch | Meeting) -> dict[int, frames.Frame]:
         """One frame of the wanted kind from every rank; other frames are dealt with as they come."""
         gang, answers, faults = self._gang, {}, {}
         since = time.monotonic()
@@ -163,15 +163,15 @@ class Ranks:
                     _show(rank, *frame.tree)
                 elif frame.kind == "event" and on_event:
                     on_event(rank, _value(rank, frame))
-            if watch and not faults:
+            if not faults:
                 if error := watch.look(answers.keys(), gang):
                     raise error
                 since = time.monotonic() if watch.moved else since
         missing = sorted(set(range(self.size)) - set(answers))
-        if watch and (error := watch.conclude(not missing)):
+        if error := watch.conclude(not missing):
             raise error
         if faults:
-            raise failure(list(faults.values()), self.size, function, watch.last(gang.folder) if watch else {})
+            raise failure(list(faults.values()), self.size, function, watch.last(gang.folder))
         if missing:
             raise silence(gang.pids, gang.folder, missing, seconds)
         return answers

@@ -74,14 +74,17 @@ class TorchrunRanks:
 
         on_event hears the events of this process's own rank.
 
-        raises  RankError when the function fails here; torchrun then ends the other processes
+        raises  RankError when the function fails here, or another process has ended; torchrun then ends those left
         """
         self._meet()
         mine = None
         if self.rank < self.size:
             comm = _comm(self.mesh, self.rank, _placed(), self._groups, self.timeout)
             mine = self._call(comm, on_event or self._on_event, function, args, kwargs)
-        return [_told(mine if self.rank == source else None, source) for source in range(self.size)]
+        try:
+            return [_told(mine if self.rank == source else None, source) for source in range(self.size)]
+        except RuntimeError as error:  # gloo's, of a process that has ended
+            raise self._failure(error, function) from error
 
     def stop(self):
         """Nothing: these ranks live as long as their program."""

@@ -216,6 +216,7 @@ class Zygote:
 
     def leave(self):
         """End every rank, what they have started, and this process."""
+        self.importing = False  # whoever ends now is waited for here, and in no signal
         for pool in self.pools:
             for pid in pool.living:
                 _kill_group(pid)
@@ -240,7 +241,7 @@ def main(fd: int):
     """Warm up, then serve the kernel on the other side of `fd`."""
     own_network()  # before any thread is started
     control = socket.socket(fileno=fd)
-    with when_gone(control, lambda: os._exit(0)):
+    with when_gone(control, lambda: os._exit(tidy_up() or 0)):
         import torch
 
         from hybridlab.world.processes import rank  # brings torch.distributed, cloudpickle and numpy
