@@ -14,6 +14,8 @@ import pytest
 
 ASKED_FOR = ("slow", "long", "soak")
 os.environ.setdefault("HYBRIDLAB_DEVICES", "cpu")  # the same tests on every machine; `make test-gpu` says otherwise
+for library in ("OMP", "OPENBLAS", "MKL"):  # for tensors this small, threads only wait for each other
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser):

@@ -29,9 +29,17 @@ ROOM = WIDTH - LABELS - RIGHT
 # --- a step -------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def threads():
+    """More of them than tests have otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    yield before + 1
+    torch.set_num_threads(before)
+
+
 @pytest.mark.long
-def test_a_loop_has_its_parts_and_leaves_the_threads_alone():
-    threads = torch.get_num_threads()
+def test_a_loop_has_its_parts_and_leaves_the_threads_alone(threads):
     found = steps(SHAPE, batch=2, count=2)
     assert len(found) == 2 and all(seconds > 0 for one in found for seconds in one)
     assert sum(quickest(found)) == min(map(sum, found))

@@ -33,15 +33,6 @@ NETS = (ConvNet, UNet, ResNet, Inception)
 LAYERS_IN_A_ROW = {UNet: 4, Inception: 1}  # behind the first
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """As a rank has: for tensors this small, threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def random(*size, seed=0, dtype=DOUBLE):
     return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 

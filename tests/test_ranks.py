@@ -21,7 +21,7 @@ import torch
 
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.explain.faults import Fault, failure
-from hybridlab.world.processes.handle import END_SECONDS
+from hybridlab.world.processes.handle import END_SECONDS, Handle
 from hybridlab.world.processes.launch import RankError, ranks
 from hybridlab.world.processes.zygote import IDLE_SECONDS
 from hybridlab.world.talk.groups import Group
@@ -527,10 +527,18 @@ def test_ranks_and_zygote_listen_on_loopback_only(four):
     assert set(four.run(lambda comm: os.environ["GLOO_SOCKET_IFNAME"])) <= {"lo", "lo0"}  # not by luck of /etc/hosts
 
 
-def test_the_zygote_has_one_thread_and_ranks_compute_with_one(four):
-    zygote = pids_of(four)[0]
-    assert "\nThreads:\t1\n" in pathlib.Path(f"/proc/{zygote}/status").read_text()
-    assert four.run(lambda comm: torch.get_num_threads()) == [1] * 4
+def test_the_zygote_has_one_thread_and_ranks_compute_with_one(monkeypatch):
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        monkeypatch.setenv(f"{library}_NUM_THREADS", "3")
+    fresh = Handle()
+    monkeypatch.setattr("hybridlab.world.processes.gang.ZYGOTE", fresh)
+    try:
+        with ranks(2) as pool:
+            zygote = pids_of(pool)[0]
+            assert "\nThreads:\t1\n" in pathlib.Path(f"/proc/{zygote}/status").read_text()
+            assert pool.run(lambda comm: torch.get_num_threads()) == [1] * 2
+    finally:
+        fresh.close()
 
 
 # ---- collectives, each against a plain computation in the driver
