@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -102,3 +103,19 @@ def test_the_demo_writes_one_page_without_a_network(capsys, tmp_path):
     text = re.sub(r"<script>.*?</script>", "", page.read_text(), flags=re.DOTALL)
     fetched = re.search(r"(src|href|url)\s*[=(]\s*[\"']?(https?:)?//", text)
     assert fetched is None and "pipeline pp=4" in text
+
+
+def test_ranks_of_a_program_import_while_its_flags_are_read(monkeypatch):
+    """Whoever calls main with arguments has a process already, and perhaps its ranks."""
+    asked = []
+
+    def foresee(module):
+        asked.append(module)
+        raise RuntimeError("no torch here: the command itself says so")
+
+    monkeypatch.setattr("hybridlab.world.processes.launch.foresee", foresee)
+    for words in (["check", "--pp", "0"], ["run", "--help"], ["schedule", "none"], []):
+        monkeypatch.setattr(sys, "argv", ["hybridlab", *words])
+        main()
+    assert asked == ["hybridlab.train.check"] and main(["check", "--pp", "0"]) == 2
+    assert asked == ["hybridlab.train.check"]

@@ -218,6 +218,11 @@ def _grade_flags(one):
     one.add_argument("--seconds", type=float, default=300.0, help="for one submission at most (default 300)")
 
 
+ON_RANKS = {  # what ranks of these commands import
+    "run": "hybridlab.train.run",
+    "check": "hybridlab.train.check",
+    "train": "hybridlab.train.run",
+}
 COMMANDS = {  # by name: what it does, in a line, and its flags
     "doctor": (doctor, "What this machine has, and what can run on it.", lambda one: None),
     "schedule": (schedule, "Print a schedule: every rank's list of actions.", _schedule_flags),

@@ -3,10 +3,11 @@
 Bad arguments end with exit code 2, a failing rank with 1; so does a check that finds ranks not equal to one device.
 """
 
+import contextlib
 import sys
 
 from hybridlab.cli import flags, output
-from hybridlab.cli.commands import COMMANDS
+from hybridlab.cli.commands import COMMANDS, ON_RANKS
 
 INTERRUPTED = 130  # as shells say it
 
@@ -16,6 +17,8 @@ def main(arguments=None) -> int:
     """Run one command; returns the exit code."""
     try:
         typed = sys.argv[1:] if arguments is None else arguments
+        if arguments is None:
+            _foresee(typed)
         chosen = _parser(typed).parse_args(typed)
     except SystemExit as leaving:
         return leaving.code or 0
@@ -41,6 +44,15 @@ def main(arguments=None) -> int:
     if chosen.json:
         print(output.as_json(result))
     return 0 if result.get("ok", True) else 1
+
+
+def _foresee(typed):
+    """Where a command needs ranks, their parent imports torch while this process does, to read the flags."""
+    from hybridlab.world.processes.launch import foresee
+
+    if typed and typed[0] in ON_RANKS and not {"-h", "--help"} & set(typed):
+        with contextlib.suppress(RuntimeError):  # the command says it
+            foresee(ON_RANKS[typed[0]])
 
 
 def _parser(arguments):
