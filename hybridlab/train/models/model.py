@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hybridlab.train.models.draws import ByPlace, shared_draws, stirred, tensors_of
+from hybridlab.train.models.draws import ByPlace, Unfilled, shared_draws, stirred, tensors_of
 from hybridlab.train.models.examination import examined
 from hybridlab.train.models.graph import graph_of, through
 from hybridlab.train.models.trees import mapped
@@ -101,7 +101,7 @@ class Model:
         if isinstance(self.whole, nn.Module):
             return self.whole
         if self.by_place:
-            with torch.device("meta"):
+            with torch.device("meta"), Unfilled():
                 return self.whole(seed).to(dtype)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
