@@ -231,9 +231,17 @@ def test_a_rank_that_leaves_is_the_culprit_and_not_its_victims(four, end, kind, 
     assert four.run(lambda comm: comm.rank) == [0, 1, 2, 3]
 
 
-def test_a_victim_is_not_blamed_though_it_speaks_first():
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Connection closed by peer [127.0.0.1]:1234",
+        "Wait timeout",
+        "Gloo connectFullMesh failed with [pair.cc:152] timed out connecting: Connection refused",
+    ],
+)
+def test_a_victim_is_not_blamed_though_it_speaks_first(said):
     line = ("/lab/step.py", 7, "step")
-    victim = Fault(0, "RuntimeError", "Connection closed by peer [127.0.0.1]:1234", (line,), at=1.0, died=False)
+    victim = Fault(0, "RuntimeError", said, (line,), at=1.0, died=False)
     aborted = Fault(1, "SIGABRT", "", (), at=1.5, died=True)
     culprit = Fault(2, "KeyError", "'w'", (line,), at=2.0, died=False)
     assert failure([victim, aborted, culprit], 4, print, {}).rank == 2

@@ -19,7 +19,7 @@ from hybridlab.world.processes import frames
 
 GRACE_SECONDS = 0.1  # after a failure, for others that happened at the same time
 CULPRIT_SECONDS = 1.0  # after a victim's failure, for the one that caused it
-LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Timed out waiting", "Wait timeout")
+LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Timed out waiting", "Wait timeout", "connectFullMesh")
 LARGE = 1 / 3  # of the memory; a process that held so much was probably killed for it
 FRESH = "the next run starts fresh ranks"
 
