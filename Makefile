@@ -16,6 +16,8 @@ PIP    = $(1) -m pip --disable-pip-version-check
 PYTEST = $(PY) -m pytest
 # Jupyter asks root, as one is in a container, to say that this is meant.
 ROOT   := $(shell [ `id -u` = 0 ] && echo --allow-root)
+# Where the surroundings forbid to keep compiled modules, each of a thousand interpreters would compile all of them anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Two processes share the files, those with most tests first; the tests of a file stay in order, in one of them.
 SHARED := -n 2 --dist loadfile
 

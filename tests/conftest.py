@@ -33,12 +33,16 @@ def pytest_collection_modifyitems(config, items):
 def pytest_ignore_collect(collection_path, config):
     """Browser tests are collected where they are named: `pytest tests/browser`, as make test-browser does.
 
-    A file of long tests only is not opened without --long: importing it takes as long as running others.
+    A file of long tests only is not opened without --long, nor one of ranks only where `-m` says "not ranks": importing
+    it takes as long as running others.
     """
     if collection_path.name == "browser" and not any("browser" in pathlib.Path(one).parts for one in config.args):
         return True
-    if collection_path.suffix == ".py" and not config.getoption("--long"):
-        return bool(re.search(r"^pytestmark = \W*pytest\.mark\.long", collection_path.read_text(), re.M)) or None
+    unasked = [] if config.getoption("--long") else ["long"]
+    unasked += ["ranks"] * config.option.markexpr.startswith("not ranks")
+    if collection_path.suffix == ".py" and unasked:
+        found = re.search(r"^pytestmark = \W*pytest\.mark\.(\w+)", collection_path.read_text(), re.M)
+        return (found and found[1] in unasked) or None
     return None
 
 

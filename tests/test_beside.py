@@ -21,6 +21,7 @@ def test_a_plain_chain_is_the_sum_of_all_that_it_does(given):
     assert close(length(chain(given, overlapped=False)), sum(map(sum, given)))
 
 
+@pytest.mark.slow
 @given(layers)
 def test_overlapped_is_never_longer_than_plain_and_never_shorter_than_a_track(given):
     found = chain(given, overlapped=True)
@@ -37,6 +38,7 @@ def test_what_does_not_send_takes_its_products_alone(given):
         assert close(length(found), sum(map(sum, silent))) and close(exposed(found), 0.0)
 
 
+@pytest.mark.slow
 @given(layers, st.booleans())
 def test_on_a_track_one_thing_follows_the_other_and_nothing_is_lost(given, overlapped):
     found = chain(given, overlapped)

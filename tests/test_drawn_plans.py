@@ -36,7 +36,7 @@ SMALL = {
     "no attention": Shape(**SIZES | {"heads": 0}),
 }
 ALL = {"grids": True, "contexts": True, "experts": True, "stages": True}
-BATCH, OF_SMALL, OF_CATALOG = 16, 16, 5  # plans of each model
+BATCH, FEW, OF_SMALL, OF_CATALOG = 16, 4, 16, 5  # sequences; those of quick tests; plans of each model
 
 
 def drawn(shape: Shape, number: int, devices=(2, 4, 8), batch=BATCH, seed=0) -> list[Plan]:
@@ -93,7 +93,7 @@ def test_uneven_stages_are_those_of_the_plan():
 @pytest.mark.ranks
 @pytest.mark.parametrize("name, plan", marked(QUICK + SMALL_PLANS))
 def test_ranks_do_it_as_one_device_does(bench, name, plan):
-    job = job_of_plan(plan, SMALL[name], BATCH)
+    job = job_of_plan(plan, SMALL[name], FEW if (name, plan) in QUICK else BATCH)
     report = bench.asked(job.pop("mesh"), **job | {"dtype": "float64", "optimizer": "sgd"})
     assert report.ok, report
 

@@ -124,6 +124,7 @@ def circles(root: Path = PACKAGE) -> set[tuple[str, ...]]:
     return found - {()}
 
 
+@pytest.mark.slow
 def test_no_modules_of_a_floor_import_each_other_in_a_circle():
     assert circles() == set(CIRCLES)
 
@@ -155,6 +156,7 @@ def loaded_after(code: str) -> set[str]:
     return set(out.split())
 
 
+@pytest.mark.slow
 def test_importing_and_predicting_load_no_torch():
     heavy = {"torch", "plotly", "anywidget", "ipywidgets", "IPython", "cloudpickle", "safetensors"}
     predict = "import hybridlab as hl\nhl.simulate(hl.schedule('1f1b', ranks=2, microbatches=2)).summary"

@@ -167,6 +167,7 @@ def test_a_closed_socket_is_told_also_inside_a_frame(cut):
             frames.Inbox(far).poll()
 
 
+@pytest.mark.slow
 def test_plain_values_need_no_torch():
     code = "import sys; from hybridlab.world.processes.frames import *; decode(*encode([1, (2.0, 'a')]))"
     code += "; print('torch' in sys.modules)"

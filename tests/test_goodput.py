@@ -77,6 +77,7 @@ def test_every_mutant_breaks_its_law(line, other, law, monkeypatch):
         law()
 
 
+@pytest.mark.slow
 def test_ten_thousand_ranks_take_seconds():
     begin = time.process_time()
     found = replay(10.0, 100, 10_000, Troubles(device_hours=1000, restart=60, save=5, jitter=0.02), every=10)

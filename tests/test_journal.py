@@ -75,6 +75,7 @@ def test_a_ledger_counts_turns_by_group_and_by_direction_peer_and_tag(file):
     assert [post.turn for post in reader.news(0, 1)] == [1, 1, 2, 1, 2, 1, 1]
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_the_reader_is_slow(file):
     """A writer that is a whole ring ahead waits."""
     pen, reader, count = pen_of(file, 0), Journal(file), 3 * journal.RING
@@ -109,6 +110,7 @@ def test_a_number_changes_in_one_piece(file):
     assert seen == {300, 301}
 
 
+@pytest.mark.slow
 def test_every_post_is_read_once_while_another_process_writes(file):
     count, reader, numbers = 20_000, Journal(file), []
     pid = os.fork()

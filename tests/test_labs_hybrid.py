@@ -131,6 +131,7 @@ def test_every_parameter_on_the_menu_exists():
     assert set(hybrid.PARAMETERS) <= set(layout.named)
 
 
+@pytest.mark.slow
 def test_curves_have_a_point_for_every_loss_and_begin_where_they_do():
     figure = hybrid.curves({"one": [3.0, 2.0, 1.0], "two": [1.5]}, {"two": 2})
     assert [list(trace.x) for trace in figure.data] == [[0, 1, 2], [2]]

@@ -92,6 +92,7 @@ def test_a_bar_is_as_wide_as_its_parts_in_proportion():
     assert "75%" in svg and "25%" in svg and "4 s" in svg
 
 
+@pytest.mark.slow
 def test_the_timeline_is_the_rows_own_schedule():
     whole, some = sc21.timeline("39.1B"), sc21.timeline("145.6B")
     assert whole.schedule.name == "1f1b" and whole.schedule.microbatches == 12

@@ -35,6 +35,7 @@ def test_the_best_is_one_weird_trick_and_no_table_of_rules():
     assert IMAGES.count == 3600
 
 
+@pytest.mark.slow
 def test_the_valley_has_a_ridge_of_two_changes():
     here, end = dict(data_parallel(VALLEY).strategy), chain(VALLEY).strategy
     low = VALLEY.seconds(here)
@@ -51,6 +52,7 @@ def test_a_slower_machine_takes_as_much_longer_for_every_strategy():
         assert slow.seconds(found.strategy) == pytest.approx(1024 * found.seconds, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_walks_are_told_line_by_line():
     rows = walks.rates({"this one": IMAGES, "slower": walks.slower(IMAGES, 1024)}, budget=20, seeds=3).rows
     assert [row[:2] for row in rows] == [("this one", "1 per ms"), ("this one", "20 per start"),

@@ -126,6 +126,7 @@ VGG16 = [
 CONVOLUTIONS = next(k for k, row in enumerate(published("pipedream_vgg16")) if row["layer"].startswith("linear"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gigabits", [1, 10])
 def test_vgg16_on_16_machines_is_15_1(gigabits):
     """15 copies of the convolutions and one of the linear layers: PipeDream's setting of that model for 16 GPUs.

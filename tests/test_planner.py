@@ -456,6 +456,7 @@ def test_the_command_answers_with_all_keys(capsys):
     assert answer["front"][0]["step_seconds"] == answer["best"]["step_seconds"]
 
 
+@pytest.mark.slow
 def test_the_command_keeps_to_the_memory_that_may_be_used(capsys):
     asked = ["plan", "--model", "gpt-39.1b", "--gpus", "64", "--batch", "64", "--json"]
     held = []
@@ -465,6 +466,7 @@ def test_the_command_keeps_to_the_memory_that_may_be_used(capsys):
     assert held[1] <= 30 < held[0] <= 76
 
 
+@pytest.mark.slow
 def test_the_command_knows_pods_and_what_leads_out_of_them(capsys):
     asked = ["plan", "--model", "gpt-39.1b", "--gpus", "256", "--batch", "256", "--json"]
     took = []
@@ -482,6 +484,7 @@ def test_links_out_of_a_pod_are_no_wider_than_those_in_it(ratio, capsys):
     assert "is no ratio: give 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_plans_on_grids(capsys):
     line = "--model gpt-1.7b --machine a100 --gpus 32 --batch 64"
     best = {}

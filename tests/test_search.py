@@ -93,6 +93,7 @@ def test_a_net_of_convolutions_is_searched_as_any_graph(profile):
     assert best == pytest.approx(chain(problem).seconds, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_terms_with_a_mistake_do_not_add_up(monkeypatch):
     problem, pixels = Problem(BLOCK, PAIR, LAPTOP), Problem(NET, PAIR, LAPTOP)
     strategies = drawn(problem, 40)
@@ -273,6 +274,7 @@ def test_no_rule_of_thumb_is_faster_than_what_is_found(name, profile):
 # --- the walk -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_walk_begins_with_data_parallelism_changes_one_operator_and_goes_back_to_the_best():
     problem = Problem(CLASSIFIER, PAIR, LAPTOP)
     found = mcmc(problem, budget=300, seed=3, alpha=relative(problem.seconds(data_parallel(problem).strategy)))

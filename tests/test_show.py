@@ -297,6 +297,7 @@ def test_a_timeline_that_stands_last_in_a_cell_is_drawn():
     assert {PLOTLY, SVG, TEXT} <= set(data)
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_no_chart_library():
     program = (
         "import sys, hybridlab; print([name for name in ('plotly', 'anywidget', 'IPython') if name in sys.modules])"
@@ -323,6 +324,7 @@ def test_no_curve_is_refused_in_a_sentence(series):
         curves(series)
 
 
+@pytest.mark.slow
 def test_a_report_holds_all_that_it_shows(tmp_path):
     table = [{"parameter": "<head>", "gap": 1.5e-16}, {"parameter": "embed", "gap": 0.0, "bytes": 4096}]
     sections = [("Losses & gaps", "First.\n\nSecond <b>.", [curves({"a": [2, 1]}), table]), ("Time", "", [predicted()])]

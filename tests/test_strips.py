@@ -70,6 +70,7 @@ def test_strips_send_the_textbooks_halo(strips, kernel):
     assert {sum(one) for one in zip(*both)} == {2 * (strips - 1) * (kernel // 2) * 2 * 3 * 10}
 
 
+@pytest.mark.slow
 @given(convs, st.sampled_from((Mesh(h=3), Mesh(w=2), Mesh(h=2, w=2), Mesh(dp=2, h=2), Mesh(h=2, c=2, f=2))))
 @settings(max_examples=100, deadline=None)
 def test_gradients_of_halos_go_home_all_of_them(conv, mesh):

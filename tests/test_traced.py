@@ -64,6 +64,7 @@ def test_copies_are_other_work_and_an_all_to_all_is_told_by_its_arguments():
     }
 
 
+@pytest.mark.slow
 @given(SPANS, st.lists(st.tuples(st.integers(0, 40), st.integers(1, 50)), max_size=2))
 def test_moment_by_moment(spans, steps):
     """Against ticks that are counted one by one."""

@@ -1,12 +1,14 @@
 """Here: this machine as a machine of the catalog, measured between its own ranks; and plans that really run on it.
 
 The performance model counts 16-bit numbers and we compute with 32 bits, so all rates of bytes are halved. The two
-numbers that the model fits are found as for the paper's table, but from one block: how long it takes for a few and for
-many sequences, on all ranks at once, as they will work.
+numbers that the model fits are found as for the paper's table, but from one microbatch of the whole model: how long it
+takes with few and with many sequences, on all ranks at once, as they will work.
 
-What a link takes is measured as it will be used: between blocks, since a sum waits for the slower rank, whose block
-took longer, and for the core that a rank's messages need. A sum in a loop of sums takes a third of that. And times are
-medians, as those of the steps that are predicted: with minima, a prediction is of a machine that nobody else uses.
+What a link takes is measured as it will be used: tensor parallelism's pair of sums, one forward and one backward, behind
+each of the blocks. A sum waits for the slower rank, whose block took longer, and for the core that a rank's messages
+need: one in three takes ten times as long as the others. So what is timed has several blocks and several sums, as a step
+has, and times are medians of that. The median of single sums is too short by half, and with minima a prediction is of a
+machine that nobody else uses.
 
 Relatives: `core.catalog`, `predict.plans.performance`, `measuring.links`, notebook 41.
 """
@@ -17,6 +19,7 @@ import torch
 
 from hybridlab.core import afford
 from hybridlab.core.catalog import Machine
+from hybridlab.core.mesh import Mesh
 from hybridlab.core.shape import Shape
 from hybridlab.measuring.links import SIZES
 from hybridlab.measuring.timed import now
@@ -25,12 +28,14 @@ from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import Fit, pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.train.loop import Trainer
-from hybridlab.train.models.gpt import Block
+from hybridlab.train.models.gpt import GPT, Block, token_loss
 from hybridlab.train.request import job_of
 from hybridlab.world.processes.launch import ranks
 from hybridlab.world.talk.comm import Comm
+from hybridlab.world.talk.typed import all_reduce, enter
 
 FEW, MANY, REPEATS = 1, 8, 12  # sequences in a microbatch; repetitions of each
+BLOCKS = 4  # in a row: what is summed up in a step is measured as a sum
 CORE, GPU = (256, 1 << 24), (4096, 1 << 28)  # side of the matrices that are multiplied; bytes that are copied
 AS_MEASURED = {"dtype": "float32", "optimizer": "sgd"}
 HALF = 2  # our numbers are twice as long as those of the model
@@ -38,7 +43,7 @@ GIB = 2**30
 
 
 def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit]:
-    """This machine as a node of so many ranks, and the fit with which one block of a model takes what it takes here.
+    """This machine as a node of so many ranks, and the fit with which a microbatch of a model takes what it takes here.
 
     >>> kind, fit = here(Shape(layers=2, width=16, context=16))  # doctest: +SKIP
     >>> kind.node, kind.peak  # doctest: +SKIP
@@ -60,49 +65,72 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit]:
 
 
 def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
-    """The fit with which a block's forward and backward take so many seconds, for FEW and for MANY sequences.
+    """The fit with which a model's forward and backward take so many seconds, for FEW and for MANY sequences.
 
-    Both shares are the same number: a block alone does not tell them apart.
+    Both shares are the same number: a model's time alone does not tell them apart. And what does not grow with the
+    sequences is the blocks', also what embedding, head and loss have of it.
 
     >>> from hybridlab.core.catalog import machine
-    >>> fit = calibrated(Shape(), machine("a100"), few=1e-3 + 1e-4, many=1e-3 + 8e-4)
+    >>> fit = calibrated(Shape(layers=4), machine("a100"), few=4e-3 + 1e-4, many=4e-3 + 8e-4)
     >>> round(fit.launch * 3 / 4, 6)
     0.001
     """
     each = max(many - few, 1e-9) / (MANY - FEW)
-    ideal = _block_seconds(shape, kind, Fit(1, 1, 0))
-    return Fit(ideal / each, ideal / each, max(few - FEW * each, 0) * 4 / 3)
+    ideal = _seconds(shape, kind, Fit(1, 1, 0))
+    return Fit(ideal / each, ideal / each, max(few - FEW * each, 0) / shape.layers * 4 / 3)
 
 
-def _block_seconds(shape, kind, fit) -> float:
-    """Forward and backward of one block and one sequence, by the performance model."""
+def _seconds(shape, kind, fit) -> float:
+    """Forward and backward of the model for one sequence, by the performance model."""
     one = pieces(shape, Plan(), 1, kind, fit)
-    return float(sum(one.forward) + sum(one.backward))
+    return float(shape.layers * (sum(one.forward) + sum(one.backward)) + one.head)
 
 
 def _rates(comm, shape) -> tuple[float, float, float, float, float]:
     """Measured on every rank at once: a rank's share of the memory that is free, in bytes; FLOP/s of a product; bytes
-    per second of a copy; seconds of a block's forward and backward for FEW and for MANY."""
+    per second of a copy; seconds of the model's forward and backward for FEW and for MANY."""
     device, room = comm.device, free(comm)
     side, copied = GPU if device.type == "cuda" else CORE
     a, b = torch.randn(2, side, side, device=device)
     source = torch.zeros(copied, dtype=torch.uint8, device=device)
-    target, block = torch.empty_like(source), Block(shape).to(device)
-    works = [lambda: a @ b, lambda: target.copy_(source), *(_there_and_back(block, shape, n) for n in (FEW, MANY))]
+    target, model = torch.empty_like(source), GPT(shape).to(device)
+    works = [lambda: a @ b, lambda: target.copy_(source), *(_microbatch(model, shape, n) for n in (FEW, MANY))]
     product, copy, few, many = map(median, zip(*(_once_each(comm, works) for _ in range(REPEATS + 3))))
     return room, 2 * side**3 / product, 2 * copied / copy, few, many
 
 
+def _microbatch(model, shape, sequences):
+    """Forward and backward of one microbatch."""
+    device = next(model.parameters()).device
+    tokens = torch.zeros(sequences, shape.context, dtype=torch.long, device=device)
+    return lambda: token_loss(model(tokens), tokens).backward()
+
+
 def _sums_between(comm, shape) -> list[float]:
     """Seconds that an all_reduce of each size adds to a block, on the slowest rank: not less than a microsecond."""
-    device, block = comm.device, Block(shape).to(comm.device)
-    alone = _there_and_back(block, shape, FEW)
-    sent = [torch.zeros(size // 4, device=device) for size in SIZES]
-    works = [alone, *(lambda x=x: (alone(), comm.all_reduce(x)) for x in sent)]
+    comm, works = Comm(Mesh(tp=comm.size), comm.rank, placed=comm.placed), []
+    blocks = [Block(shape).to(comm.device) for _ in range(BLOCKS)]
+    pair = lambda y: all_reduce(comm, enter(comm, y, "tp"), "tp", to="I")
+    for size in SIZES:
+        y = torch.zeros(size // 4, device=comm.device, requires_grad=True)
+        works += [_blocks_beside(blocks, shape, y, moved) for moved in (lambda y: y, pair)]
     rounds = [_once_each(comm, works) for _ in range(REPEATS + 3)]
     slowest = comm.all_reduce(torch.tensor(rounds, dtype=torch.float64), op="max")
-    block_alone, *both = (median(times) for times in slowest.T.tolist())
-    return [max(one - block_alone, 1e-6) for one in both]
+    times = [median(one) for one in slowest.T.tolist()]
+    return [max((both - alone) / (2 * BLOCKS), 1e-6) for alone, both in zip(times[::2], times[1::2])]
+
+
+def _blocks_beside(blocks, shape, y, moved):
+    """Forward and backward of the blocks, for FEW sequences; behind each of them, y beside is moved."""
+    x = torch.randn(FEW, shape.context, shape.width, device=y.device, requires_grad=True)
+
+    def work():
+        out, beside = x, y
+        for block in blocks:
+            out, beside = block(out), moved(beside)
+        (out.sum() + beside.sum()).backward()
+
+    return work
 
 
 def free(comm) -> float:
@@ -111,12 +139,6 @@ def free(comm) -> float:
     if comm.device.type == "cuda":
         return torch.cuda.mem_get_info(comm.device)[0] / on_it
     return min(afford.memory() or (4 * GIB,)) / comm.size
-
-
-def _there_and_back(block, shape, sequences):
-    device = next(block.parameters()).device
-    x = torch.randn(sequences, shape.context, shape.width, device=device, requires_grad=True)
-    return lambda: block(x).sum().backward()
 
 
 def _once_each(comm, works) -> list[float]:

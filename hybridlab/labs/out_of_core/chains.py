@@ -70,8 +70,8 @@ def step(plan: list[str], room: float = ROOM, swap: float = 1) -> Timeline:
 def best(blocks: int = BLOCKS, room: float = ROOM, swap: float = 1) -> list[str]:
     """The best plan that the package's search finds.
 
-    >>> " ".join(best(6, room=2, swap=3))
-    'swap recompute recompute recompute keep keep'
+    >>> " ".join(best(5, room=2, swap=3))
+    'swap recompute recompute keep keep'
     """
     return [WORD[choice] for choice in planned(chain(blocks), Room(room), costs(swap)).choice]
 
