@@ -4,11 +4,11 @@ The performance model counts 16-bit numbers and we compute with 32 bits, so all 
 numbers that the model fits are found as for the paper's table, but from one microbatch of the whole model: how long it
 takes with few and with many sequences, on all ranks at once, as they will work.
 
-What a link takes is measured as it will be used: tensor parallelism's pair of sums, one forward and one backward, behind
+What a link takes is measured as it will be used: tensor parallelism's two sums, one forward and one backward, behind
 each of the blocks. A sum waits for the slower rank, whose block took longer, and for the core that a rank's messages
-need: one in three takes ten times as long as the others. So what is timed has several blocks and several sums, as a step
-has, and times are medians of that. The median of single sums is too short by half, and with minima a prediction is of a
-machine that nobody else uses.
+need: one in three takes ten times as long as the others. So what is timed has several blocks and several sums, as steps
+have, and times are medians of that. The median of single sums is too short by half, and with minima a prediction is of
+a machine that nobody else uses.
 
 Relatives: `core.catalog`, `predict.plans.performance`, `measuring.links`, notebook 41.
 """
