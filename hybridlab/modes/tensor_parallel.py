@@ -248,11 +248,11 @@ class TensorParallel(Mode):
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, int]]:
         ways, positions = job.mesh["tp"], here.get("T", 1)
         filled = ways * -(-positions // ways) if job["sequence"] else positions  # uneven parts are filled up
-        size = here["B"] * filled * job.widths.value
-        for kind, letter, features, wanted in job.once(_by_layer).get(layer, ()):
-            features = features // job.sizes.get(letter, 1) * here.get(letter, 1)
+        for kind, letter, row, wanted in job.once(_by_layer).get(layer, ()):
+            whole = job.sizes.get("T", 1) * job.sizes.get(letter, 1)
+            size = here["B"] * (row * filled * here.get(letter, 1) // whole) * job.widths.value
             back = kind != "rows" and (wanted or job.stage_of(layer) > 0)
-            yield from ((op, features * size) for op in _operations(kind, when, job["sequence"], back))
+            yield from ((op, size) for op in _operations(kind, when, job["sequence"], back))
         yield from cut_experts.sends(job, layer, when, here)
         if layer == len(job.layers) - 1 and when == "forward" and self._cuts_scores(job):
             # the largest score; Σ exp and the target's score
@@ -299,12 +299,12 @@ def _read_in_pairs(job, layout) -> list[str]:
 
 
 def _by_layer(job) -> dict[int, list[tuple[str, str, int, bool]]]:
-    """{layer: (kind, letter of what crosses, its numbers for one row and position, whether it has a gradient)}."""
-    found, positions = {}, job.sizes.get("T", 1)
+    """{layer: (kind, letter of what crosses, its numbers for one row, whether it has a gradient)}."""
+    found = {}
     for one in job.once(_crossings):
         passed = job.passed[one.name]
         crossing = passed.entered if one.kind == "enter" else passed.left
-        found.setdefault(passed.layer, []).append((one.kind, one.stream, crossing.numel() // positions, passed.wanted))
+        found.setdefault(passed.layer, []).append((one.kind, one.stream, crossing.numel(), passed.wanted))
     return found
 
 

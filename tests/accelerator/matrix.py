@@ -101,6 +101,8 @@ MODELS = {
     "model resnet": (Mesh(dp=2, pp=2), {"model": "resnet"}),
     "model modern": (Mesh(dp=2, pp=2), {"model": "modern"}),
     "model modern tp": (Mesh(pp=2, tp=2), {"model": "modern"}),
+    "model multi_token": (Mesh(dp=2, pp=2), {"model": "multi_token", "zero": 1}),
+    "model multi_token tp": (Mesh(pp=2, tp=2), {"model": "multi_token"}),
 }
 
 

@@ -162,4 +162,18 @@ SOLUTIONS: dict[str, Solution] = {
         ),
         also=([63, 7, 1, 1024],),
     ),
+    "experts.further": Solution(
+        'labs.answer("experts.further", math.floor(129_280 / (($stages - 1) * $tokens)) + 1)',
+        "The embedding of each microbatch crosses every border twice; the copy costs two vocabularies once.",
+        (
+            (129_280 / (7 * 512), "are whole"),
+            (36, "still sends more"),
+            (32, "Count the borders"),
+            (73, "Gradients go back"),
+            (19, "each sends"),
+            (200, "Too large"),
+            ("m", "one number"),
+        ),
+        also=(37.0,),
+    ),
 }

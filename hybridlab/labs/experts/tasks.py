@@ -1,5 +1,6 @@
 """The exercises of notebook 32. As in `labs.exercises.all_tasks`, the package computes every number."""
 
+import math
 from functools import partial
 
 from hybridlab.core.shape import Shape
@@ -15,6 +16,7 @@ task = partial(Task, notebook="32_experts")
 CASES = (CASE, On((5, 7, 4), 5, 2), On((3, 1, 2, 5), 9, 1))
 COARSE = Shape(layers=1, width=1024, heads=8, experts=16, chosen=2, inner=4096)  # of experts.fine
 FINER = 4
+TOKENS = 129_280  # DeepSeek-V3's vocabulary
 CLOSE = 0.006  # of a weight: two digits are enough
 
 
@@ -124,6 +126,39 @@ def _bytes(ranks: int, chosen: int) -> Task:
         objective="Say from how many choices on an all-gather moves no more than an all-to-all.",
         difficulty=1,
         minutes=3,
+    )
+
+
+def _further(stages: int, tokens: int) -> Task:
+    borders = stages - 1
+    once = TOKENS / (borders * tokens)  # so many microbatches bring along as much as the copy costs
+    first = lambda much: math.floor(much) + 1
+    return task(
+        f"A model with a vocabulary of {TOKENS:,} lies on {stages} stages. A further block on the last one needs the "
+        f"embedding of each microbatch, which has {tokens:,} tokens. First way: it passes from stage to stage, and its "
+        "gradient passes back. Second way: the last stage keeps a copy of the embedding's weights, and once in a step "
+        "the gradients of both are added, where each of the two ranks sends as many numbers as there are weights. "
+        "Count the numbers that all ranks send. From how many microbatches in a step on does the copy send fewer?",
+        Number(
+            lambda: first(once),
+            "microbatches",
+            within=1e-3,
+            slips=[
+                (once, "Microbatches are whole: at which of the two numbers beside it does the copy send fewer?"),
+                (first(once) - 1, "With so many the copy still sends more, or as many."),
+                (first(TOKENS / (stages * tokens)), "Count the borders between the stages once more."),
+                (first(2 * once), "Gradients go back over the same borders."),
+                (first(once / 2), "Two ranks take part in the sum, and each sends."),
+            ],
+        ),
+        (
+            "Let h be the width. How many numbers cross one border for one microbatch, there and back?",
+            f"With m microbatches: m · {borders} · 2 · {tokens:,} h along the stages; 2 · {TOKENS:,} h for the copy.",
+            f"{TOKENS:,} / ({borders} · {tokens:,}) = {once:.2f}; the next whole number above it.",
+        ),
+        objective="Weigh what passes all stages in every microbatch against a copy that is summed once in a step.",
+        difficulty=2,
+        minutes=5,
     )
 
 
@@ -242,4 +277,5 @@ EXPERTS_TASKS: dict[str, Task] = {
         difficulty=2,
         minutes=4,
     ),
+    "experts.further": varying(_further, stages=(8, 4, 16), tokens=(512, 1024)),
 }

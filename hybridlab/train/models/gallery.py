@@ -13,6 +13,7 @@ from hybridlab.train.images import Digits
 from hybridlab.train.models.conv import ConvNet, label_loss
 from hybridlab.train.models.inception import Inception
 from hybridlab.train.models.model import Model
+from hybridlab.train.models.multi_token import multi_token
 from hybridlab.train.models.resnet import ResNet
 from hybridlab.train.models.transformer import Transformer
 from hybridlab.train.models.unet import UNet, image_loss
@@ -41,6 +42,10 @@ GALLERY: dict[str, tuple[str, Callable[[], Model]]] = {
     "parallel": (
         "the small GPT with attention and MLP side by side in each block",
         lambda: Transformer(Shape(parallel=True)),
+    ),
+    "multi_token": (
+        "the modern one, with a block more that predicts the token behind the next",
+        lambda: multi_token(Shape(style="llama", kv_heads=2, inner=88)),
     ),
     "conv": (
         "a convolutional net with batch norm that reads digits",

@@ -32,7 +32,8 @@ class Model:
             ranks make only what they hold
     loss    loss(output, target) -> the *sum* over a microbatch
     data    data(step, rows) -> (inputs, targets), the same whenever it is called; or an object with
-            batch(step, rows, seed) and `unseen`, another one of that kind, for evaluation
+            batch(step, rows, seed) and `unseen`, another one of that kind, for evaluation; it may have `for_proof`,
+            one for proofs
     skips   {layer: the earlier layer whose output it takes as a second argument}; layers count from 0
     takes   {layer: the earlier layers whose outputs it takes, in order}, where that is not the layer before it alone:
             branches and joins, see `train.models.graph`
@@ -122,9 +123,10 @@ class Model:
         return module.to(dtype)
 
     def for_proof(self) -> "Model":
-        """The same model as a proof wants it: no weight begins with numbers that are all alike (`draws.stirred`)."""
+        """The same model as a proof wants it: no weight begins with numbers that are all alike (`draws.stirred`), and
+        batches come from its data's own `for_proof`, where that has one."""
         model = copy.copy(self)
-        model.proving = True
+        model.proving, model.data = True, getattr(self.data, "for_proof", self.data)
         return model
 
     def in_parts(self) -> "Model":
