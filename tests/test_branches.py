@@ -369,6 +369,7 @@ def test_a_model_is_cut_at_its_branches():
     assert job_of(PP4, shape=BLOCK, cut=[0, 1, 1, 1]).schedule.breaks == ((1, 2),)  # 1F1B of the same stages
 
 
+@pytest.mark.slow
 def test_a_model_without_branches_is_refused_by_a_schedule_that_has_some():
     assert "this model has no cut with such branches" in refused(schedule="subgraph", shape=hl.Shape(layers=4))
     said = refused(schedule="subgraph", shape=BLOCKS, cut=[2, 1, 1, 2])

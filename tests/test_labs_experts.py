@@ -36,6 +36,7 @@ def test_the_two_shapes_have_the_published_weights():
 # --- loads --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(shares, st.integers(1, 8))
 def test_the_factor_is_between_even_loads_and_everything_on_one_rank(each, ranks):
     ranks = min(ranks, len(each))
@@ -43,6 +44,7 @@ def test_the_factor_is_between_even_loads_and_everything_on_one_rank(each, ranks
     assert uneven.factor([1.0] * ranks * 3, ranks) == pytest.approx(1)
 
 
+@pytest.mark.slow
 @given(shares, st.integers(0, 500))
 def test_whole_numbers_add_up_and_none_is_off_by_one(each, choices):
     each = [one / sum(each) for one in each]
@@ -51,6 +53,7 @@ def test_whole_numbers_add_up_and_none_is_off_by_one(each, choices):
     assert all(abs(one - share * choices) < 1 + 1e-9 for one, share in zip(dealt, each))
 
 
+@pytest.mark.slow
 @given(shares, st.floats(0.1, 3))
 def test_a_capacity_drops_what_is_above_it_and_nothing_else(each, capacity):
     each = [one / sum(each) for one in each]

@@ -21,6 +21,7 @@ TWO = mlp(4, 4, 8, 16)
 # --- pictures -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_legal_table_has_a_picture_on_its_sheet():
     for rules in every_rules(pictures.PROGRAM, SQUARE):
         still = pictures.layout_still(rules)

@@ -98,6 +98,7 @@ def test_copied_heads_are_told():
         attention_still(SHAPE, 16, 8)
 
 
+@pytest.mark.slow
 def test_nothing_is_drawn_outside_the_sheet():
     every = [
         pair_still(SHAPE, ranks, way, flow) for ranks in (1, 4, 8) for way in WAYS for flow in ("forward", "backward")

@@ -216,6 +216,7 @@ def test_without_a_kernel_the_explorer_is_there():
     assert bundle["image/svg+xml"].startswith("<svg") and bundle["text/plain"].startswith("GPT-3: 174.6 billion")
 
 
+@pytest.mark.slow
 def test_every_choice_can_be_drawn():
     for model, sequences, card in itertools.product(MODELS, SEQUENCES, KINDS):
         for precision, recompute in itertools.product(("mixed", "single"), RECOMPUTE):

@@ -55,6 +55,7 @@ def test_every_choice_is_drawn_or_refused_in_a_sentence():
         assert "has room for" in ways.summary or "does not fit" in ways.summary, (what, room)
 
 
+@pytest.mark.slow
 def test_a_picture_says_its_length_and_never_more_than_its_room():
     for room, swap in itertools.product((3, 5), (0.5, 1, 3)):
         timeline = chains.step([SWAP] * 12, room, swap)

@@ -118,6 +118,7 @@ def test_rows_are_chosen_with_buttons_or_pressed():
     assert live.table.svg == live._picture.value and live._picture not in live.children
 
 
+@pytest.mark.slow
 def test_without_a_kernel_the_first_row_stands_in():
     bundle = sc21.live("39.1B")._repr_mimebundle_()
     assert "39.1B: 138 TFLOP/s printed" in bundle["text/plain"] and "data-press" in bundle["image/svg+xml"]

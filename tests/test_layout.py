@@ -59,6 +59,7 @@ def each(layout):
 # ---- elements
 
 
+@pytest.mark.slow
 @given(layouts())
 @quick
 def test_every_element_is_counted_exactly_once(layout):

@@ -185,6 +185,7 @@ def test_a_chain_by_parts_is_what_trying_all_finds(profile):
     assert len(right.trace) == problem.count == 400 and chain(problem).asked < 100
 
 
+@pytest.mark.slow
 def test_elimination_is_what_trying_all_finds_where_values_skip_operators():
     problem = Problem(RESIDUAL, PAIR, NODES)
     right = exhaustive(problem)

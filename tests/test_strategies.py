@@ -246,6 +246,7 @@ def test_values_of_another_shape_and_operators_that_nobody_knows_are_refused():
         layouts.alone(PLAIN._replace(operators=(UP._replace(does="magic"),)), numbers)
 
 
+@pytest.mark.slow
 def test_what_is_drawn_is_legal_the_same_for_a_seed_and_not_always_the_same():
     for graph in PROGRAMS.values():
         for mesh in MESHES:

@@ -141,6 +141,7 @@ def test_what_is_convolved_on_all_ranks_is_what_is_gathered_and_summed():
 # --- seconds ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(convs, st.integers(1, 5))
 @settings(max_examples=100, deadline=None)
 def test_interiors_and_borders_are_all_rows_once(conv, strips):

@@ -7,6 +7,7 @@ Source: arXiv:2104.04473, tables 1 and 2, figures 11 to 18. Relatives: `predict.
 """
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -145,6 +146,7 @@ class Errors(NamedTuple):
         return tuple(float(np.mean(np.abs(one))) for one in self)
 
 
+@cache
 def errors() -> Errors:
     """Row by row, the errors of the fit on all rows, of a fit on the others, and of the others' mean throughput.
 
