@@ -117,6 +117,8 @@ def _changed_on_the_way(comm, how):
     x = torch.ones(1000)
     if how == "gathered":
         message = comm.iall_gather(x)
+    elif how == "summed":
+        message = comm.iall_reduce(x)
     elif comm.rank == 0:
         message = comm.isend(x, 1)
     else:
@@ -125,12 +127,14 @@ def _changed_on_the_way(comm, how):
         x.data.zero_()
     if comm.rank == 0 and how in ("numpy", "gathered"):
         x.numpy()[:] = 7
+    if comm.rank == 0 and how == "summed":  # its numbers change anyway: what is noticed is torch's count of changes
+        x.add_(1)
     message.wait()
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("how", ["data", "numpy", "gathered"])
-def test_a_tensor_that_is_changed_behind_torch_before_its_wait_is_told(pool, capfd, how):
+@pytest.mark.parametrize("how", ["data", "numpy", "gathered", "summed"])
+def test_a_tensor_that_is_changed_before_its_wait_is_told(pool, capfd, how):
     pool.run(_changed_on_the_way, how)
     assert "was changed before wait(): wait first" in capfd.readouterr().err
     pool.run(_changed_on_the_way, "not at all")

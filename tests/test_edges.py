@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+import types
 from subprocess import PIPE
 
 import cloudpickle
@@ -19,7 +21,7 @@ import torch
 import torch.distributed as dist
 from faults.suffer import alive
 
-from hybridlab.world.processes import frames
+from hybridlab.world.processes import frames, gang
 from hybridlab.world.processes.home import FLOOD, Lines
 from hybridlab.world.processes.launch import RankError, ranks
 
@@ -58,9 +60,21 @@ def test_when_the_last_rank_dies_too_its_folder_may_go_meanwhile(two):
             two.run(both_die)
 
 
+def test_who_ends_a_gang_waits_until_every_rank_has_hung_up():
+    """A hang-up is told again and again: of one rank, it must not count for the others."""
+    mine, theirs = zip(*(socket.socketpair() for _ in range(3)))
+    for late, end in enumerate(theirs):
+        threading.Timer(0.1 * late, end.close).start()
+    begin = time.monotonic()
+    gang.Gang._await_hang_ups(types.SimpleNamespace(_socks=mine))
+    assert 0.2 <= time.monotonic() - begin < gang.END_SECONDS and all(end.fileno() < 0 for end in theirs)
+    for end in mine:
+        end.close()
+
+
 @with_ranks
 def test_what_is_foreseen_their_parent_imports_for_all_ranks_before_they_start(monkeypatch):
-    from hybridlab.world.processes import gang, handle, launch
+    from hybridlab.world.processes import handle, launch
 
     fresh = handle.Handle()
     for module in (gang, launch):
@@ -124,8 +138,6 @@ def test_a_rank_killed_while_its_parent_imports_is_the_one_that_is_blamed(tmp_pa
 @with_ranks
 def test_a_rank_that_is_stopped_before_it_has_met_the_others_is_named(monkeypatch):
     """The others wait in what opens the first group, where nothing is announced yet."""
-    from hybridlab.world.processes import gang
-
     right = gang.Gang._read_line
 
     def read(gang):

@@ -106,6 +106,12 @@ def test_a_spread_counts_sizes():
     assert spread([Judged(None, error, 0.7, ()) for error in (-0.4, 0.1, 0.2)])[:2] == (3, 0.2)
 
 
+def test_rows_are_grouped_by_what_their_runs_say():
+    one, other = scores.runs()[:2]
+    every = [Judged(one, 0.1, 0.7, ()), Judged(one, -0.3, 0.7, ()), Judged(other._replace(batch=-1), 0.2, 0.7, ())]
+    assert scores.by(every, "batch") == {one.batch: spread(every[:2]), -1: spread(every[2:])}
+
+
 # --- the record and its page ----------------------------------------------------------------------------------------
 
 

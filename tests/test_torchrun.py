@@ -1,6 +1,7 @@
 """Ranks that torchrun has started, on two "machines" of two processes each: the same commands, the same results."""
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -217,6 +218,17 @@ def started(monkeypatch):
     """As if torchrun had started this process, one of four."""
     for name, value in zip(torchrun.VARIABLES, ("0", "4", "4", "127.0.0.1", "29500")):
         monkeypatch.setenv(name, value)
+
+
+def test_a_line_is_tagged_when_it_is_complete(monkeypatch):
+    monkeypatch.setattr(sys, "__stdout__", out := io.StringIO())
+    tagged = torchrun.Tagged("[rank 1] ")
+    assert tagged.write("two pie") == 7 and out.getvalue() == ""
+    tagged.write("ces\nand an")
+    assert out.getvalue() == "[rank 1] two pieces\n"
+    tagged.write("other")
+    tagged.finish(), tagged.finish()
+    assert out.getvalue() == "[rank 1] two pieces\n[rank 1] and another\n"
 
 
 def test_torchrun_is_recognised_by_all_its_variables(started, monkeypatch):

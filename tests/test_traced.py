@@ -53,6 +53,7 @@ def trace(*events, rank=0):
 def test_a_kernel_is_what_its_name_says(cause, name):
     found = traced(trace(kernel(name, 100, 50)))
     assert found.seconds == dict.fromkeys(CAUSES, 0.0) | {cause: 50e-6}
+    assert found.total == 50e-6
 
 
 def test_copies_are_other_work_and_an_all_to_all_is_told_by_its_arguments():
