@@ -9,7 +9,7 @@ from hybridlab.labs.capstone.rubric import RUBRIC, rows, told
 from hybridlab.labs.capstone.solutions import PAGE
 from hybridlab.labs.capstone.tasks import RIVALS, _page, _plan, gap_of_gradients, grows_most
 from hybridlab.predict.plans.plan import Plan, check_plan
-from hybridlab.predict.plans.scaled import scaled
+from hybridlab.predict.plans.scaled import POSITIONS, scaled
 from hybridlab.predict.plans.space import chosen, grid
 
 GIVEN, PLANS = capstone.GIVEN, capstone.plans()
@@ -68,6 +68,7 @@ def test_every_plan_is_scaled(name):
             one = every.one(int(at))
             small = scaled(one, shape)
             check_plan(small.plan, small.shape, small.batch)
+            assert small.shape.context == POSITIONS * small.plan.cp * small.plan.t
             same = set(Plan._fields) - {"p", "t", "d", "b", "v", "x", "cp", "ep", "z"}
             assert all(getattr(small.plan, field) == getattr(one, field) for field in same)
             assert all(
