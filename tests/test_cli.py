@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hybridlab.cli.main import main
+from hybridlab.cli.main import _parser, main
 
 METRICS = {"length", "bubble_fraction", "bubble_overhead", "bubble_span", "peak_live", "busy"}
 
@@ -119,3 +119,7 @@ def test_ranks_of_a_program_import_while_its_flags_are_read(monkeypatch):
         main()
     assert asked == ["hybridlab.train.check"] and main(["check", "--pp", "0"]) == 2
     assert asked == ["hybridlab.train.check"]
+
+
+def test_a_dry_run_is_on_an_a100_where_nothing_is_said():
+    assert _parser(["dry-run"]).parse_args(["dry-run"]).machine == "a100"

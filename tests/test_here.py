@@ -33,7 +33,6 @@ def test_noise_that_makes_many_cheaper_than_few_is_no_negative_time():
     assert min(fit) >= 0 and seconds(fit, FEW) > 0
 
 
-@pytest.mark.long
 @pytest.mark.ranks
 def test_this_machine_has_rates_and_plans_run_on_it():
     kind, fit = here(SHAPE, count=2)

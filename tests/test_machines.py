@@ -91,6 +91,12 @@ def test_a_record_is_kept_row_by_row(tmp_path, monkeypatch):
     assert [row["name"] for row in json.loads(file.read_text())["rows"]] == ["one"]
 
 
+def test_the_course_suite_goes_through_notebooks_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(course_suite, "_told_by", lambda path: [path.name])
+    monkeypatch.setattr(course_suite.Path, "glob", lambda folder, _: iter([folder / "b", folder / "c", folder / "a"]))
+    assert [*course_suite.rows(tmp_path)] == ["a", "b", "c"]
+
+
 @pytest.mark.long
 @pytest.mark.ranks
 def test_the_course_suite_runs_notebooks_and_goes_on_after_one_that_fails(tmp_path):
