@@ -66,6 +66,7 @@ PICTURES = {
     "room over time": lambda: out_of_core.picture(out_of_core.pipelines()["in core"]),
     "a row of SC'21": partial(sc21.row_picture, "39.1B"),
     "branches": lambda: stage_graph(hl.schedule("subgraph", ranks=5, microbatches=4, branches=3), "abcde"),
+    "a long chain": lambda: stage_graph(hl.schedule("1f1b", ranks=5, microbatches=8)),
     "a map of plans": lambda: plan_map(hl.plan(model("gpt-18.4b").shape, machine("a100"), gpus=64, batch=512)),
     "a timeline": lambda: svg(timeline()),
     "two timelines": lambda: svg(timeline(), timeline("interleaved", chunks=2), title="beside each other"),
