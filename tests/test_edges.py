@@ -156,6 +156,38 @@ def test_a_rank_that_is_stopped_before_it_has_met_the_others_is_named(monkeypatc
 
 
 @with_ranks
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_rank_that_is_stopped_while_nobody_waits_for_it_is_named(count):
+    """The reference of a check is one rank; and ranks need not talk."""
+
+    def stop(comm):
+        if comm.rank == comm.size - 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    begin = time.monotonic()
+    said = rf"^rank {count - 1} is stopped .* hang_s; "
+    with ranks(count, hang_s=1.0) as pool, pytest.raises(RankError, match=said) as how:
+        pool.run(stop)
+    assert how.value.rank == count - 1 and how.value.kind == "hang" and 1 < time.monotonic() - begin < 5
+
+
+@with_ranks
+def test_a_rank_that_goes_on_in_time_is_left_alone():
+    """Stopped twice, each time for less than hang_s: what counts begins again."""
+
+    def rest(comm):
+        for _ in range(2):
+            waker = subprocess.Popen(["sh", "-c", f"sleep 0.7; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+            waker.wait()
+            time.sleep(0.2)
+        return comm.rank
+
+    with ranks(1, hang_s=1.0) as pool:
+        assert pool.run(rest) == [0]
+
+
+@with_ranks
 def test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended(monkeypatch, capfd):
     """What the parent is busy with keeps it from nothing: it ends its ranks and goes, eight seconds before it is ready.
 

@@ -45,6 +45,7 @@ class Watch:
         self._heads: list = [None] * size
         self._waited: dict[int, list] = {}  # by rank: the post it waits in, and for how many seconds of our looking
         self._since: dict[str, tuple] = {}  # by suspicion: what it is based on, and since when it is the same
+        self._standing = Standing(hang_s)
         self.moved = True
 
     def look(self, finished, gang) -> RankError | None:
@@ -72,6 +73,11 @@ class Watch:
         if longest > self._hang_s and not finding:
             finding = self._hang(waiting, finished, gang)
             return finding and error_of(finding)
+        # for a rank that is stopped, nobody need wait: it may be alone
+        alone = {} if self.moved or waiting else {r: pid for r, pid in gang.pids.items() if r not in finished}
+        if still := self._standing.still(alone, seconds):
+            story = f"{_are_stopped(still, self._hang_s)}; if that may take so long, raise hang_s"
+            return error_of(Finding("hang", still[0], "", story))
         return None
 
     def conclude(self, over: bool) -> RankError | None:
@@ -149,6 +155,23 @@ class Watch:
         return f"rank {rank} is {state or 'at work'}{at}{after}"
 
 
+class Standing:
+    """For how long ranks have been stopped: by SIGSTOP, or by a debugger."""
+
+    def __init__(self, hang_s: float):
+        self._hang_s, self._stopped = hang_s, Counter()
+
+    def still(self, pids: dict[int, int], seconds: float) -> list[int]:
+        """Those of these ranks that have been stopped for `hang_s` of our looking, which adds so many seconds."""
+        stopped = [rank for rank, pid in pids.items() if _is_stopped(pid)]
+        self._stopped = Counter({rank: self._stopped[rank] + seconds for rank in stopped})
+        return [rank for rank in stopped if self._stopped[rank] > self._hang_s]
+
+
+def _are_stopped(ranks: list[int], hang_s: float) -> str:
+    return f"{names(ranks)} {'is' if len(ranks) == 1 else 'are'} {STOPPED}, for {hang_s:g} s already"
+
+
 class Meeting:
     """The start of ranks, until they have met, as their states show it: one that is stopped keeps all others waiting.
 
@@ -158,19 +181,16 @@ class Meeting:
     moved = False
 
     def __init__(self, hang_s: float):
-        self._hang_s, self._looked, self._stopped = hang_s, time.monotonic(), Counter()
+        self._hang_s, self._looked, self._standing = hang_s, time.monotonic(), Standing(hang_s)
 
     def look(self, met, gang) -> RankError | None:
         """A RankError if a rank has been stopped for too long of our looking."""
         now = time.monotonic()
         seconds, self._looked = min(now - self._looked, LONGEST_LOOK), now
-        stopped = [rank for rank, pid in gang.pids.items() if rank not in met and _is_stopped(pid)]
-        self._stopped = Counter({rank: self._stopped[rank] + seconds for rank in stopped})
-        still = [rank for rank in stopped if self._stopped[rank] > self._hang_s]
+        still = self._standing.still({rank: pid for rank, pid in gang.pids.items() if rank not in met}, seconds)
         if not still:
             return None
-        are = "is" if len(still) == 1 else "are"
-        sentence = f"the ranks do not meet: {names(still)} {are} {STOPPED}, for {self._hang_s:g} s already"
+        sentence = f"the ranks do not meet: {_are_stopped(still, self._hang_s)}"
         return error_of(Finding("hang", still[0], "", sentence))
 
     def conclude(self, over: bool) -> None:
