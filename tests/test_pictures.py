@@ -1,4 +1,4 @@
-"""Pictures are what they were when somebody last looked at them: each a digest in pictures.json.
+"""Pictures are what they were when they were recorded: each a digest in pictures.json.
 
 Who changes a picture looks at build/pictures/NAME.svg, and then records it: python tests/test_pictures.py
 """

@@ -249,6 +249,7 @@ class TensorParallel(Mode):
         ways, positions = job.mesh["tp"], here.get("T", 1)
         filled = ways * -(-positions // ways) if job["sequence"] else positions  # uneven parts are filled up
         for kind, letter, row, wanted in job.once(_by_layer).get(layer, ()):
+            # multiplied first, then divided: a module may work on fewer positions than a sequence has
             whole = job.sizes.get("T", 1) * job.sizes.get(letter, 1)
             size = here["B"] * (row * filled * here.get(letter, 1) // whole) * job.widths.value
             back = kind != "rows" and (wanted or job.stage_of(layer) > 0)
