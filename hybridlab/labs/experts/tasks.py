@@ -277,5 +277,5 @@ EXPERTS_TASKS: dict[str, Task] = {
         difficulty=2,
         minutes=4,
     ),
-    "experts.further": varying(_further, stages=(8, 4, 16), tokens=(512, 1024)),
+    "experts.further": varying(_further, stages=(8, 4, 6), tokens=(512, 768)),
 }
