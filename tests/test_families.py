@@ -152,18 +152,18 @@ def test_hanayo(p):
         assert (p - 1) / (2 * waves * p + p - 1) <= t.bubble_fraction <= (2 * p - 2) / (3 * p * waves + 2 * p - 2) * 1.1
 
 
-@pytest.mark.parametrize("name, idles, peaks", [("v_half", (8, 20), (7, 11)), ("v_min", (11, 27), (4, 8))])
+@pytest.mark.parametrize("name, idles, peaks", [("v_half", (8, 20), (6, 10)), ("v_min", (11, 27), (4, 8))])
 def test_controllable_memory(name, idles, peaks):
     for p, expected, peak in zip((4, 8), idles, peaks):
         t = timeline(name, p, 4 * p)
         assert (idle(t), max(t.peak_live)) == (expected, peak)
 
 
-@pytest.mark.parametrize("p", (2, 4, 5, 6, 7, 8, 12))
-def test_v_half_has_half_the_bubble_of_1f1b(p):
+@pytest.mark.parametrize("p", (2, 3, 4, 5, 6, 7, 8, 12, 13, 32))
+def test_v_half_has_half_the_bubble_of_1f1b_and_half_its_memory(p):
     t = timeline("v_half", p, 4 * p)
-    assert idle(t) == 3 * p - (4 if p % 2 == 0 else 3) <= idle(timeline("1f1b", p, 4 * p, hl.Costs(F=2, B=4))) / 2
-    assert max(t.peak_live) == p + 3
+    assert idle(t) == 3 * p - 4 <= idle(timeline("1f1b", p, 4 * p, hl.Costs(F=2, B=4))) / 2
+    assert t.peak_live == [p + 1 if p % 2 else p + 2] * p
 
 
 @pytest.mark.parametrize("p, m", list(itertools.product((1, 2, 4, 8), (1, 2, 5, 16))))

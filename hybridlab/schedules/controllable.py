@@ -11,21 +11,21 @@ PERIOD = 6  # slots of one microbatch on a rank: F, I, W of both chunks
 
 
 def v_half(ranks: int, microbatches: int) -> Schedule:
-    """A V with half the activations of 1F1B, and half of its bubble: what goes up takes two slots a rank.
+    """A V with half the activations of 1F1B, and half of its bubble: every second hop takes two slots.
 
     Placement:   stages r and 2p-1-r on rank r
-    Order:       a pattern that repeats every six slots, with hops of 1, 2, 1, 2 slots (down F, up F, down I, up I)
+    Order:       a pattern that repeats every six slots, with hops of 1 and 2 slots in turn
     Needs:       nothing
-    Bubble:      idle time 3p - 4 for an even p, 3p - 3 for an odd one, at F = I = W; 6(p - 1) for 1F1B
-    Peak:        p + 3 chunks on the first rank, for p > 1 (p/2 + 1.5 of a whole rank's), until W
-    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the waits at the turns are those of the least
-                 idle time: searched for p up to 12. Waits of 3, 0, 4 hold a chunk less, and idle 3.5p - 4 slots
+    Bubble:      idle time 3p - 4 at F = I = W, for p > 1; 6(p - 1) for 1F1B
+    Peak:        p + 2 chunks on every rank (p/2 + 1 of a whole rank's), p + 1 for an odd p, until W (m ≥ p)
+    Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); which hops are long, and the waits at the
+                 turns: those of least memory, and then of least idle time, searched for p up to 12
 
     >>> v_half(ranks=4, microbatches=8)
     <schedule v_half: 4 ranks, 8 stages, 8 microbatches, 192 actions>
     """
-    waits = [(3, 1, 1)] if ranks % 2 == 0 else [(0, 1, 4), (1, 0, 0)]
-    return _patterned("v_half", ranks, microbatches, (1, 2, 1, 2), waits)
+    waits = [(0, 0, 0)] if ranks % 2 else [(3, 0, 0)]
+    return _patterned("v_half", ranks, microbatches, ((1, 2), (2, 1), (1, 2), (1, 2)), waits)
 
 
 def v_min(ranks: int, microbatches: int) -> Schedule:
@@ -38,7 +38,7 @@ def v_min(ranks: int, microbatches: int) -> Schedule:
     Peak:        about 2p/3 + 2 chunks on every rank (p/3 + 1 of a whole rank's), until W
     Source:      Qi et al. 2024, arXiv:2405.15362 (controllable memory); the turns are our smallest that fit
     """
-    return _patterned("v_min", ranks, microbatches, (1, 1, 1, 1), _waits())
+    return _patterned("v_min", ranks, microbatches, ((1,), (1,), (1,), (1,)), _waits())
 
 
 def _patterned(name, ranks, microbatches, hops, waits):
@@ -58,18 +58,21 @@ def _waits():
 
 
 def _slots(ranks, hops, waits):
-    """One microbatch's slots, per rank [(kind, stage, slot)]; None if two passes of a rank fall on one slot."""
-    last, (down, up, back_down, back_up) = ranks - 1, hops
-    turn_f = last * down + 1 + waits[0]  # F of the second chunk, on the last rank
-    turn_i = turn_f + last * up + 1 + waits[1]  # its I, on rank 0
-    turn_back = turn_i + last * back_down + 1 + waits[2]  # I of the first chunk, on the last rank
+    """One microbatch's slots, per rank [(kind, stage, slot)]; None if two passes of a rank fall on one slot.
+
+    hops  slots from rank 0 to 1, from 1 to 2, and so on, repeated: of F down and up the V, of I down and up
+    """
+    down, up, back_down, back_up = (_from_rank_0(ranks, hop) for hop in hops)
+    turn_f = down[-1] + 1 + waits[0]  # F of the second chunk, on the last rank
+    turn_i = turn_f + up[-1] + 1 + waits[1]  # its I, on rank 0
+    turn_back = turn_i + back_down[-1] + 1 + waits[2]  # I of the first chunk, on the last rank
     slots = []
     for r in range(ranks):
         own = [
-            ("F", r, r * down),
-            ("F", 2 * ranks - 1 - r, turn_f + (last - r) * up),
-            ("I", 2 * ranks - 1 - r, turn_i + r * back_down),
-            ("I", r, turn_back + (last - r) * back_up),
+            ("F", r, down[r]),
+            ("F", 2 * ranks - 1 - r, turn_f + up[-1] - up[r]),
+            ("I", 2 * ranks - 1 - r, turn_i + back_down[r]),
+            ("I", r, turn_back + back_up[-1] - back_up[r]),
         ]
         taken = {slot % PERIOD for _, _, slot in own}
         if len(taken) < len(own):
@@ -80,3 +83,8 @@ def _slots(ranks, hops, waits):
             own.append(("W", stage, free))
         slots.append(own)
     return slots
+
+
+def _from_rank_0(ranks, hops):
+    """For each rank, the slots that a way from rank 0 to it takes."""
+    return [0, *itertools.accumulate(itertools.islice(itertools.cycle(hops), ranks - 1))]
