@@ -18,6 +18,8 @@ PYTEST = $(PY) -m pytest
 ROOT   := $(shell [ `id -u` = 0 ] && echo --allow-root)
 # Where the surroundings forbid to keep compiled modules, each of a thousand interpreters would compile all of them anew.
 export PYTHONDONTWRITEBYTECODE :=
+# Of no use where no notebook runs, and a second to import.
+QUICK  := -p no:nbval
 # Two processes share the files, those with most tests first; the tests of a file stay in order, in one of them.
 SHARED := -n 2 --dist loadfile
 
@@ -78,14 +80,14 @@ test: $(READY)  ## what a change must pass, in some ten minutes: style, fast tes
 	@echo "== 1 of 4: style"
 	$(PY) -m ruff check .
 	@echo "== 2 of 4: fast tests and doctests"
-	$(PYTEST) $(SHARED) -m "$(FAST)"
+	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)"
 	@echo "== 3 of 4: slow tests, and those that start processes"
 	$(PYTEST) $(SHARED) --slow -m "slow or not ($(FAST))" tests
 	@echo "== 4 of 4: the core of every notebook, against its stored output"
 	$(PY) -m tools.against_stored --core
 
 test-fast: $(READY)  ## only the tests that start no process and run no notebook
-	$(PYTEST) -m "$(FAST)" $(ARGS)
+	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)" $(ARGS)
 
 test-long: $(READY)  ## the other tests: mutants of every mode, pairs of modes, many cases; some twenty minutes more
 	$(PYTEST) $(SHARED) --slow --long -m long tests $(ARGS)
@@ -97,7 +99,7 @@ test-gpu: $(READY)  ## every kind of job on the GPUs of this machine, or on emul
 	$(PY) tests/accelerator/matrix.py $(ARGS)
 
 test-dry: $(READY)  ## dry runs of every schedule, of every pair of modes, of plans for every model, and of a rank of 3 072
-	$(PYTEST) -n 2 tests/test_dry_run.py tests/test_drawn_plans.py --slow --long --soak -m "soak and not ranks" $(ARGS)
+	$(PYTEST) -n 2 tests/test_dry_run.py tests/test_dry_soak.py tests/test_drawn_plans.py --slow --long --soak -m "soak and not ranks" $(ARGS)
 
 test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: sudo apt install chromium); ARGS=--long: every notebook too
 	@$(PY) -c "import playwright" 2>/dev/null || $(call PIP,$(PY)) install -r requirements-browser.lock

@@ -4,6 +4,7 @@ And what several files of tests share.
 """
 
 import gc
+import linecache
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ import pytest
 
 ASKED_FOR = ("slow", "long", "soak")
 os.environ.setdefault("HYBRIDLAB_DEVICES", "cpu")  # the same tests on every machine; `make test-gpu` says otherwise
+sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema would compile its forty grammars of web addresses, a second
 for library in ("OMP", "OPENBLAS", "MKL"):  # for tensors this small, threads only wait for each other
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
@@ -33,17 +35,23 @@ def pytest_collection_modifyitems(config, items):
 def pytest_ignore_collect(collection_path, config):
     """Browser tests are collected where they are named: `pytest tests/browser`, as make test-browser does.
 
-    A file of long tests only is not opened without --long, nor one of ranks only where `-m` says "not ranks": importing
-    it takes as long as running others.
+    A file of long tests only is not opened without --long, and so with the other marks; nor one of ranks only where
+    `-m` says "not ranks": importing it takes as long as running others.
     """
     if collection_path.name == "browser" and not any("browser" in pathlib.Path(one).parts for one in config.args):
         return True
-    unasked = [] if config.getoption("--long") else ["long"]
+    unasked = [mark for mark in ASKED_FOR if not config.getoption(f"--{mark}")]
     unasked += ["ranks"] * config.option.markexpr.startswith("not ranks")
     if collection_path.suffix == ".py" and unasked:
         found = re.search(r"^pytestmark = \W*pytest\.mark\.(\w+)", collection_path.read_text(), re.M)
         return (found and found[1] in unasked) or None
     return None
+
+
+def pytest_configure(config):
+    """No file changes while tests run: before each of 600 doctests a debugger asks that of every file ever read."""
+    checked = linecache.checkcache
+    linecache.checkcache = lambda filename=None: filename and checked(filename)
 
 
 def pytest_collection(session):

@@ -46,6 +46,7 @@ SETTINGS = {  # Korthikanti et al. 2022, table 2: (ways, sequence, recompute) ->
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 @given(shape=gpts, b=st.integers(1, 8), t=st.sampled_from([1, 2, 4, 8]))
 @settings(max_examples=40, deadline=None)

@@ -33,6 +33,7 @@ def test_selective_recomputation_does_attention_again_and_nothing_else():
         flops(one, 1, "some")
 
 
+@pytest.mark.slow
 @given(
     l=st.integers(1, 4), heads=st.sampled_from([0, 1, 2, 4]), h=st.sampled_from([8, 16, 64]), s=st.integers(1, 64),
     B=st.integers(1, 8),
@@ -54,6 +55,7 @@ def test_a_step_at_the_peak_uses_all_of_it():
 # --- the roofline -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(m=sizes, k=sizes, n=sizes)
 def test_no_product_is_above_the_roof(m, k, n):
     one = product(m, k, n, A100.peak, A100.bandwidth)
@@ -68,6 +70,7 @@ def test_a_square_has_n_over_6_flops_per_byte_in_single_precision(n):
     assert product(n, n, n, 1, 1, width=4).intensity == pytest.approx(n / 6)
 
 
+@pytest.mark.slow
 @given(k=sizes, n=sizes)
 def test_a_single_row_never_has_more_than_one_flop_per_byte_in_half_precision(k, n):
     assert product(1, k, n, 1, 1).intensity < 1

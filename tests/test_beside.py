@@ -60,6 +60,7 @@ def test_the_first_gather_and_the_last_scatter_have_nothing_to_hide_behind():
         assert close(exposed(chain([one] * number, overlapped=True)), 2.0)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 8), seconds, seconds)
 def test_panels_ahead_hide_all_but_the_ends(number, product, move):
     plain, ahead = (length(panels(number, product, move, ahead)) for ahead in (False, True))

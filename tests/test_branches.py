@@ -134,6 +134,7 @@ def test_subgraph_is_as_deep_as_its_longest_way(branches, ranks):
         assert max(t.peak_live) == min(depth, m)
 
 
+@pytest.mark.slow
 def test_one_branch_is_1f1b():
     for p, m in itertools.product(range(1, 7), range(1, 9)):
         one = hl.schedule("subgraph", p, m, branches=1)

@@ -60,6 +60,7 @@ def test_every_game_ends_in_a_valid_schedule_within_its_limit(hand, seed):
     assert done.held == [0] * hand.ranks and possible(done) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(hand=games, seed=st.integers(0, 10**6), moves=st.integers(0, 12))
 def test_a_choice_is_possible_exactly_where_play_could_go_on(hand, seed, moves):

@@ -51,6 +51,7 @@ def test_one_row_of_a_source_predicts_the_others(read, kind, middle, nine_of_ten
     assert statistics.median(errors) < middle and errors[int(0.9 * len(errors))] < nine_of_ten
 
 
+@pytest.mark.slow
 @given(MACHINES, SOFTWARE, st.floats(0.05, 0.85))
 def test_products_give_back_the_share_that_they_took(kind, software, share):
     sizes, rate = [(2048, 4096, 4096), (8192, 1024, 512)], share * programs(software).library * machine(kind).peak

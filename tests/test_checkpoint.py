@@ -302,6 +302,7 @@ def off_by_one(layout, rank, name, kinds, right=checkpoint_index._of_piece):
     return told | {"share": [end + 1 for end in told["share"]]}
 
 
+@pytest.mark.slow
 def test_mutant_shards_swapped_on_load_are_seen(tmp_path, monkeypatch):
     path = store(tmp_path, SHARED)
     with monkeypatch.context() as wrong:
@@ -361,6 +362,7 @@ def test_a_run_that_goes_back_keeps_what_it_saves_and_the_later_ones(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000005", "step-000008", "step-000009"]
 
 
+@pytest.mark.slow
 def test_a_step_is_not_written_twice(tmp_path):
     store(tmp_path, HYBRID, 4)
     with pytest.raises(ValueError, match="step-000004 is there already: delete it"):
@@ -374,6 +376,7 @@ def test_notes_of_any_json_come_back(tmp_path):
     assert load(ALONE, path, ONE)[1] == json.loads(json.dumps(notes))
 
 
+@pytest.mark.slow
 def test_the_record_says_which_layout_wrote_it(tmp_path):
     record = json.loads((store(tmp_path, HYBRID) / checkpoint_index.NAME).read_text())
     assert record["mesh"] == HYBRID.mesh.axes
@@ -397,6 +400,7 @@ def changed(path, **values):
     (path / "checkpoint.json").write_text(json.dumps(record))
 
 
+@pytest.mark.slow
 def test_another_layout_of_the_same_model_is_no_other_model(stored):
     assert equal_under(stored, OTHERS["tp=4"])
 

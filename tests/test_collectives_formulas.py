@@ -112,6 +112,7 @@ def test_a_ring_sends_the_least_and_a_tree_the_fewest(p):
     assert tree.messages == sum(part.messages for part in parts) <= ring.messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op, algorithm", EVERY)
 @given(data=st.data())
 @settings(max_examples=20, deadline=None)

@@ -124,6 +124,7 @@ def test_on_the_wire_ulysses_sends_less_the_more_ranks_and_the_others_hardly_cha
     assert wire("ulysses", 4) < wire("ulysses", 2) and wire("gather", 4) > wire("gather", 2)
 
 
+@pytest.mark.slow
 @given(ways=st.integers(1, 6), each=st.integers(1, 4), zigzag=st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_the_share_of_the_busiest_rank_is_the_runtimes(ways, each, zigzag):
@@ -148,6 +149,7 @@ def test_the_share_of_the_busiest_rank_is_the_runtimes(ways, each, zigzag):
 # --- experts: counts, loads -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(ways=st.sampled_from((1, 2, 3, 4)), each=st.integers(1, 3), tokens=st.integers(0, 9), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
 def test_counts_say_who_sends_what_to_whom(ways, each, tokens, seed):
@@ -173,6 +175,7 @@ def test_even_counts_send_what_the_closed_formula_says():
         experts.sent(counts, 3, width=64)
 
 
+@pytest.mark.slow
 @given(number=st.integers(2, 64), skew=st.floats(0, 3), data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_popularity_is_a_distribution_of_choices(number, skew, data):
@@ -212,6 +215,7 @@ def experts_are_shared_out_and_all_else_is_not():
         assert math.isclose(float(footprints.weights(SPARSE, ep=ways)), held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ("gpt", "llama"))
 @pytest.mark.parametrize("shared", (0, 1))
 def test_weights_along_ep_are_those_of_the_runtimes_layout(style, shared):
@@ -388,6 +392,7 @@ LAWS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_the_laws_hold(law):
     law()
@@ -477,6 +482,7 @@ def test_a_hot_expert_costs_time_and_memory_and_no_rank_more_helps():
     assert steps[8][-1].step.total / steps[8][0].step.total > steps[2][-1].step.total / steps[2][0].step.total
 
 
+@pytest.mark.slow
 def test_a_dry_run_is_timed_by_the_same_formula():
     """Of a rank along cp or ep: what its own positions, or its own rows, take."""
     for mesh, shape, sizes, asked in (

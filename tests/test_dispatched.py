@@ -75,6 +75,7 @@ def test_a_pair_hides_its_exchanges_exactly_where_the_condition_says_so(name, at
     assert growth(name, costs, False) > growth(name, free, False)  # one after the other, every exchange shows
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.sampled_from(sorted(NAMES)), st.booleans())
 def test_files_keep_exchanges(name, overlapped):
@@ -183,6 +184,7 @@ def test_a_mutant_is_caught(mutant):
         assert not report.ok and report.largest_gap > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mesh, blocks, more, words",
     [

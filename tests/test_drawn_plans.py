@@ -115,6 +115,7 @@ REFUSED = [  # what no rule but one forbids, and its words
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asks, shape, sizes, said", REFUSED, ids=[one[3] for one in REFUSED])
 def test_plans_and_ranks_refuse_in_the_same_words(asks, shape, sizes, said, monkeypatch):
     plan = Plan(**sizes)

@@ -117,6 +117,7 @@ def test_seeds_and_names_draw_apart(name):
     assert not any(torch.equal(one[a], one[b]) for a, b in same)
 
 
+@pytest.mark.slow
 def test_weights_of_norms_are_one_and_what_is_no_weight_is_nothing():
     for name, x in tensors_of(named("conv").made(0, torch.float64)).items():
         if "norm" in name:

@@ -60,6 +60,7 @@ def test_when_the_last_rank_dies_too_its_folder_may_go_meanwhile(two):
             two.run(both_die)
 
 
+@pytest.mark.slow
 def test_who_ends_a_gang_waits_until_every_rank_has_hung_up():
     """A hang-up is told again and again: of one rank, it must not count for the others."""
     mine, theirs = zip(*(socket.socketpair() for _ in range(3)))

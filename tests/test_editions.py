@@ -14,6 +14,8 @@ from hybridlab.labs.exercises.all_solutions import SOLUTIONS
 from tools import editions, mine, sheet
 from tools.course import books
 
+pytestmark = pytest.mark.slow
+
 FETCHING = dict.fromkeys(("script", "img", "iframe", "source", "audio", "video"), "src") | {"link": "href"}
 FEW = ("00_start", "30_megatron")  # without --long
 ALL = [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for name in books()]
@@ -147,7 +149,6 @@ def test_an_untouched_copy_follows_the_course_and_a_changed_one_stays(tmp_path):
     assert (own / "my.ipynb").read_text() == "my work"
 
 
-@pytest.mark.slow
 @given(moves=st.lists(st.sampled_from(["course", "own", "take"]), max_size=12))
 @settings(max_examples=40, deadline=None)
 def test_what_its_owner_has_written_is_never_lost(moves, tmp_path_factory):
@@ -173,7 +174,6 @@ def test_the_originals_are_no_place_for_copies(capsys):
     assert "choose another one" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_copies_open_where_their_links_lead(tmp_path):
     mine.take(tmp_path)
     names = {path.name for path in tmp_path.glob("*.ipynb")}

@@ -78,6 +78,7 @@ def test_text_and_print_and_json_come_back_equal(size, lowered):
     assert facts(again) == facts(schedule) and again.name == schedule.name
 
 
+@pytest.mark.slow
 def test_every_name_is_tried_by_the_round_trips():
     """The property above skips impossible numbers; here every name must come through."""
     for name in hl.schedules():
@@ -335,6 +336,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: repr(text[:30]))
 def test_bad_text_ends_in_one_sentence(text):
     with pytest.raises(ValueError, match=REFUSED[text]) as caught:

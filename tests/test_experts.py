@@ -79,6 +79,7 @@ def test_tokens_in_the_order_of_their_experts_are_every_token_through_every_expe
         assert (one - other).abs().max() <= 1e-12 * other.abs().max()
 
 
+@pytest.mark.slow
 def test_parameters_are_counted_and_named():
     for shape in CASES:
         model = KINDS[shape.style](replace(shape, layers=2))

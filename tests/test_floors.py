@@ -141,6 +141,7 @@ def test_a_circle_would_be_seen(tmp_path):
     assert circles(tmp_path) == {("core.a", "core.b", "core.c")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("floor", PURE)
 def test_pure_floors_need_numpy_only(floor):
     standard = sys.stdlib_module_names

@@ -46,6 +46,7 @@ def test_what_is_live_under_1f1b_is_the_schedules(p):
         assert live(p, m) == hl.simulate(hl.schedule("1f1b", ranks=p, microbatches=m)).peak_live[0], (p, m)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [2, 3, 4, 8])
 @pytest.mark.parametrize("v", [2, 3, 4])
 def test_what_is_live_interleaved_is_the_schedules(p, v):

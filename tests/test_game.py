@@ -56,6 +56,7 @@ def test_what_is_lost_is_idle_time_that_no_later_choice_can_fill():
     assert game.finished and before <= idle
 
 
+@pytest.mark.slow
 def test_the_end_compares_with_1f1b_and_the_optimum():
     game = follow(play(ranks=2, microbatches=2))
     assert game.schedule.program == hl.schedule("1f1b", ranks=2, microbatches=2).program
@@ -67,6 +68,7 @@ def test_the_end_compares_with_1f1b_and_the_optimum():
     assert f"needs {automatic.length:g} and {max(automatic.peak_live)}." in game.told
 
 
+@pytest.mark.slow
 def test_a_slow_game_is_told_what_would_have_been_possible():
     slow = follow(play(ranks=2, microbatches=2), "0F 1F 1B 0B 0F 1F 1B 0B")
     assert "Finished: 12 units" in slow.told and "is shorter than 9 units." in slow.told
@@ -74,6 +76,7 @@ def test_a_slow_game_is_told_what_would_have_been_possible():
     assert "No order of F, I and W on these ranks is shorter than yours." in halves.told
 
 
+@pytest.mark.slow
 def test_a_limit_holds_and_is_told():
     game = follow(play(ranks=2, microbatches=2, limit=1), "0F")
     assert "Activations on a rank: 1 at most." in play(ranks=2, microbatches=2, limit=1).told
@@ -105,6 +108,7 @@ def test_impossible_games_are_refused_in_a_sentence(wrong):
         play(**wrong)
 
 
+@pytest.mark.slow
 def test_a_stored_notebook_shows_the_twin_and_the_words():
     bundle, _ = follow(play(ranks=2, microbatches=2))._repr_mimebundle_()
     assert bundle["image/svg+xml"].startswith("<svg") and "Finished: 9 units" in bundle["text/plain"]
@@ -143,6 +147,7 @@ def wait(game):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_finished_game_can_be_run_and_the_measurement_lies_under_the_prediction():
     game = play(ranks=2, microbatches=2, run=Ranks())
     assert not game.running["can"]
@@ -155,6 +160,7 @@ def test_a_finished_game_can_be_run_and_the_measurement_lies_under_the_predictio
     assert "Measured on 2 real processes" in game.told
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_says_so_and_the_game_goes_on():
     game = follow(play(ranks=2, microbatches=2, run=Ranks(fails="rank 1 is ill")))
     game.run()
@@ -183,6 +189,7 @@ def test_a_choice_taken_back_ends_the_run_and_what_it_tells_later_is_not_heard()
     assert game.told == "Took back 0B1." and not game.running["on"]
 
 
+@pytest.mark.slow
 def test_without_ranks_there_is_no_run():
     game = follow(play(ranks=2, microbatches=2))
     game.run()

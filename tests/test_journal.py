@@ -142,6 +142,7 @@ def test_a_text_that_is_too_long_loses_its_middle_and_no_field(file, field):
     ]
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_wrote_can_be_read(file):
     pid = os.fork()
     if pid == 0:

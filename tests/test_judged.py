@@ -77,6 +77,7 @@ def test_no_source_calibrates_itself():
         assert all(not said.endswith(f": {row['source']}") for said in row["calibrated_on"]) and row["calibrated_on"]
 
 
+@pytest.mark.slow
 def test_shares_are_of_dense_rows_in_16_bits():
     every = [*megatron.dgxc(), *megatron.folding(), *megatron.mixtral()]
     assert shares(every).keys() == {("h100", "dgxc_h100")}

@@ -23,6 +23,7 @@ def delayed(rank, ranks, microbatch):
 # --- exercises --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_slips_are_what_their_sentences_say():
     stash, sync, twice = (
         hl.simulate(hl.schedule(name, ranks=8, microbatches=16, **more)).peak("weights")
@@ -60,6 +61,7 @@ def test_a_mixed_pair_is_outlined():
         assert (mixed == 0) is stash
 
 
+@pytest.mark.slow
 def test_loss_curves_average_over_microbatches_whatever_the_window():
     runs = {"each": Trained([1.0] * 8 + [3.0] * 8, [1], 1), "four": Trained([2.0, 4.0, 1.0, 1.0], [1], 4)}
     figure = learned(runs)

@@ -15,6 +15,8 @@ from hybridlab.predict.bytes.matmul import moved
 from hybridlab.predict.bytes.traffic import along
 from hybridlab.predict.time.beside import chain, length
 
+pytestmark = pytest.mark.slow
+
 # --- who holds what -----------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from hybridlab.labs.megatron import clinic, layers, vocabulary
 from hybridlab.labs.zero_bubble import without_autograd
 
 
+@pytest.mark.slow
 def test_torch_makes_a_whole_backward_of_an_i_and_its_w():
     from torch.distributed.pipelining.schedules import I, W, _Action, _merge_bw
 
@@ -18,6 +19,7 @@ def test_torch_makes_a_whole_backward_of_an_i_and_its_w():
     assert merge(_Action(1, I, 3), _Action(1, W, 2)) == ["1I3", "1W2"]
 
 
+@pytest.mark.slow
 def test_the_products_of_a_stage_add_up_to_its_gradients():
     right = without_autograd.one_device(stages=3, count=4)
     for number, gradients in enumerate(right):
@@ -44,6 +46,7 @@ def test_versions_met_are_those_of_the_schedule_pipedream(ranks, count):
         assert {k: stashing.version_of(program, k) for k in range(count)} == its
 
 
+@pytest.mark.slow
 def test_replays_by_other_rules_end_elsewhere():
     """Each rule that a mutant is recognised by gives weights of its own; with a flush nothing is old."""
     ends = [stashing.replay(Case("1f1b", 3, 8), rule)[0][0] for rule in stashing.RULES]

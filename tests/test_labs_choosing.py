@@ -24,6 +24,7 @@ FREE = plan("gpt-39.1b", "a100", 512, 1536)
 # --- the map ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planned", [FIGURE_13, FREE, plan("gpt-161b", "a100", 64, 16, **choosing.SLIDES)])
 def test_a_cell_is_the_best_plan_with_its_sizes(planned):
     best = planned.best.step.total
@@ -59,6 +60,7 @@ def test_the_map_shows_each_cell_and_marks_one_best():
     assert "27 factorisations of 64 devices, 6 of them with a plan that fits, 21 too large" in still.summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planned", [FIGURE_13, FREE])
 def test_what_predictions_cannot_tell_from_the_best_looks_like_it(planned):
     every, best = cells(planned), planned.best.step.total
@@ -153,6 +155,7 @@ def test_the_traded_shares_are_least_at_8_for_both_batches():
         assert choosing.trade(batch).summary.endswith("both together are least at t = 8")
 
 
+@pytest.mark.slow
 def test_the_rows_are_the_tables():
     rows = choosing.rows_planned(**choosing.SLIDES)
     assert [planned.devices for _, planned in rows] == [row.plan.devices for row in sc21.table()]
@@ -212,6 +215,7 @@ def test_the_inequality_of_tensor_parallelism_is_that_of_the_model(name):
     assert np.isclose(choosing.ways_worth(shape.width, FITTED.multiply * kind.peak, kind.inside, share), t)
 
 
+@pytest.mark.slow
 def test_planned_and_printed_stand_beside_each_other():
     heads, rows = choosing.chosen_and_printed()
     assert {len(row) for row in rows} == {len(heads)} and len(rows) == 10 and rows[-1][2] == rows[-1][4] == "64 · 8 · 6"
@@ -226,6 +230,7 @@ def test_without_zero_3_39b_has_stages_again():
 # --- exercises --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_many_plans_of_the_scenario_are_right_and_most_are_not():
     planned = hl.plan(choosing_tasks.SCENARIO["model"], "a100", 32, 256)
     right = (planned.bytes <= choosing_tasks.MOST) & (planned.seconds <= choosing_tasks.LONGEST)

@@ -47,6 +47,7 @@ def test_a_function_is_found_whichever_name_of_its_module_comes_first():
         assert subprocess.run([sys.executable, "-c", text]).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_function_is_found_when_somebody_has_imported_its_module():
     """So no module is called as its function: the module would stand in its place."""
     modules = "import hybridlab.labs.comparison, hybridlab.labs.rows"

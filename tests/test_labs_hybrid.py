@@ -191,6 +191,7 @@ def test_between_nodes_goes_a_part_of_what_is_sent(axes, per_node):
         assert per_node < 16 or number(row[4]) == 0
 
 
+@pytest.mark.slow
 def test_the_table_ends_with_the_sum():
     heading, *rows, last = hybrid.table(hybrid.job(CUBE, zero=1), per_node=4)
     number = lambda text: int(text.replace(",", ""))

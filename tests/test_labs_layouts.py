@@ -60,6 +60,7 @@ def test_an_illegal_choice_is_answered_by_a_sentence():
     assert one.summary == pictures.layout_still({"B": "i", "T": "j"}).summary
 
 
+@pytest.mark.slow
 def test_the_curves_cross_where_the_text_says():
     """Data parallelism and Megatron send alike when there are as many tokens as hidden units."""
     mesh = Mesh(i=4, j=4)
@@ -92,6 +93,7 @@ def test_work_is_added_up():
     assert repeated() == {"norm", "sum", "loss"}
 
 
+@pytest.mark.slow
 def test_the_exercises_sums_are_those_of_the_arrows():
     """What a student derives for a product is what the whole machinery derives for it."""
     from hybridlab.core.operators import Graph, Operator

@@ -61,6 +61,7 @@ def test_a_step_foreseen_has_two_forwards_in_a_backward(batch):
     assert all(slow == pytest.approx(2 * fast) for slow, fast in zip(one, faster))
 
 
+@pytest.mark.slow
 def test_adamw_touches_its_numbers_as_often_as_is_foreseen():
     """Counted operation by operation: the tensors that go into each, and what comes out."""
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -81,6 +82,7 @@ def test_adamw_touches_its_numbers_as_often_as_is_foreseen():
     assert counted.numbers == 1000 * one_device.ADAMW
 
 
+@pytest.mark.slow
 def test_samples_may_change_places_and_steps_may_not():
     assert one_device.halves_apart() < 1e-12
     assert one_device.steps_apart() > 1e-4

@@ -38,6 +38,7 @@ def test_every_row_stands_there_with_what_was_printed():
         assert float(told[11]) == pytest.approx(ROWS[label].predicted(), abs=0.1)
 
 
+@pytest.mark.slow
 def test_nothing_is_written_outside_the_sheet_or_over_its_neighbour():
     rights = [column.right for column in sc21_table.COLUMNS]
     assert rights == sorted(rights) and rights[-1] < sc21_table.ZERO - 13 * sc21_table.PER_PERCENT
@@ -77,6 +78,7 @@ def test_the_errors_of_rows_seen_left_out_and_of_one_rate_are_in_every_summary()
 # --- terms ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_term_of_a_step_has_its_colour_and_the_bar_is_the_step():
     assert tuple(PARTS) == Step._fields
     assert len({(part.fill, part.stripes) for part in PARTS.values()}) == len(PARTS)
@@ -154,6 +156,7 @@ def test_a_press_tells_the_value_of_the_part_and_only_of_such():
 # --- figures ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", sc21_figures.FIGURES)
 def test_a_figure_has_every_row_and_says_what_the_paper_says(number):
     drawn, how = sc21_figures.draw(number), sc21_figures.FIGURES[number]

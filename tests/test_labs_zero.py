@@ -61,6 +61,7 @@ def test_the_four_stages_get_smaller():
 # --- the explorer -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_buttons_change_the_picture_and_owners_always_fit():
     explorer = ZeroExplorer(Plan(ranks=8, stage=3, owners=4))
     assert "26.2 GB" in explorer.summary and explorer._picture.value == bars(explorer.plan).svg

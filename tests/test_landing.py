@@ -63,6 +63,7 @@ def test_no_route_repeats_what_was_done_before_it():
     assert not set(landing.SECOND.notebooks) & set(landing.SECOND.known)
 
 
+@pytest.mark.slow
 def test_an_assignment_asks_for_exercises_of_the_cores():
     """The first for all of them; the second for what is built, and for one plan."""
     for route in landing.ASSIGNMENTS:

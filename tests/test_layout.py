@@ -85,6 +85,7 @@ def test_shares_partition_their_box(layout):
         assert all(a.stop <= b.start or a.start == a.stop or b.start == b.stop for a, b in zip(parts, parts[1:]))
 
 
+@pytest.mark.slow
 @given(layouts())
 @quick
 def test_pieces_of_a_pack_hold_its_shares_and_the_padding_is_at_the_end(layout):
@@ -151,6 +152,7 @@ def test_meetings_lie_in_one_another(layout):
         assert {other for one in sharers for other in layout.twins(name, one)} == summed
 
 
+@pytest.mark.slow
 @given(layouts())
 @quick
 def test_every_meeting_of_two_or_more_is_a_group_that_all_open(layout):
@@ -169,6 +171,7 @@ def test_who_holds_nothing_meets_nobody():
 # ---- peers, held against the definition: ranks looked at one by one
 
 
+@pytest.mark.slow
 @given(layouts(), st.booleans())
 @quick
 def test_peers_are_the_ranks_that_hold_the_same(layout, product):
@@ -193,6 +196,7 @@ def test_peers_are_the_ranks_that_hold_the_same(layout, product):
         assert layout.size(name, rank) <= param.largest
 
 
+@pytest.mark.slow
 def test_a_layout_of_thousands_of_ranks_takes_no_longer_than_its_records():
     """3 072 ranks, 1 200 parameters: groups are found pattern by pattern, not name by name and rank by rank."""
     mesh, cut = Mesh(dp=32, pp=12, tp=8), Cut(0, even(64, 8))
@@ -286,6 +290,7 @@ def test_layouts_with_holes_are_refused_in_a_sentence(mesh, params, message):
     assert message in str(refused.value)
 
 
+@pytest.mark.slow
 @given(layouts(), st.data())
 @quick
 def test_a_span_too_short_is_refused(layout, data):

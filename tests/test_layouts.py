@@ -74,6 +74,7 @@ def test_a_way_to_oneself_is_empty_and_a_way_on_the_way_costs_no_less(case):
     assert price(before, after) <= price(before, between) + price(between, after)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(MESHES), st.data())
 @settings(max_examples=60, deadline=None)
 def test_what_is_used_and_made_differ_where_a_cut_dim_is_missing(mesh, data):

@@ -79,6 +79,7 @@ def test_what_is_shown_is_written_down_when_a_course_is_recorded(tmp_path, monke
     ]
 
 
+@pytest.mark.slow
 def test_a_record_is_kept_row_by_row(tmp_path, monkeypatch):
     def broken_off():
         yield record.row("one", "s", [0.1], device="cpu")

@@ -73,6 +73,7 @@ def test_the_doctor_measures_and_its_command_prints_json(capsys):
     assert "ranks fail" not in facts and facts["alpha and beta on"] == "cpu"
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_start_are_a_fact_and_no_crash(monkeypatch):
     def refuse(count):
         raise RuntimeError("no sockets left")

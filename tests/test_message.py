@@ -49,6 +49,7 @@ def test_the_device_waits_and_the_host_goes_on(ledger):
     assert not message.done() and ledger.end_ns[row] == 0
 
 
+@pytest.mark.slow
 def test_a_host_that_must_know_waits_for_the_device(ledger):
     work, row = Work(), begun(ledger)
     message = StreamMessage(lambda: "here", work, None, ledger, row)

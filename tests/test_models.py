@@ -61,6 +61,7 @@ def settle(model):
 # ---- all of them
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [modern, *NETS])
 def test_the_seed_alone_makes_a_model(make):
     torch.manual_seed(1)
@@ -278,6 +279,7 @@ def test_attending_can_be_replaced(make):
         assert torch.allclose(attention(x_BTD), expected, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_microbatches_give_what_the_batch_gives():
     x, target, loss = batch_of(modern)
     model = modern(dropout=0.2, layers=5, skips=True)

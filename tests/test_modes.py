@@ -198,6 +198,7 @@ def test_every_mode_of_the_package_says_who_it_is():
 TIED = hl.Shape(layers=4, width=8, heads=2, context=4, tied=True)
 
 
+@pytest.mark.slow
 def test_a_pack_is_gathered_as_often_as_the_stages_that_use_it_are_opened():
     """Two stages at a time. The tied weight is a pack of its own: stage 0 brings it twice, the last one once."""
     job = job_of(hl.Mesh(dp=2), "gpipe", microbatches=2, zero=3, shape=TIED)
@@ -206,6 +207,7 @@ def test_a_pack_is_gathered_as_often_as_the_stages_that_use_it_are_opened():
     assert times == {"embed.token.weight": 3, "embed.position.weight": 2} | of_stages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mesh, more, elements",
     [

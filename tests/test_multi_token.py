@@ -79,6 +79,7 @@ def test_what_would_cut_positions_or_the_width_is_refused(mesh, more, said):
         job_of(mesh, model="multi_token", **more)
 
 
+@pytest.mark.slow
 def test_a_proof_reads_the_whole_vocabulary_and_a_training_the_text():
     plain = multi_token(SHAPE)
     assert len(plain.for_proof().batch(0, 64)[0].unique()) > 2 * len(plain.batch(0, 64)[0].unique())

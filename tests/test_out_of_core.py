@@ -251,6 +251,7 @@ def refused(count, seed=0):
     return done
 
 
+@pytest.mark.slow
 def test_any_swap_that_is_missing_doubled_or_late_is_refused_by_name():
     assert refused(30) == 30
 
@@ -279,6 +280,7 @@ def test_fused_pairs_stay_where_one_is_swapped_and_come_apart_where_one_is_recom
     assert str(hl.validate(hl.recomputed(s, {(0, 0)}))) == "rank 0: 0C0 0F1 0R0 0B0 0B1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb_h1", "chimera", "dualpipe", "pipedream"])
 def test_every_kind_of_schedule_can_be_swapped_recomputed_and_lowered(name):
     s = hl.schedule(name, ranks=4, microbatches=8)
@@ -300,6 +302,7 @@ def brute_force(schedule, own, costs):
     return min(mixed(schedule, choice, own, costs).length for choice in every)
 
 
+@pytest.mark.slow
 def test_the_plan_is_the_best_of_all_mixtures():
     case = profile(random.Random(1), 3)
     assert planned(*case).length == brute_force(*case) < math.inf
@@ -339,12 +342,14 @@ def test_nor_on_a_pipeline(name, swap):
     assert hl.validate(best.schedule, own) and best.length <= min(habits(s, own, costs))
 
 
+@pytest.mark.slow
 def test_what_never_fits_is_said():
     with pytest.raises(ValueError, match="does not fit .* even with every forward done again"):
         hl.fitted(chain(4), hl.Room(1, keeps=2))
     assert str(hl.fitted(chain(3), hl.Room(3))) == str(chain(3))
 
 
+@pytest.mark.slow
 def test_the_picture_of_what_is_held_has_the_line_of_the_room():
     own = hl.Room(2)
     t = hl.simulate(hl.swapped(chain(4), {0, 1}, own), hl.Costs(F=1, B=2, swap=1.5), room=own)

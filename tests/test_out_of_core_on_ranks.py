@@ -67,6 +67,7 @@ def test_what_cannot_be_combined_is_refused(more, said):
         job_of(more.pop("mesh", Mesh(pp=2)), **more)
 
 
+@pytest.mark.slow
 def test_the_shape_of_the_room_follows_the_formula_of_what_blocks_keep():
     """`predict.bytes.saved` counts the batch's ids too, which are on the device anyway."""
     from hybridlab.predict.bytes.saved import layers

@@ -33,6 +33,7 @@ def test_neighbours_share_a_stage():
     assert mesh_of(Plan()).size == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan, shape", PLANS, ids=lambda one: str(one) if isinstance(one, Plan) else one.style)
 def test_a_job_has_the_plans_sizes(plan, shape):
     job = job_of(**job_of_plan(plan, shape, 16))

@@ -178,6 +178,7 @@ def test_many_plans_at_once_are_what_each_is_alone(name, gpus, batch, more):
     assert np.isclose(rates[0], performance.throughput(shape, found.one(0), batch, A100), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_front_is_what_nobody_beats():
     planned = plan("gpt-18.4b", "a100", gpus=64, batch=64)
     front = planned.front
@@ -415,6 +416,7 @@ def test_takeaway_2_model_parallel_by_memory_then_copies(row):
     assert times == sorted(times, reverse=True), "more copies, less time, up to the best"
 
 
+@pytest.mark.slow
 def test_takeaway_2_is_exact_for_most_of_the_table():
     exact = [of(row, **PAPER) for row in sc21.table()]
     exact = [int(one.space.d[one.fits].max()) == one.best.plan.d for one in exact]
@@ -442,6 +444,7 @@ def asked(capsys, *arguments):
     return code, capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_the_command_answers_with_all_keys(capsys):
     code, said = asked(
         capsys, *"--model gpt3-175b --machine a100 --gpus 1024 --batch 1536 --zero 0 --tokens 300e9".split()
@@ -719,11 +722,13 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_the_laws_hold(law):
     law()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where, line, other, law", MUTANTS, ids=[one[2] for one in MUTANTS])
 def test_every_mutant_breaks_its_law(where, line, other, law, monkeypatch):
     change(monkeypatch, where, line, other)

@@ -155,6 +155,7 @@ def test_what_is_written_is_read_again(answer):
     assert read(json.loads(json.dumps(write(answer)))) == answer
 
 
+@pytest.mark.slow
 def test_numbers_of_other_packages_schedules_and_games_are_written():
     schedule = hl.schedule("1f1b", ranks=2, microbatches=2)
     assert write((np.float64(0.5), np.arange(3))) == [0.5, [0, 1, 2]]

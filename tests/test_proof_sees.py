@@ -98,6 +98,7 @@ def test_a_proof_reads_every_token_and_begins_with_those_at_borders():
     assert max(max(row) for row in lines) > 125 > min(min(row) for row in lines), "letters lie in both halves"
 
 
+@pytest.mark.slow
 def test_in_a_proof_no_weight_begins_all_alike():
     model = model_of(hl.Shape(layers=2, width=16, heads=2, context=8, style="llama"))
     for one in (model, model_of(SMALL), model_of("conv")):

@@ -34,6 +34,7 @@ def copied(copies, rounds=2):
 # --- the lists --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ranks", [1, 2, 3, 4, pytest.param(5, marks=pytest.mark.long), pytest.param(6, marks=pytest.mark.long)]
 )
@@ -257,6 +258,7 @@ def test_levels_of_the_network_are_flattened_where_they_can_be():
         one._replace(stages=(inside,)).job()
 
 
+@pytest.mark.slow
 def test_a_cut_is_also_said_as_ranges():
     assert cut(SMALL, 2, by=[range(0, 5), range(5, 6)]) == (range(0, 5), range(5, 6))
     for wrong in ([range(0, 5)], [range(0, 5), range(4, 6)], [range(0, 6), range(6, 6)]):

@@ -24,6 +24,7 @@ def with_rules(param, rules, mesh=CUBE, **more):
     return Param(param.name, param.shape, dims=param.dims, **changed)
 
 
+@pytest.mark.slow
 @given(st.permutations("xyz"), st.sampled_from([("F", "D"), ("D", "F")]), st.integers(0, 3))
 @settings(max_examples=30, deadline=None)
 def test_boxes_tile_the_parameter_whatever_the_rules(axes, letters, number):

@@ -109,6 +109,7 @@ def test_superlinear():
 # --- the fit ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_numbers_in_use_are_the_fit_on_table_1():
     for mine, used in zip(fitted(), FITTED):
         assert mine == pytest.approx(used, rel=1e-4)

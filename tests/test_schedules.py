@@ -69,6 +69,7 @@ def test_lowering_changes_nothing_but_messages(p, m, name, dp):
     assert hl.lower(lowered).program == lowered.program
 
 
+@pytest.mark.slow
 @given(st.integers(2, 4), st.integers(1, 6), st.sampled_from(["gpipe", "1f1b"]))
 @settings(max_examples=30, deadline=None)
 def test_lowered_by_the_pair_rule_nobody_hangs_even_if_every_message_blocks(p, m, name):

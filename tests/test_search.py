@@ -78,6 +78,7 @@ def gap_of_terms(problem, strategies):
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", [*GRAPHS.values(), NET], ids=[*GRAPHS, "net"])
 def test_terms_add_up_to_the_price_of_the_strategy(graph):
     for one in (graph, graph._replace(held=frozenset("A"))):
@@ -85,6 +86,7 @@ def test_terms_add_up_to_the_price_of_the_strategy(graph):
         assert gap_of_terms(problem, drawn(problem, 25)) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 def test_a_net_of_convolutions_is_searched_as_any_graph(profile):
     problem = Problem(NET, PAIR if profile is not NODES else Mesh(j=2), profile)
@@ -141,6 +143,7 @@ def test_what_a_rank_holds_is_counted_tensor_by_tensor():
     assert problem.bytes(hidden) == 2 * 2 * weight / 2 + (2 + 1) * whole + 2 * flat / 2 + whole + whole + 4
 
 
+@pytest.mark.slow
 def test_a_step_played_hides_sums_of_gradients_and_nothing_else():
     for overlap_of in ("mlp", "classifier"):
         whole = Problem(GRAPHS[overlap_of], PAIR, LAPTOP)
@@ -176,6 +179,7 @@ def test_the_table_of_pieces_holds_all_that_strategies_ask_for_and_a_hole_in_it_
 # --- exact searches -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 def test_a_chain_by_parts_is_what_trying_all_finds(profile):
     problem = Problem(SMALL if profile is NODE else MLP, Mesh(j=2), profile)
@@ -234,6 +238,7 @@ def test_searches_that_need_a_sum_say_so():
         megatron(Problem(Graph((Operator("a", "BD->BD", ("x",), "gelu"),), {"B": 4, "D": 4}, {"x": "BD"}), PAIR, NODE))
 
 
+@pytest.mark.slow
 def test_a_mistake_in_an_exact_search_is_found_by_trying_all(monkeypatch):
     problem = Problem(CLASSIFIER, Mesh(j=2), LAPTOP)
     right = chain(problem).seconds
@@ -261,6 +266,7 @@ def _seconds_or_none(search):
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_no_rule_of_thumb_is_faster_than_what_is_found(name, profile):
@@ -326,6 +332,7 @@ def test_the_walk_pays_for_room_that_it_lacks_and_returns_what_fits():
     assert tight.fits(found.strategy) and found.seconds == tight.seconds(found.strategy)
 
 
+@pytest.mark.slow
 def test_the_walk_and_trying_all_price_what_overlaps():
     problem = Problem(SMALL, Mesh(j=2), NODES, overlap=True)
     found = mcmc(problem, budget=60)

@@ -276,6 +276,7 @@ def test_draw_has_a_bar_for_every_box_and_no_shape():
     assert top < bottom and figure.layout.yaxis.ticktext[0] == "rank 0" and figure.layout.yaxis.tickvals[0] == 0.5
 
 
+@pytest.mark.slow
 def test_very_many_boxes_become_a_heatmap():
     assert {t.type for t in draw(predicted(ranks=16, microbatches=64)).data} == {"heatmap", "bar"}
     assert {t.type for t in draw(predicted()).data} == {"bar"}
@@ -288,6 +289,7 @@ def test_captions_stand_under_the_plot():
     assert "predicted: length 33 units" in caption.text and "measured: length" in caption.text.replace("<br>", " ")
 
 
+@pytest.mark.slow
 def test_a_timeline_that_stands_last_in_a_cell_is_drawn():
     shell = InteractiveShell.instance()
     register(shell)

@@ -31,6 +31,7 @@ def predicted(name="1f1b", ranks=4, microbatches=8, **more):
 # --- choices ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_picture_follows_every_slider():
     widget = explore("interleaved", ranks=2, microbatches=4)
     choice = {"ranks": 4, "microbatches": 8, "chunks": 3, "F": 2.0, "I": 3.0, "W": 0.5, "latency": 0.25}
@@ -265,6 +266,7 @@ def test_a_run_grows_under_its_prediction_and_stays(monkeypatch):
     assert not any(one["measured"] for one in widget.picture["timelines"]) and widget.running["text"] == ""
 
 
+@pytest.mark.slow
 def test_pictures_of_a_run_are_few_where_events_are_many():
     widget, seen = explore(ranks=2, microbatches=6, run=stand_in()), []
     widget.observe(lambda change: seen.append(change.new["live"]), "picture")

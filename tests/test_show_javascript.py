@@ -15,6 +15,8 @@ from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.picture import column, picture, to_json
 from hybridlab.show.timelines.spans import ARRIVED, BUBBLE
 
+pytestmark = pytest.mark.slow
+
 FILES = sorted(HERE.glob("*.js"))
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: JavaScript is not run outside a browser")

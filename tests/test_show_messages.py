@@ -83,6 +83,7 @@ def test_what_is_too_short_to_be_seen_has_no_line():
     assert came[0] not in waiting(finer)[0]
 
 
+@pytest.mark.slow
 def test_chart_twin_explorer_and_words_say_it_alike():
     t = predicted()
     run = in_seconds(t)

@@ -66,6 +66,7 @@ def test_numbers_in_boxes_are_readable_below_each_other_and_in_two_columns(four)
         assert np.mean([bool(labels[i]) for i in own]) == 1
 
 
+@pytest.mark.slow
 def test_the_numbers_stand_in_the_headings_and_not_below(four):
     picture = boxes(*four, columns=1, titles=("ZB-V", "V-Min", "Chimera", "DualPipe"))
     assert [(one.text, one.told) for one in picture.headings][1::2] == [
@@ -80,6 +81,7 @@ def test_the_numbers_stand_in_the_headings_and_not_below(four):
     assert not any(one.told for one in boxes(*four, columns=1, numbers=False).headings)
 
 
+@pytest.mark.slow
 def test_chart_and_twin_name_every_lane_of_every_column(four):
     figure = hl.draw(*four, columns=2)
     ranks = [f"rank {rank}" for rank in range(4)]
@@ -106,6 +108,7 @@ def test_notes_stand_in_the_column_of_their_timeline(four):
         assert min(x for x, _ in line) >= picture.axes[1] and max(x for x, _ in line) <= picture.width + 1e-9
 
 
+@pytest.mark.slow
 def test_lighter_boxes_are_what_the_legend_says():
     lighter = lambda *names: boxes(*map(predicted, names)).lighter
     assert [lighter("zb_v"), lighter("dualpipe"), lighter("zb_v", "chimera")] == [LATER_STAGES, SECOND_COPY, EITHER]
@@ -114,6 +117,7 @@ def test_lighter_boxes_are_what_the_legend_says():
     assert lighter("1f1b", "dualpipe") == SECOND_COPY and lighter("1f1b", "zb_v") == LATER_STAGES
 
 
+@pytest.mark.slow
 def test_a_legend_that_fits_no_line_gets_room_over_the_plot(four):
     margins = [hl.draw(*some, columns=1).layout.margin.t for some in (four[:1], four)]
     assert margins[1] > margins[0] and hl.draw(*four, columns=1).layout.legend.entrywidth

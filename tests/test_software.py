@@ -271,6 +271,7 @@ def test_every_software_has_its_reason():
         assert all(0 <= share <= 1 for share in shares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOFTWARE)
 def test_many_plans_at_once_are_as_one_by_one(name):
     found = plan("gpt-7.5b", "h100", gpus=64, batch=64, software=name, fused=True)
@@ -301,6 +302,7 @@ def test_errors_are_those_of_the_scoreboard():
     assert error_of(Software(tensor=0.123)).median == max(one.median for one in ERRORS.values())
 
 
+@pytest.mark.slow
 def test_plans_closer_than_the_error_are_equal():
     found = plan("llama3-70b", "h100", gpus=256, batch=512, software="megatron-2024", precision="fp8", fused=True)
     ties, best = found.ties, found.best.step.total
@@ -325,6 +327,7 @@ def test_narrow_products_are_planned():
     assert narrow.best.step.total < wide.best.step.total and programs("megatron-2024", "fp8").precision == 1
 
 
+@pytest.mark.slow
 def test_every_machine_can_be_planned_for():
     for name in MACHINES:
         found = plan(model("gpt-1.7b").shape, machine(name), gpus=32, batch=64, software="megatron-2024")

@@ -53,6 +53,7 @@ convs = st.builds(
 # --- words --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.sampled_from((1, 2)))
 @settings(max_examples=60, deadline=None)
 def test_equal_channels_and_filters_send_what_the_closed_form_says(samples, c, f, stride):
@@ -156,6 +157,7 @@ def test_interiors_and_borders_are_all_rows_once(conv, strips):
         assert begin == end or (max(first, 0) >= low and min(last, conv.rows) <= high)
 
 
+@pytest.mark.slow
 @given(*[st.builds(Strip, *[st.floats(0, 9)] * 4)] * 2)
 @settings(max_examples=100, deadline=None)
 def test_the_longer_of_interior_and_halo_counts_then_the_border(forward, backward):

@@ -133,6 +133,7 @@ def test_the_same_rank_twice_is_refused():
         laid(hl.plan("gpt-7.5b", "h100", gpus=16, batch=64).best.step, [one, one])
 
 
+@pytest.mark.slow
 def test_the_command_line_lays_traces_under_the_plan(tmp_path, capsys):
     for rank in (0, 1):
         (tmp_path / f"{rank}.json").write_text(json.dumps(trace(kernel("my_gemm", 0, 300_000), rank=rank)))

@@ -95,6 +95,7 @@ def test_a_model_without_heads_is_an_mlp_and_looks_at_no_neighbour():
     assert torch.equal(model(tokens)[:, 1:], model(changed)[:, 1:])
 
 
+@pytest.mark.slow
 def test_cuts():
     assert cut(Shape(layers=4), 4) == (range(0, 2), range(2, 3), range(3, 4), range(4, 6))
     assert cut(Shape(layers=4), 2, by=[0, 4]) == (range(0, 1), range(1, 6))
@@ -106,6 +107,7 @@ def test_cuts():
         cut(Shape(layers=4), 5)
 
 
+@pytest.mark.slow
 def test_a_layer_takes_as_long_as_its_forward_and_its_backward():
     class Slowly(torch.autograd.Function):
         forward = staticmethod(lambda ctx, x: x.clone())
@@ -129,6 +131,7 @@ def test_what_leaves_each_layer_is_named_by_its_weights():
     assert job_of(Mesh(pp=2), shape=SMALL).leaving == ["B T D"] * 4 + ["B T V"]
 
 
+@pytest.mark.slow
 def test_what_passes_a_module_is_found_with_one_row():
     passed = job_of(Mesh(pp=2), shape=SMALL).passed
     row, inside = (1, SMALL.context, SMALL.width), (1, SMALL.context, SMALL.inside)

@@ -9,6 +9,8 @@ import pytest
 from tools import sheet, website
 from tools.course import books
 
+pytestmark = pytest.mark.slow
+
 FETCHES = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src", "video": "src"}
 
 

@@ -122,6 +122,7 @@ def test_gradients_in_few_bits_are_added_up_in_more(way):
     assert any(not torch.equal(x, (one[name].to(HALF) + other[name].to(HALF)).float()) for name, x in both.items())
 
 
+@pytest.mark.slow
 def test_the_width_of_sums_and_of_what_is_updated_are_asked_for_one_by_one():
     for asked in ({"sum_dtype": "bfloat16"}, {"master_dtype": "bfloat16"}):
         job = job_of(Mesh(dp=2), dtype="bfloat16", **asked)
