@@ -43,10 +43,11 @@ def grid(
     sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages)
     columns = np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1)
     (p, t, d, b, v, x, z), (cp, ep) = columns[:7], (_if(contexts, columns[7]), _if(experts, columns[8]))
-    how, zero = _along(1, np.arange(len(RECOMPUTE))), _along(2, np.array(STAGES))
+    ways = [how for how in range(len(RECOMPUTE)) if how != SELECTIVE or not found.get("fused")]
+    how, zero = _along(1, np.array(ways)), _along(2, np.array(STAGES))
     sequence, scatter = (_along(3, cut) for cut in np.array(CUTS, bool).T)
-    ways = MEETINGS if contexts and shape.heads else MEETINGS[:1]
-    attend, zigzag = (_along(4, np.array(way)) for way in zip(*ways))
+    meetings = MEETINGS if contexts and shape.heads else MEETINGS[:1]
+    attend, zigzag = (_along(4, np.array(way)) for way in zip(*meetings))
     dispatch, uneven = _along(5, np.arange(len(DISPATCH) if experts else 1)), shape.layers % p > 0
     inside = (x, z, cp, attend, zigzag, ep, dispatch)
     every = Plan(p, t, d, b, v, how, zero, sequence, scatter, *inside, uneven, **found)
@@ -87,7 +88,7 @@ def _matters(every: Plan):
         & ((every.dispatch == ALL_TO_ALL) | (every.ep > 1))
         & ((cp > 1) | ((every.attend == GATHER) & ~every.zigzag))
     )
-    return free & ((how != SELECTIVE) | ~(every.fused | ((every.attend == RING) & (cp > 1))))
+    return free & ((how != SELECTIVE) | ~((every.attend == RING) & (cp > 1)))
 
 
 def _along(axis: int, values: np.ndarray) -> np.ndarray:
