@@ -136,6 +136,35 @@ def test_a_rank_killed_while_its_parent_imports_is_the_one_that_is_blamed(tmp_pa
         fresh.close()
 
 
+STRUCK = """
+    import os, signal, socket, sys
+    from hybridlab.world.processes import rank, zygote
+
+    class Struck(zygote.Zygote):
+        def introduce(self, pool):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Struck(socket.socket(fileno=int(sys.argv[1])), rank.live).serve()
+"""
+"""As `zygote.main`, but killed when the folder is made, the ranks are there, and nobody has been told."""
+
+
+@with_ranks
+def test_a_parent_killed_before_it_says_who_the_ranks_are_leaves_no_folder(tmp_path, monkeypatch):
+    from hybridlab.world.processes import handle
+
+    monkeypatch.setattr(handle, "COMMAND", ("-c", textwrap.dedent(STRUCK)))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    fresh = handle.Handle()
+    monkeypatch.setattr("hybridlab.world.processes.gang.ZYGOTE", fresh)
+    try:
+        with pytest.raises(RankError, match="the parent process of the ranks has ended"), ranks(2) as pool:
+            pool.run(lambda comm: comm.rank)
+    finally:
+        fresh.close()
+    assert not [one for one in tmp_path.iterdir() if one.name.startswith("hybridlab-")]
+
+
 @with_ranks
 def test_a_rank_that_is_stopped_before_it_has_met_the_others_is_named(monkeypatch):
     """The others wait in what opens the first group, where nothing is announced yet."""

@@ -11,12 +11,16 @@ from one_line import change
 import hybridlab as hl
 from hybridlab.core.catalog import MACHINES, Machine, machine, model
 from hybridlab.predict.bytes import experts
+from hybridlab.predict.bytes.activations import FULL
 from hybridlab.predict.plans import copies, footprint, performance, rates, software
+from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.planner import plan
 from hybridlab.predict.plans.rates import Fit
 from hybridlab.predict.plans.software import MEGATRON_2021, REASONS, SOFTWARE, Software, programs, shown
 from hybridlab.predict.plans.trust import ERRORS, error_of
+from hybridlab.train.dry.one_rank import played
+from hybridlab.train.request import job_of
 from tools.scoreboard import RECORD
 
 NODE = Machine("test", "nodes of 4", 4, 1e12, 1e9, 1e11, 1e10, 1e9, (0.0, 0.0), {}, eight=2e12, four=4e12)
@@ -209,6 +213,19 @@ def activations_may_wait_on_the_host():
     assert math.isclose(slow, 16 * TINY.layers * float(sum(kept / 1e6 - work for work in passes)), rel_tol=1e-9)
 
 
+def sums_outside_of_blocks_may_count():
+    """As many as a rank sends: where a sum of two takes two seconds, a gather or a scatter one, all else nothing."""
+    slow = replace(NODE, peak=1e30, bandwidth=1e30, inside=1e30, latency=(1.0, 1.0))
+    for one in (Plan(t=2), Plan(t=2, b=2, recompute=FULL), Plan(t=2, b=2, sequence=True)):
+        ledger = played(job_of(**job_of_plan(one, replace(TINY, vocabulary=256), 4)), 0)[0].comm.ledger
+        sent = [row["op"] for row in ledger.rows() if row["purpose"] == "inside"]
+        took, without = (float(step(one, slow, batch=4, ends=ends).total) for ends in (True, False))
+        assert math.isclose(took, sum(2 if op == "all_reduce" else 1 for op in sent), rel_tol=1e-6)
+        assert math.isclose(took - without, one.microbatches(4) * (9 if one.sequence else 8), rel_tol=1e-6)
+    first, both = (step(Plan(p=p, t=2), slow, ends=True).head for p in (2, 1))
+    assert math.isclose(both - first, 2 * 64, rel_tol=1e-6)  # the embedding's, which another stage has
+
+
 LAWS = [
     the_first_software_is_what_was_fitted, a_share_is_hidden_as_far_as_the_work_lasts, launches_show_by_their_share,
     eager_programs_move_more, a_fused_kernel_has_a_speed_of_its_own, checkpoints_may_end_early,
@@ -217,6 +234,7 @@ LAWS = [
     gradients_that_are_shared_out_may_be_summed_every_time, layers_travel_one_by_one, a_flat_ring_knows_no_nodes,
     links_reach_a_share, sums_along_tp_hide_behind_products, stages_send_ahead, keys_are_gathered_beside_attention,
     tokens_travel_beside_products, a_token_crosses_to_a_node_once, activations_may_wait_on_the_host,
+    sums_outside_of_blocks_may_count,
 ]  # fmt: skip
 MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
     (software, "np.minimum(share * carried, beside)", "share * carried", a_share_is_hidden_as_far_as_the_work_lasts),
@@ -245,6 +263,9 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (performance, "shown(experts[0], products[0], software.experts)", "experts[0]", tokens_travel_beside_products),
     (performance, "np.maximum(copied - sum(one), 0)", "copied", activations_may_wait_on_the_host),
     (footprint, "np.minimum(blocks, ON_DEVICE)", "blocks", activations_may_wait_on_the_host),
+    (performance, "(1 + (plan.p == 1) +", "(2 +", sums_outside_of_blocks_may_count),
+    (performance, "+ plan.sequence / 2) * summed + loss", ") * summed + loss", sums_outside_of_blocks_may_count),
+    (performance, "LOSS_SUMS, LOSS_BYTES = (1, 2)", "LOSS_SUMS, LOSS_BYTES = (3,)", sums_outside_of_blocks_may_count),
     (experts, "(1 - (1 - 1 / nodes) ** chosen)", "(1 - 1 / nodes)", a_token_crosses_to_a_node_once),
 ]  # fmt: skip
 

@@ -5,14 +5,16 @@ numbers that the model fits are found as for the paper's table, but from one mic
 takes with few and with many sequences, on all ranks at once, as they will work.
 
 What a link takes is measured as it will be used: tensor parallelism's two sums, one forward and one backward, behind
-each of the blocks. A sum waits for the slower rank, whose block took longer, and for the core that a rank's messages
-need: one in three takes ten times as long as the others. So what is timed has several blocks and several sums, as steps
-have, and times are medians of that. The median of single sums is too short by half, and with minima a prediction is of
-a machine that nobody else uses.
+each of several MLPs, which are half a block as well. A sum waits for the slower rank, whose MLP took longer, and for
+the core that a rank's messages need: one in three takes ten times as long as the others. So what is timed has several
+of them, as steps have, and times are medians of that. The median of single sums is too short by half, and with minima a
+prediction is of a machine that nobody else uses. What messages between stages cost is measured in a pipeline with a
+block on each rank: nobody answers a message, so it costs less than a sum's half.
 
 Relatives: `core.catalog`, `predict.plans.performance`, `measuring.links`, notebook 41.
 """
 
+from dataclasses import replace
 from statistics import median
 
 import torch
@@ -25,8 +27,9 @@ from hybridlab.measuring.links import SIZES
 from hybridlab.measuring.timed import now
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.plans.jobs import job_of_plan
-from hybridlab.predict.plans.performance import Fit, pieces
+from hybridlab.predict.plans.performance import Fit, pieces, step
 from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.software import MEGATRON_2021, Software
 from hybridlab.train.loop import Trainer
 from hybridlab.train.models.gpt import GPT, Block, token_loss
 from hybridlab.train.request import job_of
@@ -34,18 +37,20 @@ from hybridlab.world.processes.launch import foresee, ranks
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.typed import all_reduce, enter
 
-FEW, MANY, REPEATS = 1, 8, 12  # sequences in a microbatch; repetitions of each
-BLOCKS = 4  # in a row: what is summed up in a step is measured as a sum
+FEW, MANY, REPEATS = 1, 8, 24  # sequences in a microbatch; repetitions of each
+HALVES, MICROBATCHES = 8, 16  # MLPs in a row, each with its sums; of a pipeline
 CORE, GPU = (256, 1 << 24), (4096, 1 << 28)  # side of the matrices that are multiplied; bytes that are copied
 AS_MEASURED = {"dtype": "float32", "optimizer": "sgd"}
 HALF = 2  # our numbers are twice as long as those of the model
+OURS = MEGATRON_2021._replace(ends=True)  # it waits for every sum, also for those outside of blocks
 GIB = 2**30
 
 
-def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit]:
-    """This machine as a node of so many ranks, and the fit with which a microbatch of a model takes what it takes here.
+def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
+    """This machine as a node of so many ranks; the fit with which a microbatch of a model takes what it takes here; and
+    what our runtime does: it counts sums outside of blocks, which in small models are many, and it sends ahead.
 
-    >>> kind, fit = here(Shape(layers=2, width=16, context=16))  # doctest: +SKIP
+    >>> kind, fit, software = here(Shape(layers=2, width=16, context=16))  # doctest: +SKIP
     >>> kind.node, kind.peak  # doctest: +SKIP
     (2, 41500000000.0)
     """
@@ -62,7 +67,9 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit]:
         "here", f"this machine, {count} ranks", count, peak, min(rooms), copied / HALF, 1 / link.beta / HALF,
         1 / link.beta / HALF, (link.alpha, link.alpha), said | {"memory": "what is free now, shared out"},
     )  # fmt: skip
-    return kind, calibrated(shape, kind, few, many)
+    fit, one, short = calibrated(shape, kind, few, many), Plan(p=count, b=FEW), replace(shape, layers=count)
+    (took,) = in_turns([one], short, MICROBATCHES * FEW, 2 * REPEATS)
+    return kind, fit, OURS._replace(messages=hidden(short, one, kind, fit, median(took)))
 
 
 def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
@@ -87,6 +94,13 @@ def _seconds(shape, kind, fit) -> float:
     return float(shape.layers * (sum(one.forward) + sum(one.backward)) + one.head)
 
 
+def hidden(shape: Shape, plan: Plan, kind: Machine, fit: Fit, took: float) -> float:
+    """The share of messages that does not show where a pipeline takes so many seconds."""
+    of_share = lambda share: step(shape, plan, MICROBATCHES * plan.b, kind, fit, OURS._replace(messages=share)).total
+    most, least = of_share(0), of_share(1)
+    return float((most - took) / (most - least))
+
+
 def _rates(comm, shape) -> tuple[float, float, float, float, float]:
     """Measured on every rank at once: a rank's share of the memory that is free, in bytes; FLOP/s of a product; bytes
     per second of a copy; seconds of the model's forward and backward for FEW and for MANY."""
@@ -108,9 +122,9 @@ def _microbatch(model, shape, sequences):
 
 
 def _sums_between(comm, shape) -> list[float]:
-    """Seconds that an all_reduce of each size adds to a block, on the slowest rank: not less than a microsecond."""
+    """Seconds that an all_reduce of each size adds to an MLP, on the slowest rank: not less than a microsecond."""
     comm, works = Comm(Mesh(tp=comm.size), comm.rank, placed=comm.placed), []
-    blocks = [Block(shape).to(comm.device) for _ in range(BLOCKS)]
+    blocks = [Block(replace(shape, heads=0)).to(comm.device) for _ in range(HALVES)]
     pair = lambda y: all_reduce(comm, enter(comm, y, "tp"), "tp", to="I")
     for size in SIZES:
         y = torch.zeros(size // 4, device=comm.device, requires_grad=True)
@@ -118,7 +132,7 @@ def _sums_between(comm, shape) -> list[float]:
     rounds = [_once_each(comm, works) for _ in range(REPEATS + 3)]
     slowest = comm.all_reduce(torch.tensor(rounds, dtype=torch.float64), op="max")
     times = [median(one) for one in slowest.T.tolist()]
-    return [max((both - alone) / (2 * BLOCKS), 1e-6) for alone, both in zip(times[::2], times[1::2])]
+    return [max((both - alone) / (2 * HALVES), 1e-6) for alone, both in zip(times[::2], times[1::2])]
 
 
 def _blocks_beside(blocks, shape, y, moved):
@@ -165,11 +179,11 @@ def in_turns(plans: list[Plan], shape: Shape, batch: int, rounds: int = 5) -> li
 def _turns(comm, jobs, rounds):
     trainers = [Trainer(Comm(job.mesh, comm.rank, placed=comm.placed), job) for job in jobs]
     times = [[] for _ in jobs]
-    for step in range(rounds + 2):
+    for number in range(rounds + 2):
         for trainer, mine in zip(trainers, times):
             comm.barrier()
             begin = now(comm.device)
-            trainer.step(step)
+            trainer.step(number)
             taken = torch.tensor([now(comm.device) - begin], dtype=torch.float64)
             mine.append(comm.all_reduce(taken, op="max").item())
     return [mine[2:] for mine in times]

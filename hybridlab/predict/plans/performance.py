@@ -42,6 +42,7 @@ from hybridlab.predict.plans.rates import FITTED, Fit, Rates
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
 
 ADAM_BYTES = 30  # of memory for each weight: its gradient read twice, three numbers of 4 bytes read and written, itself
+LOSS_SUMS, LOSS_BYTES = (1, 2), 4  # numbers of a token in the loss's two sums: largest score; Σ exp and the target's
 SCORE_BYTES = 16  # of each score of a token: in single precision, written and read, forward and backward
 
 
@@ -117,6 +118,8 @@ def pieces(
     moved = SCORE_BYTES * software.traffic / rates.memory
     head = tokens * shape.vocabulary / plan.t * (6 * shape.width / plan.x / rates.multiply + moved)
     head = head + across(along_head(shape, plan.t), tokens, 1, 1)
+    if software.ends:
+        head = head + _ends(plan, rates, summed, tokens)
 
     held = of_experts(shape, plan.p, plan.t, plan.x, plan.ep), alike(shape, plan.p, plan.t, plan.x)
     layers = lengths(shape.layers, plan.p).longest
@@ -200,6 +203,13 @@ def _block(
         shown(experts[1], products[1], software.experts),
     )
     return forward, backward
+
+
+def _ends(plan: Plan, rates: Rates, summed, tokens):
+    """The seconds of sums along tp outside of blocks: of what the embedding makes, where the last stage has it too; of
+    the gradient of what the head reads, gathered once more where the sequence is cut; and of the loss."""
+    loss = sum(rates.sum(plan.t, rates.near(plan, "t"), LOSS_BYTES * each * tokens) for each in LOSS_SUMS)
+    return (1 + (plan.p == 1) + plan.sequence / 2) * summed + loss
 
 
 def _here(shape: Shape, plan: Plan, multiplied):

@@ -38,6 +38,8 @@ class Software(NamedTuple):
     each       gradients that are shared out are summed after every microbatch, and not once in a step
     layered    weights and gradients travel layer by layer: each is a collective with a latency of its own
     flat       one ring through all ranks: each sends over its own link only, and nothing is summed inside nodes first
+    ends       sums along tp outside of blocks count too: the embedding's, the head's and two small ones of the loss. In
+               a model of a hundred blocks they are under a hundredth, and part of the fit; in one of four, a quarter
     once       a token crosses to a node once, however many of its experts are there, and is copied inside
     network    the share of the links' bandwidth that its collectives reach between nodes
     inside     the same inside a node
@@ -56,6 +58,7 @@ class Software(NamedTuple):
     each: bool = False
     layered: bool = False
     flat: bool = False
+    ends: bool = False
     once: bool = False
     network: float = 1.0
     inside: float = 1.0

@@ -19,7 +19,7 @@ from pathlib import Path
 from hybridlab.core.mesh import Mesh
 from hybridlab.world.explain.faults import FRESH, RankError, killed_for_memory
 from hybridlab.world.processes import frames
-from hybridlab.world.processes.handle import MARK, Handle, tidy_up
+from hybridlab.world.processes.handle import MARK, Handle, tidy_up, unguessed
 from hybridlab.world.processes.placement import Placement
 from hybridlab.world.talk import journal
 
@@ -36,7 +36,7 @@ class Gang:
     """
 
     def __init__(self, mesh: Mesh, placed: Placement, groups, longest: float):
-        self.folder = ""  # where the ranks find each other through files, mode 0700; the zygote says which it is
+        self.folder = unguessed()  # where the ranks find each other through files; the zygote makes it
         self.pids: dict[int, int] = {}
         self._handles: list[int] = []  # of the processes, in rank order; a pid may be another's by now
         self.runs = 0
@@ -57,7 +57,7 @@ class Gang:
                 file = ends.enter_context(journal.create(mesh.size))
                 far = [ends.enter_context(end) for end in (end_of_line, *(far for _, far in pairs))]
                 self.journal = journal.Journal(file.fileno())
-                ZYGOTE.fork([far[0].fileno(), file.fileno(), *(end.fileno() for end in far[1:])])
+                ZYGOTE.fork(self.folder, [far[0].fileno(), file.fileno(), *(end.fileno() for end in far[1:])])
             for rank in range(mesh.size):
                 self.send(rank, START_SECONDS, "hello", _hello(rank, mesh, placed, groups, longest))
         except BaseException:
@@ -120,9 +120,10 @@ class Gang:
         packet, handles, *_ = socket.recv_fds(self._line, 4096, frames.MOST_RANKS)
         told = json.loads(packet) if packet else None
         if packet and not self.known:
-            self.folder, pids = told
-            if not pids:
-                raise RuntimeError(self.folder)
+            refused, pids = told
+            if refused:
+                self.folder = ""  # what has its name is not ours
+                raise RuntimeError(refused)
             self.pids, self._handles = dict(enumerate(pids)), handles
             return []
         if packet:
@@ -149,9 +150,9 @@ class Gang:
                     pass
         finally:
             self.let_go()
-            if self.known and not self._all_ended:
+            if self.folder and not self._all_ended:
                 _end_marked(self.folder)
-            if self.known:
+            if self.folder:
                 shutil.rmtree(self.folder, ignore_errors=True)  # if the zygote could not
 
     def _await_hang_ups(self):

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -29,8 +30,8 @@ class Handle:
         self._named: set[str] = set()
         self._retired: list[tuple] = []
 
-    def fork(self, fds: list[int]):
-        """Ask for a pool: with the far end of its line, its journal, and the far ends of one socket per rank."""
+    def fork(self, folder: str, fds: list[int]):
+        """Ask for a pool: its folder, the far end of its line, its journal, the far ends of one socket per rank."""
         with self._turn:
             if self._process is not None and self._edition != edition():
                 with contextlib.suppress(OSError):  # it may have died
@@ -39,7 +40,7 @@ class Handle:
                 self._process = None
             if self._process is None:
                 self._start()
-            request = [os.fsencode(temporary())], fds
+            request = [os.fsencode(folder)], fds
             try:
                 socket.send_fds(self._control, *request)
             except ConnectionError:  # it has died since
@@ -102,17 +103,17 @@ def edition() -> int:
     return hash(tuple((str(file), file.stat().st_mtime_ns) for file in package.rglob("*.py")))
 
 
-def temporary() -> str:
-    """Where the folder of a pool is made; whole, because ranks go elsewhere.
+def unguessed() -> str:
+    """A name for the folder of a pool that nobody can foresee; whole, because ranks go elsewhere.
 
     torch opens files by names that are text (UTF-8) and by no others.
     """
     place = os.path.abspath(tempfile.gettempdir())
     try:
         place.encode()
-        return place
     except UnicodeEncodeError:
-        return "/tmp"
+        place = "/tmp"
+    return os.path.join(place, f"hybridlab-{secrets.token_hex(6)}")
 
 
 def tidy_up():

@@ -7,13 +7,14 @@ while it imports, it listens to its signals. And only a parent can be sure of a 
 here: processes whose rank has died go to the zygote (`strays`).
 
 Two kinds of socket lead here, both SOCK_SEQPACKET:
-  control   the kernel asks for a pool: one packet that names the place for the pool's folder, with the pool's line, its
-            journal and one end per rank; or it names a module that ranks import: one packet, and nothing with it
-  line      one per pool, which lives as long as the kernel keeps its side open; back on it come first the folder and
-            the pids, with a handle for each process where the system has such, then exits: [rank, code, bytes of
-            memory held], then its end
-The folder is made and removed here, so that nothing is left of it when the kernel dies. When the control socket closes,
-however the kernel ended, every rank is killed and the zygote leaves.
+  control   the kernel asks for a pool: one packet that names the pool's folder, with the pool's line, its journal and
+            one end per rank; or it names a module that ranks import: one packet, and nothing with it
+  line      one per pool, which lives as long as the kernel keeps its side open; back on it come first why there is no
+            folder, or the pids, with a handle for each process where the system has such, then exits: [rank, code,
+            bytes of memory held], then its end
+The folder is made and removed here, so that nothing is left of it when the kernel dies; the kernel has named it, so
+that nothing is left when the zygote does, at whatever moment. When the control socket closes, however the kernel ended,
+every rank is killed and the zygote leaves.
 """
 
 import contextlib
@@ -28,7 +29,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import traceback
 from dataclasses import dataclass, field
 
@@ -123,18 +123,18 @@ class Zygote:
             if not request or not self.pools:
                 self.leave()
 
-    def start_pool(self, place: bytes, fds: list[int]):
+    def start_pool(self, named: bytes, fds: list[int]):
         """Make the pool's folder (mode 0700), and fork one rank for every end that came with the request."""
         line, journal, *ends = fds
         line, parent = socket.socket(fileno=line), os.getpid()
         try:
-            pool = Pool(line, tempfile.mkdtemp(prefix="hybridlab-", dir=os.fsdecode(place)))
+            os.mkdir(named, 0o700)
         except OSError as error:
-            line.send(
-                json.dumps([f"{os.fsdecode(place)} takes no folder for the ranks: {error.strerror}", []]).encode()
-            )
+            place = os.path.dirname(os.fsdecode(named))
+            line.send(json.dumps([f"{place} takes no folder for the ranks: {error.strerror}", []]).encode())
             ends.append(line.detach())
         else:
+            pool = Pool(line, os.fsdecode(named))
             for r, end in enumerate(ends):
                 pid = os.fork()
                 if pid == 0:
@@ -150,7 +150,7 @@ class Zygote:
         """Tell the kernel who its ranks are; a handle stays with its process when the pid has gone to another."""
         handles = [os.pidfd_open(pid) for pid in pool.living] if hasattr(os, "pidfd_open") else []
         with contextlib.suppress(OSError):  # the kernel may have gone before
-            socket.send_fds(pool.line, [json.dumps([pool.folder, list(pool.living)]).encode()], handles)
+            socket.send_fds(pool.line, [json.dumps(["", list(pool.living)]).encode()], handles)
         for handle in handles:
             os.close(handle)
 
