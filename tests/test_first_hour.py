@@ -12,6 +12,8 @@ from tools import first_hour, steps
 from tools.course import HOUSE
 from tools.steps import Step
 
+pytestmark = pytest.mark.slow
+
 HERE, SINCE = {"machine": "1 × NVIDIA H200", "code": "a"}, "the first hour"
 
 
@@ -78,7 +80,6 @@ def test_a_verdict_that_is_told_is_a_result_whatever_the_exit_code(hour):
 def test_a_step_that_takes_too_long_is_ended_with_all_that_it_started(hour, tmp_path):
     child = f"""
 import subprocess, sys, time
-pytestmark = pytest.mark.slow
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
 print("begun")
