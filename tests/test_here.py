@@ -6,7 +6,7 @@ import pytest
 
 import hybridlab as hl
 from hybridlab.core.catalog import machine
-from hybridlab.measuring.here import FEW, MANY, MICROBATCHES, OURS, calibrated, here, hidden, in_turns
+from hybridlab.measuring.here import FEW, MANY, OURS, calibrated, here, hidden, in_turns
 from hybridlab.predict.plans.performance import pieces, step
 from hybridlab.predict.plans.plan import Plan
 
@@ -36,8 +36,8 @@ def test_noise_that_makes_many_cheaper_than_few_is_no_negative_time():
 @pytest.mark.parametrize("share", [-0.25, 0.0, 0.4, 1.0])
 def test_what_messages_do_not_show_is_found_again(share):
     one, fit = Plan(p=2, b=2), calibrated(SHAPE, A100, few=2e-3, many=3e-3)
-    took = step(SHAPE, one, 2 * MICROBATCHES, A100, fit, OURS._replace(messages=share)).total
-    assert math.isclose(hidden(SHAPE, one, A100, fit, float(took)), share, abs_tol=1e-9)
+    took = step(SHAPE, one, 32, A100, fit, OURS._replace(messages=share)).total
+    assert math.isclose(hidden(SHAPE, one, 32, A100, fit, float(took)), share, abs_tol=1e-9)
 
 
 @pytest.mark.ranks

@@ -265,7 +265,7 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
     (footprint, "np.minimum(blocks, ON_DEVICE)", "blocks", activations_may_wait_on_the_host),
     (performance, "(1 + (plan.p == 1) +", "(2 +", sums_outside_of_blocks_may_count),
     (performance, "+ plan.sequence / 2) * summed + loss", ") * summed + loss", sums_outside_of_blocks_may_count),
-    (performance, "LOSS_SUMS, LOSS_BYTES = (1, 2)", "LOSS_SUMS, LOSS_BYTES = (3,)", sums_outside_of_blocks_may_count),
+    (performance, "for each in LOSS_SUMS)", "for each in (3,))", sums_outside_of_blocks_may_count),
     (experts, "(1 - (1 - 1 / nodes) ** chosen)", "(1 - 1 / nodes)", a_token_crosses_to_a_node_once),
 ]  # fmt: skip
 

@@ -38,7 +38,7 @@ from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.typed import all_reduce, enter
 
 FEW, MANY, REPEATS = 1, 8, 24  # sequences in a microbatch; repetitions of each
-HALVES, MICROBATCHES = 8, 16  # MLPs in a row, each with its sums; of a pipeline
+HALVES, MICROBATCHES = 8, 16  # MLPs in a row, each with its sums; of one sequence each, in a pipeline
 CORE, GPU = (256, 1 << 24), (4096, 1 << 28)  # side of the matrices that are multiplied; bytes that are copied
 AS_MEASURED = {"dtype": "float32", "optimizer": "sgd"}
 HALF = 2  # our numbers are twice as long as those of the model
@@ -67,9 +67,9 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
         "here", f"this machine, {count} ranks", count, peak, min(rooms), copied / HALF, 1 / link.beta / HALF,
         1 / link.beta / HALF, (link.alpha, link.alpha), said | {"memory": "what is free now, shared out"},
     )  # fmt: skip
-    fit, one, short = calibrated(shape, kind, few, many), Plan(p=count, b=FEW), replace(shape, layers=count)
-    (took,) = in_turns([one], short, MICROBATCHES * FEW, 2 * REPEATS)
-    return kind, fit, OURS._replace(messages=hidden(short, one, kind, fit, median(took)))
+    fit, one, short = calibrated(shape, kind, few, many), Plan(p=count), replace(shape, layers=count)
+    (took,) = in_turns([one], short, MICROBATCHES, 2 * REPEATS)
+    return kind, fit, OURS._replace(messages=hidden(short, one, MICROBATCHES, kind, fit, median(took)))
 
 
 def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
@@ -94,9 +94,9 @@ def _seconds(shape, kind, fit) -> float:
     return float(shape.layers * (sum(one.forward) + sum(one.backward)) + one.head)
 
 
-def hidden(shape: Shape, plan: Plan, kind: Machine, fit: Fit, took: float) -> float:
+def hidden(shape: Shape, plan: Plan, batch: int, kind: Machine, fit: Fit, took: float) -> float:
     """The share of messages that does not show where a pipeline takes so many seconds."""
-    of_share = lambda share: step(shape, plan, MICROBATCHES * plan.b, kind, fit, OURS._replace(messages=share)).total
+    of_share = lambda share: step(shape, plan, batch, kind, fit, OURS._replace(messages=share)).total
     most, least = of_share(0), of_share(1)
     return float((most - took) / (most - least))
 

@@ -12,6 +12,8 @@ from hybridlab.core.schedule import Schedule
 from hybridlab.core.shape import Shape
 from hybridlab.schedules.lower import lower
 
+LOSS_SUMS = (1, 2)  # numbers of a token in the loss's two sums along tp: the largest score; Σ exp and the target's
+
 
 def traffic(schedule: Schedule, bytes: float = 1) -> dict[tuple[int, int], tuple[int, float]]:
     """{(from rank, to rank): (messages, bytes)} of one step, for boundary tensors of so many bytes each.
@@ -69,7 +71,7 @@ def tensor_of_layer(shape: Shape, layer: int, sequences: int, ways: int, sequenc
     if layer == 0:
         return _named("embedding", forward | (backward if sequence else {}))
     if layer > shape.layers:
-        loss = {("loss", "forward"): 3 * sequences * shape.context}  # the largest score; Σ exp and the target's score
+        loss = {("loss", "forward"): sum(LOSS_SUMS) * sequences * shape.context}
         return _named("head", (forward if sequence else {}) | backward | again) | loss
     pairs = 2 if shape.heads else 1
     whole = {when: 2 * elements for when, elements in (forward | backward).items()} if sequence else forward | backward

@@ -31,7 +31,7 @@ from hybridlab.core.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept, stays
 from hybridlab.predict.bytes.context import RING, multiplied
 from hybridlab.predict.bytes.experts import imbalance, weights_of_one
-from hybridlab.predict.bytes.traffic import Along, along_block, along_head
+from hybridlab.predict.bytes.traffic import LOSS_SUMS, Along, along_block, along_head
 from hybridlab.predict.plans.arithmetic import flops
 from hybridlab.predict.plans.copies import among_copies, seconds_of_copies
 from hybridlab.predict.plans.footprint import alike, entered, kept_on, of_experts
@@ -42,7 +42,7 @@ from hybridlab.predict.plans.rates import FITTED, Fit, Rates
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
 
 ADAM_BYTES = 30  # of memory for each weight: its gradient read twice, three numbers of 4 bytes read and written, itself
-LOSS_SUMS, LOSS_BYTES = (1, 2), 4  # numbers of a token in the loss's two sums: largest score; Σ exp and the target's
+LOSS_BYTES = 4  # of a number in the loss's sums
 SCORE_BYTES = 16  # of each score of a token: in single precision, written and read, forward and backward
 
 
