@@ -11,7 +11,7 @@ from one_line import change
 import hybridlab as hl
 from hybridlab.core.catalog import MACHINES, Machine, machine, model
 from hybridlab.predict.bytes import experts
-from hybridlab.predict.bytes.activations import FULL
+from hybridlab.predict.bytes.activations import FULL, NONE, SELECTIVE
 from hybridlab.predict.plans import copies, footprint, performance, rates, software
 from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.plan import Plan
@@ -300,6 +300,17 @@ def test_many_plans_at_once_are_as_one_by_one(name):
         one = found.choice(found.one(place))
         assert math.isclose(one.step.total, found.seconds[place], rel_tol=1e-12)
         assert math.isclose(one.memory.total, found.bytes[place], rel_tol=1e-12)
+
+
+def test_where_attention_is_fused_selective_recomputation_is_no_choice():
+    """No scores are kept that it could do again; all other plans are the same."""
+    of = lambda fused: hl.plan("gpt-7.5b", "h100", gpus=64, batch=64, fused=fused).space
+    fused, plain = of(True), of(False)
+    kept = plain.recompute != SELECTIVE
+    assert {*fused.recompute.tolist()} == {NONE, FULL} and not kept.all()
+    assert all(
+        np.array_equal(getattr(fused, name), getattr(plain, name)[kept]) for name in fused._fields if name != "fused"
+    )
 
 
 @pytest.mark.parametrize(
