@@ -99,7 +99,7 @@ test-gpu: $(READY)  ## every kind of job on the GPUs of this machine, or on emul
 	$(PY) tests/accelerator/matrix.py $(ARGS)
 
 test-dry: $(READY)  ## dry runs of every schedule, of every pair of modes, of plans for every model, and of a rank of 3 072
-	$(PYTEST) -n 2 tests/test_dry_run.py tests/test_dry_soak.py tests/test_drawn_plans.py --slow --long --soak -m "soak and not ranks" $(ARGS)
+	$(PYTEST) -n 2 tests/training/test_dry_run.py tests/training/test_dry_soak.py tests/predict/test_drawn_plans.py --slow --long --soak -m "soak and not ranks" $(ARGS)
 
 test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: sudo apt install chromium); ARGS=--long: every notebook too
 	@$(PY) -c "import playwright" 2>/dev/null || $(call PIP,$(PY)) install -r requirements-browser.lock

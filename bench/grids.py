@@ -7,9 +7,9 @@
 One thread a rank. A step is a product of square matrices, or three linear layers, forward and backward, in float32. In
 every round each form takes one step, in an order drawn anew. A ratio, overlapped over plain, is taken within a round;
 beside its median stand the ends of the middle half of all rounds. Both forms make the same numbers, bit for bit, and
-send the same words (tests/test_products.py, tests/test_grid_layer.py), so the ratio is of time alone.
+send the same words (tests/modes/test_products.py, tests/modes/test_grid_layer.py), so the ratio is of time alone.
 
-*predicted* is what `predict.time.beside` makes of products and messages that were timed one by one, on the same ranks
+*predicted* is what `predict.time.overlap` makes of products and messages that were timed one by one, on the same ranks
 just before. It takes the link and the cores as independent. Where ranks and messages share cores they are not, and
 less is hidden than is predicted: with as many ranks as cores a message is copied by a core that a product needs.
 """
@@ -23,13 +23,13 @@ import time
 import torch
 import where
 
-from hybridlab.core.layout import even
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring.grid_layers import pieces, tries
 from hybridlab.measuring.timed import now
-from hybridlab.modes import matmul
-from hybridlab.modes.grid_layer import GridChain, here
-from hybridlab.predict.time.beside import chain, length, panels
+from hybridlab.modes.products import matmul
+from hybridlab.modes.products.grid_layer import GridChain, here
+from hybridlab.predict.time.overlap import chain, length, panels
 from hybridlab.world.processes.launch import ranks
 
 WARM, TRIES, PANELS = 3, 7, 4

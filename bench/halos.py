@@ -8,7 +8,7 @@
 One thread a rank. A step is one convolution, forward and backward, in float32. In every round each form takes one step,
 in an order drawn anew: *one device*, *plain* and *overlapped* strips (`measuring.strip_layers`). Ratios are taken
 within a round; beside a median stand the ends of the middle half of all rounds. All forms make the same numbers
-(tests/test_halos.py).
+(tests/modes/test_halos.py).
 
 *predicted* is `predict.time.strips`: of real work from pieces that were timed one by one on the same ranks just before,
 of emulated work from what rows and messages take. It takes the link and the cores as independent. Where ranks share
@@ -23,7 +23,7 @@ import time
 
 import where
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring.strip_layers import Emulated, StripLayer
 from hybridlab.predict.bytes.convolution import Conv
 from hybridlab.world.processes.launch import ranks

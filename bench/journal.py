@@ -17,8 +17,8 @@ import time
 import torch
 
 import hybridlab as hl
-from hybridlab.core.mesh import Mesh
-from hybridlab.train.run import provenance
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.training.run import provenance
 from hybridlab.world.talk.groups import Group
 from hybridlab.world.talk.journal import RING, Journal, Pen, create
 from hybridlab.world.talk.ledger import Ledger

@@ -12,10 +12,10 @@ import json
 import os
 
 import hybridlab as hl
-from hybridlab.core.schedule import Schedule
+from hybridlab.core.when.schedule import Schedule
 from hybridlab.predict.time.out_of_core import planned
-from hybridlab.train.out_of_core import copied, most_held, weighed
-from hybridlab.train.request import job_of
+from hybridlab.training.make_job import job_of
+from hybridlab.training.out_of_core import copied, most_held, weighed
 
 ALLOWED = 0.05
 BLOCKS, CAPACITY = 8, 4

@@ -19,13 +19,13 @@ import torch
 import where
 from torch import nn
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring.timed import now
-from hybridlab.modes.clocks import measured
-from hybridlab.schedules.registry import schedule
-from hybridlab.train import loop
-from hybridlab.train.request import job_of
+from hybridlab.runtime.clocks import measured
+from hybridlab.scheduling.registry import schedule
+from hybridlab.training import loop
+from hybridlab.training.make_job import job_of
 from hybridlab.world.processes.launch import ranks
 
 NAMES = ("gpipe", "1f1b", "interleaved")

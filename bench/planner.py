@@ -22,7 +22,7 @@ import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hybridlab.core.catalog import machine, model  # after the number of threads
+from hybridlab.core.what.catalog import machine, model  # after the number of threads
 from hybridlab.predict.plans.footprint import footprint
 from hybridlab.predict.plans.performance import step
 from hybridlab.predict.plans.planner import plan

@@ -8,7 +8,8 @@ Two ranks, one thread each; GPUs get a larger model. A step is forward, backward
 on the same batch, one microbatch, float32. In every round each side takes one step, in an order drawn anew. A ratio is
 taken within a round, and its interval holds the middle half of all rounds; it decides. Beside it stands the same ratio
 of processor time, all threads counted, which other processes on the machine hardly change. The peers are those that
-`tests/test_oracle.py` proves to make the same numbers: DDP with buckets of the same sizes, that are the gradients' own
+`tests/training/test_oracle.py` proves to make the same numbers: DDP with buckets of the same sizes,
+that are the gradients' own
 memory; FSDP2 with a unit per block; layers cut by columns and rows, with vocabulary and loss cut too.
 """
 
@@ -23,11 +24,11 @@ import time
 import torch
 import where
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring.timed import now
-from hybridlab.train import loop
-from hybridlab.train.request import job_of
+from hybridlab.training import loop
+from hybridlab.training.make_job import job_of
 from hybridlab.world.processes.launch import RankError, ranks
 
 TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"

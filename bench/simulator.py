@@ -21,8 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hybridlab.predict.time.costs import Costs  # after the number of threads
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.interleaved import interleaved
-from hybridlab.schedules.lower import lower
+from hybridlab.scheduling.interleaved import interleaved
+from hybridlab.scheduling.lower import lower
 
 LARGE, SMALL = dict(ranks=64, microbatches=512, chunks=4), dict(ranks=16, microbatches=64, chunks=4)
 COSTS = Costs(F=1, B=2, latency=0.25)

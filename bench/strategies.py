@@ -9,7 +9,7 @@ Strategies are drawn by a seed: half of them operator by operator, half from the
 Pieces, collectives and whole steps are measured in turns, in one run (`measuring.strategies`); predictions come from
 the pieces and collectives alone. *agree*: of all pairs of strategies whose predictions differ by more than 20 %, the
 share that is measured in the same order. *ratio*: measured over predicted, median and middle half. All strategies give
-the same numbers (tests/test_strategies.py).
+the same numbers (tests/modes/test_strategies.py).
 """
 
 import argparse
@@ -21,9 +21,9 @@ import time
 
 import where
 
-from hybridlab.core import programs
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import drawn, every_rules, shared
+from hybridlab.core.what import programs
+from hybridlab.core.what.operators import drawn, every_rules, shared
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring.strategies import timed
 from hybridlab.predict.search.problem import Problem
 from hybridlab.world.processes.launch import ranks

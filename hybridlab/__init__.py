@@ -4,24 +4,22 @@ Everything a course needs is a name of this package; each is loaded when it is f
 hybridlab costs milliseconds and needs neither torch nor a notebook.
 """
 
-import importlib
 import sys
 
 from hybridlab.lazily import lazily
 
-# A package and a function share the name `schedules`, and others the name `train`: bound here, they mean the functions.
-from hybridlab.schedules.registry import schedule, schedules
-
 __version__ = "0.1.0"
 
 _HOME = {
-    "Mesh": "core.mesh",
-    "Action": "core.action",
-    "Room": "core.room",
-    "Schedule": "core.schedule",
-    "Timeline": "core.timeline",
-    "validate": "schedules.validate",
-    "lower": "schedules.lower",
+    "Mesh": "core.where.mesh",
+    "Action": "core.when.action",
+    "Room": "core.when.room",
+    "Schedule": "core.when.schedule",
+    "Timeline": "core.when.timeline",
+    "schedule": "scheduling.registry",
+    "schedules": "scheduling.registry",
+    "validate": "scheduling.validate",
+    "lower": "scheduling.lower",
     "Costs": "predict.time.costs",
     "simulate": "predict.time.simulate",
     "automatic": "predict.time.automatic",
@@ -29,38 +27,29 @@ _HOME = {
     "live": "predict.bytes.live",
     "plan": "predict.plans.planner",
     "memory": "predict.plans.footprint",
-    "sharded": "schedules.sharded",
-    "recomputed": "schedules.out_of_core",
-    "swapped": "schedules.out_of_core",
+    "sharded": "scheduling.sharded",
+    "recomputed": "scheduling.out_of_core",
+    "swapped": "scheduling.out_of_core",
     "fitted": "predict.time.out_of_core",
-    "check_rendezvous": "schedules.rendezvous",
+    "check_rendezvous": "scheduling.rendezvous",
     "ranks": "world.processes.launch",
     "RankError": "world.processes.launch",
     "placement": "world.processes.placement",
-    "Routing": "core.shape",
-    "Shape": "core.shape",
-    "Model": "train.models.model",
-    "run": "train.run",
+    "Routing": "core.what.shape",
+    "Shape": "core.what.shape",
+    "Model": "training.models.model",
+    "run": "training.run",
+    "train": "training.run",
     "predicted_for": "predict.time.overlay",
     "doctor": "measuring.doctor",
-    "check": "train.check",
-    "dry_run": "train.dry.dry_run",
+    "check": "training.check",
+    "dry_run": "training.dry.dry_run",
     "draw": "show.timelines.draw",
     "explore": "labs.explore",
     "play": "labs.play",
 }
-__all__ = ["__version__", "schedule", "schedules", "train", *_HOME]
+__all__ = ["__version__", *_HOME]
 __getattr__ = lazily(__name__, _HOME)
-
-
-importlib.import_module("hybridlab.train")  # it is empty; imported later, it would take the function's name away
-
-
-def train(mesh, *how, **more) -> dict:
-    """Train a model over a mesh, as `python -m hybridlab train` does: see `hybridlab.train.run.train`."""
-    from hybridlab.train.run import train as run  # here, because it loads torch
-
-    return run(mesh, *how, **more)
 
 
 def __dir__():

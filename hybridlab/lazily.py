@@ -8,8 +8,8 @@ from collections.abc import Callable
 def lazily(package: str, home: dict[str, str]) -> Callable:
     """The `__getattr__` of a package whose names live in other modules: home is {name: module below the package}.
 
-    >>> lazily("hybridlab.core", {"Mesh": "mesh"})("Mesh").__module__
-    'hybridlab.core.mesh'
+    >>> lazily("hybridlab.core", {"Mesh": "where.mesh"})("Mesh").__module__
+    'hybridlab.core.where.mesh'
     """
 
     def __getattr__(name):

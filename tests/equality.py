@@ -15,14 +15,14 @@ import cloudpickle
 import pytest
 
 import hybridlab
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Routing, Shape
+from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes.registry import modes
-from hybridlab.schedules.gpipe import gpipe
-from hybridlab.schedules.registry import schedule
-from hybridlab.schedules.replicate import replicate
-from hybridlab.train import check as proof
-from hybridlab.train import run as running
+from hybridlab.scheduling.gpipe import gpipe
+from hybridlab.scheduling.registry import schedule
+from hybridlab.scheduling.replicate import replicate
+from hybridlab.training import check as proof
+from hybridlab.training import run as running
 from hybridlab.world.processes.launch import Ranks, ranks
 
 FEW = ("1f1b", "recompute", "interleaved", "zb_h1", "chimera", "dualpipe_v")

@@ -19,7 +19,7 @@ import time
 
 import equality
 
-from hybridlab.train.run import provenance
+from hybridlab.training.run import provenance
 
 ROOT = pathlib.Path(__file__).parents[1]
 

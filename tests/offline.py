@@ -103,7 +103,7 @@ def ran(path: pathlib.Path) -> dict:
 
 
 def _record(told, way):
-    from hybridlab.train.run import provenance
+    from hybridlab.training.run import provenance
 
     machine = provenance() | {"load": round(os.getloadavg()[2], 1)}
     return {"command": "python tests/offline.py", "network": WAYS[way], "machine": machine, "notebooks": told}

@@ -1,4 +1,4 @@
-"""The numbers that the texts say, each with where it comes from; tests/test_prose.py holds the texts against this.
+"""The numbers that the texts say, each with where it comes from; `course/test_prose.py` compares the texts.
 
 COMPUTED  what a text says, and the same from the package
 SET       what a text says, and the piece of code that sets it: the notebook's, or a file's of the package
@@ -12,9 +12,9 @@ from fractions import Fraction
 import numpy as np
 
 import hybridlab as hl
-from hybridlab.core.catalog import machine
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.programs import mlp
+from hybridlab.core.what.catalog import machine
+from hybridlab.core.what.programs import mlp
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs import capstone
 from hybridlab.labs.asynchronous.pictures import met
 from hybridlab.labs.capstone.tasks import crossing
@@ -34,8 +34,6 @@ from hybridlab.labs.search import sizes as searched
 from hybridlab.labs.search import tables as search_tables
 from hybridlab.labs.zero import plan as zero_plan
 from hybridlab.labs.zero_bubble import halves as zero_bubble
-from hybridlab.modes.message_driven import NUMBER
-from hybridlab.modes.work import EmulatedWork
 from hybridlab.predict.bytes.collectives import cost
 from hybridlab.predict.bytes.experts import popular
 from hybridlab.predict.bytes.memory import MIXED
@@ -50,8 +48,10 @@ from hybridlab.predict.search.chain import chain as best_of_chain
 from hybridlab.predict.search.data_parallel import data_parallel
 from hybridlab.predict.search.one_rule import one_rule
 from hybridlab.predict.search.problem import Problem
-from hybridlab.predict.time.beside import Layer, chain, length
 from hybridlab.predict.time.branches import compared, speedup
+from hybridlab.predict.time.overlap import Layer, chain, length
+from hybridlab.runtime.message_driven import NUMBER
+from hybridlab.runtime.work import EmulatedWork
 from tools.course import books
 
 DAY = 86_400
@@ -704,7 +704,7 @@ SET = [
     ("36_axonn", "in place of each product a rank waits 12 ms", "waits=0.012"),
     ("36_axonn", "products of 3 ms, a sum of dX of 2 ms, all other messages of 1 ms", "gather=1, sum_y=1, sum_x=2"),
     ("40_hybrid", "takes 20 ms, its backward 40 ms, the all-reduce of gradients 30 ms", "F=0.02, B=0.04, reduce=0.03"),
-    ("30_megatron", "inside a server with 300 GB/s; across servers with 25 GB/s", "core/catalog.py: 300e9, 25e9,"),
+    ("30_megatron", "inside a server with 300 GB/s; across servers with 25 GB/s", "core/what/catalog.py: 300e9, 25e9,"),
     ("40_hybrid", "25 GB/s for each GPU between nodes, 300 GB/s inside", "beta=1 / 300e9"),
 ]
 
@@ -717,7 +717,7 @@ TOLD = [
     ("README", "1.3 GB", "a folder on disk"),
     ("README", "3 GB", "a download"),
     ("README", "350 GB", "the slide's"),
-    ("README", "at most 50 minutes", "held by tests/test_notebooks.py"),
+    ("README", "at most 50 minutes", "held by tests/course/test_notebooks.py"),
     ("README", "84 days, 288 years", "the slide's"),
     ("slides", "350 GB", "the slide's"),
     ("slides", "33 %", "the slide's"),
@@ -760,6 +760,6 @@ TOLD = [
     ("41_choosing", "49 to 50 %", "NVIDIA/dgxc-benchmarking v25.01, nemo_megatron/README_175b.md"),
     ("42_sc21", "49 to 50 %", "NVIDIA/dgxc-benchmarking v25.01, nemo_megatron/README_175b.md"),
     ("50_capstone", "16 bytes", "weights 2, gradients 2, Adam in single precision 12"),
-    ("50_capstone", "113 GB", "a dry run: tests/test_labs_capstone.py plays it"),
+    ("50_capstone", "113 GB", "a dry run: tests/labs/test_labs_capstone.py plays it"),
     ("42_sc21", "52 % MFU", "pytorch/torchtitan, docs/performance.md (old version): 51.7"),
 ]

@@ -11,7 +11,7 @@ from hybridlab.cli import flags, output, plan
 def schedule(chosen) -> dict:
     """Print every rank's list of actions."""
     from hybridlab.predict.time.simulate import simulate
-    from hybridlab.schedules.lower import lower
+    from hybridlab.scheduling.lower import lower
 
     made = flags.read_schedule_or_file(chosen)
     made = lower(made) if chosen.lower else made
@@ -40,7 +40,7 @@ def simulate(chosen) -> dict:
 def run(chosen) -> dict:
     """Play a schedule for real, and lay it beside its prediction."""
     from hybridlab.predict.time.overlay import predicted_for
-    from hybridlab.train.run import run as play
+    from hybridlab.training.run import run as play
 
     made = flags.read_schedule(chosen)
     if chosen.work == "model":
@@ -68,7 +68,7 @@ def run(chosen) -> dict:
 
 def check(chosen) -> dict:
     """Compare a layout with one device."""
-    from hybridlab.train.check import check as prove
+    from hybridlab.training.check import check as prove
 
     more = flags.read_learning(chosen)
     report = prove(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
@@ -80,7 +80,7 @@ def check(chosen) -> dict:
 
 def train(chosen) -> dict:
     """Train; each step is printed as it comes."""
-    from hybridlab.train.run import train as learn
+    from hybridlab.training.run import train as learn
 
     def tell(rank, event):
         if "loss" in event:
@@ -102,7 +102,7 @@ def _step_in_words(event) -> str:
 
 def dry_run(chosen) -> dict:
     """Play one rank of a job without its arithmetic."""
-    from hybridlab.train.dry.dry_run import dry_run as play
+    from hybridlab.training.dry.dry_run import dry_run as play
 
     more = flags.read_learning(chosen) | {name: getattr(chosen, name) for name in ("rank", "machine", "memory")}
     found = play(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
@@ -182,7 +182,7 @@ def _check_flags(one):
 
 
 def _train_flags(one):
-    from hybridlab.train.run import LEARNING
+    from hybridlab.training.run import LEARNING
 
     flags.add_layout(one)
     flags.add_training(one)
@@ -191,8 +191,8 @@ def _train_flags(one):
 
 
 def _dry_run_flags(one):
-    from hybridlab.core.catalog import MACHINES
-    from hybridlab.train.dry.dry_run import AS_ON_GPUS
+    from hybridlab.core.what.catalog import MACHINES
+    from hybridlab.training.dry.dry_run import AS_ON_GPUS
 
     one.add_argument("--rank", type=int, default=0, help="of all ranks of the mesh, counted from 0 (default 0)")
     one.add_argument("--machine", default="a100", help=f"default a100; one of {', '.join(MACHINES)}")
@@ -219,9 +219,9 @@ def _grade_flags(one):
 
 
 ON_RANKS = {  # what ranks of these commands import
-    "run": "hybridlab.train.run",
-    "check": "hybridlab.train.check",
-    "train": "hybridlab.train.run",
+    "run": "hybridlab.training.run",
+    "check": "hybridlab.training.check",
+    "train": "hybridlab.training.run",
 }
 COMMANDS = {  # by name: what it does, in a line, and its flags
     "doctor": (doctor, "What this machine has, and what can run on it.", lambda one: None),

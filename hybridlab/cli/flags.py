@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hybridlab.core.files import writable
-from hybridlab.core.mesh import PLAYED, Mesh
+from hybridlab.core.where.mesh import PLAYED, Mesh
 
 MODEL_SIZES = (
     *("layers", "width", "heads", "kv_heads", "per_head", "context", "vocabulary", "inner"),
@@ -105,7 +105,7 @@ def add_schedule(one):
 
 
 def read_schedule(chosen):
-    from hybridlab.schedules.registry import schedule as make
+    from hybridlab.scheduling.registry import schedule as make
 
     said = ((name, getattr(chosen, name)) for name in ("chunks", "copies"))
     more = {name: value for name, value in said if value is not None}
@@ -129,8 +129,8 @@ def read_schedule_or_file(chosen):
         return read_schedule(chosen)
     if given:
         raise ValueError(f"{file} gives the whole schedule: leave {given[0]} out")
-    from hybridlab.core.schedule import Schedule
-    from hybridlab.schedules.validate import validate
+    from hybridlab.core.when.schedule import Schedule
+    from hybridlab.scheduling.validate import validate
 
     return validate(Schedule.load(sys.stdin.buffer if file == "-" else file))
 
@@ -162,7 +162,7 @@ def read_costs(chosen, **more):
 
 
 def add_training(one, dtype="float32"):
-    from hybridlab.train.models.gallery import GALLERY
+    from hybridlab.training.models.gallery import GALLERY
 
     one.add_argument("--batch", type=int, help="rows of the global batch: sequences, images (default 2 per microbatch)")
     one.add_argument("--dtype", default=dtype, help=f"float32, float64 or bfloat16 (default {dtype})")
@@ -201,8 +201,8 @@ def read_training(chosen) -> dict:
 def _read_model(chosen):
     """A transformer of the sizes that were typed, beside those of the catalog; or the name of another model, which has
     sizes of its own."""
-    from hybridlab.core.catalog import MODELS
-    from hybridlab.core.shape import Routing, Shape
+    from hybridlab.core.what.catalog import MODELS
+    from hybridlab.core.what.shape import Routing, Shape
 
     typed = {size: getattr(chosen, size) for size in (*MODEL_SIZES, "data") if getattr(chosen, size) is not None}
     typed |= {name: getattr(chosen, name) for name in ("dropout", "tied", "skips") if getattr(chosen, name)}

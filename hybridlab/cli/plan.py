@@ -45,7 +45,7 @@ def plan(chosen) -> dict:
 
 def _shape(chosen):
     """The model to plan for: of the catalog or of a config, with sequences of its own length or of another one."""
-    from hybridlab.core.catalog import model
+    from hybridlab.core.what.catalog import model
     from hybridlab.predict.launch.imported import imported
 
     shape, notes = imported(chosen.config) if chosen.config else (model(chosen.model).shape, ())
@@ -56,7 +56,7 @@ def _shape(chosen):
 
 def _machine(chosen):
     """The machine, with so much memory that the planner uses what may be used, and with the network that is there."""
-    from hybridlab.core.catalog import machine
+    from hybridlab.core.what.catalog import machine
     from hybridlab.predict.plans.planner import ROOM
 
     found = machine(chosen.machine)
@@ -101,8 +101,8 @@ def _fixed(chosen) -> dict:
 
 def _run(best) -> dict:
     """The best plan scaled down and checked on real ranks; where even that has too many of them, one rank of it dry."""
-    from hybridlab.train.check import check
-    from hybridlab.train.dry.dry_run import dry_run
+    from hybridlab.training.check import check
+    from hybridlab.training.dry.dry_run import dry_run
 
     small = best.scaled()
     if small.plan.devices <= MOST_RANKS:

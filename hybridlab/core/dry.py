@@ -1,7 +1,7 @@
 """A dry run: what one rank of a job holds and sends in one training step, found without its arithmetic.
 
-Relatives: `train.dry`, which makes it; `predict.plans.footprint`, the same in closed form; `show.charts.dry_run`, its
-picture; notebook 41.
+Relatives: `training.dry`, which makes it; `predict.plans.footprint`, the same in closed form; `show.charts.dry_run`,
+its picture; notebook 41.
 """
 
 from collections import Counter
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hybridlab.core.mesh import Mesh
 from hybridlab.core.operations import RECEIVES
+from hybridlab.core.where.mesh import Mesh
 
 KINDS = {  # of memory, and what each is kept for
     "weights": "what stages compute with",

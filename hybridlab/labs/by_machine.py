@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import dataclass
 
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.labs.rows import as_html
 from hybridlab.measuring.course_suite import TO
 from hybridlab.measuring.record import device_of_ranks, row

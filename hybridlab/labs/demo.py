@@ -6,16 +6,16 @@ from pathlib import Path
 from tqdm import tqdm
 
 from hybridlab.core.files import folder, writable
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.time.overlay import predicted_for
-from hybridlab.schedules.registry import schedule
+from hybridlab.scheduling.registry import schedule
 from hybridlab.show.charts.curves import curves
 from hybridlab.show.live.report import report
 from hybridlab.show.timelines.draw import draw
-from hybridlab.train.affordable import affordable
-from hybridlab.train.run import run, train
-from hybridlab.train.text import Text
+from hybridlab.training.affordable import affordable
+from hybridlab.training.run import run, train
+from hybridlab.training.text import Text
 
 SHAPE = Shape(layers=4, width=64, heads=4, context=64)
 BATCH = 16  # sequences in the global batch

@@ -12,6 +12,6 @@ explore.__doc__ = _explore.__doc__
 
 
 def _run(schedule, **more):
-    from hybridlab.train.run import run  # here, because it loads torch: a picture alone needs none
+    from hybridlab.training.run import run  # here, because it loads torch: a picture alone needs none
 
     return run(schedule, **more)

@@ -12,6 +12,6 @@ def play(*numbers, **choices) -> Game:
 
 
 def _run(schedule, **more):
-    from hybridlab.train.run import run  # here, because it loads torch: a game alone needs none
+    from hybridlab.training.run import run  # here, because it loads torch: a game alone needs none
 
     return run(schedule, **more)

@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.timeline import Timeline
 
 GAP = "  "
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring import startup
 from hybridlab.measuring.links import SIZES, measured_link
 from hybridlab.measuring.record import device_of_ranks, row
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.overlay import predicted_for
-from hybridlab.schedules.registry import schedule
-from hybridlab.train.check import check
-from hybridlab.train.run import run
+from hybridlab.scheduling.registry import schedule
+from hybridlab.training.check import check
+from hybridlab.training.run import run
 from hybridlab.world.processes.launch import ranks
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")

@@ -127,7 +127,7 @@ def _backends() -> str:
 def _measured(count: int) -> dict:
     from hybridlab.measuring.links import measured_link
     from hybridlab.measuring.startup import ANSWER
-    from hybridlab.modes.clocks import link_latency
+    from hybridlab.runtime.clocks import link_latency
 
     found = {}
     for which in ("first", "next"):

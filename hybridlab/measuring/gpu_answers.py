@@ -13,7 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring.gpu_rank import Rank
 from hybridlab.world.processes.placement import Placement
 from hybridlab.world.talk.comm import Comm

@@ -1,9 +1,9 @@
 """Grid layers, piece by piece: what each product and each message of a layer takes when nothing else goes on.
 
-`predict.time.beside` puts such pieces together to a step. Relatives: `modes.grid_layer`, the layer; notebook 36 and
-`bench/grids.py`, which compare the step with a real one.
+`predict.time.overlap` puts such pieces together to a step. Relatives: `modes.products.grid_layer`, the layer; notebook
+36 and `bench/grids.py`, which compare the step with a real one.
 
-Shape suffixes as in `modes.grid_layer`: B rows, I inputs, O outputs that are here
+Shape suffixes as in `modes.products.grid_layer`: B rows, I inputs, O outputs that are here
 """
 
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 
 from hybridlab.measuring.timed import now
-from hybridlab.modes.grid_layer import GridLinear
-from hybridlab.predict.time.beside import Layer
+from hybridlab.modes.products.grid_layer import GridLinear
+from hybridlab.predict.time.overlap import Layer
 
 
 def pieces(comm, layer: GridLinear, rows: int, times: int, choose: Callable = min) -> Layer:

@@ -11,7 +11,7 @@ of them, as steps have, and times are medians of that. The median of single sums
 prediction is of a machine that nobody else uses. What messages between stages cost is measured in a pipeline with a
 block on each rank: nobody answers a message, so it costs less than a sum's half.
 
-Relatives: `core.catalog`, `predict.plans.performance`, `measuring.links`, notebook 41.
+Relatives: `core.what.catalog`, `predict.plans.performance`, `measuring.links`, notebook 41.
 """
 
 from dataclasses import replace
@@ -20,9 +20,9 @@ from statistics import median
 import torch
 
 from hybridlab.core import afford
-from hybridlab.core.catalog import Machine
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring.links import SIZES
 from hybridlab.measuring.timed import now
 from hybridlab.predict.bytes.collectives import Link
@@ -30,9 +30,9 @@ from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import Fit, pieces, step
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.software import MEGATRON_2021, Software
-from hybridlab.train.loop import Trainer
-from hybridlab.train.models.gpt import GPT, Block, token_loss
-from hybridlab.train.request import job_of
+from hybridlab.training.loop import Trainer
+from hybridlab.training.make_job import job_of
+from hybridlab.training.models.gpt import GPT, Block, token_loss
 from hybridlab.world.processes.launch import foresee, ranks
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.typed import all_reduce, enter
@@ -78,7 +78,7 @@ def calibrated(shape: Shape, kind: Machine, few: float, many: float) -> Fit:
     Both shares are the same number: a model's time alone does not tell them apart. And what does not grow with the
     sequences is the blocks', also what embedding, head and loss have of it.
 
-    >>> from hybridlab.core.catalog import machine
+    >>> from hybridlab.core.what.catalog import machine
     >>> fit = calibrated(Shape(layers=4), machine("a100"), few=4e-3 + 1e-4, many=4e-3 + 8e-4)
     >>> round(fit.launch * 3 / 4, 6)
     0.001

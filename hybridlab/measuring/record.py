@@ -29,7 +29,7 @@ def measure(suite: str = "cpu", out: str | Path = "results", on_row=lambda row: 
     raises  ValueError when there is no such suite, when it needs what this machine lacks, or the file cannot be written
     """
     rows = _rows(suite)
-    from hybridlab.train.run import provenance  # only now, so that a wrong suite is told at once
+    from hybridlab.training.run import provenance  # only now, so that a wrong suite is told at once
 
     begin = time.monotonic()
     record = {

@@ -8,7 +8,7 @@ Two clocks. "wall" is what a user waits for. On a CPU that others use too it tel
 "core" counts the seconds in which a rank had a core, its threads that send and receive included. It stands still while
 a rank waits, so it tells what a step costs, and not how long the slowest lets the others wait.
 
-Relatives: `predict.search.profile`, which these numbers fill; `modes.layouts`, which does the steps;
+Relatives: `predict.search.profile`, which these numbers fill; `modes.products.layouts`, which does the steps;
 `bench/strategies.py`, the comparison of both.
 """
 
@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 import torch
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Graph, Strategy
-from hybridlab.core.spans import Look, Sight
+from hybridlab.core.what.operators import Graph, Strategy
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.spans import Look, Sight
 from hybridlab.measuring.timed import now
-from hybridlab.modes import layouts
+from hybridlab.modes.products import layouts
 from hybridlab.predict.bytes.arrows import Move
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.bytes.halos import halo
@@ -60,7 +60,7 @@ def timed(
 
     raises  ValueError for an unknown clock
 
-    >>> from hybridlab.core.programs import mlp  # doctest: +SKIP
+    >>> from hybridlab.core.what.programs import mlp  # doctest: +SKIP
     >>> timed(pool, mlp()).profile.links["all_reduce", "i"]  # doctest: +SKIP
     Link(alpha=0.000213, beta=9.1e-10)
     """
@@ -88,7 +88,7 @@ def collectives(graph: Graph, mesh: Mesh) -> Iterator[tuple[str, str]]:
     """(operation, axis) of all that an arrow may call, along every axis and every product of axes that is longer than
     one; messages between neighbours too, if an operator looks on.
 
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.what.programs import mlp
     >>> [axis for op, axis in collectives(mlp(), Mesh(x=2, y=2)) if op == "all_reduce"]
     ['x', 'y', 'x+y']
     """

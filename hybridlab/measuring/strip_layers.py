@@ -8,7 +8,7 @@ A form is one forward and one backward. Real work is a convolution. Emulated, ea
 a given time, whatever the machine: the program, its order and its messages are real, its arithmetic is not. So what is
 hidden shows where ranks share cores.
 
-Relatives: `predict.time.strips`, the prediction; `modes.halos`, the layer; notebook 34, `bench/halos.py`.
+Relatives: `predict.time.strips`, the prediction; `modes.parts.halos`, the layer; notebook 34, `bench/halos.py`.
 """
 
 import copy
@@ -21,14 +21,14 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from hybridlab.core.layout import Cut, even
-from hybridlab.core.spans import wanted
+from hybridlab.core.where.layout import Cut, even
+from hybridlab.core.where.spans import wanted
 from hybridlab.measuring.grid_layers import tries
 from hybridlab.measuring.timed import now
-from hybridlab.modes.halos import COLUMNS, ROWS, View, looked
+from hybridlab.modes.parts.halos import COLUMNS, ROWS, View, looked
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.bytes.convolution import Conv
-from hybridlab.predict.time.beside import length
+from hybridlab.predict.time.overlap import length
 from hybridlab.predict.time.strips import Speed, Strip, played, step
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.typed import fold, window

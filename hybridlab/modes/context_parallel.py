@@ -2,7 +2,8 @@
 
 All but attention treats a position by itself: norms, matrices and the loss need no message. For their weights a rank's
 positions are one more part of the batch, so gradients are added over them as over replicas (the layout's record says
-so: `core.rules`). In attention a query looks at all positions before it. Three ways to bring them together (`attend`):
+so: `core.where.rules`). In attention a query looks at all positions before it. Three ways to bring them together
+(`attend`):
 
   gather   keys and values are all-gathered; each rank has its queries and all keys, and computes its rows of scores
   ring     keys and values go round the ranks; no rank ever has all of them (`ring_attention`)
@@ -15,7 +16,7 @@ so: `core.rules`). In attention a query looks at all positions before it. Three 
 
 Source: Liu et al. 2023, arXiv:2310.01889 (ring); Jacobs et al. 2023, arXiv:2309.14509 (Ulysses); Llama Team 2024,
 arXiv:2407.21783, 3.3.2 (gathered keys and values). Relatives: `sequence_parallel`, which cuts positions only between
-the matrices; `modes.ring_attention`; notebook 33.
+the matrices; `modes.parts.ring_attention`; notebook 33.
 """
 
 from collections.abc import Iterator
@@ -24,10 +25,10 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from hybridlab.core.chunks import Chunks
-from hybridlab.core.seen import seen
+from hybridlab.core.what.attended import seen
+from hybridlab.core.where.chunks import Chunks
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.modes.ring_attention import ring_attention
+from hybridlab.modes.parts.ring_attention import ring_attention
 from hybridlab.predict.bytes.context import ATTEND, hops
 from hybridlab.predict.plans import divisions
 from hybridlab.world.talk.typed import all_gather, all_to_all
@@ -58,7 +59,7 @@ class ContextParallel(Mode):
         "attend": Option("gather", "with --cp: how queries meet keys and values", str, ATTEND, beside="cp"),
         "zigzag": Option(False, "with --cp: each rank has a part from the front and one from the back", beside="cp"),
     }
-    factors = {"attend": ("gather", "ring")}  # the others need numbers that divide: tests/test_context_parallel.py
+    factors = {"attend": ("gather", "ring")}  # the others need lengths that divide: test_context_parallel.py
 
     def said(self, job):
         return f"attend {job['attend']}" + ", zigzag" * job["zigzag"]

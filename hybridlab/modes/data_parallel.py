@@ -1,7 +1,7 @@
 """Data parallelism: every replica holds the same weights, sees its own data, and gradients are summed.
 
 Why a sum and not a mean: each rank's loss is already divided by the tokens of the *global* batch (see
-`modes.work.scaled`), so the sum over the replicas is the gradient that one device would have computed. The same sum
+`runtime.work.scaled`), so the sum over the replicas is the gradient that one device would have computed. The same sum
 serves every weight that lives on several ranks, whatever the reason: a copy of the pipeline, the other direction of a
 bidirectional schedule, an embedding that the last stage shares. The layout's record says over which ranks.
 
@@ -15,8 +15,8 @@ Packs are sent in one order on all ranks, whatever the order in which their grad
 about the next sum wait for each other for ever. A weight without a gradient counts as zero: its pack, and those behind
 it, go when the backward has ended.
 
-Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.layout`, the record; `core.packs`;
-`modes.zero`, which keeps a share of each sum; `modes.under_way`; `schedules.sums`, where in the program; notebook 21.
+Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.where.layout`, the record; `core.where.packs`;
+`modes.zero`, which keeps a share of each sum; `runtime.pending`; `scheduling.sums`, where in the program; notebook 21.
 An all-reduce of n bytes over d ranks costs each rank's wire 2 n (d-1)/d bytes.
 """
 
@@ -28,14 +28,14 @@ from typing import NamedTuple
 
 import torch
 
-from hybridlab.core.action import MAKES_GRADIENT
-from hybridlab.core.layout import Layout
-from hybridlab.core.packs import FIRST_BYTES, PACK_BYTES
-from hybridlab.modes import tallies
+from hybridlab.core.when.action import MAKES_GRADIENT
+from hybridlab.core.where.layout import Layout
+from hybridlab.core.where.packs import FIRST_BYTES, PACK_BYTES
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.modes.under_way import Sum, Sums
 from hybridlab.predict.bytes import sharing
 from hybridlab.predict.bytes.transfer import Transfer
+from hybridlab.runtime import tallies
+from hybridlab.runtime.pending import Sum, Sums
 from hybridlab.world.talk.message import twin
 from hybridlab.world.talk.nans import UNWATCHED
 

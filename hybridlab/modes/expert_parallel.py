@@ -15,17 +15,17 @@ loss is divided, by the tokens of the global batch, and gradients are only added
 
 Tensor parallelism cuts every expert by its hidden units, see `cut_experts`.
 
-Source: Lepikhin et al. 2020, arXiv:2006.16668. Relatives: `dispatch`, the ways there and back; `train.models.experts`;
-notebook 32.
+Source: Lepikhin et al. 2020, arXiv:2006.16668. Relatives: `dispatch`, the ways there and back;
+`training.models.experts`; notebook 32.
 """
 
 from collections.abc import Iterator
 from functools import partial
 from math import ceil
 
-from hybridlab.core.layout import even
-from hybridlab.modes.dispatch import Exchanges, by_all_gather, by_all_to_all, with_slots
+from hybridlab.core.where.layout import even
 from hybridlab.modes.mode import Mode, Option
+from hybridlab.modes.parts.dispatch import Exchanges, by_all_gather, by_all_to_all, with_slots
 from hybridlab.predict.bytes.experts import DISPATCH, exchanged
 
 SEAMS = ("dispatch", "router", "experts")  # by which a layer with experts is known, whole or in parts

@@ -21,8 +21,9 @@ with `owners` ranks along dp.
 
 Attention and GELU are done on every rank along x alike, so a grid that is long in x does work twice: prefer tp.
 
-Source: Singh et al. 2023, arXiv:2305.13525. Relatives: `tensor_parallel`, `zero`; `modes.matmul.cube`, the product of
-which a layer is made; `predict.bytes.matmul` ("axonn"); `modes.grid_layer`, one layer alone; notebook 36.
+Source: Singh et al. 2023, arXiv:2305.13525. Relatives: `tensor_parallel`, `zero`; `modes.products.matmul.cube`, the
+product of
+which a layer is made; `predict.bytes.matmul` ("axonn"); `modes.products.grid_layer`, one layer alone; notebook 36.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.layout import even
+from hybridlab.core.where.layout import even
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.plans import divisions
 from hybridlab.world.talk.typed import all_reduce, enter

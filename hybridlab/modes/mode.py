@@ -1,25 +1,25 @@
 """What a mode is: one way to share training out among ranks. One file says all of it, and is asked here.
 
 A mode says what it refuses; what it cuts, as tables {dim: axis} of parameters, of the batch, and of what travels (see
-`core.rules`); how it fits the model; what it sends, and for what purpose; what its user may choose. Every method has a
-default that changes nothing, so a file holds what is particular about its mode and no more.
+`core.where.rules`); how it fits the model; what it sends, and for what purpose; what its user may choose. Every method
+has a default that changes nothing, so a file holds what is particular about its mode and no more.
 
 From the tables follow boxes, shares, sums, room for messages, and who adds up losses. The *purpose* stands in the
 ledger beside every operation that a mode makes through the door it is given. A proof compares bytes purpose by purpose:
 what a mode sends and does not say is an error.
 
-`registry` lists the modes; CONTRIBUTING.md says how to add one. A `job` is what is trained and how (`train.job.Job`):
-job.mesh, job.model, job["zero"] (what was chosen), job.layout.
+`registry` lists the modes; CONTRIBUTING.md says how to add one. A `job` is what is trained and how
+(`training.job.Job`): job.mesh, job.model, job["zero"] (what was chosen), job.layout.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hybridlab.core.layout import Layout
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.rules import Rules
-from hybridlab.core.schedule import Schedule
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.where.layout import Layout
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.rules import Rules
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 
 

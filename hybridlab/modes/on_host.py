@@ -6,14 +6,14 @@ pack by pack, while the device works on; the optimizer runs on the host, where i
 another: it is ZeRO's stage 3 with one owner, where weights do not rest on another rank but on this one's host.
 
 Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA), section on multi-node training. Relatives: `modes.zero`,
-`schedules.sharded`, `modes.copies`.
+`scheduling.sharded`, `runtime.copies`.
 """
 
 import torch
 
-from hybridlab.modes.copies import IN, engines
-from hybridlab.modes.under_way import Sum
 from hybridlab.modes.zero import Sharded, Zero, rests_on_hosts
+from hybridlab.runtime.copies import IN, engines
+from hybridlab.runtime.pending import Sum
 
 
 class OnHost(Sharded):

@@ -4,8 +4,8 @@
 has saved, but for weights, the batch, and what came in: that is on an edge of the stage graph and stays on the device,
 where a recomputation begins again from it.
 
-Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA). Relatives: the rows SWAP_OUT and SWAP_IN of `core.law`;
-`schedules.swapped`, which writes them; `modes.copies`, which do them.
+Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA). Relatives: the rows SWAP_OUT and SWAP_IN of `core.when.law`;
+`scheduling.swapped`, which writes them; `runtime.copies`, which do them.
 """
 
 import re
@@ -14,10 +14,10 @@ from functools import partial
 
 from torch.autograd.graph import saved_tensors_hooks
 
-from hybridlab.modes.arena import Arena, Kept, Look
-from hybridlab.modes.copies import OUT, Coming, Leaving, engines
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.modes.work import ModelWork
+from hybridlab.runtime.arena import Arena, Kept, Look
+from hybridlab.runtime.copies import OUT, Coming, Leaving, engines
+from hybridlab.runtime.work import ModelWork
 
 MEANS = {"swap": "swapping", "recompute": "recomputing", "mixture": "swapping and recomputing"}
 UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

@@ -8,14 +8,16 @@ backward begins, so of all layers of a stage one at a time has everything.
   selective     all but what attention makes inside  attention's core: scores, weights, sums of values
   full          what came in                         the whole layer, and what it sends
 
-No rank has to be told: recomputation asks for no axis. `schedules.gpipe` has another form of it, where a *stage* keeps
+No rank has to be told: recomputation asks for no axis. `scheduling.gpipe` has another form of it, where a *stage* keeps
 only what came in, and its second forward is an action that is drawn.
 
 A layer that draws at random, by place, draws the same again: where its rows stand in the global batch is noted beside
-what came in. Layers that count (`train.models.counting`) count what a forward with autograd sees, which is the second.
+what came in. Layers that count (`training.models.counting`) count what a forward with autograd sees, which is the
+second.
 
 Source: Chen et al. 2016, arXiv:1604.06174; selective, Korthikanti et al. 2022, arXiv:2205.05198, section 5. Relatives:
-`predict.bytes.activations`, its bytes; rows C and R of `core.law`; torch.utils.checkpoint, the same for one device.
+`predict.bytes.activations`, its bytes; rows C and R of `core.when.law`; torch.utils.checkpoint, the same for one
+device.
 """
 
 from contextlib import contextmanager
@@ -54,7 +56,7 @@ class Again(torch.autograd.Function):
 def again(do, draws):
     """The same function, which keeps nothing but what comes in.
 
-    >>> from hybridlab.train.models.draws import Draws
+    >>> from hybridlab.training.models.draws import Draws
     >>> x = torch.tensor([0.5], requires_grad=True)
     >>> again(torch.sin, Draws())(x).backward()
     >>> bool(x.grad == x.cos())

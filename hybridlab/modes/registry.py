@@ -8,7 +8,7 @@ has its flags, and is proved equal like them.
 import math
 from importlib import import_module
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes.mode import Mode, Option
 
 FILES = ("pipeline", "data_parallel", "zero", "on_host")  # stages, copies

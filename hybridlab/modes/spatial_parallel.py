@@ -2,8 +2,8 @@
 
 One picture may be too large for one device: of all that a net keeps for its backward, each rank keeps its part. Weights
 are the same everywhere, and a rank's pixels are one more part of the batch, so gradients are added over h and w as over
-replicas (the layout's record says so: `core.rules`). Most layers treat a pixel by itself and need nothing; those that
-do not are in `cut_layers`. That there are no others is tried before anything runs (`pixelwise`).
+replicas (the layout's record says so: `core.where.rules`). Most layers treat a pixel by itself and need nothing; those
+that do not are in `cut_layers`. That there are no others is tried before anything runs (`pixelwise`).
 
 A batch norm's statistics are those of the microbatch, whoever has its pixels: they are summed over h and w, not over
 dp, where other microbatches are. Behind a mean over all pixels every rank has the same; each then counts its share of
@@ -18,11 +18,11 @@ a sequence; `predict.bytes.spatial`; notebook 34.
 from collections.abc import Iterator
 from functools import partial
 
-from hybridlab.core.layout import Cut, even
-from hybridlab.modes.cut_layers import KNOWN, forward_of, is_known, is_mean, normalised, sights_of, unfit
-from hybridlab.modes.halos import COLUMNS, ROWS
+from hybridlab.core.where.layout import Cut, even
 from hybridlab.modes.mode import Mode, done
-from hybridlab.modes.pixelwise import refuse_mixing
+from hybridlab.modes.parts.cut_layers import KNOWN, forward_of, is_known, is_mean, normalised, sights_of, unfit
+from hybridlab.modes.parts.halos import COLUMNS, ROWS
+from hybridlab.modes.parts.pixelwise import refuse_mixing
 from hybridlab.predict.bytes.spatial import moved
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 

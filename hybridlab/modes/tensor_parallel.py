@@ -17,7 +17,7 @@ A table of rules (`RULES`) says which matrices these are: hidden units F, heads 
 along tp, whatever model has dims of these names. A matrix whose outputs are cut reads from the stream, one whose inputs
 are cut writes to it, and a module that holds both is entered once, for all that it holds.
 
-Source: Shoeybi et al. 2019, arXiv:1909.08053. Relatives: `world.talk.typed`, `core.rules`, `crossings`,
+Source: Shoeybi et al. 2019, arXiv:1909.08053. Relatives: `world.talk.typed`, `core.where.rules`, `crossings`,
 `sequence_parallel`, `vocabulary_parallel` (embedding and loss), `narrowed` (what stages send each other),
 `predict.bytes.traffic.tensor` (the bytes again, in closed form), notebook 30.
 """
@@ -29,16 +29,16 @@ from dataclasses import replace
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.layout import Layout, Param
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.rules import placed
-from hybridlab.core.shape import Shape
-from hybridlab.modes import cut_experts
-from hybridlab.modes.crossings import Crossing, beside, crossings
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.layout import Layout, Param
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.rules import placed
 from hybridlab.modes.mode import Mode, Option
-from hybridlab.modes.narrowed import narrowed
-from hybridlab.modes.sequence_parallel import CutStream
-from hybridlab.modes.vocabulary_parallel import VocabularyEmbedding, token_loss
+from hybridlab.modes.parts import cut_experts
+from hybridlab.modes.parts.scatter_gather import narrowed
+from hybridlab.modes.parts.sequence_parallel import CutStream
+from hybridlab.modes.parts.tp_boundaries import Crossing, beside, crossings
+from hybridlab.modes.parts.vocabulary_parallel import VocabularyEmbedding, token_loss
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
 from hybridlab.world.talk.typed import all_reduce, enter

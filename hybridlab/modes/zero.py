@@ -13,26 +13,26 @@ some, whose copies are then summed over the other groups (hybrid). Along cp and 
 along dp do; an expert, which ep cuts, is shared by fewer than all else.
 
 When stage 3's gathers happen is not decided here. They are actions of the program, so that the schedule says what is
-gathered ahead, and the picture shows it (`schedules.sharded`).
+gathered ahead, and the picture shows it (`scheduling.sharded`).
 
 Bytes on each rank's wire in a step, of Ψ parameters over p ranks: a reduce-scatter and a gather, 2Ψ(p-1)/p, as the
 all-reduce of plain data parallelism; with stage 3 another gather for the backward, 3Ψ(p-1)/p.
 
-Source: Rajbhandari et al. 2020, arXiv:1910.02054; hybrid: Zhao et al. 2023, arXiv:2304.11277. Relatives: `core.layout`,
-`modes.data_parallel`, notebook 22.
+Source: Rajbhandari et al. 2020, arXiv:1910.02054; hybrid: Zhao et al. 2023, arXiv:2304.11277. Relatives:
+`core.where.layout`, `modes.data_parallel`, notebook 22.
 """
 
 import math
 
 import torch
 
-from hybridlab.core.layout import Layout
+from hybridlab.core.where.layout import Layout
 from hybridlab.modes.data_parallel import DataParallel, Replicated
 from hybridlab.modes.mode import Option
-from hybridlab.modes.under_way import Arrival, Sum
 from hybridlab.predict.plans import divisions
-from hybridlab.schedules.sharded import sharded
-from hybridlab.schedules.sums import sooner
+from hybridlab.runtime.pending import Arrival, Sum
+from hybridlab.scheduling.sharded import sharded
+from hybridlab.scheduling.sums import sooner
 
 STAGES = (0, 1, 2, 3)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.registry import schedule
+from hybridlab.scheduling.registry import schedule
 from hybridlab.show.timelines.svg import animated, svg
 
 DOCS = Path(__file__).parents[2] / "docs"

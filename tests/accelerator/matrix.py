@@ -28,9 +28,9 @@ import equality
 
 import hybridlab as hl
 from accelerator.environment import emulated
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
-from hybridlab.schedules.registry import schedules
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.scheduling.registry import schedules
 from hybridlab.world.processes.placement import devices_here
 
 DEEP = Shape(layers=8)

@@ -17,10 +17,10 @@ import torch.distributed as dist
 
 import hybridlab as hl
 from accelerator import environment, matrix
-from hybridlab.core.mesh import Mesh
-from hybridlab.modes.work import ModelWork
-from hybridlab.train import loop
-from hybridlab.train.request import job_of
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.runtime.work import ModelWork
+from hybridlab.training import loop
+from hybridlab.training.make_job import job_of
 from hybridlab.world.processes import torchrun
 from hybridlab.world.talk.clock import HostClock
 from hybridlab.world.talk.comm import Comm

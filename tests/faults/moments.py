@@ -28,8 +28,8 @@ sys.path[:0] = [str(ROOT / "tests")]
 
 from faults.struck import COMMANDS, STUDENTS, begun, marked, there  # the path comes first
 
-from hybridlab.train import checkpoint, checkpoint_index
-from hybridlab.train.run import provenance
+from hybridlab.training import checkpoint, checkpoint_index
+from hybridlab.training.run import provenance
 
 LIMIT, LEAVE = 45.0, 8.0  # seconds to end, of which ten are patience with a rank that stands still; to be gone
 

@@ -28,8 +28,8 @@ sys.path[:0] = [str(ROOT / "tests")]
 from faults.suffer import complaint, suffer  # the path comes first
 from faults.table import ROWS, Elsewhere, Needs, Run
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.train.run import provenance
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.training.run import provenance
 from hybridlab.world.processes.launch import RankError, ranks
 
 HANG_S = 1.0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from faults import strikes
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 
 HERE = r"strikes\.py:\d+"
 FOUR = Mesh(world=4)
@@ -88,15 +88,15 @@ def deadlock(fault, says, **how):
 
 
 def ranks(name):
-    return Elsewhere(f"test_ranks.py::{name}")
+    return Elsewhere(f"world/test_ranks.py::{name}")
 
 
 def here(name):
-    return Elsewhere(f"test_faults.py::{name}")
+    return Elsewhere(f"world/test_faults.py::{name}")
 
 
 def saving(name):
-    return Elsewhere(f"test_checkpoint.py::{name}")
+    return Elsewhere(f"training/test_checkpoint.py::{name}")
 
 
 ROWS = [
@@ -207,7 +207,7 @@ ROWS = [
     Row(
         41,
         "NaN on one rank",
-        Elsewhere("test_nan.py::test_the_rank_the_step_and_the_tensor_are_named_and_what_was_saved_stays"),
+        Elsewhere("training/test_nan.py::test_the_rank_the_step_and_the_tensor_are_named_and_what_was_saved_stays"),
     ),
     Row(42, "a tensor changed before its message has left", here("test_a_tensor_changed_on_the_way_is_told")),
     Row(
@@ -236,16 +236,16 @@ ROWS = [
     Row(
         62,
         "ranks and axes that do not fit",
-        Elsewhere("test_cli.py::test_bad_input_ends_in_one_sentence_and_exit_code_2"),
+        Elsewhere("cli/test_cli.py::test_bad_input_ends_in_one_sentence_and_exit_code_2"),
     ),
     Row(63, "more ranks than layers", here("test_more_stages_than_layers_are_refused")),
-    Row(64, "fewer microbatches than stages", Elsewhere("test_check.py::test_fewer_microbatches_than_stages")),
+    Row(64, "fewer microbatches than stages", Elsewhere("training/test_check.py::test_fewer_microbatches_than_stages")),
     Row(65, "one sequence of one token, width one", here("test_the_smallest_tensors"), soak=True),
-    Row(66, "no GPU, but asked for", Elsewhere("test_placement.py::test_impossible_backends_are_refused")),
+    Row(66, "no GPU, but asked for", Elsewhere("world/test_placement.py::test_impossible_backends_are_refused")),
     Row(
         67,
         "fewer GPUs than ranks",
-        Elsewhere("test_placement.py::test_ranks_share_gpus_in_turn_and_say_that_times_are_not_speed_ups"),
+        Elsewhere("world/test_placement.py::test_ranks_share_gpus_in_turn_and_say_that_times_are_not_speed_ups"),
     ),
     Row(68, "a GPU is lost", GPU),
     Row(69, "the disk is full while saving", saving("test_a_full_disk_leaves_the_checkpoint_before")),
@@ -253,7 +253,7 @@ ROWS = [
     Row(71, "a checkpoint of another layout", saving("test_eight_real_ranks_save_and_others_load")),
     Row(72, "a checkpoint of another model", saving("test_another_model_is_refused_by_parameter")),
     Row(73, "a damaged checkpoint", saving("test_a_damaged_file_is_refused_by_name_on_however_many_ranks")),
-    Row(74, "a pickle that runs code", Elsewhere("test_frames.py::test_anything_else_is_refused_by_name")),
+    Row(74, "a pickle that runs code", Elsewhere("world/test_frames.py::test_anything_else_is_refused_by_name")),
     Row(75, "no place to write", here("test_without_a_place_to_write")),
     Row(76, "locale C and a path that is not ASCII", here("test_locale_c_and_another_alphabet")),
     Row(77, "fork after threads", ranks("test_the_zygote_has_one_thread_and_ranks_compute_with_one")),
@@ -271,82 +271,84 @@ ROWS = [
     Row(
         89,
         "another user attacks the port",
-        Elsewhere("test_neighbours.py::test_another_user_at_every_listener_changes_nothing_and_reads_nothing"),
+        Elsewhere("world/test_neighbours.py::test_another_user_at_every_listener_changes_nothing_and_reads_nothing"),
         soak=True,
     ),
     Row(90, "fifty runs, one in ten at fault", here("test_many_runs_of_which_some_fail_leave_nothing"), soak=True),
     Row(
         91,
         "the last rank dies too",
-        Elsewhere("test_edges.py::test_when_the_last_rank_dies_too_its_folder_may_go_meanwhile"),
+        Elsewhere("world/test_edges.py::test_when_the_last_rank_dies_too_its_folder_may_go_meanwhile"),
     ),
     Row(
         92,
         "a rank is killed while its parent imports",
-        Elsewhere("test_edges.py::test_a_rank_killed_while_its_parent_imports_is_the_one_that_is_blamed"),
+        Elsewhere("world/test_edges.py::test_a_rank_killed_while_its_parent_imports_is_the_one_that_is_blamed"),
     ),
     Row(
         93,
         "a pid has gone to another process",
-        Elsewhere("test_edges.py::test_a_number_that_another_process_has_meanwhile_is_not_killed"),
+        Elsewhere("world/test_edges.py::test_a_number_that_another_process_has_meanwhile_is_not_killed"),
     ),
     Row(
-        94, "a forged value", Elsewhere("test_edges.py::test_a_forged_value_is_refused_before_its_memory_is_looked_at")
+        94,
+        "a forged value",
+        Elsewhere("world/test_edges.py::test_a_forged_value_is_refused_before_its_memory_is_looked_at"),
     ),
-    Row(95, "a garbled wire", Elsewhere("test_edges.py::test_a_rank_that_garbles_the_wire_is_named")),
+    Row(95, "a garbled wire", Elsewhere("world/test_edges.py::test_a_rank_that_garbles_the_wire_is_named")),
     Row(
         96,
         "a forked child returns",
-        Elsewhere("test_edges.py::test_a_forked_child_that_returns_says_nothing_for_its_rank"),
+        Elsewhere("world/test_edges.py::test_a_forked_child_that_returns_says_nothing_for_its_rank"),
     ),
     Row(
         97,
         "a progress bar of a million steps",
-        Elsewhere("test_edges.py::test_a_progress_bar_of_a_million_steps_takes_as_long_as_its_letters"),
+        Elsewhere("world/test_edges.py::test_a_progress_bar_of_a_million_steps_takes_as_long_as_its_letters"),
     ),
-    Row(98, "floods past Python", Elsewhere("test_edges.py::test_floods_past_python_are_cut")),
-    Row(99, "an exception of 200 MB", Elsewhere("test_edges.py::test_a_long_exception_is_shortened")),
-    Row(100, "daemons of ranks", Elsewhere("test_edges.py::test_whatever_a_rank_has_started_goes_with_it")),
+    Row(98, "floods past Python", Elsewhere("world/test_edges.py::test_floods_past_python_are_cut")),
+    Row(99, "an exception of 200 MB", Elsewhere("world/test_edges.py::test_a_long_exception_is_shortened")),
+    Row(100, "daemons of ranks", Elsewhere("world/test_edges.py::test_whatever_a_rank_has_started_goes_with_it")),
     Row(
         101,
         "the driver is killed while it starts",
-        Elsewhere("test_edges.py::test_a_driver_killed_while_it_starts_leaves_no_folder"),
+        Elsewhere("world/test_edges.py::test_a_driver_killed_while_it_starts_leaves_no_folder"),
     ),
     Row(
         102,
         "optimised Python, foreign variables, small limits",
-        Elsewhere("test_edges.py::test_ranks_run_in_any_surroundings"),
+        Elsewhere("world/test_edges.py::test_ranks_run_in_any_surroundings"),
     ),
     Row(
         103,
         "no shared memory, no room on disk",
-        Elsewhere("test_edges.py::test_ranks_run_without_shared_memory_and_with_a_full_temporary_folder"),
+        Elsewhere("world/test_edges.py::test_ranks_run_without_shared_memory_and_with_a_full_temporary_folder"),
     ),
     Row(
         104,
         "a death in plain torch.distributed",
-        Elsewhere("test_edges.py::test_who_died_in_plain_torch_is_named_with_its_place"),
+        Elsewhere("world/test_edges.py::test_who_died_in_plain_torch_is_named_with_its_place"),
     ),
     Row(
         105,
         "a hang in plain torch.distributed",
-        Elsewhere("test_edges.py::test_who_waits_for_whom_in_plain_torch_is_told_with_the_line"),
+        Elsewhere("world/test_edges.py::test_who_waits_for_whom_in_plain_torch_is_told_with_the_line"),
     ),
-    Row(106, "Ctrl-C in a command", Elsewhere("test_edges.py::test_an_interrupt_ends_a_command_in_one_line")),
-    Row(107, "SIGTERM while training", Elsewhere("test_edges.py::test_sigterm_saves_what_was_trained")),
+    Row(106, "Ctrl-C in a command", Elsewhere("world/test_edges.py::test_an_interrupt_ends_a_command_in_one_line")),
+    Row(107, "SIGTERM while training", Elsewhere("world/test_edges.py::test_sigterm_saves_what_was_trained")),
     Row(
         108,
         "numbers that nothing can serve",
-        Elsewhere("test_bad_lines.py::test_hundreds_of_bad_lines_end_in_one_sentence"),
+        Elsewhere("cli/test_bad_lines.py::test_hundreds_of_bad_lines_end_in_one_sentence"),
     ),
     Row(
         109,
         "hostile submissions",
-        Elsewhere("test_hostile.py::test_hostile_submissions_change_nothing_but_their_own_row"),
+        Elsewhere("labs/test_hostile.py::test_hostile_submissions_change_nothing_but_their_own_row"),
     ),
     Row(
         110,
         "the kernel is killed while the parent of its ranks imports",
-        Elsewhere("test_edges.py::test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended"),
+        Elsewhere("world/test_edges.py::test_a_parent_of_ranks_leaves_while_it_imports_when_its_kernel_has_ended"),
     ),
 ]

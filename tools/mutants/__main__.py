@@ -3,7 +3,7 @@
     python -m tools.mutants [--number 200] [--seed 0] [--workers 2] [--minutes M] [--patience 300]
     python -m tools.mutants --floors world predict --out results/mutants-elsewhere.json     of other folders
     python -m tools.mutants --list                          the mutants, without a trial
-    python -m tools.mutants --only hybridlab/core/mesh.py   those of one file or folder; the record stays as it is
+    python -m tools.mutants --only hybridlab/core/where/mesh.py   those of one file or folder; the record stays as it is
     python -m tools.mutants --again                         those that no test noticed, in the record; the rest stands
 
 What is done is kept in build/mutants: an interrupted bench goes on, and one with a new test tries survivors again.
@@ -130,7 +130,7 @@ def _commit() -> str:
 
 
 def _machine() -> dict:
-    from hybridlab.train.run import provenance  # when no child is forked any more: theirs comes from their copy
+    from hybridlab.training.run import provenance  # when no child is forked any more: theirs comes from their copy
 
     return provenance()
 

@@ -35,7 +35,7 @@ class Unit:
     """What was recorded of one unit.
 
     name   its file or folder;  code, test  what they were then, see `Tree`
-    seconds  of the whole process;  names  of every function that ran in it, "core/mesh.py:Mesh.rank"
+    seconds  of the whole process;  names  of every function that ran in it, "core/where/mesh.py:Mesh.rank"
     tests  those that passed, in order;  others  the rest: they cannot tell a mutant
     """
 
@@ -90,7 +90,7 @@ def units(lane) -> list[str]:
 
 def _unit_of(file: str) -> str:
     """
-    >>> _unit_of("tests/test_mesh.py"), _unit_of("hybridlab/core/mesh.py")
+    >>> _unit_of("tests/test_mesh.py"), _unit_of("hybridlab/core/where/mesh.py")
     ('tests/test_mesh.py', 'hybridlab/core')
     """
     path = PurePath(file)

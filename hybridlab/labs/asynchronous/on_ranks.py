@@ -2,16 +2,16 @@
 
 import hybridlab as hl
 from hybridlab.labs.asynchronous.updates import RANKS, Trained, ways
-from hybridlab.train.loop import Trainer
-from hybridlab.train.replay import replay
-from hybridlab.train.request import job_of
+from hybridlab.training.loop import Trainer
+from hybridlab.training.make_job import job_of
+from hybridlab.training.replay import replay
 
 BATCH = {"rows": 4, "rate": 0.2}  # b sequences in a microbatch; the step of SGD
 REPLAYS = {"of the forwards": "pipedream", "of the backwards": "flush after each", "one for all": "vertical sync"}
 
 
 def trained(schedule: hl.Schedule, stash: bool = True, **more) -> Trained:
-    """A small GPT, trained by one play of an asynchronous schedule; more as in `train.request.job_of`."""
+    """A small GPT, trained by one play of an asynchronous schedule; more as in `training.make_job.job_of`."""
     mesh = hl.Mesh(pp=schedule.ranks)
     job = job_of(mesh, schedule, steps=1, stash=stash, **BATCH | more)
     with hl.ranks(mesh) as pool:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import hybridlab as hl
-from hybridlab.core.action import Action
+from hybridlab.core.when.action import Action
 
 RANKS = 4
 

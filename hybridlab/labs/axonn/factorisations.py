@@ -5,8 +5,8 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.hybrid.traffic import transfers
 from hybridlab.labs.matmul.table import Table
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks
@@ -64,7 +64,7 @@ def grids(ranks: int = RANKS) -> list[Grid]:
 @lru_cache(maxsize=64)
 def job(grid: Grid, shape: Shape = SMALL):
     """The job of a step on a grid; no rank is started."""
-    from hybridlab.train.request import job_of  # here, because it loads torch
+    from hybridlab.training.make_job import job_of  # here, because it loads torch
 
     return job_of(grid.mesh, microbatches=1, batch=SEQUENCES, shape=shape, **grid.options)
 

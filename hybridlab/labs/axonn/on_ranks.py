@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hybridlab.labs.matmul.table import Table
 from hybridlab.predict.bytes.matmul import moved
-from hybridlab.predict.time.beside import Layer, Piece, chain, length
+from hybridlab.predict.time.overlap import Layer, Piece, chain, length
 
 AXES = ("x", "y", "z")
 
@@ -85,7 +85,7 @@ def inputs(features_and_rows):
 
 def _layer(comm, sizes, inner, outer):
     from hybridlab.labs.matmul.on_ranks import gap, words
-    from hybridlab.modes.grid_layer import GridLinear, here, share
+    from hybridlab.modes.products.grid_layer import GridLinear, here, share
 
     X, (W,), G = inputs(sizes)
     layer = GridLinear(comm, W, inner, outer)
@@ -109,7 +109,7 @@ def single(sizes):
 def _alone(comm, sizes, times):
     """Seconds of each layer's products and messages, each by itself."""
     from hybridlab.measuring.grid_layers import pieces
-    from hybridlab.modes.grid_layer import GridChain
+    from hybridlab.modes.products.grid_layer import GridChain
 
     _, weights, _ = single(sizes)
     return [pieces(comm, layer, sizes[0] // comm.mesh["z"], times) for layer in GridChain(comm, weights).layers]
@@ -153,7 +153,7 @@ def _recorded(comm, overlapped, sizes, waits, times):
 
 
 def _step(comm, overlapped, made, waits):
-    from hybridlab.modes.grid_layer import GridChain, here
+    from hybridlab.modes.products.grid_layer import GridChain, here
 
     X, weights, G = made
     net, found = GridChain(comm, weights, overlapped=overlapped), []

@@ -1,7 +1,7 @@
 """Notebook 36, pictures: who holds what of a layer; a step of a chain of layers on tracks, predicted and measured."""
 
-from hybridlab.core.layout import even
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.axonn.on_ranks import Timed
 from hybridlab.show.layouts.cuts import Matrix, Sign, Slice, cuts
 from hybridlab.show.live.chooser import Chooser

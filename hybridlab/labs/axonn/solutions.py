@@ -125,7 +125,7 @@ labs.answer("axonn.words", block // 2 + 2 * part // 2)""",
     ),
     "axonn.grid": Solution(
         """\
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 
 few = Shape(layers=24, width=8192, heads=4, context=2048, vocabulary=51200)
 best = hl.plan(few, "a100", gpus=64, batch=8, grids=True, p=1).best.plan

@@ -3,13 +3,13 @@
 from functools import cache, partial
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.matmul.tasks import Products
 from hybridlab.predict.bytes.matmul import moved
 from hybridlab.predict.plans.planner import Planned, plan
-from hybridlab.predict.time.beside import Layer, chain, length
+from hybridlab.predict.time.overlap import Layer, chain, length
 
 task = partial(Task, notebook="36_axonn")
 INPUTS, OUTPUTS, GRID = 1536, 512, (2, 2, 2)  # of axonn.words

@@ -14,7 +14,7 @@ def try_layer(comm, answer, case) -> str:
     from hybridlab.labs.axonn.on_ranks import inputs
     from hybridlab.labs.matmul.on_ranks import words
     from hybridlab.labs.matmul.tried import anywhere
-    from hybridlab.modes.grid_layer import GridLinear, block, here, share
+    from hybridlab.modes.products.grid_layer import GridLinear, block, here, share
 
     X, (W,), G = inputs((case.sizes[0], case.sizes[1:]))
     layer = GridLinear(comm, W, case.inner, case.outer)
@@ -111,7 +111,7 @@ def try_product(comm, answer, case) -> str:
     """The student's autograd function on this rank: answer.apply(x, w, comm, outer), watched in its backward."""
     from hybridlab.labs.axonn.on_ranks import inputs
     from hybridlab.labs.matmul.on_ranks import gap
-    from hybridlab.modes.grid_layer import block, here
+    from hybridlab.modes.products.grid_layer import block, here
 
     if not hasattr(answer, "apply"):
         return "has no autograd function: answer with the class itself, a torch.autograd.Function."

@@ -1,25 +1,25 @@
 """What the capstone gives, and what becomes of a plan: predicted, defended, played dry, and done small on real ranks.
 
-Relatives: `predict.plans` (the plans), `train.dry` (one rank without arithmetic), `predict.plans.scaled`.
+Relatives: `predict.plans` (the plans), `training.dry` (one rank without arithmetic), `predict.plans.scaled`.
 """
 
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from hybridlab.core import catalog
-from hybridlab.core.catalog import Machine
 from hybridlab.core.dry import DryRun
-from hybridlab.core.schedule import Schedule
-from hybridlab.core.shape import Shape
+from hybridlab.core.what import catalog
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.when.schedule import Schedule
 from hybridlab.labs.choosing.trades import Sentences
 from hybridlab.labs.comparison import Compared
 from hybridlab.predict.plans.arithmetic import DAY
 from hybridlab.predict.plans.by_schedule import schedule_of
+from hybridlab.predict.plans.bytes_of_rank import sent
 from hybridlab.predict.plans.plan import Plan, named
 from hybridlab.predict.plans.planner import ROOM, Choice, Planned, plan
 from hybridlab.predict.plans.reasons import bill
-from hybridlab.predict.plans.sent import sent
 
 ROWS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations"}
 
@@ -128,7 +128,7 @@ def _against(mine: Choice, rival: dict) -> str:
 def played(one: Choice) -> DryRun:
     """The first rank of a plan, dry. Memory does not grow with the microbatches, so a few are enough: one more than
     there are stages, and twice as many as stages where these have chunks."""
-    from hybridlab.train.dry.dry_run import dry_run  # here, because it loads torch
+    from hybridlab.training.dry.dry_run import dry_run  # here, because it loads torch
 
     few = 2 * one.plan.p if one.plan.v > 1 else one.plan.p + 1
     smaller = few * one.plan.b * one.plan.d * one.plan.ep
@@ -160,7 +160,7 @@ def foreseen_bytes(one: Choice) -> dict[str, float]:
 
 def agreement(one: Choice) -> list[Compared]:
     """The scaled plan's bytes, counted in dry runs of the first rank of each stage, beside the formula's."""
-    from hybridlab.train.dry.dry_run import dry_run
+    from hybridlab.training.dry.dry_run import dry_run
 
     small, counted = one.scaled(), {}
     job = small.job()

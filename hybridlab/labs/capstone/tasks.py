@@ -6,9 +6,9 @@ from itertools import product
 
 from hybridlab.labs.capstone.given import GIVEN, STAND_IN, chosen, foreseen_bytes, plans, played
 from hybridlab.labs.exercises.task import Number, Task, Verdict
+from hybridlab.predict.plans.bytes_of_rank import SUM, layers_at, weights_at
 from hybridlab.predict.plans.plan import check_plan, named
 from hybridlab.predict.plans.reasons import WORDS
-from hybridlab.predict.plans.sent import SUM, layers_at, weights_at
 
 task = partial(Task, notebook="50_capstone")
 ASK = 'Answer with dict(p=…, t=…, d=…, b=…, zero=1, sequence=True), and what you need of v and recompute="full".'

@@ -8,8 +8,8 @@ stands in.
 import anywidget
 import traitlets
 
-from hybridlab.core import catalog
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.what import catalog
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.by_schedule import by_schedule
 from hybridlab.predict.plans.plan import Plan

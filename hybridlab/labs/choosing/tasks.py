@@ -3,9 +3,9 @@
 from dataclasses import replace
 from functools import cache, partial
 
-from hybridlab.core import catalog
 from hybridlab.core.dry import DryRun
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.what import catalog
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.predict.bytes.activations import FULL, RECOMPUTE
 from hybridlab.predict.plans.footprint import footprint
@@ -90,7 +90,7 @@ def _scenario(answer) -> Verdict:
 @cache
 def dry(**switches) -> DryRun:
     """The dry run of choosing.fits, with some switches."""
-    from hybridlab.train.dry.dry_run import dry_run  # here, because it loads torch
+    from hybridlab.training.dry.dry_run import dry_run  # here, because it loads torch
 
     return dry_run(DRY_MESH, **DRY, **switches)
 

@@ -7,7 +7,7 @@ import statistics
 import textwrap
 from dataclasses import dataclass
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.labs.choosing.plan_explorer import explorer
 from hybridlab.predict.papers import sc21
 from hybridlab.predict.plans.plan import Plan

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import NamedTuple
 
-from hybridlab.core.chunks import Chunks
+from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Task, Verdict

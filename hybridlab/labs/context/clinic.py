@@ -3,8 +3,8 @@
 `symptoms` shows it; the broken program is `positions`, which forgets the zigzag, and is printed as it stands here.
 """
 
-from hybridlab.core.chunks import Chunks
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.rows import Table, table
 
 SHAPE = Shape(layers=2, width=16, heads=4, context=16)
@@ -35,7 +35,7 @@ def _losses(comm, zigzag, without, told):
     """(the mean loss of one device, that of all ranks together)."""
     import torch
 
-    from hybridlab.train.models.gpt import GPT, token_loss
+    from hybridlab.training.models.gpt import GPT, token_loss
 
     draw = torch.Generator().manual_seed(0)
     tokens, targets = torch.randint(256, (2, 2, SHAPE.context), generator=draw)
@@ -57,7 +57,7 @@ def _fit(model, comm, chunks, places):
 
     import torch
 
-    from hybridlab.modes.ring_attention import ring_attention
+    from hybridlab.modes.parts.ring_attention import ring_attention
 
     for layer in model.modules():
         if hasattr(layer, "first"):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hybridlab.core.chunks import Chunks
+from hybridlab.core.where.chunks import Chunks
 
 
 class Moment(NamedTuple):

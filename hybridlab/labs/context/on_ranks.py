@@ -4,8 +4,8 @@ import time
 from contextlib import contextmanager
 from functools import partial
 
-from hybridlab.core.chunks import Chunks
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.context.sizes import of_one_layer
 from hybridlab.labs.matmul.table import Table
 from hybridlab.predict.bytes.context import ATTEND
@@ -58,8 +58,8 @@ def _sent(comm, way, sizes):
     """(largest gap to one device, words forward, words backward)."""
     from hybridlab.labs.matmul.on_ranks import gap, words
     from hybridlab.modes.context_parallel import by_heads, gathered
-    from hybridlab.modes.ring_attention import ring_attention
-    from hybridlab.train.models.gpt import attend
+    from hybridlab.modes.parts.ring_attention import ring_attention
+    from hybridlab.training.models.gpt import attend
 
     *whole, pull = inputs(sizes)
     chunks = Chunks.in_order(sizes[3], comm.size)
@@ -85,7 +85,7 @@ def _sent(comm, way, sizes):
 def _timed(comm, chunks, pair_seconds, times):
     import torch
 
-    from hybridlab.modes.ring_attention import ring_attention
+    from hybridlab.modes.parts.ring_attention import ring_attention
 
     q, k, v = torch.zeros(3, 1, 1, chunks.length(comm.rank), 4)
     took = []
@@ -102,7 +102,7 @@ def _timed(comm, chunks, pair_seconds, times):
 @contextmanager
 def _waiting(pair_seconds):
     """Emulated work: a meeting takes as long as the pairs that are seen in it."""
-    from hybridlab.modes import ring_attention
+    from hybridlab.modes.parts import ring_attention
 
     plain = ring_attention.part_of_attention
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlab.core.catalog import MACHINES, machine
-from hybridlab.core.chunks import Chunks
-from hybridlab.core.seen import looks, seen
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.attended import looks, seen
+from hybridlab.core.what.catalog import MACHINES, machine
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.context.moments import Moment, moments
 from hybridlab.labs.context.sizes import LLAMA, SHARE, link_of
 from hybridlab.predict.time.ring import block_seconds, hop_seconds, least_tokens
@@ -40,7 +40,7 @@ def dependence(context: int = 12) -> Still:
     """
     import torch
 
-    from hybridlab.train.models.gpt import GPT
+    from hybridlab.training.models.gpt import GPT
 
     block = GPT(Shape(layers=1, width=16, heads=2, context=context), dtype=torch.float64).layers()[1]
     parts = {"norm": block.attention_norm, "Q": block.attention.q, "attention": block.attention, "MLP": block.mlp}

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hybridlab.core.catalog import machine, model
+from hybridlab.core.what.catalog import machine, model
 from hybridlab.labs.rows import Table, table
 from hybridlab.predict.bytes.activations import kept, kept_for
 from hybridlab.predict.bytes.collectives import Link, cost

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
-from hybridlab.core.catalog import machine
-from hybridlab.core.chunks import Chunks
+from hybridlab.core.what.catalog import machine
+from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.context.build_tasks import BUILDING
 from hybridlab.labs.context.sizes import LLAMA, LONG, SHARE, link_of, of_one_layer
 from hybridlab.labs.exercises.task import Number, Task, varying

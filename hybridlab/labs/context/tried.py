@@ -16,7 +16,7 @@ def meet(q_NQH, k_NSH, v_NSH, same: bool = False):
     """
     import torch
 
-    from hybridlab.modes.ring_attention import part_of_attention
+    from hybridlab.modes.parts.ring_attention import part_of_attention
 
     Q = q_NQH.shape[1]
     seen_QS = torch.ones(Q, Q, dtype=torch.bool).tril() if same else None
@@ -75,7 +75,7 @@ def try_ring(comm, answer, case) -> str:
     import torch
 
     from hybridlab.labs.matmul.tried import anywhere
-    from hybridlab.modes.ring_attention import joined
+    from hybridlab.modes.parts.ring_attention import joined
 
     draw = torch.Generator().manual_seed(1)
     whole = torch.randn(3, case.heads, case.length * comm.size, 4, dtype=torch.float64, generator=draw)

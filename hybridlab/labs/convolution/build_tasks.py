@@ -3,9 +3,9 @@
 from functools import partial
 from typing import NamedTuple
 
-from hybridlab.core.layout import even
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.spans import Span
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.spans import Span
 from hybridlab.labs.exercises.task import Task
 from hybridlab.labs.matmul.tasks import Products
 from hybridlab.predict.bytes.convolution import Conv

@@ -11,7 +11,7 @@ from hybridlab.labs.matmul.table import Table
 from hybridlab.labs.rows import table
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.bytes.convolution import Conv, sent
-from hybridlab.predict.time.beside import Piece, length
+from hybridlab.predict.time.overlap import Piece, length
 from hybridlab.predict.time.strips import Speed, played, strip
 
 FORMS = {"plain": False, "overlapped": True}
@@ -35,8 +35,8 @@ def counted(pool, conv: Conv) -> Table:
 
 def cuts_of(mesh, conv: Conv) -> dict:
     """How the pixels of its input lie on a mesh, and of its output: {axis: Cut}."""
-    from hybridlab.core.layout import Cut, even
-    from hybridlab.modes.halos import COLUMNS, ROWS
+    from hybridlab.core.where.layout import Cut, even
+    from hybridlab.modes.parts.halos import COLUMNS, ROWS
 
     lengths = {"h": (ROWS, conv.rows), "w": (COLUMNS, conv.columns)}
     return {axis: Cut(lengths[axis][0], even(lengths[axis][1], mesh[axis])) for axis in mesh.axes}
@@ -82,7 +82,7 @@ def part(comm, x, cuts):
 
 def _convolved(comm, sizes):
     from hybridlab.labs.matmul.on_ranks import gap, words
-    from hybridlab.modes.halos import COLUMNS, ROWS, convolved
+    from hybridlab.modes.parts.halos import COLUMNS, ROWS, convolved
 
     conv = Conv(*sizes)
     values, gradients = alone(conv)
@@ -115,9 +115,9 @@ def statistics(pool, side: int = 8):
 def _normalised(comm, side):
     import torch
 
-    from hybridlab.core.layout import Cut, even
-    from hybridlab.modes.cut_layers import normalised
-    from hybridlab.modes.halos import ROWS
+    from hybridlab.core.where.layout import Cut, even
+    from hybridlab.modes.parts.cut_layers import normalised
+    from hybridlab.modes.parts.halos import ROWS
 
     x = torch.arange(side, dtype=torch.float64)[None, None, :, None].expand(1, 1, side, side)
     cut = {"h": Cut(ROWS, even(side, comm.mesh["h"]))}
@@ -206,7 +206,7 @@ def _recorded(comm, sizes, overlapped, row, link, times):
 def _step(comm, conv, overlapped, row, link):
     import torch
 
-    from hybridlab.modes.halos import COLUMNS, ROWS, looked
+    from hybridlab.modes.parts.halos import COLUMNS, ROWS, looked
 
     found = []
     note = lambda *about: found.append(about)
@@ -229,8 +229,8 @@ def _step(comm, conv, overlapped, row, link):
 
 def _plain(comm, x, cuts, sights, make):
     """All rows that a strip wants, and then all its outputs."""
-    from hybridlab.core.spans import wanted
-    from hybridlab.modes.halos import ROWS, View
+    from hybridlab.core.where.spans import wanted
+    from hybridlab.modes.parts.halos import ROWS, View
     from hybridlab.world.talk.typed import window
 
     have = cuts["h"].spans

@@ -4,9 +4,9 @@ In the picture of strips a square is a row of pixels. Blue rows are here, green 
 A broken outline is padding, beyond the true border of the picture. Below stand the outputs that a strip makes.
 """
 
-from hybridlab.core.catalog import MACHINES, machine
-from hybridlab.core.layout import even
-from hybridlab.core.spans import Sight, wanted
+from hybridlab.core.what.catalog import MACHINES, machine
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.spans import Sight, wanted
 from hybridlab.labs.convolution.on_ranks import Timed
 from hybridlab.predict.bytes.convolution import Conv
 from hybridlab.predict.time.strips import gains, steps

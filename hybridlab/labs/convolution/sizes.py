@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from hybridlab.core.catalog import MACHINES
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.what.catalog import MACHINES
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.rows import Table, table
 from hybridlab.predict.bytes.convolution import Conv, ranked, sent
 from hybridlab.predict.time.branches import compared

@@ -5,9 +5,9 @@ What students write is in `build_tasks`.
 
 from functools import cache
 
-from hybridlab.core.catalog import machine
-from hybridlab.core.layout import even
-from hybridlab.core.spans import Sight, wanted
+from hybridlab.core.what.catalog import machine
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.spans import Sight, wanted
 from hybridlab.labs.convolution.build_tasks import BUILDING, task
 from hybridlab.labs.convolution.sizes import FORMS, LAYERS
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying

@@ -3,7 +3,7 @@
 What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
 """
 
-from hybridlab.core.spans import wanted
+from hybridlab.core.where.spans import wanted
 
 SMALL = 1e-12
 
@@ -79,7 +79,7 @@ def _of_shape(found, right, name, told) -> str:
 
 def _of_messages(ledger, start, me, have, want, each, way="") -> str:
     """What is wrong with what this rank has sent: as many words as others want of what it has, in as few messages."""
-    from hybridlab.core.spans import overlap
+    from hybridlab.core.where.spans import overlap
 
     spans = [overlap(have[me], one) for rank, one in enumerate(want) if rank != me]
     needed = [high - low for low, high in spans if high > low]
@@ -156,7 +156,7 @@ def try_split(comm, answer, case) -> str:
     from hybridlab.labs.convolution.on_ranks import alone
     from hybridlab.labs.matmul.on_ranks import gap, words
     from hybridlab.labs.matmul.tried import anywhere
-    from hybridlab.modes.channel_splits import here
+    from hybridlab.modes.products.channel_splits import here
     from hybridlab.predict.bytes.convolution import sent
 
     conv = case.conv

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import torch
 
 import hybridlab as hl
-from hybridlab.core.layout import Layout
-from hybridlab.core.packs import packed
+from hybridlab.core.where.layout import Layout
+from hybridlab.core.where.packs import packed
 from hybridlab.labs.data_parallel.pictures import grouped
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.predict.time.buckets import Bucket, Overlap, overlap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.timelines.buckets import Row, buckets
-from hybridlab.train.job import Job
-from hybridlab.train.loop import Trainer
-from hybridlab.train.request import job_of
+from hybridlab.training.job import Job
+from hybridlab.training.loop import Trainer
+from hybridlab.training.make_job import job_of
 
 SMALL = hl.Shape(layers=4, width=64, heads=4, context=64)
 BATCH = 16  # sequences of the global batch
@@ -186,7 +186,7 @@ def mean_for_sum():
 
 def one_use_forgotten():
     """A sabotage for hl.check: of a tied weight's two uses only the head's gives a gradient, not the embedding's."""
-    from hybridlab.train.models.gpt import Embed
+    from hybridlab.training.models.gpt import Embed
 
     def forward(embed, tokens_BT):
         positions_T = torch.arange(tokens_BT.shape[1])

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import ipywidgets
 
 import hybridlab as hl
-from hybridlab.core.layout import Layout, Param
-from hybridlab.core.packs import packed
+from hybridlab.core.where.layout import Layout, Param
+from hybridlab.core.where.packs import packed
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.time.buckets import Overlap, made_by_work, overlap
 from hybridlab.show.charts.chart import Axis, Curve, chart
@@ -90,7 +90,7 @@ def model(shape: hl.Shape = SHAPE, ranks: int = RANKS) -> Model:
 
     Its parameters are those of the reference model, whose blocks are alike: one is built, and counted `layers` times.
     """
-    from hybridlab.train.models.gpt import GPT
+    from hybridlab.training.models.gpt import GPT
 
     shapes = [(name, tuple(weight.shape)) for name, weight in GPT(replace(shape, layers=1)).named_parameters()]
     block = [one for one in shapes if one[0].startswith("blocks.0.")]

@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from hybridlab.core.layout import Layout, Param
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.layout import Layout, Param
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.data_parallel.build_tasks import BUILD_TASKS
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import OnRanks

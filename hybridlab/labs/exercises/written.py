@@ -27,8 +27,8 @@ def write(answer):
 
 
 def _write(answer):
-    from hybridlab.core.mesh import Mesh
-    from hybridlab.core.schedule import Schedule
+    from hybridlab.core.when.schedule import Schedule
+    from hybridlab.core.where.mesh import Mesh
 
     if answer is None or isinstance(answer, bool | str | int):
         return answer
@@ -67,8 +67,8 @@ def read(written):
     >>> read(write({"mesh": (1, {2})}))
     {'mesh': [1, {2}]}
     """
-    from hybridlab.core.mesh import Mesh
-    from hybridlab.core.schedule import Schedule
+    from hybridlab.core.when.schedule import Schedule
+    from hybridlab.core.where.mesh import Mesh
 
     if isinstance(written, list):
         return [read(one) for one in written]

@@ -7,8 +7,8 @@ by name, what the backward of this rank's own mean loss has left: of the router,
 import math
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 
 TOKENS, NEAR = 6, 1e-9  # of each rank; relative
 CAUSES = {
@@ -51,7 +51,7 @@ def average(comm, gradients):
 
 def play(comm, answer, case) -> dict:
     """On a rank: {"loss", name of a parameter: how many times as large as on one device}; nan for no multiple."""
-    from hybridlab.modes.dispatch import by_all_to_all
+    from hybridlab.modes.parts.dispatch import by_all_to_all
 
     case = On(*case)
     whole, x, target = _given(case)
@@ -76,8 +76,8 @@ def _given(case):
     """(the whole layer, tokens and targets of all ranks): the same on each rank."""
     import torch
 
-    from hybridlab.train.models.experts import Experts
-    from hybridlab.train.models.gpt import Mlp
+    from hybridlab.training.models.experts import Experts
+    from hybridlab.training.models.gpt import Mlp
 
     draw, rows = torch.Generator().manual_seed(3), TOKENS * case.dp * case.ep
     layer = Experts(Shape(width=4, heads=1, experts=case.experts, chosen=2, inner=6, context=rows), Mlp).double()
@@ -93,7 +93,7 @@ def _loss(layer, x, target):
 
 
 def _spans(case):
-    from hybridlab.core.layout import even
+    from hybridlab.core.where.layout import even
 
     return even(case.experts, case.ep)
 

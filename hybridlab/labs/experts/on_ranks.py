@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from unittest.mock import patch
 
-from hybridlab.core.layout import even
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Routing, Shape
+from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.experts.uneven import EXPERTS, by_rank, whole_numbers
 from hybridlab.labs.matmul.table import Table
 from hybridlab.predict.bytes.experts import DISPATCH, exchanged, popular
@@ -57,8 +57,8 @@ def whole(case: On):
     import torch
     from torch.nn import functional
 
-    from hybridlab.train.models.experts import Many
-    from hybridlab.train.models.gpt import Mlp
+    from hybridlab.training.models.experts import Many
+    from hybridlab.training.models.gpt import Mlp
 
     draw = torch.Generator().manual_seed(1)
     dense = lambda *shape: torch.randn(shape, dtype=torch.float64, generator=draw)
@@ -103,7 +103,7 @@ def home(comm, case: On) -> Home:
 
 def right(comm, case: On) -> dict:
     """{what: as one device has it}, this rank's part: y, and the gradients of x, of the weights and of its experts."""
-    from hybridlab.modes.arrivals import dispatch
+    from hybridlab.modes.parts.token_order import dispatch
 
     x, chosen, weights, by_y, experts = whole(case)
     x.requires_grad_(), weights.requires_grad_()
@@ -143,7 +143,7 @@ def counts(pool, case: On = CASE) -> Table:
 
 
 def _counts(comm, case):
-    from hybridlab.modes.arrivals import in_order
+    from hybridlab.modes.parts.token_order import in_order
 
     case = On(*case)
     return in_order(home(comm, case).chosen, case.experts)[1].tolist()
@@ -152,7 +152,7 @@ def _counts(comm, case):
 def beside(comm, move, case: On = CASE) -> float:
     """The largest gap of a rank's y and gradients to one device, if rows travel by `move(x, received, sent)`."""
     from hybridlab.labs.matmul.on_ranks import gap
-    from hybridlab.modes import dispatch
+    from hybridlab.modes.parts import dispatch
 
     mine, wanted = home(comm, case), right(comm, case)
     by_move = lambda comm, x, axis, cut, join, sent, received: move(x, received, sent)
@@ -180,7 +180,7 @@ def moved(case: On) -> list[int]:
 
 
 def _forward_bytes(comm, case):
-    from hybridlab.modes.dispatch import by_all_gather, by_all_to_all
+    from hybridlab.modes.parts.dispatch import by_all_gather, by_all_to_all
 
     case, found = On(*case), []
     for way, more in ((by_all_to_all, {}), (by_all_gather, {"rows": case.tokens})):
@@ -208,7 +208,7 @@ def stepped(pool, exponents: Sequence[float], choices: int = 2048, each: float =
 def _waited(comm, loads, each, times):
     import torch
 
-    from hybridlab.modes.dispatch import by_all_to_all
+    from hybridlab.modes.parts.dispatch import by_all_to_all
 
     owned = [end - begin for begin, end in even(len(loads), comm.size)]
     every = torch.arange(len(loads)).repeat_interleave(torch.tensor(loads))[comm.rank :: comm.size]
@@ -232,7 +232,7 @@ DROPPING = Shape(layers=1, width=16, heads=2, context=8, experts=4, chosen=2, ro
 
 def drops(ranks: Sequence[int] = (1, 2, 4), rows: int = 4) -> Table:
     """Which choices of a batch find no room, on one device and along ep."""
-    from hybridlab.train.request import job_of
+    from hybridlab.training.make_job import job_of
     from hybridlab.world.processes.launch import ranks as start
 
     found = {}
@@ -251,7 +251,7 @@ def drops(ranks: Sequence[int] = (1, 2, 4), rows: int = 4) -> Table:
 
 def _dropped(comm, job):
     """Whether each choice of this rank's rows finds no room, in their order."""
-    from hybridlab.train.loop import Trainer
+    from hybridlab.training.loop import Trainer
 
     trainer, found = Trainer(comm, job), []
     (router,) = trainer.tallying.values()

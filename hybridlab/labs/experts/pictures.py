@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hybridlab.core.layout import even
+from hybridlab.core.where.layout import even
 from hybridlab.labs.experts.loads import Trained
 from hybridlab.labs.experts.uneven import EXPERTS, by_rank, factor
 from hybridlab.predict.bytes.experts import popular

@@ -1,14 +1,14 @@
 """Notebook 32: DeepSeek-V3 as two shapes: 58 layers with experts, and three without.
 
 Sizes: the catalog's; of the first layers' MLP, `config.json`. Its latent attention is a Shape's too
-(`train.models.latent`).
+(`training.models.latent`).
 """
 
 from dataclasses import replace
 from typing import NamedTuple
 
-from hybridlab.core.catalog import model
-from hybridlab.core.shape import Routing
+from hybridlab.core.what.catalog import model
+from hybridlab.core.what.shape import Routing
 
 DEEP = replace(model("deepseek-v3").shape, layers=58)
 FIRST = replace(DEEP, layers=3, inner=18432, experts=1, chosen=1, shared=0, routing=Routing())

@@ -3,7 +3,7 @@
 import math
 from functools import partial
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying

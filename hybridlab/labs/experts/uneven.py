@@ -6,7 +6,7 @@ Here neighbouring experts share a rank, the hottest ones too; `predict.bytes.exp
 import math
 from collections.abc import Sequence
 
-from hybridlab.core.layout import even
+from hybridlab.core.where.layout import even
 
 EXPERTS = 16  # of the layers that are drawn and timed
 

@@ -11,8 +11,8 @@ from hybridlab.measuring.saved import Saved
 from hybridlab.predict.papers.published import published
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
-from hybridlab.train.models.transformer import Transformer
-from hybridlab.train.stages import cut, stages_of
+from hybridlab.training.models.transformer import Transformer
+from hybridlab.training.stages import cut, stages_of
 
 PARTITIONS, MICROBATCHES = (1, 2, 4, 8), (1, 4, 32)
 CELLS = [(m, n) for m in MICROBATCHES for n in PARTITIONS if n > 1 or m == 1]  # on one rank m makes no difference

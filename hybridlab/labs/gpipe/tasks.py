@@ -3,7 +3,7 @@
 from functools import cache, partial
 
 import hybridlab as hl
-from hybridlab.core.flow import Flow
+from hybridlab.core.when.flow import Flow
 from hybridlab.labs.engine.check import ABOUT, pipeline
 from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.pipelines import UNIT, close, predicted, several

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 
 
 class Grid(NamedTuple):

@@ -5,8 +5,8 @@ from itertools import permutations
 
 import ipywidgets
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.hybrid.traffic import transfers
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks, refusal
@@ -38,8 +38,8 @@ def mesh_of(order: str, **lengths: int) -> Mesh:
 
 @lru_cache(maxsize=64)
 def job(mesh: Mesh, **more):
-    """The job of training this notebook's model on a mesh; more as in `train.request.job_of`."""
-    from hybridlab.train.request import job_of  # here, because it loads torch
+    """The job of training this notebook's model on a mesh; more as in `training.make_job.job_of`."""
+    from hybridlab.training.make_job import job_of  # here, because it loads torch
 
     return job_of(mesh, **{"shape": SHAPE} | more)
 
@@ -47,7 +47,7 @@ def job(mesh: Mesh, **more):
 def picture(mesh: Mesh, per_node: int | None = None, parameter: str | None = None, rank: int = 0, **more) -> Still:
     """The grid of ranks of a job on this mesh, with a table of what it sends; or why there is no such job.
 
-    more  as in `train.request.job_of`
+    more  as in `training.make_job.job_of`
     """
     try:
         one = job(mesh, **more)
@@ -172,6 +172,6 @@ def proof(report) -> str:
 
 def forget_the_tensor_sum():
     """On every rank a shard's gradient is not all-reduced over the tensor group."""
-    from hybridlab.core.layout import Layout
+    from hybridlab.core.where.layout import Layout
 
     Layout.twins = lambda layout, name, rank: (rank,)

@@ -1,6 +1,6 @@
 """Solutions of notebook 40."""
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.solution import Cell, Solution
 from hybridlab.labs.hybrid.build_solutions import BUILD_SOLUTIONS
 

@@ -3,8 +3,8 @@
 from functools import lru_cache, partial
 from itertools import product
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Function, Gave
 from hybridlab.labs.exercises.words import in_words
@@ -12,7 +12,7 @@ from hybridlab.labs.hybrid.build_tasks import BUILD_TASKS
 from hybridlab.labs.hybrid.traffic import between_nodes
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.predict.bytes.traffic import traffic
-from hybridlab.schedules.registry import schedule
+from hybridlab.scheduling.registry import schedule
 
 CUBE = Mesh(pp=2, dp=2, tp=2)  # hybrid.groups: tensor fastest, pipeline slowest
 BOUNDARY, PARTS = 1 * 2048 * 12288 * 2, 8  # hybrid.scatter: b·s·h in half precision; t
@@ -88,7 +88,7 @@ def bill(mesh: Mesh, zero: int) -> tuple[int, float]:
 
     raises  ValueError in one sentence for a layout that does not fit
     """
-    from hybridlab.train.request import job_of  # here, because it loads torch
+    from hybridlab.training.make_job import job_of  # here, because it loads torch
 
     job = job_of(mesh, zero=zero, **DESIGN)
     fullest = max(sum(model_states(job.layout, rank).values()) for rank in range(mesh.size))

@@ -4,7 +4,7 @@ from collections import Counter
 
 from hybridlab.predict.bytes import transfer
 from hybridlab.predict.bytes.transfer import Transfer
-from hybridlab.train import formulas
+from hybridlab.training import formulas
 
 
 def transfers(job) -> list[Transfer]:
@@ -27,7 +27,7 @@ def between_nodes(job, per_node: int) -> dict[str, float]:
 
 def counted(ledger, steps: int = 1) -> dict[tuple[str, str], float]:
     """{(axis, operation): bytes of a step} of a training's ledger rows: what the modes sent, no losses, no clocks."""
-    from hybridlab.train.check import sent  # here, because it loads torch
+    from hybridlab.training.check import sent  # here, because it loads torch
 
     table = Counter()
     for (_, axis, op), size in sent(ledger).items():

@@ -3,7 +3,7 @@
 import math
 import time
 
-from hybridlab.core.operators import Graph, Strategy, choices, drawn, every_rules, shared
+from hybridlab.core.what.operators import Graph, Strategy, choices, drawn, every_rules, shared
 from hybridlab.labs.layouts.tables import NAMES, held, strategy_of, written
 from hybridlab.labs.rows import Table, table
 from hybridlab.predict.bytes.arrows import arrows, sent
@@ -52,7 +52,8 @@ def some(pool, graph: Graph, count: int, seed: int = 0) -> Table:
 
 
 def judged(found: list) -> str:
-    """Whether all ranks were right, and sent what was derived, in words; from each, its `modes.layout_proof.Home`."""
+    """Whether all ranks were right, and sent what was derived, in words; from each, its
+    `modes.products.layout_proof.Home`."""
     worst = max(home.gap for home in found)
     equal = "equal" if worst < 1e-12 else f"off by {worst:.1e}"
     return f"{equal}, {'other messages' if any(home.strange for home in found) else 'as derived'}"
@@ -78,8 +79,8 @@ def seconds(pool, graph: Graph, layout, times: int = 9) -> list[float]:
 
 
 def tried(pool, graph: Graph, strategies: list[Strategy]) -> list[list]:
-    """For each strategy, what every rank found: its `modes.layout_proof.Home`."""
-    from hybridlab.modes import layout_proof  # here: torch is not needed to ask an exercise
+    """For each strategy, what every rank found: its `modes.products.layout_proof.Home`."""
+    from hybridlab.modes.products import layout_proof  # here: torch is not needed to ask an exercise
 
     return layout_proof.tried(pool, graph, strategies)
 
@@ -90,8 +91,8 @@ def tried(pool, graph: Graph, strategies: list[Strategy]) -> list[list]:
 def _counted_flops(comm, graph, strategy):
     from torch.utils.flop_counter import FlopCounterMode
 
-    from hybridlab.modes import layouts
-    from hybridlab.modes.layout_proof import numbers
+    from hybridlab.modes.products import layouts
+    from hybridlab.modes.products.layout_proof import numbers
 
     mine = layouts.parts(comm, graph, strategy, numbers(graph))
     with FlopCounterMode(display=False) as counter:
@@ -100,8 +101,8 @@ def _counted_flops(comm, graph, strategy):
 
 
 def _timed(comm, graph, strategy, count):
-    from hybridlab.modes import layouts
-    from hybridlab.modes.layout_proof import numbers
+    from hybridlab.modes.products import layouts
+    from hybridlab.modes.products.layout_proof import numbers
 
     mine, took = layouts.parts(comm, graph, strategy, numbers(graph)), []
     for _ in range(count):

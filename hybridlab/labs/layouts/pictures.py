@@ -8,12 +8,12 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from hybridlab.core.layout import even
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Graph, shared
-from hybridlab.core.programs import mlp
-from hybridlab.core.rules import Rules
-from hybridlab.core.states import State, conjugate, cutters, spoken
+from hybridlab.core.what.operators import Graph, shared
+from hybridlab.core.what.programs import mlp
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.rules import Rules
+from hybridlab.core.where.states import State, conjugate, cutters, spoken
 from hybridlab.labs.layouts.tables import NAMES, written
 from hybridlab.predict.bytes.arrows import Arrow, arrows, sent
 from hybridlab.predict.time.operators import times, work

@@ -1,8 +1,8 @@
 """Exercise layouts.sums: what is legal for one product and what must be summed, and a student's derivation judged."""
 
-from hybridlab.core.operators import Operator
-from hybridlab.core.rules import Rules
-from hybridlab.core.states import made, used
+from hybridlab.core.what.operators import Operator
+from hybridlab.core.where.rules import Rules
+from hybridlab.core.where.states import made, used
 from hybridlab.labs.exercises.task import Verdict
 from hybridlab.labs.exercises.trial import Gave
 

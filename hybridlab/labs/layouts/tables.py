@@ -5,10 +5,10 @@ A *word* is one number of a tensor; what a rank sends is counted as a ring sends
 
 from math import prod
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Graph, Strategy, shared
-from hybridlab.core.rules import Rules
-from hybridlab.core.states import State, cutters
+from hybridlab.core.what.operators import Graph, Strategy, shared
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.rules import Rules
+from hybridlab.core.where.states import State, cutters
 from hybridlab.labs.rows import Table, table
 from hybridlab.predict.bytes.arrows import arrows as derived
 from hybridlab.predict.bytes.arrows import resting, sent
@@ -34,7 +34,7 @@ def program(graph: Graph) -> Table:
 def arrows(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Table:
     """Every tensor that moves, what it is and what its users need, and the collectives that follow.
 
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.what.programs import mlp
     >>> arrows(mlp(), {"B": "i"}, Mesh(i=2))
     tensor  is  is needed as  forward                 backward                  for
     A       I   R             nothing                 all-reduce i of 64 words  up
@@ -75,7 +75,7 @@ def strategy_of(graph: Graph, layout: Rules | Strategy, mesh: Mesh) -> Strategy:
 def compared(graph: Graph, named: dict[str, Rules | Strategy], mesh: Mesh) -> Table:
     """Layouts by name: what a rank sends in a step and holds of the weights, and how often work is done.
 
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.what.programs import mlp
     >>> compared(mlp(), {"data": {"B": "i"}, "Megatron": {"F": "i"}}, Mesh(i=2))
     layout    rules   words sent by a rank  weights held  work
     data      {B: i}  129                   128           1.00 ×

@@ -3,9 +3,9 @@
 from functools import partial
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Graph, shared
-from hybridlab.core.programs import block, mlp
+from hybridlab.core.what.operators import Graph, shared
+from hybridlab.core.what.programs import block, mlp
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Function

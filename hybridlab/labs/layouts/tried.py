@@ -15,9 +15,9 @@ MISSED = {  # the moves that the layout derives, by whose gradient tells that on
 
 def try_layers(comm, answer, case) -> str:
     """The student's function on this rank: answer(comm, x, A, W) with this rank's parts."""
-    from hybridlab.core.operators import shared
-    from hybridlab.modes import layouts
-    from hybridlab.modes.layout_proof import foreseen, numbers
+    from hybridlab.core.what.operators import shared
+    from hybridlab.modes.products import layouts
+    from hybridlab.modes.products.layout_proof import foreseen, numbers
 
     graph = case.graph
     strategy = shared(graph, RULES, comm.mesh)

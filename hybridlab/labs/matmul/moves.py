@@ -1,12 +1,12 @@
 """What every rank holds, wants and sends in each step of SUMMA and Cannon's product, from spans alone.
 
-The spans are those with which `modes.matmul` calls `window`; a message is what one rank wants and another one has, as
-`world.talk.windows` finds it. Ranks are numbered along the rows of the grid.
+The spans are those with which `modes.products.matmul` calls `window`; a message is what one rank wants and another one
+has, as `world.talk.windows` finds it. Ranks are numbered along the rows of the grid.
 """
 
 from typing import NamedTuple
 
-from hybridlab.core.layout import even
+from hybridlab.core.where.layout import even
 from hybridlab.world.talk.windows import Span, overlap, turned
 
 

@@ -24,7 +24,7 @@ class Home(NamedTuple):
 def counted(pool, algorithm: str, sizes: tuple[int, int, int]) -> Table:
     """A product and its backward on the ranks of a pool, rank for rank: words counted beside words predicted.
 
-    algorithm  a name in `modes.matmul.PRODUCTS`;  sizes  (m, k, n)
+    algorithm  a name in `modes.products.matmul.PRODUCTS`;  sizes  (m, k, n)
     """
     homes = [Home(*home) for home in pool.run(_multiplied, algorithm, tuple(sizes))]
     grid = tuple(pool.mesh[axis] for axis in "ijl")
@@ -78,7 +78,7 @@ def words(ledger, since: int = 0) -> int:
 
 def blocks(comm, algorithm: str, sizes):
     """(A, B and the gradient of C whole; where this rank's part of each begins and ends)."""
-    from hybridlab.modes import matmul
+    from hybridlab.modes.products import matmul
 
     m, k, n = sizes
     wholes = dense((m, k), 1), dense((k, n), 2), dense((m, n), 3)
@@ -94,7 +94,7 @@ def gap(mine, right) -> float:
 
 
 def _multiplied(comm, algorithm, sizes):
-    from hybridlab.modes import matmul
+    from hybridlab.modes.products import matmul
 
     (A, B, G), (a_home, b_home, c_home) = blocks(comm, algorithm, sizes)
     a, b = A[a_home].clone().requires_grad_(), B[b_home].clone().requires_grad_()
@@ -112,7 +112,7 @@ def _kept(comm, algorithm, sizes, again):
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    from hybridlab.modes import matmul
+    from hybridlab.modes.products import matmul
 
     (A, B, G), (a_home, b_home, c_home) = blocks(comm, algorithm, sizes)
     a, b = A[a_home].clone().requires_grad_(), B[b_home].clone().requires_grad_()
@@ -138,7 +138,7 @@ def words_between(ledger, since: int, until: int) -> int:
 
 
 def _timed(comm, algorithm, sizes, ahead, times):
-    from hybridlab.modes import matmul
+    from hybridlab.modes.products import matmul
 
     (A, B, G), (a_home, b_home, c_home) = blocks(comm, algorithm, sizes)
     a, b = A[a_home].clone().requires_grad_(), B[b_home].clone().requires_grad_()

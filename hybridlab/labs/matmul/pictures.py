@@ -8,8 +8,8 @@ columns, dashed while they are under way beside a product; a dashed frame is whe
 import math
 from collections.abc import Sequence
 
-from hybridlab.core.layout import even
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.matmul.grids import ways
 from hybridlab.labs.matmul.moves import Moment, ahead, moments
 from hybridlab.predict.bytes.matmul_by_rank import sent
@@ -191,7 +191,7 @@ def home_still(way: str, sizes: tuple[int, int, int] = SQUARE, numbers: bool = T
     >>> home_still("3D 2×2×2").summary.split(";")[0]
     '3D on 2×2×2 ranks: rank 5 holds rows 8–12 and columns 8–16 of A, rows 12–16 and columns 0–8 of B'
     """
-    from hybridlab.modes import matmul
+    from hybridlab.modes.products import matmul
 
     form, shown = way.split()
     algorithm, grid = FORMS[form][0], tuple(map(int, shown.split("×")))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.predict.bytes.matmul import moved, ranked

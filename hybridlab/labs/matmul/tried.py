@@ -72,7 +72,7 @@ def _of_words(c, forward: int, foreseen: int, algorithm: str) -> str:
 
 def _of_c(A, B, c, right, parts) -> str:
     """What is wrong with a part of C of the right shape; A and B are the rows and columns that make it."""
-    from hybridlab.core.layout import even
+    from hybridlab.core.where.layout import even
     from hybridlab.labs.matmul.on_ranks import gap
 
     pieces = [A[:, begin:end] @ B[begin:end] for begin, end in even(A.shape[1], parts)] if parts > 1 else []

@@ -4,7 +4,7 @@ and mended clipping."""
 from functools import partial
 from typing import NamedTuple
 
-from hybridlab.core.catalog import model
+from hybridlab.core.what.catalog import model
 from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Task, Verdict

@@ -1,6 +1,6 @@
 """Attention from latents, cut between heads, as students build it in notebook 30; tried on a rank.
 
-Features that positions turn are left out: `train.models.latent` has all of it.
+Features that positions turn are left out: `training.models.latent` has all of it.
 """
 
 from typing import NamedTuple

@@ -8,7 +8,7 @@ import time
 from typing import NamedTuple
 
 import hybridlab as hl
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.labs.megatron import pair
 from hybridlab.labs.megatron.sizes import layout_of
 
@@ -112,7 +112,7 @@ def _counted(comm, shape, sequence):
 def _split(comm, shape, sequence=False):
     """This rank's part of a model."""
     from hybridlab.modes.tensor_parallel import split
-    from hybridlab.train.models.gpt import GPT
+    from hybridlab.training.models.gpt import GPT
 
     model = GPT(shape)
     if comm.size > 1:
@@ -135,7 +135,7 @@ def _left_behind(comm, shape, sequence):
     from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from hybridlab.modes.sequence_parallel import part_sizes
+    from hybridlab.modes.parts.sequence_parallel import part_sizes
 
     made = []
 
@@ -190,8 +190,8 @@ def shares(ways: int, shape: Shape = LARGE, sequences: int = 2, steps: int = 4) 
 
 def _shares(comm, shape, sequences, steps):
     from hybridlab.measuring.timed import now
-    from hybridlab.train.loop import Trainer
-    from hybridlab.train.request import job_of
+    from hybridlab.training.loop import Trainer
+    from hybridlab.training.make_job import job_of
 
     trainer, found = Trainer(comm, job_of(comm.mesh, microbatches=1, batch=sequences, shape=shape)), []
     for step in range(steps + 1):

@@ -7,11 +7,11 @@ ranks.
 
 from typing import NamedTuple
 
-from hybridlab.core.layout import Cut, Layout, Param, even
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Graph, Operator
-from hybridlab.core.shape import Shape
-from hybridlab.core.states import conjugate, spoken
+from hybridlab.core.what.operators import Graph, Operator
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.layout import Cut, Layout, Param, even
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.states import conjugate, spoken
 from hybridlab.predict.bytes.arrows import arrows
 from hybridlab.predict.bytes.collectives import cost
 

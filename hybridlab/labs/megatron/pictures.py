@@ -6,9 +6,9 @@ by hand.
 
 import math
 
-from hybridlab.core.layout import Layout, even
-from hybridlab.core.shape import Shape
-from hybridlab.core.states import CONJUGATE, conjugate, spoken
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.layout import Layout, even
+from hybridlab.core.where.states import CONJUGATE, conjugate, spoken
 from hybridlab.labs.megatron import pair
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.cuts import Matrix, Sign, Slice, cuts, in_words

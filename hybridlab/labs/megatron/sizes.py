@@ -1,8 +1,8 @@
 """Notebook 30, sizes: what a rank has of a large model, keeps for the backward, and sends: computed, not allocated."""
 
-from hybridlab.core.layout import Layout, Param
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.layout import Layout, Param
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.bytes.collectives import cost
 from hybridlab.predict.bytes.traffic import tensor
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Function

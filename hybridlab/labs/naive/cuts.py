@@ -3,7 +3,7 @@
 from collections import Counter
 
 import hybridlab as hl
-from hybridlab.train import stages
+from hybridlab.training import stages
 
 
 def by_link(real: hl.Timeline) -> dict[tuple[int, int], tuple[int, int]]:

@@ -11,10 +11,10 @@ import hybridlab as hl
 from hybridlab.measuring.saved import Saved
 from hybridlab.predict.bytes import saved
 from hybridlab.predict.plans.footprint import Footprint
-from hybridlab.train.job import Job
-from hybridlab.train.loop import Trainer
-from hybridlab.train.models.gpt import GPT, token_loss
-from hybridlab.train.request import job_of
+from hybridlab.training.job import Job
+from hybridlab.training.loop import Trainer
+from hybridlab.training.make_job import job_of
+from hybridlab.training.models.gpt import GPT, token_loss
 
 
 def counted(shape: hl.Shape, batch: int) -> Footprint:

@@ -2,8 +2,8 @@
 
 import math
 
-from hybridlab.core import catalog
-from hybridlab.core.shape import Shape
+from hybridlab.core.what import catalog
+from hybridlab.core.what.shape import Shape
 from hybridlab.labs.one_device.memory import states
 from hybridlab.labs.zero.plan import POLICIES
 from hybridlab.predict.bytes.activations import RECOMPUTE, kept_for

@@ -4,7 +4,7 @@ Relatives: `predict.bytes.saved`, `predict.bytes.memory`.
 """
 
 import hybridlab as hl
-from hybridlab.core.layout import Layout, Param
+from hybridlab.core.where.layout import Layout, Param
 from hybridlab.labs.zero.plan import PRINTED
 from hybridlab.predict.bytes import saved
 from hybridlab.predict.bytes.memory import SINGLE, Widths, model_states

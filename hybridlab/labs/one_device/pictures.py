@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import hybridlab as hl
-from hybridlab.core.catalog import FRAMEWORKS, MACHINES
+from hybridlab.core.what.catalog import FRAMEWORKS, MACHINES
 from hybridlab.labs.comparison import Compared, Comparison, compare
 from hybridlab.labs.one_device.memory import placing, training
 from hybridlab.measuring.one_device import Parts, Product
@@ -239,7 +239,7 @@ def ridges() -> dict[str, float]:
 def intensity_of(shape: hl.Shape, batch: int) -> float:
     """FLOPs for each byte, in half precision, of the MLP's first product over a batch of so many sequences.
 
-    >>> from hybridlab.core.catalog import model
+    >>> from hybridlab.core.what.catalog import model
     >>> round(intensity_of(model("gpt3-175b").shape, 1))
     1695
     """

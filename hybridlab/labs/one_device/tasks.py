@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from functools import partial
 
-from hybridlab.core import catalog
+from hybridlab.core.what import catalog
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.one_device.memory import placing, training
 from hybridlab.predict.plans.arithmetic import flops, product

@@ -3,7 +3,7 @@
 import hybridlab as hl
 from hybridlab.labs.one_f_one_b.letters import from_letters
 from hybridlab.predict.bytes.live import Bytes, peak_bytes
-from hybridlab.schedules.lower import posted_ahead
+from hybridlab.scheduling.lower import posted_ahead
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
 

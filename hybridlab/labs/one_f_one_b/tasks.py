@@ -3,7 +3,7 @@
 from functools import cache, partial
 
 import hybridlab as hl
-from hybridlab.core.play import Stuck
+from hybridlab.core.when.play import Stuck
 from hybridlab.labs.exercises.pipelines import UNIT, predicted, several
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.task import Task, Verdict

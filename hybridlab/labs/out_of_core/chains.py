@@ -4,9 +4,9 @@ A *plan* has a word for each block, first block first: "keep" what its forward l
 host and back, or "recompute" it. Room is counted in blocks: what one forward keeps.
 """
 
-from hybridlab.core.room import Room
-from hybridlab.core.schedule import Schedule
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.room import Room
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.labs.rows import Table
 from hybridlab.labs.rows import table as rows_of
 from hybridlab.predict.time.costs import Costs

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from hybridlab.core.catalog import MACHINES, model
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.catalog import MACHINES, model
+from hybridlab.core.what.shape import Shape
 from hybridlab.labs.rows import Table
 from hybridlab.labs.rows import table as rows_of
 from hybridlab.predict.bytes.activations import kept

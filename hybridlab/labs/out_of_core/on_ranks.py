@@ -1,9 +1,9 @@
 """Notebook 23 on real ranks: a chain whose copies take as long as they are told; a GPT in a room of half its size."""
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.room import Room
-from hybridlab.core.shape import Shape
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.when.room import Room
+from hybridlab.core.when.timeline import Timeline
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.out_of_core.chains import ROOM, costs, mixture
 from hybridlab.predict.bytes.live import on_device
 from hybridlab.predict.time.simulate import simulate
@@ -18,7 +18,7 @@ SLOW = 0.5  # seconds that each copy to the host takes longer in `without_arrows
 
 def emulated(plan: list[str], swap: float, room: float = ROOM, steps: int = 3) -> tuple[Timeline, Timeline]:
     """(predicted, measured): a chain by a plan, where a rank and its two copy engines wait in place of their work."""
-    from hybridlab.train.run import run
+    from hybridlab.training.run import run
 
     schedule, takes = mixture(plan, room, swap).schedule, costs(swap, UNIT)
     real = run(schedule, costs=takes, room=Room(room), steps=steps)
@@ -27,7 +27,7 @@ def emulated(plan: list[str], swap: float, room: float = ROOM, steps: int = 3) -
 
 def capped(share: float | None = 0.5) -> Timeline:
     """A measured step of a small GPT on pp=2 × dp=2 with ZeRO 1, within a share of what its forwards keep in core."""
-    from hybridlab.train.run import train
+    from hybridlab.training.run import train
 
     return train(Mesh(dp=2, pp=2), device_memory=share, steps=2, progress=False, **JOB)["timeline"]
 
@@ -57,7 +57,7 @@ def _stairs(times, sizes):
 
 def without_arrows() -> str:
     """What becomes of the same job when no forward waits for a copy to the host; its copies take a while."""
-    from hybridlab.train.check import check
+    from hybridlab.training.check import check
     from hybridlab.world.explain.faults import RankError
 
     try:
@@ -71,8 +71,8 @@ def forget_to_wait():
     """On every rank: actions wait for no copy, and a copy to the host takes longer."""
     import time
 
-    from hybridlab.modes.copies import Leaving
-    from hybridlab.modes.pipeline import Player
+    from hybridlab.runtime.copies import Leaving
+    from hybridlab.runtime.player import Player
 
     carry = Leaving.carry
     Player._copies_before = lambda player, index: []

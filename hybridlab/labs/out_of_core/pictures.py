@@ -1,12 +1,12 @@
 """Notebook 23, pictures: what a device computes, what its two copy engines carry, and below it what it holds."""
 
-from hybridlab.core.room import Room
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.room import Room
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.labs.out_of_core.chains import BLOCKS, KEEP, RECOMPUTE, SWAP, step
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.out_of_core import AWAY, forwards, mixed
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.registry import schedule
+from hybridlab.scheduling.registry import schedule
 from hybridlab.show.charts.room_over_time import room_over_time
 from hybridlab.show.live.chooser import Chooser, below_each_other
 from hybridlab.show.paper.still import Still

@@ -194,7 +194,7 @@ labs.answer("out_of_core.gpipe", lab.pipelines(copy=1)["room for 2"].length)""",
     ),
     "out_of_core.free": Solution(
         """\
-from hybridlab.core.catalog import machine, model
+from hybridlab.core.what.catalog import machine, model
 from hybridlab.labs.out_of_core.links import least_bandwidth
 
 labs.answer("out_of_core.free", least_bandwidth(model("gpt3-175b").shape, machine("h100").peak) / 1e9)""",

@@ -3,8 +3,8 @@
 from functools import partial
 from typing import NamedTuple
 
-from hybridlab.core.catalog import MACHINES, model
-from hybridlab.core.room import Room
+from hybridlab.core.what.catalog import MACHINES, model
+from hybridlab.core.when.room import Room
 from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, varying
 from hybridlab.labs.exercises.trial import Function
@@ -13,7 +13,7 @@ from hybridlab.labs.out_of_core.links import SHARE, fits, intensity, least_bandw
 from hybridlab.labs.out_of_core.pictures import pipelines
 from hybridlab.labs.out_of_core.planned import CASES, judge
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.out_of_core import swapped
+from hybridlab.scheduling.out_of_core import swapped
 
 task = partial(Task, notebook="23_out_of_core")
 CARD = 80e9

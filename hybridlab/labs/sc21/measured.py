@@ -12,7 +12,7 @@ from hybridlab.predict.papers.sc21 import A100, Row
 from hybridlab.predict.plans.arithmetic import flops
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
-from hybridlab.train.models.gpt import Block
+from hybridlab.training.models.gpt import Block
 
 WIDTHS, CONTEXT, SEQUENCES, SQUARE, ROUNDS = (16, 64, 256, 512), 128, 2, 1024, 4
 

@@ -5,7 +5,7 @@ import math
 import traitlets
 
 import hybridlab as hl
-from hybridlab.core.catalog import model
+from hybridlab.core.what.catalog import model
 from hybridlab.labs.sc21.table import LABELS, NOTHING, ROWS, off, refitted, signed, the_errors
 from hybridlab.labs.sc21.table import picture as table_picture
 from hybridlab.predict.bytes.activations import FULL

@@ -2,8 +2,8 @@
 
 from functools import cache, partial
 
-from hybridlab.core.catalog import model
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.catalog import model
+from hybridlab.core.what.shape import Shape
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.sc21.build_tasks import BUILD_TASKS
 from hybridlab.labs.sc21.rows import with_size

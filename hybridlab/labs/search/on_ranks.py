@@ -1,6 +1,6 @@
 """Notebook 43: strategies on real ranks: pieces and links measured here, a search with them, and what it found, run."""
 
-from hybridlab.core.operators import Graph, Strategy
+from hybridlab.core.what.operators import Graph, Strategy
 from hybridlab.labs.rows import Table, table
 from hybridlab.predict.search.problem import Problem
 
@@ -37,7 +37,7 @@ def once(strategies: dict[str, Strategy]) -> dict[str, Strategy]:
 
 def proved(pool, graph: Graph, strategies: dict[str, Strategy], steps: int = 3) -> Table:
     """Strategies, some steps of SGD each, held against one device; and their ledgers against what is derived."""
-    from hybridlab.modes import layout_proof
+    from hybridlab.modes.products import layout_proof
 
     rows = []
     for name, homes in zip(strategies, layout_proof.tried(pool, graph, list(strategies.values()), steps)):

@@ -4,7 +4,7 @@ Work is blue, as a forward; messages that are waited for are green; sums of grad
 are light green.
 """
 
-from hybridlab.core.operators import Strategy
+from hybridlab.core.what.operators import Strategy
 from hybridlab.labs.search.tables import WHOLE, ms, written
 from hybridlab.predict.search.data_parallel import data_parallel
 from hybridlab.predict.search.found import Found

@@ -1,7 +1,7 @@
 """Notebook 43: the problems that are searched. The machines are made up, so all numbers are the same everywhere."""
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.programs import classifier, mlp
+from hybridlab.core.what.programs import classifier, mlp
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.search.problem import Problem
 from hybridlab.predict.search.profile import Rated

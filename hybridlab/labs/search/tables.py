@@ -1,6 +1,6 @@
 """Notebook 43: what can be chosen, what it costs, and what each search finds, as tables."""
 
-from hybridlab.core.operators import Strategy
+from hybridlab.core.what.operators import Strategy
 from hybridlab.labs.rows import Table, table
 from hybridlab.predict.search.chain import chain
 from hybridlab.predict.search.data_parallel import data_parallel

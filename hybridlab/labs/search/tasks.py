@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import refuse
-from hybridlab.core.programs import classifier, mlp
+from hybridlab.core.what.operators import refuse
+from hybridlab.core.what.programs import classifier, mlp
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.trial import Function
 from hybridlab.labs.search.sizes import CLUSTER, IMAGES

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 import hybridlab as hl
-from hybridlab.core.action import Action
-from hybridlab.core.layout import Layout
+from hybridlab.core.when.action import Action
+from hybridlab.core.where.layout import Layout
 from hybridlab.predict.bytes.collectives import cost
-from hybridlab.train.job import Job
-from hybridlab.train.loop import Trainer, memory
-from hybridlab.train.request import job_of
+from hybridlab.training.job import Job
+from hybridlab.training.loop import Trainer, memory
+from hybridlab.training.make_job import job_of
 
 RANKS, UNITS = 4, 4
 

@@ -1,12 +1,12 @@
 """The plans of notebook 22: what a rank keeps, sends and waits for, when weights are sharded as in ZeRO and FSDP.
 
-Formulas are read from the layout's record (`core.layout`), so they hold for any owners, and padding counts.
+Formulas are read from the layout's record (`core.where.layout`), so they hold for any owners, and padding counts.
 """
 
 from typing import NamedTuple
 
 import hybridlab as hl
-from hybridlab.core.layout import Layout, Param
+from hybridlab.core.where.layout import Layout, Param
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.bytes.memory import MIXED, SINGLE, Widths, model_states
 from hybridlab.predict.bytes.sharing import transfers

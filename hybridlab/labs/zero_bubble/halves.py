@@ -55,7 +55,7 @@ def run(schedule: hl.Schedule, unit: float = UNIT, steps: int = 1) -> hl.Timelin
 
 def lose_a_weight_half():
     """On every rank the weight half of microbatch 1 is left out."""
-    from hybridlab.modes.work import ModelWork
+    from hybridlab.runtime.work import ModelWork
 
     whole = ModelWork.weight_half
     ModelWork.weight_half = lambda work, stage, m, *more: [] if m == 1 else whole(work, stage, m, *more)
@@ -64,6 +64,6 @@ def lose_a_weight_half():
 def keep_copies_apart():
     """The gradients of a stage's copies are not added up."""
     from hybridlab.modes.data_parallel import Replicated
-    from hybridlab.modes.under_way import Sums
+    from hybridlab.runtime.pending import Sums
 
     Replicated.reduce = lambda weights, comm, action: Sums()

@@ -3,12 +3,12 @@
 Sizes, ways and switches may be numpy arrays: a planner asks for 100 000 layouts at once.
 
 Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4; blocks of the Llama kind are counted the same way.
-Relatives: `core.shape`, `predict.plans.footprint`, notebooks 02, 12 and 22.
+Relatives: `core.what.shape`, `predict.plans.footprint`, notebooks 02, 12 and 22.
 """
 
 from typing import NamedTuple
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 
 RECOMPUTE = ("none", "selective", "full")  # what is not kept for the backward, but done again: attention's core, or all
 NONE, SELECTIVE, FULL = range(3)

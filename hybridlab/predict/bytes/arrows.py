@@ -1,6 +1,7 @@
 """Arrows: what must be sent so that each operator finds its operands as it needs them. They follow from a strategy.
 
-What a tensor is where it is made, and what it must be where it is used, are two states (`core.states`). The *way* from
+What a tensor is where it is made, and what it must be where it is used, are two states (`core.where.states`). The
+*way* from
 one to the other is the cheapest path of typed moves, each along one axis; gradients take it back by the conjugate
 moves. Nothing here knows a parallelism by name. Data parallelism: a weight is at rest as the same everywhere, and is
 used for work that differs; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, gathers of sequence
@@ -12,7 +13,8 @@ in which messages go between neighbours, and gradients home (`predict.bytes.halo
 Counted in elements: of the full tensor, as everywhere (`predict.bytes.collectives`); of a message, of what is in it.
 
 Source: rules that imply collectives, Shazeer et al. 2018, arXiv:1811.02084, section 3; the same on a compiler's graph,
-Xu et al. 2021, arXiv:2105.04663. Relatives: `core.operators`; `modes.layouts` executes exactly these arrows.
+Xu et al. 2021, arXiv:2105.04663. Relatives: `core.what.operators`; `modes.products.layouts` executes exactly these
+arrows.
 """
 
 import heapq
@@ -22,10 +24,10 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Graph, Need, Strategy, refuse
-from hybridlab.core.states import State, at_rest, conjugate, cut, dim_of, made, renamed, spoken
-from hybridlab.core.wiring import misfit
+from hybridlab.core.what.operators import Graph, Need, Strategy, refuse
+from hybridlab.core.what.wiring import misfit
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.states import State, at_rest, conjugate, cut, dim_of, made, renamed, spoken
 from hybridlab.predict.bytes.collectives import cost
 from hybridlab.predict.bytes.halos import Window, halo
 
@@ -107,7 +109,7 @@ def arrows(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Arrow]:
 
     raises  ValueError for a graph that does not fit together, or an illegal strategy
 
-    >>> from hybridlab.core.operators import Operator, shared
+    >>> from hybridlab.core.what.operators import Operator, shared
     >>> graph = Graph((Operator("up", "BD,FD->BF", ("x", "A")),), dict(B=4, D=4, F=8), dict(x="BD", A="FD"), {"A"})
     >>> data_parallel = arrows(graph, shared(graph, {"B": "dp"}, Mesh(dp=2)), Mesh(dp=2))
     >>> [(arrow.value, [move.arrow for move in arrow.moves]) for arrow in data_parallel]

@@ -9,12 +9,12 @@ Sizes may be numpy arrays.
 
 Source: Liu et al. 2023, arXiv:2310.01889 (ring); Jacobs et al. 2023, arXiv:2309.14509 (Ulysses); Llama Team 2024,
 arXiv:2407.21783, 3.3.2 (gathered keys and values; the zigzag). Relatives: `modes.context_parallel`, which says the same
-for its ledgers; `predict.plans.inside`, its seconds; notebook 33.
+for its ledgers; `predict.plans.time_of_context_and_experts`, its seconds; notebook 33.
 """
 
 import numpy as np
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 
 ATTEND = ("gather", "ring", "ulysses")
 GATHER, RING, ULYSSES = range(3)
@@ -25,7 +25,7 @@ def widths(shape: Shape, tensor=1):
 
     Too few heads of keys are copied.
 
-    >>> from hybridlab.core.catalog import model
+    >>> from hybridlab.core.what.catalog import model
     >>> print(*widths(model("llama3-405b").shape, tensor=8))
     2048.0 128.0 128.0 2048.0
     """

@@ -2,7 +2,7 @@
 
 Y = X∗W, of samples, C channels, F filters, rows and columns of pixels. A grid has the axes dp (samples), h and w (rows
 and columns), c (channels) and f (filters). Ranks that differ in c or f only share out the channels of X and the filters
-of Y among all of them (`modes.channel_splits`).
+of Y among all of them (`modes.products.channel_splits`).
 
   what is sent    among           forward                         backward
   channels        ranks along f   all-gather of X                 reduce-scatter of dX
@@ -17,8 +17,8 @@ Which form sends least? X stays (an axis c alone) sends Y, so it wins where Y is
 a stride. Y stays (f alone) sends X. W stays (both) sends some of both, and with C = F it wins from four ranks on.
 
 Source: Dryden et al. 2019, SC, *Channel and Filter Parallelism for Large-Scale CNN Training*, doi
-10.1145/3295500.3356207. Relatives: `modes.channel_splits`; `predict.bytes.spatial`, the halos; `predict.time.strips`,
-the seconds of strips; notebook 34.
+10.1145/3295500.3356207. Relatives: `modes.products.channel_splits`; `predict.bytes.spatial`, the halos;
+`predict.time.strips`, the seconds of strips; notebook 34.
 """
 
 import itertools
@@ -26,9 +26,9 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from hybridlab.core.layout import even
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.spans import Sight
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.spans import Sight
 from hybridlab.predict.bytes.collectives import cost
 from hybridlab.predict.bytes.spatial import moved
 

@@ -16,15 +16,15 @@ Routing is not even. `popular` is how often a token goes to each expert if their
 what the busiest rank has more than the mean: all others wait for it.
 
 Source: Lepikhin et al. 2020, arXiv:2006.16668 (all-to-all); Zipf loads and their placing are our own assumption.
-Relatives: `modes.expert_parallel`, the same for its ledgers; `predict.plans.inside`, its seconds; `predict.plans.hot`,
-what a skew costs; notebook 32.
+Relatives: `modes.expert_parallel`, the same for its ledgers; `predict.plans.time_of_context_and_experts`, its seconds;
+`predict.plans.hot_expert`, what a skew costs; notebook 32.
 """
 
 from functools import cache
 
 import numpy as np
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 
 DISPATCH = ("all_to_all", "all_gather")
 ALL_TO_ALL, ALL_GATHER = range(2)

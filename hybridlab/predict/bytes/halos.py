@@ -1,8 +1,8 @@
 """Halos of operators: what one that looks beyond its places fetches of its neighbours, once its operand lies as needed.
 
 A convolution that is cut along rows makes a strip of outputs, and has the strip of inputs that lies alike. What it
-sees beyond is a *window*: every rank has a span, and wants a longer one (`core.spans`). Dims follow one another, so
-what lies across a corner comes by way of a neighbour. Gradients go home: the same messages the other way round.
+sees beyond is a *window*: every rank has a span, and wants a longer one (`core.where.spans`). Dims follow one another,
+so what lies across a corner comes by way of a neighbour. Gradients go home: the same messages the other way round.
 
     x  V:Y ──moves──▶ V:Y ──window──▶ rows 3 to 9 of 4 to 8        there: one message to each neighbour, or more
                                                                    back:  the same, and sums where they arrive
@@ -11,7 +11,7 @@ How many messages, and how long each is, follows from intersections of spans. So
 reaches fetches from ranks further off, and a stride that keeps to its own rows fetches nothing.
 
 Source: Dryden et al. 2019, arXiv:1903.06681, section 3. Relatives: `spatial`, which counts pixels; `arrows`, whose ends
-these are; `modes.layouts`, which fetches them.
+these are; `modes.products.layouts`, which fetches them.
 """
 
 import math
@@ -19,10 +19,10 @@ from collections import Counter
 from functools import cache
 from typing import NamedTuple
 
-from hybridlab.core.layout import even
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.spans import Look, Span, wanted
-from hybridlab.core.states import State, cutters
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.spans import Look, Span, wanted
+from hybridlab.core.where.states import State, cutters
 from hybridlab.predict.bytes.spatial import moved
 
 
@@ -52,7 +52,7 @@ def halo(dims: str, lengths: tuple[int, ...], state: State, looks: tuple[Look, .
     """The windows that bring what is seen of a tensor in this state, one dim after the other; `looks` are along dims
     that are cut.
 
-    >>> from hybridlab.core.spans import Sight
+    >>> from hybridlab.core.where.spans import Sight
     >>> rows = Look("Y", "Y", Sight(3, before=1, after=1))
     >>> (window,) = halo("BCYX", (2, 4, 8, 8), ("V:Y",), (rows,), Mesh(h=2))
     >>> window.want, window.messages

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybridlab.core.lanes import RECEIVE
-from hybridlab.core.room import Room, stays
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.lanes import RECEIVE
+from hybridlab.core.when.room import Room, stays
+from hybridlab.core.when.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndar
     weights these are activations in pieces, and the highest is `peak_live`.
 
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> times, held = live(simulate(schedule("gpipe", ranks=1, microbatches=2)))[0]
     >>> times.tolist(), held.tolist()
     ([0.0, 1.0, 4.0, 6.0], [1.0, 2.0, 1.0, 0.0])
@@ -54,7 +54,7 @@ def on_device(timeline: Timeline, room: Room | None = None) -> list[tuple[np.nda
     room  what weighs how much, in bytes or activations; unless given, the room that the timeline was made with
 
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.core.schedule import Schedule
+    >>> from hybridlab.core.when.schedule import Schedule
     >>> from hybridlab.predict.time.costs import Costs
     >>> s = Schedule.from_csv("0F0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0B0")
     >>> times, held = on_device(simulate(s, Costs(B=2, swap=2), room=Room(1)))[0]

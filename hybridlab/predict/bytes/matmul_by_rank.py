@@ -9,7 +9,7 @@ The backward of a product sends everything back: for each block that a rank want
 
 from typing import NamedTuple
 
-from hybridlab.core.layout import even
+from hybridlab.core.where.layout import even
 
 
 class Sent(NamedTuple):

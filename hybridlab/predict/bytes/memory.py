@@ -3,12 +3,12 @@
 Ψ parameters with Adam in mixed precision take 16 Ψ bytes: 2 for the weights, 2 for their gradients, 12 for the master
 copy and two averages in single precision. Here the widths are those that are really used, and padding counts.
 
-Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3. Relatives: `core.layout`, `modes.zero`, notebook 22.
+Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3. Relatives: `core.where.layout`, `modes.zero`, notebook 22.
 """
 
 from typing import NamedTuple
 
-from hybridlab.core.layout import Layout
+from hybridlab.core.where.layout import Layout
 
 
 class Widths(NamedTuple):
@@ -29,7 +29,7 @@ def model_states(layout: Layout, rank: int, widths: Widths = SINGLE) -> dict[str
     A master copy is kept where its width differs from the weights', and belongs to the optimizer; with ZeRO's stage 3
     it is all that is left of the weights: 14 Ψ/p bytes, where the paper keeps a share in half precision too.
 
-    >>> from hybridlab.core.layout import Mesh, Param
+    >>> from hybridlab.core.where.layout import Mesh, Param
     >>> for stage in (0, 1, 2, 3):
     ...     param = Param("w", (100,), partial=("dp",), owners=4 if stage else 1, rest=stage)
     ...     print(stage, sum(model_states(Layout(Mesh(dp=4), (param,)), 0, MIXED).values()))

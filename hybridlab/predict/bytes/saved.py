@@ -9,7 +9,7 @@ Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1. Relatives: `pred
 for all kinds of models), `measuring.saved` (counted), notebook 02.
 """
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 
 NUMBER, ID = 4, 8  # bytes of a number in single precision, and of a token's id
 STATISTICS = 2  # numbers that a norm keeps of each position: mean and spread

@@ -5,12 +5,12 @@ The formula is said here only: `modes.data_parallel` adds it up for the ledgers,
 node.
 
 Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 7; hybrid: Zhao et al. 2023, arXiv:2304.11277. Relatives:
-`core.layout`, `modes.data_parallel`, `modes.zero`, `predict.bytes.memory`.
+`core.where.layout`, `modes.data_parallel`, `modes.zero`, `predict.bytes.memory`.
 """
 
 from functools import partial
 
-from hybridlab.core.layout import Layout
+from hybridlab.core.where.layout import Layout
 from hybridlab.predict.bytes.memory import SINGLE, Widths
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 
@@ -22,7 +22,7 @@ def transfers(
 
     gathers  how often the weights are gathered; by default once, after the update, and twice with ZeRO's stage 3
 
-    >>> from hybridlab.core.layout import Mesh, Param
+    >>> from hybridlab.core.where.layout import Mesh, Param
     >>> one = Param("w", (10,), partial=("dp",), owners=2, rest=3)
     >>> for one in transfers(Layout(Mesh(dp=4), (one,)), 0, 0): print(*one)
     gradients dp reduce_scatter (0, 1) 40

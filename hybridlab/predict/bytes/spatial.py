@@ -8,15 +8,15 @@ For strips and an odd kernel K without stride this is the textbook's halo: each 
 rows each way, 2·(p-1)·⌊K/2⌋·N·C·W numbers for N samples, C channels and W columns. With a stride, or of strips of which
 some are shorter than a halo, only the boxes know.
 
-Source: Dryden et al. 2019, arXiv:1903.06681, section 3. Relatives: `core.spans`, what outputs see; `modes.halos`, which
-sends it; `modes.spatial_parallel`, which says it of a whole model.
+Source: Dryden et al. 2019, arXiv:1903.06681, section 3. Relatives: `core.where.spans`, what outputs see;
+`modes.parts.halos`, which sends it; `modes.spatial_parallel`, which says it of a whole model.
 """
 
 import math
 from collections import Counter
 from itertools import product
 
-from hybridlab.core.spans import Span, overlap, wanted
+from hybridlab.core.where.spans import Span, overlap, wanted
 
 Place = tuple[int, ...]
 
@@ -26,7 +26,7 @@ def moved(spans, sights) -> dict[tuple[Place, Place], int]:
 
     spans   for each dim, what each of the ranks along it has;  sights  for each dim, what outputs see
 
-    >>> from hybridlab.core.spans import Sight
+    >>> from hybridlab.core.where.spans import Sight
     >>> moved([((0, 4), (4, 8)), ((0, 8),)], [Sight(3, 1, 1, 1)] * 2)
     {((1, 0), (0, 0)): 8, ((0, 0), (1, 0)): 8}
     """

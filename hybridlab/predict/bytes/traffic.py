@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.flow import flow_of
-from hybridlab.core.lanes import lanes, messages
-from hybridlab.core.schedule import Schedule
-from hybridlab.core.shape import Shape
-from hybridlab.schedules.lower import lower
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.lanes import lanes, messages
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.scheduling.lower import lower
 
 LOSS_SUMS = (1, 2)  # numbers of a token in the loss's two sums along tp: the largest score; Σ exp and the target's
 
@@ -20,7 +20,7 @@ def traffic(schedule: Schedule, bytes: float = 1) -> dict[tuple[int, int], tuple
 
     bytes  a number, or one per edge (edge i leads from stage i to i + 1)
 
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> traffic(schedule("1f1b", ranks=3, microbatches=4), bytes=10)
     {(0, 1): (4, 40), (1, 0): (4, 40), (1, 2): (4, 40), (2, 1): (4, 40)}
     """
@@ -43,7 +43,7 @@ def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, cros
     gather or a reduce-scatter; uneven parts are filled up.
 
     sequences  b, in the microbatch;  ways  the length of tp;  sequence  with sequence parallelism
-    crossings  the tensors that leave a stage in parts (`modes.narrowed`); with sequence parallelism they
+    crossings  the tensors that leave a stage in parts (`modes.parts.scatter_gather`); with sequence parallelism they
                cost nothing
 
     Source: Korthikanti et al. 2022, arXiv:2205.05198, 4.2: four sums of b·s·h in a block, or four gathers and four

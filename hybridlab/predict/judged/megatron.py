@@ -7,8 +7,8 @@ parallelism wherever there is tp, fused attention, a zigzag along cp.
 import re
 from dataclasses import replace
 
-from hybridlab.core.catalog import model
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.catalog import model
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING
 from hybridlab.predict.judged.run import Run

@@ -5,8 +5,8 @@ Relatives: `predict.papers.published` (the tables), `predict.plans.performance`,
 
 from typing import NamedTuple
 
-from hybridlab.core.catalog import machine
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.catalog import machine
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.plans.performance import Step, step
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.judged import megatron, sc21_runs, sharded
 from hybridlab.predict.judged.calibrated import shares, without
 from hybridlab.predict.judged.run import Run

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from hybridlab.core.catalog import model
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.catalog import model
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, NONE
 from hybridlab.predict.judged.run import Run
 from hybridlab.predict.papers.published import published

@@ -3,14 +3,14 @@
 Families: GPT-2; Llama, Mistral, Qwen 2 and 3; Mixtral and Qwen 3 with experts; DeepSeek-V3 and Kimi K2, with latent
 attention.
 
-Relatives: `core.shape`, `core.catalog`, `predict.plans.planner`.
+Relatives: `core.what.shape`, `core.what.catalog`, `predict.plans.planner`.
 """
 
 import json
 from pathlib import Path
 from typing import NamedTuple
 
-from hybridlab.core.shape import Routing, Shape
+from hybridlab.core.what.shape import Routing, Shape
 
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
 SPARSE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "kimi_k2")

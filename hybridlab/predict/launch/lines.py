@@ -8,7 +8,7 @@ sbatch and srun. Relatives: `predict.plans.jobs`, the same for our own runtime; 
 
 import shlex
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
 from hybridlab.predict.bytes.experts import ALL_GATHER
@@ -155,7 +155,7 @@ def slurm(plan: Plan, node: int, program: str, arguments: list[str], hours: floa
 
     raises  ValueError when the plan does not fill its nodes
 
-    >>> print(slurm(Plan(d=16), 8, "train.py", ["--steps", "9"]).splitlines()[1])
+    >>> print(slurm(Plan(d=16), 8, "training.py", ["--steps", "9"]).splitlines()[1])
     #SBATCH --nodes=2
     """
     if plan.devices % node and plan.devices > node:

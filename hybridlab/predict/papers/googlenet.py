@@ -3,7 +3,8 @@
 The branches of a module could run at the same time. How much faster that makes the module, their sizes say: the
 longest one is waited for (`predict.time.branches`).
 
-Source: Szegedy et al. 2015, arXiv:1409.4842, table 1. Relatives: `train.models.inception`, a small net of such modules.
+Source: Szegedy et al. 2015, arXiv:1409.4842, table 1. Relatives: `training.models.inception`, a small net of such
+modules.
 """
 
 from hybridlab.predict.papers.published import published

@@ -8,14 +8,14 @@ equally. FLOP/s count what a causal mask leaves of attention.
 DeepSeek-V3 is no row of the table but a case by itself, `deepseek`: its programs hide the all-to-all, ours show it.
 
 Sources: `published.SOURCES`; of DeepSeek-V3, DeepSeek-AI 2024, arXiv:2412.19437, sections 3 and 4. Relatives:
-`predict.papers.sc21`, `predict.plans.inside`, tests/test_long_and_sparse.py.
+`predict.papers.sc21`, `predict.plans.time_of_context_and_experts`, tests/predict/test_long_and_sparse.py.
 """
 
 from dataclasses import replace
 from typing import NamedTuple
 
-from hybridlab.core.catalog import machine, model
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.catalog import machine, model
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.plans.arithmetic import flops

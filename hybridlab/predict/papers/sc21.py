@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.catalog import GPT_CONTEXT, GPT_VOCABULARY, machine, model
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.catalog import GPT_CONTEXT, GPT_VOCABULARY, machine, model
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, NONE
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.plans.performance import FITTED, Fit, step, throughput

@@ -5,13 +5,13 @@ full recomputation is the forward once more: 4 forwards in place of 3. Attention
 what a causal mask hides, as the papers do.
 
 Sources: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 and appendix; Korthikanti et al. 2022, arXiv:2205.05198;
-Williams, Waterman, Patterson 2009, *Roofline*. Relatives: `core.shape`, `predict.plans.performance`, notebooks 02 and
-42.
+Williams, Waterman, Patterson 2009, *Roofline*. Relatives: `core.what.shape`, `predict.plans.performance`, notebooks 02
+and 42.
 """
 
 from typing import NamedTuple
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE
 
 DAY = 86_400
@@ -39,7 +39,7 @@ def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
 
     raises  ValueError when recompute is none of "none", "selective", "full"
 
-    >>> from hybridlab.core.catalog import model
+    >>> from hybridlab.core.what.catalog import model
     >>> gpt3 = model("gpt3-175b").shape
     >>> l, h, s, V = gpt3.layers, gpt3.width, gpt3.context, gpt3.vocabulary
     >>> flops(gpt3, 1536, "full").total == 96 * 1536 * s * l * h * h + 16 * 1536 * s * s * l * h + 6 * 1536 * s * h * V
@@ -60,7 +60,7 @@ def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
 def utilisation(shape: Shape, batch: int, seconds: float, devices: int, peak: float, recompute: str = "none") -> float:
     """The share of the peak that a step of so many seconds uses: MFU, or HFU when the recomputation is counted too.
 
-    >>> from hybridlab.core.catalog import machine, model
+    >>> from hybridlab.core.what.catalog import machine, model
     >>> gpt = model("gpt-1t").shape
     >>> hfu = utilisation(gpt, 3072, seconds=102.6, devices=3072, peak=machine("a100").peak, recompute="full")
     >>> mfu = utilisation(gpt, 3072, seconds=102.6, devices=3072, peak=machine("a100").peak)
@@ -84,7 +84,7 @@ def training_seconds(tokens: float, parameters: float, devices: int, rate: float
 def training_seconds_exact(tokens: float, shape: Shape, devices: int, rate: float, recompute: str = "full") -> float:
     """The time to train by all operations, attention and head too, of as many sequences as there are tokens for.
 
-    >>> from hybridlab.core.catalog import model
+    >>> from hybridlab.core.what.catalog import model
     >>> round(training_seconds_exact(300e9, model("gpt3-175b").shape, devices=1024, rate=140e12) / DAY, 1)
     34.7
     """
@@ -110,7 +110,7 @@ def product(m: int, k: int, n: int, peak: float, bandwidth: float, width: int = 
 
     width  bytes of a number;  peak in FLOP/s, bandwidth in bytes/s
 
-    >>> from hybridlab.core.catalog import machine
+    >>> from hybridlab.core.what.catalog import machine
     >>> a100 = machine("a100")
     >>> [product(b, 4096, 4096, a100.peak, a100.bandwidth).bound for b in (1, 4096)]
     ['memory', 'arithmetic']

@@ -6,17 +6,17 @@ execute.
 Relatives: `predict.plans.performance`, `predict.time.simulate`, `schedules`, notebook 41.
 """
 
-from hybridlab.core.catalog import Machine
-from hybridlab.core.schedule import Schedule
-from hybridlab.core.shape import Shape
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.performance import FITTED, Fit, pieces
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.lower import lower
-from hybridlab.schedules.registry import schedule
+from hybridlab.scheduling.lower import lower
+from hybridlab.scheduling.registry import schedule
 
 
 def schedule_of(plan: Plan, batch: int) -> Schedule:
@@ -34,7 +34,7 @@ def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit
 
     A message keeps both its ranks for half its time each, since nothing overlaps in the programs that were measured.
 
-    >>> from hybridlab.core.catalog import machine, model
+    >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)
     >>> timeline = by_schedule(model("gpt-145.6b").shape, one, 2304, machine("a100"))
     >>> print(f"{timeline.length:.1f} s, idle {timeline.bubble_fraction:.1%}")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core import catalog
-from hybridlab.core.shape import Shape
+from hybridlab.core.what import catalog
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
@@ -106,7 +106,7 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     one block more while it is done again, and on the last rank the scores of one microbatch in single precision;
     whichever is most.
 
-    >>> from hybridlab.core.catalog import model
+    >>> from hybridlab.core.what.catalog import model
     >>> one = footprint(model("gpt3-175b").shape, Plan(p=12, t=8, b=1, recompute=2), batch=96)
     >>> print(f"{one.total / 1e9:.0f} GB, most of it {one.most}")
     36 GB, most of it optimizer

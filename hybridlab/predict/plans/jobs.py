@@ -1,13 +1,13 @@
 """A plan as a job: the arguments with which `check`, `train`, `run` and `dry_run` do what a plan means.
 
-Relatives: `predict.plans.plan`, `predict.plans.replicated`; `train.request.job_of`, what takes them; notebooks 15, 41
-and 50.
+Relatives: `predict.plans.plan`, `predict.plans.replicated`; `training.make_job.job_of`, what takes them; notebooks 15,
+41 and 50.
 """
 
 from math import lcm
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.bytes.experts import DISPATCH

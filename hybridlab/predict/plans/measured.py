@@ -15,9 +15,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from hybridlab.core import catalog
-from hybridlab.core.catalog import Machine
-from hybridlab.core.shape import Shape
+from hybridlab.core.what import catalog
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.collectives import Link, hierarchical
 from hybridlab.predict.plans.performance import step
 from hybridlab.predict.plans.plan import Plan

@@ -9,7 +9,8 @@ One microbatch on one stage takes
                grid those along x too, one for each matrix and one or two for each norm
     launch     what is left: a fixed time for each block
     context    waiting for keys and values along cp
-    experts    tokens on their way to experts along ep, and back (`predict.plans.inside` says of both what is hidden)
+    experts    tokens on their way to experts along ep, and back (`predict.plans.time_of_context_and_experts` says of
+    both what is hidden)
 
 and the last stage multiplies with the vocabulary too. A step is m of these, p - 1 more (over v) to fill and empty the
 pipeline, the messages between stages, the all-reduce of gradients over the copies, and the optimizer. Nothing overlaps,
@@ -26,20 +27,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.catalog import Machine
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept, stays
 from hybridlab.predict.bytes.context import RING, multiplied
 from hybridlab.predict.bytes.experts import imbalance, weights_of_one
 from hybridlab.predict.bytes.traffic import LOSS_SUMS, Along, along_block, along_head
 from hybridlab.predict.plans.arithmetic import flops
-from hybridlab.predict.plans.copies import among_copies, seconds_of_copies
 from hybridlab.predict.plans.footprint import alike, entered, kept_on, of_experts
-from hybridlab.predict.plans.inside import along_cp, along_ep
 from hybridlab.predict.plans.partition import lengths
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import FITTED, Fit, Rates
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, shown
+from hybridlab.predict.plans.time_of_context_and_experts import along_cp, along_ep
+from hybridlab.predict.plans.time_of_gradients import among_copies, seconds_of_copies
 
 ADAM_BYTES = 30  # of memory for each weight: its gradient read twice, three numbers of 4 bytes read and written, itself
 LOSS_BYTES = 4  # of a number in the loss's sums
@@ -252,7 +253,7 @@ def step(
 ) -> Step:
     """The predicted step of a plan, or of many.
 
-    >>> from hybridlab.core.catalog import machine, model
+    >>> from hybridlab.core.what.catalog import machine, model
     >>> gpt = model("gpt-145.6b").shape
     >>> one = step(gpt, Plan(p=8, t=8, d=24, b=2, v=2, recompute=FULL, scatter=True), 2304, machine("a100"))
     >>> print(f"{one.total:.1f} s, of which {one.idle:.0%} to fill and empty the pipeline")
@@ -274,7 +275,7 @@ def throughput(
 ):
     """FLOP/s of one device, all that it does counted (HFU's numerator), as the paper prints them.
 
-    >>> from hybridlab.core.catalog import machine, model
+    >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=64, t=8, d=6, b=1, recompute=FULL, scatter=True)
     >>> round(throughput(model("gpt-1t").shape, one, 3072, machine("a100")) / 1e12)
     162

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import NONE, RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core import catalog
-from hybridlab.core.catalog import Machine
-from hybridlab.core.shape import MOST, Shape
+from hybridlab.core.what import catalog
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import MOST, Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.arithmetic import DAY, flops
 from hybridlab.predict.plans.footprint import Footprint, footprint

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.catalog import Machine
-from hybridlab.core.shape import MOST
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import MOST
 from hybridlab.predict.bytes.collectives import Cost, Link, hierarchical
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.software import MEGATRON_2021, PRECISIONS, Software
@@ -68,7 +68,7 @@ class Rates(NamedTuple):
 
         Each ring leaves a pod once, whatever it has of nodes there. All groups do, and share what leads out of the pod.
 
-        >>> from hybridlab.core.catalog import machine
+        >>> from hybridlab.core.what.catalog import machine
         >>> one = Rates.of(machine("h100"), FITTED)._replace(pod=3072, oversubscription=7.0)
         >>> [round(float(one.ring(64, Near(1, pod)).beta / one.across.beta), 2) for pod in (64, 24, 2, 1)]
         [1.0, 1.0, 3.5, 7.0]
@@ -92,7 +92,7 @@ class Rates(NamedTuple):
 
         away  the share that really crosses of what an all-to-all has for other nodes
 
-        >>> from hybridlab.core.catalog import machine
+        >>> from hybridlab.core.what.catalog import machine
         >>> one = Rates.of(machine("h100"), FITTED)
         >>> [round(1e3 * float(one.seconds("all_to_all", ways, Near(8, ways), 64e6)), 2) for ways in (8, 16)]
         [0.15, 0.75]

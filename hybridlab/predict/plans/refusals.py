@@ -2,8 +2,8 @@
 
 import math
 
-from hybridlab.core.catalog import Machine
-from hybridlab.core.shape import MOST, Shape
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import MOST, Shape
 from hybridlab.predict.plans.footprint import states
 from hybridlab.predict.plans.plan import ASKED, Plan
 from hybridlab.predict.plans.reasons import factors

@@ -8,7 +8,7 @@ Source: Narayanan et al. 2019, arXiv:1806.03377, *Partitioning algorithm*; the l
 what it receives, 4·(m - 1)/m of them, as the first paper and the released optimizer do. That optimizer adds these
 seconds to those of computing and leaves boundaries out; the papers, and we, take the larger and look at both.
 
-Relatives: `schedules.pipedream`, whose copies do it; `train.stages.profiled`, the profile of a model; notebook 15.
+Relatives: `scheduling.pipedream`, whose copies do it; `training.stages.profiled`, the profile of a model; notebook 15.
 """
 
 from functools import cache

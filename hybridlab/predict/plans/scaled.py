@@ -9,7 +9,7 @@ Relatives: `predict.plans.jobs`, which makes it a job; the command line's `plan 
 from dataclasses import replace
 from typing import NamedTuple
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.context import ULYSSES
 from hybridlab.predict.plans.jobs import AXES, job_of_plan
 from hybridlab.predict.plans.plan import Plan, check_plan
@@ -35,7 +35,7 @@ def scaled(plan: Plan, shape: Shape) -> Scaled:
     Two chunks stand for several, two experts on a rank for many, two microbatches on each stage for the batch; where a
     stage may have a block more, one has. With z, four copies, of which two share.
 
-    >>> from hybridlab.core.catalog import model
+    >>> from hybridlab.core.what.catalog import model
     >>> one = scaled(Plan(p=16, t=8, d=8, zero=2, sequence=True, uneven=True), model("llama3-405b").shape)
     >>> print(one.plan, one.shape.layers, one.shape.heads, one.shape.key_heads, one.batch)
     p=2 t=2 d=2 b=1, uneven stages, ZeRO 2, sequence parallel 3 4 2 8

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hybridlab.core.shape import Shape, divisors
+from hybridlab.core.what.shape import Shape, divisors
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH

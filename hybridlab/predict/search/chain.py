@@ -28,8 +28,8 @@ def chain(problem: Problem) -> Found:
 
     raises  ValueError for a graph that is no chain, where sums overlap, or where nothing fits
 
-    >>> from hybridlab.core.mesh import Mesh
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.where.mesh import Mesh
+    >>> from hybridlab.core.what.programs import mlp
     >>> from hybridlab.predict.search.exhaustive import exhaustive
     >>> from hybridlab.predict.search.profile import Rated
     >>> problem = Problem(mlp(), Mesh(x=2), Rated())

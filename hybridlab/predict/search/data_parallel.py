@@ -1,9 +1,9 @@
 """Data parallelism: every axis cuts the batch, wherever an operator has one. Where FlexFlow's search begins.
 
-Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 6.2. Relatives: `core.operators.shared`; notebook 21.
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 6.2. Relatives: `core.what.operators.shared`; notebook 21.
 """
 
-from hybridlab.core.operators import shared
+from hybridlab.core.what.operators import shared
 from hybridlab.predict.search.found import Found, fastest
 from hybridlab.predict.search.problem import Problem
 
@@ -15,8 +15,8 @@ def data_parallel(problem: Problem) -> Found:
 
     raises  ValueError where the batch cannot be divided by so many ranks, or where a rank has no room for a copy
 
-    >>> from hybridlab.core.mesh import Mesh
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.where.mesh import Mesh
+    >>> from hybridlab.core.what.programs import mlp
     >>> from hybridlab.predict.search.profile import Rated
     >>> data_parallel(Problem(mlp(), Mesh(x=2, y=2), Rated())).strategy["up"]
     ('B', 'B')

@@ -29,8 +29,8 @@ def elimination(problem: Problem, most: int = MOST) -> Found:
 
     raises  ValueError where a table would have more than `most` numbers, where sums overlap, or where nothing fits
 
-    >>> from hybridlab.core.mesh import Mesh
-    >>> from hybridlab.core.programs import block
+    >>> from hybridlab.core.where.mesh import Mesh
+    >>> from hybridlab.core.what.programs import block
     >>> from hybridlab.predict.search.profile import Rated
     >>> found = elimination(Problem(block(), Mesh(x=2), Rated()))
     >>> len(found.strategy), found.asked < 10_000

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
-from hybridlab.core.operators import Choice, Strategy
+from hybridlab.core.what.operators import Choice, Strategy
 
 
 class Tried(NamedTuple):

@@ -19,7 +19,7 @@ import math
 import random
 from dataclasses import replace
 
-from hybridlab.core.operators import Strategy
+from hybridlab.core.what.operators import Strategy
 from hybridlab.predict.search.data_parallel import data_parallel
 from hybridlab.predict.search.found import Found, Tried, nothing_fits
 from hybridlab.predict.search.problem import Problem
@@ -45,8 +45,8 @@ def mcmc(
 
     raises  ValueError where the walk met nothing that fits
 
-    >>> from hybridlab.core.mesh import Mesh
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.where.mesh import Mesh
+    >>> from hybridlab.core.what.programs import mlp
     >>> from hybridlab.predict.search.profile import Rated
     >>> found = mcmc(Problem(mlp(), Mesh(x=2), Rated()), budget=50)
     >>> len(found.trace), found.now[0] >= found.seconds

@@ -5,7 +5,7 @@ Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3. Relatives: `modes.tens
 
 import itertools
 
-from hybridlab.core.operators import shared
+from hybridlab.core.what.operators import shared
 from hybridlab.predict.search.data_parallel import BATCH
 from hybridlab.predict.search.found import Found, fastest
 from hybridlab.predict.search.problem import Problem

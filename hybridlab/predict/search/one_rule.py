@@ -3,10 +3,10 @@
 Data parallelism and Megatron's division are tables of rules, so the best table is never slower than these two. It is
 slower than the best strategy where operators that lie far apart want the same dim cut in different ways.
 
-Source: Shazeer et al. 2018, arXiv:1811.02084, section 3. Relatives: `core.operators.every_rules`; notebook 35.
+Source: Shazeer et al. 2018, arXiv:1811.02084, section 3. Relatives: `core.what.operators.every_rules`; notebook 35.
 """
 
-from hybridlab.core.operators import every_rules, shared
+from hybridlab.core.what.operators import every_rules, shared
 from hybridlab.predict.search.found import Found, fastest
 from hybridlab.predict.search.problem import Problem
 

@@ -3,16 +3,16 @@
 Two operators, or two choices, that leave a rank the same piece take as long. So a table of pieces is small: what
 FlexFlow calls a cost measured once for each operator and shape, and cached.
 
-Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5.1. Relatives: `core.operators`; `measuring.pieces`, which
-times them on real ranks; `predict.search.profile`.
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5.1. Relatives: `core.what.operators`; `measuring.pieces`,
+which times them on real ranks; `predict.search.profile`.
 """
 
 from math import prod
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Choice, Graph, Operator, choices, ways_of
-from hybridlab.core.spans import Look
+from hybridlab.core.what.operators import Choice, Graph, Operator, choices, ways_of
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.spans import Look
 from hybridlab.predict.time.operators import flops
 
 
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 def piece(graph: Graph, operator: Operator, choice: Choice, mesh: Mesh) -> Piece:
     """What each rank does of an operator under a choice.
 
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.what.programs import mlp
     >>> piece(mlp(), mlp().operators[0], ("B", "F"), Mesh(x=2, y=2)).lengths
     (('B', 2), ('T', 4), ('D', 8), ('F', 4))
     """
@@ -81,7 +81,7 @@ def piece(graph: Graph, operator: Operator, choice: Choice, mesh: Mesh) -> Piece
 def pieces(graph: Graph, mesh: Mesh) -> list[Piece]:
     """Every piece that any strategy asks for, each once.
 
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.what.programs import mlp
     >>> len(pieces(mlp(), Mesh(x=2, y=2)))
     50
     """

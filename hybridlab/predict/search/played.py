@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from hybridlab.core.schedule import Schedule
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
 

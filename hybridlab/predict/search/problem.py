@@ -1,13 +1,13 @@
 """A problem: a graph, a mesh and a machine; and of any strategy what it takes, in seconds and in bytes.
 
-Bulk-synchronous, as `modes.layouts` runs it, a step is a sum: of each operator's work on one rank, forward and
+Bulk-synchronous, as `modes.products.layouts` runs it, a step is a sum: of each operator's work on one rank, forward and
 backward, and of every arrow's collectives. With `overlap` it is played as a schedule, with the sums of gradients beside
 the backward: then it is a sum no longer, and what a choice costs depends on choices far away.
 
 Memory is what lies on a rank when the forward has ended: its parts of all that is given, with a gradient for what
 learns, every result, and every copy that a collective has made. That is a limit which a search can respect, `room`.
 
-Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5. Relatives: `core.operators`, `predict.bytes.arrows`,
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5. Relatives: `core.what.operators`, `predict.bytes.arrows`,
 `predict.search.played`.
 """
 
@@ -17,9 +17,9 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Choice, Graph, Operator, Strategy, choices
-from hybridlab.core.states import State, conjugate, dim_of, made, spoken
+from hybridlab.core.what.operators import Choice, Graph, Operator, Strategy, choices
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.states import State, conjugate, dim_of, made, spoken
 from hybridlab.predict.bytes.arrows import Arrow, arrows, resting
 from hybridlab.predict.bytes.halos import Window
 from hybridlab.predict.search.pieces import Seconds, piece
@@ -41,8 +41,8 @@ class Problem:
 
     room     bytes that a rank may hold;  overlap  whether sums of gradients go on beside the backward
 
-    >>> from hybridlab.core.operators import shared
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.what.operators import shared
+    >>> from hybridlab.core.what.programs import mlp
     >>> problem = Problem(mlp(), Mesh(x=2), Rated())
     >>> sorted(problem.choices["down"])
     [('',), ('B',), ('D',), ('F',), ('T',)]

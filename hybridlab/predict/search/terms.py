@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.operators import Choice, Need, Operator
-from hybridlab.core.states import at_rest, made, renamed
+from hybridlab.core.what.operators import Choice, Need, Operator
+from hybridlab.core.where.states import at_rest, made, renamed
 from hybridlab.predict.bytes.arrows import Arrow, way
 from hybridlab.predict.bytes.halos import halo
 from hybridlab.predict.search.problem import Problem

@@ -2,7 +2,7 @@
 
 `costs` are the durations, `simulate` plays the schedule (`compiled` does so in machine code, `events`), `bound` is a
 length that no order beats, `automatic` finds an order itself, `out_of_core` what to keep on the device. `buckets` times
-gradient sums beside a backward, `beside` messages under products, `with_experts` all-to-alls beside the other
+gradient sums beside a backward, `overlap` messages under products, `with_experts` all-to-alls beside the other
 microbatch of a pair; `ring` says from how many tokens ring attention hides its messages, `strips` when one more strip
 of a convolution is worth it, `branches` what sub-graph parallelism saves. `overlay` predicts a run that was measured.
 `operators` tells what ranks compute, and compute twice, where operators are shared out. `goodput` is what failures,

@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hybridlab.core.action import Action
-from hybridlab.core.flow import flow_of
-from hybridlab.core.schedule import Schedule
+from hybridlab.core.when.action import Action
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.schedule import Schedule
 from hybridlab.predict.time.costs import Costs
-from hybridlab.schedules.zero_bubble import zb_h1, zb_h2
+from hybridlab.scheduling.zero_bubble import zb_h1, zb_h2
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from hybridlab.core.flow import flow_of
-from hybridlab.core.play import play
-from hybridlab.core.schedule import Schedule
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.play import play
+from hybridlab.core.when.schedule import Schedule
 from hybridlab.predict.time.costs import Costs
 
 
@@ -15,7 +15,7 @@ def shortest(schedule: Schedule, costs: Costs | None = None) -> float:
     others finish; and no chain of actions, each of which takes what the one before makes, can be shortened. Memory
     limits are not considered. Only for schedules without messages written out.
 
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> shortest(schedule("gpipe", ranks=4, microbatches=8), Costs(F=1, B=2))
     33.0
     """

@@ -8,17 +8,17 @@ branch is waited for by all. With p ranks data parallelism does p times as many 
 weights on every rank and adds up their gradients; each branch's weights live once. A pipeline has neither limit, but
 it needs several microbatches to fill.
 
-Relatives: `schedules.subgraph`; `predict.plans.partition`, which cuts the pipeline; `predict.papers.googlenet`, real
+Relatives: `scheduling.subgraph`; `predict.plans.partition`, which cuts the pipeline; `predict.papers.googlenet`, real
 branches.
 """
 
 from collections.abc import Sequence
 
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.plans.partition import partition
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.registry import schedule
+from hybridlab.scheduling.registry import schedule
 
 BACKWARD = 2  # forwards that a backward takes
 

@@ -14,7 +14,7 @@ Source: Li et al. 2020, arXiv:2006.15704. Relatives: `predict.bytes.collectives`
 
 from typing import NamedTuple
 
-from hybridlab.core.layout import Layout
+from hybridlab.core.where.layout import Layout
 from hybridlab.predict.bytes.collectives import Link
 
 PASSES = 4  # floating-point operations per weight and token in a backward: two products, each a multiply and an add
@@ -64,7 +64,7 @@ def overlap(layout: Layout, made: dict, link: Link, *, early=True, start=0.0, en
     start, end  of the backward; its end is that of the last gradient unless it is said
     width   bytes of one element
 
-    >>> from hybridlab.core.layout import Mesh, Param
+    >>> from hybridlab.core.where.layout import Mesh, Param
     >>> two = Layout(Mesh(dp=2), (Param("a", (1000,), partial=("dp",), pack=1), Param("b", (500,), partial=("dp",))))
     >>> found = overlap(two, {"b": 2.0, "a": 4.0}, Link(alpha=0.5, beta=1e-3))
     >>> [(bucket.names, bucket.full, bucket.begin, bucket.end) for bucket in found.buckets]
@@ -91,7 +91,7 @@ def made_by_work(layout: Layout, tokens: int, flops: float, free=("embed",)) -> 
 
     Gradients come from the last parameter to the first. Biases and norms take no time.
 
-    >>> from hybridlab.core.layout import Mesh, Param
+    >>> from hybridlab.core.where.layout import Mesh, Param
     >>> three = Layout(Mesh(dp=2), (Param("embed", (9, 9)), Param("first", (5, 5)), Param("last", (5, 10))))
     >>> made_by_work(three, tokens=10, flops=1000.0)
     {'last': 2.0, 'first': 3.0, 'embed': 3.0}

@@ -1,13 +1,14 @@
 """The compiled simulator: what `Flow` says of a schedule, as records for the machine code in `events`.
 
-It must agree with the plain simulator tick by tick (`tests/test_compiled.py`). Without messages and collectives nothing
+It must agree with the plain simulator tick by tick (`tests/predict/test_compiled.py`). Without messages and collectives
+nothing
 can overtake anything, and the longest path is enough; else all events are played.
 """
 
 import numpy as np
 
-from hybridlab.core.lanes import COMPUTE, LANES, RECEIVE, REDUCE, SEND, messages
-from hybridlab.core.play import fast, machine_code
+from hybridlab.core.when.lanes import COMPUTE, LANES, RECEIVE, REDUCE, SEND, messages
+from hybridlab.core.when.play import fast, machine_code
 from hybridlab.predict.time.events import ACTION, MEETING, NOBODY, RANK, play
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]

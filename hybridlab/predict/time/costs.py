@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from hybridlab.core.law import KIND
-from hybridlab.core.schedule import Schedule
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.law import KIND
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.when.timeline import Timeline
 
 UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # as long as these kinds of action together
 FINEST = 9  # no cost is told apart below 1e-9 units (a nanosecond, where units are seconds)

@@ -6,8 +6,8 @@ known). It stays one file: numba keeps the machine code in a cache, and makes it
 
 import numpy as np
 
-from hybridlab.core.lanes import COMPUTE, LANES, RECEIVE, REDUCE, SEND
-from hybridlab.core.play import machine_code
+from hybridlab.core.when.lanes import COMPUTE, LANES, RECEIVE, REDUCE, SEND
+from hybridlab.core.when.play import machine_code
 
 NEVER = 2**62
 ADVANCE, WORK, FINISH, POSTED, ARRIVED = range(5)  # what an event lets happen

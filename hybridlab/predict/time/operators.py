@@ -8,14 +8,14 @@ Forward only: the backward of a product is two more products, and done as often.
 flops for each combination of its dims, as a convolution does, attention as many as two products, and all else one; a
 pooling one for each place that it sees.
 
-Source: Shazeer et al. 2018, arXiv:1811.02084, section 4. Relatives: `core.operators`, `predict.bytes.arrows`.
+Source: Shazeer et al. 2018, arXiv:1811.02084, section 4. Relatives: `core.what.operators`, `predict.bytes.arrows`.
 """
 
 from math import prod
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Graph, Operator, Strategy
+from hybridlab.core.what.operators import Graph, Operator, Strategy
+from hybridlab.core.where.mesh import Mesh
 
 
 class Work(NamedTuple):
@@ -34,8 +34,8 @@ class Work(NamedTuple):
 def work(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Work]:
     """The work of every operator, in their order.
 
-    >>> from hybridlab.core.operators import shared
-    >>> from hybridlab.core.programs import mlp
+    >>> from hybridlab.core.what.operators import shared
+    >>> from hybridlab.core.what.programs import mlp
     >>> rules, mesh = {"F": "tp"}, Mesh(dp=2, tp=2)
     >>> [(one.operator, one.times) for one in work(mlp(), shared(mlp(), rules, mesh), mesh)]
     [('up', 2.0), ('gelu', 2.0), ('down', 2.0), ('loss', 4.0)]

@@ -7,7 +7,7 @@ step becomes shorter. So it is never worse than a habit. Where there are few for
 is left could be better.
 
 Source: capacity-based layer swapping interleaved with recomputation, Wahib et al. 2020, KARMA, arXiv:2008.11421; the
-search is ours. Relatives: `schedules.out_of_core`, which writes the actions; `predict.time.automatic`.
+search is ours. Relatives: `scheduling.out_of_core`, which writes the actions; `predict.time.automatic`.
 """
 
 import itertools
@@ -15,12 +15,12 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hybridlab.core.flow import flow_of
-from hybridlab.core.room import Room
-from hybridlab.core.schedule import Schedule
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.room import Room
+from hybridlab.core.when.schedule import Schedule
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.out_of_core import recomputed, swapped
+from hybridlab.scheduling.out_of_core import recomputed, swapped
 
 STAY, AWAY, AGAIN = "stay", "away", "again"
 MOST = 2000  # mixtures that are tried: about ten seconds

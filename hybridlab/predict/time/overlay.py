@@ -1,6 +1,6 @@
 """The prediction that a measured run is laid over."""
 
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
 

@@ -8,12 +8,12 @@ with the square of a rank's tokens, the message with their number: with enough t
     hop    2·b·c·k numbers: keys and values of c tokens
 
 Source: Liu et al. 2023, arXiv:2310.01889, section 3, there with as many heads of keys as of queries. Relatives:
-`modes.ring_attention`, `predict.plans.inside`, notebook 33.
+`modes.parts.ring_attention`, `predict.plans.time_of_context_and_experts`, notebook 33.
 """
 
 import math
 
-from hybridlab.core.shape import Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.collectives import Link
 
 

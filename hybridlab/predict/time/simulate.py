@@ -22,12 +22,12 @@ from dataclasses import asdict
 
 import numpy as np
 
-from hybridlab.core.flow import flow_of
-from hybridlab.core.lanes import COMPUTE, RECEIVE, REDUCE, SEND, lanes, messages
-from hybridlab.core.play import LARGE, play
-from hybridlab.core.room import Room
-from hybridlab.core.schedule import Schedule
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.lanes import COMPUTE, RECEIVE, REDUCE, SEND, lanes, messages
+from hybridlab.core.when.play import LARGE, play
+from hybridlab.core.when.room import Room
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
 
 LINKS = {  # what a message from rank a to rank b occupies
@@ -62,7 +62,7 @@ def simulate(
 
     raises  Stuck when the ranks wait for each other; ValueError for an unknown option
 
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> t = simulate(schedule("1f1b", ranks=4, microbatches=8), Costs(F=1, B=2))
     >>> t.length, t.peak_live
     (33.0, [4, 3, 2, 1])

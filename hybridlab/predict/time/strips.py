@@ -13,18 +13,18 @@ other, until there is no interior left to hide the halo behind.
 An output row takes as long as its FLOP, or its way from and to the device's memory. The slowest strip counts.
 
 Source: Dryden et al. 2019, IPDPS, arXiv:1903.06681. Relatives: `predict.bytes.spatial`, the halo;
-`predict.time.beside`, the two tracks; `modes.halos`, which overlaps like this; notebook 34, `bench/halos.py`.
+`predict.time.overlap`, the two tracks; `modes.parts.halos`, which overlaps like this; notebook 34, `bench/halos.py`.
 """
 
 from typing import NamedTuple
 
-from hybridlab.core.catalog import Machine
-from hybridlab.core.layout import even
-from hybridlab.core.spans import Span, overlap, wanted
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.spans import Span, overlap, wanted
 from hybridlab.predict.bytes.collectives import Cost, Link
 from hybridlab.predict.bytes.convolution import Conv
 from hybridlab.predict.bytes.spatial import moved
-from hybridlab.predict.time.beside import Piece, Tracks, length
+from hybridlab.predict.time.overlap import Piece, Tracks, length
 
 
 class Speed(NamedTuple):
@@ -140,7 +140,7 @@ def steps(conv: Conv, machine: Machine, most: int, overlapped: bool = True, **mo
 
     most  strips at most;  more  as for `speed`
 
-    >>> from hybridlab.core.catalog import machine
+    >>> from hybridlab.core.what.catalog import machine
     >>> large = Conv(1, 64, 64, 2048, 2048)
     >>> for overlapped in (False, True):
     ...     every = steps(large, machine("h100"), 16, overlapped)
@@ -164,7 +164,7 @@ def step(conv: Conv, strips: int, its: Speed, overlapped: bool = True) -> Step:
 def gains(every: list[Step]) -> list[float]:
     """What each further strip adds to the speed, in devices: 1 is all that a device can give, 0 is nothing.
 
-    >>> from hybridlab.core.catalog import machine
+    >>> from hybridlab.core.what.catalog import machine
     >>> late = steps(Conv(64, 512, 512, 7, 7), machine("h100"), 7)
     >>> print(*(f"{gain:.2f}" for gain in gains(late)))  # of 7 rows the longest strip has 4, 3, 2, 2, 2, 1
     0.74 -0.27 0.00 0.00 0.39 0.00

@@ -1,4 +1,4 @@
-"""Costs of stages with experts, for `schedules.dispatched`; and what an overlap can hide.
+"""Costs of stages with experts, for `scheduling.dispatched`; and what an overlap can hide.
 
 A stage has three parts: attention, experts, and tokens at home again, which takes no time. Both exchanges take as long.
 

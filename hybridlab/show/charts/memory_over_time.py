@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from hybridlab.core.action import Action
 from hybridlab.core.dry import GB, KINDS, DryRun
+from hybridlab.core.when.action import Action
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.sheet import sheet, ticks, words, wrap
 from hybridlab.show.paper.style import STYLE, Look, look, mix

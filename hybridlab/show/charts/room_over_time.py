@@ -6,7 +6,7 @@ The ranks stand below each other on one time axis, as in the timeline of the sam
 import numpy as np
 import plotly.graph_objects as go
 
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.bytes.live import on_device
 from hybridlab.show.charts.memory_over_time import COLOURS
 from hybridlab.show.paper.figure import Figure
@@ -21,9 +21,9 @@ FILL, PX = COLOURS["activations"], STYLE["pixels"]
 def room_over_time(timeline: Timeline, title: str | None = None) -> Figure:
     """The picture of a timeline, each rank with what it holds from moment to moment, in the unit of its room.
 
-    >>> from hybridlab.core.room import Room
+    >>> from hybridlab.core.when.room import Room
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> room_over_time(simulate(schedule("gpipe", ranks=2, microbatches=2), room=Room(2)))
     <figure gpipe, 2 ranks: the device holds at most 2 on rank 0, 2 on rank 1, and has room for 2>
     """

@@ -8,8 +8,8 @@ outline for each axis; a tensor group that leaves its node is an error.
 from collections.abc import Sequence
 from itertools import count, product
 
-from hybridlab.core.layout import Layout
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.layout import Layout
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE
@@ -44,7 +44,7 @@ def grid_of_ranks(
 
     raises    ValueError when there is no such rank or parameter
 
-    >>> from hybridlab.core.layout import Cut, Param, even
+    >>> from hybridlab.core.where.layout import Cut, Param, even
     >>> one = Param("w", (4, 6), shard={"tp": Cut(0, even(4, 2))}, partial=("dp",), owners=2, rest=1)
     >>> grid_of_ranks(Layout(Mesh(dp=2, tp=2), (one,)), rank=1)
     <picture dp=2 × tp=2, rank 1 at dp 0, tp 1; its groups: dp 1, 3; tp 0, 1. w 4×6: the rank computes with 2–4 × ...

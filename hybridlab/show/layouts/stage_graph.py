@@ -1,13 +1,13 @@
 """A stage graph: which stage takes from which, on which ranks they live, and what of it is a message.
 
 Stages stand in columns, by how many lie before them on the longest way. A green arrow goes to another rank, a grey one
-stays. Relatives: `core.schedule` (skips and breaks), `show.timelines` (the same stages in time).
+stays. Relatives: `core.when.schedule` (skips and breaks), `show.timelines` (the same stages in time).
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hybridlab.core.schedule import Schedule
+from hybridlab.core.when.schedule import Schedule
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE
@@ -23,7 +23,7 @@ def stage_graph(schedule: Schedule, names: Sequence[str] = ()) -> Still:
 
     names  of the stages, beside their numbers
 
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> stage_graph(schedule("subgraph", ranks=4, microbatches=1))
     <picture stage 0 (rank 0) → 1, 2; stage 1 (rank 1) → 3; stage 2 (rank 2) → 3; stage 3 (rank 3)>
     """

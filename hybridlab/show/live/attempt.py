@@ -6,12 +6,12 @@ import time
 
 import numpy as np
 
-from hybridlab.core.flow import Flow
-from hybridlab.core.lanes import COMPUTE, lanes
-from hybridlab.core.schedule import Schedule
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.flow import Flow
+from hybridlab.core.when.lanes import COMPUTE, lanes
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
-from hybridlab.schedules.lower import lower
+from hybridlab.scheduling.lower import lower
 
 SHORTEST = 0.02  # seconds: a shorter wait drowns in the clock's own jitter
 STEP = 1.5  # seconds that one step should last at least
@@ -80,7 +80,7 @@ def in_seconds(costs: Costs, length: float, chunks: int = 1) -> Costs:
 class Attempt:
     """One run on real ranks, in a thread of its own, so that the kernel stays usable.
 
-    run    a function like `hybridlab.train.run.run`, which is handed in: pictures know no ranks
+    run    a function like `hybridlab.training.run.run`, which is handed in: pictures know no ranks
     told   called as told(attempt) when there is more to see, at most every `PAUSE` seconds
     ended  called as ended(attempt, timeline, why) once: the measured timeline, or None and why there is none
     """

@@ -20,14 +20,14 @@ from pathlib import Path
 import anywidget
 import traitlets
 
-from hybridlab.core.schedule import Schedule
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.overlay import predicted_for
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.lower import lower
-from hybridlab.schedules.registry import GENERATORS, schedules
-from hybridlab.schedules.registry import schedule as make
+from hybridlab.scheduling.lower import lower
+from hybridlab.scheduling.registry import GENERATORS, schedules
+from hybridlab.scheduling.registry import schedule as make
 from hybridlab.show.live.attempt import Attempt, in_seconds
 from hybridlab.show.live.module import module, stylesheet
 from hybridlab.show.live.typed_text import parsed

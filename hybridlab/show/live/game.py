@@ -1,7 +1,7 @@
 """You are the scheduler: choose what each rank does next, and watch the idle time and the memory grow.
 
-Python keeps the game and says what is possible (`schedules.by_hand`); `game.js` has a button for every rank and kind of
-action, and knows no rule. The picture under them is the explorer's.
+Python keeps the game and says what is possible (`scheduling.by_hand`); `game.js` has a button for every rank and kind
+of action, and knows no rule. The picture under them is the explorer's.
 """
 
 from dataclasses import replace
@@ -10,14 +10,14 @@ import anywidget
 import numpy as np
 import traitlets
 
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.automatic import automatic
 from hybridlab.predict.time.bound import shortest
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.overlay import predicted_for
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.by_hand import ByHand
-from hybridlab.schedules.registry import schedule as make
+from hybridlab.scheduling.by_hand import ByHand
+from hybridlab.scheduling.registry import schedule as make
 from hybridlab.show.live.attempt import Attempt, in_seconds
 from hybridlab.show.live.module import HERE, module, stylesheet
 from hybridlab.show.paper.style import STYLE, look
@@ -217,7 +217,7 @@ def _button(hand, rank, choice, costs):
 def lost(timeline: Timeline) -> float:
     """Idle rank-time before each rank's last action, in units: no later choice can fill it.
 
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> lost(simulate(schedule("naive", ranks=2, microbatches=1), Costs(F=1, B=2)))
     4.0
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
-from hybridlab.schedules.registry import schedule, schedules
+from hybridlab.scheduling.registry import schedule, schedules
 from hybridlab.show.live.module import HERE, module, stylesheet
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.picture import picture, to_json

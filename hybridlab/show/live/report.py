@@ -8,7 +8,7 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.draw import draw, without_caption

@@ -6,9 +6,9 @@ Nothing is read here a second time: `Schedule.from_csv` and `validate` find the 
 import re
 from typing import NamedTuple
 
-from hybridlab.core.play import Stuck
-from hybridlab.core.schedule import Schedule
-from hybridlab.schedules.validate import Invalid, validate
+from hybridlab.core.when.play import Stuck
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.scheduling.validate import Invalid, validate
 
 _CELL = re.compile(r"\([^()]*\)\w*|[,;\t]|[^\s,;\"']+")
 _NAME = re.compile(r"""\s*["']?rank\s*[0-9]+\b["']?\s*[:,;\t]?""", re.IGNORECASE)

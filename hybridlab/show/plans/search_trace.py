@@ -9,8 +9,8 @@ Relatives: `predict.search.found`, what is drawn; `show.live.replay`, which move
 
 from collections.abc import Mapping, Sequence
 
-from hybridlab.core.mesh import Mesh
-from hybridlab.core.operators import Strategy
+from hybridlab.core.what.operators import Strategy
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.search.found import Found
 from hybridlab.show.live.replay import Replay
 from hybridlab.show.paper.sheet import sheet, short, ticks, words, wrap

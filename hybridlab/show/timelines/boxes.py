@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlab.core.timeline import Timeline, length_text
+from hybridlab.core.when.timeline import Timeline, length_text
 from hybridlab.show.timelines.drawn import (
     EITHER,
     LATER_STAGES,
@@ -54,7 +54,7 @@ def boxes(
             is not drawn
 
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> picture = boxes(simulate(schedule("gpipe", ranks=2, microbatches=1)))
     >>> [(picture.label(i, wide=True), float(picture.x0[i]), float(picture.y0[i])) for i in range(4)]
     [('F0', 0.0, 0.0), ('B0', 4.0, 0.0), ('F0', 1.0, 1.3), ('B0', 2.0, 1.3)]

@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from hybridlab.core.dry import DryRun
-from hybridlab.core.layout import Layout
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.timeline import Timeline
+from hybridlab.core.where.layout import Layout
 from hybridlab.show.charts.memory_over_time import memory_over_time
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks
 from hybridlab.show.paper.figure import Figure
@@ -56,7 +56,7 @@ def draw(
     raises  ValueError when there is nothing to draw, or titles or notes do not fit what is drawn
 
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> draw(simulate(schedule("gpipe", ranks=4, microbatches=8)))
     <figure gpipe, 4 ranks, 8 microbatches, predicted: length 33 units, ...>
     >>> draw(simulate(schedule("gpipe", ranks=4, microbatches=8)), numbers=False)

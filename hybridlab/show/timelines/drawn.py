@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.action import KINDS, MEANING
+from hybridlab.core.when.action import KINDS, MEANING
 from hybridlab.show.paper.sheet import ticks
 from hybridlab.show.paper.style import STYLE, Look
 from hybridlab.show.timelines.noted import Placed

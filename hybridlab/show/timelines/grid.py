@@ -24,7 +24,7 @@ def grid(picture: Boxes, columns: int) -> Grid:
     """The boxes as cells: a cell shows the box that lies over its middle.
 
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> from hybridlab.show.timelines.boxes import boxes
     >>> grid(boxes(simulate(schedule("gpipe", ranks=1, microbatches=2))), columns=6).look.tolist()
     [[0, 0, 1, 1, 1, 1]]

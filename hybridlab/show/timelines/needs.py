@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from hybridlab.core.lists import Lists
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.lists import Lists
+from hybridlab.core.when.timeline import Timeline
 
 
 def needs(timeline: Timeline) -> Lists:
     """For every row of the schedule, the rows of the actions that make what it takes.
 
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> toy = simulate(schedule("gpipe", ranks=2, microbatches=1))  # rows: 0F0 0B0 1F0 1B0
     >>> [needs(toy)[row].tolist() for row in range(4)]  # 1B0 also takes the activation that 0F0 made
     [[], [0, 3], [0], [0, 2]]

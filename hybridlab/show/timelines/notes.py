@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.lanes import COMPUTE
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.lanes import COMPUTE
+from hybridlab.core.when.timeline import Timeline
 
 START, END = "fill", "drain"
 
@@ -74,7 +74,7 @@ def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] 
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> t = simulate(schedule("gpipe", ranks=4, microbatches=8), Costs(F=1, B=2))
     >>> [in_words(note) for note in fill_work_drain(t, formulas=("(p−1)F", "m(F+B)", "(p−1)B"))]
     ['fill (p−1)F = 3', 'work m(F+B) = 24', 'drain (p−1)B = 6']
@@ -95,7 +95,7 @@ def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = (
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> t = simulate(schedule("gpipe", ranks=4, microbatches=8), Costs(F=1, B=2))
     >>> [in_words(note) for note in busy_and_idle(t, 0, ("mF", "(p−1)(F+B)", "mB"))]
     ['work mF = 8', 'idle (p−1)(F+B) = 9', 'work mB = 16']
@@ -121,7 +121,7 @@ def triangles(timeline: Timeline, formulas: Sequence[str] = ("", "")) -> list[Ou
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> t = simulate(schedule("gpipe", ranks=3, microbatches=6), Costs(F=1, B=2))
     >>> fill, drain = triangles(t, ("(p−1)F", "(p−1)B"))
     >>> fill.slots, in_words(drain)

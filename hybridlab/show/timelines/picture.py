@@ -26,9 +26,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlab.core.action import KINDS, MEANING
-from hybridlab.core.critical_path import chain
-from hybridlab.core.timeline import Timeline, length_text
+from hybridlab.core.when.action import KINDS, MEANING
+from hybridlab.core.when.critical_path import chain
+from hybridlab.core.when.timeline import Timeline, length_text
 from hybridlab.predict.bytes.live import live
 from hybridlab.show.paper.style import Look
 from hybridlab.show.timelines.boxes import boxes, panels_of

@@ -7,9 +7,9 @@ leads on to the action that takes what the message brought.
 
 import numpy as np
 
-from hybridlab.core.action import KINDS
-from hybridlab.core.lanes import OUT, RECEIVE, REDUCE, SEND
-from hybridlab.core.timeline import LANES, Timeline
+from hybridlab.core.when.action import KINDS
+from hybridlab.core.when.lanes import OUT, RECEIVE, REDUCE, SEND
+from hybridlab.core.when.timeline import LANES, Timeline
 from hybridlab.show.paper.style import STYLE, look
 
 SEND_Y, RECEIVE_Y, REDUCE_Y = (1.04, 1.27), (1.29, 1.52), (1.04, 1.52)  # message bars, from the top of their lane
@@ -67,8 +67,8 @@ def waiting(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.lower import lower
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.lower import lower
+    >>> from hybridlab.scheduling.registry import schedule
     >>> t = simulate(lower(schedule("1f1b", ranks=2, microbatches=3)), Costs(F=2, B=4, latency=1))
     >>> [f"{t.flow.action(came)} came at {t.end[0, came]}, used at {used}" for came, used in zip(*waiting(t))]
     ['1RECV_F1 came at 5, used at 9']

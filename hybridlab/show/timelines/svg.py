@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 
-from hybridlab.core.timeline import Timeline
+from hybridlab.core.when.timeline import Timeline
 from hybridlab.show.paper.sheet import prose_width, sheet, short, words, wrap
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.boxes import boxes

@@ -7,7 +7,7 @@ Grey, behind the products, is time without a product. What was measured lies und
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hybridlab.predict.time.beside import Piece, exposed, length
+from hybridlab.predict.time.overlap import Piece, exposed, length
 from hybridlab.show.paper.sheet import words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, look

@@ -24,7 +24,7 @@ def twin(picture: dict) -> str:
     """A picture (see `picture`) as SVG text; the same picture always gives the same text.
 
     >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.schedules.registry import schedule
+    >>> from hybridlab.scheduling.registry import schedule
     >>> from hybridlab.show.timelines.picture import picture
     >>> twin(picture(simulate(schedule("gpipe", ranks=2, microbatches=2))))[:4]
     '<svg'

@@ -14,7 +14,7 @@ import re
 import tempfile
 import traceback
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.cells import namespace
 from hybridlab.world.cells.progress import Bar
 from hybridlab.world.explain.faults import FRESH, RankError, failure, fault_of

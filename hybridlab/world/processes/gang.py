@@ -16,7 +16,7 @@ import weakref
 from dataclasses import asdict
 from pathlib import Path
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.explain.faults import FRESH, RankError, killed_for_memory
 from hybridlab.world.processes import frames
 from hybridlab.world.processes.handle import MARK, Handle, tidy_up, unguessed

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.explain.faults import FRESH, RankError, failure, fault_of, patience
 from hybridlab.world.explain.supervise import LOOK_SECONDS, Meeting, Watch, silence
 from hybridlab.world.processes import frames, torchrun

@@ -19,7 +19,7 @@ from datetime import timedelta
 import cloudpickle
 import torch.distributed as dist
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.processes import frames
 from hybridlab.world.processes.handle import MARK
 from hybridlab.world.processes.home import Aside, Home, settle_in

@@ -23,11 +23,11 @@ import time
 import traceback
 from datetime import timedelta
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.explain.faults import Fault, RankError, failure
 from hybridlab.world.processes import frames
 from hybridlab.world.processes.placement import Placement
-from hybridlab.world.processes.seen import Seen, everywhere, seen
+from hybridlab.world.processes.surroundings import Seen, everywhere, seen
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = 30 * 24 * 3600.0  # seconds; what torch accepts as a timeout has an end

@@ -5,7 +5,7 @@ its stream is an event, and its time is known when the device has come to it. Al
 `perf_counter_ns`, to which events are tied by an *anchor*: one event whose time on the host is known, because nothing
 was queued.
 
-Relatives: `modes.pipeline` and `modes.message_driven`, which note times; `world.talk.message`.
+Relatives: `runtime.player` and `runtime.message_driven`, which note times; `world.talk.message`.
 """
 
 import time

@@ -20,7 +20,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.processes.meet import take_device
 from hybridlab.world.processes.placement import Placement, placement
 from hybridlab.world.talk import lengths as said_lengths

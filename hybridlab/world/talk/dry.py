@@ -2,14 +2,14 @@
 
 Tensors live on torch's meta device: they have a shape and a dtype, and no numbers. So it does not matter what arrives.
 
-Relatives: `comm`, whose buffers, checks and ledger these are; `train.dry.one_rank`, who stands behind this door.
+Relatives: `comm`, whose buffers, checks and ledger these are; `training.dry.one_rank`, who stands behind this door.
 """
 
 from functools import cached_property
 
 import torch
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.processes.placement import Placement
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.message import Message

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hybridlab.core.mesh import Mesh
+from hybridlab.core.where.mesh import Mesh
 
 COURSE_AXES = ("dp", "pp", "tp", "cp", "ep")  # may be named on any mesh: one that lacks them has one rank there
 

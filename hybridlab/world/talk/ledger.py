@@ -10,8 +10,8 @@ from itertools import islice
 
 import torch
 
-from hybridlab.core.mesh import Mesh
 from hybridlab.core.operations import RECEIVES, SENDS
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.world import WORLD
 from hybridlab.world.talk.groups import Group, axes_of, label_of
 from hybridlab.world.talk.journal import Pen, mask_of

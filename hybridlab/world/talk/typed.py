@@ -9,7 +9,8 @@ Along one axis of the mesh a tensor is one of these things:
   W  window      each rank has what it wanted of a dim; windows may overlap, so gradients are summands (see `windows`)
   S  summands    each rank has summands for what it wanted: the gradient of a W
 
-A gradient has a type too, and only one is right: `CONJUGATE` in `core.states`. So the backward of R → V is V → P and
+A gradient has a type too, and only one is right: `CONJUGATE` in `core.where.states`. So the backward of R → V is V → P
+and
 there is nothing to choose. Where a choice remains, it is yours to state: `to=` and `of=` have no default, because the
 wrong one trains on with a right loss and a wrong gradient.
 
@@ -29,7 +30,7 @@ rank. In the ledger a backward's row bears the line of its forward.
 
 Source: the four types are those of meta-pytorch/spmd_types; the mappings, Megatron-LM's tensor_parallel/mappings.py.
 Relatives: `comm` has the raw operations, `ahead` the same moves under way during other work; the law of gradients
-is proved arrow by arrow in tests/test_typed.py.
+is proved arrow by arrow in tests/world/test_typed.py.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ from typing import NamedTuple
 
 import torch
 
-from hybridlab.core.states import conjugate
+from hybridlab.core.where.states import conjugate
 from hybridlab.world.talk import windows
 from hybridlab.world.talk.ledger import caller
 from hybridlab.world.talk.message import Message

@@ -9,12 +9,12 @@ one of wider spans (`widened`). Only what a rank wants and another one has is se
 The way back is a `fold`: each rank holds a summand for what it wanted, the pieces go to the ranks that have them, and
 are added there, in the order of the ranks.
 
-Relatives: `typed.window` and `typed.fold`, through which gradients flow; `modes.matmul`, built from them.
+Relatives: `typed.window` and `typed.fold`, through which gradients flow; `modes.products.matmul`, built from them.
 """
 
 from typing import NamedTuple
 
-from hybridlab.core.spans import Span, overlap
+from hybridlab.core.where.spans import Span, overlap
 from hybridlab.world.talk.message import Message
 from hybridlab.world.talk.parts import resized
 

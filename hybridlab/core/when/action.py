@@ -1,0 +1,141 @@
+"""An action: one thing that one rank does, and its spelling.
+
+`2F0` is stage 2, forward, microbatch 0. The spelling is PyTorch's, with three suffixes: `@1` names a model
+replica, `#3` a weight version, `>5` the other stage of a message that skips stages. Two actions that run as one
+are written `(0F7;7B3)OVERLAP_F_B`.
+"""
+
+import re
+from typing import NamedTuple
+
+from hybridlab.core.when.law import KIND, makers
+
+KINDS = tuple(KIND)
+CODE = {kind: code for code, kind in enumerate(KINDS)}
+MEANING = {kind: row.meaning for kind, row in KIND.items()}
+WITHOUT_MICROBATCH = tuple(kind for kind, row in KIND.items() if not row.microbatch)
+COMPUTE = tuple(kind for kind, row in KIND.items() if row.lane == "compute")
+MESSAGES = tuple(kind for kind, row in KIND.items() if row.lane in ("send", "receive"))
+COLLECTIVES = tuple(kind for kind, row in KIND.items() if row.lane == "reduce")
+SWAPS = tuple(kind for kind, row in KIND.items() if row.lane in ("out", "in"))
+DOWN = ("SEND_F", "RECV_B")  # at the beginning of their edge: the other stage stands later in the model
+MAKES_GRADIENT = makers("weight_gradient")
+
+MOST = 100_000  # stages, microbatches, replicas and versions are numbered below it
+LONGEST = 100  # characters of one spelling
+FUSIBLE = ("F", "B", "I", "W")
+PAIR_END = ")OVERLAP_F_B"
+_SPELLING = re.compile(
+    rf"(\d+)({'|'.join(sorted(KINDS, key=len, reverse=True))})(\d+)?(?:>(\d+))?(?:@(\d+))?(?:#(\d+))?", re.ASCII
+)
+_OLDER = re.compile(r"(\d+)BW(\d+)", re.ASCII)
+
+
+class Action(NamedTuple):
+    """One thing that one rank does.
+
+    stage, microbatch, replica and version count from 0; -1 means that the action has none. `peer` is the other
+    stage of a message when it is not the neighbour. `parts` holds the two actions of a fused pair.
+
+    >>> str(Action("F", 2, 0)), str(Action("B", 2, 5, replica=1)), str(Action("OPT", 3))
+    ('2F0', '2B5@1', '3OPT')
+    """
+
+    kind: str
+    stage: int
+    microbatch: int = -1
+    replica: int = 0
+    version: int = -1
+    peer: int = -1
+    parts: tuple["Action", ...] = ()
+
+    def __str__(self):
+        if self.parts:
+            return f"({';'.join(map(str, self.parts))})OVERLAP_F_B"
+        return "".join(
+            (
+                f"{self.stage}{self.kind}",
+                f"{self.microbatch}" if self.microbatch >= 0 else "",
+                f">{self.peer}" if self.peer >= 0 else "",
+                f"@{self.replica}" if self.replica else "",
+                f"#{self.version}" if self.version >= 0 else "",
+            )
+        )
+
+    @property
+    def each(self) -> tuple["Action", ...]:
+        """The two actions of a fused pair; else the action alone.
+
+        >>> [str(part) for part in Action.parse("(0F7;7B3)OVERLAP_F_B").each], len(Action("F", 2, 0).each)
+        (['0F7', '7B3'], 1)
+        """
+        return self.parts or (self,)
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """The action as whole numbers, columns as in `schedule.COLUMNS`."""
+        return CODE[self.kind], *self[1:6]
+
+    @property
+    def edge(self) -> tuple[int, int]:
+        """The edge (from stage, to stage) that a message travels on, whichever way.
+
+        >>> Action("SEND_F", 1, 0).edge, Action("RECV_B", 1, 0).edge, Action("SEND_B", 2, 0, peer=0).edge
+        ((1, 2), (1, 2), (0, 2))
+        """
+        down = self.kind in DOWN
+        other = self.peer if self.peer >= 0 else self.stage + (1 if down else -1)
+        return (self.stage, other) if down else (other, self.stage)
+
+    @classmethod
+    def parse(cls, text: str) -> "Action":
+        """The action spelled by `text`.
+
+        raises  ValueError in one sentence that shows the text, and what could stand there
+
+        >>> Action.parse("1SEND_F0>5").peer
+        5
+        >>> [part.stage for part in Action.parse("(0F7;7B3)OVERLAP_F_B").parts]
+        [0, 7]
+        """
+        text = text.strip()
+        if text.endswith(PAIR_END) and text.startswith("("):
+            return cls._pair(text)
+        spelled = _SPELLING.fullmatch(text) if len(text) <= LONGEST else None
+        if not spelled:
+            raise ValueError(_no_action(text))
+        stage, kind, microbatch, peer, replica, version = spelled.groups(-1)
+        if microbatch != -1 and kind in WITHOUT_MICROBATCH:
+            raise ValueError(f"{_cut(text)} is no action: {kind} takes no microbatch, write {stage}{kind}")
+        if microbatch == -1 and kind not in WITHOUT_MICROBATCH:
+            raise ValueError(f"{_cut(text)} is no action: {kind} needs a microbatch, as in {stage}{kind}0")
+        if peer != -1 and kind not in MESSAGES:
+            raise ValueError(f"{_cut(text)} is no action: only {', '.join(MESSAGES)} name another stage with >")
+        action = cls(kind, int(stage), int(microbatch), max(int(replica), 0), int(version), int(peer))
+        if max(action[1:6]) >= MOST:
+            raise ValueError(f"{_cut(text)} holds a number that is too large: they go up to {MOST - 1}")
+        return action
+
+    @classmethod
+    def _pair(cls, text):
+        halves = text[1 : -len(PAIR_END)].split(";") if len(text) <= 2 * LONGEST else ()
+        parts = tuple(cls.parse(half) for half in halves) if len(halves) == 2 else ()
+        if not parts or any(part.kind not in FUSIBLE for part in parts):
+            raise ValueError(f"{_cut(text)} is no pair: fuse two of {', '.join(FUSIBLE)}, as in (0F7;7B3)OVERLAP_F_B")
+        return cls("OVERLAP_F_B", *parts[0][1:4], parts=parts)
+
+
+def _no_action(text):
+    if older := len(text) <= LONGEST and _OLDER.fullmatch(text):
+        stage, microbatch = older.groups()
+        whole, half = f"{stage}B{microbatch}", f"{stage}I{microbatch}"
+        return (
+            f"{_cut(text)} is older PyTorch's spelling: write {whole}, and {half} for the input half, which was B then"
+        )
+    kinds = ", ".join(KINDS)
+    return f"{_cut(text)} is no action: write stage, kind, microbatch, as in 2F0 or 0B3 (kinds: {kinds})"
+
+
+def _cut(text, most=40):
+    """A piece of somebody's text, short enough for a message."""
+    return repr(text if len(text) <= most else text[:most] + "…")

@@ -1,0 +1,63 @@
+"""The critical path: which chain of actions decides how long a step takes, and what every action waited for last."""
+
+import numpy as np
+
+from hybridlab.core.when.flow import Flow
+from hybridlab.core.when.lanes import COMPUTE, IN, OUT, messages
+
+
+def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
+    """The critical path as action numbers, first to last: from the last end back, always to what was waited for.
+
+    cause  as `waited_for` gives it; a message stands in the chain once, as its SEND
+    """
+    found, action = [], int(np.argmax(end)) if len(end) else -1
+    while action >= 0 and len(found) < len(cause):
+        found.append(action)
+        action = int(cause[action])
+    return found[::-1]
+
+
+def waited_for(flow: Flow, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """For every action, the one it waited for last: of all that could have held it back, the one that ended last.
+
+    These are the makers of what it takes and the action before it on its rank; for a copy to the host or back, also the
+    one before it on its engine; for a message, the one before it on its link and what its receiver did before. A
+    received message is given as its SEND; -1 means that nothing held the action back.
+
+    lane, begin, end  one entry per action
+    """
+    own = np.arange(flow.actions)
+    sends, receives = messages(flow, lane)
+    before = _before(flow, lane == COMPUTE)
+    links = _sent_before(flow, sends, receives)
+    copies = [np.flatnonzero(lane == engine) for engine in (OUT, IN)]
+    copied = [_before(flow, lane == engine)[its] for engine, its in zip((OUT, IN), copies)]
+    held = np.concatenate([flow.takes.owners, own, sends, sends, *copies])
+    cause = np.concatenate([flow.maker[flow.takes.values], before, before[receives], links, *copied])
+    could = (cause >= 0) & (end[cause] <= begin[held]) & (cause != held)
+    held, cause = held[could], cause[could]
+    order = np.lexsort((cause, end[cause], held))
+    last = np.full(flow.actions, -1)
+    last[held[order]] = cause[order]  # the last of each stays
+    last[receives] = last[sends]
+    send_of = own.copy()
+    send_of[receives] = sends
+    return np.where(last >= 0, send_of[last], -1)
+
+
+def _before(flow, meant):
+    """For every action the last one before it in its rank's program of those that are meant; -1 where there is none."""
+    number = np.where(meant, np.arange(flow.actions), -1)
+    before = np.concatenate([[-1], np.maximum.accumulate(number)[:-1]]) if flow.actions else number
+    return np.where(before >= flow.program[flow.rank], before, -1)
+
+
+def _sent_before(flow, sends, receives):
+    """For every SEND the one before it over the same link; -1 where it is the first."""
+    link = flow.rank[sends] * flow.schedule.ranks + flow.rank[receives]
+    order = np.lexsort((sends, link))
+    before = np.full(len(sends), -1)
+    follows = np.flatnonzero(np.diff(link[order]) == 0) + 1
+    before[order[follows]] = sends[order[follows - 1]]
+    return before

@@ -1,0 +1,357 @@
+"""The flow of values through a schedule: the law, applied to every action, in numbers.
+
+Everything that asks about order, memory or messages reads a `Flow`: play, validation, lowering, simulation, timelines.
+"""
+
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from hybridlab.core.when.action import CODE, DOWN, KINDS, MESSAGES, SWAPS
+from hybridlab.core.when.journeys import journeys
+from hybridlab.core.when.law import makes, takes
+from hybridlab.core.when.lists import Lists
+from hybridlab.core.when.room import Room, arrows
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.when.values import BEGIN, END, WIRE, Values
+
+
+def flow_of(schedule: Schedule, room: Room | None = None) -> "Flow":
+    """The flow of a schedule; the last few that were asked for are kept, and not made again."""
+    return _flow_of(schedule, room)
+
+
+@lru_cache(maxsize=4)
+def _flow_of(schedule, room):
+    return Flow(schedule, room)
+
+
+class Flow(Values):
+    """The law applied to one schedule: which values every action takes and makes.
+
+    takes, makes    `Lists` of value numbers, one list per action (a fused pair is one action)
+    rank            the rank of each action;  program: each rank's first action (ranks + 1)
+    given           flags: values that need no maker (the first weights)
+    meeting         the meeting that each action must attend, or -1 (see `meetings`)
+    room            what a device may hold: an action that would not fit also takes `room`, made by the SWAP_OUT that it
+                    must wait for (see `core.when.room`);  waits_for  that SWAP_OUT of each action, or -1
+    lacks           how much more than there is room for each action needs even when it has waited, or 0
+
+    >>> from hybridlab.core.when.schedule import actions
+    >>> toy = Schedule.of("toy", [np.concatenate([actions("F", 0, [0]), actions("B", 0, [0])])], {(0, 0): 0}, 1)
+    >>> flow = Flow(toy)
+    >>> [flow.describe(value) for value in flow.makes[0]]
+    ['activation of stage 0 for microbatch 0', 'saved tensors of 0F0', 'input of 0F0']
+    """
+
+    def __init__(self, schedule: Schedule, room: Room | None = None):
+        self.schedule, self.room = schedule, room
+        columns = np.ascontiguousarray(schedule.rows.T, dtype=np.int32)
+        self.kind, self.stage, self.microbatch, self.replica, self.version, self.peer = columns
+        kinds = np.flatnonzero(np.bincount(self.kind))
+        self.parts_of_kind = {KINDS[code]: np.flatnonzero(self.kind == code) for code in kinds}
+        self.lowered = any(kind in self.parts_of_kind for kind in MESSAGES)
+        self.first_row, self.rank = np.arange(len(self.kind)), schedule.rank_of
+        if schedule.fused:
+            self.first_row = np.delete(self.first_row, np.array(schedule.fused) + 1)
+            self.rank = self.rank[self.first_row]
+        self.program = np.searchsorted(self.first_row, schedule.starts)
+        self.actions = len(self.first_row)
+        versions = 2 + int(max(self.version.max(initial=0), self._updates.max(initial=0)))
+        swaps, copies = len(self.parts_of_kind.get("SWAP_OUT", ())), 2 + 2 * len(self.parts_of_kind.get("UNSHARD", ()))
+        longest = 1 + int(self._journeys.max(initial=0)) if any(kind in self.parts_of_kind for kind in SWAPS) else 0
+        super().__init__(schedule, versions, copies, swaps, longest)
+        self._find_homes()
+        self.takes, self.makes = self._lists(takes), self._lists(makes)
+        self.given = np.zeros(self.size, dtype=bool)
+        self._give_first_weights()
+        self.meeting = self._meetings()
+        if room is not None:
+            self.waits_for, self.lacks = arrows(self, room)
+            self._take_room()
+
+    def _find_homes(self):
+        """Where each stage lives, and whom each microbatch belongs to."""
+        s = self.schedule
+        self.home, self._copies = np.full((s.stages + 1, s.replicas), -1), np.zeros((s.stages, s.replicas), np.int32)
+        for (stage, replica), rank in s.place.items():
+            self.home[stage, replica] = rank
+            self._copies[stage, replica] = s.copy_of[stage, replica]
+        self.home[-1] = self.home[-2]  # the edge behind the model ends where it starts
+        self.owner = np.array(s.replica_of)
+        # a row that states none, or an impossible one, must not reach into another block
+        self._microbatch = np.clip(self.microbatch, 0, len(s.replica_of) - 1)
+        self._copy = self._copies[np.clip(self.stage, 0, s.stages - 1), np.clip(self.replica, 0, s.replicas - 1)]
+
+    # the law, term by term
+
+    def _lists(self, side) -> Lists:
+        """What all actions take, or make: `side` is `law.takes` or `law.makes`."""
+        found = []
+        for kind, parts in self.parts_of_kind.items():
+            found.append((parts, [run for term in side(kind) for run in self._values(term, kind, parts)]))
+        return Lists.of_rows(found, len(self.kind), self.dtype).joined(self.first_row)
+
+    def _values(self, term: str, kind: str, parts: np.ndarray):
+        """Yield (count, values) for one term of the law over all parts of one kind.
+
+        count   how many values each part has: numbers, flags, or 1 for all;  values  all of them, part after part
+
+        `activation<` of 0F0, 1F0 and 2F0, for example, is ([False, True, True], [what leaves stage 0, what leaves stage
+        1]), since nothing comes into stage 0; `saved` is (1, three values).
+        """
+        away, name, mark = term[0] == "^", term.strip("^<>~*+"), term[-1]
+        if mark in "<>":
+            yield from self._on_all_edges(name, mark == "<", parts)
+        elif mark == "~":
+            yield 1, self._on_its_edge(name, away, kind in DOWN, parts)
+        elif mark == "*":
+            windows = [self._window(part) for part in parts]
+            yield np.array([len(window) for window in windows]), np.concatenate(windows)
+        elif name == "whole":
+            yield 1, self._whole[parts]
+        else:
+            yield 1, self._at_rest("^" * away + name)[parts] + (mark == "+")  # the next version is the next number
+
+    # what travels
+
+    def _on_all_edges(self, name, into, parts):
+        """Yield (flags, values): what the parts have on the edges into their stages, or out of them."""
+        microbatch = self._microbatch[parts]
+        for there, edge in self._edges(self.stage[parts], into):
+            if there.all():
+                yield 1, self._on_edge(name, edge, END if into else BEGIN, microbatch)
+            else:
+                yield there, self._on_edge(name, edge[there], END if into else BEGIN, microbatch[there])
+
+    def _on_its_edge(self, name, on_wire, down, parts):
+        """The values of messages: each on its own edge, on the wire or at this side of it."""
+        stage, peer = self.stage[parts], self.peer[parts]
+        edge = stage if down else np.maximum(stage - 1, 0)
+        for number, (begin, end) in self._skips():
+            here, there = (begin, end) if down else (end, begin)
+            edge = np.where((stage == here) & (peer == there), number, edge)
+        side = WIRE if on_wire else BEGIN if down else END
+        return self._on_edge(name, edge, side, self._microbatch[parts])
+
+    def _edges(self, stage, into):
+        """Yield (flags, edges): which stages have an edge into them (or out of them), and its number.
+
+        First the chain, in which edge i leads from stage i to stage i + 1 unless it is a break; then one skip after the
+        other.
+        """
+        edge = stage - int(into)
+        yield (edge >= 0) & ~self._broken[edge], edge
+        for number, skip in self._skips():
+            yield stage == skip[into], np.full_like(stage, number)
+
+    @cached_property
+    def _broken(self):
+        """One flag per edge of the chain: is it a break?"""
+        return np.isin(np.arange(self.schedule.stages), [begin for begin, _ in self.schedule.breaks])
+
+    def _skips(self):
+        return enumerate(self.schedule.skips, start=self.schedule.stages)
+
+    def _on_edge(self, name, edge, side, microbatch):
+        """The numbers of travelling values at one side of their edges. What never leaves its rank stays at `BEGIN`."""
+        if not self.lowered:
+            side = BEGIN
+        elif side != BEGIN:
+            side = self._travels[edge, self.owner[microbatch]] * np.int32(side)
+        value = self.number(name, edge, side, microbatch)
+        if name == "gradient":  # behind the model the gradient is the activation
+            back = self.block["gradient"] - self.block["activation"]
+            np.subtract(value, back, out=value, where=edge == self.schedule.stages - 1)
+        return value
+
+    @cached_property
+    def _travels(self):
+        """travels[edge, replica]: does the edge lead to another rank, or are tokens exchanged on it?"""
+        begin, end = self.edges.T
+        return (self.home[begin] != self.home[end]) | self.exchanged[:, None]
+
+    @cached_property
+    def exchanged(self):
+        """One flag per edge: are tokens exchanged on it, inside its rank?"""
+        return np.array([edge in self.schedule.exchanges for edge in self.schedule.edges])
+
+    def crossing(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(rows, edges, down): every row that makes a value for another rank, and the edge it travels on, down or up.
+
+        >>> flow = Flow(Schedule.from_csv("0F0,0B0\\n1F0,1B0"))
+        >>> [column.tolist() for column in flow.crossing()]  # what 0F0 and 1B0 make
+        [[0, 3], [0, 0], [True, False]]
+        """
+        found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=bool))]
+        for kind, parts in self.parts_of_kind.items():
+            for mark in (value[-1] for value in makes(kind) if value[-1] in "<>"):
+                for there, edge in self._edges(self.stage[parts], into=mark == "<"):
+                    rows, edge = parts[there], edge[there]
+                    away = self._travels[edge, self.owner[self._microbatch[rows]]]
+                    found.append((rows[away], edge[away], np.full(away.sum(), mark == ">")))
+        return tuple(map(np.concatenate, zip(*found)))
+
+    # what stays on a stage
+
+    def _at_rest(self, name) -> np.ndarray:
+        """For every row, the number of the value of this name that it means: one that belongs to a stage."""
+        if name == "weights":
+            return self.number(name, self.stage, self._copy, self._latest)
+        if name == "summed":
+            return self.number(name, self.stage, self._copy, np.maximum(self.version, 0))
+        if name == "weight_gradient":
+            return self.number(name, self.stage, self._microbatch)
+        if name == "room":
+            return self.number(name, np.cumsum(self.kind == CODE["SWAP_OUT"]) - 1)
+        return self._saved + self.block[name]
+
+    @cached_property
+    def _saved(self):
+        """Where each row's values of the `VERSIONED` names stand in their blocks, which are alike."""
+        where = self.stage, self._microbatch, np.maximum(self.version, 0), self._journeys
+        return self.number("saved", *where) - self.block["saved"]
+
+    @cached_property
+    def _journeys(self):
+        """For every row, how many journeys what its forward keeps has made before it in its program."""
+        return journeys(self.kind, self.stage, self.microbatch, np.maximum(self.version, 0))
+
+    @cached_property
+    def _whole(self):
+        """What computing on a stage needs: its gathered copy, where it is sharded, else its weights as they are."""
+        weights = self._at_rest("weights")
+        if "UNSHARD" not in self.parts_of_kind:
+            return weights
+        gathered = self.number("whole", self.stage, self._copy, self._gathered)
+        return np.where(self._sharded[self.stage], gathered, weights)
+
+    def _window(self, part) -> np.ndarray:
+        """The weight gradients that one REDUCE_GRAD takes: of all copies of its stage on its rank, in its window."""
+        s, version, values = self.schedule, self.version[part], [np.zeros(0, dtype=np.int32)]
+        for stage, replica in self.copies(self.stage[part]):
+            if s.place[stage, replica] == s.rank_of[part]:
+                mine = np.flatnonzero(self.owner == replica).astype(np.int32)
+                if version >= 0:
+                    mine = mine[mine // s.windows[stage] == version]
+                values.append(self.number("weight_gradient", stage, mine))
+        return np.concatenate(values)
+
+    def copies(self, stage: int) -> list[tuple[int, int]]:
+        """The (stage, replica) places whose weight gradients are one sum: replicas, and tied stages."""
+        group = next((group for group in self.schedule.tied if stage in group), (stage,))
+        return sorted(place for place in self.schedule.place if place[0] in group)
+
+    def _count_before(self, kind: str) -> np.ndarray:
+        """For every row, how many actions of this kind on its stage stand before it in its program."""
+        rows, count = self.schedule.rows, np.zeros(len(self.schedule.rows), dtype=np.int32)
+        for at in self.parts_of_kind.get(kind, ()):
+            after = slice(at + 1, self.schedule.starts[self.schedule.rank_of[at] + 1])
+            count[after] += rows[after, 1] == rows[at, 1]
+        return count
+
+    @cached_property
+    def _updates(self):
+        """How often the weights that each row finds have been updated in its program."""
+        return self._count_before("OPT")
+
+    @cached_property
+    def _latest(self):
+        """The version of the weights that each row finds: the one it states, else the latest in its own program."""
+        return np.where(self.version >= 0, self.version, self._updates)
+
+    @cached_property
+    def _sharded(self):
+        """One flag per stage: are its weights gathered before use?"""
+        return np.isin(np.arange(self.schedule.stages), self.stage[self.parts_of_kind.get("UNSHARD", [])])
+
+    @cached_property
+    def _gathered(self):
+        """Which gathered copy each row finds, as a number that grows with each gather and each letting go.
+
+            0UNSHARD 0F0 0RESHARD 0F1 0UNSHARD 0B0 0RESHARD
+                1     1      1     2      3     3      3
+
+        An odd copy is made by its UNSHARD. An even one, here that of 0F1, is made by nobody: the weights were let go.
+        """
+        before = self._count_before("UNSHARD") + self._count_before("RESHARD")
+        return np.minimum(before + (self.kind == CODE["UNSHARD"]), self.shape["whole"][-1] - 1)
+
+    def _give_first_weights(self):
+        stage, replica = np.array(list(self.schedule.place)).T
+        self.given[self.number("weights", stage, self._copies[stage, replica], 0)] = True
+
+    def _take_room(self):
+        """Who waits for a SWAP_OUT takes the room that it makes; who lacks room all the same, what nobody makes."""
+        outs = self.action_of[self.parts_of_kind.get("SWAP_OUT", np.zeros(0, dtype=np.int64))]
+        takers = np.flatnonzero((self.waits_for >= 0) | (self.lacks > 0))
+        number = np.where(self.lacks > 0, len(outs), np.searchsorted(outs, self.waits_for))
+        self.takes = self.takes.longer(takers, self.number("room", number[takers]))
+
+    def _meetings(self):
+        """Which actions end together: every rank that holds a copy of a stage joins its REDUCE_GRAD."""
+        meeting, numbers, self._attendance = np.full(self.actions, -1), {}, []
+        for part in self.parts_of_kind.get("REDUCE_GRAD", []):
+            copies = self.copies(self.stage[part])
+            homes = {(copy[0], self.schedule.place[copy]) for copy in copies}
+            if len({rank for _, rank in homes}) > 1:
+                key = (copies[0], int(self.version[part]))
+                if key not in numbers:
+                    numbers[key] = len(numbers)
+                    self._attendance.append(len(homes))
+                meeting[self.action_of[part]] = numbers[key]
+        return meeting
+
+    def attendance(self, meeting: int) -> int:
+        """How many actions a meeting waits for: one for each rank that holds a copy of the stage."""
+        return self._attendance[meeting]
+
+    @property
+    def meetings(self) -> int:
+        """How many meetings there are."""
+        return len(self._attendance)
+
+    @cached_property
+    def action_of(self) -> np.ndarray:
+        """The action that each row belongs to."""
+        return np.searchsorted(self.first_row, np.arange(len(self.kind)), side="right") - 1
+
+    @cached_property
+    def maker(self) -> np.ndarray:
+        """The action that makes each value; -1 where none does."""
+        maker = np.full(self.size, -1)
+        maker[self.makes.values] = self.makes.owners
+        return maker
+
+    def action(self, number: int):
+        """Action `number` as an `Action`, fused pairs whole."""
+        rank = self.rank[number]
+        return self.schedule.program[rank][number - self.program[rank]]
+
+    def lives(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """(made, freed): for every action, how many values of one name it makes, and how many it takes last."""
+        block = self.named(name)
+        made = (self.makes.values >= block.start) & (self.makes.values < block.stop)
+        taken = (self.takes.values >= block.start) & (self.takes.values < block.stop)
+        last = np.zeros(self.size, dtype=np.int64)
+        np.maximum.at(last, self.takes.values[taken], self.takes.owners[taken])
+        freed = last[np.unique(self.takes.values[taken])]
+        return tuple(np.bincount(one, minlength=self.actions) for one in (self.makes.owners[made], freed))
+
+    def held(self, name: str) -> list[np.ndarray]:
+        """For every rank, how many values of one name it holds while it does each of its actions.
+
+        A value is held from the action that makes it (a given one from the start) to the last action that takes it; to
+        the end, if none does. An action makes before it frees; only an update writes new weights over those it takes.
+        """
+        made, freed = self.lives(name)
+        given = np.zeros(self.schedule.ranks, dtype=np.int64)
+        block = self.named(name)
+        for value in np.flatnonzero(self.given[block]) + block.start:
+            stage, replica, _ = self.where(name, value)
+            given[self.schedule.place[stage, replica]] += 1
+        during = np.maximum(made - freed, 0) if name == "weights" else made
+        return [
+            given[rank] + np.cumsum((made - freed)[a:b]) - (made - freed)[a:b] + during[a:b]
+            for rank, (a, b) in enumerate(zip(self.program, self.program[1:]))
+        ]

@@ -1,0 +1,155 @@
+"""What follows from lists of actions: where stages live, replicas, chunks, windows, copies, skips, breaks.
+
+Text and files say who does what in which order (see `exchange`). The rest of a schedule is read back here, as *facts*:
+the arguments of `Schedule.of`.
+"""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+
+from hybridlab.core.when.action import CODE, MESSAGES, MOST, Action
+
+ACTIONS = 500_000  # the most that is read
+SIZE = 4_000_000  # about 4 values of the law for every stage and microbatch, more with weight versions
+
+
+def _programs(ranks, spot):
+    """(one list of actions per rank, place), from the cells of every rank; `spot` words where a cell stands."""
+    programs, place, count = [], {}, itertools.count(1)
+    for rank, cells in enumerate(ranks):
+        programs.append([])
+        for *where, text in cells:
+            try:
+                programs[-1].append(_settled(Action.parse(text), rank, place))
+                if next(count) > ACTIONS:
+                    raise ValueError(f"at most {ACTIONS} actions are read")
+            except ValueError as error:
+                raise ValueError(f"{spot.format(*where)}: {error}") from None
+    return programs, place
+
+
+def _settled(action, rank, place):
+    """The action, its stages noted as living on this rank."""
+    for part in action.each:
+        home = place.setdefault((part.stage, part.replica), rank)
+        if home != rank:
+            stage = f"stage {part.stage}" + (f" (replica {part.replica})" if part.replica else "")
+            raise ValueError(f"{action} is on rank {rank}, but {stage} lives on rank {home}: move it there")
+    return action
+
+
+def completed(name, ranks, spot) -> dict:
+    """The facts of a schedule: all that the actions in the cells of every rank say about it.
+
+    >>> facts = completed("toy", [[(0, "0F0"), (1, "0B0")], [(0, "1F0"), (1, "1B0")]], "cell {}")
+    >>> facts["place"], facts["microbatches"], facts["chunks"]
+    ({(0, 0): 0, (1, 0): 1}, 1, 1)
+    """
+    programs, place = _programs(ranks, spot)
+    parts = _parts(programs)
+    skips = _skips(parts, place)
+    kind, stage, microbatch, replica, version = np.array([part.row[:5] for part in parts], np.int64).reshape(-1, 5).T
+    there = microbatch >= 0
+    if not there.any():
+        raise ValueError("there is no forward or backward action: write at least 0F0 and 0B0")
+    missing = np.flatnonzero(np.bincount(microbatch[there]) == 0)
+    if len(missing):
+        last = parts[int(microbatch.argmax())]
+        raise ValueError(f"microbatch {missing[0]} is missing, though {last} is there: count from 0 without a hole")
+    _check_split(kind, stage, microbatch)
+    replica_of = np.zeros(int(microbatch.max()) + 1, dtype=np.int64)
+    replica_of[microbatch[there]] = replica[there]
+    window = _window([part for part in parts if part.kind == "REDUCE_GRAD"], place, len(replica_of))
+    copies = 1 if window else _copies(place, len(programs), replica_of)  # one that updates by itself has no dp
+    return {
+        "name": name,
+        "programs": programs,
+        "place": place,
+        "microbatches": len(replica_of) // copies,
+        "replica_of": tuple(replica_of.tolist()),
+        "chunks": max(Counter(rank for (_, one), rank in place.items() if one == 0).values(), default=1),
+        "skips": skips,
+        "breaks": _breaks(parts, place, skips),
+        "exchanges": _exchanges(parts, place),
+        "window": window,
+        "tied": (),
+        "dp": copies,
+    }
+
+
+def _check_split(kind, stage, microbatch):
+    """Older files call the input half B: then there are B and W of one microbatch, and no I at all."""
+    whole, half = ((stage * MOST + microbatch)[kind == CODE[one]] for one in "BW")
+    both = np.intersect1d(whole, half)
+    if len(both) and CODE["I"] not in kind:
+        s, m = divmod(int(both[0]), MOST)
+        raise ValueError(f"{s}B{m} and {s}W{m} stand together, as in older PyTorch's files: write {s}I{m} for {s}B{m}")
+
+
+def _window(sums, place, total):
+    """Microbatches that a copy of a stage has between two optimizer steps: the sums say which window they close."""
+    last = max(sums, key=lambda action: action.version, default=None)
+    if last is None or last.version < 0:
+        return 0
+    copies = len({rank for (stage, _), rank in place.items() if stage == last.stage})
+    windows = (1 + last.version) * copies
+    if total % windows:
+        raise ValueError(f"REDUCE_GRAD#{last.version} asks for {windows} equal windows, impossible with m={total}")
+    return total // windows
+
+
+def _skips(parts, place):
+    """The edges of the messages that name another stage than the next."""
+    edges = {part.edge for part in parts if part.peer >= 0}
+    for stage in {*itertools.chain(*edges)} - {stage for stage, _ in place}:
+        raise ValueError(f"stage {stage} has no actions, so nothing can skip to it")
+    return tuple(sorted(edges))
+
+
+def _breaks(parts, place, skips):
+    """The edges of the chain without messages, though their stages live apart, and skips leave the one and reach the
+    other: a forgotten message looks like that only where there are branches."""
+    sent = {part.edge for part in parts if part.kind in MESSAGES}
+    leave, reach = {begin for begin, _ in skips}, {end for _, end in skips}
+    near = {(s, s + 1) for (s, r), rank in place.items() if place.get((s + 1, r), rank) != rank}
+    return tuple(sorted((a, b) for a, b in near - sent if a in leave and b in reach))
+
+
+def _exchanges(parts, place):
+    """The edges of the messages of a rank to itself: others are on their way beside it."""
+    edges = {part.edge for part in parts if part.kind in MESSAGES}
+    within = [(a, b) for a, b in edges for home in place if home[0] == a and place[home] == place.get((b, home[1]))]
+    return tuple(sorted(set(within)))
+
+
+def _copies(place, all_ranks, replica_of):
+    """How many data-parallel copies there are: equal groups of ranks that share no replica."""
+    on_rank, groups = {}, []
+    for (_, replica), rank in place.items():
+        on_rank.setdefault(rank, set()).add(replica)
+    for mine in on_rank.values():
+        met = [group for group in groups if group & mine]
+        groups = [group for group in groups if not group & mine] + [mine.union(*met)]
+    ranks = {sum(mine <= group for mine in on_rank.values()) for group in groups}
+    microbatches = {int(np.isin(replica_of, list(group)).sum()) for group in groups}
+    equal = len(ranks) == len(microbatches) == 1 and ranks.pop() * len(groups) == all_ranks
+    return len(groups) if equal else 1
+
+
+def checked(facts: dict) -> dict:
+    """The facts, unless checking their schedule would take more memory than a laptop has."""
+    stages, copies = (1 + max(numbers) for numbers in zip(*facts["place"]))
+    edges, total, parts = stages + len(facts["skips"]), len(facts["replica_of"]), _parts(facts["programs"])
+    versions = 5 + max(part.version for part in parts)
+    gathered = 2 * sum(part.kind == "UNSHARD" for part in parts)
+    if edges * (max(total, copies) * versions + copies * gathered) > SIZE:
+        numbers = f"{stages} stages, {total} microbatches and {versions - 4} weight versions"
+        raise ValueError(f"{numbers} are too many: stages times microbatches may be {SIZE // 4}, less with versions")
+    return facts
+
+
+def _parts(programs):
+    """All actions of all ranks, pairs as two."""
+    return [part for program in programs for action in program for part in action.each]

@@ -1,0 +1,38 @@
+"""Journeys: how often what a forward keeps has been copied to the host, or back, before each action of a program.
+
+    0F0 0SWAP_OUT0 1F0 1B0 0SWAP_IN0 0B0
+     0       0                  1     2
+
+After an even number it is on the device, after an odd one on the host. F and R make it anew, before all journeys.
+"""
+
+import numpy as np
+
+from hybridlab.core.when.action import CODE, SWAPS
+from hybridlab.core.when.law import makers
+
+
+def journeys(kind: np.ndarray, stage: np.ndarray, microbatch: np.ndarray, version: np.ndarray) -> np.ndarray:
+    """For every row of a schedule, how many swaps of the same (stage, microbatch, version) stand before it.
+
+    A forward and its backward are on one rank, and rows stand rank after rank, each in its program's order.
+
+    >>> kinds = np.array([CODE[kind] for kind in ("F", "SWAP_OUT", "SWAP_IN", "B")])
+    >>> journeys(kinds, *np.zeros((3, 4), dtype=int)).tolist()
+    [0, 0, 1, 2]
+    """
+    swaps = _among(kind, SWAPS)
+    if not swaps.any():
+        return np.zeros(len(kind), dtype=np.int32)
+    columns = np.stack([stage, microbatch, version])
+    order = np.lexsort(columns)  # the rows of one forward together, in their order
+    first = np.append(True, np.any(np.diff(columns[:, order]), axis=0))
+    before = np.cumsum(swaps[order]) - swaps[order]
+    made = np.empty_like(before)
+    made[order] = before - np.maximum.accumulate(np.where(first, before, 0))
+    made[_among(kind, makers("saved"))] = 0
+    return made
+
+
+def _among(kind, names):
+    return np.isin(kind, [CODE[name] for name in names])

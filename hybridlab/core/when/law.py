@@ -1,0 +1,120 @@
+"""The law: what each kind of action takes, and what it makes. Everything else about order follows from it.
+
+An action may run when every value that it takes has been made. That one sentence decides whether a schedule is
+valid, when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn.
+Nothing else in this project may say it a second time.
+
+Read a row of `KIND` aloud: *F takes the activations that come in and the whole weights; it makes the activations that
+go out, what the input half will need, and what the weight half will need.* After the law, a row says the little else
+that is known about its kind. Every list of kinds in this project is read from this table.
+
+Values
+    activation        what a stage hands on; it lives on an edge of the stage graph
+    gradient          the loss's derivative by that activation; on the same edge, going back. On the last edge,
+                      behind the model, the gradient *is* the activation: the loss turns one into the other
+    saved             what F keeps for the input half; I (or B) frees it
+    input             what F keeps for the weight half; W (or B) frees it. `peak_live` counts these
+    kept              what I keeps for W
+    weight_gradient   the one of a single microbatch
+    summed            their sum over the update window
+    weights           the weights at rest, one value per version
+    whole             the weights as computing needs them: gathered where a stage is sharded, else `weights` itself
+    room              memory of the device that a swap has freed; who would not fit without it takes it
+    (`core.when.room`)
+
+Marks
+    <  on every edge into the stage     >  on every edge out of it     ~  on the edge of this message
+    ^  on the wire, or on the host      *  of the whole window         +  the next one: of the next version of the
+                                                                          weights, or after one more journey
+
+What F keeps may make journeys, to the host (`SWAP_OUT`) and back (`SWAP_IN`), and is another value after each. After an
+odd number of them it is on the host, and the value on the device is made by nobody.
+"""
+
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """One kind of action.
+
+    law         what it takes | what it makes
+    meaning     what it is, in words
+    cost        the field of `Costs` that holds its duration; "" where it takes no time
+    lane        "compute" keeps the rank busy; all else runs beside that: "send", "receive", "reduce", and the copies
+                "out" to the host and "in" from it, each by an engine of its own
+    microbatch  whether it works on one microbatch; else on the weights of a stage
+    """
+
+    law: str
+    meaning: str
+    cost: str = ""
+    lane: str = "compute"
+    microbatch: bool = True
+
+
+# The law of a row stays on one line.
+# fmt: off
+KIND = {
+    "F": Kind("activation< whole | activation> saved input",
+        "forward", cost="F"),
+    "B": Kind("activation< saved input gradient> whole | gradient< weight_gradient",
+        "whole backward", cost="B"),
+    "I": Kind("saved gradient> whole | gradient< kept",
+        "input half of the backward (zero-bubble papers call it B)", cost="I"),
+    "W": Kind("activation< input kept | weight_gradient",
+        "weight half of the backward", cost="W"),
+    "C": Kind("activation< whole | activation>",
+        "forward that keeps only its input (checkpointed)", cost="F"),
+    "R": Kind("activation< whole | saved input",
+        "recomputation of a checkpointed forward", cost="recompute"),
+    "OPT": Kind("summed weights | weights+",
+        "optimizer step", cost="optimizer", microbatch=False),
+    "SEND_F": Kind("activation~ | ^activation~",
+        "send an activation", cost="post", lane="send"),
+    "RECV_F": Kind("^activation~ | activation~",
+        "receive an activation", cost="post", lane="receive"),
+    "SEND_B": Kind("gradient~ | ^gradient~",
+        "send a gradient", cost="post", lane="send"),
+    "RECV_B": Kind("^gradient~ | gradient~",
+        "receive a gradient", cost="post", lane="receive"),
+    "UNSHARD": Kind("weights | whole",
+        "gather the weights of a stage", cost="gather", lane="reduce", microbatch=False),
+    "RESHARD": Kind("whole | ",
+        "let the gathered weights go", lane="reduce", microbatch=False),
+    "REDUCE_GRAD": Kind("weight_gradient* | summed",
+        "sum the weight gradients over the copies of a stage", cost="reduce", lane="reduce", microbatch=False),
+    "SWAP_OUT": Kind("saved input | ^saved+ ^input+ room",
+        "copy what F keeps to the host, and free it on the device", cost="swap", lane="out"),
+    "SWAP_IN": Kind("^saved ^input | saved+ input+",
+        "copy what F keeps back from the host", cost="swap", lane="in"),
+}
+# fmt: on
+
+LAW = {name: kind.law for name, kind in KIND.items()}
+
+
+def takes(kind: str) -> list[str]:
+    """The values that a kind of action takes, with their marks.
+
+    >>> takes("W")
+    ['activation<', 'input', 'kept']
+    """
+    return LAW[kind].split("|")[0].split()
+
+
+def makes(kind: str) -> list[str]:
+    """The values that a kind of action makes, with their marks.
+
+    >>> makes("B")
+    ['gradient<', 'weight_gradient']
+    """
+    return LAW[kind].split("|")[1].split()
+
+
+def makers(value: str) -> tuple[str, ...]:
+    """The kinds of action that make a value.
+
+    >>> makers("weight_gradient"), makers("activation>")
+    (('B', 'W'), ('F', 'C'))
+    """
+    return tuple(kind for kind in LAW if value in makes(kind))

@@ -1,0 +1,132 @@
+"""Room: how much a device may hold, turned into arrows. The order of the lists alone then keeps a rank within it.
+
+When an action begins, all compute actions before it are over. Of the copies to the host before it, those are certainly
+over that something before it has waited for; all others may still be under way, and still take memory. So a list says
+how much may be held at worst. An action that would not fit takes one value more, `room`, made by the first SWAP_OUT
+whose end leaves enough. Play, validation, both simulators and the real ranks need not know why.
+
+Messages under way are not counted: a tensor between two stages is held on a rank from the first action there that makes
+or takes it to the last, and sending and receiving it is not among them.
+
+Source of the problem: out-of-core training, Wahib et al. 2020, KARMA, arXiv:2008.11421. The rule is ours.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybridlab.core.when.action import KINDS
+from hybridlab.core.when.law import KIND
+
+EXACT = 1e-9  # of the capacity: sums of fractions are no more exact than that
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much each device may hold, and what weighs how much there: in bytes, or in activations.
+
+    capacity  the most that a rank may hold at a time
+    keeps     what one forward keeps for its backward (what a swap carries); a number, or one per stage
+    boundary  a tensor between two stages, its gradient alike; a number, or one per edge (that which leads out of the
+              model counts nothing). It is never swapped
+
+    raises  ValueError when a number is negative
+
+    >>> Room(capacity=2)
+    Room(capacity=2, keeps=1, boundary=0)
+    """
+
+    capacity: float
+    keeps: float | tuple = 1
+    boundary: float | tuple = 0
+
+    def __post_init__(self):
+        for name in ("capacity", "keeps", "boundary"):
+            given = getattr(self, name)
+            if not np.all(np.asarray(given, dtype=float) >= 0):
+                raise ValueError(f"Room({name}={given}): give bytes, or activations, 0 or more")
+            object.__setattr__(self, name, given if np.isscalar(given) else tuple(given))
+
+    def kept(self, stage: int) -> float:
+        """What a forward of this stage keeps."""
+        return self.keeps if np.isscalar(self.keeps) else self.keeps[stage]
+
+    def weights(self, flow) -> np.ndarray:
+        """What every value of a flow weighs on a device. What F keeps counts until its `input` is let go."""
+        weights = np.zeros(flow.size)
+        keeps = np.broadcast_to(np.asarray(self.keeps, dtype=float), flow.schedule.stages)
+        weights[flow.named("input")] = np.repeat(keeps, int(np.prod(flow.shape["input"][1:])))
+        boundary = np.array(np.broadcast_to(np.asarray(self.boundary, dtype=float), len(flow.edges)))
+        boundary[flow.schedule.stages - 1] = 0  # the edge that leads out of the model
+        for name in ("activation", "gradient"):
+            weights[flow.named(name)] = flow.on_every_edge(boundary)
+        return weights
+
+
+def stays(flow, room: Room) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(first, last, weight) of everything that is held on some rank: from the begin of one action to another's end."""
+    weights = room.weights(flow)
+    value = np.concatenate([flow.makes.values, flow.takes.values])
+    action = np.concatenate([flow.makes.owners, flow.takes.owners])
+    message = np.array([row.lane in ("send", "receive") for row in KIND.values()])[flow.kind[flow.first_row]]
+    counts = (weights[value] > 0) & ~message[action]
+    value, action = value[counts], action[counts]
+    here, which = np.unique(np.stack([value, flow.rank[action]]), axis=1, return_inverse=True)
+    first, last = np.full(here.shape[1], flow.actions), np.full(here.shape[1], -1)
+    np.minimum.at(first, which.reshape(-1), action)
+    np.maximum.at(last, which.reshape(-1), action)
+    return first, last, weights[here[0]]
+
+
+def during(flow, room: Room) -> np.ndarray:
+    """How much its rank holds while it does each action, if copies took no time.
+
+    >>> from hybridlab.core.when.flow import Flow
+    >>> from hybridlab.core.when.schedule import Schedule
+    >>> during(Flow(Schedule.from_csv("0F0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0B0")), Room(capacity=2)).tolist()
+    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+    first, last, weight = stays(flow, room)
+    makes, frees = (np.bincount(one, weight, flow.actions) for one in (first, last))
+    return np.cumsum(makes - frees) + frees
+
+
+def arrows(flow, room: Room) -> tuple[np.ndarray, np.ndarray]:
+    """(waits_for, lacks): the SWAP_OUT that each action waits for (-1: none), and how much it lacks even so.
+
+    A rank waits with each of its compute actions. An engine waits with each of its copies, which end in their order; so
+    whoever takes what a copy has brought has waited for all that the copy and those before it have waited for.
+    """
+    first, last, weight = stays(flow, room)
+    makes = np.bincount(first, weight, flow.actions).tolist()
+    frees = np.bincount(last, weight, flow.actions).tolist()
+    lanes = np.array([KIND[kind].lane for kind in KINDS])[flow.kind[flow.first_row]].tolist()
+    most = room.capacity * (1 + EXACT)
+    waits_for, lacks = np.full(flow.actions, -1), np.zeros(flow.actions)
+    over: dict[int, int] = {}  # copy: how many of its rank's SWAP_OUTs are over when it is
+    for start, end in zip(flow.program.tolist(), flow.program[1:].tolist()):
+        held, outs, gone, by_rank, by_engine = 0.0, [], [0.0], 0, 0
+        for action in range(start, end):
+            lane = lanes[action]
+            if lane == "in":
+                by_engine = max(by_engine, by_rank)
+            known = by_engine if lane == "in" else by_rank
+            for value in flow.takes[action].tolist() if over else ():
+                known = max(known, over.get(flow.maker[value], 0))
+            held += makes[action]
+            if makes[action] and held - gone[known] > most:
+                known = min(bisect_left(gone, held - most), len(outs))
+                waits_for[action] = outs[known - 1] if known else -1
+                lacks[action] = max(0.0, held - gone[known] - most)
+            if lane == "out":
+                outs.append(action)
+                gone.append(gone[-1] + frees[action])
+                over[action] = len(outs)
+                continue
+            held -= frees[action]
+            if lane == "in":
+                over[action] = by_engine = known
+            elif lane == "compute":
+                by_rank = known
+    return waits_for, lacks

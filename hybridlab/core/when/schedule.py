@@ -1,0 +1,262 @@
+"""A schedule: what happens when. For every rank, the list of actions it does, in order.
+
+The same object is drawn, simulated and executed. Which action may follow which is not said here: see
+`hybridlab.core.when.law`. Inside, the actions are columns of whole numbers, so that a quarter of a million of them
+cost milliseconds; `program` shows them as `Action`s. How they are written as text and files:
+`hybridlab.core.when.exchange`.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from hybridlab.core.when import exchange
+from hybridlab.core.when.action import CODE, COMPUTE, KINDS, MESSAGES, Action
+
+COLUMNS = ("kind", "stage", "microbatch", "replica", "version", "peer")
+BESIDE = tuple(kind for kind in KINDS if kind not in COMPUTE)  # kinds that run beside a rank's compute actions
+Place = dict[tuple[int, int], int]
+
+
+def actions(kind: str, stage: int, microbatches=(-1,), replica: int = 0) -> np.ndarray:
+    """A run of actions of one kind on one stage, one row per microbatch, columns as in `COLUMNS`.
+
+    >>> actions("F", 2, range(3))[:, :3].tolist()
+    [[0, 2, 0], [0, 2, 1], [0, 2, 2]]
+    """
+    microbatches = np.asarray(microbatches, dtype=np.int64)
+    rows = np.full((len(microbatches), len(COLUMNS)), -1, dtype=np.int64)
+    rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = CODE[kind], stage, microbatches, replica
+    return rows
+
+
+def alternate(*runs: np.ndarray) -> np.ndarray:
+    """Runs of equal length woven together: first of each, second of each, …
+
+    >>> alternate(actions("F", 0, [1, 2]), actions("B", 0, [0, 1]))[:, 2].tolist()
+    [1, 0, 2, 1]
+    """
+    return np.stack(runs, axis=1).reshape(-1, len(COLUMNS))
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """For every rank the list of actions it does, in order.
+
+    name          how it is asked for, as in "1f1b"
+    rows          (actions, 6) whole numbers, columns as in `COLUMNS`, rank after rank
+    starts        (ranks + 1): rank r does rows starts[r] … starts[r + 1] - 1
+    place         place[stage, replica] -> rank; replicas of a stage on one rank are one copy of it
+    microbatches  m, of one pipeline; `replica_of[microbatch]` names the model replica that each one runs through,
+                  so its length is the number of microbatches in the global batch
+    chunks        v, stages per rank
+    skips         extra edges (from stage, to stage) beside the chain
+    breaks        edges of the chain, (stage, the next one), that there are not: behind a branch begins another one
+    exchanges     edges inside a rank over which it exchanges tokens with the ranks beside it, an all-to-all: lowered,
+                  they have a SEND and a RECV of the one rank
+    window        microbatches that each copy of a stage has between two optimizer steps; 0: all of them
+    tied          groups of stages whose weight gradient is one sum
+    fused         rows that run as one with the row after them
+    dp            data-parallel copies of the whole pipeline
+    """
+
+    name: str
+    rows: np.ndarray
+    starts: np.ndarray
+    place: Place
+    microbatches: int
+    replica_of: tuple[int, ...]
+    chunks: int = 1
+    skips: tuple[tuple[int, int], ...] = ()
+    breaks: tuple[tuple[int, int], ...] = ()
+    exchanges: tuple[tuple[int, int], ...] = ()
+    window: int = 0
+    tied: tuple[tuple[int, ...], ...] = ()
+    fused: tuple[int, ...] = ()
+    dp: int = 1
+
+    @classmethod
+    def of(cls, name: str, programs: list, place: Place, microbatches: int, **more) -> "Schedule":
+        """A schedule from one list of actions per rank: rows (see `actions`; `fused` names the first of each pair among
+        all rows) or `Action`s."""
+        arrays, fused, at = [], list(more.pop("fused", ())), 0
+        for program in programs:
+            if not isinstance(program, np.ndarray):
+                parts = [(part, part is not action.each[-1]) for action in program for part in action.each]
+                fused += [at + i for i, (_, joined) in enumerate(parts) if joined]
+                program = np.array([part.row for part, _ in parts], dtype=np.int64).reshape(-1, len(COLUMNS))
+            arrays.append(program)
+            at += len(program)
+        more.setdefault("replica_of", (0,) * microbatches)
+        starts = np.cumsum([0] + [len(a) for a in arrays])
+        return cls(name, np.concatenate(arrays), starts, dict(place), microbatches, fused=tuple(fused), **more)
+
+    def with_programs(self, programs: list, **changes) -> "Schedule":
+        """The same schedule with other lists of actions."""
+        facts = ("replica_of", "chunks", "skips", "breaks", "exchanges", "window", "tied", "dp")
+        keep = {k: getattr(self, k) for k in facts}
+        name, place = changes.pop("name", self.name), changes.pop("place", self.place)
+        return Schedule.of(name, programs, place, self.microbatches, **keep | changes)
+
+    def renamed(self, name: str) -> "Schedule":
+        """The same schedule under another name."""
+        return replace(self, name=name)
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks, idle ones included."""
+        return len(self.starts) - 1
+
+    @cached_property
+    def stages(self) -> int:
+        """The number of model slices; copies of a stage count once."""
+        return 1 + max(stage for stage, _ in self.place)
+
+    @cached_property
+    def replicas(self) -> int:
+        """The number of model copies."""
+        return 1 + max(replica for _, replica in self.place)
+
+    @cached_property
+    def copy_of(self) -> Place:
+        """copy_of[stage, replica] -> the first replica that has this stage on the same rank: who shares its weights."""
+        first = {}
+        homes = sorted(self.place.items())
+        return {(stage, one): first.setdefault((stage, rank), one) for (stage, one), rank in homes}
+
+    @cached_property
+    def holders(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks that hold a copy of each stage, in order."""
+        held = [set() for _ in range(self.stages)]
+        for (stage, _), rank in self.place.items():
+            held[stage].add(rank)
+        return tuple(tuple(sorted(ranks)) for ranks in held)
+
+    @cached_property
+    def windows(self) -> tuple[int, ...]:
+        """For each stage, the microbatches behind one optimizer step: those of all its copies; 0: all there are."""
+        return tuple(self.window * len(ranks) for ranks in self.holders)
+
+    @cached_property
+    def lowered(self) -> bool:
+        """Whether the messages are written out as SEND and RECV actions."""
+        return bool(np.isin(self.rows[:, 0], [CODE[kind] for kind in MESSAGES]).any())
+
+    @cached_property
+    def is_compute(self) -> np.ndarray:
+        """One flag per row: does it keep the rank busy?"""
+        return np.isin(self.rows[:, 0], [CODE[kind] for kind in COMPUTE])
+
+    @cached_property
+    def rank_of(self) -> np.ndarray:
+        """The rank that does each row."""
+        return np.repeat(np.arange(self.ranks), np.diff(self.starts))
+
+    @cached_property
+    def program(self) -> tuple[tuple[Action, ...], ...]:
+        """program[rank]: its actions in order."""
+        joined = set(self.fused)
+        lists = []
+        for start, end in zip(self.starts.tolist(), self.starts[1:].tolist()):
+            single, program, row = [self.action(i) for i in range(start, end)], [], 0
+            while row < len(single):
+                if start + row in joined:
+                    pair = (single[row], single[row + 1])
+                    program.append(Action("OVERLAP_F_B", *single[row][1:4], parts=pair))
+                else:
+                    program.append(single[row])
+                row += 2 if start + row in joined else 1
+            lists.append(tuple(program))
+        return tuple(lists)
+
+    @cached_property
+    def computing(self) -> tuple[tuple[Action, ...], ...]:
+        """The programs without messages and joint sums: the same for a schedule and its lowered form."""
+        return tuple(tuple(a for a in program if a.kind not in BESIDE) for program in self.program)
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """The stage graph's edges (from stage, to stage): the chain, its last edge leading out; the skips.
+
+        Breaks keep their place, so that edge i leads from stage i; `inside` leaves them out.
+        """
+        return tuple((i, i + 1) for i in range(self.stages)) + self.skips
+
+    @cached_property
+    def inside(self) -> dict[int, tuple[int, int]]:
+        """The edges on which something travels from stage to stage, by their numbers."""
+        left_out = {self.edges[self.stages - 1], *self.breaks}
+        return {number: edge for number, edge in enumerate(self.edges) if edge not in left_out}
+
+    def action(self, row: int) -> Action:
+        """The action in one row (one half of it, where two are fused)."""
+        kind, *numbers = self.rows[row].tolist()
+        return Action(KINDS[kind], *numbers)
+
+    def __repr__(self):
+        m = f"{self.microbatches} microbatch{'es' if self.microbatches != 1 else ''}"
+        return f"<schedule {self.name}: {self.ranks} ranks, {self.stages} stages, {m}, {len(self.rows)} actions>"
+
+    def __str__(self):
+        return "\n".join(f"rank {r}: {' '.join(map(str, actions))}" for r, actions in enumerate(self.program))
+
+    def grid(self, mark: int = -1, around: int = 6) -> str:
+        """The programs as text, one line per rank; with `mark`, only what stands around that row, which is marked.
+
+        >>> print(Schedule.of("toy", [actions("F", 0, range(3))], {(0, 0): 0}, 3).grid(mark=1))
+        rank 0: 0F0 →0F1← 0F2
+        """
+        lines = []
+        centre = None if mark < 0 else int(mark - self.starts[self.rank_of[mark]])
+        for r, (start, end) in enumerate(zip(self.starts.tolist(), self.starts[1:].tolist())):
+            first = start if centre is None else min(max(start, start + centre - around), end)
+            last = end if centre is None else min(end, start + centre + around + 1)
+            cells = [f"→{self.action(i)}←" if i == mark else str(self.action(i)) for i in range(first, last)]
+            lines.append(" ".join([f"rank {r}:"] + ["…"] * (first > start) + cells + ["…"] * (last < end)))
+        return "\n".join(lines)
+
+    def to_csv(self, path=None) -> str:
+        """The schedule as text: one line per rank, one cell per action. Written to `path` if one is given."""
+        return exchange.written(exchange.to_text(self), path)
+
+    def to_pytorch(self, path=None) -> str:
+        """The same text for PyTorch's pipeline runtime, or a ValueError that says what its form cannot express."""
+        return exchange.written(exchange.to_pytorch(self), path)
+
+    @classmethod
+    def from_csv(cls, source, name: str = "typed order") -> "Schedule":
+        """The schedule written in a text, or in the file at a path; see `hybridlab.core.when.exchange` for what is
+        read.
+
+        raises  ValueError in one sentence that names line and cell, and what could stand there
+
+        >>> Schedule.from_csv("0F0,0B0\\n1F0,1B0").place
+        {(0, 0): 0, (1, 0): 1}
+        """
+        return cls.of(**exchange.from_source(source, name))
+
+    def save(self, path) -> None:
+        """Write it as JSON, with everything that the text form cannot say (skips, breaks, ties, its name)."""
+        exchange.written(json.dumps(self.to_dict()), path)
+
+    @classmethod
+    def load(cls, path) -> "Schedule":
+        """The schedule in a file: JSON as `save` writes it, or any text form.
+
+        raises  ValueError in one sentence when it is neither
+        """
+        return cls.of(**exchange.load(path))
+
+    def to_dict(self) -> dict:
+        """Plain values, for JSON: its actions spelled out, and what they do not say."""
+        return exchange.to_dict(self)
+
+    @classmethod
+    def from_dict(cls, saved: dict) -> "Schedule":
+        """The schedule that `to_dict` saved.
+
+        raises  ValueError in one sentence when it is something else, of a later version, or damaged
+        """
+        return cls.of(**exchange.from_dict(saved))

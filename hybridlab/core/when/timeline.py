@@ -1,0 +1,279 @@
+"""A timeline: when everything happened, predicted by the simulator or measured on real ranks; one type for both.
+
+A span is keyed by (step, rank, index in program), so that a predicted and a measured timeline of one schedule lie
+on each other. Inside are columns of whole ticks; `tick` says how long one is.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hybridlab.core.when import timeline_file
+from hybridlab.core.when.action import Action
+from hybridlab.core.when.critical_path import chain, waited_for
+from hybridlab.core.when.flow import Flow, flow_of
+from hybridlab.core.when.gap import causes, longest
+from hybridlab.core.when.lanes import LANES
+from hybridlab.core.when.room import Room
+from hybridlab.core.when.schedule import Schedule
+
+LISTED = 16  # ranks whose numbers one line still holds
+
+
+class Span(NamedTuple):
+    """One action with the time when it could start (`ready`), when it began and when it ended, in `unit`s."""
+
+    step: int
+    rank: int
+    index: int
+    action: Action
+    lane: str
+    ready: float
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When every action of a schedule was ready, began and ended.
+
+    ready, begin, end  (steps, actions) whole ticks from the start of each step, actions rank after rank
+    lane               (actions,) numbers into `LANES`
+    tick               length of one tick in `unit`s ("units" of the cost table, or "s")
+    origin             where it comes from: {"kind": "simulated" | "measured", …}
+    loss, ledger       of a measured run: the loss of each step; what was sent, as rows of plain values
+
+    Every number (length, busy, bubbles, peaks) is that of the *typical* step: the one of median length.
+    """
+
+    schedule: Schedule
+    ready: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    lane: np.ndarray
+    tick: float = 1.0
+    unit: str = "units"
+    costs: dict = field(default_factory=dict)
+    origin: dict = field(default_factory=dict)
+    loss: tuple[float, ...] = ()
+    ledger: tuple = ()
+
+    @cached_property
+    def flow(self) -> Flow:
+        """The law applied to the schedule: what each action takes and makes, within the room that there was."""
+        return flow_of(self.schedule, self.room)
+
+    @cached_property
+    def room(self) -> Room | None:
+        """What each device was allowed to hold; None where nobody said."""
+        return Room(**self.origin["room"]) if "room" in self.origin else None
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that it covers."""
+        return len(self.begin)
+
+    @cached_property
+    def typical(self) -> int:
+        """The step whose length is the (lower) median."""
+        lengths = self.end.max(axis=1, initial=0)
+        return int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
+
+    def step(self, number: int) -> "Timeline":
+        """One step alone."""
+        pick = slice(number, number + 1)
+        return replace(self, ready=self.ready[pick], begin=self.begin[pick], end=self.end[pick])
+
+    @cached_property
+    def _durations(self) -> np.ndarray:
+        return (self.end - self.begin)[self.typical]
+
+    @property
+    def length(self) -> float:
+        """From the first begin to the last end of the typical step, in `unit`s."""
+        return float(self.end[self.typical].max(initial=0) * self.tick)
+
+    @cached_property
+    def busy(self) -> list[float]:
+        """busy[rank]: time in compute actions, in `unit`s."""
+        return [float(ticks * self.tick) for ticks in self._busy_ticks]
+
+    @cached_property
+    def _busy_ticks(self) -> np.ndarray:
+        weights = np.where(self.lane == 0, self._durations, 0)
+        return np.array([weights[a:b].sum() for a, b in zip(self.flow.program, self.flow.program[1:])])
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Idle over total: of all rank-time from start to end, the share in no compute action. (p-1)/(m+p-1)."""
+        total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
+        return 1 - int(self._busy_ticks.sum()) / total if total else 0.0
+
+    @property
+    def bubble_overhead(self) -> float:
+        """Idle over ideal: idle rank-time as a share of compute time. (p-1)/m, in lectures *the* bubble."""
+        total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
+        busy = int(self._busy_ticks.sum())
+        return (total - busy) / busy if busy else 0.0
+
+    @property
+    def bubble_span(self) -> float:
+        """The zero-bubble papers': idle within the longest rank's own span, first to last compute action."""
+        worst = (0, 0)
+        for rank, (a, b) in enumerate(zip(self.flow.program, self.flow.program[1:])):
+            own = np.flatnonzero(self.lane[a:b] == 0) + a
+            if len(own):
+                begin, end = self.begin[self.typical, own].min(), self.end[self.typical, own].max()
+                worst = max(worst, (int(end - begin), rank))
+        length, rank = worst
+        return (length - int(self._busy_ticks[rank])) / length if length else 0.0
+
+    @cached_property
+    def peak_live(self) -> list[int]:
+        """peak_live[rank]: the most activations held at once, each counted from its F until its W (or B)."""
+        return self.peak("input")
+
+    def peak(self, name: str) -> list[int]:
+        """For every rank the most values of one name of the law that it holds at once; "weights" counts versions.
+
+        It follows from the order alone: a value lives from its maker until the last action that takes it.
+        """
+        return [int(held.max(initial=0)) for held in self.flow.held(name)]
+
+    @cached_property
+    def critical_path(self) -> list[Span]:
+        """The chain of actions that decides the length: from the last end back, always to what was waited for last.
+
+        A message stands in it once, as its SEND.
+        """
+        return [self.span(self.typical, action) for action in chain(self.waited_for, self.end[self.typical])]
+
+    @cached_property
+    def waited_for(self) -> np.ndarray:
+        """For every action of the typical step the action that it waited for last; -1: nothing held it back.
+
+        >>> from hybridlab.predict.time.simulate import simulate
+        >>> from hybridlab.scheduling.registry import schedule
+        >>> simulate(schedule("gpipe", ranks=2, microbatches=1)).waited_for.tolist()  # 0F0 0B0 1F0 1B0
+        [-1, 3, 0, 2]
+        """
+        return waited_for(self.flow, self.lane, self.begin[self.typical], self.end[self.typical])
+
+    def span(self, step: int, action: int) -> Span:
+        """Action number `action` of one step, as a `Span`."""
+        rank = int(self.flow.rank[action])
+        times = (float(column[step, action] * self.tick) for column in (self.ready, self.begin, self.end))
+        index = int(action - self.flow.program[rank])
+        return Span(step, rank, index, self.flow.action(action), LANES[self.lane[action]], *times)
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """Every span, step after step, rank after rank, in program order."""
+        return (self.span(step, action) for step in range(self.steps) for action in range(self.flow.actions))
+
+    def gap(self, real: "Timeline") -> dict[str, float]:
+        """How a measured run of the same schedule differs from this prediction (measured minus predicted).
+
+        length, length_ratio  in seconds; measured over predicted
+        compute, imbalance, jitter, sending, waiting  causes of the difference in length, which add up to it; what
+                              each one means: see `hybridlab.core.when.gap`
+        bubble_fraction, bubble_overhead, bubble_span  differences of the three bubbles
+        """
+        if real.schedule.computing != self.schedule.computing:
+            raise ValueError(
+                f"{real.schedule.name} and {self.schedule.name} are different programs: compare runs of one"
+            )
+        ratio = {"length_ratio": real.length / self.length} if self.length else {}
+        bubbles = {name: getattr(real, name) - getattr(self, name) for name in BUBBLES}
+        return {"length": real.length - self.length, **ratio, **causes(self, real), **bubbles}
+
+    @property
+    def efficiency(self) -> float:
+        """The share of a measured length that the program's longest path explains, with the times of this very run.
+
+        It is 1 for a prediction without messages. Messages, and waiting that the program does not ask for, make it
+        smaller.
+        """
+        return longest(self) / self.length if self.length else 1.0
+
+    @property
+    def summary(self) -> str:
+        """One line of words for the whole picture: caption, alternative text, and what tests compare."""
+        s = self.schedule
+        peaks = self.peak_live
+        if len(set(peaks)) == 1:
+            held = f"{peaks[0]} on every rank"
+        elif len(peaks) <= LISTED:
+            held = " ".join(map(str, peaks)) + " by rank"
+        else:
+            held = f"{min(peaks)} to {max(peaks)}, by rank"
+        kind = "measured" if self.origin.get("kind") == "measured" else "predicted"
+        return (
+            f"{s.name}, {_count(s.ranks, 'rank')}, {_count(len(s.replica_of), 'microbatch')}, {kind}: "
+            f"length {length_text(self.length, self.unit)}, "
+            f"idle/total {self.bubble_fraction:.1%}, idle/ideal {self.bubble_overhead:.1%}, "
+            f"activations{' of one stage' if s.chunks > 1 else ''} held at most {held}"
+        )
+
+    def metrics(self) -> dict:
+        """The numbers that the command line prints, under stable keys."""
+        bubbles = {name: getattr(self, name) for name in BUBBLES}
+        return {"length": self.length, "unit": self.unit, **bubbles, "peak_live": self.peak_live, "busy": self.busy}
+
+    def to_dict(self) -> dict:
+        """Plain values, for JSON."""
+        return timeline_file.plain(self)
+
+    @classmethod
+    def from_dict(cls, saved: dict) -> "Timeline":
+        """The timeline that `to_dict` saved.
+
+        raises  ValueError in one sentence when it is something else, of another version, or damaged
+        """
+        return cls(**timeline_file.facts(saved))
+
+    def save(self, path) -> None:
+        """Write it as JSON; `Timeline.load` reads it, also where torch is not installed."""
+        Path(path).write_text(json.dumps(self.to_dict()), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path) -> "Timeline":
+        """The timeline saved at `path`.
+
+        raises  ValueError as `from_dict` does, and when the file is no JSON
+        """
+        return cls.from_dict(timeline_file.read(path))
+
+    def to_chrome(self, path) -> None:
+        """Write a Chrome trace (chrome://tracing, Perfetto): a process per rank, a thread per lane."""
+        Path(path).write_text(json.dumps(timeline_file.chrome(self)), encoding="utf-8")
+
+    def __repr__(self):
+        return f"<timeline {self.summary}>"
+
+
+BUBBLES = ("bubble_fraction", "bubble_overhead", "bubble_span")
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("ch") else "s")
+
+
+def length_text(length: float, unit: str) -> str:
+    """A length as it is written: times with four digits, in milliseconds below ten seconds.
+
+    >>> length_text(1, "units"), length_text(33, "units"), length_text(1.34292, "s"), length_text(10.4227, "s")
+    ('1 unit', '33 units', '1343 ms', '10.42 s')
+    """
+    if unit == "s":
+        return f"{1e3 * length:.4g} ms" if length < 9.9995 else f"{length:.4g} s"
+    return f"{_number(length)} {unit.removesuffix('s') if length == 1 else unit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"

@@ -1,0 +1,94 @@
+"""A timeline's file: how a `Timeline` is saved as JSON and read again, or written as a Chrome trace.
+
+`Timeline` stands on this file and has its verbs (`save`, `load`, `to_chrome`, …). So what is read here are *facts*: the
+arguments of `Timeline`.
+"""
+
+import json
+
+import numpy as np
+
+from hybridlab.core.files import regular
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.lanes import LANES, lanes
+from hybridlab.core.when.schedule import Schedule
+
+FORMAT, VERSION = "hybridlab.timeline", 2
+COLUMNS = ("ready", "begin", "end")
+PLAIN = {"tick": (int, float), "unit": str, "costs": dict, "origin": dict, "loss": list, "ledger": list}
+
+
+def plain(timeline) -> dict:
+    """A timeline as plain values."""
+    columns = {name: getattr(timeline, name).tolist() for name in COLUMNS}
+    rest = {name: getattr(timeline, name) for name in PLAIN}
+    rest |= {"loss": list(timeline.loss), "ledger": list(timeline.ledger)}
+    return {"format": FORMAT, "version": VERSION, "schedule": timeline.schedule.to_dict(), **columns, **rest}
+
+
+def read(path) -> dict:
+    """The plain values that are saved at `path`.
+
+    raises  ValueError when there is no such file, or it is no JSON
+    """
+    file = regular(path, "the timeline")
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} is no saved hybridlab timeline: save one with timeline.save(path)") from None
+
+
+def facts(saved: dict) -> dict:
+    """The facts of a timeline, from its plain values.
+
+    raises  ValueError in one sentence when they are something else, of another version, or damaged
+    """
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise ValueError("this is no saved hybridlab timeline: save one with timeline.save(path)")
+    version = saved.get("version")
+    if version != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        remedy = "update hybridlab" if newer else "save it again with this hybridlab"
+        raise ValueError(f"this timeline has format version {version!r}, not {VERSION}: {remedy}")
+    schedule = Schedule.from_dict(saved.get("schedule"))
+    columns = {name: _column(saved.get(name)) for name in COLUMNS}
+    steps = sorted(map(len, columns.values()))[1]  # at least two of three agree, unless more than one is damaged
+    wanted = steps, len(schedule.rows) - len(schedule.fused)
+    sound = {name: column.shape == wanted and column.size > 0 for name, column in columns.items()}
+    sound |= {name: isinstance(saved.get(name), kind) for name, kind in PLAIN.items()}
+    if damaged := [name for name, good in sound.items() if not good]:
+        raise ValueError(f"the saved timeline is damaged at {damaged[0]!r}: save it again")
+    rest = {name: saved[name] for name in PLAIN} | {name: tuple(saved[name]) for name in ("loss", "ledger")}
+    return {"schedule": schedule, **columns, "lane": lanes(flow_of(schedule)), **rest}
+
+
+def chrome(timeline) -> dict:
+    """A timeline as a Chrome trace: a process per rank, a thread per lane; one unit of costs is a millisecond."""
+    to_us = 1e6 if timeline.unit == "s" else 1e3
+    events = [
+        {
+            "name": str(span.action),
+            "cat": span.action.kind,
+            "ph": "X",
+            "pid": span.rank,
+            "tid": LANES.index(span.lane),
+            "ts": span.begin * to_us,
+            "dur": (span.end - span.begin) * to_us,
+            "args": {"step": span.step, "index": span.index, "ready": span.ready},
+        }
+        for span in timeline.spans
+    ]
+    names = [
+        {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}}
+        for rank in range(timeline.schedule.ranks)
+    ]
+    return {"traceEvents": names + events, "displayTimeUnit": "ms"}
+
+
+def _column(saved) -> np.ndarray:
+    """A saved column of whole ticks, a line per step; an empty one where it is anything else."""
+    try:
+        column = np.array(saved)
+    except ValueError:  # lines of different lengths
+        column = np.zeros(0)
+    return column if column.ndim == 2 and column.dtype.kind == "i" else np.zeros((0, 0), dtype=np.int64)

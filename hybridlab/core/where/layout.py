@@ -1,0 +1,295 @@
+"""The layout: what lives where. One record per parameter, from which everything about its place is read.
+
+Slicing, sums of gradients, the global norm, clipping, the optimizer's shares, checkpoints, counted bytes and pictures
+all ask the same record. It separates two places. While computing, a rank holds a *box*: the slice of the parameter that
+its coordinates give it, or nothing. At rest, the ranks that hold the same box may share it out: each owns a *share*.
+
+Along an axis a parameter's gradient has one of three types (see `world.talk.typed`): V where boxes differ, the axis
+*shards* it; R where copies see different data, so that their gradients are *partial* summands; I where copies do the
+same.
+
+Read next: `core.where.rules` (who writes the records), `core.where.peers` (who holds the same part),
+`modes.data_parallel` (sums), `modes.zero` (shares), `modes.tensor_parallel` (boxes).
+"""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.peers import Peers
+
+
+class Cut(NamedTuple):
+    """How an axis shards a parameter: along `dim`, with a span (from, to) for each coordinate; equal spans are copies.
+
+    >>> Cut(0, even(10, 4))
+    Cut(dim=0, spans=((0, 3), (3, 6), (6, 8), (8, 10)))
+    """
+
+    dim: int
+    spans: tuple[tuple[int, int], ...]
+
+
+def even(length: int, parts: int, whole: int = 1) -> tuple[tuple[int, int], ...]:
+    """Spans that cut `length` into `parts`, nearly equal, each a multiple of `whole`; the longer ones come first.
+
+    >>> even(6, 4, whole=2)
+    ((0, 2), (2, 4), (4, 6), (6, 6))
+    """
+    units, ends = length // whole, [0]
+    for part in range(parts):
+        ends.append(ends[-1] + whole * (units // parts + (part < units % parts)))
+    return tuple(zip(ends, ends[1:]))
+
+
+@dataclass(frozen=True)
+class Param:
+    """The record of one parameter.
+
+    shape    of the whole parameter, never padded;  dims  what its dims are called, see `core.where.rules`
+    shard    {axis: Cut}; an axis may be a product, "y+z";  at  {axis: the coordinates that hold it}, where not all do:
+             a stage, the ends of a tied model
+    partial  the axes over whose copies the local gradients still have to be added
+    pack     parameters that are sent as one buffer have the same number
+    owners   how many neighbouring ranks share a box at rest: 1 for none
+    over     the axes along which they are neighbours, of which the last varies fastest
+    rest     what is shared: 1 the optimizer's state, 2 and the gradient, 3 and the value
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    shard: dict[str, Cut] = field(default_factory=dict)
+    at: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    partial: tuple[str, ...] = ()
+    pack: int = 0
+    owners: int = 1
+    rest: int = 0
+    dims: str = ""
+    over: tuple[str, ...] = ("dp",)
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def box(self, mesh: Mesh, rank: int) -> tuple[slice, ...] | None:
+        """The slices of the whole that a rank computes with; None: it holds no part of it."""
+        if any(mesh.place(rank, axis) not in held for axis, held in self.at.items()):
+            return None
+        spans = {cut.dim: cut.spans[mesh.place(rank, axis)] for axis, cut in self.shard.items()}
+        return tuple(slice(*spans.get(dim, (0, length))) for dim, length in enumerate(self.shape))
+
+    @property
+    def largest(self) -> int:
+        """The number of elements of the largest box."""
+        longest = {cut.dim: max(high - low for low, high in cut.spans) for cut in self.shard.values()}
+        return math.prod(longest.get(dim, length) for dim, length in enumerate(self.shape))
+
+    @property
+    def pattern(self) -> tuple:
+        """What decides which ranks hold the same part: equal for parameters that are cut alike, long or short."""
+        numbered = lambda cut: tuple(cut.spans.index(span) for span in cut.spans)
+        shard = tuple(sorted((axis, numbered(cut)) for axis, cut in self.shard.items()))
+        return shard, tuple(sorted(self.at.items())), self.partial, self.owners, self.over
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The records of all parameters of a model on a mesh; ranks are asked about by their number.
+
+    raises  ValueError when the records do not fit the mesh, see `validate`
+
+    >>> weight = Param("w", (4, 6), shard={"tp": Cut(0, even(4, 2))}, partial=("dp",), owners=2, rest=1)
+    >>> layout = Layout(Mesh(dp=2, tp=2), (weight,))
+    >>> layout.box("w", 1), layout.share("w", 1), layout.copies("w", 1), layout.summed("w", 1)
+    ((slice(2, 4, None), slice(0, 6, None)), slice(0, 6, None), (1,), (1, 3))
+    """
+
+    mesh: Mesh
+    params: tuple[Param, ...]
+
+    @cached_property
+    def named(self) -> dict[str, Param]:
+        """The records by name, in model order."""
+        return {param.name: param for param in self.params}
+
+    def __getitem__(self, name: str) -> Param:
+        return self.named[name]
+
+    def __eq__(self, other):
+        return isinstance(other, Layout) and self.fingerprint == other.fingerprint
+
+    def __hash__(self):
+        return hash(self.fingerprint)
+
+    def box(self, name: str, rank: int) -> tuple[slice, ...] | None:
+        """The slices of a parameter that `rank` computes with; None: it has nothing of it."""
+        if (name, rank) not in self._boxes:  # asked for in every step, for every share
+            self._boxes[name, rank] = self.named[name].box(self.mesh, rank)
+        return self._boxes[name, rank]
+
+    @cached_property
+    def _boxes(self) -> dict[tuple[str, int], tuple[slice, ...] | None]:
+        return {}
+
+    def held(self, rank: int) -> list[str]:
+        """The parameters of which `rank` has something, in model order."""
+        return [name for name in self.named if self.box(name, rank) is not None]
+
+    def size(self, name: str, rank: int) -> int:
+        """The number of elements of a rank's box."""
+        return math.prod(span.stop - span.start for span in self.box(name, rank) or [slice(0, 0)])
+
+    # who has the same, and who adds what
+
+    def peers(self, name: str) -> Peers:
+        """Which ranks hold the same part of a parameter, and which add its gradients."""
+        return self._peers[self.named[name].pattern]
+
+    @cached_property
+    def _peers(self) -> dict[tuple, Peers]:
+        patterns = dict.fromkeys(param.pattern for param in self.params)
+        return {one: Peers(self.mesh, dict(one[0]), dict(one[1]), *one[2:]) for one in patterns}
+
+    def same_box(self, name: str, rank: int) -> tuple[int, ...]:
+        """The ranks that compute with the same box as `rank`, itself included."""
+        return self.peers(name).same_box(rank)
+
+    def summed(self, name: str, rank: int) -> tuple[int, ...]:
+        """The ranks whose gradients of this box have to be added: those of the same box that differ along `partial`."""
+        return self.peers(name).summed(rank)
+
+    def sharers(self, name: str, rank: int) -> tuple[int, ...]:
+        """The ranks among which this rank's box is shared out at rest: `owners` neighbours."""
+        return self.peers(name).sharers(rank)
+
+    def share_number(self, name: str, rank: int) -> int:
+        """Which of the shares is this rank's."""
+        return self.peers(name).share_number(rank)
+
+    def copies(self, name: str, rank: int) -> tuple[int, ...]:
+        """The ranks that own the same share of the same box."""
+        return self.peers(name).copies(rank)
+
+    def twins(self, name: str, rank: int) -> tuple[int, ...]:
+        """The ranks over which this share still has to be summed after the reduce-scatter among the sharers."""
+        return self.peers(name).twins(rank)
+
+    @cached_property
+    def groups(self) -> list[tuple[int, ...]]:
+        """Every group of ranks that meets to add gradients or gather shares, in the order of their opening."""
+        found = set().union(*(peers.groups for peers in self._peers.values()))
+        return sorted(group for group in found if len(group) > 1)
+
+    def counts(self, name: str, rank: int) -> bool:
+        """Whether this rank is the one that counts its share, in the norm and in a checkpoint: every element once."""
+        return self.box(name, rank) is not None and self.copies(name, rank)[0] == rank
+
+    # packs: what is sent as one buffer, and where the shares of its parameters lie in it
+
+    @cached_property
+    def packs(self) -> dict[int, list[str]]:
+        """The parameters of each pack, in the order in which they lie in its buffer."""
+        packs = {}
+        for param in self.params:
+            packs.setdefault(param.pack, []).append(param.name)
+        return packs
+
+    def offset(self, name: str, rank: int) -> int:
+        """Where a rank's box begins in the buffer of its pack."""
+        names = self.packs[self.named[name].pack]
+        return sum(self.size(before, rank) for before in names[: names.index(name)])
+
+    def piece(self, pack: int, rank: int) -> int:
+        """The length of one share of a pack's buffer: the buffer is padded to `owners` times that."""
+        names = self.packs[pack]
+        return -(-sum(self.size(name, rank) for name in names) // self.named[names[0]].owners)
+
+    def share(self, name: str, rank: int, number: int | None = None) -> slice:
+        """The elements of the flattened box that `rank` owns; or that the sharer with this number owns."""
+        number = self.share_number(name, rank) if number is None else number
+        offset, piece = self.offset(name, rank), self.piece(self.named[name].pack, rank)
+        size = self.size(name, rank)
+        return slice(*(min(max(end - offset, 0), size) for end in (number * piece, (number + 1) * piece)))
+
+    # the layout as a whole
+
+    def with_params(self, change) -> "Layout":
+        """The same layout with `change(param)`, a dict of new fields, applied to every record."""
+        return replace(self, params=tuple(replace(param, **change(param)) for param in self.params))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short text that is the same for equal layouts only: what ranks compare before the first step."""
+        records = [asdict(param) for param in self.params]
+        for record in records:
+            del record["dims"]  # a name places nothing
+            if record["over"] == ("dp",):
+                del record["over"]  # so that layouts that are older than this field keep their text
+        text = json.dumps([list(self.mesh.axes.items()), records], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def elements(self, rank: int) -> dict[str, int]:
+        """How many elements of weights, gradients and optimizer state a rank keeps *at rest*, padding included.
+
+        returns {"value": …, "gradient": …, "optimizer": …, "owned": the optimizer's, without padding}
+        """
+        counted = dict.fromkeys(("optimizer", "gradient", "value", "owned"), 0)
+        for pack, names in self.packs.items():
+            first, piece = self.named[names[0]], self.piece(pack, rank)
+            for level, what in enumerate(("optimizer", "gradient", "value"), start=1):
+                counted[what] += piece * (1 if first.rest >= level else first.owners)
+            shares = [self.share(name, rank) if first.rest else slice(0, self.size(name, rank)) for name in names]
+            counted["owned"] += sum(share.stop - share.start for share in shares)
+        return counted
+
+    def validate(self) -> "Layout":
+        """The layout itself, if every element of every parameter lives somewhere and the records agree.
+
+        raises  ValueError in one sentence
+        """
+        for param in self.params:
+            for axis, cut in param.shard.items():
+                self._refuse_holes(param, axis, cut)
+            self._refuse_double_cuts(param)
+            for axis, held in param.at.items():
+                if not held or not set(held) <= set(range(self.mesh[axis])):
+                    raise ValueError(f"{param.name} is held at {axis}={held}, but {axis} runs to {self.mesh[axis] - 1}")
+            there = math.prod(self.mesh[axis] for axis in param.over)
+            if there % param.owners:
+                ways = [n for n in range(1, there + 1) if there % n == 0]
+                raise ValueError(
+                    f"{param.owners} ranks cannot share {param.name}: {'·'.join(param.over)}={there} must be divisible "
+                    f"by them, choose one of {ways}"
+                )
+        for names in self.packs.values():
+            if len({(self[name].owners, self[name].rest, self.peers(name).sums) for name in names}) > 1:
+                raise ValueError(f"{', '.join(names)} do not rest alike or meet other ranks: put them in several packs")
+        return self
+
+    def _refuse_double_cuts(self, param):
+        axes = [axis for axes in param.shard for axis in axes.split("+")]
+        for axis in axes:
+            if axes.count(axis) > 1:
+                raise ValueError(f"{param.name} is cut twice along {axis}: leave one of the cuts out")
+        dims = [cut.dim for cut in param.shard.values()]
+        for dim in dims:
+            if dims.count(dim) > 1:
+                both = [axis for axis, cut in param.shard.items() if cut.dim == dim]
+                raise ValueError(
+                    f"dim {dim} of {param.name} is cut along {' and along '.join(both)}: cut it once, along the "
+                    f"product {'+'.join(both)!r}"
+                )
+
+    def _refuse_holes(self, param, axis, cut):
+        if len(cut.spans) != (length := self.mesh.length(axis)):
+            raise ValueError(f"{param.name} has {len(cut.spans)} spans along {axis}={length}: give one each")
+        at = 0
+        for low, high in sorted({span for span in cut.spans if span[1] > span[0]}):
+            if low != at:
+                raise ValueError(f"{param.name} is cut at {at} and {low} along {axis}: spans must meet, or be equal")
+            at = max(at, high)
+        if at != param.shape[cut.dim]:
+            raise ValueError(f"{param.name} has length {param.shape[cut.dim]}, its spans along {axis} end at {at}")

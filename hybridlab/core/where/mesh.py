@@ -1,0 +1,138 @@
+"""A mesh: ranks arranged along named axes, and the groups that talk to each other along one of them.
+
+Read next: `hybridlab.core.when.schedule` (what happens when). The mesh is the one place that turns an axis into ranks.
+"""
+
+import functools
+import itertools
+import math
+
+PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all others are inside a stage
+
+
+class Mesh:
+    """Ranks 0 … size-1 laid out on named axes; keyword order is rank order, the first axis varies slowest.
+
+    The course's axes are dp (data), pp (pipeline), tp (tensor), cp (context) and ep (expert), but any name will do.
+
+    raises  ValueError when an axis has fewer than one coordinate
+
+    >>> mesh = Mesh(dp=3, pp=2)
+    >>> mesh.size, mesh.coordinates(4), mesh.rank(dp=2, pp=0)
+    (6, {'dp': 2, 'pp': 0}, 4)
+    >>> mesh.groups("dp")
+    [(0, 2, 4), (1, 3, 5)]
+    """
+
+    def __init__(self, **axes: int):
+        for axis, length in axes.items():
+            if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+                raise ValueError(f"axis {axis} has length {length!r}: give a whole number of ranks, 1 or more")
+        self.axes = dict(axes)
+        self.size = math.prod(axes.values())
+
+    def __getitem__(self, axis: str) -> int:
+        """The number of coordinates along `axis`; an axis that the mesh does not name has one."""
+        return self.axes.get(axis, 1)
+
+    def __eq__(self, other):
+        return isinstance(other, Mesh) and list(self.axes.items()) == list(other.axes.items())
+
+    def __hash__(self):
+        return hash(tuple(self.axes.items()))
+
+    def __repr__(self):
+        return f"Mesh({', '.join(f'{axis}={length}' for axis, length in self.axes.items())})"
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Where `rank` stands on each axis."""
+        if not 0 <= rank < self.size:
+            raise ValueError(f"{self} has no rank {rank}: its ranks are 0 to {self.size - 1}")
+        place = {}
+        for axis, length in reversed(self.axes.items()):
+            rank, place[axis] = divmod(rank, length)
+        return {axis: place[axis] for axis in self.axes}
+
+    def rank(self, **coordinates: int) -> int:
+        """The rank at these coordinates; an axis left out stands at 0."""
+        unknown = set(coordinates) - set(self.axes)
+        if unknown:
+            raise ValueError(f"{self} has no axis {', '.join(sorted(unknown))}: its axes are {', '.join(self.axes)}")
+        rank = 0
+        for axis, length in self.axes.items():
+            place = coordinates.get(axis, 0)
+            if not 0 <= place < length:
+                raise ValueError(f"{self} has no coordinate {axis}={place}: it runs from 0 to {length - 1}")
+            rank = rank * length + place
+        return rank
+
+    def group(self, rank: int, axes: str | tuple[str, ...]) -> tuple[int, ...]:
+        """The ranks that differ from `rank` only along `axes`, itself included, in rank order.
+
+        >>> Mesh(dp=2, pp=2, tp=2).group(3, ("dp", "tp"))
+        (2, 3, 6, 7)
+        """
+        return _group(self, rank, (axes,) if isinstance(axes, str) else tuple(axes))
+
+    def line(self, rank: int) -> tuple[int, ...]:
+        """The ranks that play one schedule together with `rank`: they differ in their data or stages (dp, pp), and not
+        in the part of a stage that they hold.
+
+        >>> Mesh(dp=2, pp=2, tp=2).line(3)
+        (1, 3, 5, 7)
+        """
+        return self.group(rank, tuple(self.played.axes))
+
+    @property
+    def played(self) -> "Mesh":
+        """The mesh of the ranks that play one schedule together: this one with dp and pp only."""
+        return Mesh(**{axis: length for axis, length in self.axes.items() if axis in PLAYED})
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The axes inside a stage: ranks that differ only along these hold one stage between them.
+
+        >>> Mesh(dp=2, tp=2, cp=1).inside
+        ('tp',)
+        """
+        return tuple(axis for axis, length in self.axes.items() if axis not in PLAYED and length > 1)
+
+    def place(self, rank: int, axes: str) -> int:
+        """Where `rank` stands along one axis, or along a product of axes, "y+z", of which the last varies fastest.
+
+        >>> Mesh(y=2, x=2, z=3).place(8, "y+z"), Mesh(y=2, x=2, z=3).length("y+z")
+        (5, 6)
+        """
+        here, number = self.coordinates(rank), 0
+        for axis in axes.split("+"):
+            number = number * self[axis] + here.get(axis, 0)
+        return number
+
+    def length(self, axes: str) -> int:
+        """The number of coordinates along one axis, or along a product of axes."""
+        return math.prod(self[axis] for axis in axes.split("+"))
+
+    def between(self, one: int, other: int) -> str:
+        """The axes on which two ranks differ, as a product.
+
+        >>> Mesh(dp=2, pp=2, tp=2).between(0, 5)
+        'dp+tp'
+        """
+        here, there = self.coordinates(one), self.coordinates(other)
+        return "+".join(axis for axis in self.axes if here[axis] != there[axis])
+
+    def groups(self, axes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
+        """Every group along `axes`, each rank in exactly one, in the order in which all ranks open them."""
+        axes = (axes,) if isinstance(axes, str) else axes
+        firsts = itertools.product(*(range(1 if axis in axes else length) for axis, length in self.axes.items()))
+        return sorted(self.group(self.rank(**dict(zip(self.axes, first))), axes) for first in firsts)
+
+
+@functools.cache
+def _group(mesh: Mesh, rank: int, axes: tuple[str, ...]) -> tuple[int, ...]:
+    here, ranks, stride = mesh.coordinates(rank), [rank], 1
+    for axis, length in reversed(mesh.axes.items()):
+        if axis in axes:
+            ranks = [one + (place - here[axis]) * stride for one in ranks for place in range(length)]
+        stride *= length
+    return tuple(sorted(ranks))

@@ -1,0 +1,148 @@
+"""Peers: which ranks hold the same part of a parameter, which add its gradients, and which share it out at rest.
+
+Coordinates decide it, and parameters that are cut alike have the same peers. So one table serves all of them: a number
+for each rank, equal for ranks that belong together. Read next: `core.where.layout`, which asks.
+"""
+
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from hybridlab.core.where.mesh import Mesh
+
+
+class Peers:
+    """The groups that the ranks of a mesh form for all parameters of one pattern.
+
+    shard    {axis, or product of axes: a number for each coordinate, equal where the spans are}
+    at       {axis: the coordinates that hold it};  partial, owners, over  as in `core.where.layout.Param`
+
+    >>> peers = Peers(Mesh(dp=4, tp=2), {"tp": (0, 1)}, {}, ("dp",), owners=2)
+    >>> peers.summed(2), peers.sharers(2), peers.twins(2)
+    ((0, 2, 4, 6), (0, 2), (2, 6))
+    """
+
+    def __init__(self, mesh: Mesh, shard: dict, at: dict, partial: tuple, owners: int, over: tuple = ("dp",)):
+        self._places = _places(mesh)
+        self._box, self._held = self._boxes(mesh, shard), self._holders(at)
+        apart = [axis for axis in mesh.axes if axis not in partial]
+        self._along = _joined([self._places[axis] for axis in apart], mesh.size)
+        place = self._along_all(mesh, over)
+        self._share = place % owners
+        others = [self._places[axis] for axis in mesh.axes if axis not in over]
+        self._sharing = _joined([*others, place // owners], mesh.size)
+
+    def _at(self, axis):
+        return self._places.get(axis, self._places[""])
+
+    def _boxes(self, mesh, shard):
+        """A number for each rank, equal for ranks that compute with the same box."""
+        columns = []
+        for axes, numbers in shard.items():
+            columns.append(np.asarray(numbers)[self._along_all(mesh, axes.split("+"))])
+        return _joined(columns, mesh.size)
+
+    def _along_all(self, mesh, axes):
+        """The place of each rank along a product of axes, of which the last varies fastest."""
+        place = np.zeros(mesh.size, dtype=np.int64)
+        for axis in axes:
+            place = place * mesh[axis] + self._at(axis)
+        return place
+
+    def _holders(self, at):
+        held = np.ones(len(self._places[""]), dtype=bool)
+        for axis, coordinates in at.items():
+            held &= np.isin(self._at(axis), coordinates)
+        return held
+
+    def same_box(self, rank: int) -> tuple[int, ...]:
+        """The ranks that compute with the same box as `rank`, itself included; none where it holds nothing."""
+        return self._same.of(rank)
+
+    def summed(self, rank: int) -> tuple[int, ...]:
+        """The ranks whose gradients of this box have to be added."""
+        return self._summed.of(rank)
+
+    def sharers(self, rank: int) -> tuple[int, ...]:
+        """The ranks among which this rank's box is shared out at rest."""
+        return self._sharers.of(rank)
+
+    def share_number(self, rank: int) -> int:
+        """Which of the shares is this rank's."""
+        return int(self._share[rank])
+
+    def copies(self, rank: int) -> tuple[int, ...]:
+        """The ranks that own the same share of the same box."""
+        return self._copies.of(rank)
+
+    def twins(self, rank: int) -> tuple[int, ...]:
+        """The ranks over which this share still has to be summed after the reduce-scatter among the sharers."""
+        return self._twins.of(rank)
+
+    @cached_property
+    def groups(self) -> set[tuple[int, ...]]:
+        """Every group of ranks that hold something and meet to add gradients or to gather shares."""
+        holders = np.flatnonzero(self._held)
+        return {kind.members[number] for kind in (self._summed, self._sharers, self._twins)
+                for number in np.unique(kind.number[holders])}  # fmt: skip
+
+    @cached_property
+    def sums(self) -> bytes:
+        """A value that is equal for patterns whose gradients are added by the same ranks, and only for those."""
+        return self._summed.first.tobytes()
+
+    @cached_property
+    def _same(self):
+        return _Classes([self._box], self._held)
+
+    @cached_property
+    def _summed(self):
+        return _Classes([self._box, self._along], self._held)
+
+    @cached_property
+    def _sharers(self):
+        return _Classes([self._sharing], np.ones_like(self._held))
+
+    @cached_property
+    def _copies(self):
+        return _Classes([self._box, self._share], self._held)
+
+    @cached_property
+    def _twins(self):
+        return _Classes([self._box, self._share, self._along], self._held)
+
+
+class _Classes:
+    """Ranks put into classes: those that are equal in every column, and hold something. One class more is for others.
+
+    number   of each rank's class;  members  of each class, in rank order: none of the class of others
+    first    of each rank, the first of its class; -1 of others
+    """
+
+    def __init__(self, columns, held):
+        joined = np.where(held, _joined(columns, len(held)), -1)
+        values, first, self.number = np.unique(joined, return_index=True, return_inverse=True)
+        ranks = np.argsort(self.number, kind="stable").tolist()
+        ends = np.cumsum(np.bincount(self.number)).tolist()
+        self.members = [tuple(ranks[begin:end]) for begin, end in zip([0, *ends], ends)]
+        if len(values) and values[0] == -1:
+            self.members[0] = ()
+        self.first = np.where(held, first[self.number], -1)
+
+    def of(self, rank: int) -> tuple[int, ...]:
+        return self.members[self.number[rank]]
+
+
+def _joined(columns, length) -> np.ndarray:
+    """One number for several: mixed radix."""
+    number = np.zeros(length, dtype=np.int64)
+    for column in columns:
+        number = number * (int(column.max(initial=0)) + 1) + column
+    return number
+
+
+@lru_cache(maxsize=16)
+def _places(mesh: Mesh) -> dict[str, np.ndarray]:
+    """Where every rank stands on each axis; "" is any axis that the mesh does not name."""
+    every = np.unravel_index(np.arange(mesh.size), tuple(mesh.axes.values()) or (1,))
+    return dict(zip(mesh.axes, every)) | {"": np.zeros(mesh.size, dtype=np.int64)}

@@ -1,0 +1,125 @@
+"""Spans of a dim, (from, to): what two have in common, and which inputs some outputs see.
+
+A layer that looks beyond one place, such as a convolution, has a *sight* along each dim: its outputs `low` to `high`
+see a span of inputs, which reaches beyond the borders where there is padding.
+
+    input    · 0 1 2 3 4 5 6 7 ·        kernel 3, stride 2, one of padding before and after
+    output   [ 0 ] [ 2 ]                outputs 0 to 2 see the inputs -1 to 4, of which -1 is padding
+               [ 1 ] [ 3 ]
+
+From sights and from how a dim is cut follow halos, their bytes and their pictures.
+
+Relatives: `world.talk.windows`, which brings a rank what it sees; `modes.parts.halos`; `predict.bytes.spatial`;
+`core.what.operators`, whose convolutions look along dims by name.
+"""
+
+from typing import NamedTuple
+
+from hybridlab.core.where.layout import even
+
+Span = tuple[int, int]
+
+
+def overlap(one: Span, other: Span) -> Span:
+    """What two spans have in common; where that is nothing, a span of length 0 at the nearer end of the other.
+
+    >>> overlap((0, 5), (3, 8)), overlap((0, 3), (5, 8)), overlap((9, 10), (5, 8))
+    ((3, 5), (5, 5), (8, 8))
+    """
+    begin = min(max(one[0], other[0]), other[1])
+    return begin, max(begin, min(one[1], other[1]))
+
+
+class Sight(NamedTuple):
+    """What the outputs of a convolution or a pooling see along one dim.
+
+    before, after  places of padding
+    """
+
+    kernel: int = 1
+    stride: int = 1
+    before: int = 0
+    after: int = 0
+    dilation: int = 1
+
+    @property
+    def reach(self) -> int:
+        """How many inputs one output spans."""
+        return self.dilation * (self.kernel - 1) + 1
+
+    def outputs(self, length: int) -> int:
+        """How many outputs a dim of this length has.
+
+        >>> Sight(3, stride=2, before=1, after=1).outputs(8)
+        4
+        """
+        return max(0, (length + self.before + self.after - self.reach) // self.stride + 1)
+
+    def seen(self, outputs: Span) -> Span:
+        """The inputs that some outputs see, beyond the borders too.
+
+        >>> Sight(3, stride=2, before=1, after=1).seen((0, 2))
+        (-1, 4)
+        """
+        low, high = outputs
+        first = low * self.stride - self.before
+        return first, first + (high - 1 - low) * self.stride + self.reach if high > low else first
+
+    def within(self, inputs: Span) -> Span:
+        """The outputs that see none but these inputs, and no padding.
+
+        >>> Sight(3, before=1, after=1).within((4, 8))
+        (5, 7)
+        """
+        low, high = inputs
+        first = -(-(low + self.before) // self.stride)
+        return first, max(first, (high - self.reach + self.before) // self.stride + 1)
+
+    def beyond(self, outputs: Span, length: int) -> Span:
+        """How many places of padding some outputs see, before the inputs and behind them.
+
+        >>> Sight(3, before=1, after=1).beyond((0, 4), 8), Sight(3, before=1, after=1).beyond((0, 8), 8)
+        ((1, 0), (1, 1))
+        """
+        first, last = self.seen(outputs)
+        return max(0, -first), max(0, last - length)
+
+
+class Look(NamedTuple):
+    """Dims by their names: of the places along `of`, the outputs along `made` see what the sight says.
+
+    Where as much comes out as goes in, both may bear one name.
+    """
+
+    of: str
+    made: str
+    sight: Sight
+
+
+class Repeat(NamedTuple):
+    """What outputs see along one dim that is stretched: each input stands `times` times (the nearest neighbour)."""
+
+    times: int
+
+    def outputs(self, length: int) -> int:
+        return length * self.times
+
+    def seen(self, outputs: Span) -> Span:
+        """The inputs that some outputs see.
+
+        >>> Repeat(2).seen((3, 6))
+        (1, 3)
+        """
+        low, high = outputs
+        return low // self.times, -(-high // self.times) if high > low else low // self.times
+
+
+def wanted(spans, sight) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    """(the outputs of each rank, the inputs that they see) of a dim cut into these spans; outputs are cut evenly.
+
+    >>> wanted(((0, 4), (4, 8)), Sight(3, before=1, after=1))
+    (((0, 4), (4, 8)), ((0, 5), (3, 8)))
+    """
+    length = spans[-1][1]
+    made = even(sight.outputs(length), len(spans))
+    return made, tuple(overlap(sight.seen(one), (0, length)) for one in made)

@@ -1,0 +1,133 @@
+"""Dispatch: how tokens get to experts on other ranks, and back.
+
+Every rank along ep has its own tokens and some of the experts. Three ways to bring them together:
+
+  all-to-all   ranks tell each other how many tokens come (counts first), then each token travels to its experts
+  with slots   the same, where experts have a capacity: every expert gets equally many rows from everybody, filled
+               up with zeros. Nobody has to ask how many, and no shape depends on the numbers
+  all-gather   every rank gets the tokens of all, computes those that chose its experts, and the sums are scattered
+
+Weights stay where the token is, but for the all-gather. Gradients take the same ways back (`world.talk.typed`), so what
+an expert is told is already the sum over the tokens of all ranks along ep: it is added to that of other copies of this
+expert, and to nothing else.
+
+  one layer sends, per rank, forward   numbers, of n tokens, k choices each, width h, on p ranks
+  all-to-all                           2·k·n·h, and E·p counts
+  with slots                           2·E·slots·h for each sequence
+  all-gather                           p·n·(h + 2·k) gathered, p·n·h scattered
+
+Source: NVIDIA/Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py; slots, Lepikhin et al. 2020,
+arXiv:2006.16668. Relatives: `expert_parallel`, the mode; `arrivals`, the same on one device; notebook 32.
+
+Shape suffixes
+    N tokens, E experts of the layer, C chosen by each token, A arrivals (pairs of a token and an expert of its choice),
+    R ranks, S slots, D width
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from hybridlab.modes.parts.token_order import by_expert, combine, in_order
+from hybridlab.scheduling.dispatched import ATTENTION, PARTS
+from hybridlab.world.talk.message import Message
+from hybridlab.world.talk.typed import all_gather, all_to_all, reduce_scatter
+
+
+def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int]):
+    """Each token to the ranks of its experts, and back. owned  how many experts each rank has"""
+    order_A, counts_E = in_order(chosen_NC, sum(owned))
+    counts_RE = comm.all_gather(counts_E[None], "ep")
+    y_AD = through(x_ND[order_A // chosen_NC.shape[1]], counts_RE, experts, comm, owned)
+    return combine(y_AD, order_A, weights_NC)
+
+
+def with_slots(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], slots: Sequence[int]):
+    """The same with as many rows for every expert. slots  for one expert, of each rank"""
+    order_A, counts_E = in_order(chosen_NC, sum(owned))
+    here = slots[comm.coordinates["ep"]]
+    expert_A = torch.arange(len(counts_E)).repeat_interleave(counts_E)
+    first_E = counts_E.cumsum(0) - counts_E
+    slot_A = (expert_A * here + torch.arange(len(expert_A)) - first_E[expert_A]).to(x_ND.device)
+    arrivals_AD = x_ND[order_A // chosen_NC.shape[1]]
+    filled_AD = x_ND.new_zeros(len(counts_E) * here, x_ND.shape[1]).index_copy(0, slot_A, arrivals_AD)
+    counts_RE = torch.tensor(slots)[:, None].expand(-1, len(counts_E))
+    return combine(through(filled_AD, counts_RE, experts, comm, owned)[slot_A], order_A, weights_NC)
+
+
+def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], rows: Sequence[int]):
+    """Every rank computes its experts for the tokens of all. rows  of a microbatch that each rank has"""
+    here = comm.coordinates["ep"]
+    tokens = [len(x_ND) // rows[here] * its for its in rows]
+    x_MD, weights_MC = (all_gather(comm, x, "ep", 0, to="R", sizes=tokens) for x in (x_ND, weights_NC))
+    every, first = sum(owned), sum(owned[:here])
+    own_MC = comm.all_gather(chosen_NC, "ep", 0, tokens) - first
+    own_MC = torch.where((own_MC >= 0) & (own_MC < owned[here]), own_MC, owned[here])  # an expert that there is not
+    order_A, counts_E = in_order(own_MC, owned[here], every, first)
+    y_AD = experts(x_MD[order_A // own_MC.shape[1]], counts_E.tolist())
+    return reduce_scatter(comm, combine(y_AD, order_A, weights_MC), "ep", 0, sizes=tokens)
+
+
+def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
+    """What the experts, wherever they are, make of rows in the order of their experts.
+
+    counts_RE  how many rows each rank has for each expert
+    """
+    way = Way(comm, counts_RE, owned)
+    order_A = way.by_expert_A.to(x_AD.device)
+    came_AD = all_to_all(comm, x_AD, "ep", cut=0, join=0, sent=way.sent, received=way.received)
+    y_AD = experts(came_AD[order_A], way.counts_E.tolist())
+    return all_to_all(comm, y_AD[order_A.argsort()], "ep", cut=0, join=0, sent=way.received, received=way.sent)
+
+
+class Way:
+    """The way of the rows of one microbatch to the experts of one layer, and home; gradients go the same ways.
+
+    counts_RE  how many rows each rank has for each expert;  owned  how many experts each rank has
+
+    sent, received  how many rows go to each rank, and come from it
+    counts_E        how many come to each expert of this rank
+    by_expert_A     the order in which what came is sorted by expert
+    """
+
+    def __init__(self, comm, counts_RE, owned: Sequence[int]):
+        here = comm.coordinates["ep"]
+        mine_RE = counts_RE.split(list(owned), 1)[here]
+        self.comm, self.counts_E = comm, mine_RE.sum(0)
+        self.sent = [int(counts_E.sum()) for counts_E in counts_RE[here].split(list(owned))]
+        self.received, self.by_expert_A = mine_RE.sum(1).tolist(), by_expert(mine_RE)
+
+    def there(self, x_AD) -> Message:
+        """Begin to bring rows in the order of their experts to these; what comes is in that order too."""
+        order = self.by_expert_A.to(x_AD.device)
+        return self.comm.iall_to_all(x_AD, "ep", sent=self.sent, received=self.received).then(lambda x: x[order])
+
+    def home(self, y_AD) -> Message:
+        """Begin to bring them back."""
+        y_AD = y_AD[self.by_expert_A.argsort().to(y_AD.device)]
+        return self.comm.iall_to_all(y_AD, "ep", sent=self.received, received=self.sent)
+
+
+class Exchanges:
+    """The all-to-alls between the layers of blocks in parts (`training.models.parts`): begun here, and waited for
+    later.
+
+    A stage is one of a block's three layers. Behind the first, rows go to their experts; behind the second, home.
+    """
+
+    def __init__(self, comm, owned: Sequence[int]):
+        self.comm, self.owned, self.ways = comm, owned, {}
+
+    def __call__(self, action, tensors) -> list[Message]:
+        """Messages in the order of the tensors that leave a stage on the edge of a SEND; only the rows travel."""
+        block, layer = divmod(action.edge[0], PARTS)
+        whose, forward = (block, action.microbatch), action.kind == "SEND_F"
+        x, rows, *others = tensors
+        if forward and layer == ATTENTION:
+            counts_RE = self.comm.all_gather(others[-1][None], "ep")
+            self.ways[whose] = Way(self.comm, counts_RE, self.owned)
+            others[-1] = self.ways[whose].counts_E
+        way = self.ways[whose]
+        travelling = way.there(rows) if forward == (layer == ATTENTION) else way.home(rows)
+        here = lambda one: Message(lambda: one)
+        return [here(x), travelling, *map(here, others)]

@@ -1,0 +1,149 @@
+"""Halos: layers that look beyond a pixel, on pictures that are cut into strips or tiles.
+
+What a rank is to make says what it must see (`core.where.spans`). What it lacks of that is its *halo*: rows and columns
+behind the border to its neighbours. They are fetched dim after dim. So what lies across a corner comes by way of a
+neighbour, and needs no message of its own. Only beyond the true border of a picture there is padding.
+
+    h cuts rows, w cuts columns     first rows, from above and below; then columns, of all rows that are here by now
+
+While a halo comes, the rank makes the outputs that need none, its interior. Gradients go the same way back: those of
+the borders first; then what belongs to the halo is on its way home (the fold), and meanwhile those of the interior.
+
+How pixels lie is {axis of the mesh: Cut(dim, spans)}, as a parameter's record says it. What a layer makes is cut
+evenly, so a rank may have no outputs where others have some. It takes part all the same: their folds wait for it.
+
+Source: Dryden et al. 2019, arXiv:1903.06681 (LBANN). Relatives: `spatial_parallel`, which fits models with these;
+`world.talk.windows`; `predict.bytes.spatial`; notebook 34.
+
+Shape suffixes
+    B batch · C channels that enter, F that leave · Y rows of pixels, X columns · K rows of a kernel, L columns
+"""
+
+import math
+
+import torch
+from torch.nn import functional
+
+from hybridlab.core.where.layout import Cut
+from hybridlab.core.where.spans import Repeat, Sight, Span, overlap, wanted
+from hybridlab.world.talk import ahead
+from hybridlab.world.talk.typed import all_reduce, window
+
+ROWS, COLUMNS = 2, 3
+Cuts = dict[str, Cut]
+Box = dict[int, Span]  # {dim: the outputs that are meant}
+
+
+def convolved(comm, x_BCYX, weight_FCKL, bias_F, cuts: Cuts, sights: dict[int, Sight], groups=1, bring=ahead.window):
+    """This rank's outputs of a convolution, of what it has of some pictures; the arguments are those of `looked`."""
+    stride, dilation = zip(*((sights[dim].stride, sights[dim].dilation) for dim in (ROWS, COLUMNS)))
+    make = lambda x_BCYX, pad: functional.conv2d(x_BCYX, weight_FCKL, bias_F, stride, pad, dilation, groups)
+    return looked(comm, x_BCYX, cuts, sights, make, bring=bring)
+
+
+def looked(comm, x_BCYX, cuts: Cuts, sights: dict[int, Sight], make, fill=0.0, bring=ahead.window):
+    """This rank's outputs of a layer that looks beyond a pixel: the interior while halos come, then the borders.
+
+    cuts    how the pixels of x lie;  sights  {ROWS: …, COLUMNS: …}: what outputs see
+    make    the layer: make(x, padding) is all that can be made of x;  fill  what stands beyond the border
+    bring   begins to bring a halo, and gives what to wait for
+    """
+    view = View(comm, x_BCYX, cuts, sights, make, fill)
+    wants = {axis: wanted(have, sights[dim])[1] for axis, (dim, have) in cuts.items()}
+    lacking = {axis: cut for axis, cut in cuts.items() if wants[axis] != cut.spans}
+    box, dim = view.interior(lacking), ROWS
+    y_BFYX, todo = None, [box]
+    for axis, (following, have) in lacking.items():
+        coming = bring(comm, view.x_BCYX, axis, following, have=have, want=wants[axis])
+        y_BFYX, dim = view.joined(y_BFYX, todo, dim), following
+        view.saw(coming.wait(), dim, wants[axis][comm.coordinates[axis]])
+        todo = [box | {dim: border} for border in _beside(box[dim], view.mine[dim])]
+        box = box | {dim: view.mine[dim]}
+    return view.joined(y_BFYX, todo, dim)
+
+
+class View:
+    """What a rank has of the pixels, and what it is to make of them.
+
+    whole  {dim: length of the picture};  here  {dim: the inputs that x covers};  mine  {dim: its outputs}
+    own    whether x is still what the rank had, and nothing that came
+    """
+
+    def __init__(self, comm, x_BCYX, cuts, sights, make, fill):
+        self.x_BCYX, self.sights, self.make, self.fill, self.own = x_BCYX, sights, make, fill, True
+        self.whole = {dim: x_BCYX.shape[dim] for dim in sights}
+        self.here = {dim: (0, length) for dim, length in self.whole.items()}
+        self.mine = {dim: (0, sights[dim].outputs(length)) for dim, length in self.whole.items()}
+        for axis, (dim, have) in cuts.items():
+            place, (made, _) = comm.coordinates[axis], wanted(have, sights[dim])
+            self.whole[dim], self.here[dim], self.mine[dim] = have[-1][1], have[place], made[place]
+
+    def interior(self, cuts: Cuts) -> Box:
+        """The outputs that see nothing but what is here, along the dims of these cuts."""
+        within = lambda dim: self.sights[dim].within(self.here[dim])
+        return self.mine | {dim: overlap(within(dim), self.mine[dim]) for dim, _ in cuts.values()}
+
+    def saw(self, x_BCYX, dim: int, span: Span):
+        """Take what has come: all of a span along one dim."""
+        self.x_BCYX, self.here[dim], self.own = x_BCYX, span, False
+
+    def part(self, box: Box):
+        """The outputs of a box, from what is here."""
+        if any(low == high for low, high in box.values()):
+            return self._nothing(box)
+        x_BCYX, padding, rest = self.x_BCYX, [], []
+        for dim, outputs in box.items():
+            seen = self.sights[dim].seen(outputs)
+            first, last = overlap(seen, (0, self.whole[dim]))
+            x_BCYX = x_BCYX.narrow(dim, first - self.here[dim][0], last - first)
+            before, after = first - seen[0], seen[1] - last
+            padding.append(before if before == after else 0)  # which the layer does without a copy
+            rest = [before, after, *rest] if before != after else [0, 0, *rest]
+        if any(rest):
+            x_BCYX = functional.pad(x_BCYX, rest, value=self.fill)
+        elif not self.own:
+            x_BCYX = x_BCYX.clone()  # so that a few rows are kept for the backward, and not all that came
+        return self.make(x_BCYX, padding)
+
+    def _nothing(self, box: Box):
+        """Outputs without a number, which follow from weights and from what came all the same: others' folds wait."""
+        blank_BCKL = self.x_BCYX.new_zeros((*self.x_BCYX.shape[:2], *(sight.reach for sight in self.sights.values())))
+        sizes = [high - low for low, high in box.values()]
+        return self.make(blank_BCKL, 0).expand(-1, -1, *sizes) + self.x_BCYX.narrow(ROWS, 0, 0).sum()
+
+    def joined(self, y_BFYX, boxes: list[Box], dim: int):
+        """What has been made so far, between the outputs of a first box and those of a second one."""
+        first, *second = [self.part(box) for box in boxes]
+        return first if y_BFYX is None else torch.cat([first, y_BFYX, *second], dim)
+
+
+def _beside(inner: Span, outer: Span) -> tuple[Span, Span]:
+    """What a span has on both sides of a span inside it."""
+    return (outer[0], inner[0]), (inner[1], outer[1])
+
+
+def stretched(comm, x_BCYX, cuts: Cuts, times: dict[int, int]):
+    """This rank's part of pictures in which every pixel stands so many times along each dim: the nearest neighbour."""
+    first, mine = {}, {}
+    for axis, (dim, have) in cuts.items():
+        made, want = wanted(have, Repeat(times[dim]))
+        if want != have:
+            x_BCYX = window(comm, x_BCYX, axis, dim, have=have, want=want)
+        place = comm.coordinates[axis]
+        first[dim], mine[dim] = want[place][0] * times[dim], made[place]
+    for dim, factor in times.items():
+        x_BCYX = x_BCYX.repeat_interleave(factor, dim)
+    for dim, (low, high) in mine.items():
+        x_BCYX = x_BCYX.narrow(dim, low - first[dim], high - low)
+    return x_BCYX
+
+
+def mean(comm, x_BCYX, cuts: Cuts, ranks):
+    """The mean over all pixels of each picture, (B, C, 1, 1): the same on all the ranks that have parts of it."""
+    return all_reduce(comm, x_BCYX.sum((ROWS, COLUMNS), keepdim=True), ranks, to="R") / pixels(x_BCYX, cuts)
+
+
+def pixels(x_BCYX, cuts: Cuts) -> int:
+    """How many pixels a whole picture has, of which x has a part."""
+    whole = {dim: x_BCYX.shape[dim] for dim in (ROWS, COLUMNS)} | {dim: have[-1][1] for dim, have in cuts.values()}
+    return math.prod(whole.values())

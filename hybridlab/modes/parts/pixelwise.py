@@ -1,0 +1,118 @@
+"""Pixelwise: whether all but some layers of a model treat every pixel by itself. It is tried, not read.
+
+The model is run on whole pictures, and what goes in and out of its known layers is kept. Then it is run on a part of
+the pictures, as a rank has it; there a known layer gives its part of what was kept. If all else treats pixels by
+themselves, everything is the part of what it was. A flip, a mean, a position that is added: each makes another thing.
+
+Relatives: `spatial_parallel`, which asks; `training.models.examination`, what any model is asked.
+"""
+
+import torch
+
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.rules import Rules, part
+
+PICTURES = "B C Y X"
+
+
+@torch.no_grad()
+def refuse_mixing(job, rules: Rules, known: dict[str, bool], words: str):
+    """Nothing, where all but the known layers, and the loss, treat every pixel by itself.
+
+    rules  {"Y": …, "X": …}: along which axes pictures are cut
+    known  {name of a layer: whether what it makes is cut too};  words  which layers these are, for the sentence
+
+    raises  ValueError naming the layer that does not
+    """
+    inputs, targets = (one[0].double() if one[0].is_floating_point() else one[0] for one in job.batch(0))
+    whole = _kept(job, inputs, known)
+    for name in known:
+        if len({entered.shape for entered, _ in whole[name]}) > 1:
+            raise ValueError(f"{name} is used on pictures of several sizes: give each of its uses a layer of its own")
+    mesh = Mesh(**{axis: job.mesh[axis] for axis in rules.values()})
+    for rank in sorted({0, mesh.size - 1}):  # the first part and the last
+        _try(job, inputs, whole, known, lambda x, dims, rank=rank: part(x, dims, rules, mesh, rank), words)
+    parts = lambda x, dims: [part(x, dims, rules, mesh, rank) for rank in range(mesh.size)]
+    last = next(key for key, layer in _watched(job, job.whole, known) if layer is job.layers[-1])
+    output = whole[last][-1][1]
+    if any(axes in job.leaving[-1].split() for axes in rules):
+        _refuse_other_sum(job, output, targets, parts)
+
+
+def _kept(job, inputs, known) -> dict:
+    """{number of a layer, or name of a known one: [(what went in, what came out), …]} of whole pictures."""
+    found, module = {}, job.model.made(job.seed, torch.float64)
+    for key, layer in _watched(job, module, known):
+        keep = lambda _, arrived, left, key=key: found.setdefault(key, []).append((arrived[0], left))
+        layer.register_forward_hook(keep)
+    job.model.through(module, inputs)
+    return found
+
+
+def _try(job, inputs, whole, known, cut, words):
+    """Run a part of the pictures, and hold everything against the part of what it was."""
+    module, passed = job.model.made(job.seed, torch.float64), []
+    for key, layer in _watched(job, module, known):
+        if key in known:
+            layer.forward = _recalling(iter(whole[key]), cut, known[key])
+        else:
+            layer.register_forward_hook(_comparing(whole[key][0][1], cut, job.leaving[key], passed))
+    try:
+        job.model.through(module, cut(inputs, job.model.enters))
+    except Exception as error:
+        number = len(passed)
+        raise ValueError(
+            f"layer {number} ({type(job.layers[number]).__name__}) mixes pixels outside of {words}: "
+            "h and w can cut only these, so make it of them, or leave h and w out"
+        ) from error
+
+
+def _recalling(calls, cut, cuts_on):
+    """What a known layer does on a part: it gives that of what it gave."""
+
+    def forward(arrived, *_):
+        entered, left = next(calls)
+        _same(arrived, cut(entered, PICTURES))
+        return cut(left, PICTURES) if cuts_on else left
+
+    return forward
+
+
+def _comparing(left, cut, dims, passed):
+    """Look at what leaves a layer of the sequence, and count it."""
+
+    def hook(layer, arrived, made):
+        for one, other in zip(_flat(made), _flat(left), strict=True):
+            _same(one, cut(other, dims))
+        passed.append(layer)
+
+    return hook
+
+
+def _refuse_other_sum(job, output, targets, parts):
+    pairs = zip(parts(output, PICTURES), parts(targets, job.model.targets))
+    try:
+        _same(sum(job.model.loss(*pair) for pair in pairs), job.model.loss(output, targets))
+    except Exception as error:
+        raise ValueError(
+            "the loss of the parts of a picture does not add up to that of the picture: make it a sum over pixels, and "
+            "name the dims of targets, targets='B C Y X'"
+        ) from error
+
+
+def _watched(job, module, known):
+    """(number or name, layer): those in sequence, and the known ones; one that is both is a known one."""
+    names = {id(layer): name for name, layer in module.named_modules()}
+    for number, layer in enumerate(job.model.layers(module)):
+        if names[id(layer)] not in known:
+            yield number, layer
+    yield from ((name, module.get_submodule(name)) for name in known)
+
+
+def _same(one, other):
+    if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-9, atol=1e-12):
+        raise ValueError("another thing than on whole pictures")
+
+
+def _flat(x) -> tuple:
+    return x if isinstance(x, tuple) else (x,)

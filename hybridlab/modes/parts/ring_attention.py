@@ -1,0 +1,157 @@
+"""Ring attention: every rank has some positions of a sequence, and keys and values go round the ranks once.
+
+A rank's queries meet the keys and values of all positions, one rank's after the other's. What each meeting finds is a
+softmax over a part of the keys; with the logarithm of its sum of exponentials (lse) two such parts are joined exactly:
+
+    lse = log(exp(lse₁) + exp(lse₂))        out = out₁·exp(lse₁ - lse) + out₂·exp(lse₂ - lse)
+
+While one part is computed, the next one is on its way. The backward goes round once more: with the lse of *all* keys a
+part's probabilities are found again, and the gradients of keys and values travel with them until they are home. So a
+rank never keeps more than its own part of the sequence, and two parts that come and go.
+
+Causal attention: a chunk that lies behind this rank's positions is passed on and not computed. In order, the last rank
+computes all parts and the first one only its own, and all wait for the last. In a zigzag every rank has one chunk from
+the front and one from the back, and all compute as many pairs (`Chunks.pairs`). A chunk that lies wholly in other
+documents is not computed either.
+
+Source: Liu et al. 2023, arXiv:2310.01889; the zigzag, Llama Team 2024, arXiv:2407.21783, section 3.3.2. Relatives:
+`context_parallel`, the mode; notebook 33.
+
+Shape suffixes   B rows; K heads of keys and values; G queries' heads for each; Q, S positions of queries and of keys;
+H width of a head
+"""
+
+import math
+
+import torch
+
+from hybridlab.core.where.chunks import Chunks
+from hybridlab.world.talk.windows import Flight
+
+
+def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: Chunks):
+    """What every position of this rank finds in the whole sequence, where it looks.
+
+    The queries' heads are a multiple of the keys'.
+    """
+    q_BKGQH = q_BNQH.unflatten(1, (k_BKSH.shape[1], -1))
+    out_BKGQH = Ring.apply(q_BKGQH, k_BKSH, v_BKSH, Round(comm, axis, chunks))
+    return out_BKGQH.flatten(1, 2)
+
+
+class Ring(torch.autograd.Function):
+    """Both ways round the ring."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, ring):
+        found, parts, widths = {}, torch.cat((k, v), -1), (k.shape[-1], v.shape[-1])
+        for source, last in ring.sources():
+            coming = None if last else ring.passed_on(parts, source)
+            for mine, at, its, seen_QS in ring.meetings(source):
+                met = part_of_attention(q[..., at, :], *parts[..., its, :].split(widths, -1), seen_QS)
+                found[mine] = joined(*found[mine], *met) if mine in found else met
+            parts = None if last else coming.wait()
+        out, lse = (torch.cat(every, -2) for every in zip(*(found[chunk] for chunk, _ in ring.own)))
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.ring = ring
+        return out
+
+    @staticmethod
+    def backward(ctx, by_out):
+        q, k, v, out, lse = ctx.saved_tensors
+        ring, spread = ctx.ring, (by_out * out).sum(-1, keepdim=True)
+        by_q, parts, grown = torch.zeros_like(q), torch.cat((k, v), -1), None
+        widths = k.shape[-1], v.shape[-1]
+        for source, last in ring.sources():
+            coming = None if last else ring.passed_on(parts, source)
+            by_parts = torch.zeros_like(parts)
+            for _, at, its, seen_QS in ring.meetings(source):
+                of_queries = (x[..., at, :] for x in (q, by_out, lse, spread))
+                found = part_of_backward(*of_queries, *parts[..., its, :].split(widths, -1), seen_QS)
+                by_q[..., at, :] += found[0]
+                by_parts[..., its, :] += torch.cat(found[1:], -1)
+            if grown is not None:  # what others made of this part came while it was computed on
+                by_parts += grown.wait()
+            grown = ring.passed_on(by_parts, source)  # after the last one it is home
+            parts = None if last else coming.wait()
+        return by_q, *grown.wait().split(widths, -1), None
+
+
+class Round:
+    """One rank's place on the ring, and whose positions come by."""
+
+    def __init__(self, comm, axis, chunks: Chunks):
+        self.comm, self.chunks, self.ranks = comm, chunks, comm.group(axis).ranks
+        self.here = self.ranks.index(comm.rank)
+        self.own = chunks.slices(self.here)
+
+    def sources(self):
+        """(whose part is here, whether it is the last one): this rank's first, then that of the rank before it, …"""
+        size = len(self.ranks)
+        return [((self.here - step) % size, step == size - 1) for step in range(size)]
+
+    def meetings(self, source: int):
+        """(a chunk of this rank, where it lies here, where a chunk of the source lies there, which keys are seen).
+
+        Chunks that do not see each other are not computed.
+        """
+        for mine, at in self.own:
+            for other, its in self.chunks.slices(source):
+                if self.chunks.meet(mine, other):
+                    yield mine, at, its, self.chunks.seen(mine, other, self._placed)
+
+    def _placed(self, x):
+        return torch.from_numpy(x).to(self.comm.device)
+
+    def passed_on(self, parts, source: int) -> Flight:
+        """Begin to send a part to the next rank; `wait` gives the one that comes from the rank before."""
+        size = len(self.ranks)
+        if size == 1:
+            return Flight({}, [], lambda _: parts)
+        before = (self.here - 1) % size
+        room = parts.new_empty((*parts.shape[:-2], self.chunks.length((source - 1) % size), parts.shape[-1]))
+        arriving = {before: self.comm.irecv(room, self.ranks[before])}
+        leaving = [self.comm.isend(parts.contiguous(), self.ranks[(self.here + 1) % size])]
+        return Flight(arriving, leaving, lambda came: came[before])
+
+
+def part_of_attention(q_BKGQH, k_BKSH, v_BKSH, seen_QS=None):
+    """(what queries find in a part of the keys, the logarithm of the sum of its exponentials).
+
+    seen_QS  which keys each query sees, perhaps none; None: all
+    """
+    scores_BKGQS = _scores(q_BKGQH, k_BKSH, seen_QS)
+    lse_BKGQ1 = scores_BKGQS.logsumexp(-1, keepdim=True)
+    return (scores_BKGQS - lse_BKGQ1).exp().to(v_BKSH.dtype) @ v_BKSH[:, :, None], lse_BKGQ1
+
+
+def joined(out, lse, other_out, other_lse):
+    """Two parts as one.
+
+    >>> q, k, v = torch.randn(3, 1, 1, 1, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> parts = [part_of_attention(q, k[:, :, 0, s], v[:, :, 0, s]) for s in (slice(0, 2), slice(2, 6))]
+    >>> both, _ = joined(*parts[0], *parts[1])
+    >>> torch.allclose(both, part_of_attention(q, k[:, :, 0], v[:, :, 0])[0])
+    True
+    """
+    together = torch.logaddexp(lse, other_lse)
+    weighted = out * (lse - together).exp() + other_out * (other_lse - together).exp()
+    return weighted.to(out.dtype), together
+
+
+def part_of_backward(q_BKGQH, by_out, lse, spread, k_BKSH, v_BKSH, seen_QS=None):
+    """Gradients of queries, keys and values from their meeting; lse and spread, Σ out·dout, are those of all keys."""
+    p_BKGQS = (_scores(q_BKGQH, k_BKSH, seen_QS) - lse).exp().to(q_BKGQH.dtype)
+    by_p_BKGQS = by_out @ v_BKSH[:, :, None].transpose(-1, -2)
+    by_scores_BKGQS = p_BKGQS * (by_p_BKGQS - spread) / math.sqrt(q_BKGQH.shape[-1])
+    by_q = by_scores_BKGQS @ k_BKSH[:, :, None]
+    by_k = (by_scores_BKGQS.transpose(-1, -2) @ q_BKGQH).sum(2)
+    return by_q, by_k, (p_BKGQS.transpose(-1, -2) @ by_out).sum(2)
+
+
+def _scores(q_BKGQH, k_BKSH, seen_QS):
+    """In float32 at least. What is hidden has the smallest number there is, and not -∞: a query that sees nothing of
+    this part then has weights all the same, which vanish when parts are joined."""
+    scores = q_BKGQH @ k_BKSH[:, :, None].transpose(-1, -2) / math.sqrt(q_BKGQH.shape[-1])
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return scores if seen_QS is None else scores.masked_fill(~seen_QS, torch.finfo(scores.dtype).min)

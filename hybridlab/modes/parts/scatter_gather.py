@@ -1,0 +1,42 @@
+"""Narrowed: each rank along tp sends its part to the next stage, over the slow link; a fast one joins the parts.
+
+The stream is the same on all t ranks of a stage, so each of them would send the whole of it to the next stage. A
+narrowed stage sends 1/t from each, and an all-gather inside the next stage puts the parts together.
+
+Source: the scatter/gather optimization, Narayanan et al. 2021, arXiv:2104.04473, section 4.1. Relatives:
+`tensor_parallel`, whose option `scatter` this is; `sequence_parallel`, which cuts the stream inside a stage too.
+"""
+
+from torch import nn
+
+from hybridlab.modes.parts.sequence_parallel import part_sizes
+from hybridlab.world.talk.typed import all_gather, split
+
+
+class Narrowed(nn.Module):
+    """A stage whose neighbours are reached in parts: what arrives is this rank's part along the sequence, and is
+    joined; what leaves is the same everywhere, and is cut.
+
+    sizes  the length of each rank's part
+    """
+
+    def __init__(self, stage, comm, sizes):
+        super().__init__()
+        self.stage, self.comm, self.sizes = stage, comm, sizes
+
+    def forward(self, *arrived):
+        leaving = self.stage(*(self._joined(x) if x.is_floating_point() else x for x in arrived))
+        if not self.stage.leaves:
+            return leaving
+        return tuple(tuple(split(self.comm, x, "tp", 1, of="I", sizes=self.sizes) for x in edge) for edge in leaving)
+
+    def _joined(self, part_BTD):
+        return all_gather(self.comm, part_BTD, "tp", 1, to="I", sizes=self.sizes)
+
+
+def narrowed(stage, comm, context: int) -> Narrowed:
+    """A stage that sends and receives 1/t of every tensor on each of t ranks, where each would send the whole.
+
+    Without sequence parallelism: with it, the stream is cut anyway.
+    """
+    return Narrowed(stage, comm, part_sizes(context, comm))

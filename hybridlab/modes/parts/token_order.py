@@ -1,0 +1,63 @@
+"""Arrivals: tokens in the order of their experts, and what experts made of them in the order of the tokens again.
+
+A token that chose C experts arrives C times. On one device that is all there is between a router and its experts;
+`modes.parts.dispatch` sends arrivals to other ranks in between.
+
+Shape suffixes
+    N tokens, E experts, C chosen by each token, A arrivals, D width
+"""
+
+import torch
+
+
+def dispatch(x_ND, chosen_NC, weights_NC, experts):
+    """Every token through its experts; `experts` is called with tokens in the order of their experts, and how many
+    each one gets."""
+    order_A, counts_E = in_order(chosen_NC, len(experts.up.weight))
+    y_AD = experts(x_ND[order_A // chosen_NC.shape[1]], counts_E.tolist())
+    return combine(y_AD, order_A, weights_NC)
+
+
+def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
+    """(the pairs of a token and a choice in the order of their experts, how many each expert has, on the host).
+
+    Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped ones are left
+    out. On torch's meta device, where nobody knows the choices, all experts have as many: these alone, or all `every`
+    of the layer, of which these begin at `first`.
+
+    >>> in_order(torch.tensor([[1, 0], [0, 2]]), experts=2)
+    (tensor([1, 2, 0]), tensor([2, 1]))
+    """
+    if chosen_NC.is_meta:
+        number = every or experts
+        ends = torch.arange(number + 1) * chosen_NC.numel() // number  # so that what is left over is spread
+        counts_E = ends.diff()[first : first + experts]
+    else:
+        counts_E = loads(chosen_NC, experts).long().cpu()
+    return chosen_NC.flatten().argsort(stable=True)[: int(counts_E.sum())], counts_E
+
+
+def combine(y_AD, order_A, weights_NC):
+    """Every token the sum of what its experts made, times their weights; nothing of those that dropped it."""
+    y_NCD = y_AD.new_zeros(weights_NC.numel(), y_AD.shape[1]).index_copy(0, order_A, y_AD)
+    return (y_NCD.view(*weights_NC.shape, -1) * weights_NC[..., None]).sum(1)
+
+
+def loads(chosen, experts: int):
+    """How many choices fell on each expert, as float64.
+
+    >>> loads(torch.tensor([[0, 2], [2, 1]]), experts=4).tolist()
+    [1.0, 1.0, 2.0, 0.0]
+    """
+    every = torch.zeros(experts + 1, dtype=torch.float64, device=chosen.device)
+    return every.index_add_(0, chosen.flatten(), every.new_ones(chosen.numel()))[:experts]
+
+
+def by_expert(counts_RE):
+    """Rows come rank by rank, and of each rank expert by expert: their order, expert by expert.
+
+    >>> by_expert(torch.tensor([[1, 2], [1, 1]])).tolist()
+    [0, 3, 1, 2, 4]
+    """
+    ranks, experts = counts_RE.shape
+    return torch.arange(experts).repeat(ranks).repeat_interleave(counts_RE.flatten()).argsort(stable=True)

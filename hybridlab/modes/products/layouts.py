@@ -1,0 +1,179 @@
+"""Layouts, executed: a graph of operators under any legal strategy, forward and backward, by typed moves.
+
+The program is written once, for one device. Each rank holds its parts, does each operator with the parts that it has,
+and between two operators the moves that `predict.bytes.arrows` derives: these, and no others. The backward is
+autograd's, which takes the conjugate moves. In the ledger, the purpose of every row is the name of the tensor that
+moves.
+
+What looks beyond its places, such as a convolution, finds its halo there as well. Padding stands at the borders of the
+whole only: elsewhere the neighbour's rows stand in its place.
+
+    def f(comm, whole, rules):
+        strategy = shared(graph, rules, comm.mesh)
+        return run(comm, graph, strategy, parts(comm, graph, strategy, whole))
+
+Gradients lie as the values lie, so SGD changes each part where it is (`descend`).
+
+With `early`, all that is given sets out at the beginning. So it is prefetched, and because the backward is the forward
+turned round, the gradients' last moves, data parallelism's sums among them, are waited for at the end only: they go on
+beside the backward (`world.talk.ahead`). The price is room: what is gathered early is held for longer.
+
+Source: Shazeer et al. 2018, *Mesh-TensorFlow*, arXiv:1811.02084. Relatives: `core.what.operators` (rules, strategies,
+what
+is illegal); `modes.products.operators` (what each does); `world.talk.typed` (the moves); `modes.tensor_parallel`, one
+table of rules fitted to whole models; notebook 35.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from hybridlab.core.what.operators import Graph, Strategy
+from hybridlab.core.where import rules
+from hybridlab.core.where.states import State, cutters, dim_of
+from hybridlab.modes.products.operators import beyond, done
+from hybridlab.predict.bytes.arrows import Arrow, Move, arrows, resting
+from hybridlab.predict.bytes.halos import Window
+from hybridlab.world.talk import ahead, typed
+from hybridlab.world.talk.typed import WHOLE, Parts
+
+
+def run(comm, graph: Graph, strategy: Strategy, values: dict):
+    """The result of a graph on this rank, from this rank's parts of all that is given (`parts`).
+
+    raises  ValueError for an illegal strategy, before anything is sent
+    """
+    return prepared(comm, graph, strategy)(values)
+
+
+def prepared(comm, graph: Graph, strategy: Strategy, early: bool = False) -> Callable[[dict], torch.Tensor]:
+    """A graph under a strategy, to be run again and again: what must be sent is derived once.
+
+    early  whether all that is given sets out at the beginning
+
+    raises  ValueError for an illegal strategy
+    """
+    ways = arrows(graph, strategy, comm.mesh)
+    meet(comm, ways)
+    way = {(one.value, user, one.dims): number for number, one in enumerate(ways) for user in one.users}
+    padding = {one.name: beyond(one, graph.sizes, strategy[one.name], comm.mesh, comm.rank) for one in graph.operators}
+    first = [number for number, one in enumerate(ways) if early and one.moves and one.value in graph.given]
+
+    def on_this_rank(values):
+        here, there = dict(values), {}  # by name; by the number of the arrow that brought it
+        coming = {number: begun(comm, values[ways[number].value], ways[number]) for number in first}
+
+        def fetched(number):
+            if number not in there:
+                arrow = ways[number]
+                there[number] = coming[number]() if number in coming else taken(comm, here[arrow.value], arrow)
+            return there[number]
+
+        for operator in graph.operators:
+            pairs = zip(operator.takes, operator.operands)
+            operands = [fetched(way[value, operator.name, dims]) for value, dims in pairs]
+            here[operator.name] = done(operator, operands, padding[operator.name])
+        return fetched(len(ways) - 1)
+
+    return on_this_rank
+
+
+def meet(comm, ways: Iterable[Arrow]):
+    """Open the groups of ranks that meet along several axes at once; on every rank, before any of them is needed."""
+    every = {one.axes for arrow in ways for one in (*arrow.moves, *arrow.halo)}
+    for axes in sorted(axes for axes in every if len(axes) > 1):
+        comm.open(*comm.mesh.groups(axes))
+
+
+def taken(comm, x, arrow: Arrow):
+    """A value at the end of its arrow: what its users need."""
+    return _on(comm.for_purpose(arrow.value), x, arrow.moves, arrow)
+
+
+def begun(comm, x, arrow: Arrow) -> Callable[[], torch.Tensor]:
+    """A value with the first move of its arrow under way: called, it gives what `taken` gives."""
+    door, (move, *others) = comm.for_purpose(arrow.value), arrow.moves
+    cut, joined = (Parts(move.dims.index(dim_of(one))) if dim_of(one) else None for one in (move.after, move.before))
+    coming = ahead.start(door, x, _group(comm, move.axes), move.arrow, cut or joined or WHOLE, joined)
+    return lambda: _on(door, coming.wait(), others, arrow)
+
+
+def _on(door, x, moves, arrow):
+    """A value after these moves, and what is seen beside it."""
+    for move in moves:
+        x = moved(door, x, move)
+    for window in arrow.halo:
+        x = seen(door, x, arrow.dims.index(window.dim), window)
+    return x
+
+
+def seen(comm, x, dim: int, window: Window):
+    """What this rank wants along one dim, of all that the ranks along some axes have."""
+    return typed.window(comm, x, _group(comm, window.axes), dim, have=window.have, want=window.want)
+
+
+def _group(comm, axes: tuple[str, ...]):
+    """The ranks that meet along some axes, as typed moves take them."""
+    return axes[0] if len(axes) == 1 else comm.mesh.group(comm.rank, axes)
+
+
+def moved(comm, x, move: Move):
+    """One move, done."""
+    axis = _group(comm, move.axes)
+    before, after = move.before, move.after
+    dim = lambda one: move.dims.index(dim_of(one))
+    match move.arrow:
+        case "I->R":
+            return typed.enter(comm, x, axis)
+        case "P->I" | "P->R":
+            return typed.all_reduce(comm, x, axis, to=after)
+        case "V->I" | "V->R":
+            return typed.all_gather(comm, x, axis, dim(before), to=after)
+        case "P->V":
+            return typed.reduce_scatter(comm, x, axis, dim(after))
+        case "I->V":
+            return typed.split(comm, x, axis, dim(after), of="I")
+        case "V->V":
+            return typed.all_to_all(comm, x, axis, cut=dim(after), join=dim(before))
+    raise ValueError(f"nothing leads {move.arrow}")
+
+
+def parts(comm, graph: Graph, strategy: Strategy, wholes: dict) -> dict:
+    """This rank's part of every given value, as it rests: a leaf of autograd's graph where the graph learns it.
+
+    raises  ValueError where a value is missing, or as long as the graph does not say
+    """
+    _refuse(graph, wholes)
+    rest = resting(graph, strategy, comm.mesh)
+    found = {name: part(comm, whole.detach(), graph.given[name], rest[name]).clone() for name, whole in wholes.items()}
+    return {name: x.requires_grad_(name in graph.learns) for name, x in found.items()}
+
+
+def descend(values: Iterable, rate: float = 0.01):
+    """Each value a little down its own gradient, which is then forgotten."""
+    with torch.no_grad():
+        for value in values:
+            value -= rate * value.grad
+            value.grad = None
+
+
+def part(comm, whole, dims: str, state: State):
+    """This rank's part of a whole tensor that is in this state: a view."""
+    return rules.part(whole, " ".join(dims), cutters(state, comm.mesh), comm.mesh, comm.rank)
+
+
+def alone(graph: Graph, values: dict):
+    """The result of a graph on one device, from whole values."""
+    here = dict(values)
+    for operator in graph.operators:
+        padding = {look.of: (look.sight.before, look.sight.after) for look in operator.looks}
+        here[operator.name] = done(operator, [here[value] for value in operator.takes], padding)
+    return here[graph.result.name]
+
+
+def _refuse(graph, wholes):
+    for name, dims in graph.given.items():
+        if name not in wholes:
+            raise ValueError(f"{name} is missing: the graph is given {', '.join(graph.given)}")
+        if tuple(wholes[name].shape) != (lengths := graph.lengths(dims)):
+            raise ValueError(f"{name} has shape {tuple(wholes[name].shape)}, and {dims} is {lengths}: give all of it")

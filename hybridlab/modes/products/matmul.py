@@ -1,0 +1,139 @@
+"""Parallel matrix products, executed: C = A·B by ranks on a grid of i rows × j columns × l deep, each with its blocks.
+
+    rows     i         B is gathered: one dimension (Megatron's row and column layers are others)
+    cannon   i = j     blocks of A wander within rows, those of B within columns, until each pair has met
+    summa    i × j     panels of A's columns and B's rows are handed round
+    layers   i = j, l  2.5 dimensions: each of l layers has copies, and walks an l-th of Cannon's way
+    cube     i × j × l three dimensions (Agarwal): A, B and C are each the same along one axis while they are multiplied
+
+Each function is one forward. The moves are typed, so autograd finds the other two products of training, dA = dC·Bᵀ and
+dB = Aᵀ·dC, and leaves them where A and B lie.
+
+`HOMES` says where A, B and C lie, before and after. Sizes need not divide evenly.
+
+Source: Cannon 1969; van de Geijn and Watts 1997 (SUMMA); Solomonik and Demmel 2011 (2.5D); Agarwal et al. 1995 (3D).
+Relatives: `world.talk.windows`, the one move behind shifts and panels; `predict.bytes.matmul`, which counts the same
+algorithms; notebook 31.
+
+Shape suffixes   M, K, N  what this rank has of m, k, n;   P  one panel of k
+"""
+
+from hybridlab.core.where.layout import even
+from hybridlab.world.talk import ahead
+from hybridlab.world.talk.typed import all_gather, reduce_scatter, window
+from hybridlab.world.talk.windows import turned
+
+
+def rows(comm, a_MK, b_KN, sizes):
+    """One dimension: A and B lie by rows, all of B is gathered."""
+    b_KN = all_gather(comm, b_KN, "i", 0, to="R", sizes=_lengths(sizes[1], comm.mesh["i"]))
+    return a_MK @ b_KN
+
+
+def cannon(comm, a_MK, b_KN, sizes):
+    """A square grid: in every step each rank multiplies a pair of blocks, then A's turn left and B's up by one."""
+    return _walk(comm, a_MK, b_KN, sizes[1], comm.mesh["j"])
+
+
+def summa(comm, a_MK, b_KN, sizes, panels: int | None = None):
+    """Any grid: of each panel of k, A's columns go to the whole row, B's rows to the whole column."""
+    total_MN = 0
+    for panel in even(sizes[1], panels or max(comm.mesh["i"], comm.mesh["j"])):
+        a_MP = window(comm, a_MK, "j", 1, **_panel(comm, sizes, "j", panel))
+        b_PN = window(comm, b_KN, "i", 0, **_panel(comm, sizes, "i", panel))
+        total_MN = total_MN + a_MP @ b_PN
+    return total_MN
+
+
+def summa_ahead(comm, a_MK, b_KN, sizes, panels: int | None = None):
+    """`summa` with the next panel under way during a product; its backward then defers by itself."""
+
+    def begin(panel):
+        a_coming = ahead.window(comm, a_MK, "j", 1, **_panel(comm, sizes, "j", panel))
+        return a_coming, ahead.window(comm, b_KN, "i", 0, **_panel(comm, sizes, "i", panel))
+
+    every = even(sizes[1], panels or max(comm.mesh["i"], comm.mesh["j"]))
+    total_MN, coming = 0, begin(every[0])
+    for after in (*every[1:], None):
+        a_MP, b_PN = coming[0].wait(), coming[1].wait()
+        coming = after and begin(after)
+        total_MN = total_MN + a_MP @ b_PN
+    return total_MN
+
+
+def layers(comm, a_MK, b_KN, sizes):
+    """2.5 dimensions: A and B are gathered in depth, each layer walks its part, the sums are scattered."""
+    (m, k, _), q, depth = sizes, comm.mesh["i"], comm.mesh["l"]
+    i, layer = comm.coordinates["i"], comm.coordinates["l"]
+    a_MK = all_gather(comm, a_MK, "l", 0, to="R", sizes=_lengths(_length(m, q, i), depth))
+    b_KN = all_gather(comm, b_KN, "l", 0, to="R", sizes=_lengths(_length(k, q, i), depth))
+    c_MN = _walk(comm, a_MK, b_KN, k, q // depth, first=layer * q // depth)
+    return reduce_scatter(comm, c_MN, "l", 0, sizes=_lengths(c_MN.shape[0], depth))
+
+
+def cube(comm, a_MK, b_KN, sizes):
+    """Three dimensions: A is gathered in rows, B in columns, and the sums are scattered in depth."""
+    m, k, _ = sizes
+    here, mesh = comm.coordinates, comm.mesh
+    a_rows, b_rows = _length(m, mesh["i"], here["i"]), _length(k, mesh["l"], here["l"])
+    a_MK = all_gather(comm, a_MK, "j", 0, to="R", sizes=_lengths(a_rows, mesh["j"]))
+    b_KN = all_gather(comm, b_KN, "i", 0, to="R", sizes=_lengths(b_rows, mesh["i"]))
+    return reduce_scatter(comm, a_MK @ b_KN, "l", 0, sizes=_lengths(a_MK.shape[0], mesh["l"]))
+
+
+def _walk(comm, a_MK, b_KN, k, steps, first=0):
+    """Cannon's way: in step s rank (i, j) multiplies A's block number i+j+s of its row with B's of its column."""
+    i, j, blocks = comm.coordinates["i"], comm.coordinates["j"], even(k, comm.mesh["j"])
+    along_i = along_j = blocks
+    total_MN = 0
+    for step in range(first, first + steps):
+        before_i, before_j, along_i, along_j = along_i, along_j, turned(blocks, j + step), turned(blocks, i + step)
+        a_MK = window(comm, a_MK, "j", 1, have=before_j, want=along_j)
+        b_KN = window(comm, b_KN, "i", 0, have=before_i, want=along_i)
+        total_MN = total_MN + a_MK @ b_KN
+    return total_MN
+
+
+def _panel(comm, sizes, axis, panel):
+    """The spans of k along an axis, and one panel that everybody there wants."""
+    parts = comm.mesh[axis]
+    return {"have": even(sizes[1], parts), "want": (panel,) * parts}
+
+
+def _length(length, parts, part) -> int:
+    begin, end = even(length, parts)[part]
+    return end - begin
+
+
+def _lengths(length, parts) -> tuple[int, ...]:
+    return tuple(end - begin for begin, end in even(length, parts))
+
+
+# --- where things lie: for each dim of a matrix the axes that cut it, in their order ----------------------------------
+
+FLAT = {"A": (("i",), ("j",)), "B": (("i",), ("j",)), "C": (("i",), ("j",))}
+HOMES = {
+    "1d": {"A": (("i",), ()), "B": (("i",), ()), "C": (("i",), ())},
+    "cannon": FLAT,
+    "summa": FLAT,
+    "2.5d": {"A": (("i", "l"), ("j",)), "B": (("i", "l"), ("j",)), "C": (("i", "l"), ("j",))},
+    "3d": {"A": (("i", "j"), ("l",)), "B": (("l", "i"), ("j",)), "C": (("i", "l"), ("j",))},
+}
+PRODUCTS = {"1d": rows, "cannon": cannon, "summa": summa, "2.5d": layers, "3d": cube}
+
+
+def home(mesh, coordinates: dict[str, int], shape, axes) -> tuple[slice, ...]:
+    """The slice of each dim that is at home on one rank; `axes` as in `HOMES`.
+
+    >>> from hybridlab.core.where.mesh import Mesh
+    >>> home(Mesh(i=2, j=2, l=2), {"i": 1, "j": 0, "l": 1}, (8, 6), HOMES["2.5d"]["A"])
+    (slice(6, 8, None), slice(0, 3, None))
+    """
+    slices = []
+    for length, names in zip(shape, axes):
+        begin, end = 0, length
+        for name in names:
+            part = even(end - begin, mesh[name])[coordinates.get(name, 0)]
+            begin, end = begin + part[0], begin + part[1]
+        slices.append(slice(begin, end))
+    return tuple(slices)

@@ -1,0 +1,172 @@
+"""Sent: the bytes that one rank of a plan sends in a step, by what for; a collective counts with its full tensor, as in
+ledgers.
+
+The rank is the first one of its stage: along every other axis it stands at 0. Numbers have 16 bits, gradients 32. Left
+out is what a plan does not say: packs that ZeRO shares out are padded (`core.where.packs`), how often its stage 3
+gathers weights is up to the schedule, and skips travel beside the chain.
+
+Relatives: `training.dry` counts the same (`DryRun.bytes`), and a test holds both together;
+`predict.plans.weights_of_rank`, whose weights are summed; `predict.plans.performance`, seconds in place of bytes.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from hybridlab.core.what.shape import Shape
+from hybridlab.predict.bytes import context, experts, traffic
+from hybridlab.predict.bytes.activations import FULL, NONE
+from hybridlab.predict.plans.partition import dealt
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.time_of_context_and_experts import WIDTHS
+from hybridlab.predict.plans.weights_of_rank import Held, of_block, of_embedding, of_head
+
+VALUE, SUM, TALLY = 2, 4, 8  # bytes of a number; of a gradient that is summed; of an expert's load
+BOTH = ("forward", "backward")
+
+
+def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, float]:
+    """{purpose: bytes} of the first rank of the stage, or of the chunks, at a place along pp.
+
+    "messages" between stages; "inside" along tp, "across" along x, "context" along cp, "experts" along ep; gradients as
+    "sums", or "shares" with ZeRO.
+
+    >>> from hybridlab.core.what.catalog import model
+    >>> one = sent(model("gpt3-175b").shape, Plan(p=8, t=8, d=16, sequence=True, zero=1), batch=1536, place=3)
+    >>> print(*(f"{what} {size / 1e9:.1f} GB" for what, size in one.items()), sep=", ")
+    inside 579.8 GB, messages 1.2 GB, shares 16.3 GB
+    """
+    m, found, layers = plan.microbatches(batch), Counter(), layers_at(shape, plan, place)
+    for layer in layers:
+        for what, size in _in_layer(shape, plan, layer).items():
+            found[what] += m * size
+    found.update(_between_stages(shape, plan, m * _hops(plan, place)))
+    found["shares" if plan.zero else "sums"] += _of_gradients(shape, plan, layers)
+    return {what: size for what, size in found.items() if size}
+
+
+def layers_at(shape: Shape, plan: Plan, place: int) -> list[int]:
+    """The layers of a place along pp: 0 is the embedding, then come the blocks, then the head.
+
+    >>> layers_at(Shape(layers=4), Plan(p=2, v=2), 1)
+    [2, 4, 5]
+    """
+    stages, first, found = plan.p * plan.v, 1, []
+    for stage, blocks in enumerate(dealt(shape.layers, stages)):
+        if stage % plan.p == place:
+            found += [0] * (stage == 0) + list(range(first, first + blocks))
+            found += [shape.layers + 1] * (stage == stages - 1)
+        first += blocks
+    return found
+
+
+def _between_stages(shape: Shape, plan: Plan, hops: int) -> dict[str, float]:
+    """What so many tensors on their way to other stages cost; those that travel in parts are gathered, unless the
+    stream is cut anyway."""
+    here, features = shape.context // plan.cp, VALUE * plan.b * shape.width / plan.x
+    narrow = plan.t > 1 and (plan.sequence or plan.scatter)
+    gathered = plan.t * -(-here // plan.t) * (narrow and not plan.sequence)
+    return {
+        "messages": hops * features * (-(-here // plan.t) if narrow else here),
+        "inside": hops * features * gathered,
+    }
+
+
+def _hops(plan: Plan, place: int) -> int:
+    """How many tensors of one microbatch leave the chunks at a place: each has a next one and one before."""
+    return 2 * plan.v - (place == 0) - (place == plan.p - 1) if plan.p > 1 else 0
+
+
+def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
+    """What one microbatch sends in one layer."""
+    inner = 0 < layer <= shape.layers
+    times = {"forward": 1 + (inner and plan.recompute == FULL), "backward": 1, "again": 1}  # done again, and sent again
+    attends = times | {"forward": 1 + (plan.recompute != NONE)}
+    found = {}
+    if plan.t > 1:
+        found["inside"] = VALUE * _along_tp(shape, plan, layer, times)
+    if plan.x > 1 and layer:
+        found["across"] = _along_x(shape, plan, layer, times["forward"])
+    if inner and plan.cp > 1 and shape.heads:
+        keys = lambda when: context.exchanged(shape, plan.b, plan.cp, context.ATTEND[plan.attend], when, plan.t)
+        found["context"] = VALUE * sum(attends[when] * size for when in BOTH for _, size in keys(when))
+    if inner and plan.ep > 1:
+        tokens, way = _tokens(shape, plan), experts.DISPATCH[plan.dispatch]
+        moves = lambda when: experts.exchanged(shape, tokens, plan.ep, way, when)
+        found["experts"] = sum(times[when] * WIDTHS[what] * size for when in BOTH for _, what, size in moves(when))
+    return found
+
+
+def _tokens(shape, plan) -> float:
+    return plan.b * shape.context / plan.cp / (plan.t if plan.sequence else 1)
+
+
+def _along_tp(shape: Shape, plan: Plan, layer: int, times: dict) -> float:
+    """Elements of a layer's collectives along tp: sums, or gathers and scatters."""
+    part = replace(shape, context=shape.context // plan.cp, documents=())
+    terms = traffic.tensor_of_layer(part, layer, plan.b, plan.t, bool(plan.sequence))
+    if not 0 < layer <= shape.layers or shape.experts == 1:
+        return sum(times[when] * size / (plan.x if what != "loss" else 1) for (what, when), size in terms.items())
+    pairs = (shape.heads > 0) + shape.shared
+    dense = sum(times[when] * size for (_, when), size in terms.items()) / (1 + (shape.heads > 0)) * pairs
+    return dense + _experts_along_tp(shape, plan, times["forward"])
+
+
+def _experts_along_tp(shape: Shape, plan: Plan, forwards: int) -> float:
+    """The same of a block's experts, see `modes.parts.cut_experts`; counts of eight bytes are four numbers each."""
+    tokens = plan.b * shape.context / plan.cp
+    if plan.sequence:
+        counts = plan.t * shape.experts / plan.ep * WIDTHS["counts"] / VALUE
+        return forwards * counts + (forwards + 1) * 2 * tokens * shape.chosen * shape.width
+    return (forwards + 1) * tokens * shape.width + tokens * shape.chosen
+
+
+def _along_x(shape: Shape, plan: Plan, layer: int, forwards: int) -> float:
+    """Bytes of a layer's sums along x; those of norms are in 32 bits, of the positions that are here."""
+    one = traffic.along_block(shape, plan.t) if layer <= shape.layers else traffic.along_head(shape, plan.t)
+    tokens = plan.b * shape.context / plan.cp
+    norms = (forwards + 1) * len(one.norms) * 4 * tokens / (plan.t if plan.sequence else 1)
+    return VALUE * tokens * (forwards * sum(one.forward) + sum(one.backward)) + norms
+
+
+# --- gradients, and weights that are shared out --------------------------------------------------------------------
+
+
+def weights_at(shape: Shape, plan: Plan, layers: list[int]) -> Held:
+    """The weights of some layers on a rank."""
+    parts = [
+        of_embedding(shape, plan.t, plan.x)
+        if layer == 0
+        else of_head(shape, plan.t, plan.x, plan.p > 1)
+        if layer > shape.layers
+        else of_block(shape, plan.t, plan.x, plan.ep)
+        for layer in layers
+    ]
+    return Held(*map(sum, zip(*parts)))
+
+
+def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
+    """Bytes to sum gradients over copies, or to share them out and gather new weights; and the loads of experts."""
+    held, tp = weights_at(shape, plan, layers), plan.t > 1
+    tied = shape.tied and plan.p > 1 and (0 in layers or shape.layers + 1 in layers)
+    tokens = of_head(shape, plan.t, plan.x).cut * tied  # which the first stage and the last have both
+    its, others = plan.copies
+    parts = (  # weights, their copies, and whether gradients are summed over others too, which do not share them out
+        (held.cut - tokens, others, False),
+        (tokens, others, True),
+        (held.whole, others, tp and plan.sequence),
+        (held.asked, others, tp),
+        (held.keys, others, shape.heads > 0 and plan.t > shape.key_heads),
+        (held.routed, its, False),
+        (held.behind, its, tp),
+    )
+    blocks = sum(0 < layer <= shape.layers for layer in layers)
+    tallies = blocks * shape.experts * TALLY * (shape.experts > 1 and (others > 1 or (tp and plan.sequence)))
+    return tallies + sum(weights * _for_each(plan, copies, more) for weights, copies, more in parts)
+
+
+def _for_each(plan: Plan, copies: int, more: bool) -> float:
+    """Bytes for each weight."""
+    sharers = min(plan.z or copies, copies) if plan.zero else 1
+    if sharers == 1:
+        return SUM * (copies > 1 or more)
+    return SUM + SUM / sharers * (copies > sharers or more) + VALUE * (plan.zero < 3)

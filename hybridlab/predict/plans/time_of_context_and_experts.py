@@ -1,0 +1,68 @@
+"""Inside: the seconds that a block sends along cp and along ep, as far as they are not hidden, on the busiest rank.
+
+Along cp, `gather` waits for all keys and values, and `ulysses` for four all-to-alls. On a ring the next keys and values
+are on their way while the last ones are multiplied: a hop shows only by what it is longer than its part of attention.
+In the backward it carries the gradients too, and one more hop brings them home, with nothing to hide behind.
+
+Along ep tokens go to their experts and back. Nothing hides that, and all wait for the busiest rank. Experts are cut
+along tp as all else is, as Megatron-LM does (`modes.parts.cut_experts`). With sequence parallelism a rank of tp sends
+its own positions, and what has come is gathered along tp: `performance` counts that as a sum along tp.
+
+Relatives: `predict.bytes.context` and `predict.bytes.experts`, the same in elements; `predict.time.ring`, from
+how many positions a hop hides; `predict.plans.performance`.
+"""
+
+import numpy as np
+
+from hybridlab.core.what.shape import Shape
+from hybridlab.predict.bytes import context, experts
+from hybridlab.predict.bytes.activations import FULL
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.rates import Rates
+
+WHEN = ("forward", "backward")
+WIDTHS = {"counts": 8, "choices": 8, "tokens": 2, "weights": 2}  # bytes of a number
+
+
+def along_cp(shape: Shape, plan: Plan, rates: Rates, attention):
+    """(seconds of a block's forward, of its backward) in which a rank waits for keys and values.
+
+    attention  the seconds that it multiplies queries and keys in the forward, and in the backward
+    """
+    if not shape.heads or np.all(plan.cp == 1):
+        return 0.0, 0.0
+    near, full = rates.near(plan, "cp"), plan.recompute == FULL
+
+    def collective(way, when):
+        every = context.exchanged(shape, plan.b, plan.cp, way, when, plan.t)
+        return sum(rates.seconds(op, plan.cp, near, 2 * elements) for op, elements in every)
+
+    _, keys, values, _ = context.widths(shape, plan.t)
+    part = 2 * plan.b * shape.context / plan.cp * (keys + values)
+    hop = rates.hop(plan.cp, near, part)
+    shown = lambda carried, hidden: (plan.cp - 1) * np.maximum(carried - hidden / plan.cp, 0)
+    around = shown(hop, attention[0]), shown(2 * hop, attention[1]) + hop * (plan.cp > 1)
+    of_way = [(collective("gather", when), ring, collective("ulysses", when)) for when, ring in zip(WHEN, around)]
+    forward, backward = (np.choose(plan.attend, ways) for ways in of_way)
+    return forward, backward + full * forward
+
+
+def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False):
+    """(seconds of a block's forward, of its backward) in which tokens are on their way to experts and back.
+
+    once  a token crosses to a node once, however many of its experts are there
+    """
+    if shape.experts == 1:
+        return 0.0, 0.0
+    near, tokens = rates.near(plan, "ep"), plan.b * shape.context / plan.cp / (1 + plan.sequence * (plan.t - 1))
+    uneven = experts.imbalance(shape.experts, shape.chosen, plan.ep, plan.skew)
+    away = experts.crossing(shape.chosen, plan.ep / near.node) if once else 1.0
+
+    def seconds(dispatch, when):
+        every = experts.exchanged(shape, tokens, plan.ep, dispatch, when)
+        busy = lambda op: uneven if op == "all_to_all" else 1
+        sizes = ((op, WIDTHS[what] * busy(op) * size) for op, what, size in every)
+        return sum(rates.seconds(op, plan.ep, near, size, away) for op, size in sizes)
+
+    forward, backward = (np.choose(plan.dispatch, [seconds(one, when) for one in experts.DISPATCH]) for when in WHEN)
+    return forward, backward + (plan.recompute == FULL) * forward

@@ -1,0 +1,150 @@
+"""Beside: when a rank's products and messages begin and end, one behind the other, or messages under the products.
+
+A rank computes on one track and sends on another. On each track one thing follows another, and the two tracks do not
+slow each other down. On cores that send as well as compute, they do; a measurement shows by how much. All ranks are
+taken as alike.
+
+    chain    the layers of `modes.products.grid_layer`, forward and backward
+    panels   the panels of `modes.products.matmul.summa` and `summa_ahead`, forward and backward
+
+Times come from outside: from a machine's rates, or measured one by one. Relatives: `predict.time.buckets`, the sums of
+gradients beside a backward; notebooks 31 and 36, `bench/grids.py`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Piece(NamedTuple):
+    """A product or a message. track: "compute" or the axis that it goes along;  name: what it is, of which layer."""
+
+    track: str
+    name: str
+    begin: float
+    end: float
+
+
+class Layer(NamedTuple):
+    """Seconds of what one layer does: its three products, and its four messages."""
+
+    forward: float
+    by_x: float
+    by_w: float
+    gather: float = 0.0
+    sum_y: float = 0.0
+    sum_x: float = 0.0
+    scatter: float = 0.0
+
+
+class Tracks:
+    """The two tracks of a rank, as far as they are filled."""
+
+    def __init__(self):
+        self.pieces: list[Piece] = []
+        self.now = self.free = 0.0  # when the rank, and when the link, has done what it was given
+
+    def work(self, name: str, seconds: float):
+        """Compute; nothing else is done by this rank meanwhile."""
+        if seconds:
+            self.pieces.append(Piece("compute", name, self.now, self.now + seconds))
+        self.now += seconds
+
+    def send(self, track: str, name: str, seconds: float) -> float:
+        """Begin a message; returns when it will be over."""
+        begin = max(self.now, self.free)
+        if seconds:
+            self.pieces.append(Piece(track, name, begin, begin + seconds))
+            self.free = begin + seconds
+        return begin + seconds if seconds else self.now
+
+    def wait(self, over: float):
+        """Do nothing until then."""
+        self.now = max(self.now, over)
+
+
+def length(pieces: Sequence[Piece]) -> float:
+    """When the last piece is over."""
+    return max((one.end for one in pieces), default=0.0)
+
+
+def exposed(pieces: Sequence[Piece]) -> float:
+    """Seconds in which a rank does not compute."""
+    return length(pieces) - sum(one.end - one.begin for one in pieces if one.track == "compute")
+
+
+def chain(layers: Sequence[Layer], overlapped: bool) -> list[Piece]:
+    """The layers of a chain: forward in order, backward in the opposite one.
+
+    >>> one = Layer(forward=2, by_x=2, by_w=2, gather=1, sum_x=1, scatter=1)
+    >>> length(chain([one, one], overlapped=False)), length(chain([one, one], overlapped=True))
+    (18.0, 14.0)
+    """
+    does = Tracks()
+    (_forward_under if overlapped else _forward)(does, layers)
+    (_backward_under if overlapped else _backward)(does, layers)
+    return does.pieces
+
+
+def _forward(does, layers):
+    for i, one in enumerate(layers):
+        does.wait(does.send("z", f"AG {i}", one.gather))
+        does.work(f"Y {i}", one.forward)
+        does.wait(does.send("inner", f"AR Y {i}", one.sum_y))
+
+
+def _forward_under(does, layers):
+    """The next layer's weights are on their way while this one works."""
+    coming = does.send("z", "AG 0", layers[0].gather)
+    for i, one in enumerate(layers):
+        after = does.send("z", f"AG {i + 1}", layers[i + 1].gather) if i + 1 < len(layers) else 0.0
+        does.wait(coming)
+        does.work(f"Y {i}", one.forward)
+        does.wait(does.send("inner", f"AR Y {i}", one.sum_y))
+        coming = after
+
+
+def _backward(does, layers):
+    for i, one in reversed(list(enumerate(layers))):
+        does.work(f"dX {i}", one.by_x)
+        does.work(f"dW {i}", one.by_w)
+        does.wait(does.send("outer", f"AR dX {i}", one.sum_x))
+        does.wait(does.send("z", f"RS {i}", one.scatter))
+
+
+def _backward_under(does, layers):
+    """dX is added while dW is made; a layer's dW is scattered while the layer before it works."""
+    leaving = 0.0
+    for i, one in reversed(list(enumerate(layers))):
+        does.work(f"dX {i}", one.by_x)
+        added = does.send("outer", f"AR dX {i}", one.sum_x)
+        does.work(f"dW {i}", one.by_w)
+        does.wait(added)
+        does.wait(leaving)
+        leaving = does.send("z", f"RS {i}", one.scatter)
+    does.wait(leaving)
+
+
+def panels(number: int, product: float, move: float, ahead: bool) -> list[Piece]:
+    """SUMMA's panels: `product` seconds multiply one, `move` bring it; its backward has two products and folds it.
+
+    >>> length(panels(4, product=2, move=1, ahead=False)), length(panels(4, product=2, move=1, ahead=True))
+    (32.0, 26.0)
+    """
+    does, every = Tracks(), range(number)
+    coming = 0.0
+    for i in every:
+        if i == 0 or not ahead:
+            coming = does.send("panel", f"panel {i}", move)
+        does.wait(coming)
+        if ahead and i + 1 < number:
+            coming = does.send("panel", f"panel {i + 1}", move)
+        does.work(f"C {i}", product)
+    leaving = 0.0
+    for i in reversed(every):
+        does.work(f"dA, dB {i}", 2 * product)
+        does.wait(leaving)
+        leaving = does.send("panel", f"fold {i}", move)
+        if not ahead:
+            does.wait(leaving)
+    does.wait(leaving)
+    return does.pieces

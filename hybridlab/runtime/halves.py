@@ -1,0 +1,146 @@
+"""The backward of a stage in two halves: the gradients of its inputs at once, those of its weights when there is time.
+
+Autograd's graph joins two kinds of paths: those that lead from the outputs to the inputs, and those that leave them
+for a weight. Where a weight's path leaves is a *junction*. The input half walks the first kind and keeps the gradient
+that passes each junction; the weight half goes on from there. No multiplication is done twice, none is left out, and
+the sums come in the order of a whole backward. Junctions with a weight in common, as experts cut from one tensor, are
+left together. Where one of them lies below another, as when two layers share a weight, what leaves the upper one would
+pass the lower one too: such a weight gets its gradient from the outputs, on a path of its own.
+
+Source: Qi et al. 2023, arXiv:2401.10241 (zero bubble; their B is our I). Relatives: `scheduling.zero_bubble`, the rows
+I and W of `core.when.law`, notebook 14.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+
+class Kept(NamedTuple):
+    """What the weight half needs for junctions that are left together: where they are, the gradients that passed them,
+    and their weights."""
+
+    edges: list
+    gradients: list
+    weights: list
+
+
+def input_half(outputs: list, gradients: list, inputs: list) -> tuple[list, list[Kept]]:
+    """The gradients of the inputs, and what `weight_half` will need. The inputs are leaves that require gradients.
+
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> x = torch.ones(1, 2, requires_grad=True)
+    >>> (by_x,), kept = input_half([layer(x)], [torch.ones(1, 1)], [x])
+    >>> bool((by_x == layer.weight).all()), layer.weight.grad
+    (True, None)
+    >>> weight_half(kept)
+    >>> layer.weight.grad
+    tensor([[1., 1.]])
+    """
+    roots = [get_gradient_edge(output) for output in outputs]
+    if not inputs:  # the first stage: the whole backward is for the weights
+        return [], [Kept(roots, gradients, _weights(root.node for root in roots))]
+    junctions, again = _junctions(roots, inputs)
+    edges = [edge for into, _ in junctions for edge in into]
+    passed = torch.autograd.grad(outputs, [*inputs, *edges], gradients, retain_graph=True, allow_unused=True)
+    later = iter(passed[len(inputs) :])
+    kept = [_kept(into, [next(later) for _ in into], weights) for into, weights in junctions]
+    return list(passed[: len(inputs)]), kept + [Kept(roots, gradients, again)] * bool(again)
+
+
+def weight_half(kept: list[Kept]):
+    """Add the gradients by the weights to their `.grad`."""
+    for edges, gradients, weights in kept:
+        found = torch.autograd.grad(edges, weights, gradients, retain_graph=True, allow_unused=True)
+        for weight, gradient in zip(weights, found):
+            if gradient is None:
+                continue
+            if weight.grad is None:
+                weight.grad = gradient
+            else:
+                weight.grad += gradient
+
+
+def _kept(edges, gradients, weights):
+    used = [(edge, gradient) for edge, gradient in zip(edges, gradients) if gradient is not None]
+    return Kept([edge for edge, _ in used], [gradient for _, gradient in used], weights)
+
+
+def _junctions(roots, inputs) -> tuple[list[tuple[list[GradientEdge], list]], list]:
+    """[(the gradient edges into junctions that are left together, the weights for which paths leave there)], those that
+    are last in the model first; and the weights that have a junction below another."""
+    order = _upward(root.node for root in roots)
+    leads = {get_gradient_edge(x).node for x in inputs}  # nodes from which an input can be reached
+    into = {}  # of every node, the numbers of its outputs that are in use
+    for node in order:
+        below = [child for child in node.next_functions if child[0] is not None]
+        if any(child in leads for child, _ in below):
+            leads.add(node)
+        for child, number in below:
+            into.setdefault(child, set()).add(number)
+    for root in roots:
+        into.setdefault(root.node, set()).add(root.output_nr)
+    left = {}  # weights by the junctions where paths leave for them
+    for node in reversed(order):
+        if node in leads:
+            weights = _weights(child for child, _ in node.next_functions if child is not None and child not in leads)
+        else:
+            weights = _weights([node]) if any(node is root.node for root in roots) else []
+        left |= {node: weights} if weights else {}
+    again = _in_line(left, order)
+    edges = lambda nodes: [GradientEdge(node, number) for node in nodes for number in sorted(into[node])]
+    return [(edges(nodes), weights) for nodes, weights in _together(left, again)], again
+
+
+def _in_line(left, order) -> list:
+    """The weights that have a junction below another one."""
+    of_weight: dict[int, set] = {}
+    for node, weights in left.items():
+        for weight in weights:
+            of_weight.setdefault(id(weight), set()).add(node)
+    every = {id(weight): weight for weights in left.values() for weight in weights}
+    return [every[one] for one, nodes in of_weight.items() if len(nodes) > 1 and _one_below(nodes, order)]
+
+
+def _one_below(nodes, order) -> bool:
+    """Whether one of these nodes can be reached from another."""
+    above = set()  # nodes from which one of these can be reached
+    for node in order:
+        if any(child in nodes or child in above for child, _ in node.next_functions):
+            if node in nodes:
+                return True
+            above.add(node)
+    return False
+
+
+def _together(left, without) -> list[tuple[list, list]]:
+    """(junctions, their weights): those that have a weight in common are one; some weights are left out."""
+    groups, leave = [], {id(weight) for weight in without}
+    for node, weights in left.items():
+        mine = {id(weight): weight for weight in weights if id(weight) not in leave}
+        same = [group for group in groups if not group[1].keys().isdisjoint(mine)]
+        groups = [group for group in groups if group[1].keys().isdisjoint(mine)]
+        nodes = [one for others, _ in same for one in others] + [node]
+        those = {key: weight for _, others in same for key, weight in others.items()} | mine
+        groups += [(nodes, those)] * bool(mine)
+    return [(nodes, list(those.values())) for nodes, those in groups]
+
+
+def _upward(roots) -> list:
+    """Every node below the roots, each behind all those below it."""
+    order, seen, stack = [], set(), [(root, False) for root in roots]
+    while stack:
+        node, below_done = stack.pop()
+        if below_done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(child, False) for child, _ in node.next_functions if child is not None]
+    return order
+
+
+def _weights(nodes) -> list:
+    """The leaves below these nodes, each once."""
+    return list({id(node.variable): node.variable for node in _upward(nodes) if hasattr(node, "variable")}.values())

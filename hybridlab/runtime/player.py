@@ -1,0 +1,267 @@
+"""The player: one rank's part in a lowered schedule, call by call.
+
+The list is the one that was drawn and simulated. `Player` binds each action once to the call that does it and to the
+slots where its values wait, and then plays the calls, noting when each began and ended:
+
+    program   RECV 1F0    1F0        SEND 1F0       ...     bound once, when the player is made
+                 |         |             |
+    slots     [activation] -> [activation] -> isend         a value waits in its slot for the action that takes it
+
+It knows the edges of the stage graph and no schedule: replicas, several stages on one rank, skips and fused pairs are
+more slots, not more cases. What a stage computes is the business of a *work* (see `runtime.work`): slices of a real
+model, or waiting in place of computing, so that bubbles can be watched on a machine with fewer cores than ranks.
+Messages are real in both.
+
+An action waits for its message only when it needs it; a send never keeps its rank from computing, and what has left is
+let go. That is the convention that `predict.time.simulate` follows with rendezvous=True, which is how gloo hands
+messages over. Collectives run beside the compute actions too: a sum is waited for when the step ends, gathered weights
+when their stage needs them, and a sum that an update in the program takes when that update comes.
+
+On a GPU all this is said ahead of time: the host goes through its list, and the device's streams do the waiting. Times
+are marks on the stream then (see `world.talk.clock`), and are read when the step is over.
+
+Relatives: `runtime.player`, which says what crosses between stages; prediction in `predict.time.simulate`.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from hybridlab.core.when.action import CODE, COLLECTIVES, MESSAGES, SWAPS
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.law import makes, takes
+from hybridlab.core.when.schedule import Schedule
+
+
+class Player:
+    """One rank's part in a lowered schedule: its calls, and the values that wait between them.
+
+    comm   the door to the other ranks;  work  what a stage does (`ModelWork` or `EmulatedWork`)
+    watch  called as watch(step, index, begin, end) after each compute action, times in ns; the host then waits for it
+    room   how much the device may hold: who lacks room waits for the copies out that the law names
+
+    The ranks that play together make their players at the same time: those that will talk greet each other.
+
+    raises  ValueError when the schedule holds an action that cannot be played
+    """
+
+    def __init__(self, comm, schedule: Schedule, work, watch=None, room=None):
+        self.comm, self.schedule, self.work, self.watch = comm, schedule, work, watch
+        self.line = comm.mesh.line(comm.rank)
+        self.program, self.played = schedule.program[self.line.index(comm.rank)], 0
+        self.clock = comm.clock(work.device)
+        self.brought = copies_before(schedule, self.line.index(comm.rank), room)
+        self._numbers = {}
+        self.calls = [self._bound(index, action) for index, action in enumerate(self.program)]
+        comm.greet(self._pairs())
+
+    def step(self) -> torch.Tensor:
+        """Play the program once, and read the times."""
+        self.play()
+        return self.read()
+
+    def play(self):
+        """Play the program once; on a GPU it is then on its way."""
+        self.times = [[0, 0, 0, 0] for _ in self.calls]
+        self.slots, self.gathering = [None] * len(self._numbers), {}
+        self.outgoing, self.sums, self.exchanging, self.copies = [], {}, {}, {}
+        for call in self.calls:
+            call()
+        for index, under_way in self.outgoing + [*self.sums.values()]:
+            self._over(index, *under_way)
+        for index, copy in self.copies.items():
+            copy.wait()
+            self.times[index][1:] = copy.begin, copy.end, copy.end
+        self.played += 1
+
+    def read(self) -> torch.Tensor:
+        """The times of the latest play, (actions, 4) in ns, on the clock of this machine; waits until it is over.
+
+        Of a compute action: ready, begin, end, end. Of a message: posting starts, posted, known to be over, and when a
+        receiver first looked for it.
+        """
+        self.comm.settle()
+        times = [[self.clock.read(mark) for mark in row] for row in self.times]
+        self.clock.anchor()
+        return torch.tensor(times, dtype=torch.int64).reshape(-1, 4)
+
+    # binding, once: which call does an action, and on which slots
+
+    def _pairs(self) -> set[tuple[int, int]]:
+        """The ranks that talk to each other in this schedule, on this rank's line."""
+        place, replicas = self.schedule.place, {replica for _, replica in self.schedule.place}
+        both = (
+            (place.get((a, one)), place.get((b, one))) for a, b in self.schedule.inside.values() for one in replicas
+        )
+        return {(self.line[a], self.line[b]) for a, b in both if None not in (a, b) and a != b}
+
+    def _bound(self, index, action):
+        if action.kind in COLLECTIVES:
+            return partial(getattr(self, f"_{action.kind.lower()}"), index, action)
+        if action.kind in SWAPS:
+            return partial(self._swap, index, action)
+        if action.kind in MESSAGES:
+            sends, beside = action.kind.startswith("SEND"), action.edge in self.schedule.exchanges
+            if beside:
+                do = self._exchange if sends else self._exchanged
+            else:
+                do = self._send if sends else self._receive
+            return partial(do, index, *self._message(action))
+        bound = [(self.work.bind(action, part), *self._slots(part)) for part in action.each]
+        taken = [(part.stage, part.version) for part in action.each if "summed" in takes(part.kind)]
+        return partial(self._compute, index, {part.stage for part in action.each}, taken, bound)
+
+    def _slots(self, part) -> tuple[list[int], list[int]]:
+        """The slots of what an action takes and of what it gives, edge by edge."""
+        taken, made = takes(part.kind), makes(part.kind)
+        # An activation leaves its slot once, for the action that hands one on; the work keeps it for the others.
+        taken = [value for value in taken if value != "activation<" or "activation>" in made]
+        return self._slots_of(taken, part), self._slots_of(made, part)
+
+    def _slots_of(self, values, part) -> list[int]:
+        """The slots of those values that travel on edges."""
+        on_edges = [(value[:-1], value[-1]) for value in values if value[-1] in "<>"]
+        return [self._slot(name, edge, part.microbatch) for name, mark in on_edges for edge in self._edges(part, mark)]
+
+    def _edges(self, part, mark) -> list[int]:
+        """The numbers of the edges into a stage (<) or out of it (>); not of the one behind the model."""
+        at = "><".index(mark)
+        return [number for number, edge in self.schedule.inside.items() if edge[at] == part.stage]
+
+    def _slot(self, *value) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    def _message(self, action) -> tuple:
+        """(slot, edge, value name, other rank, tag) of a SEND or RECV; a tag is used once in a step."""
+        name = "activation" if action.kind.endswith("F") else "gradient"
+        (other,) = {*action.edge} - {action.stage}
+        edge = self.schedule.edges.index(action.edge)
+        number = 2 * (edge * len(self.schedule.replica_of) + action.microbatch) + (name == "activation")
+        slot = self._slot(name, edge, action.microbatch)
+        return slot, edge, name, self.line[self.schedule.place[other, action.replica]], number * self.work.widest
+
+    # playing, every step
+
+    def _compute(self, index, stages, sums, bound):
+        for stage in stages & self.gathering.keys():
+            self._over(*self.gathering.pop(stage))
+        for one in sums:
+            self._over(self.sums[one][0], *self.sums.pop(one)[1])
+        for copy in self._copies_before(index):
+            copy.wait()
+        arrived = [[self._arrived(slot) for slot in takes] for _, takes, _ in bound]
+        begin = self.clock.mark()
+        leaving = [do(values) for (do, _, _), values in zip(bound, arrived)]
+        end = self.clock.mark()
+        self.times[index][:] = begin, begin, end, end
+        for (_, _, gives), values in zip(bound, leaving):
+            for slot, value in zip(gives, values):
+                self.slots[slot] = value
+        if self.watch:
+            self.watch(self.played, index, self.clock.read(begin), self.clock.read(end))
+
+    def _arrived(self, slot):
+        """The tensors that wait in a slot; where they are still on their way, wait for them."""
+        value, self.slots[slot] = self.slots[slot], None
+        if isinstance(value, _Awaited):
+            row = self.times[value.index]
+            row[3] = self.clock.mark()
+            value = tuple(message.wait() for message in value.messages)
+            self.work.arrived(value)
+            row[2] = row[2] or self.clock.mark()
+        return value
+
+    def _send(self, index, slot, edge, name, to, tag):
+        value, self.slots[slot] = self.slots[slot], None
+        self._let_go()
+        self.times[index][0] = self.clock.mark()
+        messages = [self.comm.isend(x, to, tag + i) for i, x in enumerate(value)]
+        self.times[index][1] = self.clock.mark()
+        self.outgoing.append((index, messages))
+
+    def _let_go(self):
+        """Forget the messages that have left: a boundary tensor is kept no longer than the schedule says."""
+        gone = [one for one in self.outgoing if all(message.done() for message in one[1])]
+        for index, messages in gone:
+            self._over(index, *messages)
+            self.outgoing.remove((index, messages))
+
+    def _receive(self, index, slot, edge, name, source, tag):
+        row = self.times[index]
+        row[0] = self.clock.mark()
+        room = self.work.room(edge, name)
+        messages = [self.comm.irecv(x, source, tag + i) for i, x in enumerate(room)]
+        row[1] = self.clock.mark()
+        if self.clock.sees:
+            messages[-1].when_over(lambda mark: row.__setitem__(2, mark), self.clock)
+        self.slots[slot] = _Awaited(messages, index)
+
+    def _exchange(self, index, slot, edge, name, to, tag):
+        """Begin to exchange tokens with the ranks beside this one: a message to itself, by way of them."""
+        value, self.slots[slot] = self.slots[slot], None
+        self.times[index][0] = self.clock.mark()
+        messages = self.work.exchange(self.comm, self.program[index], edge, value)
+        self.times[index][1] = self.clock.mark()
+        self.outgoing.append((index, messages))
+        self.exchanging[slot] = messages
+
+    def _exchanged(self, index, slot, edge, name, source, tag):
+        row = self.times[index]
+        row[0] = row[1] = self.clock.mark()
+        messages = self.exchanging.pop(slot)
+        for message in messages:  # the last one that is over says when
+            message.when_over(lambda mark: row.__setitem__(2, mark), self.clock)
+        self.slots[slot] = _Awaited(messages, index)
+
+    def _reduce_grad(self, index, action):
+        self.sums[action.stage, action.version] = index, [self._started(index, self.work.reduce, action)]
+
+    def _unshard(self, index, action):
+        self.gathering[action.stage] = index, self._started(index, self.work.unshard, action)
+
+    def _reshard(self, index, action):
+        self.work.reshard(action)
+        self.times[index][:] = [self.clock.mark()] * 4
+
+    def _swap(self, index, action):
+        """Give a copy to the engine of its way, which waits for what it needs; the rank goes on."""
+        self.times[index][0] = self.clock.mark()
+        self.copies[index] = self.work.swap(action, self._copies_before(index))
+
+    def _copies_before(self, index) -> list:
+        return [self.copies[before] for before in self.brought.get(index, ())]
+
+    def _started(self, index, start, action):
+        """Start a collective; when it is over, its end is noted by whoever sees it first."""
+        row = self.times[index]
+        row[0] = row[1] = row[3] = self.clock.mark()
+        collective = start(self.comm, action)
+        collective.when_over(lambda mark: row.__setitem__(2, mark), self.clock)
+        return collective
+
+    def _over(self, index, *under_way):
+        for one in under_way:
+            one.wait()
+        self.times[index][2] = self.times[index][2] or self.clock.mark()
+
+
+def copies_before(schedule: Schedule, seat: int, room=None) -> dict[int, list[int]]:
+    """{index in a rank's program: those of the copies that bring what it takes, or make room for it}."""
+    if not any(action.kind in SWAPS for action in schedule.program[seat]):
+        return {}
+    flow = flow_of(schedule, room)
+    copies = np.isin(flow.kind[flow.first_row], [CODE[kind] for kind in SWAPS])
+    first, last = flow.program[seat : seat + 2]
+    found = {}
+    for action in range(first, last):
+        makers = np.unique(flow.maker[flow.takes[action]])
+        found[action - first] = (makers[(makers >= first) & copies[makers]] - first).tolist()
+    return found
+
+
+class _Awaited:
+    """A value still on its way, and the index of the RECV that asked for it."""
+
+    def __init__(self, messages, index):
+        self.messages, self.index = messages, index

@@ -1,0 +1,48 @@
+"""Tallies: what a layer counts in the forwards of a step, beside its weights, and settles when the step is over.
+
+A layer that normalises by what it has seen of the data, such as a batch norm, keeps numbers that no gradient changes.
+Updated in every forward, they would depend on the order of microbatches and on the replica. So the layer only *counts*
+in the forward: its `tally` is a sum over rows. At the end of a step tallies are added over the ranks that hold the same
+layer, as its gradients are, and the layer's `settle()` makes of them what it keeps. That is the same on one device and
+on any layout.
+
+Source: deferred batch normalisation, Kim et al. 2020 (torchgpipe), arXiv:2004.09910, section 3. Relatives:
+`training.models.batch_norm`, `modes.data_parallel`.
+"""
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from hybridlab.core.where.layout import Layout
+from hybridlab.predict.bytes.transfer import Transfer, transfer
+
+
+def tallying(module: nn.Module) -> dict[str, nn.Module]:
+    """{name of its first weight: layer} of every layer that has a `tally` and a `settle`."""
+    found = {}
+    for name, layer in module.named_modules():
+        if hasattr(layer, "tally"):
+            weight = next((weight for weight, _ in layer.named_parameters()), None)
+            if weight is None:
+                raise ValueError(f"{name} keeps a tally and has no weight, by which its copies are known: give it one")
+            found[f"{name}.{weight}".lstrip(".")] = layer
+    return found
+
+
+def settle(comm, layout: Layout, layers: dict[str, nn.Module]):
+    """Add up the tallies of these layers over the ranks that add up their weights' gradients, and settle them.
+
+    layers  {name of a weight in the layout: the layer}, those of this rank
+    """
+    for name, layer in layers.items():
+        comm.all_reduce(layer.tally, layout.summed(name, comm.rank))
+        layer.settle()
+
+
+def transfers(layout: Layout, layers: dict[str, nn.Module]) -> Iterator[Transfer]:
+    """What settling sends in a step."""
+    for name, layer in layers.items():
+        for ranks in sorted({layout.summed(name, rank) for rank in range(layout.mesh.size)}):
+            if len(ranks) > 1:
+                yield transfer(layout.mesh, "tallies", "all_reduce", ranks, layer.tally.nbytes)

@@ -1,0 +1,155 @@
+"""Weight versions: a pipeline without flush updates while older microbatches are still under way.
+
+Each stage keeps the versions of its weights that its program still needs: a backward must find the weights that its
+forward used (PipeDream's weight stashing), or any that the schedule states (`0F3#2` is the forward of microbatch 3
+with version 2). An update never writes into weights that are in use. It makes the next version beside them.
+
+A stage may have several copies, each with microbatches of its own. Then all of them make every version together, from
+the mean of their gradients, and so hold the same numbers.
+
+Relatives: `scheduling.pipedream`, the row OPT of `core.when.law`, the proof in `training.replay`, notebook 15.
+Source: Narayanan et al. 2019 (PipeDream, SOSP) and 2021, arXiv:2006.09503 (2BW).
+"""
+
+from collections import Counter
+from functools import partial
+
+import torch
+from torch.func import functional_call
+
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.where.layout import Layout
+from hybridlab.runtime.pending import Sum, Sums
+
+ENDS_A_USE = ("F", "C", "R", "B", "W", "OPT")  # each of them uses a version once; a W ends what its I began
+
+
+class Versions:
+    """The versions of the weights of one rank's stages; every step begins with the latest as version 0.
+
+    stages  {stage: module};  named  {stage: {name in the layout: weight}}, in the order of the module's
+    make    make({name in the layout: weight}) -> the optimizer of one stage
+    sums    the dtype in which copies of a stage add their gradients
+    stash   False: one version, whose numbers change while microbatches are under way. Their backward then finds other
+            weights than their forward, and its gradient belongs to no weights that ever were: what PipeDream avoids
+    held    {stage: {version: {name: weight}}};  peak  {stage: the most that were held at once}
+
+    Opens the groups that the layout asks for: every rank makes its weights at the same time.
+    """
+
+    def __init__(
+        self, comm, layout: Layout, stages: dict, named: dict, make, schedule: Schedule, rank: int, sums, stash=True
+    ):
+        self.comm, self.layout, self.sums = comm, layout, sums
+        self.stages, self.windows, self.stash = stages, schedule.windows, stash
+        comm.open(*layout.groups)
+        self.packs = {stage: self._packs(its, stages[stage]) for stage, its in named.items()}
+        weights = _own if stash else _unwatched
+        self.updated = {stage: weights(module) for stage, module in stages.items()}
+        self.optimizers = {stage: make(dict(zip(its, self.updated[stage].values()))) for stage, its in named.items()}
+        parts = [part for action in schedule.program[rank] for part in action.each]
+        self.uses = Counter((part.stage, part.version) for part in parts if part.kind in ENDS_A_USE)
+        self.held = {stage: {0: _own(module)} for stage, module in stages.items()}
+        self.begin()
+
+    def _packs(self, named, module) -> list:
+        """[(the ranks that add a pack, its weights' names in their stage)], of what a stage has in several copies."""
+        own = dict(zip(named, _own(module)))
+        numbers = sorted({self.layout[name].pack for name in named})
+        packs = [self.layout.packs[number] for number in numbers]
+        every = [(self.layout.summed(pack[0], self.comm.rank), [own[name] for name in pack]) for pack in packs]
+        return [(ranks, names) for ranks, names in every if len(ranks) > 1]
+
+    def arm(self, last: bool):
+        """Every play of the schedule is a whole step."""
+
+    def finish(self):
+        """The schedule has updated the weights as it went."""
+
+    def begin(self):
+        """Start a step: the latest version of every stage becomes version 0."""
+        self.held = {stage: {0: self.latest(stage)} for stage in self.stages}
+        self.peak = dict.fromkeys(self.stages, 1)
+        self.left, self.gradients = self.uses.copy(), {}
+
+    def latest(self, stage) -> dict:
+        """The newest weights of a stage, by name."""
+        return self.held[stage][max(self.held[stage])]
+
+    def call(self, stage, version):
+        """The module of a stage with one version of its weights, or with the latest (-1), ready to be called."""
+        weights = self.latest(stage) if version < 0 else self.held[stage][version]
+        self._used(stage, version)
+        return lambda *arrived: functional_call(self.stages[stage], weights, arrived)
+
+    def collect(self, stage, microbatch, version):
+        """Add what a backward has left at its version's weights to the sum of the microbatch's window."""
+        window = self.gradients.setdefault((stage, microbatch // self.windows[stage]), {})
+        for name, weight in self.held[stage][version].items():
+            gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            window[name] = gradient if name not in window else window[name] + gradient
+            weight.grad = None
+        self._used(stage, version)
+
+    def reduce(self, comm, action):
+        """Start to add a window's gradients, to which this rank has added its microbatches', over the stage's copies.
+        Returns what to wait for."""
+        found, under_way = self.gradients[action.stage, action.version], Sums()
+        for ranks, names in self.packs[action.stage]:
+            flat = torch.cat([found[name].reshape(-1) for name in names]).to(self.sums)
+            take = partial(self._take, found, names, len(ranks))
+            under_way.append(Sum(self.comm.iall_reduce(flat, ranks), take))
+        return under_way
+
+    def _take(self, found, names, copies, flat):
+        flat = averaged(flat, copies)
+        for name, piece in zip(names, flat.split([found[name].numel() for name in names])):
+            found[name] = piece.view_as(found[name]).to(found[name].dtype)
+
+    def update(self, stage, version):
+        """Make version + 1 by one step of the optimizer."""
+        gradients, optimizer = self.gradients.pop((stage, version)), self.optimizers[stage]
+        new = self.held[stage][version]
+        if self.stash:
+            new = self.updated[stage] = _succeeded(optimizer, new)
+        for name, weight in self.updated[stage].items():
+            weight.grad = gradients[name]
+        optimizer.step()
+        for weight in self.updated[stage].values():
+            weight.grad = None
+        self._used(stage, version)
+        self.held[stage][version + 1] = new
+        different = {id(weights) for weights in self.held[stage].values()}
+        self.peak[stage] = max(self.peak[stage], len(different))
+
+    def _used(self, stage, version):
+        """One use less; a version that nobody will use again is let go. That of an evaluation, -1, never comes to 0."""
+        self.left[stage, version] -= 1
+        if not self.left[stage, version]:
+            del self.held[stage][version]
+
+
+def averaged(summed, copies: int):
+    """The mean over a stage's copies: each has divided its losses by the summands of its own window."""
+    return summed / copies
+
+
+def _succeeded(optimizer, old) -> dict:
+    """Copies of some weights, which take their place in the optimizer."""
+    new = {name: weight.detach().clone().requires_grad_(weight.requires_grad) for name, weight in old.items()}
+    heir = {id(old[name]): new[name] for name in old}
+    for group in optimizer.param_groups:
+        group["params"] = [heir.get(id(weight), weight) for weight in group["params"]]
+    for weight in [one for one in optimizer.state if id(one) in heir]:
+        optimizer.state[heir[id(weight)]] = optimizer.state.pop(weight)
+    return new
+
+
+def _own(module) -> dict:
+    """A module's weights, by name."""
+    return dict(module.named_parameters())
+
+
+def _unwatched(module) -> dict:
+    """The same numbers as a module's weights, as parameters that can change without autograd being told."""
+    return {name: torch.nn.Parameter(weight.data, weight.requires_grad) for name, weight in _own(module).items()}

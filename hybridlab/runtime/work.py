@@ -1,0 +1,313 @@
+"""What a stage does when its turn comes: compute for real, or wait as long as computing would take.
+
+A work has what a `player.Player` asks for: `bind` an action to the call that does it, `room` for a message, `arrived`
+when one has come, the collectives `reduce`, `unshard` and `reshard`, the copies to the host and back (`swap`), the
+number `widest` of tensors that an edge carries at most, and the `device` on which they are. What travels on an edge is
+a tuple of tensors; a call is given one such tuple for every edge that leads to it, and returns one for every edge that
+leads on.
+"""
+
+import math
+import time
+from collections import Counter
+from functools import partial
+from itertools import repeat
+
+import numpy as np
+import torch
+
+from hybridlab.core.when.law import makes, takes
+from hybridlab.runtime.copies import Timed
+from hybridlab.runtime.halves import input_half, weight_half
+from hybridlab.world.talk.message import Message
+from hybridlab.world.talk.nans import UNWATCHED
+
+CPU = torch.device("cpu")
+DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", "C": "pass_on", "R": "recompute",
+        "OPT": "update"}  # fmt: skip
+
+
+class ModelWork:
+    """What a stage does for real: forward through a slice of the model, backward by autograd.
+
+    weights  those of this rank's stages, and how they are called: `data_parallel.Replicated`, `zero.Sharded`, or
+             `versions.Versions`
+    last     the number of the last stage, where the loss is taken
+    loss     loss(scores, targets) -> the summed loss of one microbatch
+    rooms    rooms[edge]: for every tensor that travels on the edge, an example of its shape and dtype
+    draws    the model's `Draws`: told where in the global batch a microbatch stands, for what it draws at random
+    rows     (b, in one microbatch; at which of them this rank's begin)
+    device   where the weights are
+    exchanging  how tokens are exchanged between stages, see `Mode.exchange`; None where nobody does
+
+    `losses`, one of each microbatch of which this rank has the last stage, stay on the device.
+
+    A stage is called with all tensors of its incoming edges, the chain before the skips. It returns one tensor; or a
+    tuple with one entry, a tensor or a tuple of them, for every outgoing edge.
+    """
+
+    nans = UNWATCHED  # who looks for the first tensor that is not a number
+
+    def __init__(self, weights, last: int, loss, rooms: dict, draws, rows: tuple[int, int], device=CPU):
+        self.weights, self.last, self.loss, self.rooms, self.draws = weights, last, loss, rooms, draws
+        self.rows, self.device, self.peak_live = rows, device, 0
+        self.widest, self.exchanging = max([1, *map(len, rooms.values())]), None
+
+    def load(self, inputs: list, targets: list, tokens: int, first: int = 0):
+        """Take microbatches, of which the first is number `first` of the global batch, and the number of tokens in that
+        batch; forget those before."""
+        self.inputs, self.targets, self.tokens, self.first = inputs, targets, tokens, first
+        self.losses = torch.zeros(len(inputs), dtype=torch.float64, device=self.device)
+        self.kept, self.passed, self.halved, self.peak_live = {}, {}, {}, 0
+
+    def bind(self, action, part):
+        """The call that does one action, or one part of a fused pair."""
+        return partial(getattr(self, DOES[part.kind]), part.stage, part.microbatch, part.version)
+
+    def room(self, edge: int, name: str) -> list:
+        """Room for the tensors of one message; a gradient travels for every activation that can have one."""
+        travels = [x for x in self.rooms[edge] if name == "activation" or x.is_floating_point()]
+        return [torch.empty(x.shape, dtype=x.dtype, device=self.device) for x in travels]
+
+    def arrived(self, tensors):
+        """Nothing more is to be done when a message has come."""
+
+    def forward(self, stage, microbatch, version, arrived):
+        """The activations that leave the stage; behind the last one, the loss."""
+        inputs = [self._leaves(one) for one in arrived] if arrived else [(self.inputs[microbatch],)]
+        outputs = self._through(stage, microbatch, version, inputs)
+        self.kept[stage, microbatch] = inputs, outputs
+        self.peak_live = max(self.peak_live, len(self.kept) + len(self.halved))
+        return [tuple(x.detach() for x in one) for one in outputs]
+
+    def pass_on(self, stage, microbatch, version, arrived):
+        """A forward that keeps only what came in."""
+        inputs = arrived or [(self.inputs[microbatch],)]
+        self.passed[stage, microbatch] = arrived
+        with torch.no_grad():
+            return self._through(stage, microbatch, version, inputs)
+
+    def recompute(self, stage, microbatch, version, _):
+        """The same forward again, from what came in; this time for a backward."""
+        self.forward(stage, microbatch, version, self.passed.pop((stage, microbatch)))
+        return []
+
+    def backward(self, stage, microbatch, version, arrived):
+        """The gradients by what entered the stage; weight gradients are added where the weights are."""
+        inputs, outputs = self.kept.pop((stage, microbatch))
+        if pulled := _pulled(outputs, arrived):
+            torch.autograd.backward(*pulled)
+        self.weights.collect(stage, microbatch, version)
+        return self._leaving(stage, microbatch, [[_gradient(x) for x in _floating(one)] for one in inputs if stage])
+
+    def input_half(self, stage, microbatch, version, arrived):
+        """The gradients by what entered the stage, and no more."""
+        inputs, outputs = self.kept.pop((stage, microbatch))
+        leaves = [x for one in inputs for x in _floating(one)] if stage else []
+        pulled = _pulled(outputs, arrived)
+        found, kept = input_half(*pulled, leaves) if pulled else ([], [])
+        self.halved[stage, microbatch] = kept
+        found = iter(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found))
+        return self._leaving(stage, microbatch, [[next(found) for _ in _floating(one)] for one in inputs if stage])
+
+    def weight_half(self, stage, microbatch, version, _):
+        """The weight gradients that the input half left for later."""
+        weight_half(self.halved.pop((stage, microbatch)))
+        self.weights.collect(stage, microbatch, version)
+        return []
+
+    def update(self, stage, _, version, __):
+        """One optimizer step for one stage: its next version."""
+        self.weights.update(stage, version)
+        return []
+
+    def exchange(self, comm, action, edge: int, value) -> list:
+        """Start to exchange the tokens that leave a stage; where nobody does, they stay."""
+        return self.exchanging(action, value) if self.exchanging else [Message(lambda x=x: x) for x in value]
+
+    def reduce(self, comm, action):
+        """Start to sum this stage's gradients over its copies; returns what to wait for."""
+        return self.weights.reduce(comm, action)
+
+    def unshard(self, comm, action):
+        """Start to gather this stage's weights; returns what to wait for."""
+        return self.weights.unshard(action.stage)
+
+    def reshard(self, action):
+        """Let go of this stage's weights."""
+        self.weights.reshard(action.stage)
+
+    def _leaving(self, stage, microbatch, gradients: list[list]) -> list[tuple]:
+        """The gradients that leave a stage, for every edge."""
+        what = f"the gradient that leaves stage {stage} in the backward of microbatch {microbatch}"
+        for gradient in (one for edge in gradients for one in edge):
+            self.nans.made(lambda: what, gradient)
+        return [tuple(edge) for edge in gradients]
+
+    def _leaves(self, tensors):
+        return tuple(x.requires_grad_() if x.is_floating_point() else x for x in tensors)
+
+    def _through(self, stage, microbatch, version, inputs) -> list[tuple]:
+        """Through one stage: a tuple of tensors for every edge that leads on, or the loss alone."""
+        each, first = self.rows
+        self.draws.row = (self.first + microbatch) * each + first
+        y = self.weights.call(stage, version)(*(x for one in inputs for x in one))
+        if stage == self.last:
+            loss = scaled(self.loss(y, self.targets[microbatch]), self.tokens)
+            self.losses[microbatch] = loss.detach()
+            self.nans.made(lambda: f"the loss of microbatch {microbatch}", loss)
+            return [(loss,)]
+        edges = [one if isinstance(one, tuple) else (one,) for one in (y if isinstance(y, tuple) else (y,))]
+        for x in (one for edge in edges for one in edge):
+            self.nans.made(lambda: f"what leaves stage {stage} in the forward of microbatch {microbatch}", x)
+        return edges
+
+
+def scaled(loss, tokens):
+    """The one loss rule: a local *sum*, divided by the tokens of the global batch."""
+    return loss / tokens
+
+
+def _floating(tensors):
+    return [x for x in tensors if x.is_floating_point()]
+
+
+def _pulled(outputs, arrived):
+    """(tensors, gradients) from which a backward starts; the loss needs none from outside. Nothing where no weight is
+    behind what left the stage."""
+    tensors = [x for one in outputs for x in _floating(one)]
+    gradients = [g for one in arrived for g in one] or [torch.ones_like(x) for x in tensors]
+    return list(zip(*[(x, g) for x, g in zip(tensors, gradients) if x.requires_grad]))
+
+
+def _gradient(x):
+    return torch.zeros_like(x) if x.grad is None else x.grad
+
+
+class EmulatedWork:
+    """Waiting in place of computing: real processes, real messages and meetings, durations as stated (in seconds per
+    stage).
+
+    elements  of a message;  latency  seconds that each message takes at least, beside what it takes anyway
+    jitter    durations vary by this share (standard deviation), the same for one action in every order and run
+
+    `pace` is 1; at 0 nothing is waited for, so that a step to warm up costs only its messages. `offset` is what brings
+    this rank's clock, in seconds, to that of the others, see `world.talk.offset`.
+    """
+
+    widest, device = 1, CPU
+
+    def __init__(self, costs, elements: int = 256, latency: float = 0.0, jitter: float = 0.0):
+        self.costs, self.elements, self.latency, self.jitter = costs, elements, latency, jitter
+        self.live = self.peak_live = 0
+        self.pace, self.offset = 1.0, 0.0
+        self.copies = {}  # of each stage, the ranks that hold it
+        self.free = 0.0  # when the last collective will have been over
+        self.free_at = Counter()  # and the last copy each way, in ns
+
+    def meet(self, comm, schedule):
+        """Open the groups of the ranks that hold copies of a stage: they meet in its sums. All ranks do it."""
+        self.copies = dict(enumerate(schedule.holders))
+        comm.open(*sorted(set(schedule.holders)))
+
+    def bind(self, action, part):
+        """A call that waits as long as the action takes; a fused pair waits at its end."""
+        if not action.parts:
+            seconds = self.costs.of(part.kind, part.stage)
+        elif part is action.parts[-1]:
+            seconds = self.costs.of_pair(*(one.stage for one in action.parts))
+        else:
+            seconds = 0.0
+        return partial(self._wait, seconds * self._luck(part), part.kind)
+
+    def room(self, edge: int, name: str) -> list:
+        """Room for one message."""
+        return [torch.empty(self.elements, dtype=torch.float64)]
+
+    def arrived(self, tensors):
+        """Wait until the message has been under way as long as stated; it says when it left."""
+        left = float(tensors[0][0]) + self.latency * self.pace - self._now()
+        if self.latency and left > 0:
+            time.sleep(left)
+
+    def reduce(self, comm, action):
+        """A real all-reduce of one message's size over a stage's copies, which takes as long as stated at least."""
+        return self._beside(comm.iall_reduce(torch.zeros(self.elements), self.copies[action.stage]), action)
+
+    def exchange(self, comm, action, edge: int, value) -> list:
+        """A real all-to-all of one message's size with the ranks along ep, which takes as long as stated at least; a
+        rank's take their turns."""
+        self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of_message(edge)
+        until = torch.full((self.elements,), self.free + self.offset, dtype=torch.float64)
+        return [_Exchanged(comm.iall_to_all(until, "ep"), self.offset)]
+
+    def unshard(self, comm, action):
+        """A real all-gather of one message's size, which takes as long as stated at least."""
+        return self._beside(comm.iall_gather(torch.zeros(self.elements), "dp"), action)
+
+    def reshard(self, action):
+        """Nothing was gathered."""
+
+    def swap(self, action, before: list) -> Timed:
+        """A copy to the host or back that takes as long as stated, by an engine that does one after the other."""
+        ready = max([time.perf_counter_ns(), self.free_at[action.kind], *(one.end for one in before)])
+        copy = Timed(ready, round(self.pace * self.costs.of(action.kind, action.stage) * 1e9))
+        self.free_at[action.kind] = copy.end
+        return copy
+
+    def _beside(self, message, action):
+        """A rank's collectives take their turns, beside what it computes."""
+        self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of(action.kind, action.stage)
+        return _Lasting(message, self.free)
+
+    def _wait(self, seconds, kind, _):
+        self.live += ("input" in makes(kind)) - ("input" in takes(kind))
+        self.peak_live = max(self.peak_live, self.live)
+        if seconds:
+            time.sleep(seconds * self.pace)
+        stamped = torch.full((self.elements,), self._now(), dtype=torch.float64)
+        return repeat((stamped,))  # on every edge that leads on
+
+    def _now(self) -> float:
+        return time.perf_counter() + self.offset
+
+    def _luck(self, part) -> float:
+        if not self.jitter:
+            return 1.0
+        draw = np.random.default_rng([part.stage, part.microbatch + 1, ord(part.kind[0])]).normal()
+        return max(0.0, 1 + self.jitter * float(draw))
+
+
+class _Exchanged:
+    """An all-to-all that is over when the last of its ranks says so. What it brings left long ago."""
+
+    def __init__(self, message, offset: float):
+        self.message, self.offset = message, offset
+
+    def wait(self):
+        until = float(self.message.wait().max()) - self.offset
+        time.sleep(max(0.0, until - time.perf_counter()))
+        return torch.full_like(self.message.wait(), -math.inf)
+
+    def done(self):
+        return self.message.done() and time.perf_counter() + self.offset >= float(self.message.wait().max())
+
+    def when_over(self, note, clock):
+        self.message.when_over(lambda at: note(max(at, self._end())), clock)
+
+    def _end(self):
+        return round((float(self.message.wait().max()) - self.offset) * 1e9)
+
+
+class _Lasting:
+    """A message that is over when it has travelled, and not before a stated time."""
+
+    def __init__(self, message, until: float):
+        self.message, self.until = message, until
+
+    def wait(self):
+        self.message.wait()
+        time.sleep(max(0.0, self.until - time.perf_counter()))
+
+    def when_over(self, note, clock):
+        self.message.when_over(lambda at: note(max(at, round(self.until * 1e9))), clock)

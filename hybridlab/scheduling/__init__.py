@@ -1,0 +1,9 @@
+"""Schedules: a file for each family, and what turns its lists into programs that ranks can play.
+
+`registry` finds them by name: `naive`, `gpipe`, `one_f_one_b`, `interleaved`, `looped_bfs`, `zero_bubble`,
+`controllable` (V-Half, V-Min), `dualpipe`, `chimera`, `hanayo`, `pipedream`. `validate` says whether a list is a
+training step, `lower` writes its messages, `rendezvous` says whether it would hang with impatient messages. Around a
+schedule: `replicate` (data parallelism), `sums` (shared weights), `sharded` (gathered weights), `out_of_core`,
+`dispatched` (stages with experts), `subgraph` (branches). Makers of orders: `most_urgent`, and `by_hand` for the
+game.
+"""

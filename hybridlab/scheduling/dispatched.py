@@ -1,0 +1,66 @@
+"""Stages with experts: each in three parts, and between them the all-to-alls, as messages of their own.
+
+A block with experts computes twice and exchanges tokens twice:
+
+    attention  →  dispatch: tokens to their experts  →  experts  →  combine: tokens home  →  the next block
+
+Here each stage becomes three: attention, experts, and a last one, which computes nothing: tokens are home again. The
+edges between them are *exchanges*: what a rank sends comes back to it by way of the ranks along ep. So an all-to-all is
+a SEND and a RECV like any other message, beside what the rank computes, and the law says who waits for it.
+
+Whether it is hidden is a matter of order. A rank that does the parts of one microbatch one after the other waits for
+every exchange. In DualPipe a rank does a forward and a backward as a pair; their parts can take turns, and each
+exchange then has a part of the other microbatch to hide behind:
+
+    computes     attention of F    experts of B     experts of F     attention of B
+    beside it    combine of B      dispatch of F    dispatch of B    combine of F
+
+In a backward combine comes first and brings gradients to the experts; dispatch brings them home. All are hidden where
+an exchange takes no longer than the shortest of the four.
+
+Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 and figure 4. Relatives: `scheduling.dualpipe`,
+`predict.time.with_experts`; notebook 32.
+"""
+
+from hybridlab.core.when.schedule import Schedule
+
+PARTS = 3
+ATTENTION, EXPERTS, HOME = range(PARTS)
+
+
+def dispatched(schedule: Schedule, overlapped: bool = True) -> Schedule:
+    """The same schedule with every stage in three parts, and an all-to-all before and behind the second.
+
+    overlapped  the parts of a fused pair take turns; else the forward's come first, then the backward's
+
+    raises  ValueError where the schedule has messages written out, skips or ties
+
+    >>> print(dispatched(Schedule.from_csv("0F0,0B0")))
+    rank 0: 0F0 1F0 2F0 2B0 1B0 0B0
+    >>> print(dispatched(Schedule.from_csv("0F0,(0F1;0B0)OVERLAP_F_B,0B1")))
+    rank 0: 0F0 1F0 2F0 2B0 0F1 1B0 1F1 0B0 2F1 2B1 1B1 0B1
+    """
+    if schedule.lowered or schedule.skips or schedule.tied or schedule.exchanges:
+        raise ValueError(f"{schedule.name} has messages, skips, ties or exchanges already: give one without them")
+    programs = [[part for action in program for part in _parts(action, overlapped)] for program in schedule.program]
+    place = {(PARTS * s + k, replica): rank for (s, replica), rank in schedule.place.items() for k in range(PARTS)}
+    exchanges = [(s, s + 1) for s in range(PARTS * schedule.stages) if s % PARTS != HOME]
+    more = {"place": place, "exchanges": tuple(exchanges), "chunks": PARTS * schedule.chunks}
+    name = f"{schedule.name} with experts" + ", in turns" * (overlapped and bool(schedule.fused))
+    return schedule.with_programs(programs, name=name, **more)
+
+
+def _parts(action, overlapped):
+    """What becomes of one action."""
+    if not action.parts:
+        return _in_order(action)
+    forward, backward = (_in_order(part) for part in action.parts)
+    if not overlapped:
+        return forward + backward
+    turns = zip(backward, forward)  # 2B 0F, 1B 1F, 0B 2F
+    return [part for turn in turns for part in turn]
+
+
+def _in_order(action):
+    down = action.kind in ("F", "C", "R")
+    return [action._replace(stage=PARTS * action.stage + k) for k in (range(PARTS) if down else reversed(range(PARTS)))]

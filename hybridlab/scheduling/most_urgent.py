@@ -1,0 +1,65 @@
+"""List scheduling: whenever a rank is free, it takes the most urgent of its actions that are ready.
+
+Backwards come first, then lower microbatches, then deeper stages. The order is made for backwards that take twice as
+long as forwards; it may then be simulated at any cost. Stages may be joined by any graph and live on any ranks.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+
+from hybridlab.core.when.action import Action
+
+DURATION = {"F": 1, "B": 2}
+
+
+def most_urgent_first(home: list[int], edges, microbatches: int, room: list[int] | None = None) -> list[list[Action]]:
+    """One list of actions per rank.
+
+    home   home[stage]: its rank;  edges  (from stage, to stage), each to a later one
+    room   room[stage]: microbatches that it may have under way, between their F and their B; None: any number
+
+    >>> for program in most_urgent_first([0, 1], [(0, 1)], microbatches=3, room=[2, 1]):
+    ...     print(*program)
+    0F0 0F1 0B0 0F2 0B1 0B2
+    1F0 1B0 1F1 1B1 1F2 1B2
+    """
+    waits, then = _waiting(len(home), edges, microbatches, room or [microbatches] * len(home))
+    ready = defaultdict(list)  # per rank, a heap of (urgency, kind, stage, microbatch)
+    programs, free_at = [[] for _ in range(1 + max(home))], [0] * (1 + max(home))
+    events = [(0, *first) for first in waits if not waits[first]]  # (when, …) what becomes ready; sorted, so a heap
+    while events:
+        now, awake = events[0][0], set()
+        while events and events[0][0] == now:
+            _, kind, stage, m = heapq.heappop(events)
+            if kind:
+                heapq.heappush(ready[home[stage]], ((kind == "F", m, -stage), kind, stage, m))
+            awake.add(home[stage])
+        for rank in sorted(awake):
+            if free_at[rank] > now or not ready[rank]:
+                continue
+            _, *done = heapq.heappop(ready[rank])
+            programs[rank].append(Action(*done))
+            free_at[rank] = end = now + DURATION[done[0]]
+            heapq.heappush(events, (end, "", *done[1:]))  # this rank is free again
+            for one in then[tuple(done)]:
+                waits[one] -= 1
+                if not waits[one]:
+                    heapq.heappush(events, (end, *one))
+    return programs
+
+
+def _waiting(stages, edges, microbatches, room):
+    """({action: for how many others it waits}, {action: those that wait for it})."""
+    last = set(range(stages)) - {begin for begin, _ in edges}
+    then = defaultdict(list)
+    for m in range(microbatches):
+        for begin, end in edges:
+            then["F", begin, m].append(("F", end, m))
+            then["B", end, m].append(("B", begin, m))
+        for stage in last:
+            then["F", stage, m].append(("B", stage, m))
+        for stage in range(stages):
+            if m + room[stage] < microbatches:
+                then["B", stage, m].append(("F", stage, m + room[stage]))
+    counts = Counter(one for ones in then.values() for one in ones)
+    return {(kind, s, m): counts[kind, s, m] for kind in "FB" for s in range(stages) for m in range(microbatches)}, then

@@ -1,0 +1,82 @@
+"""The registry: every schedule by name, with what its docstring says of it."""
+
+import inspect
+import math
+import re
+
+from hybridlab.core.afford import refuse_actions
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.scheduling.chimera import chimera
+from hybridlab.scheduling.controllable import v_half, v_min
+from hybridlab.scheduling.dualpipe import dualpipe, dualpipe_v
+from hybridlab.scheduling.gpipe import gpipe
+from hybridlab.scheduling.hanayo import hanayo
+from hybridlab.scheduling.interleaved import interleaved
+from hybridlab.scheduling.looped_bfs import looped_bfs
+from hybridlab.scheduling.naive import naive
+from hybridlab.scheduling.one_f_one_b import one_f_one_b
+from hybridlab.scheduling.pipedream import pipedream, pipedream_2bw
+from hybridlab.scheduling.replicate import replicate
+from hybridlab.scheduling.subgraph import subgraph
+from hybridlab.scheduling.validate import validate
+from hybridlab.scheduling.zero_bubble import zb_h1, zb_h2, zb_interleaved, zb_v
+
+GENERATORS = {
+    "naive": naive,
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+    "looped_bfs": looped_bfs,
+    "zb_h1": zb_h1,
+    "zb_h2": zb_h2,
+    "zb_v": zb_v,
+    "zb_interleaved": zb_interleaved,
+    "v_half": v_half,
+    "v_min": v_min,
+    "dualpipe": dualpipe,
+    "dualpipe_v": dualpipe_v,
+    "chimera": chimera,
+    "hanayo": hanayo,
+    "subgraph": subgraph,
+    "pipedream": pipedream,
+    "pipedream_2bw": pipedream_2bw,
+}
+_FACT = re.compile(r"^([A-Z][a-z]+): +(.+(?:\n +.+)*)", re.MULTILINE)  # its further lines stand further in
+
+
+def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options) -> Schedule:
+    """The schedule of this name for a pipeline of `ranks`, `microbatches` each; with dp > 1, that many copies of it.
+
+    raises  ValueError in one sentence for an unknown name or option, or a number that the schedule cannot have
+
+    >>> schedule("1f1b", ranks=4, microbatches=8)
+    <schedule 1f1b: 4 ranks, 4 stages, 8 microbatches, 64 actions>
+    """
+    if name not in GENERATORS:
+        raise ValueError(f"there is no schedule {name!r}: choose one of {', '.join(GENERATORS)}")
+    numbers = {"ranks": ranks, "microbatches": microbatches, "dp": dp, "chunks": options.get("chunks", 1)}
+    for what, number in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"{what}={number!r} is not possible: give a whole number, 1 or more")
+    allowed = list(inspect.signature(GENERATORS[name]).parameters)[2:]
+    for option in options:
+        if option not in allowed:
+            takes = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
+            raise ValueError(f"schedule {name!r} has no option {option!r}: {takes}")
+    refuse_actions(2 * math.prod(numbers.values()), **numbers)
+    one = GENERATORS[name](ranks, microbatches, **options)
+    return validate(one if dp == 1 else replicate(one, Mesh(dp=dp, pp=ranks)))
+
+
+def schedules() -> dict[str, dict[str, str]]:
+    """Every schedule's name with its placement, order, constraints, bubble, peak and source, as its docstring says.
+
+    >>> schedules()["1f1b"]["Peak"]
+    'min(p-r, m) activations on rank r'
+    """
+    return {name: _facts(make) for name, make in GENERATORS.items()}
+
+
+def _facts(make) -> dict[str, str]:
+    return {name: " ".join(text.split()) for name, text in _FACT.findall(inspect.getdoc(make))}

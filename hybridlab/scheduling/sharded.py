@@ -1,0 +1,72 @@
+"""Sharded weights around a schedule: every stage's weights are gathered before use, let go after, gradients reduced.
+
+Gathers and reductions run beside the compute actions, on a lane of their own, so that their order decides how much of
+them is hidden. Breadth-first schedules gather each chunk once per pass; depth-first ones again for every group.
+"""
+
+from hybridlab.core.when.action import MAKES_GRADIENT, Action
+from hybridlab.core.when.schedule import Schedule
+
+
+def sharded(schedule: Schedule, active: int = 2) -> Schedule:
+    """The same schedule with UNSHARD, RESHARD and REDUCE_GRAD actions, as data parallelism with sharded weights needs.
+
+    active  stages whose weights a rank holds at a time: the one in use and those gathered ahead
+
+    raises  ValueError when active is not positive
+
+    >>> print(sharded(Schedule.from_csv("0F0,1F0,1B0,0B0"), active=1))
+    rank 0: 0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0 1B0 1RESHARD 1REDUCE_GRAD 0UNSHARD 0B0 0RESHARD 0REDUCE_GRAD
+    """
+    if active < 1:
+        raise ValueError(f"active={active} leaves no room for the stage in use: give 1 or more")
+    tied = {stage for group in schedule.tied for stage in group}
+    return schedule.with_programs([_with_gathers(program, active, tied) for program in schedule.computing])
+
+
+def _with_gathers(program, active, tied):
+    """One rank's list: before each action, let go of what is not among the next stages, and gather what is.
+
+    A stage is reduced behind its last backward; one that shares weights with another stage, behind all.
+    """
+    program = [action for action in program if action.kind != "REDUCE_GRAD"]
+    upcoming = _next_places(program, active)
+    last = {place: i for i, action in enumerate(program) for place in _makes_gradient(action)}
+    done, held = [], []
+    for i, action in enumerate(program):
+        needed = upcoming[i]
+        done += [_on(place, "RESHARD") for place in held if place not in needed]
+        done += [_on(place, "UNSHARD") for place in needed if place not in held]
+        held = [place for place in held if place in needed] + [place for place in needed if place not in held]
+        done.append(action)
+        ends = [place for place in _makes_gradient(action) if last[place] == i]
+        later = {place for one in program[i + 1 :] for place in _places(one)} if ends else set()
+        for place in ends:
+            if place not in later:
+                done.append(_on(place, "RESHARD"))
+                held.remove(place)
+            done += [_on(place, "REDUCE_GRAD")] if place[0] not in tied else []
+    late = [_on(place, "REDUCE_GRAD") for place in sorted(last) if place[0] in tied]
+    return done + [_on(place, "RESHARD") for place in held] + late
+
+
+def _next_places(program, count):
+    """For every action, the next `count` different (stage, replica) places that will compute, itself first."""
+    upcoming, ahead = [], []
+    for action in reversed(program):
+        own = _places(action)
+        ahead = own + [place for place in ahead if place not in own]
+        upcoming.append(ahead[: max(count, len(own))])
+    return upcoming[::-1]
+
+
+def _places(action):
+    return [(part.stage, part.replica) for part in action.each]
+
+
+def _makes_gradient(action):
+    return [(part.stage, part.replica) for part in action.each if part.kind in MAKES_GRADIENT]
+
+
+def _on(place, kind):
+    return Action(kind, place[0], replica=place[1])

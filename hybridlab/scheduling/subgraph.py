@@ -1,0 +1,88 @@
+"""Sub-graph parallelism: branches of the stage graph on ranks of their own, at the same time.
+
+    stem ─┬─ branch ─┬─ join          F   0F0   1F0   3F0
+          └─ branch ─┘                          2F0
+
+A chain of stages would do the branches one after the other. Here each takes what the stem made, and not from the one
+before it: the edge between them is a *break*. The join waits for the longest branch, and not for the sum of all. In the
+backward the stem waits for all branches, and adds up their gradients.
+
+So the pipeline is as deep as its longest way, and not as it has stages: less idle time, and fewer microbatches under
+way. The stages keep their numbers, so that a model's layers are cut into slices as for any schedule; who takes from
+whom is then the model's (`training.models.graph`), and any other schedule plays a model with branches too.
+
+Source: LBANN's sub-graph parallelism, Jain et al. 2021, "SUPER: SUb-Graph Parallelism for TransformERs", IPDPS; with
+microbatches GraphPipe, Jeon et al. 2024, arXiv:2406.17145. Relatives: `most_urgent` (the order);
+`predict.time.branches` (when it pays).
+"""
+
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.scheduling.most_urgent import most_urgent_first
+
+
+def subgraph(ranks: int, microbatches: int, branches: int = 2, shared: bool = False) -> Schedule:
+    """A stem, branches at the same time, and a join; each stage as in 1F1B, by how far it is from the end.
+
+    Placement:   stage s on rank s: the stem, branch after branch, the join; shared=True: the stem lives where the
+                 first branch begins, and the join where the last one ends
+    Order:       F × w, then (F, B) × (m-w), then B × w, where w counts the stages behind this one on the longest way
+    Needs:       nothing; with fewer ranks than a stem, the branches and a join need, there are fewer branches
+    Bubble:      bubble_fraction (d-1)/(m+d-1), of d stages on the longest way: d = 2+⌈(p-2)/branches⌉ of p (not shared)
+    Peak:        min(w+1, m) activations on every rank, so at most d
+    Source:      LBANN's sub-graph parallelism (SUPER, Jain et al. 2021, IPDPS); GraphPipe, arXiv:2406.17145
+
+    raises  ValueError when branches is not positive
+
+    >>> print(subgraph(ranks=4, microbatches=2))
+    rank 0: 0F0 0F1 0B0 0B1
+    rank 1: 1F0 1F1 1B0 1B1
+    rank 2: 2F0 2F1 2B0 2B1
+    rank 3: 3F0 3B0 3F1 3B1
+    >>> print(subgraph(ranks=2, microbatches=1, shared=True))
+    rank 0: 0F0 1F0 1B0 0B0
+    rank 1: 2F0 3F0 3B0 2B0
+    """
+    if not isinstance(branches, int) or branches < 1:
+        raise ValueError(f"branches={branches!r} is not possible: give a whole number, 1 or more")
+    inner = ranks if shared else ranks - 2
+    if inner < 1:
+        return on_graph("subgraph", list(range(ranks)), [(s, s + 1) for s in range(ranks - 1)], microbatches)
+    edges, branch = [], min(branches, inner)
+    lengths = [inner // branch + (one < inner % branch) for one in range(branch)]
+    join = 1 + inner
+    for one, length in enumerate(lengths):
+        first = 1 + sum(lengths[:one])
+        edges += [(0, first), *((s, s + 1) for s in range(first, first + length - 1)), (first + length - 1, join)]
+    home = [0, *range(inner), inner - 1] if shared else list(range(ranks))
+    return on_graph("subgraph", home, edges, microbatches)
+
+
+def on_graph(name: str, home: list[int], edges: list[tuple[int, int]], microbatches: int) -> Schedule:
+    """Stages that are joined by any edges, on any ranks, in the order of 1F1B: as few microbatches under way as keep
+    the longest way busy.
+
+    home  home[stage]: its rank;  edges  (from stage, to stage): from earlier ones to later ones, none left out
+
+    >>> on_graph("mine", [0, 1, 1], [(0, 1), (0, 2), (1, 2)], microbatches=1).skips
+    ((0, 2),)
+    """
+    room = [1 + one for one in depths(len(home), edges)]
+    chain = {(s, s + 1) for s in range(len(home) - 1)}
+    graph = {"skips": tuple(sorted(set(edges) - chain)), "breaks": tuple(sorted(chain - set(edges)))}
+    place = {(stage, 0): rank for stage, rank in enumerate(home)}
+    chunks = max(home.count(rank) for rank in home)
+    return Schedule.of(
+        name, most_urgent_first(home, edges, microbatches, room), place, microbatches, chunks=chunks, **graph
+    )
+
+
+def depths(stages: int, edges) -> list[int]:
+    """How many stages lie behind each one, on the longest way to the end.
+
+    >>> depths(5, [(0, 1), (1, 2), (2, 4), (0, 3), (3, 4)])
+    [3, 2, 1, 1, 0]
+    """
+    behind = [0] * stages
+    for begin, end in sorted(edges, reverse=True):
+        behind[begin] = max(behind[begin], 1 + behind[end])
+    return behind

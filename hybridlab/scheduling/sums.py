@@ -1,0 +1,81 @@
+"""The joint sums of a schedule, written out: weights that live in several places have one gradient, their sum."""
+
+import numpy as np
+
+from hybridlab.core.when.action import MAKES_GRADIENT
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.schedule import Schedule, actions
+
+
+def with_sums(schedule: Schedule, everywhere: bool = False) -> Schedule:
+    """The same schedule with a REDUCE_GRAD behind each rank's last action for every stage that has copies elsewhere.
+
+    Copies are replicas of a stage (data parallelism, the two directions of Chimera and DualPipe) and tied stages. All
+    ranks sum in the order of the stages, so that nobody waits in another's meeting. Sums that the schedule has already
+    are left alone.
+
+    everywhere  for every stage: the ranks that hold one stage between them (tp) may have sums of their own
+
+    >>> from hybridlab.scheduling.chimera import chimera
+    >>> print(with_sums(chimera(ranks=2, microbatches=2)))
+    rank 0: 0F0 1F1@1 1B1@1 0B0 0REDUCE_GRAD 1REDUCE_GRAD@1
+    rank 1: 0F1@1 1F0 1B0 0B1@1 0REDUCE_GRAD@1 1REDUCE_GRAD
+    """
+    flow = flow_of(schedule)
+    every = [action for program in schedule.program for action in program]
+    summed = {(action.stage, schedule.place[action.stage, action.replica]) for action in every
+              if action.kind == "REDUCE_GRAD"}  # fmt: skip
+    added = [[] for _ in range(schedule.ranks)]
+    for (stage, replica), rank in sorted(schedule.place.items()):
+        elsewhere = {schedule.place[copy] for copy in flow.copies(stage)} - {rank}
+        if (elsewhere or everywhere) and (stage, rank) not in summed:
+            summed.add((stage, rank))
+            added[rank].append(actions("REDUCE_GRAD", stage, replica=replica))
+    if not any(added):
+        return schedule
+    lists = np.split(schedule.rows, schedule.starts[1:-1])
+    programs = [np.concatenate([rows, *more]) for rows, more in zip(lists, added)]
+    shift = np.repeat(np.cumsum([0, *map(len, added)])[:-1], np.diff(schedule.starts))
+    return schedule.with_programs(programs, fused=[row + int(shift[row]) for row in schedule.fused])
+
+
+def sooner(schedule: Schedule) -> Schedule:
+    """The same schedule with every sum right behind its stage's last backward: the rest of the program hides it.
+
+    Where the copies of a stage play different lists (two directions, tied stages), the sum stays behind all others: two
+    ranks could else sum different stages with each other.
+
+    >>> print(sooner(with_sums(Schedule.from_csv("0F0,1F0,1B0,0B0,0REDUCE_GRAD,1REDUCE_GRAD"))))
+    rank 0: 0F0 1F0 1B0 1REDUCE_GRAD 0B0 0REDUCE_GRAD
+    """
+    stay = {stage for group in schedule.tied for stage in group}
+    if schedule.replicas > schedule.dp:
+        return schedule
+    programs = []
+    for program in schedule.program:
+        last = {part.stage: i for i, action in enumerate(program) for part in action.each
+                if part.kind in MAKES_GRADIENT}  # fmt: skip
+        sums = {action.stage: action for action in program if action.kind == "REDUCE_GRAD" and action.stage not in stay}
+        kept = [(i, action) for i, action in enumerate(program) if action not in sums.values()]
+        programs.append([a for i, action in kept for a in (action, *(sums[s] for s in sums if last.get(s) == i))])
+    return schedule.with_programs(programs)
+
+
+def without_sums(schedule: Schedule) -> Schedule:
+    """The same schedule without its joint sums: what all but the last play of an accumulated step do."""
+    programs = [[action for action in one if action.kind != "REDUCE_GRAD"] for one in schedule.program]
+    return schedule.with_programs(programs)
+
+
+def forward_only(schedule: Schedule) -> Schedule:
+    """The forwards of a schedule and their messages, keeping nothing, with the latest weights: an evaluation.
+
+    >>> from hybridlab.scheduling.gpipe import gpipe
+    >>> print(forward_only(gpipe(ranks=2, microbatches=2)))
+    rank 0: 0C0 0C1
+    rank 1: 1C0 1C1
+    """
+    keep = {"F": {"kind": "C", "version": -1}, "C": {"version": -1}, "SEND_F": {}, "RECV_F": {}}
+    parts = [[part for action in program for part in action.each] for program in schedule.program]
+    programs = [[part._replace(**keep[part.kind]) for part in program if part.kind in keep] for program in parts]
+    return schedule.with_programs(programs)

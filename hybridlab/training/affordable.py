@@ -1,0 +1,58 @@
+"""Jobs for the ranks of this machine: their numbers are judged before a rank is started.
+
+What is reckoned is the least that a job takes: its states, what one microbatch leaves behind every layer, and the
+products of its weights, six for each weight and token. Relatives: `core.afford`, `predict.bytes.memory`.
+"""
+
+import math
+
+from hybridlab.core.afford import cores, refuse
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.predict.bytes.memory import model_states
+from hybridlab.training.job import Job
+from hybridlab.training.make_job import job_of
+from hybridlab.training.models.transformer import Transformer
+from hybridlab.training.models.trees import flat
+from hybridlab.world.processes import torchrun
+from hybridlab.world.processes.launch import refuse_crowd
+from hybridlab.world.processes.placement import placement
+
+FASTEST = 2e11  # products and sums a second, of one core
+
+
+def affordable(mesh: Mesh, *asked, **more) -> Job:
+    """The job that is asked for, as `job_of` takes it.
+
+    raises  ValueError in one sentence as `job_of` does, and for one that this machine cannot serve
+    """
+    if torchrun.present():
+        return job_of(mesh, *asked, **more)
+    refuse_crowd(mesh)
+    job = job_of(mesh, *asked, **more)
+    if placement(mesh.size).kind == "cpu":
+        refuse(f"states on {mesh.size} rank{'s' * (mesh.size > 1)}", states_of(job))
+        passing = activations_of(job)
+        refuse(f"activations of microbatches of {job.rows} rows", passing, batch=job.rows * job.microbatches)
+        refuse(f"{job.steps} steps", seconds=seconds_of(job), steps=job.steps)
+    if isinstance(job.model, Transformer):
+        job.model.batch(0, 1, job.seed)  # is the text as long as one sequence?
+    return job
+
+
+def states_of(job: Job) -> int:
+    """Bytes of weights, gradients and optimizer state, on all ranks together."""
+    return sum(sum(model_states(job.layout, rank, job.widths).values()) for rank in range(job.mesh.size))
+
+
+def activations_of(job: Job) -> int:
+    """Bytes of what leaves the layers for the microbatches that are under way at least: one in each copy."""
+    left = sum(x.numel() * x.element_size() for leaving in job.between for x in flat(leaving))
+    return left * job.mesh["dp"]
+
+
+def seconds_of(job: Job) -> float:
+    """Seconds of all products, on all cores at their fastest; of layers that use a weight once a row, at least."""
+    weights = sum(math.prod(record.shape) for record in job.records)
+    rows = job.rows * job.microbatches * job.accumulate
+    tokens = rows * job.model.shape.context if isinstance(job.model, Transformer) else rows
+    return 6 * weights * tokens * job.steps / (FASTEST * cores())

@@ -1,0 +1,201 @@
+"""Checkpoints: saved under one layout, loaded under any other.
+
+A checkpoint is a folder. Each rank writes one file with the pieces that it counts (`Layout.counts`): every element is
+stored once, by the first of those that hold it. The record says where each piece lies in its parameter. A rank of
+another layout reads from each file what the pieces there have in common with its own (`core.where.reshard`). Nothing is
+gathered, and nothing is ever unpickled: a checkpoint is numbers and text.
+
+    step-000012/
+        rank-000.safetensors   flat pieces by parameter and kind: "wte/value", "wte/exp_avg"; and numbers: "wte/step"
+        checkpoint.json        format, version, mesh; the shape of each parameter; each file's length and digest, its
+                               pieces and the dtypes of their kinds; the notes; a digest of all this
+
+It appears whole or not at all. Until everything is on the disk the folder is called `step-000012.writing`; then it is
+renamed, and that either happens or does not. A run that is killed while saving leaves the checkpoint before.
+
+Read next: `training.checkpoint_index` (checkpoint.json).
+"""
+
+import json
+import os
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from hybridlab.core.where.layout import Layout
+from hybridlab.core.where.reshard import Piece, overlap
+from hybridlab.training import checkpoint_index
+
+Pieces = dict[str, dict[str, torch.Tensor]]
+
+
+def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 2) -> Path:
+    """Save a checkpoint, all ranks together; returns its folder, `step-000012` in `folder`.
+
+    pieces  for every parameter that this rank holds, what it keeps of it at rest, by kind ("value", "exp_avg", …): each
+            the flat share that `layout.share` gives it, or a tensor without a dim, such as Adam's "step"
+    notes   what JSON can say, the "step" among it: the task, where in the data, the state of random numbers
+    keep    how many checkpoints stay: this one and those of the steps before it
+
+    raises  ValueError when that step is there already, or a tensor is not this rank's share; OSError when it cannot be
+            written. The checkpoints before are whole in any case.
+    """
+    target = Path(folder) / f"step-{notes['step']:06d}"
+    if target.exists():
+        raise ValueError(f"{target} is there already: delete it, or save into another folder")
+    writing = target.with_suffix(".writing")
+    if comm.rank == 0:
+        _sweep(target.parent)
+        writing.mkdir(parents=True)
+    comm.barrier()
+    files = _gathered(comm, _write_file(writing, layout, pieces, comm.rank))
+    if comm.rank == 0:
+        checkpoint_index.write(writing, layout, {name: file for each in files for name, file in each.items()}, notes)
+        _flush(writing / checkpoint_index.NAME)
+        _flush(writing)
+        writing.rename(target)
+        _flush(target.parent)
+        _retire(target.parent, notes["step"], keep)
+    comm.barrier()
+    return target
+
+
+def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
+    """This rank's pieces under `layout`, in the form in which `save` was given them, and the notes; on the CPU.
+
+    All ranks call it: they share the work of comparing digests, and nobody reads before all files are known to be
+    whole. Then only slices of them are read, one parameter after the other.
+
+    raises  ValueError in one sentence when `path` is no checkpoint or of a later version, a file is missing or damaged,
+            or the layout's parameters have other names or shapes
+    """
+    path = Path(path)
+    record = checkpoint_index.read(path)
+    checkpoint_index.refuse_another_model(path, record, layout)
+    checkpoint_index.refuse_damage(comm, path, record)
+    with ExitStack() as at_end:
+        opened = {file: at_end.enter_context(safe_open(path / file, "pt")) for file in record["files"]}
+        pieces = {name: _piece(record["files"], opened, layout, name, comm.rank) for name in layout.held(comm.rank)}
+    return pieces, record["notes"]
+
+
+def newest(folder) -> Path | None:
+    """The newest whole checkpoint in a folder; None if there is none.
+
+    >>> newest("no/such/folder")
+    """
+    steps = _steps(folder)
+    return steps[max(steps)] if steps else None
+
+
+# one rank's file
+
+
+def _write_file(writing, layout, pieces, rank) -> dict:
+    """Write the pieces that this rank counts, if any; returns what the record says of them once they are on disk."""
+    counted = {name: pieces[name] for name in layout.held(rank) if layout.counts(name, rank)}
+    if not counted:
+        return {}
+    file = writing / f"rank-{rank:03d}.safetensors"
+    tensors = {
+        f"{name}/{kind}": _share(layout, rank, name, kind, tensor)
+        for name, kinds in counted.items()
+        for kind, tensor in kinds.items()
+    }
+    try:
+        save_file(tensors, file)
+    except SafetensorError as error:
+        raise OSError(f"cannot write {file}: {error}; the checkpoints before it are whole") from None
+    _flush(file)
+    return {file.name: checkpoint_index.of_file(file, layout, rank, counted)}
+
+
+def _share(layout, rank, name, kind, tensor):
+    """The tensor as it is written. Another length is refused: the elements would be taken for their neighbours."""
+    share = layout.share(name, rank)
+    if tensor.shape not in ((), (share.stop - share.start,)):
+        raise ValueError(
+            f"{kind} of {name} has shape {tuple(tensor.shape)}, but rank {rank} owns {share.stop - share.start} "
+            f"elements of it: give layout.share({name!r}, {rank}) of the flattened box, without padding"
+        )
+    return tensor.detach().contiguous()
+
+
+def _gathered(comm, value) -> list:
+    """What every rank has to say, in rank order; it travels as JSON, since objects would have to be unpickled."""
+    text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=comm.device)
+    lengths = comm.all_gather(torch.tensor([len(text)], device=comm.device)).tolist()
+    return [json.loads(bytes(part.tolist())) for part in comm.all_gather(text, sizes=lengths).split(lengths)]
+
+
+# one rank's pieces, from all files
+
+
+def _piece(files, opened, layout, name, rank) -> dict[str, torch.Tensor]:
+    """What a rank keeps of one parameter, kind by kind, from every file that has something of it."""
+    shape, here = layout[name].shape, Piece(layout.box(name, rank), layout.share(name, rank))
+    length = here.share.stop - here.share.start
+    told = {file: entry["pieces"][name] for file, entry in files.items() if name in entry["pieces"]}
+    common = {file: overlap(shape, _place(piece), here) for file, piece in told.items()}
+    kinds = next(iter(told.values()))["kinds"]
+    return {
+        kind: _joined([(opened[file].get_slice(f"{name}/{kind}"), common[file]) for file in told], length, dtype)
+        for kind, dtype in kinds.items()
+    }
+
+
+def _place(told: dict) -> Piece:
+    """Where a piece lies of which the record tells."""
+    return Piece(tuple(slice(*span) for span in told["box"]), slice(*told["share"]))
+
+
+def _joined(parts, length, dtype):
+    """A flat tensor put together from slices of files; or a tensor without a dim, which is the same in all of them."""
+    if parts[0][0].get_shape() == []:
+        return parts[0][0][...]
+    joined = torch.empty(length, dtype=getattr(torch, dtype))
+    for part, common in parts:
+        if common:
+            low, high = common[0][0], common[-1][0] + common[-1][2]
+            read = part[low:high]
+            for there, here, count in common:
+                joined[here : here + count] = read[there - low : there - low + count]
+    return joined
+
+
+# the folder of checkpoints
+
+
+def _steps(folder) -> dict[int, Path]:
+    """The checkpoints in a folder by step; those that are being written or deleted are none."""
+    found = {path.name.removeprefix("step-"): path for path in Path(folder).glob("step-*")}
+    return {int(step): path for step, path in found.items() if step.isdecimal()}
+
+
+def _retire(folder, step, keep):
+    """Delete the oldest checkpoints before this step. Each loses its name first, so that none is ever seen in part."""
+    steps = _steps(folder)
+    before = sorted((other for other in steps if other < step), reverse=True)
+    for other in before[keep - 1 :]:
+        steps[other].rename(steps[other].with_suffix(".old"))
+    _sweep(folder)
+
+
+def _sweep(folder):
+    """Delete what is no checkpoint any more, and what a killed run left that never became one."""
+    for ending in ("writing", "old"):
+        for path in folder.glob(f"step-*.{ending}"):
+            shutil.rmtree(path)
+
+
+def _flush(path):
+    """Wait until a file's content, or a folder's list of names, is on the disk and not only in memory."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

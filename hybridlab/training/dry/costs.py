@@ -1,0 +1,50 @@
+"""What the actions of a job would take on a machine of the catalog, as far as a formula tells."""
+
+from hybridlab.core.what.catalog import Machine
+from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.bytes.context import ATTEND
+from hybridlab.predict.bytes.experts import DISPATCH
+from hybridlab.predict.plans.performance import pieces
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.time.costs import Costs
+from hybridlab.training.job import Job
+from hybridlab.training.stages import parameters_of_layers
+
+DIGITS = 9
+
+
+def costs_of(job: Job, machine: Machine) -> Costs:
+    """Costs in seconds for a transformer, from the performance model; for another model, or one with parallel blocks,
+    in units of a mean stage's forward, by its weights alone."""
+    shape = getattr(job.model, "shape", None)
+    return by_weights(job) if shape is None or shape.parallel else _by_machine(job, shape, machine)
+
+
+def _by_machine(job: Job, shape, machine: Machine) -> Costs:
+    mesh, stages = job.mesh, len(job.bounds)
+    sizes = (mesh["pp"], mesh["tp"], mesh["dp"], job.rows / mesh["ep"], max(1, stages // mesh["pp"]))
+    more = {name: bool(job[name]) for name in ("sequence", "scatter", "zigzag")}
+    more |= {"x": mesh["x"], "cp": mesh["cp"], "ep": mesh["ep"]}
+    more |= {"attend": ATTEND.index(job["attend"]), "dispatch": DISPATCH.index(job["dispatch"])}
+    more |= {"recompute": RECOMPUTE.index(job["recompute"]), "zero": job["zero"]}
+    plan = Plan(*sizes, z=(job["owners"] or 0) * (job["zero"] == 3), **more)
+    forward, backward, head, hop, _, _ = pieces(shape, plan, job.rows * job.microbatches, machine)
+    third = [0.0] * (stages - 1) + [float(head) / 3]  # of the head, one multiplication of three is the forward's
+    blocks = [sum(0 < layer <= shape.layers for layer in layers) for layers in job.bounds]
+    F = [number * float(sum(forward)) + its for number, its in zip(blocks, third)]
+    B = [number * float(sum(backward)) + 2 * its for number, its in zip(blocks, third)]
+    return _costs(F, B, post=round(float(hop) / 2, DIGITS), unit="s")
+
+
+def by_weights(job: Job) -> Costs:
+    """Costs in units of a mean stage's forward, by the weights of the stages alone."""
+    weights = parameters_of_layers(job.model, module=job.whole)
+    of_stage = [sum(weights[layer] for layer in layers) for layers in job.bounds]
+    F = [one * len(of_stage) / max(1, sum(weights)) for one in of_stage]
+    return _costs(F, [2 * one for one in F])
+
+
+def _costs(F, B, **more) -> Costs:
+    """A backward in halves is two halves."""
+    half = tuple(round(one / 2, DIGITS) for one in B)
+    return Costs(tuple(round(one, DIGITS) for one in F), half, half, **more)

@@ -1,0 +1,147 @@
+"""Counted: a trainer whose rank says, action by action, what kind of memory it holds (`core.dry.KINDS`).
+
+A trainer is counted in the same way behind any door, on real ranks too: so a dry run can be held against a real one.
+"""
+
+import gc
+from functools import partial
+
+import torch
+
+from hybridlab.runtime.work import ModelWork
+from hybridlab.training import loop
+from hybridlab.training.dry.alive import Alive, Held
+from hybridlab.training.models.draws import tensors_of
+from hybridlab.training.models.trees import flat
+
+
+class CountedWork(ModelWork):
+    """What a stage does, with a note of what every action has left behind.
+
+    alive  the count;  marks  (what has been done, number of the last operation of it), in order
+    """
+
+    def __init__(self, alive: Alive, *about):
+        super().__init__(*about)
+        self.alive, self.marks = alive, []
+        alive.forget(alive.of(x for room in self.rooms.values() for x in room))
+        self.left: dict[tuple[int, int], list[Held]] = {}  # by stage and microbatch: the storages of what is kept
+
+    def bind(self, action, part):
+        return partial(self._noted, action, part, super().bind(action, part))
+
+    def room(self, edge, name):
+        return self._in_flight(super().room, edge, name)
+
+    def reduce(self, comm, action):
+        return self._in_flight(super().reduce, comm, action)
+
+    def unshard(self, comm, action):
+        return self._in_flight(super().unshard, comm, action)
+
+    def mark(self, what: str):
+        """Note that something has been done."""
+        self.marks.append((what, self.alive.tick()))
+
+    def _in_flight(self, make, *about):
+        """Do something, all of whose memory is for what travels."""
+        self.alive.came()
+        made = make(*about)
+        self.alive.name("in flight", self.alive.came())
+        return made
+
+    def _noted(self, action, part, call, arrived):
+        alive, at = self.alive, (part.stage, part.microbatch)
+        alive.came()
+        entered = alive.of(x for one in arrived for x in one)
+        leaving = call(arrived)
+        came, left = alive.came(), alive.of(x for one in leaving for x in one)
+        if part.kind in ("F", "R"):
+            entered += alive.of(x for one in self.kept[at][0] for x in one if x.requires_grad)
+            alive.name("activations", entered, from_now=True)
+            alive.name("activations", came)
+            self.left[at] = self.left.get(at, []) + entered + came
+        elif part.kind == "C":
+            alive.name("activations", entered, from_now=True)
+            alive.name("in flight", came)
+            self.left[at] = entered
+        else:
+            self._after_backward(part, at, came, left)
+        if part is action.each[-1]:
+            self.mark(str(action))
+        return leaving
+
+    def _after_backward(self, part, at, came, left):
+        """What a backward, one of its halves, or an update has made; of what the forward left, what is on its way."""
+        alive = self.alive
+        kept = {"I": "activations", "OPT": "weights"}.get(part.kind, "gradients")
+        alive.name(kept, came)
+        alive.name("in flight", left)
+        if part.kind == "I":
+            self.left[at] += came
+        elif part.kind in ("B", "W"):
+            alive.name("in flight", self.left.pop(at), from_now=True)
+
+
+class Counted(loop.Trainer):
+    """A trainer that is counted; it is made, and asked for steps, while its `alive` runs."""
+
+    def __init__(self, comm, job, alive: Alive):
+        self.alive = alive
+        super().__init__(comm, job)
+
+    def _module(self):
+        """The module, of which only what this rank holds is memory: of the rest it has names and shapes."""
+        module, boxes = super()._module(), self.job.boxes(self.comm.rank)
+        mine = set(self.alive.of(x for name, x in tensors_of(module).items() if name in boxes))
+        self.alive.forget([one for one in [*self.alive.held.values()] if one not in mine])
+        return module
+
+    def works(self, *about) -> CountedWork:
+        return CountedWork(self.alive, *about)
+
+    def whole_step(self):
+        """One step as every later one is: what the optimizer keeps is there from the begin. Returns the number of the
+        last operation before it."""
+        self._rehearse()
+        gc.collect()  # what was needed to make the trainer, and refers to itself
+        self._name_what_stays()
+        self.comm.ledger.clear()
+        self.work.marks.clear()
+        before = self.alive.operations
+        self.gradients(0)
+        if self.job.flushes:
+            self.update()
+            self.work.mark("update")
+        self._name_what_stays()
+        return before
+
+    def _rehearse(self):
+        """Have the optimizer make its state: by gradients of zero, or by a step of a schedule that updates itself."""
+        if not self.job.flushes:
+            self.gradients(0)
+            return
+        for share in self.parameters.values():
+            share.grad = torch.zeros_like(share)
+        self.optimizer.step()
+
+    def gradients(self, step):
+        found = super().gradients(step)
+        made = [weight.grad for weight in self.parameters.values() if weight.grad is not None]
+        self.alive.name("gradients", self.alive.of(made), from_now=True)
+        self.work.mark("sums")
+        return found
+
+    def _batch(self, step, unseen=False):
+        both = super()._batch(step, unseen)
+        self.alive.name("data", self.alive.of(x for microbatches in both for one in microbatches for x in flat(one)))
+        return both
+
+    def _name_what_stays(self):
+        modules, shares = self.weights.stages.values(), list(self.parameters.values())
+        computing = [x for module in modules for x in (*module.parameters(), *module.buffers())]
+        optimizers = [self.optimizer] if self.job.flushes else self.weights.optimizers.values()
+        state = [x for one in optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
+        only = self.job["zero"] == 3 or not self.job.flushes  # there is no other copy of the weights at rest
+        self.alive.name("optimizer", self.alive.of([*state, *shares]))
+        self.alive.name("weights", self.alive.of([*computing, *(shares if only else ())]))

@@ -1,0 +1,115 @@
+"""The dry run that is asked for: a job, one of its ranks, and a device that it should fit on."""
+
+import math
+import time
+
+import numpy as np
+
+from hybridlab.core.dry import KINDS, SENT, DryRun
+from hybridlab.core.what import catalog
+from hybridlab.core.when.lanes import COMPUTE
+from hybridlab.core.when.timeline import Timeline
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.predict.time.simulate import simulate
+from hybridlab.training.check import UNCOUNTED
+from hybridlab.training.dry.costs import costs_of
+from hybridlab.training.dry.one_rank import Dry, played
+from hybridlab.training.job import Job
+from hybridlab.training.make_job import job_of
+
+AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # what is meant where nobody says
+
+
+def dry_run(
+    mesh: Mesh | None = None,
+    schedule="1f1b",
+    microbatches: int = 4,
+    batch: int | None = None,
+    *,
+    rank: int = 0,
+    machine: str = "a100",
+    memory: float | None = None,
+    **more,
+) -> DryRun:
+    """One rank of any job in one training step, without its arithmetic: the bytes that it holds and sends are real.
+
+    It is the program that trains, on tensors that have a shape and no numbers, and without the other ranks. So a rank
+    of thousands takes less than a minute.
+
+    machine  in the catalog: its times are predicted, and it should fit on its device
+    memory   bytes of a device, in place of the machine's
+    more     as in `training.make_job.job_of`; unless said otherwise, bfloat16 and AdamW
+
+    raises  ValueError in one sentence for arguments that do not fit, and for a job that would hang
+
+    >>> from hybridlab.core.what.shape import Shape
+    >>> one = dry_run(Mesh(dp=24, pp=2), model=Shape(layers=2), rank=17, zero=1)
+    >>> one.actions[:2], one.fits, one.bytes["messages"]
+    (('1F32@8', '1B32@8'), True, 16384)
+    """
+    began = time.perf_counter()
+    mesh, more = mesh or Mesh(pp=4), AS_ON_GPUS | more
+    mesh.coordinates(rank)
+    kind = catalog.machine(machine)
+    if memory is not None and not 0 < memory < math.inf:
+        raise ValueError(f"memory={memory} is no room: give bytes, such as 40e9")
+    job = job_of(mesh, schedule, microbatches, batch, **more)
+    _refuse(job)
+    trainer, before = played(job, rank)
+    timeline = simulate(job.schedule, costs_of(job, kind))
+    room = kind.memory if memory is None else memory
+    return _told(job, trainer, before, timeline, room, time.perf_counter() - began)
+
+
+def _refuse(job: Job):
+    if job.driven:
+        raise ValueError("driven=True leaves the order to what arrives, and here nothing does: play the written order")
+    if job["offload"]:
+        raise ValueError("offload=True keeps the optimizer on the host, which is not played here: leave it out")
+    if job.room:
+        raise ValueError("device_memory has copies go to the host, which is not played here: leave it out")
+
+
+def _told(job: Job, trainer: Dry, before: int, timeline: Timeline, room, seconds: float) -> DryRun:
+    """What a trainer has done behind operation number `before`, as plain values."""
+    held, kept = _by_action(trainer, before)
+    begin, end = _times(job, trainer, timeline)
+    rows = [row for row in trainer.comm.ledger.rows() if row["bytes"] and row["purpose"] not in UNCOUNTED]
+    return DryRun(
+        f"{job.schedule.name}, {job.dtype}",
+        job.mesh,
+        trainer.comm.rank,
+        tuple(what for what, _ in trainer.work.marks),
+        held,
+        kept,
+        {column: [row[column] for row in rows] for column in SENT},
+        begin,
+        end,
+        timeline.length,
+        timeline.unit,
+        seconds,
+        room,
+    )
+
+
+def _by_action(trainer: Dry, before: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes by kind at the highest moment of each action, and behind it."""
+    history, ends = trainer.alive.history(tuple(KINDS)), [at for _, at in trainer.work.marks]
+    highest = []
+    for first, last in zip([before, *ends], ends):
+        part = history[first + 1 : last + 1]
+        highest.append(part[part.sum(axis=1).argmax()])
+    return np.array(highest), history[ends]
+
+
+def _times(job: Job, trainer: Dry, timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
+    """When each action begins and ends; what follows the schedule, at its end."""
+    seat = trainer.line.index(trainer.comm.rank)
+    mine = np.flatnonzero((timeline.flow.rank == seat) & (timeline.lane == COMPUTE))
+    length, behind = timeline.length, len(trainer.work.marks) - job.accumulate * len(mine)
+    spans = []
+    for column in (timeline.begin, timeline.end):
+        once = column[timeline.typical, mine] * timeline.tick
+        plays = [once + number * length for number in range(job.accumulate)]
+        spans.append(np.concatenate([*plays, np.full(behind, job.accumulate * length)]))
+    return tuple(spans)

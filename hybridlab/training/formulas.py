@@ -1,0 +1,12 @@
+"""What formulas say that a training step sends: every transfer, mode by mode.
+
+The ledgers of real runs are held against it, purpose by purpose and axis by axis; the labs draw it. Each mode says its
+own (`Mode.transfers`). Relatives: `predict.bytes`, `training.check`, notebook 40.
+"""
+
+from hybridlab.predict.bytes.transfer import Transfer
+
+
+def transfers(job) -> dict[str, list[Transfer]]:
+    """All transfers of one step of a job, by their purpose."""
+    return {mode.purpose: list(mode.transfers(job)) for mode in job.modes}

@@ -1,0 +1,311 @@
+"""The job: what is trained, and how it is shared out. The model knows nothing of it."""
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+
+import torch
+
+from hybridlab.core.when.room import Room
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.where.layout import Layout, Param
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.core.where.rules import arranged, joined, part, sizes_of, spans
+from hybridlab.modes.data_parallel import DataParallel
+from hybridlab.modes.mode import Mode
+from hybridlab.predict.bytes.activations import RECOMPUTE
+from hybridlab.predict.bytes.context import ATTEND
+from hybridlab.predict.bytes.memory import Widths
+from hybridlab.predict.plans.divisions import Division
+from hybridlab.training import placing, stages
+from hybridlab.training.models.examination import Passed, passed
+from hybridlab.training.models.model import Model
+from hybridlab.training.models.trees import as_computed, flat, mapped
+
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+STATES = {"sgd": 0, "adamw": 2}  # numbers that an optimizer keeps for each weight
+PLAIN = ("norm", "bias")  # in a weight's name: it does not decay
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is trained: model, data, optimizer; the lowered schedule, the mesh and the modes that share the work.
+
+    job["zero"] and its like are what was chosen of the modes' options; see `modes.mode.Option`.
+
+    bounds     the layers of each stage;  rows  b, in one microbatch: of a text, sequences
+    accumulate how many times the schedule is played, each time on further microbatches, for one optimizer step
+    clip       the largest norm that the whole model's gradient may have, or None
+    driven     no written order: every rank does what has arrived
+    stash      False: an asynchronous schedule keeps one version of its weights, see `runtime.versions`
+    dtype      of the computation
+    decay      weight decay, of weights whose name does not say norm or bias
+    room       what forwards may keep on each device, and what each weighs there; None: as much as they like
+    """
+
+    mesh: Mesh
+    schedule: Schedule
+    bounds: tuple[range, ...]
+    model: Model
+    modes: tuple[Mode, ...]
+    chosen: dict
+    rows: int = 2
+    steps: int = 3
+    optimizer: str = "sgd"
+    rate: float = 0.1
+    seed: int = 0
+    dtype: str = "float32"
+    accumulate: int = 1
+    clip: float | None = None
+    driven: bool = False
+    stash: bool = True
+    decay: float = 0.0
+    room: Room | None = None
+    _found: dict = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, option: str):
+        return self.chosen[option]
+
+    def __getstate__(self):
+        """What travels: every rank finds out for itself what follows, so that they can compare."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"_found": {}, "between": self.between}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+
+    def with_(self, **changes) -> "Job":
+        """The same job with other fields, but for its model, seed and dtype: what was found out of these stays."""
+        new, stays = replace(self, **changes, _found={}), ["whole"] + ["between"] * ("rows" not in changes)
+        vars(new).update({name: vars(self)[name] for name in stays if name in vars(self)})
+        return new
+
+    # the model
+
+    @cached_property
+    def whole(self) -> torch.nn.Module:
+        """The whole module, to look at: names and shapes, on torch's meta device."""
+        return self.model.made(self.seed, getattr(torch, self.dtype), {})
+
+    @cached_property
+    def layers(self) -> list[torch.nn.Module]:
+        """The layers of the whole module."""
+        return self.model.layers(self.whole)
+
+    @cached_property
+    def records(self) -> tuple[Param, ...]:
+        """Every parameter with its shape and the names of its dims, placed nowhere yet."""
+        every = dict(self.whole.named_parameters())
+        dims = self.model.dims_of(every)
+        return tuple(Param(name, tuple(weight.shape), dims=dims[name]) for name, weight in every.items())
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """{letter: length} of the named dims."""
+        return sizes_of(self.records, self.model.sizes)
+
+    @cached_property
+    def between(self) -> list:
+        """What leaves each layer, for a whole microbatch: examples without memory."""
+        return self.model.between(self.rows, getattr(torch, self.dtype))
+
+    @cached_property
+    def leaving(self) -> list[str]:
+        """The names of the dims of what leaves each layer, a dot where there is none."""
+        found, last, enters = [], "", self.model.enters.split()
+        for number, layer in enumerate(self.layers):
+            last = placing.last_dim(self, layer) or last
+            dims = len(flat(self.between[number])[0].shape)
+            kept = enters if dims >= len(enters) else enters[: max(dims - 1, 1)]
+            names = [*kept, *["."] * (dims - len(kept))]
+            found.append(" ".join([*names[:-1], last] if last and dims > 1 else names))
+        return found
+
+    @cached_property
+    def passed(self) -> dict[str, Passed]:
+        """What passes each module of the whole model, by its name, when one row goes through: found by doing so."""
+        return passed(self.model, self.seed, getattr(torch, self.dtype))
+
+    @cached_property
+    def links(self) -> stages.Links:
+        """What crosses between stages."""
+        return stages.Links.of(self.bounds, self.model.takes(self.whole))
+
+    def stage_of(self, layer: int) -> int:
+        """The stage that has a layer."""
+        return next(stage for stage, its in enumerate(self.bounds) if layer in its)
+
+    def stages_on(self, rank: int) -> list[int]:
+        """The stages that a rank owns, in order."""
+        seat = self.mesh.line(rank).index(rank)
+        return sorted({stage for (stage, _), owner in self.schedule.place.items() if owner == seat})
+
+    @cached_property
+    def homes(self) -> dict[str, tuple[int, ...]]:
+        """The stages that use each parameter."""
+        return placing.homes_of(self)
+
+    @property
+    def frozen(self) -> set[str]:
+        """The parameters that are not trained."""
+        return {name for name, weight in self.whole.named_parameters() if not weight.requires_grad}
+
+    # what lives where
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What lives where: made by every rank for itself."""
+        return placing.layout_of(self)
+
+    def boxes(self, rank: int) -> dict[str, tuple[slice, ...]]:
+        """{parameter or buffer: what a rank holds of it, a slice for each dim, or () for all}."""
+        return placing.boxes_of(self, rank)
+
+    @property
+    def keeper(self) -> DataParallel:
+        """The mode that says who keeps the weights: data parallelism, or ZeRO."""
+        return next(mode for mode in self.modes if isinstance(mode, DataParallel))
+
+    @property
+    def copied(self) -> str:
+        """The letters that may be shorter than the axis that cuts them."""
+        return "".join(mode.copied for mode in self.modes)
+
+    def rules(self, what: str = "rules", but: str = "") -> dict[str, str]:
+        """The tables of all modes as one: "rules" of parameters, "data", "between" or "stream"; but that of an axis."""
+        return joined((mode.name, getattr(mode, what)(self)) for mode in self.modes if mode.axis != but)
+
+    @cached_property
+    def apart(self) -> tuple[str, ...]:
+        """The axes inside a stage along which ranks have different rows or positions: gradients are summands there."""
+        letters = self.model.enters.split()
+        cut = [self.rules(what).get(letter, "").split("+") for what in ("data", "between") for letter in letters]
+        return tuple(axis for axis in self.mesh.inside if any(axis in axes for axes in cut))
+
+    @cached_property
+    def sharing_the_batch(self) -> tuple[str, ...]:
+        """The axes inside a stage that cut the batch: a loss is the sum over them."""
+        return tuple(
+            axis for axis in self.mesh.inside if any(axis in axes.split("+") for axes in self.rules("data").values())
+        )
+
+    @property
+    def copies(self) -> int:
+        """How many ranks hold the same, and see other data."""
+        return math.prod(self.mesh[axis] for axis in ("dp", *self.sharing_the_batch))
+
+    @property
+    def division(self) -> Division:
+        """How the model is shared out, as rules and plans speak of it."""
+        mesh, modules = self.mesh, list(self.whole.modules())
+        routing = [module.routing for module in modules if hasattr(module, "routing")]
+        return Division(
+            mesh["tp"],
+            mesh["x"],
+            mesh["cp"],
+            self.copies,
+            self["zero"],
+            self["owners"] or 0,
+            self["sequence"],
+            self["scatter"],
+            ATTEND.index(self["attend"]),
+            self["zigzag"],
+            RECOMPUTE.index(self["recompute"]),
+            any(hasattr(module, "attend") for module in modules),
+            bool(routing),
+            any(one.capacity is not None for one in routing),
+        )
+
+    def rooms(self, rank: int) -> dict[int, list]:
+        """For every edge, numbered as in `Schedule.edges`, examples without memory of the tensors that travel there."""
+        rules, crossing = self.rules("stream"), self.links.crossing
+        mine = lambda layer: [part(x, self.leaving[layer], rules, self.mesh, rank) for x in flat(self.between[layer])]
+        return {
+            number: [x for layer in crossing.get(edge, ()) for x in mine(layer)]
+            for number, edge in enumerate(self.schedule.edges)
+        }
+
+    def lengths(self, rank: int, axis: str) -> dict[str, int]:
+        """{letter: its length on the ranks that differ from this one along an axis only, together}.
+
+        Of parameters, and of what is between layers.
+        """
+        rules = self.rules("rules", but=axis) | self.rules("between", but=axis)
+        found = self.sizes | {"B": self.rows}
+        for letter, axes in rules.items():
+            if letter in found:
+                low, high = spans(found[letter], self.mesh.length(axes), 1, letter in self.copied)[
+                    self.mesh.place(rank, axes)
+                ]
+                found[letter] = high - low
+        return found
+
+    def once(self, find):
+        """find(self), found out once."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]
+
+    # what happens
+
+    def optimizer_of(self, weights: dict) -> torch.optim.Optimizer:
+        """The optimizer of named weights, in two groups: those that decay, and those that do not."""
+        trained = {name: weight for name, weight in weights.items() if name not in self.frozen}
+        plain = [weight for name, weight in trained.items() if any(word in name for word in PLAIN)]
+        decaying = [weight for name, weight in trained.items() if not any(word in name for word in PLAIN)]
+        groups = [{"params": decaying, "weight_decay": self.decay}, {"params": plain, "weight_decay": 0.0}]
+        nothing = [{"params": [torch.nn.Parameter(torch.empty(0))]}]  # a stage may be without weights
+        return OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]] or nothing, lr=self.rate)
+
+    def batch(self, step: int, unseen: bool = False) -> tuple[list, list]:
+        """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""
+        both = self.model.batch(step, self.microbatches * self.rows, self.seed, unseen)
+        rows = [slice(number * self.rows, (number + 1) * self.rows) for number in range(self.microbatches)]
+        cut = lambda x: [mapped(lambda whole, one=one: whole[one].clone(), x) for one in rows]  # the batch is let go
+        return tuple(cut(x) for x in as_computed(both, getattr(torch, self.dtype)))
+
+    def batch_of(self, rank: int, step: int, unseen: bool = False) -> tuple[list, list]:
+        """What a rank needs of the global batch, in microbatches."""
+        both, rules = self.batch(step, unseen), self.rules("data")
+        if not rules:
+            return both
+        orders = {letter: order for mode in self.modes for letter, order in mode.order(self).items()}
+        mine = lambda dims: lambda x: part(arranged(x, dims, orders), dims, rules, self.mesh, rank)
+        named = mine(self.model.enters), mine(self.model.targets)
+        return tuple([mapped(take, x) for x in xs] for take, xs in zip(named, both))
+
+    def first_row(self, rank: int) -> int:
+        """Where a rank's rows of a microbatch begin."""
+        return int(part(torch.arange(self.rows), "B", self.rules("data"), self.mesh, rank)[0])
+
+    def clipped(self, gradients: list, norm) -> list:
+        """Gradients scaled, in place, so that the whole model's norm, norm(), is no larger than the job allows."""
+        if self.clip is not None and (size := norm()) > self.clip:
+            for gradient in gradients:
+                gradient.mul_(self.clip / size)
+        return gradients
+
+    @property
+    def widths(self) -> Widths:
+        """Bytes of one number, by what it is used for."""
+        sizes = (getattr(torch, name).itemsize for name in (self.dtype, self["sum_dtype"], self["master_dtype"]))
+        return Widths(*sizes, states=STATES[self.optimizer])
+
+    @property
+    def microbatches(self) -> int:
+        """The number of microbatches in the global batch."""
+        return len(self.schedule.replica_of) * self.accumulate
+
+    @property
+    def tokens(self) -> int:
+        """The summands of the loss behind one update, in a text its tokens: of the global batch, or of the window of an
+        asynchronous schedule."""
+        return (self.schedule.window or self.microbatches) * self.rows * self.model.terms
+
+    def updates(self, stage: int) -> int:
+        """How often a step updates a stage: once, or as often as an asynchronous schedule does."""
+        return self.microbatches // self.schedule.windows[stage] if self.schedule.window else 1
+
+    @property
+    def flushes(self) -> bool:
+        """Whether one optimizer step follows each global batch; else the schedule itself says when stages update."""
+        return not any(action.kind == "OPT" for action in self.schedule.program[0])

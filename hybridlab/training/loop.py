@@ -1,0 +1,286 @@
+"""The training loop of one rank, the same for one process and for a mesh of them."""
+
+import math
+import time
+
+import numpy as np
+import torch
+
+from hybridlab.core.where.mesh import PLAYED
+from hybridlab.modes.out_of_core import KeepingWork
+from hybridlab.runtime import tallies
+from hybridlab.runtime.arena import Arena
+from hybridlab.runtime.message_driven import MessageDriven
+from hybridlab.runtime.player import Player
+from hybridlab.runtime.versions import Versions
+from hybridlab.runtime.work import ModelWork
+from hybridlab.scheduling.lower import lower
+from hybridlab.scheduling.sums import forward_only, without_sums
+from hybridlab.training import stages
+from hybridlab.training.job import Job
+from hybridlab.training.models.model import buffers_of
+from hybridlab.training.models.trees import flat, mapped
+from hybridlab.training.nans import turned_nan, watched
+from hybridlab.training.resume import Saving, resumed, saved
+from hybridlab.training.same_on_all_ranks import refuse_another_mesh, refuse_other_layouts, refuse_others
+from hybridlab.world.talk.nans import UNWATCHED
+
+
+class Trainer:
+    """One rank's part of a job: its stages, its player, its optimizer.
+
+    layout   what lives where;  weights  those of this rank, see `modes`
+    watch    as in `Player`
+
+    raises  ValueError when the ranks are those of another mesh, or one of them has made another layout, or begins with
+            other weights
+    """
+
+    nans = UNWATCHED  # who looks for the first tensor that is not a number, see `training.nans`
+
+    def __init__(self, comm, job: Job, watch=None):
+        refuse_another_mesh(comm.mesh, job.mesh)
+        self.comm, self.job, self.layout, self.report = comm, job, job.layout, comm.for_purpose("report")
+        refuse_other_layouts(self.report, self.layout)
+        module = self._module()
+        first = zip(("inputs", "targets"), job.batch(0))
+        batch = {name: torch.cat([flat(x)[0] for x in microbatches]) for name, microbatches in first}
+        refuse_others(self.report, batch, "data", "has other")
+        self.trained = set(job.layout.named) - job.frozen
+        self.line, self.watchers = comm.mesh.line(comm.rank), self._watchers(comm.rank)
+        every = range(comm.size)
+        comm.open(*sorted({meet(rank) for rank in every for meet in (comm.mesh.line, self._watchers)}))
+        self._make_weights(module)
+        rows = job.rows, job.first_row(comm.rank)
+        self.work = self.works(
+            self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows, comm.device
+        )
+        exchanges = (mode.exchange(comm.for_purpose(mode.purpose), job) for mode in job.modes)
+        self.work.exchanging = next(filter(None, exchanges), None)
+        door = comm.for_purpose("messages")
+        self.player = player(door, job.schedule, self.work, job.driven, watch, job.room)
+        self.before_last = player(door, without_sums(job.schedule), self.work, job.driven, room=job.room)
+        self.evaluation = Player(door, self._evaluation(), self.work)
+
+    def works(self, *about) -> ModelWork:
+        """What its stages do."""
+        room = self.job.room
+        return KeepingWork(Arena(room.capacity, self.comm.rank), *about) if room else ModelWork(*about)
+
+    def _module(self):
+        """The model with what this rank holds of it. Anyone's is made whole first: it may depend on the rank."""
+        model, how = self.job.model, (self.job.seed, getattr(torch, self.job.dtype))
+        original = model.original(*how)
+        if not model.by_place:
+            refuse_others(self.report, dict(original.named_parameters()), "model", "begins with another weight")
+        return model.part(original, *how, self.job.boxes(self.comm.rank), self.comm.device)
+
+    def _watchers(self, rank: int) -> tuple[int, ...]:
+        """The ranks that add up losses with this one: those of its line, and those that have other rows of a batch."""
+        return self.comm.mesh.group(rank, (*PLAYED, *self.job.sharing_the_batch))
+
+    def _evaluation(self):
+        """Forwards only, with what the modes add to them."""
+        schedule = forward_only(self.job.schedule)
+        for mode in self.job.modes:
+            schedule = mode.scheduled(schedule, self.job.chosen, active=2)
+        return lower(schedule)
+
+    def _make_weights(self, module):
+        """Fit the module to this rank, take its stages; synchronous schedules share one optimizer and one version."""
+        comm, job = self.comm, self.job
+        for mode in job.modes:
+            mode.fit(module, comm.for_purpose(mode.purpose), job)
+        every = stages.stages_of(job.model, module, job.bounds, job.between)  # behind the fit, which may replace layers
+        named = stages.names_of(module, every)
+        for mode in job.modes:
+            every = [mode.around(stage, comm.for_purpose(mode.purpose), job) for stage in every]
+        seat, mine = self.line.index(comm.rank), job.stages_on(comm.rank)
+        held, self.named = {stage: every[stage] for stage in mine}, {stage: named[stage] for stage in mine}
+        self.tallying = self._tallying(module)
+        self.buffers = {name: buffer for name, buffer in buffers_of(module).items() if not buffer.is_meta}
+        door = comm.for_purpose(job.keeper.purpose)
+        if not job.flushes:
+            more = job.schedule, seat, getattr(torch, job["sum_dtype"]), job.stash
+            self.weights = Versions(door, self.layout, held, self.named, job.optimizer_of, *more)
+            return
+        program = job.schedule.program[seat]
+        self.weights = job.keeper.kept(job, door, held, self.named, program)
+        self.optimizer = job.optimizer_of(self.weights.shares)
+
+    def _tallying(self, module):
+        """{name of a weight: layer} of the layers of this rank's stages that count what they see of the data."""
+        mine = {name for names in self.named.values() for name in names}
+        return {name: layer for name, layer in tallies.tallying(module).items() if name in mine}
+
+    def _loss(self):
+        """The model's loss, as the modes have it taken."""
+        loss = self.job.model.loss
+        for mode in self.job.modes:
+            loss = mode.loss(self.comm.for_purpose(mode.purpose), self.job, loss)
+        return loss
+
+    @property
+    def parameters(self) -> dict:
+        """What this rank's optimizer updates, by name: weights, or shares of them; the latest of several versions."""
+        if self.job.flushes:
+            return self.weights.shares
+        return {
+            name: weight
+            for stage, names in self.named.items()
+            for name, weight in zip(names, self.weights.latest(stage).values())
+        }
+
+    def gradients(self, step: int) -> tuple[list[float], torch.Tensor]:
+        """Play one step; every share's gradient is then that of the global batch.
+
+        returns the losses in nats per token, one for each update: of the global batch, or of every window that an
+        asynchronous schedule has updated after; and the times of the actions of its last play
+        """
+        return self._read(self._played(step))
+
+    def _played(self, step: int) -> list[torch.Tensor]:
+        """Play one step; on a GPU it is then on its way. Returns the losses that this rank has seen, of each play."""
+        self.weights.begin()
+        self.work.draws.step = step
+        inputs, targets = self._batch(step)
+        losses, each = [], len(self.job.schedule.replica_of)
+        for first in range(0, self.job.microbatches, each):
+            last = first + each == self.job.microbatches
+            part = slice(first, first + each)
+            self.work.load(inputs[part], targets[part], self.job.tokens, first)
+            self.weights.arm(last)
+            (self.player if last else self.before_last).play()
+            losses.append(self.work.losses)
+        self.weights.finish()
+        tallies.settle(self.comm.for_purpose(self.job.keeper.purpose), self.layout, self.tallying)
+        return losses
+
+    def _read(self, losses: list[torch.Tensor]) -> tuple[list[float], torch.Tensor]:
+        """The losses and the times of a step that has been played: here the host waits for the device."""
+        losses = self._everywhere(torch.cat(losses))
+        updates = np.split(np.array(losses), len(losses) // (self.job.schedule.window or len(losses)))
+        return [math.fsum(update) for update in updates], self.player.read()
+
+    def evaluate(self, step: int) -> float:
+        """The loss on data that is never trained on, per summand: forwards only, and nothing is drawn or counted."""
+        each = len(self.job.schedule.replica_of)
+        inputs, targets = self._batch(step, unseen=True)
+        self.weights.begin()
+        self.work.draws.on = False
+        self.work.load(inputs[:each], targets[:each], each * self.job.rows * self.job.model.terms)
+        self.evaluation.play()
+        self.work.draws.on = True
+        return math.fsum(self._everywhere(self.work.losses))
+
+    def _batch(self, step, unseen=False):
+        here = lambda x: x.to(self.comm.device)
+        both = self.job.batch_of(self.comm.rank, step, unseen)
+        return [[mapped(here, one) for one in microbatches] for microbatches in both]
+
+    def _everywhere(self, losses) -> list[float]:
+        """The losses of all microbatches, wherever their last stage is."""
+        return self._numbers(self.report.all_reduce(losses.clone(), self.watchers))
+
+    def _numbers(self, x) -> list[float]:
+        """The numbers of a tensor; a rank whose device waits in vain for others has then said for whom."""
+        self.comm.settle()
+        return x.tolist()
+
+    def gradient_norm(self) -> float:
+        """The norm of the whole model's gradient: every element once, whoever holds it.
+
+        Each parameter's sum of squares travels in a place of its own and `fsum` rounds once, so that the number does
+        not depend on how the stages were cut.
+        """
+        where = torch.device("cpu") if self.job["offload"] else self.comm.device
+        nothing, parameters = torch.zeros((), dtype=torch.float64, device=where), self.parameters
+        counted = {name for name in self.layout.named if self.layout.counts(name, self.comm.rank)}
+        squares = [parameters[name].grad.double().square().sum() if name in counted else nothing
+                   for name in self.layout.named]  # fmt: skip
+        return math.sqrt(math.fsum(self._numbers(self.report.all_reduce(torch.stack(squares)))))
+
+    def step(self, step: int) -> tuple[list[float], torch.Tensor]:
+        """One step; returns the losses, each before its update, and the times of the actions."""
+        losses = self._played(step)
+        if self.job.flushes:
+            self.update()
+        else:
+            self._decide("{} after its last update", lambda weight: weight)
+        return self._read(losses)
+
+    def update(self):
+        """One optimizer step for all weights of this rank, from gradients that are clipped if the job says so."""
+        self._decide("the gradient of {}", lambda weight: weight.grad)
+        self.job.clipped([weight.grad for weight in self.parameters.values()], self.gradient_norm)
+        self.optimizer.step()
+        self._decide("{} after the update", lambda weight: weight)
+        self.weights.publish()
+
+    def _decide(self, words: str, look):
+        """Have a tensor of each trained weight looked at: what does not pass ends the training."""
+        for name, weight in self.parameters.items():
+            if name in self.trained:
+                self.nans.decides(lambda name=name: words.format(name), look(weight))
+
+
+def memory(trainer: Trainer) -> dict[str, int]:
+    """Bytes that a rank keeps between two steps: of weights, of gradients, and of what else its optimizer holds; with
+    offload, what the optimizer holds is on the host.
+
+    Every piece of memory is counted once, however many tensors look at it; Adam's step counts, single numbers, are not.
+    """
+    weights = trainer.weights  # of which only shares are left at rest with ZeRO's stage 3
+    values, gradients = [*weights.weights.values()], [w.grad for w in weights.weights.values()]
+    gradients += [share.grad for share in weights.shares.values()]
+    state = [x for one in trainer.optimizer.state.values() for x in one.values() if torch.is_tensor(x) and x.dim()]
+    counted, seen = {}, set()
+    shares = list(weights.shares.values())
+    values, state = (values + shares, state) if trainer.job["zero"] == 3 else (values, state + shares)
+    for what, tensors in (("value", values), ("optimizer", state), ("gradient", gradients)):
+        own = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x is not None}
+        counted[what] = sum(size for place, size in own.items() if place not in seen)
+        seen |= own.keys()
+    return counted | ({"host": counted.pop("optimizer")} if trainer.job["offload"] else {})
+
+
+def player(comm, schedule, work, driven=False, watch=None, room=None):
+    """Who plays a step: in the written order of the schedule, or driven by messages."""
+    return MessageDriven(comm, schedule, work, watch=watch) if driven else Player(comm, schedule, work, watch, room)
+
+
+def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = None) -> dict:
+    """Run a whole job on this rank, from the newest checkpoint if it is to resume; the first rank emits every step.
+
+    returns the losses, the action times of each step, what was done where no order was written, the ledger's rows, the
+    peak of activations, and the first step that was not done
+    """
+    trainer = Trainer(comm, job, watching(comm) if live else None)
+    watched(trainer)
+    first = resumed(trainer, saving) if saving else 0
+    home = {"losses": [], "times": [], "programs": [], "held": [], "end": first}
+    for step in range(first, job.steps):
+        comm.barrier()  # what is measured begins together
+        begin = time.perf_counter()
+        trainer.nans.begin()
+        losses, times = trainer.step(step)
+        if turned_nan(trainer, step, losses, saving):
+            break
+        home["losses"] += losses
+        home["times"].append(times)
+        home["held"] += [trainer.work.arena.told()] if job.room else []
+        home["programs"] += [[str(action) for action in trainer.player.program]] * job.driven
+        home["end"] = step + 1
+        if comm.rank == 0:
+            comm.emit(step=step, loss=losses[-1], tokens_per_second=job.tokens / (time.perf_counter() - begin))
+        if saving and saved(trainer, saving, step + 1):
+            break
+    kept = memory(trainer) if job.flushes else {}
+    more = {"peak_live": trainer.work.peak_live, "memory": kept, "seen": trainer.player.clock.sees}
+    more |= {"peak_held": trainer.work.arena.peak} if job.room else {}
+    return home | {"ledger": comm.ledger.rows()} | more
+
+
+def watching(comm):
+    """A `watch` for a player that tells the kernel of each compute action as it ends."""
+    return lambda step, index, begin, end: comm.emit(step=step, index=index, begin=begin, end=end)

@@ -1,0 +1,80 @@
+"""Batch norm that means the same however the batch is cut into microbatches, and whoever computes them.
+
+Two kinds of statistics. Training normalises with those of the *microbatch* at hand. One rank computes it whole, so no
+layout changes them. Evaluation normalises with running averages, and one entry of these averages stands for the
+statistics of the *global batch*, of which no forward sees more than a microbatch. So every forward only tallies. Once
+per optimizer step the tallies of all replicas are added and settled.
+
+Shape suffixes
+    B batch · C channels · Y rows of pixels, X columns
+
+Source: Huang et al. 2019, arXiv:1811.06965 (GPipe), section 2.2; Kim et al. 2020, arXiv:2004.09910 (torchgpipe), whose
+library calls it `DeferredBatchNorm`. Batch norm itself: Ioffe and Szegedy 2015, arXiv:1502.03167.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hybridlab.training.models.counting import Counting
+from hybridlab.training.models.draws import Draws
+
+
+def normalised(x_BCYX, weight_C, bias_C, eps: float):
+    """Every channel at mean 0 and variance 1 over the microbatch, then scaled and shifted.
+
+    raises  ValueError when a channel has one element: it has no variance
+    """
+    if x_BCYX[:, 0].numel() == 1:
+        raise ValueError("batch norm got one element per channel, which has no variance: use larger microbatches")
+    return functional.batch_norm(x_BCYX, None, None, weight_C, bias_C, training=True, eps=eps)
+
+
+class BatchNorm(Counting):
+    """Every channel shifted and scaled to mean 0 and variance 1, then by a weight and a bias that are learned.
+
+    tally         what forwards saw since the last `settle()`, (3, C): how many elements, their sum, that of their
+                  squares. A variance is a small difference of large sums, which float64 still has
+    running_mean  (C,), and running_var, (C,): averages over steps, for evaluation
+    draws         where in the training the model stands: evaluation is where nothing is drawn
+    normalise     normalise(x_BCYX, weight_C, bias_C, eps), by the statistics of a microbatch: a mode that cuts pictures
+                  gives another one
+
+    A forward tallies if autograd is on. So a microbatch whose forward is done twice, for a backward that recomputes, is
+    counted once.
+
+    >>> norm = BatchNorm(channels=1)
+    >>> norm(torch.tensor([1.0, 3.0]).view(2, 1, 1, 1)).flatten().detach().round(decimals=3)
+    tensor([-1.,  1.])
+    >>> norm.settle()
+    >>> norm.running_mean, norm.running_var  # a tenth of the way from 0 to 2, and from 1 to 2
+    (tensor([0.2000]), tensor([1.1000]))
+    """
+
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1):
+        super().__init__((3, channels))
+        self.eps, self.momentum, self.draws, self.normalise = eps, momentum, Draws(), normalised
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def forward(self, x_BCYX):
+        if not self.draws.on:
+            running = self.running_mean, self.running_var
+            return functional.batch_norm(x_BCYX, *running, self.weight, self.bias, eps=self.eps)
+        if torch.is_grad_enabled():
+            self._count(x_BCYX.detach().double())
+        return self.normalise(x_BCYX, self.weight, self.bias, self.eps)
+
+    def _count(self, x_BCYX):
+        number_C = torch.full_like(self.tally[0], x_BCYX[:, 0].numel())
+        self.tally += torch.stack([number_C, *(x.sum((0, 2, 3)) for x in (x_BCYX, x_BCYX.square()))])
+
+    def conclude(self):
+        """Move the running averages towards what was tallied. The variance is the unbiased one, as in torch."""
+        number_C, sum_C, squares_C = self.tally
+        mean_C = sum_C / number_C.clamp(min=1)
+        var_C = (squares_C - sum_C * mean_C).clamp(min=0) / (number_C - 1).clamp(min=1)
+        pace_C = self.momentum * number_C.clamp(max=1)
+        self.running_mean += pace_C * (mean_C - self.running_mean)
+        self.running_var += pace_C * (var_C - self.running_var)

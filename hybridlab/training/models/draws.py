@@ -1,0 +1,169 @@
+"""What is drawn at random, drawn by place: any rank finds the numbers of any place by itself, and all find the same.
+
+A generator that makes one number after the other would have to make those of the whole model before those of a rank.
+Here draws are counted: number i of a stream is a function of the stream and of i. Dropout reads its streams while a
+model trains. Each parameter's first numbers are read from a stream of its own, so no rank ever holds the whole model.
+
+Read next: `training.models.gpt.Dropout`, `training.models.model.Model.part` (what a rank makes of a model).
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+STRIDE = 0x9E3779B97F4A7C15 - 2**64  # as int64, of which torch keeps the lowest 64 bits: 2⁶⁴ over the golden ratio
+ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
+BLOCK = 1 << 16  # numbers drawn at once: what is in between then stays in a core's cache, three times as fast
+ONES = ("weight", "running_var")  # of norms
+FILLS = ("normal_", "uniform_", "fill_", "zero_")
+STIRRED = 0.01  # standard deviation of what is added to weights that begin all alike: less than embeddings have
+
+
+def drawn(key, number):
+    """The `number`-th draw of the stream that begins at `key`: any 64 bits (as int64), and a key for further streams.
+
+    Counted, not produced one after the other, so that any rank finds the draws of any place. key and number are tensors
+    of int64 that broadcast. Source: Steele, Lea and Flood 2014 (OOPSLA), SplitMix64.
+
+    >>> hex(int(drawn(torch.tensor(0), torch.tensor(0))) % 2**64)
+    '0xe220a8397b1dcdaf'
+    """
+    z = (number + 1) * STRIDE + key
+    for shift, factor in ROUNDS:
+        z ^= (z >> shift).bitwise_and_((1 << 64 - shift) - 1)  # >> copies the sign; it is masked away
+        z *= factor
+    return z
+
+
+def stream(*numbers: int):
+    """The key of a stream that belongs to some whole numbers, in this order: a seed, a step, a site."""
+    key = torch.tensor(0)
+    for number in numbers:
+        key = drawn(key, torch.tensor(number))
+    return key
+
+
+def normal(key, deviation: float, shape, box: tuple[slice, ...], out: torch.Tensor) -> torch.Tensor:
+    """A box of a tensor of normal numbers with mean 0, drawn by place from the stream of a key; put into `out`.
+
+    deviation  their standard deviation;  shape  of the whole tensor;  box  a slice for each dim, or () for all of it
+    out        of the box's shape, on any device
+
+    Element i of the flattened tensor is √2·erf⁻¹(u), where u, in (-1, 1), has the highest 53 bits of draw i. All is
+    computed in float64, so numbers in another dtype are the same ones, rounded once. On another kind of processor the
+    last bit of erf⁻¹ may be another one.
+
+    >>> whole = normal(stream(7), 1.0, (4, 6), (), torch.empty(4, 6))
+    >>> box = slice(1, 3), slice(2, 6)
+    >>> torch.equal(normal(stream(7), 1.0, (4, 6), box, torch.empty(2, 4)), whole[box])
+    True
+    """
+    width = math.prod(shape[1:])
+    columns = torch.arange(width, device=out.device).view(shape[1:])[box[1:]]
+    rows = torch.arange(shape[0], device=out.device)[box[:1]].view(-1, *[1] * columns.dim()) * width
+    at_once = max(1, BLOCK // max(1, columns.numel()))
+    for some, into in zip(rows.split(at_once), out.split(at_once)):
+        u = (drawn(key, some + columns) >> 11).double().add_(0.5).mul_(2.0**-52)
+        into.copy_(u.erfinv_().mul_(math.sqrt(2) * deviation))
+    return out
+
+
+@dataclass
+class Draws:
+    """Where in the training a model stands: all that its random draws depend on, beside a place in a tensor.
+
+    step  of the optimizer;  row  the number, in the global batch, of the first sequence that comes next
+    on    whether anything is drawn: evaluation draws nothing
+    """
+
+    seed: int = 0
+    step: int = 0
+    row: int = 0
+    on: bool = True
+
+
+def shared_draws(module: nn.Module, seed: int) -> Draws:
+    """Where in the training a module stands: one value for all its layers that ask, which are numbered."""
+    draws = Draws(seed)
+    for site, layer in enumerate(one for one in module.modules() if hasattr(one, "draws")):
+        layer.draws, layer.site = draws, site
+    return draws
+
+
+def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module by name; a tied one stands under the first of its names."""
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+class Unfilled(TorchFunctionMode):
+    """While it lasts, tensors keep the numbers that they have when somebody fills them: on torch's meta device none.
+
+    There torch would import its compiler first, for over a second.
+
+    >>> with Unfilled():
+    ...     x = torch.zeros(2).normal_()
+    >>> x
+    tensor([0., 0.])
+    """
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if getattr(function, "__name__", "") in FILLS:
+            return next(iter((*args, *kwargs.values())))
+        return function(*args, **kwargs)
+
+
+class ByPlace(nn.Module):
+    """A module whose first numbers follow from seed, name and place: a rank can make any part of them and no more.
+
+    Parameters of two dims or more are drawn, normal with a standard deviation that a subclass says in
+    `deviation(shape)`. Norms begin with weights of 1 and running variances of 1; everything else begins with 0.
+
+    A constructor ends with `begin` and changes no number itself: where a rank makes its part, there are none yet.
+
+    draws  where in the training it stands: whoever trains it says so before every forward
+    """
+
+    @torch.no_grad()
+    def begin(self, seed: int, dtype: torch.dtype):
+        """Give all parameters and buffers their first numbers; made on torch's meta device, they have none."""
+        self.draws = shared_draws(self, seed)
+        self.to(dtype)
+        for name, x in tensors_of(self).items():
+            if not x.is_meta:
+                x.copy_(self.first(name, x, (), x.device))
+
+    def first(self, name: str, like: torch.Tensor, box: tuple[slice, ...], device) -> torch.Tensor:
+        """The first numbers of a box of a parameter or buffer: of `like`, which may be on the meta device."""
+        out = torch.empty_like(like.detach()[box], device=device)
+        if out.is_meta:
+            return out  # it has no numbers
+        if isinstance(like, nn.Parameter) and like.dim() > 1:
+            key = stream(self.draws.seed, _number(name))
+            return normal(key, self.deviation(like.shape), like.shape, box, out)
+        return out.fill_(float(name.endswith(ONES)))
+
+
+@torch.no_grad()
+def stirred(module: nn.Module, original: nn.Module, seed: int, boxes: dict):
+    """Move, by place, the trained weights that begin all alike: a bias of zeros, a norm of ones.
+
+    A bias that is 0 may be added as often as there are ranks, and nobody sees it before the second step.
+
+    boxes  as in `Model.part`, which made the module of the original
+    """
+    weights = dict(module.named_parameters())
+    for name, x in original.named_parameters():
+        alike = x.dim() < 2 if x.is_meta else x.numel() > 0 and bool((x == x.flatten()[0]).all())
+        if name in boxes and x.requires_grad and alike:
+            here = weights[name]
+            here += normal(stream(seed, _number(name), 1), STIRRED, x.shape, boxes[name], torch.empty_like(here))
+
+
+def _number(name: str) -> int:
+    """A whole number of 64 bits for a name, the same in every process."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)

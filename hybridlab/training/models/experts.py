@@ -1,0 +1,171 @@
+"""Experts: in place of one MLP a block has several, and every token goes through a few that a router chooses for it.
+
+A block then has many times the weights, and a token as much work as before. Four steps:
+
+  route      scores of a token for every expert; the best few are chosen, and their scores are weights
+  dispatch   tokens in the order of their experts: each expert gets its own as one matrix
+  compute    each expert an MLP on its tokens; whatever their number, also none
+  combine    every token the sum of what its experts made, times their weights
+
+The second and the fourth are the seam where modes reach in (`Experts.dispatch`): the experts may be on other ranks.
+
+Loads differ, and training makes a loaded expert better, so that it is chosen more. Two remedies. A *loss* that pushes
+down the scores of loaded experts; its gradient is put in here and its value is not reported. Or a *bias* that is added
+where tokens choose and not to the weights. Both ask for the loads of the global batch. In a pipeline the first backward
+comes before the last forward, so nobody knows them in time: those of the step before are used. The router tallies
+them (`runtime.tallies`), so the answer is that of one device.
+
+With a capacity an expert takes no more than so many tokens of a *sequence*, first all first choices in the order of
+their positions, then the second ones. A token that is dropped passes by on the residual stream. Other systems count the
+tokens of whatever a rank has at hand, and drop others on every layout.
+
+Source: Shazeer et al. 2017, arXiv:1701.06538; Lepikhin et al. 2020, arXiv:2006.16668 (groups with capacities); Fedus et
+al. 2021, arXiv:2101.03961, section 2.2 (the loss); Dai et al. 2024, arXiv:2401.06066 (shared and fine-grained experts);
+Wang et al. 2024, arXiv:2408.15664 (biases). Relatives: `modes.expert_parallel`, `modes.parts.dispatch`; notebook 32.
+
+Shape suffixes
+    those of GPT, and N tokens (B·T), E experts, C chosen by each token (k in papers), A arrivals: pairs of a token and
+    an expert of its choice
+"""
+
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hybridlab.core.what.shape import Shape
+from hybridlab.modes.parts.token_order import dispatch, loads
+from hybridlab.training.models.counting import Counting
+from hybridlab.training.models.draws import Draws
+
+
+class Experts(nn.Module):
+    """What stands where a block had its MLP.
+
+    mlp       what makes an MLP: of a shape, and of what makes its linear layers, if these are not `nn.Linear`
+    dispatch  dispatch(x_ND, chosen_NC, weights_NC, experts) -> y_ND: a mode may put another one in its place
+    """
+
+    def __init__(self, shape: Shape, mlp):
+        super().__init__()
+        self.router, self.experts = Router(shape), mlp(shape, partial(Many, shape.experts))
+        self.shared = nn.ModuleList(mlp(shape) for _ in range(shape.shared))
+        self.dispatch = dispatch
+
+    def forward(self, x_BTD):
+        chosen_BTC, weights_BTC = self.router(x_BTD)
+        pairs = chosen_BTC.flatten(0, 1), weights_BTC.flatten(0, 1)
+        y_BTD = self.dispatch(x_BTD.flatten(0, 1), *pairs, self.experts).view_as(x_BTD)
+        return sum((mlp(x_BTD) for mlp in self.shared), y_BTD)
+
+
+def mlp_of(shape: Shape, mlp):
+    """What makes the inside of a block of this shape: one MLP, or experts."""
+    return mlp if shape.experts == 1 else partial(Experts, mlp=mlp)
+
+
+class Router(Counting):
+    """Which experts each token goes to, and with which weights.
+
+    tally   how many tokens of the step at hand have chosen each expert, (E,)
+    bias    added to scores where tokens choose, (E,);  push  the gradient of the balance loss by a token's scores, (E,)
+
+    A token that an expert has no room for has its choice E, an expert that there is not.
+
+    raises  ValueError where there is a capacity and a sequence is not whole
+    """
+
+    def __init__(self, shape: Shape):
+        super().__init__((shape.experts,))
+        self.shape, self.routing, self.draws = shape, shape.routing, Draws()
+        self.weight = nn.Parameter(torch.empty(shape.experts, shape.width))
+        self.register_buffer("bias", torch.zeros(shape.experts))
+        self.register_buffer("push", torch.zeros(shape.experts))
+
+    def forward(self, x_BTD):
+        scores_BTE = self.scores(x_BTD)
+        if self.routing.balance == "loss":
+            scores_BTE = Pushed.apply(scores_BTE, self.push)
+        chosen_BTC = (scores_BTE.detach() + self.bias).topk(self.shape.chosen).indices
+        weights_BTC = scores_BTE.gather(2, chosen_BTC)
+        if self.routing.normalised:
+            weights_BTC = weights_BTC / weights_BTC.sum(2, keepdim=True)
+        if self.draws.on and torch.is_grad_enabled():
+            self.tally += loads(chosen_BTC, self.shape.experts)
+        if self.routing.capacity is not None:
+            self._refuse_parts(x_BTD.shape[1])
+            slots = self.routing.slots(self.shape.context, self.shape.experts, self.shape.chosen)
+            chosen_BTC = with_room(chosen_BTC, self.shape.experts, slots)
+        return chosen_BTC, weights_BTC.to(x_BTD.dtype)
+
+    def _refuse_parts(self, positions):
+        if positions != self.shape.context:
+            raise ValueError(
+                f"an expert's capacity counts tokens of whole sequences, and only {positions} of {self.shape.context} "
+                "positions are here: leave capacity out, or do not cut the positions"
+            )
+
+    def scores(self, x_BTD):
+        """Of every token for every expert, from 0 to 1: in float32 at least."""
+        logits_BTE = functional.linear(x_BTD, self.weight)
+        logits_BTE = logits_BTE.to(torch.promote_types(logits_BTE.dtype, torch.float32))
+        return logits_BTE.softmax(2) if self.routing.scores == "softmax" else logits_BTE.sigmoid()
+
+    def conclude(self):
+        """What follows from the loads of a whole step: for the loss α·E·Σ fᵢ·Pᵢ, where fᵢ is an expert's share of all
+        choices and Pᵢ its mean score, the gradient by one token's score; or the biases' next step."""
+        load_E, pace = self.tally, self.routing.pace
+        if self.routing.balance == "loss":
+            choices = load_E.sum().clamp(min=1)
+            self.push.copy_(pace * len(load_E) * load_E / choices * self.shape.chosen / choices)
+        elif self.routing.balance == "bias":
+            self.bias += pace * (load_E.mean() - load_E).sign().to(self.bias.dtype)
+
+
+class Pushed(torch.autograd.Function):
+    """The same scores; their gradient grows by a number for each expert."""
+
+    @staticmethod
+    def forward(ctx, scores_BTE, push_E):
+        ctx.save_for_backward(push_E)
+        return scores_BTE.view_as(scores_BTE)
+
+    @staticmethod
+    def backward(ctx, by_scores_BTE):
+        return by_scores_BTE + ctx.saved_tensors[0], None
+
+
+def with_room(chosen_BTC, experts: int, slots: int):
+    """Choices, of which each expert takes `slots` from a sequence: first choices first; the others become `experts`.
+
+    >>> with_room(torch.tensor([[[0, 1], [0, 1], [1, 0]]]), experts=2, slots=2).tolist()
+    [[[0, 1], [0, 2], [1, 2]]]
+    """
+    in_turn_BA = chosen_BTC.transpose(1, 2).flatten(1)
+    asked_BAE = functional.one_hot(in_turn_BA, experts)
+    place_BA = (asked_BAE.cumsum(1) * asked_BAE).sum(2) - 1
+    kept_BCT = torch.where(place_BA < slots, in_turn_BA, experts).unflatten(1, (chosen_BTC.shape[2], -1))
+    return kept_BCT.transpose(1, 2)
+
+
+# --- the experts themselves -----------------------------------------------------------------------------------------
+
+
+class Many(nn.Module):
+    """A linear layer for each expert: tokens in the order of their experts go through theirs.
+
+    share  of the biases that is added here: less than 1 where others add to the same outputs
+
+    One product for each expert, a *grouped GEMM*. An expert without tokens multiplies an empty matrix: its gradient is
+    0, and it has one.
+    """
+
+    def __init__(self, experts: int, inputs: int, outputs: int, bias: bool = True):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
+        self.bias, self.share = nn.Parameter(torch.empty(experts, outputs)) if bias else None, 1
+
+    def forward(self, x_AD, counts: list[int]):
+        biases = [None] * len(counts) if self.bias is None else (self.bias * self.share).unbind()
+        return torch.cat([functional.linear(*one) for one in zip(x_AD.split(counts), self.weight.unbind(), biases)])

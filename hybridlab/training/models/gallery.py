@@ -1,0 +1,131 @@
+"""The reference models by name, models from a file, anyone's module: which model is meant."""
+
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Callable
+
+import cloudpickle
+
+from hybridlab.core.what.catalog import MODELS
+from hybridlab.core.what.shape import Shape
+from hybridlab.training.images import Digits
+from hybridlab.training.models.conv import ConvNet, label_loss
+from hybridlab.training.models.inception import Inception
+from hybridlab.training.models.model import Model
+from hybridlab.training.models.multi_token import multi_token
+from hybridlab.training.models.resnet import ResNet
+from hybridlab.training.models.transformer import Transformer
+from hybridlab.training.models.unet import UNet, image_loss
+
+PIXELS, PICTURES = 64, "B C Y X"
+
+
+class Noisy:
+    """Digits to be cleaned, as a source of batches."""
+
+    def __init__(self, digits: Digits):
+        self.digits = digits
+        self.batch = digits.noisy
+
+    @property
+    def unseen(self) -> "Noisy":
+        return Noisy(self.digits.unseen)
+
+
+GALLERY: dict[str, tuple[str, Callable[[], Model]]] = {
+    "gpt": ("a small GPT over bytes of text", lambda: Transformer(Shape())),
+    "modern": (
+        "RMSNorm, SwiGLU, rotary positions, grouped queries, over bytes of text",
+        lambda: Transformer(Shape(style="llama", kv_heads=2, inner=88)),
+    ),
+    "parallel": (
+        "the small GPT with attention and MLP side by side in each block",
+        lambda: Transformer(Shape(parallel=True)),
+    ),
+    "multi_token": (
+        "the modern one, with a block more that predicts the token behind the next",
+        lambda: multi_token(Shape(style="llama", kv_heads=2, inner=88)),
+    ),
+    "conv": (
+        "a convolutional net with batch norm that reads digits",
+        lambda: Model(ConvNet, label_loss, Digits.load(), enters=PICTURES),
+    ),
+    "unet": (
+        "a U-Net that takes noise out of digits, with two long skips",
+        lambda: Model(UNet, image_loss, Noisy(Digits.load()), terms=PIXELS, enters=PICTURES, targets=PICTURES),
+    ),
+    "resnet": (
+        "a residual net whose layers differ in time",
+        lambda: Model(ResNet, label_loss, Digits.load(), enters=PICTURES),
+    ),
+    "inception": (
+        "a net whose modules have three branches of convolutions, unequal in time",
+        lambda: Model(Inception, label_loss, Digits.load(), enters=PICTURES),
+    ),
+}
+
+
+def model_of(model, loss=None, data=None, **more) -> Model:
+    """The model that is meant: a Model as it is, a reference model by its name, a transformer by its Shape or by its
+    name in the catalog, or anyone's module with its loss and data.
+
+    raises  ValueError where a module comes without its loss or its data
+    """
+    if isinstance(model, str | Shape | Model) and more:
+        raise ValueError(f"{next(iter(more))} belongs to a module of your own: this model says its own")
+    if isinstance(model, str) and model in MODELS:
+        model = MODELS[model].shape
+    if isinstance(model, str):
+        return named(model)
+    if isinstance(model, Shape):
+        return Transformer(model, data)
+    if isinstance(model, Model):
+        return model
+    if loss is None or data is None:
+        missing = "loss=f, a summed loss(output, target)" if loss is None else "data=g, batches g(step, rows)"
+        raise ValueError(f"a model of your own needs {missing}")
+    return Model(model, loss, data, **more)
+
+
+def named(name: str) -> Model:
+    """A reference model by its name, or one of a file: "FILE.py:name", where the name is a `Model`, or makes one.
+
+    raises  ValueError in one sentence that says what there is
+
+    >>> named("conv").made(0, __import__("torch").float32)(__import__("torch").zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+    if name in GALLERY:
+        return GALLERY[name][1]()
+    file, colon, inside = name.rpartition(":")
+    if not file.endswith(".py") or not inside:
+        raise ValueError(
+            f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, one of the catalog "
+            f"({', '.join(MODELS)}), or give FILE.py:name"
+        )
+    made = getattr(_loaded(file), inside, None)
+    if made is None:
+        raise ValueError(f"{file} has no {inside}: give the name of a hybridlab Model")
+    if not isinstance(made, Model):
+        raise ValueError(f"{inside} in {file} is a {type(made).__name__}: make it hybridlab.Model(module, loss, data)")
+    return made
+
+
+def _loaded(file: str):
+    """A file as a module. It travels to the ranks with what is defined in it: they cannot import it."""
+    path = pathlib.Path(file)
+    if not path.is_file():
+        raise ValueError(f"cannot read {file}: there is no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    before, sys.modules[path.stem] = sys.modules.get(path.stem), module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+    finally:
+        if before is not None:
+            sys.modules[path.stem] = before
+    cloudpickle.register_pickle_by_value(module)
+    return module

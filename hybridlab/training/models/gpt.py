@@ -1,0 +1,246 @@
+"""The reference model: a small GPT over bytes. It does not know that it may be run in parallel.
+
+Its seams, on which the modes rely: the layers stand in sequence (`layers()`: embed, blocks, head) and skips beside it
+(`skips`); q, k and v are separate; attention is a module of its own, and takes the numbers of heads from the widths of
+what it is given; what is drawn at random depends on nothing but its place in the training (`draws`); the loss is
+outside.
+
+Shape suffixes
+    B batch · T positions · D width · N heads · K heads of keys and values · H width of a head (N·H = D)
+    F width of the MLP's inside (4·D, unless the shape says otherwise) · V vocabulary
+"""
+
+import math
+from functools import partial
+from itertools import chain
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hybridlab.core.what.attended import looks, seen
+from hybridlab.core.what.shape import Shape
+from hybridlab.training.models.draws import ByPlace, Draws, drawn, stream
+from hybridlab.training.models.experts import mlp_of
+from hybridlab.training.models.graph import graph_of, through
+from hybridlab.training.models.parallel import branching, in_branches
+
+DEVIATION = 0.02  # of first weights
+
+
+class Dropout(nn.Module):
+    """Sets a share of elements to zero and scales the others so that their mean stays; which ones, their places say.
+
+    An element's place is: seed, step, number of this site in the model, row in the global batch, position, feature. So
+    its fate is the same on one device and on any rank of any layout, and when the forward is done a second time. In a
+    tensor that is not (B, T, D) all elements of a row are features of one position.
+
+    first, feature  the position and the feature at which what comes in begins: not 0 where that dim is cut; where
+                    positions do not follow each other, a first one for each
+    """
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate, self.site, self.first, self.feature, self.draws = rate, 0, 0, 0, Draws()
+
+    def forward(self, x_BTD):
+        if not self.rate or not self.draws.on:
+            return x_BTD
+        return x_BTD * self.kept(x_BTD.shape, x_BTD.device) / (1 - self.rate)
+
+    def kept(self, shape, device=None):
+        """Which elements of a tensor of this shape, (B, T, D) or another one, are kept."""
+        flat = shape if len(shape) == 3 else (shape[0], 1, math.prod(shape[1:]))
+        B, T, D = (torch.arange(length, device=device) for length in flat)
+        key = stream(self.draws.seed, self.draws.step, self.site)
+        key_BT1 = drawn(drawn(key, self.draws.row + B[:, None, None]), (self.first + T)[:, None])
+        return (drawn(key_BT1, self.feature + D) >= round(self.rate * 2**64) - 2**63).view(shape)
+
+
+class Embed(nn.Module):
+    """Tokens and their positions as vectors. Positions begin again in every document, so that it is read as if alone.
+
+    first  the position at which the vectors begin: not 0 where the sequence is cut
+
+    >>> embed, tokens = Embed(Shape(width=4, context=3, heads=2)), torch.tensor([[7, 7, 5]])
+    >>> bool((embed(tokens) == embed.token(tokens) + embed.position.weight).all())
+    True
+    """
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.token = nn.Embedding(shape.vocabulary, shape.width)
+        self.position = nn.Embedding(shape.context, shape.width)
+        self.dropout, self.first, self.documents = Dropout(shape.dropout), 0, shape.documents
+
+    def forward(self, tokens_BT):
+        x_BTD = self.token(tokens_BT)
+        positions_T = self.first + torch.arange(x_BTD.shape[1], device=tokens_BT.device)
+        return self.dropout(x_BTD + self.position(self._in_document(positions_T)))
+
+    def _in_document(self, positions_T):
+        if not self.documents:
+            return positions_T
+        begins_S = torch.from_numpy(looks(sum(self.documents), self.documents)[:, 0]).to(positions_T.device)
+        return positions_T - begins_S[positions_T]
+
+
+class Attention(nn.Module):
+    """Causal self-attention by heads of a fixed width; neighbouring heads of queries share one of keys and values.
+
+    attend     from queries, keys and values by head to what each head found: a mode may put another in its place
+    documents  the lengths of those that share a row, which it has to know
+    """
+
+    def __init__(self, shape: Shape, bias: bool = True):
+        super().__init__()
+        self.head_width, self.documents = shape.head_width, shape.documents
+        self.attend = partial(attend, documents=shape.documents)
+        self.q, self.k, self.v, self.out = (
+            nn.Linear(entering, leaving, bias)
+            for entering, leaving in (
+                (shape.query_latent or shape.width, shape.query_width),
+                *[(shape.latent or shape.width, shape.value_width)] * 2,
+                (shape.found_width, shape.width),
+            )
+        )
+
+    def forward(self, x_BTD):
+        return self.out(self.attend(*self.by_head(x_BTD)).transpose(1, 2).flatten(2))
+
+    def by_head(self, x_BTD):
+        """Queries (B, N, T, H), keys and values (B, K, T, H)."""
+        return tuple(heads(project(x_BTD), self.head_width) for project in (self.q, self.k, self.v))
+
+    @property
+    def widths(self) -> tuple[int, int, int, int]:
+        """The numbers of a position's queries, its keys, its values, and of what its heads find."""
+        return self.q.out_features, self.k.out_features, self.v.out_features, self.out.in_features
+
+
+def heads(x_BTF, width: int):
+    """Features of a position, by heads of this width: (B, N, T, H)."""
+    return x_BTF.unflatten(2, (-1, width)).transpose(1, 2)
+
+
+def attend(q_BNTH, k_BKTH, v_BKTH, documents=(), causal=True):
+    """What every position finds at itself and at those before it, in its document: values, weighted by how well queries
+    match keys. Not causal: at those behind it too.
+
+    >>> q, k, v = torch.randn(3, 1, 2, 5, 4)
+    >>> first, second = (attend(q[:, :, its], k[:, :, its], v[:, :, its]) for its in (slice(3), slice(3, 5)))
+    >>> torch.allclose(attend(q, k, v, documents=(3, 2)), torch.cat([first, second], 2), atol=1e-6)
+    True
+    """
+    hidden = {"is_causal": causal}
+    if documents:
+        T, device = q_BNTH.shape[2], q_BNTH.device
+        looks_T2 = torch.from_numpy(looks(T, documents, causal)).to(device)
+        hidden = {"attn_mask": seen(looks_T2, torch.arange(T, device=device))}
+    return functional.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, **hidden, enable_gqa=True)
+
+
+class Mlp(nn.Module):
+    """Two linear layers with a GELU between them.
+
+    linear  what makes a layer of so many inputs and outputs: of experts, one layer for each (`experts.Many`), which
+            is called with the numbers of their tokens too
+    """
+
+    def __init__(self, shape: Shape, linear=nn.Linear):
+        super().__init__()
+        self.up, self.down = linear(shape.width, shape.inside), linear(shape.inside, shape.width)
+
+    def forward(self, x_BTD, *counts):
+        return self.down(functional.gelu(self.up(x_BTD, *counts)), *counts)
+
+
+class Block(nn.Module):
+    """One transformer layer: attention and MLP, each behind a norm, beside a residual. Without heads, only the MLP.
+
+    norm, attention, mlp  what makes each of these, from a width, a shape and a shape
+    """
+
+    def __init__(self, shape: Shape, norm=nn.LayerNorm, attention=Attention, mlp=Mlp):
+        super().__init__()
+        if shape.heads:
+            self.attention_norm, self.attention = norm(shape.width), attention(shape)
+            self.attention_dropout = Dropout(shape.dropout)
+        self.mlp_norm, self.mlp = norm(shape.width), mlp(shape)
+        self.mlp_dropout = Dropout(shape.dropout)
+        self.attends = shape.heads > 0
+
+    def forward(self, x_BTD, skipped_BTD=None):
+        if skipped_BTD is not None:
+            x_BTD = x_BTD + skipped_BTD
+        if self.attends:
+            x_BTD = x_BTD + self.attention_dropout(self.attention(self.attention_norm(x_BTD)))
+        return x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)))
+
+
+class Head(nn.Module):
+    """From vectors back to a score for every token."""
+
+    def __init__(self, shape: Shape, norm=nn.LayerNorm):
+        super().__init__()
+        self.norm = norm(shape.width)
+        self.scores = nn.Linear(shape.width, shape.vocabulary, bias=False)
+
+    def forward(self, x_BTD):
+        return self.scores(self.norm(x_BTD))
+
+
+class GPT(ByPlace):
+    """The whole model: embed, then the blocks, then the head.
+
+    skips  {layer: the earlier layer whose output it takes too, and adds}, layers numbered as in `layers()`
+
+    raises  ValueError when the shape is not one of this model
+
+    >>> GPT(Shape(layers=1, width=8, heads=2, context=4))(torch.zeros(3, 4, dtype=torch.long)).shape
+    torch.Size([3, 4, 256])
+    """
+
+    style = "gpt"
+
+    def __init__(self, shape: Shape, seed: int = 0, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        if shape.style != self.style:
+            raise ValueError(f"this shape has style={shape.style!r}: {type(self).__name__} needs style={self.style!r}")
+        self.embed, self.blocks, self.head = self.parts(shape)
+        if shape.tied:
+            self.head.scores.weight = self.embed.token.weight
+        self.shape, self.skips = shape, shape.skipping
+        self.takes = {}
+        if shape.parallel:
+            self.blocks = nn.ModuleList(in_branches(block) for block in self.blocks)
+            self.takes = branching(shape.layers)
+        self.begin(seed, dtype)
+
+    def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
+        """What it is made of: embedding, blocks, head."""
+        blocks = nn.ModuleList(Block(shape, mlp=mlp_of(shape, Mlp)) for _ in range(shape.layers))
+        return Embed(shape), blocks, Head(shape)
+
+    def deviation(self, shape) -> float:
+        """The standard deviation of first weights, of any shape."""
+        return DEVIATION
+
+    def layers(self) -> list[nn.Module]:
+        """What is done in sequence."""
+        inside = chain.from_iterable(self.blocks) if self.shape.parallel else self.blocks
+        return [self.embed, *inside, self.head]
+
+    @property
+    def dropouts(self) -> list[Dropout]:
+        """Every site where elements may be dropped, in model order: behind the embedding, and on every branch."""
+        return [module for module in self.modules() if isinstance(module, Dropout)]
+
+    def forward(self, tokens_BT):
+        layers = self.layers()
+        return through(layers, graph_of(len(layers), self.skips, self.takes), tokens_BT)
+
+
+def token_loss(scores_BTV, targets_BT):
+    """The *sum* of the cross-entropy over all tokens, in nats; divide by the tokens of the global batch."""
+    return functional.cross_entropy(scores_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum")

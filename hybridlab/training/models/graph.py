@@ -1,0 +1,64 @@
+"""The layer graph: of which earlier layers each layer takes what they made. By default a chain.
+
+Layers stand in a sequence in which everyone comes behind those that it takes from. Two that take from the same layer,
+and not from each other, are *branches*; one that takes from several is a *join*, called with one argument for each:
+
+    0 ─┬─ 1 ── 2 ─┬─ 4        takes={3: (0,), 4: (2, 3)}
+       └─ 3 ──────┘           layer 4 is called as layer(y2, y3)
+
+A *skip* is the short form of a join with the layer just before: skips={6: 3} means takes={6: (5, 3)}.
+
+Relatives: `training.stages.Links`, what of this crosses between stages; `scheduling.subgraph`, branches on disjoint
+ranks.
+"""
+
+
+def graph_of(layers: int, skips: dict[int, int], takes: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """{layer: those whose outputs it takes, in order}, of every layer; the first one takes the inputs, -1.
+
+    >>> graph_of(4, skips={}, takes={2: (0,), 3: (1, 2)})
+    {0: (-1,), 1: (0,), 2: (0,), 3: (1, 2)}
+    >>> graph_of(3, skips={2: 0}, takes={})
+    {0: (-1,), 1: (0,), 2: (1, 0)}
+    """
+    told = {there: (there - 1, source) for there, source in skips.items()} | {n: tuple(takes[n]) for n in takes}
+    return {number: (number - 1,) for number in range(layers)} | told
+
+
+def through(layers: list, graph: dict, inputs):
+    """What all layers together make of the inputs."""
+    return in_sequence(dict(enumerate(layers)), graph, {-1: inputs})[len(layers) - 1]
+
+
+def in_sequence(layers: dict, takes: dict, made: dict) -> dict:
+    """Do some layers of a model, one after the other: {layer: what leaves it}, begun with `made`, what came before.
+
+    takes  of the whole model, see `graph_of`
+    """
+    for number, layer in layers.items():
+        made[number] = layer(*(made[one] for one in takes[number]))
+    return made
+
+
+def refuse_lost(takes: dict[int, tuple[int, ...]], layers: int):
+    """Nothing, where every layer takes from earlier ones, and all that is made is taken.
+
+    raises  ValueError in one sentence that names the layer
+
+    >>> refuse_lost({0: (-1,), 1: (0,), 2: (0,)}, 3)
+    Traceback (most recent call last):
+    ...
+    ValueError: nobody takes what layer 1 makes: name it in takes={layer: (1, …)} of a later layer
+    """
+    for there, sources in takes.items():
+        earlier = range(there) if there else (-1,)
+        if not sources or there >= layers or not set(sources) <= set(earlier):
+            raise ValueError(
+                f"takes={{{there}: {sources}}} does not lead from an earlier layer to a later one: layers are 0 to "
+                f"{layers - 1}"
+            )
+    taken = {source for sources in takes.values() for source in sources}
+    for lost in sorted(set(range(layers - 1)) - taken):
+        raise ValueError(
+            f"nobody takes what layer {lost} makes: name it in takes={{layer: ({lost}, …)}} of a later layer"
+        )

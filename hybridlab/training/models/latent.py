@@ -1,0 +1,67 @@
+"""Latent attention: keys and values of all heads are made from a few numbers of each position, its latent.
+
+A latent has L features, far fewer than the keys and values that are made from it. A model that writes text keeps only
+the latent. What positions turn is not made from it: turned keys could not be left out of what is kept. So each head has
+2·P further features that are turned. Its queries have their own; its keys share them with all other heads. Queries may
+have a latent too, of R features.
+
+  x ─┬─ q_latent ── q_norm ─────── q ──── queries by head: H features, and 2·P that are turned
+     ├─ latent ──── latent_norm ─┬─ k ─── keys by head: H features ──────────┐
+     │                           └─ v ─── values by head: H features         ├─ joined
+     └─ turned ────────────────────────── one key for all heads: 2·P features ┘
+
+Tensor parallelism cuts heads; latents are whole on every rank, and a rank's own heads read them. So the gradients of
+what makes latents are summands, one of each rank (`modes.parts.tp_boundaries.asked`).
+
+Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1. Relatives: `modern`, whose blocks hold it.
+
+Shape suffixes
+    those of `modern`, and L, R features of latents
+"""
+
+import torch
+from torch import nn
+
+from hybridlab.core.what.shape import Shape
+from hybridlab.training.models.gpt import Attention, heads
+from hybridlab.training.models.rotary import Rotary
+
+
+class LatentAttention(Attention):
+    """Attention whose keys and values, and perhaps queries, are made from latents.
+
+    norm  what makes the norm of a latent, from its width
+
+    >>> shape = Shape(width=32, heads=4, context=8, style="llama", latent=12, rotary=4)
+    >>> LatentAttention(shape)(torch.zeros(1, 8, 32)).shape
+    torch.Size([1, 8, 32])
+    """
+
+    def __init__(self, shape: Shape, norm=nn.RMSNorm):
+        super().__init__(shape, bias=False)
+        self.q_latent, self.q_norm = _latent(shape.width, shape.query_latent, norm)
+        self.latent, self.latent_norm = _latent(shape.width, shape.latent, norm)
+        self.turned, self.rotary = nn.Linear(shape.width, shape.rotary, bias=False), Rotary(shape.rotary)
+
+    def by_head(self, x_BTD):
+        """Queries and keys (B, N, T, H + 2P), the last features turned; values (B, N, T, H)."""
+        sizes = self.head_width, self.turned.out_features
+        q_BNTH, q_turned_BNTP = heads(self.q(self.q_norm(self.q_latent(x_BTD))), sum(sizes)).split(sizes, 3)
+        latent_BTL = self.latent_norm(self.latent(x_BTD))
+        k_BNTH, v_BNTH = (heads(project(latent_BTL), self.head_width) for project in (self.k, self.v))
+        k_turned_B1TP = self.rotary(self.turned(x_BTD)[:, None])
+        shared_BNTP = k_turned_B1TP.expand(-1, k_BNTH.shape[1], -1, -1)
+        queries, keys = (q_BNTH, self.rotary(q_turned_BNTP)), (k_BNTH, shared_BNTP)
+        return torch.cat(queries, 3), torch.cat(keys, 3), v_BNTH
+
+    @property
+    def widths(self):
+        queries, keys, values, found = super().widths
+        return queries, keys + keys // self.head_width * self.turned.out_features, values, found
+
+
+def _latent(width: int, features: int, norm) -> tuple[nn.Module, nn.Module]:
+    """(what makes a latent, its norm); of no features: what leaves the stream as it is."""
+    if not features:
+        return nn.Identity(), nn.Identity()
+    return nn.Linear(width, features, bias=False), norm(features)

@@ -1,0 +1,217 @@
+"""What is trained, as far as the machinery has to know it: layers in sequence, a loss, and batches.
+
+Anyone's model is a `Model`: a module, a summed loss, a source of batches. The layers do not know that they may be run
+in parallel, and the machinery knows no layer. Names of dims are asked for only where a mode cuts inside a layer.
+
+Read next: `training.models.examination` (what cannot work, said before it runs), `training.models.transformer` (the
+reference models for a `Shape`), `training.models.gallery` (all of them by name).
+"""
+
+import copy
+import inspect
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from hybridlab.training.models.draws import ByPlace, Unfilled, shared_draws, stirred, tensors_of
+from hybridlab.training.models.examination import examined
+from hybridlab.training.models.graph import graph_of, through
+from hybridlab.training.models.trees import mapped
+
+UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the step is asked for them in evaluation
+
+
+class Model:
+    """A model with its loss and its data: a value that every rank holds, and of which each makes the same module.
+
+    whole   an nn.Sequential, or a module whose method `layers()` lists what it does in sequence; or a function that
+            makes one from a seed. Of a class whose numbers are drawn by place (`draws.ByPlace`; or a partial of one),
+            ranks make only what they hold
+    loss    loss(output, target) -> the *sum* over a microbatch
+    data    data(step, rows) -> (inputs, targets), the same whenever it is called; or an object with
+            batch(step, rows, seed) and `unseen`, another one of that kind, for evaluation; it may have `for_proof`,
+            one for proofs
+    skips   {layer: the earlier layer whose output it takes as a second argument}; layers count from 0
+    takes   {layer: the earlier layers whose outputs it takes, in order}, where that is not the layer before it alone:
+            branches and joins, see `training.models.graph`
+    dims    {parameter: the names of its dims, "F D"}, see `core.where.rules`;  sizes  {letter: length} of joined dims
+    terms   summands of the loss in one row: a training step divides by rows × terms
+    enters, targets  the names of the dims of what enters the first layer, and of targets; of pictures "B C Y X"
+
+    raises  ValueError in one sentence for what is no model
+    """
+
+    enters = targets = "B"  # dims behind these have no names
+    scores = ""  # the letter of the dim that the loss normalises over, where a mode may cut it
+    ends = (0, 0)  # layers that go with the first stage, and with the last, whatever the cut
+    proving = False  # see `for_proof`
+
+    def __init__(
+        self, whole, loss: Callable, data, *, skips=None, takes=None, dims=None, sizes=None, terms: int = 1, enters="",
+        targets="",
+    ):  # fmt: skip
+        self.whole, self.loss, self.data, self.terms = whole, loss, data, terms
+        self.enters, self.targets = enters or self.enters, targets or self.targets
+        self._told, self.dims, self.sizes = {"skips": skips, "takes": takes}, dims or {}, sizes or {}
+        if not isinstance(whole, nn.Module) and not _takes_a_seed(whole):
+            kind = getattr(whole, "__name__", type(whole).__name__)
+            raise ValueError(
+                f"model={kind} is no module: give an nn.Module (of a list of layers, nn.Sequential(*layers)), or a "
+                "function of one argument, the seed, that makes one"
+            )
+        for name, value in (("loss", loss), ("data", getattr(data, "batch", data))):
+            if not callable(value):
+                what = "loss(output, target)" if name == "loss" else "data(step, rows)"
+                raise ValueError(f"{name}={value!r} is no function: give {what}")
+
+    def refuse(self):
+        """Nothing, where it can be trained on its data.
+
+        raises  ValueError in one sentence
+        """
+
+    def dims_of(self, parameters) -> dict[str, str]:
+        """{parameter: the names of its dims, or ""}.
+
+        raises  ValueError where `dims` speaks of a parameter that there is not
+        """
+        for name, dims in self.dims.items():
+            if name not in parameters:
+                raise ValueError(
+                    f"dims names {name}, and the model has no such parameter: it has {', '.join(parameters)}"
+                )
+            if not isinstance(dims, str):
+                raise ValueError(f'the dims of {name} are a {type(dims).__name__}: give a text, such as "F D"')
+        return {name: self.dims.get(name, "") for name in parameters}
+
+    @property
+    def by_place(self) -> bool:
+        """Whether its first numbers are drawn by place, so that a rank can make its part and no more."""
+        kind = self.whole.func if isinstance(self.whole, partial) else self.whole
+        return isinstance(kind, type) and issubclass(kind, ByPlace)
+
+    def made(self, seed: int, dtype: torch.dtype, boxes: dict | None = None) -> nn.Module:
+        """The module that a seed makes; see `part`."""
+        return self.part(self.original(seed, dtype), seed, dtype, boxes)
+
+    def original(self, seed: int, dtype: torch.dtype) -> nn.Module:
+        """The whole module, to make parts of and to leave as it is; by place, on torch's meta device."""
+        if isinstance(self.whole, nn.Module):
+            return self.whole
+        if self.by_place:
+            with torch.device("meta"), Unfilled():
+                return self.whole(seed).to(dtype)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.whole(seed)
+
+    def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
+        """A copy of the original that holds some boxes of its parameters and buffers.
+
+        boxes  {name: a slice for each dim, or () for the whole tensor}; what it does not name is on the meta device: it
+               has a shape and no memory. None: everything. {}: a module to look at
+        """
+        boxes = dict.fromkeys(tensors_of(original), ()) if boxes is None else boxes
+        module = _with_boxes(original, boxes, device)
+        if self.proving:
+            stirred(module, original, seed, boxes)
+        if not hasattr(module, "draws"):
+            module.draws = shared_draws(module, seed)
+        return module.to(dtype)
+
+    def for_proof(self) -> "Model":
+        """The same model as a proof wants it: no weight begins with numbers that are all alike (`draws.stirred`), and
+        batches come from its data's own `for_proof`, where that has one."""
+        model = copy.copy(self)
+        model.proving, model.data = True, getattr(self.data, "for_proof", self.data)
+        return model
+
+    def in_parts(self) -> "Model":
+        """The same model with its all-to-alls between layers.
+
+        raises  ValueError where it has none
+        """
+        raise ValueError(
+            "between the stages of this schedule are all-to-alls, and this model has none: give another one"
+        )
+
+    def layers(self, module: nn.Module) -> list[nn.Module]:
+        """What is done in sequence.
+
+        raises  ValueError where a module does not say it
+        """
+        if hasattr(module, "layers") and inspect.ismethod(module.layers):
+            return list(module.layers())
+        if isinstance(module, nn.Sequential):
+            return list(module)
+        raise ValueError(
+            f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, or give it a "
+            "method layers() that lists its layers"
+        )
+
+    def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:
+        """{layer: those whose outputs it takes}: as was said here, else as the module says."""
+        told = (getattr(module, name, {}) if said is None else said for name, said in self._told.items())
+        return graph_of(len(self.layers(module)), *told)
+
+    def through(self, module: nn.Module, inputs):
+        """What the whole model makes of its inputs."""
+        return through(self.layers(module), self.takes(module), inputs)
+
+    def batch(self, step: int, rows: int, seed: int = 0, unseen: bool = False) -> tuple:
+        """(inputs, targets) of a global batch, as tensors; it depends on nothing but step and seed."""
+        if hasattr(self.data, "batch"):
+            source = self.data.unseen if unseen else self.data
+            both = source.batch(step, rows, seed)
+        else:
+            both = self.data(step + UNSEEN * unseen, rows)
+        if not isinstance(both, tuple | list) or len(both) != 2:
+            what = f"{len(both)} things" if isinstance(both, tuple | list) else f"a {type(both).__name__}"
+            raise ValueError(f"data({step}, {rows}) gave {what}: return (inputs, targets)")
+        return tuple(mapped(_tensor, one) for one in both)
+
+    def between(self, rows: int, dtype: torch.dtype) -> list:
+        """What leaves each layer, as examples without memory: a tensor, or a tuple of them.
+
+        raises  ValueError in one sentence where the model cannot be shared out
+        """
+        return examined(self, rows, dtype)
+
+    def notes(self, module: nn.Module) -> dict:
+        """What a checkpoint says of the model, beside the shapes of its parameters."""
+        return {"model": type(module).__name__}
+
+
+def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """What a module keeps beside its weights, by name: what a checkpoint has to have."""
+    kept = module.state_dict().keys()
+    return {name: buffer for name, buffer in module.named_buffers() if name in kept}
+
+
+def _with_boxes(original: nn.Module, boxes: dict, device) -> nn.Module:
+    """A copy with boxes in place of tensors. Each is made once, whoever refers to its original: tied ones stay tied."""
+    heirs = {}
+    for name, x in tensors_of(original).items():
+        if name not in boxes:
+            here = torch.empty_like(x, device="meta")
+        elif x.is_meta:
+            here = original.first(name, x, boxes[name], device)
+        else:
+            here = x.detach()[boxes[name]].to(device, copy=True)
+        heirs[id(x)] = nn.Parameter(here, x.requires_grad) if isinstance(x, nn.Parameter) else here
+    return copy.deepcopy(original, heirs)
+
+
+def _takes_a_seed(whole) -> bool:
+    try:
+        inspect.signature(whole).bind(0)
+    except TypeError:
+        return False
+    return True
+
+
+def _tensor(x) -> torch.Tensor:
+    return torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x

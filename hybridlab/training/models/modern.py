@@ -1,0 +1,88 @@
+"""The modern transformer: GPT's layers with the parts that LLaMA made common.
+
+  GPT                                    here
+  LayerNorm                              RMSNorm: divides by the root mean square, subtracts no mean
+  learned positions, added to the input  rotary positions: queries and keys are turned by an angle
+  MLP of two matrices, GELU              SwiGLU: a third matrix gates the inside of the MLP
+  biases                                 none
+
+Where `kv_heads` is less than `heads`, queries share keys and values, as in GPT. Names are GPT's; `mlp.gate` is new, and
+biases and `embed.position` are gone. Nothing is added to what a layer passes on, so all seams of GPT hold.
+
+Source: Touvron et al. 2023, arXiv:2302.13971, section 2.2. RMSNorm: Zhang and Sennrich 2019, arXiv:1910.07467. SwiGLU:
+Shazeer 2020, arXiv:2002.05202. Rotary positions: Su et al. 2021, arXiv:2104.09864. Grouped queries: Ainslie et al.
+2023, arXiv:2305.13245.
+
+Relatives: `rotary`; `latent`, another attention in the same blocks.
+"""
+
+from functools import partial
+
+from torch import nn
+from torch.nn import functional
+
+from hybridlab.core.what.shape import Shape
+from hybridlab.training.models.experts import mlp_of
+from hybridlab.training.models.gpt import GPT, Attention, Block, Dropout, Head
+from hybridlab.training.models.latent import LatentAttention
+from hybridlab.training.models.rotary import Rotary
+
+Norm = partial(nn.RMSNorm, eps=1e-5)  # said, because torch's default is another one in every dtype
+
+
+class Embed(nn.Module):
+    """Tokens as vectors, without their positions."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.token = nn.Embedding(shape.vocabulary, shape.width)
+        self.dropout = Dropout(shape.dropout)
+
+    def forward(self, tokens_BT):
+        return self.dropout(self.token(tokens_BT))
+
+
+class RotaryAttention(Attention):
+    """Attention without biases, whose queries and keys are turned by their positions."""
+
+    def __init__(self, shape: Shape):
+        super().__init__(shape, bias=False)
+        self.rotary = Rotary(shape.head_width)
+
+    def by_head(self, x_BTD):
+        """Queries and keys, turned; values as they are."""
+        q_BNTH, k_BKTH, v_BKTH = super().by_head(x_BTD)
+        return self.rotary(q_BNTH), self.rotary(k_BKTH), v_BKTH
+
+
+class SwiGLU(nn.Module):
+    """An MLP whose inside is multiplied, unit by unit, with a gate: SiLU of another product. See `Mlp`."""
+
+    def __init__(self, shape: Shape, linear=nn.Linear):
+        super().__init__()
+        self.gate, self.up = (linear(shape.width, shape.inside, bias=False) for _ in range(2))
+        self.down = linear(shape.inside, shape.width, bias=False)
+
+    def forward(self, x_BTD, *counts):
+        return self.down(functional.silu(self.gate(x_BTD, *counts)) * self.up(x_BTD, *counts), *counts)
+
+
+class Modern(GPT):
+    """The whole model, for a shape of style "llama": seams, seeds and skips are GPT's.
+
+    >>> import torch
+    >>> shape = Shape(layers=1, width=8, heads=2, context=4, style="llama", inner=12)
+    >>> Modern(shape)(torch.zeros(3, 4, dtype=torch.long)).shape
+    torch.Size([3, 4, 256])
+    >>> sum(weight.numel() for weight in Modern(shape).parameters()) == shape.parameters
+    True
+    """
+
+    style = "llama"
+
+    def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
+        """What it is made of: embedding, blocks, head."""
+        attention = partial(LatentAttention, norm=Norm) if shape.latent else RotaryAttention
+        mlp = mlp_of(shape, SwiGLU)
+        blocks = nn.ModuleList(Block(shape, Norm, attention, mlp) for _ in range(shape.layers))
+        return Embed(shape), blocks, Head(shape, Norm)

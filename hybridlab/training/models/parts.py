@@ -1,0 +1,82 @@
+"""A block with experts as three layers: what comes before its experts, these, and what comes behind them.
+
+As one layer a block keeps its all-to-alls to itself. As three it has them between layers, where a schedule can put
+another microbatch's work beside them (`scheduling.dispatched`). What travels is a tuple:
+
+    x_BTD        the residual stream, which stays at home
+    rows_AD      tokens in the order of their experts, and behind the experts what these made of them: this one travels
+    weights_NC   of every token's choices
+    beside_BTD   what the shared experts made of all tokens; not there where there are none
+    order_A      see `modes.parts.token_order.in_order`
+    counts_E     how many rows each expert has; behind the all-to-all, of the experts that are here
+
+The weights are those of the block: no name changes, and no number. Relatives: `modes.parts.dispatch.Exchanges`, the
+all-to-alls between them.
+"""
+
+import torch
+from torch import nn
+
+from hybridlab.core.what.shape import Shape
+from hybridlab.modes.parts.token_order import combine, in_order
+
+
+def in_parts(block) -> list[nn.Module]:
+    """A block as three layers that share its modules."""
+    return [Before(block), Inside(block), Behind(block)]
+
+
+def between_parts(shape: Shape, rows: int, dtype) -> list[tuple]:
+    """What leaves the first of the three layers, and the second, as examples without memory."""
+    tokens = rows * shape.context
+    here = lambda *size, dtype=dtype: torch.empty(size, dtype=dtype, device="meta")
+    x_BTD, arrivals = here(rows, shape.context, shape.width), tokens * shape.chosen
+    floats = x_BTD, here(arrivals, shape.width), here(tokens, shape.chosen), *[x_BTD] * bool(shape.shared)
+    whole = here(arrivals, dtype=torch.int64), here(shape.experts, dtype=torch.int64)
+    return [floats + whole] * 2
+
+
+class Before(nn.Module):
+    """Attention, the router, and the shared experts."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.attends = block.attends
+        if self.attends:
+            self.norm, self.attention, self.dropout = block.attention_norm, block.attention, block.attention_dropout
+        self.mlp_norm, self.router, self.shared = block.mlp_norm, block.mlp.router, block.mlp.shared
+
+    def forward(self, x_BTD):
+        if self.attends:
+            x_BTD = x_BTD + self.dropout(self.attention(self.norm(x_BTD)))
+        y_BTD = self.mlp_norm(x_BTD)
+        chosen_NC, weights_NC = (one.flatten(0, 1) for one in self.router(y_BTD))
+        order_A, counts_E = in_order(chosen_NC, self.router.shape.experts)
+        rows_AD = y_BTD.flatten(0, 1)[order_A // chosen_NC.shape[1]]
+        beside = [sum(mlp(y_BTD) for mlp in self.shared)] if len(self.shared) else []
+        return x_BTD, rows_AD, weights_NC, *beside, order_A, counts_E
+
+
+class Inside(nn.Module):
+    """The experts."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.experts = block.mlp.experts
+
+    def forward(self, arrived):
+        x_BTD, rows_AD, *others, counts_E = arrived
+        return x_BTD, self.experts(rows_AD, counts_E.tolist()), *others, counts_E
+
+
+class Behind(nn.Module):
+    """Every token with what its experts made of it."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.dropout = block.mlp_dropout
+
+    def forward(self, arrived):
+        x_BTD, rows_AD, weights_NC, *beside, order_A, _ = arrived
+        y_BTD = combine(rows_AD, order_A, weights_NC).view_as(x_BTD)
+        return x_BTD + self.dropout(sum(beside, y_BTD))

@@ -1,0 +1,54 @@
+"""A training whose numbers are none any more ends at once: which rank made the first nan, in which step and tensor.
+
+It ends before anything is saved, so what was saved before stays. Every rank notes sums of what its stages make, of what
+passes its door, of gradients and of updated weights (`world.talk.nans`). After each step the ranks tell each other in
+one number whether their losses, gradients and weights are all right. Only if one is not, the notes are read: the
+culprit is who made a nan without having been given one; of several, the first.
+"""
+
+import math
+
+import torch
+
+from hybridlab.training import checkpoint
+from hybridlab.world.talk.nans import FirstNan
+
+MADE, CAME, NEITHER = range(3)
+
+
+def watched(trainer):
+    """Have everything that a trainer's rank makes looked at, for the rest of this run."""
+    nans = FirstNan()
+    for one in (trainer, trainer.work, trainer.weights, trainer.comm.ledger):
+        one.nans = nans
+
+
+def turned_nan(trainer, step: int, losses: list[float], saving) -> bool:
+    """Whether a step has brought forth what is not a number, on any rank; all ranks ask, and must then end.
+
+    raises  FloatingPointError on the rank that made the first one
+    """
+    well = trainer.nans.well() and all(map(math.isfinite, losses))
+    if not any(_told(trainer, [int(not well)])):
+        return False
+    first = trainer.nans.first()
+    mine = [CAME if first.came else MADE, first.at] if first else [NEITHER, 0]
+    told = _told(trainer, mine)
+    every = list(zip(told[::2], told[1::2]))
+    if every.index(min(every)) == trainer.comm.rank:
+        what = first.what if first else "the loss"
+        how = ", though all that ranks had put into it was," if first and first.came else ""
+        raise FloatingPointError(f"step {step}: {what}{how} is not a number, the first such tensor; {_kept(saving)}")
+    return True
+
+
+def _told(trainer, mine: list[int]) -> list[int]:
+    """What all ranks say, in their order."""
+    return trainer.report.all_gather(torch.tensor(mine, device=trainer.comm.device)).tolist()
+
+
+def _kept(saving) -> str:
+    if saving is None:
+        return "nothing was saved, since no folder of checkpoints was given"
+    newest = checkpoint.newest(saving.folder)
+    return f"the last good checkpoint is {newest}" if newest else f"no checkpoint is in {saving.folder} yet"

@@ -1,0 +1,119 @@
+"""A job on devices with less memory than its forwards fill: what they keep is weighed beforehand, and some of it is
+swapped out or computed again, so that the rest fits.
+
+It is weighed by what torch's kernels on a CPU save. Where a device has others (attention in double precision on a GPU
+saves more), the arena refuses what does not fit, and a proof finds other bytes copied than the formula says.
+
+Relatives: `modes.out_of_core`, which does it; `core.when.room` and `predict.time.out_of_core`, which plan it.
+"""
+
+import math
+from dataclasses import replace
+
+from hybridlab.core.when.action import SWAPS
+from hybridlab.core.when.flow import flow_of
+from hybridlab.core.when.room import Room, during
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.modes.out_of_core import MEANS, KeepingWork
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.out_of_core import AGAIN, AWAY, forwards, habits, mixed, planned
+from hybridlab.runtime.arena import Arena
+from hybridlab.training import loop
+from hybridlab.training.dry.costs import DIGITS, by_weights
+from hybridlab.training.dry.one_rank import fused_attention
+from hybridlab.training.job import Job
+from hybridlab.world.talk.dry import DryComm
+
+
+def within(job: Job) -> Job:
+    """The job with a schedule that fits into the room that was asked for.
+
+    raises  ValueError in one sentence, with the least room in which it would fit
+    """
+    room, schedule, means = weighed(job), job.schedule, job["make_room"]
+    asked, in_core = job["device_memory"], most_held(schedule, room)
+    room = replace(room, capacity=int(asked * in_core if asked <= 1 else asked))
+    if room.capacity < (least := least_room(schedule, room, means)):
+        raise ValueError(
+            f"what forwards keep does not fit into {room.capacity:,} bytes by {MEANS[means]}: give "
+            f"device_memory={least} or more (in core they keep {in_core:,.0f} on a device)"
+        )
+    return job.with_(schedule=fitted(schedule, room, costs_of(job, room), means), room=room)
+
+
+def weighed(job: Job) -> Room:
+    """What one forward of each stage keeps, and what travels on each edge, in bytes; room without an end. Where ranks
+    share a stage, the one that keeps most counts."""
+    kept = job.once(kept_on_ranks).values()
+    keeps = [max(one.get(stage, 0) for one in kept) for stage in range(job.schedule.stages)]
+    return Room(math.inf, keeps, boundary=[sum(x.nbytes for x in tensors) for tensors in job.rooms(0).values()])
+
+
+def kept_on_ranks(job: Job) -> dict[int, dict[int, int]]:
+    """{rank: {stage: bytes that one forward keeps}}, of the ranks of the first replica: one microbatch goes through
+    every stage on torch's meta device."""
+    found, job = {}, job.with_(chosen=job.chosen | {"offload": False})  # where there are no numbers, there is no host
+    for rank in range(job.mesh.size):
+        if job.mesh.coordinates(rank).get("dp", 0) == 0:
+            with fused_attention():
+                found[rank] = _Weighing(DryComm(job.mesh, rank), job).weighed()
+    return found
+
+
+def copied(job: Job) -> int:
+    """Bytes that one step carries to the host and back, on all ranks."""
+    mesh, kept, size = job.mesh, job.once(kept_on_ranks), 0
+    for rank in range(mesh.size):
+        alike = kept[mesh.rank(**mesh.coordinates(rank) | ({"dp": 0} if "dp" in mesh.axes else {}))]
+        program = job.schedule.program[mesh.line(rank).index(rank)]
+        size += sum(alike[action.stage] for action in program if action.kind in SWAPS)
+    return job.accumulate * size
+
+
+class _Weighing(loop.Trainer):
+    """A trainer that computes nothing: each of its stages is asked for one forward."""
+
+    def works(self, *about) -> KeepingWork:
+        return KeepingWork(Arena(), *about)
+
+    def weighed(self) -> dict[int, int]:
+        """{stage: bytes that one forward keeps}."""
+        work, edges, found = self.work, self.job.schedule.edges, {}
+        work.draws.step = 0
+        work.load(*self._batch(0), self.job.tokens)
+        for stage in self.weights.stages:
+            into = [
+                number for number, (_, end) in enumerate(edges) if end == stage and number != len(self.job.bounds) - 1
+            ]
+            work.forward(stage, 0, 0, [tuple(work.room(number, "activation")) for number in into])
+            found[stage] = sum(one.size for one in work.stored[stage, 0].saved)
+        return found
+
+
+def most_held(schedule: Schedule, room: Room) -> float:
+    """The most that a rank holds, if copies took no time."""
+    return float(during(flow_of(schedule), room).max())
+
+
+def costs_of(job: Job, room: Room) -> Costs:
+    """What the actions take, in forwards of a mean stage: forwards by their weights, copies by what they carry."""
+    mean = sum(room.keeps) / len(room.keeps)
+    return replace(by_weights(job), swap=tuple(round(job["copy_time"] * one / mean, DIGITS) for one in room.keeps))
+
+
+def fitted(schedule: Schedule, room: Room, costs: Costs, means: str) -> Schedule:
+    """The shortest schedule within the room, among those that are tried."""
+    if means == "mixture":
+        return planned(schedule, room, costs).schedule
+    others = AGAIN if means == "swap" else AWAY
+    tried = (mixed(schedule, choice, room, costs) for choice in habits(schedule) if others not in choice)
+    return min(tried, key=lambda one: one.length).schedule
+
+
+def least_room(schedule: Schedule, room: Room, means: str) -> int:
+    """The fewest bytes into which a schedule fits by these means: what it lacks where there is no room, and nothing
+    stays."""
+    none, every = replace(room, capacity=0), len(forwards(schedule))
+    ways = {"swap": (AWAY,), "recompute": (AGAIN,), "mixture": (AWAY, AGAIN)}[means]
+    made = (mixed(schedule, (way,) * every, none, Costs()).schedule for way in ways)
+    return math.ceil(min(flow_of(one, none).lacks.max() for one in made))

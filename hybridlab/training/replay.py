@@ -1,0 +1,77 @@
+"""What an asynchronous pipeline must equal: one process that uses, for every microbatch, the same weight versions.
+
+Nothing here knows ranks, messages or an order of stages. A microbatch goes through the whole model, each stage with
+the version that the schedule states for it; after each of its windows a stage makes its next version. Where it has
+copies, its windows are longer than the loss's, and its gradient is their mean.
+"""
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from hybridlab.runtime import tallies
+from hybridlab.training.job import Job
+from hybridlab.training.models.model import buffers_of
+from hybridlab.training.reference import touch
+
+
+class _Whole(nn.Module):
+    """A whole model as one module, to be called with other weights than its own."""
+
+    def __init__(self, model, module):
+        super().__init__()
+        self.model, self.module = model, module
+
+    def forward(self, inputs):
+        return self.model.through(self.module, inputs)
+
+
+def replay(job: Job) -> tuple[list[float], nn.Module, dict]:
+    """(the losses, one for each update; the module as it is at the end; which elements any update touched)."""
+    module = job.model.made(job.seed, getattr(torch, job.dtype))
+    whole, weights = _Whole(job.model, module), dict(module.named_parameters())
+    stage_of = {name: home[0] for name, home in job.homes.items()}
+    its = {s: {name: weights[name] for name in weights if stage_of[name] == s} for s in range(len(job.bounds))}
+    optimizers = {stage: job.optimizer_of(named) for stage, named in its.items()}
+    version, window, windows, losses = _versions(job.schedule), job.schedule.window, job.schedule.windows, []
+    touched = {}
+    for step in range(job.steps):
+        versions = {stage: [_copy(named)] for stage, named in its.items()}
+        module.draws.step = step
+        for m, (inputs, targets) in enumerate(zip(*job.batch(step))):
+            module.draws.row = m * job.rows
+            used = {name: versions[stage][version[stage, m]][name] for name, stage in stage_of.items()}
+            made = functional_call(whole, {f"module.{name}": weight for name, weight in used.items()}, (inputs,))
+            loss = job.model.loss(made, targets) / job.tokens
+            losses += [0.0] * (m % window == 0)
+            losses[-1] += loss.item()
+            found = torch.autograd.grad(loss, list(used.values()), allow_unused=True, materialize_grads=True)
+            for (name, stage), gradient in zip(stage_of.items(), found):
+                share = gradient * (window / windows[stage])
+                weights[name].grad = share if weights[name].grad is None else weights[name].grad + share
+            for stage, optimizer in optimizers.items():
+                if m % windows[stage] == windows[stage] - 1:
+                    touch(touched, {name: weight.grad for name, weight in its[stage].items()})
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    versions[stage].append(_copy(its[stage]))
+        for layer in tallies.tallying(module).values():
+            layer.settle()
+    return losses, module, touched
+
+
+def replayed_on_rank(comm, job: Job) -> dict:
+    """The replay, in the words of `alone.alone_on_rank`."""
+    losses, module, touched = replay(job)
+    weights = {name: weight.detach() for name, weight in module.named_parameters()}
+    found = {"weight": weights, "buffer": buffers_of(module), "touched": touched}
+    return found | {"losses": torch.tensor(losses, dtype=torch.float64)}
+
+
+def _versions(schedule) -> dict[tuple[int, int], int]:
+    """The weight version that each (stage, microbatch) is computed with, as the schedule's forwards state it."""
+    return {(a.stage, a.microbatch): a.version for program in schedule.program for a in program if a.kind == "F"}
+
+
+def _copy(weights) -> dict:
+    return {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}

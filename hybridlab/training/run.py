@@ -1,0 +1,209 @@
+"""Run a schedule for real, and train: what the kernel asks, ranks do, and a timeline brings home."""
+
+import datetime
+import math
+import os
+import platform
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hybridlab.core.afford import refuse
+from hybridlab.core.files import folder
+from hybridlab.core.when.room import Room
+from hybridlab.core.when.schedule import Schedule
+from hybridlab.core.when.timeline import Timeline
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.predict.time.costs import Costs
+from hybridlab.runtime.clocks import link_latency, measured
+from hybridlab.runtime.message_driven import as_done, one_chain
+from hybridlab.runtime.work import EmulatedWork
+from hybridlab.scheduling.lower import lower, posted_ahead
+from hybridlab.scheduling.validate import validate
+from hybridlab.training import loop
+from hybridlab.training.affordable import affordable
+from hybridlab.training.resume import Saving, stopping_gently
+from hybridlab.world.cells.progress import Steps
+from hybridlab.world.processes.launch import SILENCE, foresee, ranks
+from hybridlab.world.talk.offset import offset
+
+LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 3e-3}  # what training means where nobody says
+EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
+
+
+def run(
+    schedule: Schedule,
+    *,
+    mesh: Mesh | None = None,
+    work: str = "emulated",
+    costs: Costs = EMULATED,
+    latency: float = 0.0,
+    jitter: float = 0.0,
+    ahead: int = 0,
+    driven: bool = False,
+    room: Room | None = None,
+    model=None,
+    batch: int | None = None,
+    steps: int = 3,
+    on_event=None,
+    live: bool = False,
+    **more,
+) -> Timeline:
+    """The measured timeline of a schedule, played by real processes that exchange real messages.
+
+    work   "emulated": waiting in place of computing, `costs` in seconds, every message taking at least `latency`
+           seconds, durations varying by the share `jitter`; "model": a model is trained
+    mesh   dp × pp; by default one pipeline of all the schedule's ranks; for work="model" with further axes, where the
+           timeline is that of the first rank of each stage
+    ahead  receives posted before their turn;  steps  measured, after one that is not
+    driven no written order: every rank does what has arrived; the timeline is that of the median step, in the order
+           in which it happened
+    room   for work="emulated": what each device may hold; who lacks room waits for copies to the host, see
+    `core.when.room`
+    model  for work="model": anyone's, a `Shape`, or the name of a reference model;  batch  rows in the global batch;
+           more  as in `training.make_job.job_of`
+    live   also tell on_event(rank, event) of every compute action as it ends: step, index in the rank's lowered
+           program, begin and end (ns on the clock of this machine)
+
+    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    """
+    if work not in ("emulated", "model"):
+        raise ValueError(f'work={work!r} is nothing to do: choose "emulated" or "model"')
+    if steps < 1:
+        raise ValueError(f"steps={steps} measures nothing: give 1 or more")
+    for what, number in (("latency", latency), ("jitter", jitter)):
+        if not 0 <= number < math.inf:
+            raise ValueError(f"{what}={number} is not possible: give a number, 0 or more")
+    mesh = mesh or Mesh(dp=schedule.dp, pp=schedule.ranks // schedule.dp)
+    if work == "model":
+        more |= {"ahead": ahead, "driven": driven, "model": model}
+        job = affordable(mesh, schedule, batch=batch, steps=steps + 1, **more)
+        lowered, room, call = job.schedule, job.room, (_run_model, job, live)
+        foresee(__name__)
+    else:
+        lowered = posted_ahead(validate(lower(one_chain(schedule) if driven else schedule), room), ahead)
+        _refuse_long(lowered, costs, latency, steps)
+        emulated = EmulatedWork(costs, latency=latency, jitter=jitter)
+        call = (_run_emulated, lowered, emulated, driven, steps + 1, live, room)
+    with ranks(mesh) as pool:
+        homes = pool.run(*call, on_event=on_event)
+    return _timeline(lowered, homes, mesh, work, skip=1, at_least=latency, room=room)
+
+
+def _refuse_long(schedule: Schedule, costs: Costs, latency: float, steps: int):
+    """Raise ValueError for waits that ranks would be ended for, and for a run that nobody can wait for."""
+    longest = max(latency, float(costs.table(schedule).max(initial=0)))
+    if longest >= SILENCE:
+        raise ValueError(f"a wait of {longest:g} s gives no sign for {SILENCE:g} s, as if ranks hung: give less")
+    one = float(max(np.add.reduceat(costs.table(schedule), schedule.starts[:-1]), default=0))
+    refuse(f"{steps} steps", seconds=one * (steps + 1), steps=steps)
+
+
+def _run_emulated(comm, schedule, work, driven, steps, live, room):
+    report = comm.for_purpose("report")
+    latency = link_latency(report)
+    watch = loop.watching(comm) if live else None
+    work.meet(comm, schedule)
+    player = loop.player(comm.for_purpose("messages"), schedule, work, driven, watch, room)
+    home = {"times": [], "programs": [], "losses": [], "held": [], "latency": latency, "offset": offset(report)}
+    work.offset = home["offset"] * 1e-9  # messages say when they left
+    for step in range(steps):
+        work.pace = float(step > 0)  # the first step is not measured: it opens connections
+        comm.barrier()
+        home["times"].append(player.step())
+        home["programs"] += [[str(action) for action in player.program]] * driven
+        if comm.rank == 0:
+            comm.emit(step=step)
+    seen = player.clock.sees
+    return home | {"device": "cpu", "ledger": comm.ledger.rows(), "peak_live": work.peak_live, "seen": seen}
+
+
+def _run_model(comm, job, live=False, saving=None):
+    sizes = [x.numel() for room in job.rooms(comm.rank).values() for x in room]
+    report = comm.for_purpose("report")
+    latency = link_latency(report, elements=max(sizes, default=1), device=comm.device)
+    more = {"latency": latency, "offset": offset(report), "device": comm.device.type}
+    return loop.train_on_rank(comm, job, live, saving) | more
+
+
+def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0, room=None):
+    """What all ranks brought home as one timeline, without the first `skip` steps."""
+    ledger = tuple({"rank": rank, **row} for rank, home in enumerate(homes) for row in home["ledger"])
+    homes = [homes[rank] for rank in mesh.line(0)]
+    latency = max(at_least, homes[0]["latency"])
+    origin = provenance(homes[0]["device"]) | {"work": work, "mesh": dict(mesh.axes), "latency": latency}
+    origin["rendezvous"] = not at_least  # a stated latency runs from when a value was made, whoever waits for it
+    origin["peak_live"] = [home["peak_live"] for home in homes]  # counted by the ranks
+    origin |= {"seen": True} if homes[0]["seen"] else {}
+    origin |= {"room": vars(room)} if room else {}
+    origin |= {"peak_held": [home["peak_held"] for home in homes]} if "peak_held" in homes[0] else {}
+    times, losses = [[one + home["offset"] for one in home["times"][skip:]] for home in homes], homes[0]["losses"]
+    more = {"loss": tuple(losses[skip * len(losses) // len(homes[0]["times"]) :]), "ledger": ledger}
+    held = [[one + torch.tensor([home["offset"], 0]) for one in home["held"][skip:]] for home in homes]
+    more |= {"held": held} if room and held[0] else {}
+    done = [home["programs"][skip:] for home in homes]
+    if not done[0]:
+        return measured(schedule, times, origin, **more)
+    steps = [
+        measured(as_done(schedule, program), [[one] for one in taken], origin, **more)
+        for program, taken in zip(zip(*done), zip(*times))
+    ]
+    return sorted(steps, key=lambda one: one.length)[(len(steps) - 1) // 2]
+
+
+def provenance(device: str = "cpu") -> dict:
+    """When, where and on what kind of device a measurement was made."""
+    return {
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": device,
+    }
+
+
+def train(
+    mesh: Mesh,
+    schedule: str = "1f1b",
+    microbatches: int = 4,
+    batch: int | None = None,
+    *,
+    checkpoint=None,
+    every: int = 0,
+    resume: bool = False,
+    progress: bool = True,
+    on_event=None,
+    **more,
+) -> dict:
+    """Train a model over a mesh: anyone's, or the reference GPT on real text. Step and loss are shown as they come.
+
+    checkpoint  a folder: saved there at the end, after `every` so many steps, and after the first Ctrl-C, which ends
+                the run; resume  from the newest checkpoint there, under any layout, with its batch if none is given
+    on_event    on_event(rank, event), called after every step with its number, loss and tokens_per_second, in place of
+                the progress that is shown
+
+    returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
+             gradients and optimizer state on each rank, "end": the first step not done}
+    more    as in `training.make_job.job_of`; steps, optimizer and rate are those of `LEARNING`, if nothing else is said
+    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    """
+    more = LEARNING | more
+    saving = Saving(Path(checkpoint), every, resume) if checkpoint is not None else None
+    if saving is None and (every or resume):
+        raise ValueError("every and resume need a folder of checkpoints: give checkpoint=FOLDER")
+    if saving:
+        folder(checkpoint)  # before the work whose result it takes
+    if batch is None and saving:
+        batch = saving.noted("batch")  # another layout has another usual one
+    job = affordable(mesh, schedule, microbatches, batch, **more)
+    shown = Steps(job.steps) if progress and on_event is None else nullcontext(on_event)
+    foresee(__name__)
+    with ranks(mesh) as pool, stopping_gently(saving), shown as tell:
+        homes = pool.run(_run_model, job, False, saving, on_event=tell)
+    timeline = _timeline(job.schedule, homes, mesh, "model", room=job.room) if homes[0]["times"] else None
+    memory = [sum(home["memory"].values()) for home in homes]
+    return {"losses": homes[0]["losses"], "timeline": timeline, "memory": memory, "end": homes[0]["end"]}

@@ -1,0 +1,47 @@
+"""What ranks compare before the first step: mesh, layout, and what each of them makes for itself."""
+
+import torch
+
+from hybridlab.core.where.mesh import Mesh
+
+SAMPLE = 4096  # elements of a tensor that are compared
+
+
+def refuse_another_mesh(here: Mesh, mesh: Mesh):
+    """On ranks that are arranged otherwise, each would play a part that is not its own."""
+    several = lambda one: [(axis, length) for axis, length in one.axes.items() if length > 1]
+    if several(here) != several(mesh):
+        raise ValueError(f"these ranks are those of {here}, and the job is for {mesh}: open hl.ranks({mesh})")
+
+
+def refuse_other_layouts(comm, layout):
+    """Compare fingerprints before the first step: ranks with different layouts would add what does not belong together.
+
+    raises  ValueError naming a rank whose layout is not this one's
+    """
+    mine = torch.frombuffer(bytearray(layout.fingerprint.encode()), dtype=torch.uint8)
+    for rank, other in enumerate(comm.all_gather(mine[None])):
+        if not torch.equal(other, mine):
+            raise ValueError(f"rank {rank} has another layout than rank {comm.rank}: give all ranks the same job")
+
+
+def refuse_others(comm, named: dict, what: str, said: str):
+    """Compare tensors that all ranks make for themselves, before the first step.
+
+    raises  ValueError naming a rank and a tensor that is another one there
+    """
+    sums = torch.stack([_sum_of_bits(x.detach()) for x in named.values()])
+    for rank, other in enumerate(comm.all_gather(sums[None])):
+        for name, one, its in zip(named, sums, other):
+            if one != its:
+                raise ValueError(
+                    f"rank {rank} {said} {name} than rank {comm.rank}: the {what} depends on the rank or on a random "
+                    "number; make it from the seed and the step"
+                )
+
+
+def _sum_of_bits(x):
+    """A number that is another one for nearly every other tensor; of a large one, some elements are looked at."""
+    some = x.reshape(-1)[:: max(1, x.numel() // SAMPLE)]
+    bits = some.contiguous().view(torch.uint8).to(torch.int64)
+    return (bits * (torch.arange(len(bits)) % 8191 + 1)).sum()

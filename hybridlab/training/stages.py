@@ -1,0 +1,244 @@
+"""Stages: the model cut into contiguous slices of its layers, one per pipeline stage."""
+
+import time
+from dataclasses import dataclass
+from itertools import accumulate, combinations, pairwise
+from math import comb
+
+import torch
+from torch import nn
+
+from hybridlab.core.what.shape import Shape
+from hybridlab.predict.plans.partition import partition
+from hybridlab.predict.plans.replicated import Layer
+from hybridlab.training.models.gallery import model_of
+from hybridlab.training.models.graph import in_sequence
+from hybridlab.training.models.model import Model
+from hybridlab.training.models.trees import as_computed, flat, mapped
+
+WAYS = ("layers", "parameters", "time")
+MOST = 100_000  # cuts that are tried
+
+
+def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None = None) -> tuple[range, ...]:
+    """Which layers each stage gets, numbered in sequence; of a transformer 0 the embedding, the blocks, the head.
+
+    by  "layers": as many as can be on each, beside those that belong to an end of the model (embedding and head);
+        "parameters", "time": the largest sum as small as can be, of weights or of seconds measured now;
+        a list: how many each stage gets, beside those that belong to an end, or which, as ranges of all layers
+
+    raises  ValueError when there are fewer layers than stages, or a list does not add up
+
+    >>> cut(Shape(layers=5), stages=2)
+    (range(0, 4), range(4, 7))
+    >>> cut(Shape(layers=5), stages=2, by=[1, 4])
+    (range(0, 2), range(2, 7))
+    """
+    model = model_of(model)
+    module = model.made(0, torch.float32, {}) if module is None else module
+    if not isinstance(by, str) and all(isinstance(one, range) for one in by):
+        return _as_said(tuple(by), stages, len(model.layers(module)))
+    first, last = model.ends
+    layers = len(model.layers(module)) - first - last
+    if by == "parameters":
+        return tuple(partition(parameters_of_layers(model, module), stages))
+    if by == "time":
+        return tuple(partition(seconds_of_layers(model, dtype=next(module.parameters()).dtype), stages))
+    if by == "layers":
+        if stages > layers:
+            raise ValueError(
+                f"{stages} stages need at least {stages} layers, this model has {layers}: choose fewer ranks or chunks"
+            )
+        by = [layers // stages + (stage < layers % stages) for stage in range(stages)]
+    elif isinstance(by, str):
+        raise ValueError(f"cut={by!r} is no way to cut: choose one of {', '.join(WAYS)}, or list blocks per stage")
+    if len(by) != stages or sum(by) != layers or min(by) < 0:
+        raise ValueError(f"cut={list(by)} does not give {layers} layers to {stages} stages: make the numbers add up")
+    bounds = [0, *(first + at for at in accumulate(by))]
+    bounds[-1] += last
+    if any(a == b for a, b in zip(bounds, bounds[1:])):
+        raise ValueError(f"cut={list(by)} leaves a stage without layers: give every stage one")
+    return tuple(range(a, b) for a, b in zip(bounds, bounds[1:]))
+
+
+def _as_said(bounds, stages, layers) -> tuple[range, ...]:
+    """The ranges of a cut, if they are all layers in order."""
+    if len(bounds) != stages or not all(bounds) or [layer for one in bounds for layer in one] != list(range(layers)):
+        said = ", ".join(f"{one.start} to {one.stop}" for one in bounds)
+        raise ValueError(
+            f"cut={said} are not {stages} stages of the layers 0 to {layers}: let each begin where one ends"
+        )
+    return bounds
+
+
+def cut_at_branches(model: Model, module: nn.Module, schedule) -> tuple[range, ...]:
+    """The most even cut in layers in which nothing travels where the schedule has breaks: a branch begins there.
+
+    raises  ValueError where there is none, or where there are too many cuts to try
+    """
+    takes, stages = model.takes(module), schedule.stages
+    if comb(len(takes) - 1, stages - 1) > MOST:
+        raise ValueError(
+            f"{len(takes)} layers have too many cuts into {stages} stages to try: say how many each gets, cut="
+        )
+    found = []
+    for inner in combinations(range(1, len(takes)), stages - 1):
+        bounds = tuple(range(a, b) for a, b in pairwise([0, *inner, len(takes)]))
+        if set(schedule.breaks) <= set(Links.of(bounds, takes).breaks):
+            found.append(bounds)
+    if not found:
+        raise ValueError(
+            f"{schedule.name} has branches on {stages} stages, and this model has no cut with such branches: give one "
+            "that has them, or choose another schedule"
+        )
+    return min(found, key=lambda bounds: sorted(map(len, bounds), reverse=True))
+
+
+def parameters_of_layers(model: Model | Shape, module: nn.Module | None = None) -> list[int]:
+    """The number of weights in each layer."""
+    model = model_of(model)
+    module = model.made(0, torch.float32, {}) if module is None else module
+    return [sum(weight.numel() for weight in layer.parameters()) for layer in model.layers(module)]
+
+
+def profiled(model: Model | Shape, rows: int = 2, repeat: int = 5) -> list[Layer]:
+    """The profile that `predict.plans.replicated` asks for: each layer's seconds, output and weights in bytes, measured
+    with microbatches of so many rows in single precision.
+
+    >>> [layer.weights for layer in profiled(Shape(layers=1, width=8, heads=2, context=4), repeat=1)]
+    [8320, 3488, 8256]
+    """
+    model, dtype = model_of(model), torch.float32
+    module = model.made(0, dtype, {})
+    seconds, leaves = seconds_of_layers(model, rows, repeat), model.between(rows, dtype)
+    output = [sum(x.nbytes for x in flat(leaves[number])) for number in range(len(seconds))]
+    weights = [count * dtype.itemsize for count in parameters_of_layers(model, module)]
+    return list(map(Layer, seconds, output, weights))
+
+
+def seconds_of_layers(
+    model: Model | Shape, rows: int = 2, repeat: int = 5, dtype: torch.dtype = torch.float32
+) -> list[float]:
+    """The time of each layer's forward and backward, measured here with one thread, as a rank has: the shortest."""
+    model = model_of(model)
+    module = model.made(0, dtype)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _seconds_of_layers(model, module, rows, repeat, dtype)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _seconds_of_layers(model, module, rows, repeat, dtype):
+    best, made = [], {}
+    inputs, _ = model.batch(0, rows)
+    made[-1] = as_computed(inputs, dtype)
+    takes = model.takes(module)
+    for number, layer in enumerate(model.layers(module)):
+        seconds = []
+        for _ in range(repeat):
+            entered = [mapped(_leaf, made[one]) for one in takes[number]]
+            begin = time.perf_counter()
+            made[number] = layer(*entered)
+            leaving = [x for x in flat(made[number]) if x.requires_grad]
+            if leaving:
+                sum(x.sum() for x in leaving).backward()
+            seconds.append(time.perf_counter() - begin)
+        best.append(min(seconds))
+    return best
+
+
+def _leaf(x):
+    """A tensor as it arrives at a stage: a gradient goes back to it, if it can have one."""
+    return x.detach().requires_grad_(x.is_floating_point())
+
+
+@dataclass(frozen=True)
+class Links:
+    """What crosses between the stages of a cut: {(from stage, to stage): the layers whose outputs travel there}."""
+
+    crossing: dict[tuple[int, int], tuple[int, ...]]
+
+    @classmethod
+    def of(cls, bounds, takes: dict[int, tuple[int, ...]]) -> "Links":
+        """The links of stages `bounds` in a model whose layers take these; what several layers of a stage take from one
+        other stage travels there together, each tensor once."""
+        home = {layer: stage for stage, layers in enumerate(bounds) for layer in layers} | {-1: 0}
+        crossing = {}
+        for there, sources in sorted(takes.items()):
+            for source in sources:
+                edge = home[source], home[there]
+                if edge[0] != edge[1] and source not in crossing.setdefault(edge, []):
+                    crossing[edge].append(source)
+        return cls({edge: tuple(layers) for edge, layers in crossing.items()})
+
+    @property
+    def skips(self) -> tuple[tuple[int, int], ...]:
+        """The edges beside the chain."""
+        return tuple(sorted(edge for edge in self.crossing if edge[1] - edge[0] > 1))
+
+    @property
+    def breaks(self) -> tuple[tuple[int, int], ...]:
+        """The edges of the chain on which nothing travels."""
+        last = max((end for _, end in self.crossing), default=0)
+        return tuple((s, s + 1) for s in range(last) if (s, s + 1) not in self.crossing)
+
+    def into(self, stage: int) -> list[tuple[int, ...]]:
+        """What arrives at a stage: one entry for every edge that leads to it, the chain first."""
+        return [self.crossing[edge] for edge in self._ordered() if edge[1] == stage]
+
+    def out_of(self, stage: int) -> list[tuple[int, ...]]:
+        """What leaves a stage, edge by edge."""
+        return [self.crossing[edge] for edge in self._ordered() if edge[0] == stage]
+
+    def _ordered(self):
+        chain = [edge for edge in self.crossing if edge[1] - edge[0] == 1]
+        return sorted(chain) + list(self.skips)
+
+
+class Stage(nn.Module):
+    """Some layers of a model, done in sequence: from the tensors that arrive to those that leave, edge by edge.
+
+    layers  {number: layer};  takes  of the whole model;  links, number  what crosses, and which stage this is
+    widths  {layer: how many tensors leave it, in a tuple; 0 for one tensor}
+    """
+
+    def __init__(self, layers: dict, takes: dict, links: Links, number: int, widths: dict[int, int]):
+        super().__init__()
+        self.numbers, self.takes, self.widths = list(layers), takes, widths
+        self.layers = nn.ModuleList(layers.values())
+        self.enters = [layer for edge in links.into(number) for layer in edge] or [-1]
+        self.leaves = links.out_of(number)
+
+    def forward(self, *arrived):
+        made = in_sequence(dict(zip(self.numbers, self.layers)), self.takes, self._entered(arrived))
+        if not self.leaves:
+            return made[self.numbers[-1]]
+        return tuple(tuple(x for layer in edge for x in flat(made[layer])) for edge in self.leaves)
+
+    def _entered(self, arrived) -> dict:
+        """{layer: what leaves it}, of the layers before that this stage reads from."""
+        arrived, made = iter(arrived), {}
+        for layer in self.enters:
+            width = self.widths.get(layer, 0)
+            made[layer] = tuple(next(arrived) for _ in range(width)) if width else next(arrived)
+        return made
+
+
+def stages_of(model: Model, module: nn.Module, bounds, between=()) -> list[Stage]:
+    """The whole model as stages with these layers; parameters are shared with the module, not copied.
+
+    between  what leaves each layer, see `Model.between`; nothing where that is one tensor everywhere
+    """
+    takes, layers = model.takes(module), model.layers(module)
+    links = Links.of(bounds, takes)
+    widths = {number: len(x) if isinstance(x, tuple) else 0 for number, x in enumerate(between)}
+    mine = lambda numbers: {number: layers[number] for number in numbers}
+    return [Stage(mine(numbers), takes, links, stage, widths) for stage, numbers in enumerate(bounds)]
+
+
+def names_of(module: nn.Module, stages: list[Stage]) -> list[dict[str, nn.Parameter]]:
+    """The weights of each stage under the names that they have in the whole model; a tied one stands in several."""
+    name = {id(weight): name for name, weight in module.named_parameters()}
+    return [{name[id(weight)]: weight for weight in stage.parameters()} for stage in stages]

@@ -1,0 +1,127 @@
+"""The text: real bytes, on every machine, without a network.
+
+By default the source files of the running Python's standard library; any other file with `Text.of(path)`.
+"""
+
+import functools
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hybridlab.core.files import regular
+from hybridlab.core.where.layout import even
+
+
+@dataclass(frozen=True)
+class Text:
+    """Bytes to learn from, and others to be tested on.
+
+    train, validation  uint8 arrays;  source  where they come from, in words
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+    source: str
+
+    @classmethod
+    def of(cls, path=None) -> "Text":
+        """The text of one file, its last tenth for validation; without a path, of Python's standard library.
+
+        raises  ValueError when the file cannot be read or is too short
+        """
+        return cls._standard_library() if path is None else cls._file(path)
+
+    @classmethod
+    def _file(cls, path):
+        content = np.frombuffer(regular(path, "the data file").read_bytes(), dtype=np.uint8)
+        if len(content) < 1000:
+            raise ValueError(f"the data file {path} has {len(content)} bytes: give one of at least 1000")
+        cut = len(content) - len(content) // 10
+        return cls(content[:cut], content[cut:], str(path))
+
+    @classmethod
+    @functools.cache
+    def _standard_library(cls):
+        files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+        if not files:
+            raise ValueError("this Python carries no source files of its library: give --data a text file")
+        contents = [np.frombuffer(file.read_bytes(), dtype=np.uint8) for file in files]
+        validation = contents[9::10]  # every tenth file, in alphabetical order
+        train = [content for i, content in enumerate(contents) if i % 10 != 9]
+        return cls(np.concatenate(train), np.concatenate(validation), f"Python's standard library, {len(files)} files")
+
+    @property
+    def unseen(self) -> "Text":
+        """The bytes that are never trained on, to draw batches from."""
+        return Text(self.validation, self.train, self.source)
+
+    def batch(self, step: int, sequences: int, context: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """The global batch of one step: (tokens, targets), both (sequences, context) int64, targets one byte later.
+
+        It depends on seed and step only, never on how many ranks share it.
+
+        raises  ValueError when the text is shorter than one sequence
+
+        >>> text = Text(np.arange(100, dtype=np.uint8), np.zeros(0, np.uint8), "0 to 99")
+        >>> tokens, targets = text.batch(step=0, sequences=2, context=3)
+        >>> bool((targets == tokens + 1).all())
+        True
+        """
+        if len(self.train) <= context:
+            raise ValueError(
+                f"the text has {len(self.train)} bytes, one sequence needs {context + 1}: shorten --context"
+            )
+        starts = np.random.default_rng((seed, step)).integers(0, len(self.train) - context, sequences)
+        windows = self.train[starts[:, None] + np.arange(context + 1)].astype(np.int64)
+        return windows[:, :-1], windows[:, 1:]
+
+    @functools.cached_property
+    def places(self) -> np.ndarray:
+        """For each of the 256 bytes, its place when they are ordered by how often they are read; the first is 0."""
+        return np.argsort(-np.bincount(self.train, minlength=256), kind="stable").argsort()
+
+
+MOST_PARTS = 8  # into which a vocabulary is cut so that a proof sees every border
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A text whose letters are other tokens, spread over a whole vocabulary: what a proof reads.
+
+    English uses a third of the 256 bytes, and none of the upper half: a rank that has only those would have nothing to
+    add, right or wrong. Here the most frequent letters are the tokens beside borders of even cuts, into up to
+    `MOST_PARTS` parts; and every other sequence goes through all tokens, one after the other. (Sequences of that kind
+    alone have gradients that nearly cancel: what is left is noise.)
+    """
+
+    text: Text
+    vocabulary: int
+
+    @property
+    def unseen(self) -> "Spread":
+        """The bytes that are never trained on, spread alike."""
+        return Spread(self.text.unseen, self.vocabulary)
+
+    def batch(self, step: int, sequences: int, context: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """The global batch of one step, as `Text.batch` gives it; depends on seed and step only.
+
+        >>> tokens, targets = Spread(Text.of(), 300).batch(step=0, sequences=20, context=30)
+        >>> len(set(tokens[::2].flat)), len(set(targets[::2].flat))
+        (300, 300)
+        """
+        letters = self.text.batch(step, sequences, context, seed)
+        through = np.arange(-(-sequences // 2) * context).reshape(-1, context) + step * -(-sequences // 2) * context
+        return tuple(self._spread(read, through, seed, what) for what, read in enumerate(letters))
+
+    def _spread(self, letters, through, *seed):
+        """Letters of a text as tokens; and in every other row tokens in order, beginning with those beside borders."""
+        borders = {first for parts in range(1, MOST_PARTS + 1) for first, _ in even(self.vocabulary, parts)}
+        beside = np.unique([(first + one) % self.vocabulary for first in borders for one in (-1, 0)])
+        others = np.setdiff1d(np.arange(self.vocabulary), beside)
+        chance = np.random.default_rng(seed)
+        order = np.concatenate([chance.permutation(beside), chance.permutation(others)])
+        tokens = order[self.text.places % self.vocabulary][letters]
+        tokens[::2] = order[through % self.vocabulary]
+        return tokens

@@ -1,0 +1,105 @@
+"""What commands write can fail late: an encoding without µ, a reader that left, a full disk, a number that is none."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hybridlab.cli import main as cli
+from hybridlab.cli import output
+from hybridlab.training import check as proof
+from hybridlab.training.check import Report
+
+LONG = [
+    sys.executable,
+    "-m",
+    "hybridlab",
+    "schedule",
+    "--ranks",
+    "8",
+    "--microbatches",
+    "2000",
+]  # more than a pipe holds
+FULL = "/dev/full"
+
+
+def strictly(text):
+    """JSON as its standard has it: NaN and Infinity are no numbers there."""
+    return json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+def test_numbers_that_json_cannot_say_are_texts(monkeypatch, capsys):
+    report = Report("x", {"loss": float("nan"), "norm": float("inf")}, {"sums": (8, 8)}, {}, 1e-10)
+    monkeypatch.setattr(proof, "check", lambda *_, **__: report)
+    assert cli.main(["check", "--pp", "2", "--json"]) == 1
+    told = strictly(capsys.readouterr().out.splitlines()[-1])
+    assert told["gaps"] == {"loss": "nan", "norm": "inf"} and told["largest_gap"] == "nan" and told["ok"] is False
+
+
+def test_the_help_says_how_such_numbers_are_written(capsys):
+    cli.main(["check", "--help"])
+    assert " ".join(output.NUMBERS.split()) in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "euc-kr", "utf-8"])
+def test_a_terminal_without_a_letter_gets_its_number(monkeypatch, encoding):
+    screen = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", screen)
+    assert output.to_the_end(lambda _: print("dp=2 × pp=2, 3 µs, 한국어") or 0)() == 0
+    said = screen.buffer.getvalue().decode(encoding)
+    assert said.startswith("dp=2 ") and said == "dp=2 × pp=2, 3 µs, 한국어\n".encode(
+        encoding, "backslashreplace"
+    ).decode(encoding)
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_ends_the_command_as_shells_expect():
+    command = subprocess.Popen(LONG, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command.stdout.read(10)
+    command.stdout.close()
+    assert command.stderr.read() == b"" and command.wait(30) == output.CLOSED == 141
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_told_in_one_sentence():
+    with open(FULL, "wb") as full:
+        command = subprocess.run(LONG[:-1] + ["4"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert command.stderr == "hybridlab: cannot write the output: No space left on device\n" and command.returncode == 1
+
+
+@pytest.mark.parametrize("option", ["--save", "--chrome", "--svg", "--csv"])
+def test_a_file_that_finds_no_room_is_named(option, capsys):
+    assert cli.main(["simulate", "--ranks", "2", option, FULL]) in (1, 2)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "cannot write /dev/full" in said
+
+
+def test_other_failures_are_not_hidden():
+    def wrong(_):
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.raises(PermissionError):
+        output.to_the_end(wrong)()
+
+
+@pytest.mark.ranks
+@pytest.mark.long
+def test_a_training_whose_reader_goes_away_leaves_no_rank_behind():
+    words = "train --pp 2 --steps 100000 --width 16 --context 8".split()
+    command = subprocess.Popen([*LONG[:3], *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command.stdout.readline()
+    command.stdout.close()
+    assert command.stderr.read() == b"" and command.wait(60) == output.CLOSED
+
+
+@pytest.mark.ranks
+@pytest.mark.long
+def test_a_run_is_told_in_any_encoding():
+    """Its last line has a µ, and stood behind the work."""
+    words = "run --ranks 2 --microbatches 2 --steps 1 --F 0.001 --B 0.001 --json".split()
+    env = {"PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "ascii", "PYTHONPATH": ":".join(sys.path)}
+    command = subprocess.run([*LONG[:3], *words], env=env, capture_output=True, text=True, timeout=60)
+    assert command.returncode == 0 and r"\xb5s here" in command.stdout, command.stderr
+    strictly(command.stdout.splitlines()[-1])

@@ -1,0 +1,58 @@
+"""The lectures' twelve systems: each has its notebook, which names it, and a row that runs, equal to one device."""
+
+import argparse
+import importlib
+
+import pytest
+
+from hybridlab.cli import flags
+from hybridlab.cli.commands import COMMANDS
+from hybridlab.core.what.catalog import FRAMEWORKS
+from tools.course import HOUSE, books
+from tools.systems import readme, systems
+
+README = (HOUSE / "README.md").read_text(encoding="utf-8")
+RUN = [pytest.param(one["flags"], id=one["name"]) for one in systems() if "flags" in one]
+
+
+def test_there_are_twelve_and_the_lectures_table_is_among_them():
+    here = {one["name"]: one["notebook"] for one in systems()}
+    assert len(here) == 12 and {row.name: row.notebook for row in FRAMEWORKS}.items() <= here.items()
+    assert here.keys() - {row.name for row in FRAMEWORKS} == {"FSDP", "AxoNN"}
+
+
+def test_the_readme_has_the_table():
+    assert readme() in README
+
+
+@pytest.mark.parametrize("one", systems(), ids=lambda one: one["name"])
+def test_the_notebook_names_the_system_and_something_runs(one):
+    assert ("flags" in one) != ("inside" in one)
+    if one["notebook"] not in books():
+        assert f"{one['notebook']} (to come)" in README
+        return
+    said = " ".join(cell.source for cell in books()[one["notebook"]].cells).lower()
+    assert one["name"].lower() in said
+    assert "flags" in one or importlib.import_module(one["inside"]).__doc__
+
+
+def asked(typed):
+    """What a line of flags asks of `hl.check`, as the command line reads it."""
+    parser = argparse.ArgumentParser()
+    COMMANDS["check"][2](parser)
+    chosen = parser.parse_args(typed.split())
+    return flags.read_mesh(chosen), {
+        "schedule": chosen.schedule,
+        "microbatches": chosen.microbatches,
+        "batch": chosen.batch,
+        **flags.read_learning(chosen),
+    }
+
+
+@pytest.mark.long
+@pytest.mark.ranks
+@pytest.mark.parametrize("typed", RUN)
+def test_a_row_runs_and_is_equal(bench, typed):
+    mesh, job = asked(typed)
+    report = bench.asked(mesh, **job)
+    assert report.ok and mesh.size > 1, report

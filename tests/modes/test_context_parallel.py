@@ -1,0 +1,347 @@
+"""Context parallelism: three ways for queries to meet keys on other ranks, each equal to one device; its mutants."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import hybridlab as hl
+from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.chunks import Chunks
+from hybridlab.modes import context_parallel
+from hybridlab.modes.parts import ring_attention
+from hybridlab.predict.bytes.context import ATTEND
+from hybridlab.training.models.gpt import attend
+from hybridlab.training.models.model import Model
+from hybridlab.training.models.transformer import Transformer
+
+pytestmark = pytest.mark.ranks
+
+
+def square_loss(out, target):
+    return ((out - target) ** 2).sum()
+
+
+def rows_of_four(step, rows):
+    x = torch.randn(2, rows, 4, generator=torch.Generator().manual_seed(step))
+    return x[0], x[1]
+
+
+SMALL = Shape(layers=2, width=16, heads=4, context=8, dropout=0.1)
+ODD = Shape(layers=2, width=16, heads=4, kv_heads=2, context=7, dropout=0.1)
+DEEP = Shape(layers=4, width=16, heads=4, context=7, tied=True)
+WITH = [  # mesh, what else is asked
+    (hl.Mesh(cp=2), {}),
+    (hl.Mesh(cp=3), {}),
+    (hl.Mesh(cp=4), {}),
+    (hl.Mesh(cp=2, pp=2), {"schedule": "zb_h1"}),
+    (hl.Mesh(cp=2, pp=2, tp=2), {"schedule": "interleaved", "chunks": 2, "model": DEEP}),
+    (hl.Mesh(dp=2, cp=2, pp=2), {"zero": 1, "optimizer": "adamw", "rate": 0.01, "clip": 0.1}),
+    (hl.Mesh(dp=2, cp=2), {"zero": 3, "accumulate": 2}),
+    (hl.Mesh(tp=2, cp=2), {"model": SMALL}),
+    (hl.Mesh(cp=2, x=2), {}),
+    (hl.Mesh(cp=2), {"schedule": hl.schedule("gpipe", 1, 2, recompute="always")}),
+    (hl.Mesh(cp=2), {"model": Shape(layers=2, width=16, heads=4, kv_heads=2, context=9, style="llama")}),
+    (hl.Mesh(cp=2), {"dtype": "bfloat16"}),
+]
+LONGER = Shape(layers=2, width=16, heads=4, kv_heads=2, context=12, dropout=0.1)
+TURNED = [  # with zigzag
+    (hl.Mesh(cp=2), {}),
+    (hl.Mesh(cp=3), {}),
+    (hl.Mesh(cp=2), {"model": Shape(layers=2, width=16, heads=4, context=8, style="llama")}),
+    (hl.Mesh(dp=2, cp=2, pp=2), {"zero": 1, "schedule": "zb_h1"}),
+    (hl.Mesh(tp=2, cp=2), {}),
+    (hl.Mesh(cp=4), {"model": replace(LONGER, context=16)}),
+]
+HEADS = [  # with Ulysses, for which there must be heads enough
+    (hl.Mesh(cp=3), {"model": Shape(layers=2, width=24, heads=6, kv_heads=3, context=7)}),
+    (hl.Mesh(cp=4), {"model": Shape(layers=2, width=16, heads=8, kv_heads=4, context=7, dropout=0.1)}),
+    (hl.Mesh(cp=3), {"model": Shape(layers=2, width=24, heads=6, kv_heads=3, context=7, documents=(1, 4, 2))}),
+    (hl.Mesh(cp=4), {"model": Shape(layers=2, width=16, heads=8, kv_heads=4, context=7, documents=(5, 2))}),
+    (hl.Mesh(tp=2, cp=2), {"model": Shape(layers=2, width=16, heads=4, context=7, documents=(3, 4))}),
+]
+MANY = Shape(layers=2, width=16, heads=4, kv_heads=2, context=12, dropout=0.1, documents=(5, 1, 6))
+PACKED = [
+    (hl.Mesh(cp=2), {}),
+    (hl.Mesh(cp=3), {}),
+    (hl.Mesh(cp=2), {"model": replace(MANY, style="llama")}),
+    (hl.Mesh(tp=2, cp=2), {}),
+    (hl.Mesh(dp=2, cp=2, pp=2), {"zero": 1, "schedule": "zb_h1"}),
+    (hl.Mesh(cp=4), {"model": replace(MANY, context=16, documents=(3, 2, 11))}),
+]
+OWN = Model(nn.Sequential(nn.Linear(4, 4)), square_loss, rows_of_four, dims={"0.weight": "T D"})
+CASES = [
+    pytest.param(way, mesh, more, marks=() if number < 1 else pytest.mark.long, id=f"{way} {number}")
+    for way in ATTEND
+    for number, (mesh, more) in enumerate(WITH)
+    if way != "ulysses" or mesh["cp"] == 2  # two heads of keys
+]
+CASES += [
+    pytest.param("ulysses", mesh, more, marks=pytest.mark.long, id=f"heads {number}")
+    for number, (mesh, more) in enumerate(HEADS)
+]
+
+
+@pytest.mark.parametrize("way, mesh, more", CASES)
+def test_it_trains_as_one_device_does_and_every_byte_is_claimed(bench, way, mesh, more):
+    report = bench.asked(mesh, **{"model": ODD, "microbatches": 2, "attend": way} | more)
+    assert report.ok, report
+    assert report.bytes["inside stages, along cp"][0] > 0
+
+
+@pytest.mark.parametrize(
+    "way, mesh, more",
+    [
+        pytest.param(way, mesh, more, marks=() if number < 1 else pytest.mark.long, id=f"{way} {number}")
+        for way in ("gather", "ring")
+        for number, (mesh, more) in enumerate(TURNED)
+    ],
+)
+def test_a_zigzag_trains_as_one_device_does(bench, way, mesh, more):
+    report = bench.asked(mesh, **{"model": LONGER, "microbatches": 2, "attend": way, "zigzag": True} | more)
+    assert report.ok, report
+
+
+def test_in_a_zigzag_all_compute_as_many_pairs_and_in_order_the_last_rank_most():
+    for ranks in (2, 3, 4):
+        zigzag, plain = Chunks.zigzag(24, ranks), Chunks.in_order(24, ranks)
+        assert len(set(zigzag.pairs)) == 1 and sum(zigzag.pairs) == sum(plain.pairs) == 24 * 25 // 2
+        assert plain.pairs == sorted(plain.pairs) and plain.pairs[-1] > zigzag.pairs[0]
+        assert sorted(zigzag.order) == list(range(24)) == plain.order
+
+
+def met(comm, way, heads, keys, chunks):
+    """The largest gap to one device of what attention finds, and of the gradients of q, k and v."""
+    context = len(chunks.order)
+    draw = torch.Generator().manual_seed(0)
+    make = lambda number: torch.randn(2, number, context, 8, dtype=torch.float64, generator=draw)
+    whole = [make(heads), make(keys), make(keys)]
+    pull, own = make(heads), chunks.positions(comm.rank)
+    alone = partial(attend, documents=chunks.documents, causal=chunks.causal)
+    right = [x.clone().requires_grad_() for x in whole]
+    found = alone(*right)
+    found.backward(pull)
+    mine = [x[:, :, own].clone().requires_grad_() for x in whole]
+    if way == "ring":
+        out = ring_attention.ring_attention(*mine, comm, "cp", chunks)
+    elif way == "gather":
+        out = context_parallel.gathered(*mine, comm, chunks)
+    else:
+        out = context_parallel.by_heads(*mine, comm, chunks, alone)
+    out.backward(pull[:, :, own])
+    pairs = [(out, found[:, :, own]), *((x.grad, y.grad[:, :, own]) for x, y in zip(mine, right))]
+    return max(((one - other).abs().max() / other.abs().max()).item() for one, other in pairs)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)])
+def test_attention_alone_is_torchs(ranks, causal):
+    """Causal or not, grouped queries, lengths that divide and that do not, one document and several."""
+    with hl.ranks(hl.Mesh(cp=ranks)) as pool:
+        for way in ATTEND:
+            for heads, keys in ((12, 12), (24, 12)):
+                every = [Chunks.in_order(context, ranks) for context in (12, 13)]
+                every += [Chunks.zigzag(context, ranks) for context in (24, 27)] if way != "ulysses" else []
+                every += [one._replace(documents=packed_into(len(one.order))) for one in every]
+                for chunks in every:
+                    chunks = chunks._replace(causal=causal)
+                    assert max(pool.run(met, way, heads, keys, chunks)) < 1e-12, (way, heads, keys, chunks)
+
+
+def packed_into(context):
+    """Documents of which one is a single position and one lies across a border between ranks."""
+    return (1, context // 3, context - context // 3 - 1)
+
+
+# ---- packed documents
+
+
+def test_a_packed_document_is_read_as_if_it_stood_alone():
+    for style in ("gpt", "llama"):
+        packed = Shape(layers=2, width=16, heads=4, kv_heads=2, context=9, style=style, documents=(4, 1, 4))
+        model = Transformer(packed).made(0, torch.float64)
+        tokens = torch.randint(256, (2, 9), generator=torch.Generator().manual_seed(0))
+        together = model(tokens)
+        alone = Transformer(replace(packed, documents=())).made(0, torch.float64)
+        parts = [alone(part) for part in tokens.split(packed.documents, 1)]
+        assert (together - torch.cat(parts, 1)).abs().max() < 1e-12
+        other = tokens.clone()
+        other[:, 0] += 1  # no other document hears of it
+        assert torch.equal(model(other)[:, 4:], together[:, 4:])
+
+
+@pytest.mark.parametrize(
+    "way, mesh, more",
+    [
+        pytest.param(way, mesh, more, marks=() if number < 1 else pytest.mark.long, id=f"{way} {number}")
+        for way in (*ATTEND, "zigzag")
+        for number, (mesh, more) in enumerate(PACKED)
+        if way != "ulysses" or mesh["cp"] * mesh["tp"] == 2  # two heads of keys
+    ],
+)
+def test_packed_documents_train_as_on_one_device(bench, way, mesh, more):
+    asked = {"attend": "ring", "zigzag": True} if way == "zigzag" else {"attend": way}
+    report = bench.asked(mesh, **{"model": MANY, "microbatches": 2} | asked | more)
+    assert report.ok, report
+
+
+def test_targets_of_a_document_are_its_own():
+    """Each document is a text of its own: what follows its last position is no token of the next document."""
+    tokens, targets = Transformer(MANY).batch(0, 3)
+    alone, following = Transformer(replace(MANY, context=6, documents=())).batch(0, 9)
+    for number, (begin, end) in enumerate(((0, 5), (5, 6), (6, 12))):
+        assert torch.equal(tokens[:, begin:end], alone[number::3, : end - begin])
+        assert torch.equal(targets[:, begin:end], following[number::3, : end - begin])
+
+
+def test_documents_that_do_not_fill_a_sequence_are_refused():
+    with pytest.raises(ValueError, match="add up to the context"):
+        Shape(context=8, documents=(4, 3))
+
+
+# ---- work
+
+
+def computed(comm, chunks):
+    """(pairs of a query and a key that a forward computes, pairs that are seen)."""
+    plain, found = ring_attention.part_of_attention, []
+    ring_attention.part_of_attention = lambda q, k, *more: found.append(q.shape[-2] * k.shape[-2]) or plain(q, k, *more)
+    own = chunks.length(comm.rank)
+    q, k, v = torch.zeros(3, 1, 1, own, 4)
+    ring_attention.ring_attention(q, k, v, comm, "cp", chunks)
+    return sum(found), chunks.pairs[comm.rank]
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_in_a_zigzag_ranks_compute_alike_and_nothing_that_no_query_sees(ranks):
+    context, documents = 8 * ranks, (4 * ranks, 4 * ranks)
+    with hl.ranks(hl.Mesh(cp=ranks)) as pool:
+        zigzag, plain = Chunks.zigzag(context, ranks), Chunks.in_order(context, ranks)
+        block = 4 * 4  # of two chunks
+        did = [pairs for pairs, _ in pool.run(computed, zigzag)]
+        assert max(did) - min(did) <= block and min(did) == (2 * ranks + 1) * block
+        assert [pairs for pairs, _ in pool.run(computed, plain)] == [4 * block * (rank + 1) for rank in range(ranks)]
+        for one in (zigzag, plain):
+            packed = pool.run(computed, one._replace(documents=documents))
+            assert sum(pairs for pairs, _ in packed) < sum(pairs for pairs, _ in pool.run(computed, one))
+            assert all(seen <= pairs for pairs, seen in packed)
+
+
+# ---- mutants
+
+
+def begins_at_zero():
+    """Every rank thinks that its positions are the first ones."""
+    Chunks.positions = lambda self, rank: list(range(sum(high - low for low, high in (self.spans[rank],))))
+
+
+def own_gradients():
+    """The gradients of gathered keys are taken as whole."""
+    plain = context_parallel.all_gather
+    context_parallel.all_gather = lambda *about, to, **more: plain(*about, to="I", **more)
+
+
+def all_seen():
+    """Nothing is hidden inside a rank's own positions."""
+    plain = ring_attention.Round.meetings
+    ring_attention.Round.meetings = lambda self, source: ((*one[:3], None) for one in plain(self, source))
+
+
+def one_less():
+    """What lies before a rank is not looked at."""
+    plain = ring_attention.Round.meetings
+    ring_attention.Round.meetings = lambda self, source: (one for one in plain(self, source) if one[3] is not None)
+
+
+def not_joined():
+    """Two parts of a softmax are added as they are."""
+    ring_attention.joined = lambda out, lse, other, its: (out + other, torch.logaddexp(lse, its))
+
+
+def left_on_the_way():
+    """Gradients of keys and values stay where they were made."""
+    plain = ring_attention.part_of_backward
+    ring_attention.part_of_backward = lambda *about: (plain(*about)[0], *(0 * one for one in plain(*about)[1:]))
+
+
+def stale_keys():
+    """The backward meets this rank's own keys and values every time."""
+    plain = ring_attention.part_of_backward
+    first = []
+
+    def stale(q, by_out, lse, spread, k, v, *more):
+        first[:] = first or [k, v]
+        return plain(q, by_out, lse, spread, *(x.expand_as(k) for x in first), *more)
+
+    ring_attention.part_of_backward = stale
+
+
+def not_permuted():
+    """Ranks have the positions of a zigzag, and embed them as if they followed each other."""
+    plain = context_parallel.ContextParallel.fit
+
+    def fit(self, module, comm, job):
+        plain(self, module, comm, job)
+        for layer in module.modules():
+            if hasattr(layer, "first"):
+                layer.first = comm.coordinates["cp"] * job.sizes["T"] // job.mesh["cp"]
+
+    context_parallel.ContextParallel.fit = fit
+
+
+def mean_of_means():
+    """Each rank divides by the number of its own positions, and means are averaged."""
+
+    def loss(self, comm, job, whole):
+        even = job.sizes["T"] / job.mesh["cp"]
+        return lambda scores, targets: whole(scores, targets) * even / targets.shape[1]
+
+    context_parallel.ContextParallel.loss = loss
+
+
+def across_borders():
+    """Nobody tells the mode of documents."""
+    Chunks._replace = lambda self, **fields: self
+
+
+@pytest.mark.parametrize(
+    "way, mutant, more",
+    [
+        ("gather", begins_at_zero, {}),
+        ("gather", own_gradients, {}),
+        ("ring", all_seen, {}),
+        ("ring", one_less, {}),
+        ("ring", not_joined, {}),
+        ("ring", left_on_the_way, {}),
+        ("ring", stale_keys, {}),
+        ("ring", not_permuted, {"zigzag": True}),
+        ("gather", not_permuted, {"zigzag": True}),
+        ("ring", mean_of_means, {"model": ODD}),
+        ("ring", across_borders, {"model": MANY}),
+        ("gather", across_borders, {"model": MANY}),
+    ],
+    ids=lambda one: one if isinstance(one, str) else getattr(one, "__name__", ""),
+)
+def test_a_mutant_is_caught(way, mutant, more):
+    report = hl.check(hl.Mesh(cp=2), **{"model": SMALL, "microbatches": 1, "attend": way, "sabotage": mutant} | more)
+    assert not report.ok and report.largest_gap > 1e-4
+
+
+@pytest.mark.parametrize(
+    "words, mesh, more",
+    [
+        ("no dim of this model has that name", hl.Mesh(cp=2), {"model": "conv"}),
+        ("only the reference models have a place for it", hl.Mesh(cp=2), {"model": OWN}),
+        ("choose cp up to 2", hl.Mesh(cp=4), {"model": Shape(layers=1, width=8, heads=2, context=2)}),
+        ("positions into 4 equal parts", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
+        ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),
+        ("7 positions into 4 equal parts", hl.Mesh(cp=2), {"model": ODD, "zigzag": True}),
+        ("choose 'ring' or 'gather'", hl.Mesh(cp=3), {"model": SMALL, "attend": "ulysses"}),
+        ("there is no attend 'star'", hl.Mesh(cp=2), {"model": SMALL, "attend": "star"}),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_in_a_sentence(words, mesh, more):
+    with pytest.raises(ValueError, match=words):
+        hl.check(mesh, **more)

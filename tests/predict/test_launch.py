@@ -1,0 +1,165 @@
+"""From a config to a plan, from a plan to lines: families, refusals; every flag is one of the program's."""
+
+import argparse
+import json
+import shlex
+
+import pytest
+
+import hybridlab as hl
+from hybridlab.core.what.catalog import model
+from hybridlab.predict.launch.imported import imported
+from hybridlab.predict.launch.lines import megatron, slurm, torchtitan
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.planner import plan
+
+LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192, "num_attention_heads": 64,
+    "num_key_value_heads": 8, "intermediate_size": 28672, "vocab_size": 128256, "max_position_embeddings": 8192,
+}  # fmt: skip
+MIXTRAL = {
+    "model_type": "mixtral", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 32000, "max_position_embeddings": 32768,
+    "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None,
+}  # fmt: skip
+QWEN = {
+    "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32,
+    "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768,
+    "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936, "max_position_embeddings": 40960,
+    "sliding_window": None, "use_sliding_window": False, "tie_word_embeddings": False,
+}  # fmt: skip
+DEEPSEEK = {
+    "model_type": "deepseek_v3", "num_hidden_layers": 61, "hidden_size": 7168, "num_attention_heads": 128,
+    "num_key_value_heads": 128, "intermediate_size": 18432, "moe_intermediate_size": 2048, "n_routed_experts": 256,
+    "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3, "q_lora_rank": 1536,
+    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280,
+    "max_position_embeddings": 163840, "num_nextn_predict_layers": 1, "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc",
+}  # fmt: skip
+GPT2 = {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "n_positions": 1024, "vocab_size": 50257}
+
+
+@pytest.mark.parametrize(
+    "config, name", [(LLAMA, "llama3-70b"), (MIXTRAL, "mixtral-8x7b"), (QWEN, "qwen3-30b-a3b"), (GPT2, "gpt2-1.5b")]
+)
+def test_a_config_is_the_catalogs_model(config, name):
+    assert imported(config) == (model(name).shape, ())
+
+
+def test_what_a_shape_cannot_say_is_said():
+    shape, notes = imported(DEEPSEEK, context=4096)
+    assert (shape.layers, shape.experts, shape.chosen, shape.shared, shape.context) == (61, 256, 8, 1, 4096)
+    assert shape == model("deepseek-v3").shape
+    assert [note.split(":")[0] for note in notes] == [
+        "the first 3 layers have one MLP of 18432; counted with experts",
+        "1 more layers that predict further tokens are not counted",
+    ]
+
+
+def test_a_config_is_a_dict_a_text_a_file_or_a_folder(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    every = [LLAMA, json.dumps(LLAMA), tmp_path / "config.json", str(tmp_path)]
+    assert len({imported(one).shape for one in every}) == 1
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [
+        ({"model_type": "mamba"}, "model_type='mamba' is not known here: one of gpt2, llama"),
+        ({"model_type": "llama", "hidden_size": 8}, "the config says nothing of num_attention_heads: add it"),
+    ],
+)
+def test_what_cannot_be_read_is_said(config, words):
+    with pytest.raises(ValueError, match=words):
+        imported(config)
+
+
+# --- lines ----------------------------------------------------------------------------------------------------------
+
+SHAPE = hl.Shape(layers=8, width=64, heads=8, context=64, kv_heads=4, style="llama")
+SWITCHES = (
+    "sequence-parallel use-distributed-optimizer overlap-grad-reduce overlap-param-gather use-megatron-fsdp "
+    "bf16 swiglu group-query-attention no-gradient-accumulation-fusion disable-bias-linear "
+    "untie-embeddings-and-output-weights multi-latent-attention qk-layernorm"
+).split()
+VALUED = (
+    "tensor-model-parallel-size pipeline-model-parallel-size micro-batch-size global-batch-size context-parallel-size "
+    "num-layers-per-virtual-pipeline-stage cp-comm-type expert-model-parallel-size data-parallel-sharding-strategy "
+    "recompute-granularity recompute-method recompute-num-layers num-layers hidden-size num-attention-heads "
+    "ffn-hidden-size seq-length max-position-embeddings num-query-groups kv-channels normalization "
+    "position-embedding-type num-experts moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size "
+    "moe-token-dispatcher-type fp8-format attention-backend ckpt-format q-lora-rank kv-lora-rank qk-head-dim "
+    "qk-pos-emb-head-dim v-head-dim"
+).split()
+
+
+def parsed(arguments):
+    """By a parser with the flags of Megatron-LM's documentation, and no others."""
+    parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+    for name in SWITCHES:
+        parser.add_argument(f"--{name}", action="store_true")
+    for name in VALUED:
+        parser.add_argument(f"--{name}")
+    return vars(parser.parse_args(arguments))
+
+
+@pytest.mark.slow
+def test_every_plan_of_a_space_has_a_line_or_a_sentence():
+    found = plan(SHAPE, "h100", gpus=16, batch=32, contexts=True, fused=True)
+    for place in range(0, len(found.seconds), 41):
+        one = found.one(place)
+        said = parsed(megatron(one, SHAPE, 32))
+        ways = [int(said[f"{name}_parallel_size"] or 1) for name in ("tensor_model", "pipeline_model", "context")]
+        assert ways == [one.t, one.p, one.cp]
+        layers = int(said["num_layers_per_virtual_pipeline_stage"] or SHAPE.layers // one.p)
+        assert layers * one.p * one.v == SHAPE.layers and said["sequence_parallel"] == bool(one.sequence)
+        assert said["use_distributed_optimizer"] == (one.zero > 0)
+        assert said["data_parallel_sharding_strategy"] == {2: "optim_grads", 3: "optim_grads_params"}.get(one.zero)
+
+
+def test_experts_and_narrow_products_have_their_flags():
+    shape = imported(QWEN, context=4096).shape
+    said = parsed(megatron(Plan(d=2, ep=8, zero=1, fused=True), shape, 32, "fp8"))
+    assert (said["num_experts"], said["moe_router_topk"], said["kv_channels"]) == ("128", "8", "128")
+    assert (said["expert_model_parallel_size"], said["fp8_format"]) == ("8", "hybrid")
+
+
+def test_latents_have_their_flags():
+    said = parsed(megatron(Plan(p=61, d=2, ep=8, zero=1, fused=True), model("deepseek-v3").shape, 976))
+    assert said["multi_latent_attention"] and said["qk_layernorm"] and said["kv_channels"] is None
+    assert [said[name] for name in ("q_lora_rank", "kv_lora_rank", "qk_pos_emb_head_dim")] == ["1536", "512", "64"]
+    assert [said[name] for name in ("qk_head_dim", "v_head_dim")] == ["128", "128"]
+
+
+@pytest.mark.parametrize(
+    "write, one, words",
+    [
+        (megatron, Plan(x=2), "has no axis x"),
+        (megatron, Plan(recompute=2, redone=0.5), "leave them out"),
+        (torchtitan, Plan(d=2, zero=1), "give zero=3 or zero=0"),
+        (torchtitan, Plan(t=2), "give sequence=True"),
+        (torchtitan, Plan(x=2), "has no axis x"),
+        (megatron, Plan(p=3), "must divide"),
+    ],
+)
+def test_what_a_program_cannot_do_is_said(write, one, words):
+    with pytest.raises(ValueError, match=words):
+        write(one, SHAPE, 32)
+
+
+def test_torchtitan_shards_among_owners_and_copies_them():
+    words = torchtitan(Plan(p=2, t=2, d=8, b=1, v=2, zero=3, z=4, sequence=True), SHAPE, 32)
+    said = dict(zip(words[::2], words[1::2]))
+    assert said["--parallelism.data_parallel_shard_degree"] == "4"
+    assert said["--parallelism.data_parallel_replicate_degree"] == "2"
+    assert said["--parallelism.pipeline_parallel_schedule"] == "Interleaved1F1B"
+    assert said["--training.local_batch_size"] == "4" and said["--parallelism.pipeline_parallel_microbatch_size"] == "1"
+
+
+def test_a_script_asks_for_as_many_nodes_as_are_needed():
+    text = slurm(Plan(p=4, d=8), 8, "pretrain_gpt.py", megatron(Plan(p=4, d=8), SHAPE, 32), hours=1.5)
+    assert "#SBATCH --nodes=4\n" in text and "#SBATCH --time=01:30:00\n" in text and "--nproc-per-node=8" in text
+    line = text.splitlines()[-1].split("pretrain_gpt.py ")[1]
+    assert parsed(shlex.split(line))["pipeline_model_parallel_size"] == "4"
+    with pytest.raises(ValueError, match="do not fill nodes of 8"):
+        slurm(Plan(d=12), 8, "training.py", [])

@@ -1,0 +1,140 @@
+"""Training that stops and goes on: under the same layout to the last bit, under any other with the same losses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import hybridlab as hl
+from hybridlab.training.checkpoint import newest
+from hybridlab.training.run import train
+
+pytestmark = pytest.mark.ranks
+SHAPE = hl.Shape(layers=4, width=16, heads=4, context=8, dropout=0.1)
+LEARN = dict(batch=16, shape=SHAPE, optimizer="adamw", rate=1e-2, dtype="float64", clip=0.5)
+CUBE = hl.Mesh(dp=2, pp=2, tp=2)
+OTHERS = {
+    "one process": (hl.Mesh(pp=1), {}),
+    "tp=4": (hl.Mesh(tp=4), {"sequence": True}),
+    "dp=4, zero=3": (hl.Mesh(dp=4), {"zero": 3}),
+    "pp=4, interleaved": (hl.Mesh(pp=2), {"schedule": "interleaved", "chunks": 2}),
+}
+
+
+def learn(mesh, steps, folder=None, resume=False, **more):
+    more = {"microbatches": 16 // 2 // mesh["dp"], "checkpoint": folder, "resume": resume, "progress": False} | more
+    return train(mesh, steps=steps, **LEARN | more)["losses"]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory, bench):
+    """(the folder of a run of 2×2×2 that stopped after three steps, the losses of one that went on to six)."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    with bench.lent():
+        learn(CUBE, 3, folder, zero=1)
+        return folder, learn(CUBE, 6, zero=1)
+
+
+def copied(folder, tmp_path):
+    os.symlink(newest(folder), tmp_path / newest(folder).name)
+    return tmp_path
+
+
+def test_the_same_layout_goes_on_bit_for_bit(stopped, kept, tmp_path):
+    folder, losses = stopped
+    assert learn(CUBE, 6, copied(folder, tmp_path), resume=True, zero=1) == losses[3:]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_layout_goes_on_with_the_same_losses(stopped, kept, tmp_path, name):
+    folder, losses = stopped
+    mesh, more = OTHERS[name]
+    went_on = learn(mesh, 6, copied(folder, tmp_path), resume=True, **more)
+    assert went_on == pytest.approx(losses[3:], rel=1e-10) and len(went_on) == 3
+
+
+def test_checkpoints_are_made_after_every_so_many_steps_and_at_the_end(kept, tmp_path):
+    learn(hl.Mesh(pp=1), 5, tmp_path, every=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000004", "step-000005"]
+
+
+def test_without_the_optimizers_state_the_losses_differ(stopped, kept, tmp_path):
+    """What shows that the tests above could fail."""
+    folder, losses = stopped
+    went_on = learn(hl.Mesh(pp=1), 6, copied(folder, tmp_path), resume=True, rate=1.1e-2)
+    assert went_on[0] == pytest.approx(losses[3], rel=1e-10) and went_on[2] != pytest.approx(losses[5], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "more, says",
+    [
+        ({"seed": 1}, "seed=0, this run has 1"),
+        ({"optimizer": "sgd"}, "optimizer=adamw"),
+        ({"dtype": "bfloat16"}, "dtype=float64, this run has bfloat16"),
+        ({"dtype": "float32"}, "dtype=float64, this run has float32"),
+        ({"batch": 32}, "batch=16, this run has 32"),
+        ({"data": __file__}, "data=[0-9a-f]{16}, this run has [0-9a-f]{16}: make them equal"),
+        ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "no parameter blocks.4"),
+    ],
+)
+def test_another_run_is_refused(stopped, kept, tmp_path, more, says):
+    with pytest.raises((ValueError, hl.RankError), match=says):
+        learn(hl.Mesh(pp=1), 6, copied(stopped[0], tmp_path), resume=True, **more)
+
+
+def test_a_run_that_was_finished_has_nothing_left_to_do(stopped, kept, tmp_path):
+    folder = copied(stopped[0], tmp_path)
+    result = train(hl.Mesh(pp=1), steps=3, microbatches=8, checkpoint=folder, resume=True, progress=False, **LEARN)
+    assert result["losses"] == [] and result["timeline"] is None and result["end"] == 3 and min(result["memory"]) > 0
+
+
+def test_the_batch_of_the_run_before_is_taken_where_none_is_said(stopped, kept, tmp_path):
+    about = {name: value for name, value in LEARN.items() if name != "batch"}
+    more = dict(steps=6, microbatches=4, checkpoint=copied(stopped[0], tmp_path), resume=True, progress=False, zero=1)
+    assert train(CUBE, **about, **more)["losses"] == stopped[1][3:]
+    with pytest.raises(ValueError, match="batch 16 is not divisible by dp × microbatches = 1 × 3"):
+        train(hl.Mesh(pp=2), **about, **more | {"microbatches": 3, "zero": 0})
+
+
+def test_a_mistyped_folder_is_told_and_an_empty_one_begins(kept, tmp_path):
+    with pytest.raises(ValueError, match="there is no folder .*/runn to go on from: mend its name"):
+        learn(hl.Mesh(pp=1), 1, tmp_path / "runn", resume=True)
+    assert not (tmp_path / "runn").exists()
+    assert len(learn(hl.Mesh(pp=1), 1, tmp_path, resume=True)) == 1
+
+
+COMMAND = "train --dp 2 --pp 2 --zero 1 --schedule 1f1b --width 16 --context 8 --batch 16 --json"
+
+
+def command(folder, steps, **options):
+    words = f"{COMMAND} --steps {steps} --checkpoint {folder} --resume".split()
+    return subprocess.Popen([sys.executable, "-m", "hybridlab", *words], stdout=subprocess.PIPE, **options)
+
+
+@pytest.mark.long
+def test_the_command_interrupted_ends_after_the_step_under_way_saves_it_and_resumes(tmp_path):
+    """Each run prints a line for every step, and one at its end."""
+    running = command(tmp_path, 1_000_000, start_new_session=True)
+    lines = [running.stdout.readline() for _ in range(3)]
+    os.kill(running.pid, signal.SIGINT)
+    began = time.monotonic()
+    lines += running.communicate(timeout=60)[0].splitlines()
+    assert running.returncode == 0 and time.monotonic() - began < 20
+    end = told(lines, first=0)
+    assert newest(tmp_path).name == f"step-{end:06d}" and end >= 3
+    lines = command(tmp_path, end + 2).communicate(timeout=100)[0].splitlines()
+    assert told(lines, first=end) == end + 2
+
+
+def told(lines, first) -> int:
+    """The step at which a run of the command ended, every line being as it should."""
+    *lines, last = map(json.loads, lines)
+    assert [line["step"] for line in lines] == list(range(first, last["end"]))
+    assert all(line["tokens_per_second"] > 0 and 0 < line["loss"] < 6 for line in lines)
+    assert len(last["memory"]) == 4 and min(last["memory"]) > 0
+    return last["end"]
