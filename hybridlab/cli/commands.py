@@ -155,7 +155,7 @@ def grade(chosen) -> dict:
 
 def _schedule_flags(one):
     flags.add_schedule_or_file(one)
-    one.add_argument("--lower", action="store_true", help="write the messages out")
+    one.flag("--lower", action="store_true", help="write the messages out")
     flags.add_exports(one, "csv", "pytorch")
 
 
@@ -167,18 +167,22 @@ def _simulate_flags(one):
 
 def _run_flags(one):
     flags.add_schedule(one)
-    one.add_argument("--work", default="emulated", choices=("emulated", "model"), help="wait, or compute a real model")
+    one.flag("--work", default="emulated", choices=("emulated", "model"), help="wait, or compute a real model")
     flags.add_costs(one, F=0.02, B=0.04)
-    one.add_argument("--jitter", type=float, default=0.0, help="waiting varies by this share (standard deviation)")
-    one.add_argument("--steps", type=int, default=3, help="measured steps (default 3); the median one is reported")
-    one.add_argument("--save", metavar="FILE", help="save the measured timeline as JSON")
+    one.flag(
+        "--jitter", type=float, default=0.0, metavar="X", help="waiting varies by this share (standard deviation)"
+    )
+    one.flag(
+        "--steps", type=int, default=3, metavar="N", help="measured steps (default 3); the median one is reported"
+    )
+    one.flag("--save", metavar="FILE", help="save the measured timeline as JSON")
     flags.add_training(one)
 
 
 def _check_flags(one):
     flags.add_layout(one)
     flags.add_training(one, dtype="float64")
-    flags.add_learning(one, steps=3, optimizer="sgd", rate=0.1)
+    flags.add_learning(one)
 
 
 def _train_flags(one):
@@ -194,28 +198,30 @@ def _dry_run_flags(one):
     from hybridlab.core.what.catalog import MACHINES
     from hybridlab.training.dry.dry_run import AS_ON_GPUS
 
-    one.add_argument("--rank", type=int, default=0, help="of all ranks of the mesh, counted from 0 (default 0)")
-    one.add_argument("--machine", default="a100", help=f"default a100; one of {', '.join(MACHINES)}")
-    one.add_argument("--memory", type=float, help="bytes of a device, such as 40e9, in place of the machine's")
+    one.flag(
+        "--rank", type=int, default=0, metavar="N", help="of all ranks of the mesh, counted from 0 (default 0)"
+    )
+    one.flag("--machine", default="a100", metavar="NAME", help=f"default a100; one of {', '.join(MACHINES)}")
+    one.flag("--memory", type=float, metavar="X", help="bytes of a device, such as 40e9, in place of the machine's")
     flags.add_layout(one)
     flags.add_training(one, dtype=AS_ON_GPUS["dtype"])
-    flags.add_learning(one, steps=1, optimizer=AS_ON_GPUS["optimizer"], rate=0.1)
+    flags.add_learning(one, steps=1, optimizer=AS_ON_GPUS["optimizer"])
 
 
 def _measure_flags(one):
-    one.add_argument("--suite", default="cpu", help="cpu (default), gpu (needs CUDA), course (the notebooks)")
-    one.add_argument("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
+    one.flag("--suite", default="cpu", help="cpu (default), gpu (needs CUDA), course (the notebooks)")
+    one.flag("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
 
 
 def _demo_flags(one):
-    one.add_argument("--steps", type=int, default=120, help="training steps (default 120)")
-    one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
-    one.add_argument("--out", default="build/report.html", metavar="FILE", help="where the report goes")
+    one.flag("--steps", type=int, default=120, help="training steps (default 120)")
+    one.flag("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
+    one.flag("--out", default="build/report.html", metavar="FILE", help="where the report goes")
 
 
 def _grade_flags(one):
-    one.add_argument("folder", metavar="FOLDER", help="where the files lie that students wrote with labs.export")
-    one.add_argument("--seconds", type=float, default=300.0, help="for one submission at most (default 300)")
+    one.flag("folder", metavar="FOLDER", help="where the files lie that students wrote with labs.export")
+    one.flag("--seconds", type=float, default=300.0, help="for one submission at most (default 300)")
 
 
 ON_RANKS = {  # what ranks of these commands import

@@ -8,8 +8,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from hybridlab.cli.parser import ADDED, add
 from hybridlab.core.files import writable
 from hybridlab.core.where.mesh import PLAYED, Mesh
+from hybridlab.signatures import Argument
 
 MODEL_SIZES = (
     *("layers", "width", "heads", "kv_heads", "per_head", "context", "vocabulary", "inner"),
@@ -18,26 +20,22 @@ MODEL_SIZES = (
 ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # of a transformer with experts
 TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {"parallel": True}}  # --model: its shape
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that says in one sentence what is wrong, without the list of all flags."""
-
-    def error(self, message):
-        sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
-        sys.exit(2)
-
+OF_A_JOB = ("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay")  # see `training.asked`
+LEARNING = ("steps", "optimizer", "rate")
 
 # --- a layout: the mesh, and the schedule on it -----------------------------------------------------------------
 
 
 def add_layout(one, microbatches=4):
-    one.add_argument("--schedule", default=SCHEDULE["schedule"], help=f"its name (default {SCHEDULE['schedule']})")
-    one.add_argument("--dp", type=int, default=SCHEDULE["dp"], help="data-parallel copies (default 1)")
-    one.add_argument("--pp", type=int, help="pipeline ranks (default 4; 1 beside --dp or another axis)")
-    one.add_argument("--microbatches", type=int, default=microbatches, help="microbatches of one pipeline")
-    one.add_argument("--chunks", type=int, help="stages on each rank, where the schedule leaves the choice")
-    one.add_argument("--copies", type=_copies, help="ranks of each stage, as 3,1: of pipedream")
+    name, whole = {"metavar": "NAME"}, {"type": int, "metavar": "N"}
+    told = f"its name (default {SCHEDULE['schedule']})"
+    one.flag("--schedule", default=SCHEDULE["schedule"], help=told, **name)
+    told = f"microbatches of one pipeline (default {microbatches})"
+    one.flag("--microbatches", default=microbatches, help=told, **whole)
+    one.flag("--dp", default=SCHEDULE["dp"], help="data-parallel copies (default 1)", **whole)
+    one.flag("--pp", help="pipeline ranks (default 4; 1 with --dp or another axis)", **whole)
+    one.flag("--chunks", help="stages on each rank, where the schedule leaves the choice", **whole)
+    one.flag("--copies", type=_copies, metavar="N,N", help="ranks of each stage, as 3,1: of pipedream")
 
 
 def _copies(text):
@@ -51,14 +49,15 @@ def _copies(text):
 
 def add_modes(one):
     """A flag for each axis inside a stage, and for each option of a mode."""
-    from hybridlab.modes.registry import modes
+    from hybridlab.modes.registry import modes, options
+    from hybridlab.training.asked import of_modes
 
     for mode in modes():
         for axis in (one for one in mode.axes if one not in PLAYED):
-            one.add_argument(f"--{axis}", type=int, default=1, help=f"ranks of {mode.name} (default 1)")
-        for name, option in mode.options.items():
-            how = {"action": "store_true"} if option.kind is bool else {"type": option.kind}
-            one.add_argument(f"--{name.replace('_', '-')}", default=option.usual, help=option.help, **how)
+            add(one, axis, Argument("int", 1, f"ranks of {mode.name}"), otherwise=ADDED)
+    for name, argument in of_modes().items():
+        kind = {} if options()[name].kind is bool else {"type": options()[name].kind}
+        add(one, name, argument, otherwise=ADDED, **kind)
 
 
 def read_modes(chosen) -> dict:
@@ -101,7 +100,7 @@ def _pipeline_ranks(chosen, default=4):
 
 def add_schedule(one):
     add_layout(one, microbatches=SCHEDULE["microbatches"])
-    one.add_argument("--ranks", type=int, help="pipeline ranks (default 4)")
+    one.flag("--ranks", type=int, metavar="N", help="pipeline ranks (default 4)")
 
 
 def read_schedule(chosen):
@@ -115,8 +114,8 @@ def read_schedule(chosen):
 def add_schedule_or_file(one):
     add_schedule(one)
     one.set_defaults(**dict.fromkeys(SCHEDULE))  # beside --from, only what was typed counts as given
-    one.add_argument("written", nargs="?", metavar="FILE", help="a schedule of your own, text or JSON; - reads stdin")
-    one.add_argument("--from", dest="file", metavar="FILE", help="the same, as an option")
+    one.flag("written", nargs="?", metavar="FILE", help="a schedule of your own, text or JSON; - reads stdin")
+    one.flag("--from", dest="file", metavar="FILE", help="the same, as an option")
 
 
 def read_schedule_or_file(chosen):
@@ -139,12 +138,12 @@ def read_schedule_or_file(chosen):
 
 
 def add_costs(one, F, B):
-    one.add_argument("--F", type=float, default=F, help=f"duration of one forward (default {F})")
-    one.add_argument("--B", type=float, help=f"duration of one backward (default I + W, or {B})")
+    one.flag("--F", type=float, metavar="X", default=F, help=f"duration of one forward (default {F})")
+    one.flag("--B", type=float, metavar="X", help=f"duration of one backward (default I + W, or {B})")
     for half, what in (("I", "input"), ("W", "weight")):
-        one.add_argument(f"--{half}", type=float, help=f"of its {what} half, where it is split (default the rest of B)")
+        one.flag(f"--{half}", type=float, help=f"of its {what} half, where it is split (default the rest of B)")
     one.set_defaults(backward=B)
-    one.add_argument("--latency", type=float, default=0.0, help="of one message; for real ones, at least")
+    one.flag("--latency", type=float, metavar="X", default=0.0, help="of one message; for real ones, at least")
 
 
 def read_costs(chosen, **more):
@@ -161,32 +160,28 @@ def read_costs(chosen, **more):
     return Costs(F=chosen.F, B=B, I=I, W=W, **more)
 
 
-def add_training(one, dtype="float32"):
+def add_training(one, **usual):
+    """The flags of a job: its model, its data and its training; `usual` values where a command has others."""
+    from hybridlab.training import asked
     from hybridlab.training.models.gallery import GALLERY
 
-    one.add_argument("--batch", type=int, help="rows of the global batch: sequences, images (default 2 per microbatch)")
-    one.add_argument("--dtype", default=dtype, help=f"float32, float64 or bfloat16 (default {dtype})")
-    one.add_argument("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
-    one.add_argument("--seed", type=int, default=0)
-    one.add_argument("--cut", type=_cut, default="layers", help="layers, parameters, time, or blocks per stage: 3,1")
-    one.add_argument("--ahead", type=int, default=0, help="receives posted before their turn (default 0)")
-    one.add_argument("--driven", action="store_true", help="no written order: ranks do what has arrived")
-    one.add_argument("--clip", type=float, help="the largest norm of the whole gradient")
-    one.add_argument("--accumulate", type=int, default=1, help="plays of the schedule for one optimizer step")
+    add(one, "batch", asked.LAYOUT["batch"])
+    named = {"data": {"metavar": "FILE", "help": "a text to learn from, in place of the usual one"}}
+    named |= {"cut": {"type": _cut, "metavar": "HOW", "help": "layers, parameters, time, or blocks per stage: 3,1"}}
+    for name in OF_A_JOB:
+        how = {"default": usual[name]} if name in usual else {}
+        add(one, name, asked.OWN[name], **how, **named.get(name, {}))
     add_modes(one)
-    one.add_argument("--decay", type=float, default=0.0, help="weight decay, not of norms and biases (default 0)")
-    one.add_argument(
-        "--model",
-        metavar="NAME",
-        help=f"{', '.join(GALLERY)}, one of the catalog such as gpt3-175b, or FILE.py:name (default gpt)",
-    )
-    one.add_argument("--dropout", type=float, default=0.0, help="of the model (default 0)")
-    one.add_argument("--tied", action="store_true", help="the head shares the weights of the embedding")
-    one.add_argument("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")
+    told = f"{', '.join(GALLERY)}, one of the catalog such as gpt3-175b, or FILE.py:name (default gpt)"
+    one.flag("--model", metavar="NAME", help=told)
+    one.flag("--dropout", type=float, default=0.0, metavar="X", help="of the model (default 0)")
+    one.flag("--tied", action="store_true", help="the head shares the weights of the embedding")
+    one.flag("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")
     for size in MODEL_SIZES:
-        one.add_argument(f"--{size.replace('_', '-')}", type=int, help=f"of a transformer: {size}")
+        one.flag(f"--{size.replace('_', '-')}", type=int, metavar="N", help=f"of a transformer: {size}")
     for name, kind in ROUTING.items():
-        one.add_argument(f"--{name}", type=kind, help=f"of a transformer with experts: {name} of its routing")
+        told = f"of a transformer with experts: {name} of its routing"
+        one.flag(f"--{name}", type=kind, metavar="X" if kind is float else "NAME", help=told)
 
 
 def _cut(text: str):
@@ -194,8 +189,7 @@ def _cut(text: str):
 
 
 def read_training(chosen) -> dict:
-    names = ("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay")
-    return {"model": _read_model(chosen)} | {name: getattr(chosen, name) for name in names} | read_modes(chosen)
+    return {"model": _read_model(chosen)} | {name: getattr(chosen, name) for name in OF_A_JOB} | read_modes(chosen)
 
 
 def _read_model(chosen):
@@ -222,14 +216,15 @@ def _read_model(chosen):
     return chosen.model
 
 
-def add_learning(one, steps, optimizer, rate):
-    one.add_argument("--steps", type=int, default=steps, help=f"optimizer steps (default {steps})")
-    one.add_argument("--optimizer", default=optimizer, help=f"adamw or sgd (default {optimizer})")
-    one.add_argument("--rate", type=float, default=rate, help=f"learning rate (default {rate})")
+def add_learning(one, **usual):
+    from hybridlab.training.asked import TRAINING
+
+    for name in LEARNING:
+        add(one, name, TRAINING[name], default=usual.get(name, TRAINING[name].usual))
 
 
 def read_learning(chosen) -> dict:
-    names = ("steps", "optimizer", "rate", "chunks", "copies")
+    names = (*LEARNING, "chunks", "copies")
     return {name: getattr(chosen, name) for name in names} | read_training(chosen)
 
 
@@ -237,9 +232,9 @@ def read_learning(chosen) -> dict:
 
 
 def add_saving(one):
-    one.add_argument("--checkpoint", metavar="FOLDER", help="save there at the end, and when interrupted")
-    one.add_argument("--every", type=int, default=0, help="save after every so many steps too")
-    one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, under any layout")
+    one.flag("--checkpoint", metavar="FOLDER", help="save there at the end, and when interrupted")
+    one.flag("--every", type=int, metavar="N", default=0, help="save after every so many steps too")
+    one.flag("--resume", action="store_true", help="go on from the newest checkpoint, under any layout")
 
 
 def read_saving(chosen) -> dict:
@@ -275,7 +270,7 @@ EXPORTS = {  # what a file holds, and how a timeline is written to it
 
 def add_exports(one, *names):
     for name in names:
-        one.add_argument(f"--{name}", metavar="FILE", help=EXPORTS[name][0])
+        one.flag(f"--{name}", metavar="FILE", help=EXPORTS[name][0])
 
 
 def open_exports(chosen):

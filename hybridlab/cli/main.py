@@ -6,8 +6,10 @@ Bad arguments end with exit code 2, a failing rank with 1; so does a check that 
 import contextlib
 import sys
 
-from hybridlab.cli import flags, output
+from hybridlab.cli import output
 from hybridlab.cli.commands import COMMANDS, ON_RANKS
+from hybridlab.cli.flags import open_exports
+from hybridlab.cli.parser import ALL_FLAGS, WITH_A_JOB, Parser
 
 INTERRUPTED = 130  # as shells say it
 
@@ -19,11 +21,13 @@ def main(arguments=None) -> int:
         typed = sys.argv[1:] if arguments is None else arguments
         if arguments is None:
             _foresee(typed)
-        chosen = _parser(typed).parse_args(typed)
+        chosen, left = _parser(typed).parse_known_args(typed)
+        if left:
+            chosen.parser.unknown(left)
     except SystemExit as leaving:
         return leaving.code or 0
     try:
-        flags.open_exports(chosen)
+        open_exports(chosen)
         result = chosen.command(chosen)
     except (ValueError, FileNotFoundError) as error:
         sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
@@ -50,21 +54,21 @@ def _foresee(typed):
     """Where a command needs ranks, their parent imports torch while this process does, to read the flags."""
     from hybridlab.world.processes.launch import foresee
 
-    if typed and typed[0] in ON_RANKS and not {"-h", "--help"} & set(typed):
+    if typed and typed[0] in ON_RANKS and not {"-h", "--help", ALL_FLAGS} & set(typed):
         with contextlib.suppress(RuntimeError):  # the command says it
             foresee(ON_RANKS[typed[0]])
 
 
 def _parser(arguments):
     """The parser of all commands; flags are those of the command that was typed, because some of them need torch."""
-    parser = flags.Parser(prog="hybridlab", description="Learn and do hybrid-parallel training.")
-    commands = parser.add_subparsers(dest="name", required=True, parser_class=flags.Parser, metavar="COMMAND")
+    parser = Parser(prog="hybridlab", description="Learn and do hybrid-parallel training.")
+    commands = parser.add_subparsers(dest="name", required=True, parser_class=Parser, metavar="COMMAND")
     for name, (function, text, add) in COMMANDS.items():
         one = commands.add_parser(name, help=text, description=text)
-        one.add_argument(
-            "--json", action="store_true", help=f"print one JSON object on the last line; {output.NUMBERS}"
-        )
-        one.set_defaults(command=function)
+        if name in WITH_A_JOB:
+            one.in_groups(everything=ALL_FLAGS in arguments)
+        one.flag("--json", action="store_true", help=f"print one JSON object on the last line; {output.NUMBERS}")
+        one.set_defaults(command=function, parser=one)
         if name in arguments[:1]:
             add(one)
     return parser

@@ -151,57 +151,55 @@ def _add_question(one):
     """What is to be trained, and on what."""
     from hybridlab.predict.plans.software import SOFTWARE
 
-    one.add_argument("--model", default="gpt3-175b", help="its name in the catalog (default gpt3-175b)")
-    one.add_argument("--config", metavar="FILE", help="a Hugging Face config.json, in place of --model")
-    one.add_argument("--machine", default="a100", help="of the catalog: a100 (default), h100, gb200, tpu-v5p, …")
-    one.add_argument(
-        "--memory", type=float, help="bytes of a device that may be used, such as 72e9 (default 95%% of all)"
-    )
-    one.add_argument("--pod", type=int, help="devices that need no spine to meet (default all)")
-    one.add_argument("--oversubscription", type=float, help="what a pod could send, over what its links out carry")
-    one.add_argument("--gpus", type=int, required=True, help="how many, all of them used")
-    one.add_argument("--batch", type=int, required=True, help="sequences in the global batch")
-    one.add_argument("--context", type=int, help="positions of a sequence, in place of the model's own")
-    one.add_argument("--tokens", type=float, help="of the whole training: says how many days it takes")
-    one.add_argument("--software", default="megatron-2021", help=f"what programs hide: {', '.join(SOFTWARE)}")
-    one.add_argument("--precision", default="bf16", help="of products by weights: bf16 (default), fp8 or fp4")
-    one.add_argument(
+    one.flag("--model", default="gpt3-175b", help="its name in the catalog (default gpt3-175b)")
+    one.flag("--config", metavar="FILE", help="a Hugging Face config.json, in place of --model")
+    one.flag("--machine", default="a100", help="of the catalog: a100 (default), h100, gb200, tpu-v5p, …")
+    one.flag("--memory", type=float, help="bytes of a device that may be used, such as 72e9 (default 95%% of all)")
+    one.flag("--pod", type=int, help="devices that need no spine to meet (default all)")
+    one.flag("--oversubscription", type=float, help="what a pod could send, over what its links out carry")
+    one.flag("--gpus", type=int, required=True, help="how many, all of them used")
+    one.flag("--batch", type=int, required=True, help="sequences in the global batch")
+    one.flag("--context", type=int, help="positions of a sequence, in place of the model's own")
+    one.flag("--tokens", type=float, help="of the whole training: says how many days it takes")
+    one.flag("--software", default="megatron-2021", help=f"what programs hide: {', '.join(SOFTWARE)}")
+    one.flag("--precision", default="bf16", help="of products by weights: bf16 (default), fp8 or fp4")
+    one.flag(
         "--took", type=_sizes, metavar="SIZES", help="a step of your logs, p=4,t=8,d=2,seconds=9.1: calibrates"
     )
 
 
 def _add_search(one):
     """What the search takes in."""
-    one.add_argument("--grids", action="store_true", help="grids too: the width cut along x, weights shared by owners")
-    one.add_argument("--with-cp", action="store_true", dest="contexts", help="sequences cut along their positions too")
-    one.add_argument("--with-ep", action="store_true", dest="experts", help="experts shared out among ranks too")
-    one.add_argument("--uneven", action="store_true", dest="stages", help="stages too of which some have a block more")
+    one.flag("--grids", action="store_true", help="grids too: the width cut along x, weights shared by owners")
+    one.flag("--with-cp", action="store_true", dest="contexts", help="sequences cut along their positions too")
+    one.flag("--with-ep", action="store_true", dest="experts", help="experts shared out among ranks too")
+    one.flag("--uneven", action="store_true", dest="stages", help="stages too of which some have a block more")
 
 
 def _add_fixed(one):
     """What is decided beforehand."""
     for flag, field in FIXED.items():
-        one.add_argument(f"--{flag}", type=int, help=f"fix {field} of the plan")
-    one.add_argument("--zero", type=int, help="fix ZeRO's stage, 0 to 3")
-    one.add_argument("--recompute", help="fix what is done twice: none, selective or full")
-    one.add_argument("--attend", help="fix how queries meet keys along cp: gather, ring or ulysses")
-    one.add_argument("--zigzag", action="store_true", default=None, help="fix that ranks along cp compute as much")
-    one.add_argument("--dispatch", help="fix how tokens find experts along ep: all_to_all or all_gather")
-    one.add_argument("--skew", type=float, help="Zipf's exponent of how popular experts are; 0: equally (default)")
-    one.add_argument("--fused", action="store_true", default=None, help="attention is one kernel and keeps no scores")
+        one.flag(f"--{flag}", type=int, help=f"fix {field} of the plan")
+    one.flag("--zero", type=int, help="fix ZeRO's stage, 0 to 3")
+    one.flag("--recompute", help="fix what is done twice: none, selective or full")
+    one.flag("--attend", help="fix how queries meet keys along cp: gather, ring or ulysses")
+    one.flag("--zigzag", action="store_true", default=None, help="fix that ranks along cp compute as much")
+    one.flag("--dispatch", help="fix how tokens find experts along ep: all_to_all or all_gather")
+    one.flag("--skew", type=float, help="Zipf's exponent of how popular experts are; 0: equally (default)")
+    one.flag("--fused", action="store_true", default=None, help="attention is one kernel and keeps no scores")
 
 
 def _add_answer(one):
     """What is done with the best plan."""
-    one.add_argument(
+    one.flag(
         "--run",
         action="store_true",
         help=f"do the best plan here: two ranks along each axis that it uses and a small model, checked against one "
         f"device; a dry run of its first rank where that is more than {MOST_RANKS} ranks",
     )
-    one.add_argument("--trace", nargs="+", metavar="FILE", help="of torch's profiler, from ranks that ran this plan")
-    one.add_argument("--start", choices=STARTS, help="print the lines that start the best plan there")
-    one.add_argument("--why", type=_sizes, metavar="SIZES", help="why not these? for instance t=16,p=4")
+    one.flag("--trace", nargs="+", metavar="FILE", help="of torch's profiler, from ranks that ran this plan")
+    one.flag("--start", choices=STARTS, help="print the lines that start the best plan there")
+    one.flag("--why", type=_sizes, metavar="SIZES", help="why not these? for instance t=16,p=4")
 
 
 def _sizes(text: str) -> dict:

@@ -1,14 +1,17 @@
 """`hl.explore`: the explorer of `show`, handed the `run` that starts real processes, which pictures do not know."""
 
+import functools
+import inspect
+
 from hybridlab.show.live.explorer import Explorer
 from hybridlab.show.live.explorer import explore as _explore
+from hybridlab.signatures import refuse
 
 
+@functools.wraps(_explore)
 def explore(*shown, **choices) -> Explorer:
+    refuse("explore", choices, inspect.signature(_explore).parameters)
     return _explore(*shown, **{"run": _run} | choices)
-
-
-explore.__doc__ = _explore.__doc__
 
 
 def _run(schedule, **more):

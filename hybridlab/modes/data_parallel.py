@@ -260,10 +260,10 @@ class DataParallel(Mode):
 
     name, axis, purpose = "data parallelism", "dp", "sums"
     options = {
-        "sums": Option(None, "how gradients are summed (default after; buckets with --zero)", str, FORMS),
-        "sum_dtype": Option(None, "of gradient sums (default --dtype, float32 for bfloat16)", str, DTYPES),
+        "sums": Option(None, "how gradients are summed; None: after, and buckets with zero", str, FORMS),
+        "sum_dtype": Option(None, "of gradient sums; None: dtype, and float32 for bfloat16", str, DTYPES),
         "master_dtype": Option(
-            None, "of what the optimizer updates (default --dtype, float32 for bfloat16)", str, DTYPES
+            None, "of the weights that the optimizer updates; None: dtype, and float32 for bfloat16", str, DTYPES
         ),
         "offload": Option(False, "the optimizer and its state in the host's memory"),
     }

@@ -157,14 +157,14 @@ class OutOfCore(Mode):
         ),
         "make_room": Option(
             "swap",
-            "by which means: swap (default), recompute, or the best mixture found",
+            "with device_memory: swap, recompute, or the best mixture found",
             str,
             tuple(MEANS),
             beside="device_memory",
         ),
         "copy_time": Option(
             1.0,
-            "of what a forward keeps, one way, in forwards of a stage (default 1)",
+            "with device_memory: of what a forward keeps, one way, in forwards of a stage",
             float,
             least=0,
             beside="device_memory",

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes.mode import Mode, Option
+from hybridlab.signatures import renew
 
 FILES = ("pipeline", "data_parallel", "zero", "on_host")  # stages, copies
 FILES += ("grid_parallel", "context_parallel", "expert_parallel", "tensor_parallel", "spatial_parallel")
@@ -35,12 +36,14 @@ def register(mode: Mode) -> Mode:
         if both := mode.options.keys() & other.options.keys():
             raise ValueError(f"{other.name} has an option {min(both)} already: give {mode.name}'s another name")
     _added.append(mode)
+    renew()
     return mode
 
 
 def unregister(mode: Mode):
     """Take an added mode away again."""
     _added.remove(mode)
+    renew()
 
 
 def options() -> dict[str, Option]:

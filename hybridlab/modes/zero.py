@@ -182,10 +182,10 @@ class Zero(DataParallel):
 
     name, purpose = "ZeRO", "shares"
     options = {
-        "zero": Option(0, "what replicas share at rest: ZeRO's stage, 0 to 3 (default 0)", int),
+        "zero": Option(0, "ZeRO's stage: what replicas shard at rest, 0 to 3", int),
         "owners": Option(
             None,
-            "among how many ranks that hold the same and see other data (default all)",
+            "with zero: how many ranks shard it between them; None: all replicas",
             int,
             least=1,
             beside="zero",

@@ -21,6 +21,7 @@ from hybridlab.scheduling.replicate import replicate
 from hybridlab.scheduling.subgraph import subgraph
 from hybridlab.scheduling.validate import validate
 from hybridlab.scheduling.zero_bubble import zb_h1, zb_h2, zb_interleaved, zb_v
+from hybridlab.signatures import Argument, spelled
 
 GENERATORS = {
     "naive": naive,
@@ -45,14 +46,35 @@ GENERATORS = {
 _FACT = re.compile(r"^([A-Z][a-z]+): +(.+(?:\n +.+)*)", re.MULTILINE)  # its further lines stand further in
 
 
+OPTIONS = {  # of some of the families
+    "chunks": Argument("int | None", None, "stages on each rank (usually 2); of interleaved, looped_bfs and others"),
+    "group": Argument("int | None", None, "microbatches of a chunk in one turn (usually the ranks); of interleaved"),
+    "waves": Argument("int | None", None, "of hanayo (usually 1): each wave has two stages on every rank"),
+    "copies": Argument("tuple[int, ...] | None", None, "ranks of each stage, such as (3, 1); of pipedream"),
+    "window": Argument("int | None", None, "microbatches between updates; of pipedream_2bw (usually the ranks)"),
+    "vertical_sync": Argument("bool | None", None, "one weight version for a microbatch in all stages; of pipedream"),
+    "backward": Argument("str | None", None, "the order of backwards, 'fifo' or 'lifo'; of gpipe"),
+    "recompute": Argument("str | None", None, "forwards that are computed twice, 'never' or more; of gpipe"),
+    "branches": Argument("int | None", None, "branches between the first stage and the last; of subgraph (usually 2)"),
+    "shared": Argument("bool | None", None, "the first stage and the last share a rank; of subgraph"),
+}
+
+
+@spelled(lambda: OPTIONS)
 def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options) -> Schedule:
-    """The schedule of this name for a pipeline of `ranks`, `microbatches` each; with dp > 1, that many copies of it.
+    """The schedule of this name for one pipeline, or for dp copies of it.
+
+    name   one of `schedules()`;  ranks  of one pipeline
+    microbatches  of one pipeline;  dp  data-parallel copies
+
+    {arguments}
 
     raises  ValueError in one sentence for an unknown name or option, or a number that the schedule cannot have
 
     >>> schedule("1f1b", ranks=4, microbatches=8)
     <schedule 1f1b: 4 ranks, 4 stages, 8 microbatches, 64 actions>
     """
+    options = {option: value for option, value in options.items() if value is not None}
     if name not in GENERATORS:
         raise ValueError(f"there is no schedule {name!r}: choose one of {', '.join(GENERATORS)}")
     numbers = {"ranks": ranks, "microbatches": microbatches, "dp": dp, "chunks": options.get("chunks", 1)}

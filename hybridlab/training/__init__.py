@@ -1,9 +1,10 @@
 """Training: a job, its ranks, and the proof that they do what one device does.
 
-`make_job` turns what a user asks for into a `job`; `affordable` judges it for this machine. `placing` makes the job's
-layout and `stages` cuts the model. `run` starts the ranks; `loop` is the life of each, and `reference` that of one
-process without machinery. `check` compares them, `replay` stands in for `reference` where the schedule is
-asynchronous, `same_on_all_ranks` compares the ranks among themselves, `formulas` says what they send. `nans` ends a
-run whose numbers are none. `checkpoint`, `checkpoint_index` and `resume` save and load; `out_of_core` fits a job into
-a stated room. `text` and `images` are data. Rooms: `models` holds the reference models, `dry` the dry run.
+`asked` describes every argument of a job, and `make_job` makes the `job`; `affordable` judges it for this machine.
+`placing` makes the job's layout and `stages` cuts the model. `run` starts the ranks; `loop` is the life of each, and
+`reference` that of one process without machinery. `check` compares them, `replay` stands in for `reference` where the
+schedule is asynchronous, `same_on_all_ranks` compares the ranks among themselves, `formulas` says what they send.
+`nans` ends a run whose numbers are none. `checkpoint`, `checkpoint_index` and `resume` save and load; `out_of_core`
+fits a job into a stated room. `text` and `images` are data. Rooms: `models` holds the reference models, `dry` the dry
+run.
 """

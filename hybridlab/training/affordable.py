@@ -7,8 +7,8 @@ products of its weights, six for each weight and token. Relatives: `core.afford`
 import math
 
 from hybridlab.core.afford import cores, refuse
-from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.bytes.memory import model_states
+from hybridlab.training.asked import mesh_of
 from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.transformer import Transformer
@@ -20,15 +20,16 @@ from hybridlab.world.processes.placement import placement
 FASTEST = 2e11  # products and sums a second, of one core
 
 
-def affordable(mesh: Mesh, *asked, **more) -> Job:
-    """The job that is asked for, as `job_of` takes it.
+def affordable(**given) -> Job:
+    """The job that is asked for, with the arguments of `job_of`.
 
     raises  ValueError in one sentence as `job_of` does, and for one that this machine cannot serve
     """
     if torchrun.present():
-        return job_of(mesh, *asked, **more)
+        return job_of(**given)
+    mesh = mesh_of(given)
     refuse_crowd(mesh)
-    job = job_of(mesh, *asked, **more)
+    job = job_of(**given)
     if placement(mesh.size).kind == "cpu":
         refuse(f"states on {mesh.size} rank{'s' * (mesh.size > 1)}", states_of(job))
         passing = activations_of(job)

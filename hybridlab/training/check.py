@@ -13,14 +13,15 @@ gradient changes that by at most about rate·4δ/√v, and never by more than 2�
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from hybridlab.core.operations import RECEIVES
-from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.bytes.transfer import by_axis
-from hybridlab.training import loop
+from hybridlab.signatures import spelled
+from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
 from hybridlab.training.job import Job
 from hybridlab.training.out_of_core import copied
@@ -93,27 +94,22 @@ class Report:
         return "\n".join(lines)
 
 
-def check(
-    mesh: Mesh | None = None,
-    schedule="1f1b",
-    microbatches: int = 4,
-    batch: int | None = None,
-    *,
-    dtype: str = "float64",
-    sabotage=None,
-    **more,
-) -> Report:
-    """Train three steps over a mesh and on one process, and compare everything; of every byte a mode must say what for.
+@spelled(asked.arguments, positional=asked.FIRST, dtype="float64")
+def check(*, sabotage: Callable | None = None, **given) -> Report:
+    """The proof that a layout trains as one device does: both train some steps, and everything is compared.
 
-    sabotage  a function called on every rank before the first step, to prove that the check can fail
-    more      as in `training.make_job.job_of`: the model, its loss and data among it
-    raises    ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    Loss, every gradient, their norm, the weights and the buffers are compared; and of every byte that was sent a mode
+    must say what for.
+
+    {arguments}
+    sabotage       a function that is called on every rank before the first step, to show that the check can fail
+
+    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
-    mesh = mesh or Mesh(pp=4)
-    job = affordable(mesh, schedule, microbatches, batch, dtype=dtype, **more)
+    job = affordable(**given)
     job = job.with_(model=job.model.for_proof())
     foresee(__name__)
-    with ranks(mesh) as pool:
+    with ranks(job.mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
     alone = _reference(job)
     gaps, adam, excepted = {"loss": _gap(parts[0]["losses"], alone["losses"])}, {}, ()
@@ -126,7 +122,7 @@ def check(
     gaps |= _buffer_gaps(parts, alone)
     losses, untouched = tuple(parts[0]["losses"].tolist()), _untouched(alone["touched"], job)
     reference = "one device" if job.flushes else "a replay of its weight versions on one device"
-    tolerance = max(TOLERANCE[one] for one in (dtype, job["sum_dtype"], job["master_dtype"]))
+    tolerance = max(TOLERANCE[one] for one in (job.dtype, job["sum_dtype"], job["master_dtype"]))
     return Report(_describe(job), gaps, *_bytes(job, parts), tolerance, losses, reference, adam, excepted, untouched)
 
 

@@ -49,17 +49,17 @@ class Job:
     model: Model
     modes: tuple[Mode, ...]
     chosen: dict
-    rows: int = 2
-    steps: int = 3
-    optimizer: str = "sgd"
-    rate: float = 0.1
-    seed: int = 0
-    dtype: str = "float32"
-    accumulate: int = 1
-    clip: float | None = None
-    driven: bool = False
-    stash: bool = True
-    decay: float = 0.0
+    rows: int
+    steps: int
+    optimizer: str
+    rate: float
+    seed: int
+    dtype: str
+    accumulate: int
+    clip: float | None
+    driven: bool
+    stash: bool
+    decay: float
     room: Room | None = None
     _found: dict = field(default_factory=dict, repr=False)
 

@@ -2,6 +2,8 @@
 
 from dataclasses import fields, replace
 
+import torch
+
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.mesh import Mesh
@@ -14,113 +16,104 @@ from hybridlab.scheduling.registry import schedule as named
 from hybridlab.scheduling.replicate import replicate
 from hybridlab.scheduling.sums import with_sums
 from hybridlab.scheduling.validate import validate
-from hybridlab.training import placing, stages
+from hybridlab.signatures import spelled
+from hybridlab.training import asked, placing, stages
 from hybridlab.training.job import OPTIMIZERS, Job
 from hybridlab.training.models.gallery import model_of
+from hybridlab.training.models.model import Model
 from hybridlab.training.out_of_core import within
 
-DEFAULT = Shape()
 LARGEST = 2**63  # of any number that is given; infinity is larger
-ABOUT_A_MODEL = ("skips", "takes", "dims", "sizes", "terms", "enters", "targets")  # of a module without a Model
+FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # as given
 
 
-def job_of(
-    mesh: Mesh,
-    schedule: str | Schedule = "1f1b",
-    microbatches: int = 4,
-    batch: int | None = None,
-    chunks: int | None = None,
-    copies: tuple[int, ...] | None = None,
-    cut="layers",
-    model=None,
-    loss=None,
-    data=None,
-    shape: Shape = DEFAULT,
-    ahead: int = 0,
-    active: int = 2,
-    **more,
-) -> Job:
-    """The job on a mesh; `batch` is the number of rows in the global batch, dp × m × 1 at least.
+@spelled(asked.arguments, positional=asked.FIRST)
+def job_of(**given) -> Job:
+    """The job that is asked for. None means the usual value.
 
-    copies  how many ranks each stage has, where the schedule leaves the choice, see `scheduling.pipedream`
-    cut     how the layers are dealt out to stages, see `training.stages.cut`; "layers" in a schedule with branches: so
-            that the model has them too
-    model   anyone's module with its `loss` and `data` (and skips, takes, dims, …: see `Model`), a `Model`, or
-            the name of a reference model; else the transformer of `shape`, and `data` a text file
-    ahead   receives posted before their turn, see `scheduling.lower.posted_ahead`
-    active  with zero=3, stages whose weights a rank holds at a time, see `scheduling.sharded`
-    more    fields of `Job`, and the options of all modes
+    {arguments}
 
     raises  ValueError in one sentence when a number does not fit another, or the schedule would hang
     """
-    about = {name: more.pop(name) for name in ABOUT_A_MODEL if name in more}
-    model = model_of(shape if model is None else model, loss, data, **about)
-    if isinstance(schedule, Schedule) and schedule.exchanges:
-        model = model.in_parts()
-    model.refuse()
-    chosen, more = _chosen(mesh, more)
+    given = {name: value for name, value in given.items() if value is not None}
+    of = {name: one.usual for name, one in asked.OWN.items()} | given
+    mesh = asked.mesh_of(given)
+    model = _model(of, given)
+    chosen = _chosen(mesh, of, given)
     modes = registry.taking_part(mesh, chosen)
-    job = Job(mesh, None, (), model, modes, chosen, **more)
-    if isinstance(schedule, str):
-        for mode in modes:
-            schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, len(job.layers) - sum(model.ends))
-    played = _played(mesh, schedule, microbatches, {"chunks": chunks, "copies": copies})
-    _refuse_other_order(mesh, played)
-    if played.exchanges and played.stages != len(job.layers) - sum(model.ends):
-        blocks = played.stages // PARTS
-        raise ValueError(f"{played.name} has a block on every stage: give a model of {blocks} blocks")
-    at_branches = played.breaks and cut == "layers"
-    bounds = (
-        stages.cut_at_branches(model, job.whole, played)
-        if at_branches
-        else stages.cut(model, played.stages, cut, job.whole)
-    )
-    job = job.with_(schedule=played, bounds=bounds)
-    job = _with_rows(job, batch)
+    whole = model.made(of["seed"], getattr(torch, of["dtype"]), {})
+    layers = len(model.layers(whole)) - sum(model.ends)
+    played = _played(mesh, of, modes, chosen, layers)
+    bounds = _bounds(model, whole, played, of["cut"], layers)
+    same = {name: of[name] for name in FIELDS}
+    job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of), **same)
+    vars(job)["whole"] = whole  # it was looked at already
     _refuse_misfits(job)
     for mode in modes:
         mode.refuse(job)
-    fitted = posted_ahead(_fitted(job, active), ahead)
-    job = job.with_(schedule=fitted)
+    job = job.with_(schedule=posted_ahead(_fitted(job, of["active"]), of["ahead"]))
     job.layout.validate()
     return job if job["device_memory"] is None else within(job)
 
 
-def _chosen(mesh: Mesh, more: dict) -> tuple[dict, dict]:
-    """(the modes' options, fields of the job)."""
-    options, own = registry.options(), {one.name for one in fields(Job)}
-    for name in more:
-        if name not in options and name not in own:
-            raise TypeError(f"{name} is neither a field of a job nor an option of a mode: {', '.join(options)}")
+def _model(of: dict, given: dict) -> Model:
+    """The model that is meant, ready to be trained."""
+    about = {name: given[name] for name in asked.OF_A_MODULE if name in given}
+    said = next((one for one in (of["model"], of["shape"]) if one is not None), Shape())
+    model = model_of(said, of["loss"], of["data"], **about)
+    if isinstance(of["schedule"], Schedule) and of["schedule"].exchanges:
+        model = model.in_parts()
+    model.refuse()
+    return model
+
+
+def _chosen(mesh: Mesh, of: dict, given: dict) -> dict:
+    """The options of all modes."""
     for name, choices in (("optimizer", OPTIMIZERS), ("dtype", DTYPES)):
-        if more.get(name) is not None and more[name] not in choices:
-            raise ValueError(f"there is no {name} {more[name]!r}: choose one of {', '.join(choices)}")
-    said = {name: value for name, value in more.items() if name in options}
-    fixed = {name: value for name, value in more.items() if name in own and value is not None}
-    return registry.chosen_of(mesh, said, fixed.get("dtype", "float32")), fixed
+        if of[name] not in choices:
+            raise ValueError(f"there is no {name} {of[name]!r}: choose one of {', '.join(choices)}")
+    said = {name: value for name, value in given.items() if name in registry.options()}
+    return registry.chosen_of(mesh, said, of["dtype"])
 
 
-def _played(mesh, schedule, microbatches, options) -> Schedule:
-    """The schedule with its copies, for all ranks of a line of the mesh."""
+def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
+    """The schedule with its copies, for all ranks of a line of the mesh, numbered as the mesh numbers them."""
+    schedule, chunks = of["schedule"], of["chunks"]
     if isinstance(schedule, str):
-        said = {name: value for name, value in options.items() if value is not None}
-        one = named(schedule, ranks=mesh["pp"], microbatches=microbatches, **said)
+        for mode in modes:
+            schedule, chunks = mode.meant(schedule, chunks, mesh, chosen, layers)
+    if isinstance(schedule, str):
+        said = {name: value for name, value in (("chunks", chunks), ("copies", of["copies"])) if value is not None}
+        one = named(schedule, ranks=mesh["pp"], microbatches=of["microbatches"], **said)
         schedule = replicate(one, mesh.played) if mesh["dp"] > 1 else one
     if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.played.size):
         has = f"{schedule.ranks} ranks in {schedule.dp} copies"
         raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.played.size} in {mesh['dp']}: make them equal")
+    _refuse_other_order(mesh, schedule)
     return schedule
 
 
-def _with_rows(job: Job, batch: int | None) -> Job:
+def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[range, ...]:
+    """The layers of each stage. A schedule with branches has the model cut where it has them too."""
+    if schedule.exchanges and schedule.stages != layers:
+        blocks = schedule.stages // PARTS
+        raise ValueError(f"{schedule.name} has a block on every stage: give a model of {blocks} blocks")
+    if schedule.breaks and cut == "layers":
+        return stages.cut_at_branches(model, whole, schedule)
+    return stages.cut(model, schedule.stages, cut, whole)
+
+
+def _rows(mesh: Mesh, schedule: Schedule, of: dict) -> int:
+    """The rows of one microbatch."""
+    batch, microbatches = of["batch"], len(schedule.replica_of) * of["accumulate"]
     if batch is None:
-        return job
-    if batch < 1 or batch % job.microbatches:
-        m, d = job.microbatches // job.mesh["dp"], job.mesh["dp"]
+        return of["rows"]
+    if batch < 1 or microbatches and batch % microbatches:
+        m, d = microbatches // mesh["dp"], mesh["dp"]
         raise ValueError(
             f"batch {batch} is not divisible by dp × microbatches = {d} × {m}: choose a multiple of {d * m}"
         )
-    return job.with_(rows=batch // job.microbatches)
+    return batch // max(microbatches, 1)
 
 
 def _fitted(job: Job, active: int) -> Schedule:

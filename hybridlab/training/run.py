@@ -4,8 +4,10 @@ import datetime
 import math
 import os
 import platform
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +24,8 @@ from hybridlab.runtime.message_driven import as_done, one_chain
 from hybridlab.runtime.work import EmulatedWork
 from hybridlab.scheduling.lower import lower, posted_ahead
 from hybridlab.scheduling.validate import validate
-from hybridlab.training import loop
+from hybridlab.signatures import spelled
+from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
 from hybridlab.training.resume import Saving, stopping_gently
 from hybridlab.world.cells.progress import Steps
@@ -33,56 +36,53 @@ LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 3e-3}  # what training me
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
 
 
+@spelled(asked.measured)
 def run(
     schedule: Schedule,
     *,
-    mesh: Mesh | None = None,
-    work: str = "emulated",
+    work: Literal["emulated", "model"] = "emulated",
     costs: Costs = EMULATED,
     latency: float = 0.0,
     jitter: float = 0.0,
-    ahead: int = 0,
-    driven: bool = False,
     room: Room | None = None,
-    model=None,
-    batch: int | None = None,
-    steps: int = 3,
-    on_event=None,
+    on_event: Callable | None = None,
     live: bool = False,
-    **more,
+    **given,
 ) -> Timeline:
     """The measured timeline of a schedule, played by real processes that exchange real messages.
 
-    work   "emulated": waiting in place of computing, `costs` in seconds, every message taking at least `latency`
-           seconds, durations varying by the share `jitter`; "model": a model is trained
-    mesh   dp × pp; by default one pipeline of all the schedule's ranks; for work="model" with further axes, where the
-           timeline is that of the first rank of each stage
-    ahead  receives posted before their turn;  steps  measured, after one that is not
-    driven no written order: every rank does what has arrived; the timeline is that of the median step, in the order
-           in which it happened
-    room   for work="emulated": what each device may hold; who lacks room waits for copies to the host, see
-    `core.when.room`
-    model  for work="model": anyone's, a `Shape`, or the name of a reference model;  batch  rows in the global batch;
-           more  as in `training.make_job.job_of`
-    live   also tell on_event(rank, event) of every compute action as it ends: step, index in the rank's lowered
-           program, begin and end (ns on the clock of this machine)
+    schedule  for one pipeline, or with its dp copies
+    work      "emulated": each action waits in place of computing; "model": a model is trained, and the timeline is that
+              of the first rank of each stage
+    costs     of the waits, in seconds, for emulated work
+    latency   seconds that every message takes at least;  jitter  the share by which waits vary (standard deviation)
+    room      for emulated work: the memory of each device; a rank that lacks room waits for copies to the host
+    on_event  with live=True called as on_event(rank, event) when a compute action ends: step, index in the rank's
+              lowered program, begin and end (ns on the clock of this machine)
+
+    {arguments}
+
+    Of these, emulated work takes mesh (usually one pipeline of the schedule's ranks), steps (measured, after one that
+    is not), ahead and driven; the others belong to a model.
 
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
     if work not in ("emulated", "model"):
         raise ValueError(f'work={work!r} is nothing to do: choose "emulated" or "model"')
+    steps = given.get("steps", asked.TRAINING["steps"].usual)
     if steps < 1:
         raise ValueError(f"steps={steps} measures nothing: give 1 or more")
     for what, number in (("latency", latency), ("jitter", jitter)):
         if not 0 <= number < math.inf:
             raise ValueError(f"{what}={number} is not possible: give a number, 0 or more")
-    mesh = mesh or Mesh(dp=schedule.dp, pp=schedule.ranks // schedule.dp)
+    mesh = given.get("mesh") or Mesh(dp=schedule.dp, pp=schedule.ranks // schedule.dp)
     if work == "model":
-        more |= {"ahead": ahead, "driven": driven, "model": model}
-        job = affordable(mesh, schedule, batch=batch, steps=steps + 1, **more)
+        job = affordable(**given | {"mesh": mesh, "schedule": schedule, "steps": steps + 1})
         lowered, room, call = job.schedule, job.room, (_run_model, job, live)
         foresee(__name__)
     else:
+        _refuse_of_a_model(given)
+        driven, ahead = (given.get(name, asked.LAYOUT[name].usual) for name in ("driven", "ahead"))
         lowered = posted_ahead(validate(lower(one_chain(schedule) if driven else schedule), room), ahead)
         _refuse_long(lowered, costs, latency, steps)
         emulated = EmulatedWork(costs, latency=latency, jitter=jitter)
@@ -90,6 +90,15 @@ def run(
     with ranks(mesh) as pool:
         homes = pool.run(*call, on_event=on_event)
     return _timeline(lowered, homes, mesh, work, skip=1, at_least=latency, room=room)
+
+
+def _refuse_of_a_model(given: dict):
+    """Raise ValueError for what only the training of a model can be asked for."""
+    for name, value in given.items():
+        if name not in ("mesh", "steps", "ahead", "driven") and value != asked.arguments()[name].usual:
+            raise ValueError(
+                f'{name} belongs to a model, and emulated work has none: leave it out, or give work="model"'
+            )
 
 
 def _refuse_long(schedule: Schedule, costs: Costs, latency: float, steps: int):
@@ -166,44 +175,43 @@ def provenance(device: str = "cpu") -> dict:
     }
 
 
+@spelled(asked.arguments, positional=asked.FIRST, **LEARNING)
 def train(
-    mesh: Mesh,
-    schedule: str = "1f1b",
-    microbatches: int = 4,
-    batch: int | None = None,
     *,
-    checkpoint=None,
+    checkpoint: str | Path | None = None,
     every: int = 0,
     resume: bool = False,
     progress: bool = True,
-    on_event=None,
-    **more,
+    on_event: Callable | None = None,
+    **given,
 ) -> dict:
-    """Train a model over a mesh: anyone's, or the reference GPT on real text. Step and loss are shown as they come.
+    """A training over a mesh: of anyone's model, or of the reference GPT on real text. Steps and losses are shown as
+    they come.
 
-    checkpoint  a folder: saved there at the end, after `every` so many steps, and after the first Ctrl-C, which ends
-                the run; resume  from the newest checkpoint there, under any layout, with its batch if none is given
-    on_event    on_event(rank, event), called after every step with its number, loss and tokens_per_second, in place of
-                the progress that is shown
+    {arguments}
+    checkpoint     a folder: the run is saved there at its end, and after the first Ctrl-C, which ends it
+    every          also save after every so many steps
+    resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
+    progress       show a line that counts steps
+    on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
+                   tokens_per_second
 
     returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
              gradients and optimizer state on each rank, "end": the first step not done}
-    more    as in `training.make_job.job_of`; steps, optimizer and rate are those of `LEARNING`, if nothing else is said
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
     """
-    more = LEARNING | more
     saving = Saving(Path(checkpoint), every, resume) if checkpoint is not None else None
     if saving is None and (every or resume):
         raise ValueError("every and resume need a folder of checkpoints: give checkpoint=FOLDER")
     if saving:
         folder(checkpoint)  # before the work whose result it takes
-    if batch is None and saving:
-        batch = saving.noted("batch")  # another layout has another usual one
-    job = affordable(mesh, schedule, microbatches, batch, **more)
+    if given.get("batch") is None and saving:
+        given["batch"] = saving.noted("batch")  # another layout has another usual one
+    job = affordable(**given)
     shown = Steps(job.steps) if progress and on_event is None else nullcontext(on_event)
     foresee(__name__)
-    with ranks(mesh) as pool, stopping_gently(saving), shown as tell:
+    with ranks(job.mesh) as pool, stopping_gently(saving), shown as tell:
         homes = pool.run(_run_model, job, False, saving, on_event=tell)
-    timeline = _timeline(job.schedule, homes, mesh, "model", room=job.room) if homes[0]["times"] else None
+    timeline = _timeline(job.schedule, homes, job.mesh, "model", room=job.room) if homes[0]["times"] else None
     memory = [sum(home["memory"].values()) for home in homes]
     return {"losses": homes[0]["losses"], "timeline": timeline, "memory": memory, "end": homes[0]["end"]}

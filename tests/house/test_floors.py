@@ -26,7 +26,7 @@ MAY_IMPORT = {  # each floor, and the floors below it
     "cli": {"core", "scheduling", "predict", "world", "runtime", "modes", "training", "measuring", "show", "labs"},
 }
 PURE = ("core", "scheduling", "predict")
-BELOW_ALL = {"lazily"}  # how a package loads its names: it knows nothing of hybridlab
+BELOW_ALL = {"lazily", "signatures"}  # how a package loads its names, how a verb tells its arguments: no more
 
 
 @cache

@@ -41,7 +41,7 @@ def test_a_real_model_runs_and_tells_its_loss_and_messages(kept):
     assert len(real.loss) == 2 and real.loss[1] < real.loss[0]
     sent = [row for row in real.ledger if row["op"] == "isend" and row["bytes"] == 2 * 8 * 16 * 4]
     steps = 3  # two measured, one before
-    assert len([row for row in sent if row["source"].startswith("pipeline")]) >= 2 * 3 * steps
+    assert len([row for row in sent if row["source"].startswith("player")]) >= 2 * 3 * steps
     assert real.origin["latency"] > 0 and real.origin["kind"] == "measured"
 
 

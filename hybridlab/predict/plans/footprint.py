@@ -15,8 +15,9 @@ from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import Kept, came_in, kept, stays
 from hybridlab.predict.bytes.memory import MIXED, Widths
 from hybridlab.predict.plans.partition import lengths
-from hybridlab.predict.plans.plan import Plan, check_plan, named
+from hybridlab.predict.plans.plan import Plan, arguments, check_plan, named
 from hybridlab.predict.plans.software import MEGATRON_2021, Software
+from hybridlab.signatures import spelled
 
 ON_DEVICE = 2  # blocks whose activations are on the device where they wait on the host: one at work, one on its way
 
@@ -146,13 +147,18 @@ def entered(shape: Shape, plan: Plan):
     return came_in(shape, plan.b / plan.cp, plan.t, plan.sequence, plan.x)
 
 
+@spelled(arguments)
 def memory(model: str | Shape, batch: int, **sizes) -> Footprint:
-    """Bytes on the device that holds most: a model, a batch of so many sequences, and the fields of a plan.
+    """Bytes on the device that holds most, of a model trained with a batch of so many sequences by one plan.
+
+    model  a name in the catalog, or a Shape;  batch  sequences in the global batch
+
+    {arguments}
 
     raises  ValueError when the catalog lacks the model, or the plan is not legal
 
     >>> print(f"{memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
     36 GB
     """
-    shape = catalog.shape_of(model)
+    shape, sizes = catalog.shape_of(model), {name: size for name, size in sizes.items() if size is not None}
     return Footprint(*map(float, footprint(shape, check_plan(named(sizes), shape, batch), batch)))

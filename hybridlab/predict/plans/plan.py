@@ -14,6 +14,7 @@ from hybridlab.predict.bytes.context import ATTEND, GATHER
 from hybridlab.predict.bytes.experts import ALL_TO_ALL, DISPATCH
 from hybridlab.predict.plans import divisions
 from hybridlab.predict.plans.divisions import Division
+from hybridlab.signatures import Argument
 
 
 class Plan(NamedTuple):
@@ -126,6 +127,37 @@ class Plan(NamedTuple):
         )
         more += [f"ZeRO {self.zero}"] * (self.zero > 0) + ["sequence parallel"] * bool(self.sequence)
         return ", ".join(more + ["scatter/gather"] * bool(self.scatter) + ["fused attention"] * bool(self.fused))
+
+
+MEANINGS = {  # of the fields, as arguments: with the names of `NAMED` for what is a place in a list
+    "p": "stages of the pipeline",
+    "t": "ranks of tensor parallelism",
+    "d": "data-parallel copies",
+    "b": "sequences in a microbatch",
+    "v": "chunks of layers on each rank",
+    "recompute": "activations that are computed twice: 'none', 'selective' or 'full'",
+    "zero": "ZeRO's stage: what the copies shard at rest, 0 to 3",
+    "sequence": "sequence parallelism, with t",
+    "scatter": "each rank along t sends its shard between stages, gathered behind",
+    "x": "ranks that cut the width: with t, AxoNN's grid",
+    "z": "copies that shard what ZeRO's stage 3 shards; 0: all",
+    "cp": "ranks that cut the sequence",
+    "attend": "how queries meet keys: 'gather', 'ring' or 'ulysses', with cp",
+    "zigzag": "equal work along cp",
+    "ep": "ranks that share experts out, b sequences on each",
+    "dispatch": "how tokens get to experts: 'all_to_all' or 'all_gather', with ep",
+    "uneven": "stages may differ by a block",
+    "skew": "Zipf's exponent of the popularity of experts; 0: all alike",
+    "fused": "attention is one kernel, which leaves no scores in memory",
+    "redone": "the share of the layers that recompute does again",
+    "offload": "saved activations wait on the host",
+}
+
+
+def arguments() -> dict[str, Argument]:
+    """The fields of a plan, as arguments: what is given is fixed."""
+    kind = lambda name: "str" if name in NAMED else type(Plan._field_defaults[name]).__name__
+    return {name: Argument(f"{kind(name)} | None", None, told) for name, told in MEANINGS.items()}
 
 
 INSIDE_OUT = ("t", "x", "cp", "ep", "d", "p")  # ranks that differ along the first of them are neighbours

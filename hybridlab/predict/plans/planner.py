@@ -23,7 +23,7 @@ from hybridlab.predict.plans.arithmetic import DAY, flops
 from hybridlab.predict.plans.footprint import Footprint, footprint
 from hybridlab.predict.plans.jobs import job_of_plan
 from hybridlab.predict.plans.performance import Step, step
-from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan
+from hybridlab.predict.plans.plan import ASKED, CONDITIONS, NAMED, Plan, arguments
 from hybridlab.predict.plans.rates import FITTED, Fit
 from hybridlab.predict.plans.reasons import reason, waterfall
 from hybridlab.predict.plans.refusals import illegal, refuse_sizes, too_few, too_little
@@ -31,6 +31,7 @@ from hybridlab.predict.plans.scaled import Scaled, scaled
 from hybridlab.predict.plans.software import MEGATRON_2021, Software, programs
 from hybridlab.predict.plans.space import at, chosen, grid, having
 from hybridlab.predict.plans.trust import Error, error_of
+from hybridlab.signatures import spelled
 
 ROOM = 0.95  # of the memory; the rest is left to the runtime and to fragments
 
@@ -211,13 +212,14 @@ class Planned:
         return replace(self, places=self.places[which], seconds=self.seconds[which], bytes=self.bytes[which])
 
 
+@spelled(arguments)
 def plan(
     model: str | Shape,
     machine: str | Machine,
     gpus: int,
     batch: int,
-    fit: Fit = FITTED,
-    software: str | Software = MEGATRON_2021,
+    fit: Fit | None = None,
+    software: str | Software = "megatron-2021",
     precision: str = "bf16",
     grids: bool = False,
     contexts: bool = False,
@@ -227,14 +229,18 @@ def plan(
 ) -> Planned:
     """All plans for a model on so many devices of a machine, with a batch of so many sequences.
 
-    fit  the three fitted numbers;  software  what programs hide and fuse: a name in SOFTWARE, or the terms themselves
+    model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
+    fit        the three fitted numbers of a machine; None: those of the catalog's machines
+    software   what a program overlaps and fuses: a name in SOFTWARE, or its terms
     precision  of products by weights: "bf16", "fp8", "fp4"
-    grids  AxoNN's too: x ways of cutting the width, z copies that share what ZeRO 3 shares; so where one is given
-    contexts  the sequence too, cut along cp, and how queries meet keys; so where cp, attend or zigzag is given
-    experts  their parallelism too: ep ways of sharing them out, and their dispatch; so where one is given
-    stages  also numbers of stages that do not divide the layers; so where uneven is given
-    given  fields of a plan that are fixed: p, t, d, b, v, zero, sequence, scatter, x, z, cp, zigzag, ep, uneven, and
-           recompute, attend, dispatch by name; skew of the experts' popularity, and fused attention
+    grids      AxoNN's grids too: x ways of cutting the width, z copies that shard; so where one is given
+    contexts   the sequence too, cut along cp, and how queries meet keys; so where cp, attend or zigzag is given
+    experts    their parallelism too: ep ways of sharing them out, and their dispatch; so where one is given
+    stages     also numbers of stages that do not divide the layers; so where uneven is given
+
+    Fields of a plan that are given are fixed; the others are searched:
+
+    {arguments}
 
     raises  ValueError when the catalog lacks a name, no division is legal, or none fits: with what is missing
 
@@ -244,7 +250,8 @@ def plan(
     >>> planned.why(p=1)
     'p=1 does not fit: at least 88 GB on one device, most of it optimizer, and 76 of 80 GB may be used'
     """
-    shape, kind = catalog.shape_of(model), catalog.machine_of(machine)
+    shape, kind, fit = catalog.shape_of(model), catalog.machine_of(machine), fit or FITTED
+    given = {name: value for name, value in given.items() if value is not None}
     for name, size in (("gpus", gpus), ("batch", batch)):
         if not 1 <= size <= MOST:
             raise ValueError(f"{name}={size} is no number of {name}: give 1 or more, and at most {MOST:.0e}")

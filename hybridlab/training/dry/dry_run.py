@@ -9,8 +9,9 @@ from hybridlab.core.dry import KINDS, SENT, DryRun
 from hybridlab.core.what import catalog
 from hybridlab.core.when.lanes import COMPUTE
 from hybridlab.core.when.timeline import Timeline
-from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.time.simulate import simulate
+from hybridlab.signatures import spelled
+from hybridlab.training import asked
 from hybridlab.training.check import UNCOUNTED
 from hybridlab.training.dry.costs import costs_of
 from hybridlab.training.dry.one_rank import Dry, played
@@ -20,40 +21,31 @@ from hybridlab.training.make_job import job_of
 AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # what is meant where nobody says
 
 
-def dry_run(
-    mesh: Mesh | None = None,
-    schedule="1f1b",
-    microbatches: int = 4,
-    batch: int | None = None,
-    *,
-    rank: int = 0,
-    machine: str = "a100",
-    memory: float | None = None,
-    **more,
-) -> DryRun:
+@spelled(asked.arguments, positional=asked.FIRST, **AS_ON_GPUS)
+def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None, **given) -> DryRun:
     """One rank of any job in one training step, without its arithmetic: the bytes that it holds and sends are real.
 
     It is the program that trains, on tensors that have a shape and no numbers, and without the other ranks. So a rank
     of thousands takes less than a minute.
 
-    machine  in the catalog: its times are predicted, and it should fit on its device
-    memory   bytes of a device, in place of the machine's
-    more     as in `training.make_job.job_of`; unless said otherwise, bfloat16 and AdamW
+    {arguments}
+    rank           of all ranks of the mesh
+    machine        in the catalog: its times are predicted, and it should fit on its device
+    memory         bytes of a device, in place of the machine's
 
     raises  ValueError in one sentence for arguments that do not fit, and for a job that would hang
 
-    >>> from hybridlab.core.what.shape import Shape
-    >>> one = dry_run(Mesh(dp=24, pp=2), model=Shape(layers=2), rank=17, zero=1)
+    >>> import hybridlab as hl
+    >>> one = hl.dry_run(hl.Mesh(dp=24, pp=2), model=hl.Shape(layers=2), rank=17, zero=1)
     >>> one.actions[:2], one.fits, one.bytes["messages"]
     (('1F32@8', '1B32@8'), True, 16384)
     """
     began = time.perf_counter()
-    mesh, more = mesh or Mesh(pp=4), AS_ON_GPUS | more
-    mesh.coordinates(rank)
+    asked.mesh_of(given).coordinates(rank)
     kind = catalog.machine(machine)
     if memory is not None and not 0 < memory < math.inf:
         raise ValueError(f"memory={memory} is no room: give bytes, such as 40e9")
-    job = job_of(mesh, schedule, microbatches, batch, **more)
+    job = job_of(**given)
     _refuse(job)
     trainer, before = played(job, rank)
     timeline = simulate(job.schedule, costs_of(job, kind))

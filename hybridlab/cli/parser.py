@@ -1,0 +1,83 @@
+"""The parser: what is wrong is said in one sentence, and the many flags of a job are shown in groups.
+
+Every flag of a command with a job stands in one line of `GROUPS` or `FURTHER`; a test finds those that do not.
+"""
+
+import argparse
+import re
+import sys
+from functools import partial
+
+from hybridlab.signatures import Argument, nearest
+
+WITH_A_JOB = ("run", "check", "train", "dry-run")  # commands that have some seventy flags
+ALL_FLAGS = "--help-all"
+
+GROUPS = {  # of the commands with a job: what a user wants, and the flags for it
+    "layout": "schedule microbatches dp pp tp cp ep ranks chunks copies",
+    "model and data": "model layers width heads context data batch",
+    "training": "steps optimizer rate dtype seed zero recompute sequence",
+    "one rank of the job": "rank machine memory",
+    "timed runs": "work F B I W latency jitter",
+    "checkpoints and results": "checkpoint every resume save json",
+}
+FURTHER = {  # the same, shown by --help-all
+    "further axes": "x h w attend zigzag dispatch scatter",
+    "sizes of a transformer": "kv_heads per_head vocabulary inner dropout tied skips latent query_latent rotary",
+    "experts of a transformer": "experts chosen shared scores balance pace capacity",
+    "the optimizer's step": "clip accumulate decay sums sum_dtype master_dtype owners offload",
+    "memory of a device": "device_memory make_room copy_time",
+    "order of the actions": "cut ahead driven",
+}
+ADDED = "modes from outside the package"
+GROUP_OF = {name: title for title, names in (GROUPS | FURTHER).items() for name in names.split()}
+KINDS, METAVARS = {"int": int, "float": float, "str": str}, {"int": "N", "float": "X", "str": "NAME"}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says in one sentence what is wrong."""
+
+    def __init__(self, *given, **named):
+        self.flags, self.sections, self.hidden = [], {}, ()
+        super().__init__(*given, formatter_class=partial(argparse.HelpFormatter, max_help_position=32), **named)
+
+    def in_groups(self, everything: bool):
+        """Show the flags that follow in groups; those of `FURTHER` and of modes from outside only with everything."""
+        self.hidden = () if everything else (*FURTHER, ADDED)
+        self.add_argument(ALL_FLAGS, action="help", help="show the rarely used flags too")
+        self.sections = {title: self.add_argument_group(title) for title in (*GROUPS, *FURTHER, ADDED)}
+
+    def flag(self, *names, otherwise="", **how):
+        """Add a flag, in its group where there are groups."""
+        self.flags.append(names[0])
+        title = GROUP_OF.get(names[0].lstrip("-").replace("-", "_"), otherwise)
+        if title in self.hidden:
+            how["help"] = argparse.SUPPRESS
+        self.sections.get(title, self).add_argument(*names, **how)
+
+    def error(self, message):
+        see = " See" if message.endswith("?") else "; see"
+        sys.stderr.write(f"{self.prog}: {message}{see} {self.prog} --help\n")
+        sys.exit(2)
+
+    def unknown(self, words: list[str]):
+        """End with a sentence about words that are no arguments: which flag may be meant."""
+        flag = words[0].split("=")[0]
+        if not flag.startswith("-"):
+            self.error(f"{flag!r} is one word too many: leave it out")
+        self.error(f"there is no {flag}: {nearest(flag, self.flags)}")
+
+
+def add(one, name: str, argument: Argument, otherwise="", **how):
+    """Add the flag of an argument, whose type, usual value and meaning become the flag's."""
+    kind = argument.type.removesuffix(" | None")
+    if kind == "bool":
+        how = {"action": "store_true"} | how
+    elif kind in KINDS:
+        how = {"type": KINDS[kind], "metavar": METAVARS[kind]} | how
+    elif kind.startswith("Literal"):
+        how = {"metavar": "|".join(re.findall(r"'(\w+)'", kind))} | how
+    usual = how.get("default", argument.usual)
+    told = argument.meaning if usual is None or usual is False else f"{argument.meaning} (default {usual})"
+    told = told.replace("None: ", "if not given: ")
+    one.flag(f"--{name.replace('_', '-')}", otherwise=otherwise, **{"default": usual, "help": told} | how)
