@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 WIDTH = 108  # of a line in a docstring that is made here
 PLACE = "{arguments}"  # the line of a docstring that the table replaces
-_spelled: list[Callable] = []  # what spells each verb anew
+_spelled: dict[Callable, Callable] = {}  # for each verb, what spells it anew
 
 
 class Argument(NamedTuple):
@@ -69,7 +69,7 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
             called.__doc__ = told.replace(PLACE, described(rows))
 
         spell()
-        _spelled.append(spell)
+        _spelled[called] = spell
         return called
 
     return decorate
@@ -77,8 +77,13 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
 
 def renew():
     """Ask all tables again: a mode has been added, or taken away."""
-    for spell in _spelled:
+    for spell in _spelled.values():
         spell()
+
+
+def is_spelled(function) -> bool:
+    """Whether a function's arguments come from a table."""
+    return inspect.isfunction(function) and function in _spelled
 
 
 def refuse(name: str, given: Iterable[str], known: Iterable[str]):

@@ -86,7 +86,7 @@ def test_it_has_flags_and_refuses_on_the_command_line(toy, capsys):
     assert "rows=2, loud, float64: equal to one device" in capsys.readouterr().out
     assert main("check --rows 2 --batch 4 --layers 2".split()) == 2
     assert "rows=2 cannot share out 1 rows" in capsys.readouterr().err
-    main(["check", "--help"])
+    main(["check", "--help-all"])
     assert "with --rows: send every row twice" in capsys.readouterr().out
 
 

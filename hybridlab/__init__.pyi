@@ -1,0 +1,686 @@
+"""The public names of hybridlab, for editors. Written by `python -m tools.stub`; a test compares."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from hybridlab.core.dry import DryRun
+from hybridlab.core.what.catalog import Machine
+from hybridlab.core.what.shape import Routing as Routing
+from hybridlab.core.what.shape import Shape as Shape
+from hybridlab.core.when.action import Action as Action
+from hybridlab.core.when.room import Room as Room
+from hybridlab.core.when.schedule import Schedule as Schedule
+from hybridlab.core.when.timeline import Timeline as Timeline
+from hybridlab.core.where.mesh import Mesh as Mesh
+from hybridlab.measuring.doctor import doctor as doctor
+from hybridlab.predict.bytes.live import live as live
+from hybridlab.predict.bytes.traffic import traffic as traffic
+from hybridlab.predict.plans.footprint import Footprint
+from hybridlab.predict.plans.planner import Planned
+from hybridlab.predict.plans.rates import Fit
+from hybridlab.predict.plans.software import Software
+from hybridlab.predict.time.automatic import automatic as automatic
+from hybridlab.predict.time.costs import Costs as Costs
+from hybridlab.predict.time.out_of_core import fitted as fitted
+from hybridlab.predict.time.overlay import predicted_for as predicted_for
+from hybridlab.predict.time.simulate import simulate as simulate
+from hybridlab.scheduling.lower import lower as lower
+from hybridlab.scheduling.out_of_core import recomputed as recomputed
+from hybridlab.scheduling.out_of_core import swapped as swapped
+from hybridlab.scheduling.registry import schedules as schedules
+from hybridlab.scheduling.rendezvous import check_rendezvous as check_rendezvous
+from hybridlab.scheduling.sharded import sharded as sharded
+from hybridlab.scheduling.validate import validate as validate
+from hybridlab.show.live.explorer import explore as explore
+from hybridlab.show.live.game import play as play
+from hybridlab.show.timelines.draw import draw as draw
+from hybridlab.training.check import Report
+from hybridlab.training.models.model import Model as Model
+from hybridlab.world.explain.faults import RankError as RankError
+from hybridlab.world.processes.launch import ranks as ranks
+from hybridlab.world.processes.placement import placement as placement
+from pathlib import Path
+from torch import nn
+from typing import Any
+from typing import Literal
+
+__version__: str
+
+def schedule(
+    name: str,
+    ranks: int,
+    microbatches: int,
+    dp: int = 1,
+    *,
+    chunks: int | None = None,
+    group: int | None = None,
+    waves: int | None = None,
+    copies: tuple[int, ...] | None = None,
+    window: int | None = None,
+    vertical_sync: bool | None = None,
+    backward: str | None = None,
+    recompute: str | None = None,
+    branches: int | None = None,
+    shared: bool | None = None,
+) -> Schedule:
+    """The schedule of this name for one pipeline, or for dp copies of it.
+
+    name   one of `schedules()`;  ranks  of one pipeline
+    microbatches  of one pipeline;  dp  data-parallel copies
+
+    chunks         stages on each rank (usually 2); of interleaved, looped_bfs and others
+    group          microbatches of a chunk in one turn (usually the ranks); of interleaved
+    waves          of hanayo (usually 1): each wave has two stages on every rank
+    copies         ranks of each stage, such as (3, 1); of pipedream
+    window         microbatches between updates; of pipedream_2bw (usually the ranks)
+    vertical_sync  one weight version for a microbatch in all stages; of pipedream
+    backward       the order of backwards, 'fifo' or 'lifo'; of gpipe
+    recompute      forwards that are computed twice, 'never' or more; of gpipe
+    branches       branches between the first stage and the last; of subgraph (usually 2)
+    shared         the first stage and the last share a rank; of subgraph
+
+    raises  ValueError in one sentence for an unknown name or option, or a number that the schedule cannot have
+
+    >>> schedule("1f1b", ranks=4, microbatches=8)
+    <schedule 1f1b: 4 ranks, 4 stages, 8 microbatches, 64 actions>
+    """
+
+
+def plan(
+    model: str | Shape,
+    machine: str | Machine,
+    gpus: int,
+    batch: int,
+    fit: Fit | None = None,
+    software: str | Software = 'megatron-2021',
+    precision: str = 'bf16',
+    grids: bool = False,
+    contexts: bool = False,
+    experts: bool = False,
+    stages: bool = False,
+    *,
+    p: int | None = None,
+    t: int | None = None,
+    d: int | None = None,
+    b: int | None = None,
+    v: int | None = None,
+    recompute: str | None = None,
+    zero: int | None = None,
+    sequence: bool | None = None,
+    scatter: bool | None = None,
+    x: int | None = None,
+    z: int | None = None,
+    cp: int | None = None,
+    attend: str | None = None,
+    zigzag: bool | None = None,
+    ep: int | None = None,
+    dispatch: str | None = None,
+    uneven: bool | None = None,
+    skew: float | None = None,
+    fused: bool | None = None,
+    redone: float | None = None,
+    offload: bool | None = None,
+) -> Planned:
+    """All plans for a model on so many devices of a machine, with a batch of so many sequences.
+
+    model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
+    fit        the three fitted numbers of a machine; None: those of the catalog's machines
+    software   what a program overlaps and fuses: a name in SOFTWARE, or its terms
+    precision  of products by weights: "bf16", "fp8", "fp4"
+    grids      AxoNN's grids too: x ways of cutting the width, z copies that shard; so where one is given
+    contexts   the sequence too, cut along cp, and how queries meet keys; so where cp, attend or zigzag is given
+    experts    their parallelism too: ep ways of sharing them out, and their dispatch; so where one is given
+    stages     also numbers of stages that do not divide the layers; so where uneven is given
+
+    Fields of a plan that are given are fixed; the others are searched:
+
+    p          stages of the pipeline
+    t          ranks of tensor parallelism
+    d          data-parallel copies
+    b          sequences in a microbatch
+    v          chunks of layers on each rank
+    recompute  activations that are computed twice: 'none', 'selective' or 'full'
+    zero       ZeRO's stage: what the copies shard at rest, 0 to 3
+    sequence   sequence parallelism, with t
+    scatter    each rank along t sends its shard between stages, gathered behind
+    x          ranks that cut the width: with t, AxoNN's grid
+    z          copies that shard what ZeRO's stage 3 shards; 0: all
+    cp         ranks that cut the sequence
+    attend     how queries meet keys: 'gather', 'ring' or 'ulysses', with cp
+    zigzag     equal work along cp
+    ep         ranks that share experts out, b sequences on each
+    dispatch   how tokens get to experts: 'all_to_all' or 'all_gather', with ep
+    uneven     stages may differ by a block
+    skew       Zipf's exponent of the popularity of experts; 0: all alike
+    fused      attention is one kernel, which leaves no scores in memory
+    redone     the share of the layers that recompute does again
+    offload    saved activations wait on the host
+
+    raises  ValueError when the catalog lacks a name, no division is legal, or none fits: with what is missing
+
+    >>> planned = plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")
+    >>> planned.best.plan.t, planned.machine.node
+    (4, 8)
+    >>> planned.why(p=1)
+    'p=1 does not fit: at least 88 GB on one device, most of it optimizer, and 76 of 80 GB may be used'
+    """
+
+
+def memory(
+    model: str | Shape,
+    batch: int,
+    *,
+    p: int | None = None,
+    t: int | None = None,
+    d: int | None = None,
+    b: int | None = None,
+    v: int | None = None,
+    recompute: str | None = None,
+    zero: int | None = None,
+    sequence: bool | None = None,
+    scatter: bool | None = None,
+    x: int | None = None,
+    z: int | None = None,
+    cp: int | None = None,
+    attend: str | None = None,
+    zigzag: bool | None = None,
+    ep: int | None = None,
+    dispatch: str | None = None,
+    uneven: bool | None = None,
+    skew: float | None = None,
+    fused: bool | None = None,
+    redone: float | None = None,
+    offload: bool | None = None,
+) -> Footprint:
+    """Bytes on the device that holds most, of a model trained with a batch of so many sequences by one plan.
+
+    model  a name in the catalog, or a Shape;  batch  sequences in the global batch
+
+    p          stages of the pipeline
+    t          ranks of tensor parallelism
+    d          data-parallel copies
+    b          sequences in a microbatch
+    v          chunks of layers on each rank
+    recompute  activations that are computed twice: 'none', 'selective' or 'full'
+    zero       ZeRO's stage: what the copies shard at rest, 0 to 3
+    sequence   sequence parallelism, with t
+    scatter    each rank along t sends its shard between stages, gathered behind
+    x          ranks that cut the width: with t, AxoNN's grid
+    z          copies that shard what ZeRO's stage 3 shards; 0: all
+    cp         ranks that cut the sequence
+    attend     how queries meet keys: 'gather', 'ring' or 'ulysses', with cp
+    zigzag     equal work along cp
+    ep         ranks that share experts out, b sequences on each
+    dispatch   how tokens get to experts: 'all_to_all' or 'all_gather', with ep
+    uneven     stages may differ by a block
+    skew       Zipf's exponent of the popularity of experts; 0: all alike
+    fused      attention is one kernel, which leaves no scores in memory
+    redone     the share of the layers that recompute does again
+    offload    saved activations wait on the host
+
+    raises  ValueError when the catalog lacks the model, or the plan is not legal
+
+    >>> print(f"{memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
+    36 GB
+    """
+
+
+def run(
+    schedule: Schedule,
+    *,
+    work: Literal['emulated', 'model'] = 'emulated',
+    costs: Costs = ...,
+    latency: float = 0.0,
+    jitter: float = 0.0,
+    room: Room | None = None,
+    on_event: Callable | None = None,
+    live: bool = False,
+    mesh: Mesh | None = None,
+    batch: int | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 3,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw'] = 'sgd',
+    rate: float = 0.1,
+    decay: float = 0.0,
+    clip: float | None = None,
+    stash: bool = True,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    zigzag: bool = False,
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    sequence: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+) -> Timeline:
+    """The measured timeline of a schedule, played by real processes that exchange real messages.
+
+    schedule  for one pipeline, or with its dp copies
+    work      "emulated": each action waits in place of computing; "model": a model is trained, and the timeline is that
+              of the first rank of each stage
+    costs     of the waits, in seconds, for emulated work
+    latency   seconds that every message takes at least;  jitter  the share by which waits vary (standard deviation)
+    room      for emulated work: the memory of each device; a rank that lacks room waits for copies to the host
+    on_event  with live=True called as on_event(rank, event) when a compute action ends: step, index in the rank's
+              lowered program, begin and end (ns on the clock of this machine)
+
+    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
+    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
+                   ranges
+    ahead          receives that are posted before their turn
+    active         stages whose gathered weights a rank holds at a time, with zero=3
+    driven         no written order: each rank computes the microbatch that has arrived
+    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                   'FILE.py:name'; None: the transformer of `shape`
+    loss           loss(output, target), the sum over a microbatch; for your own module
+    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    shape          sizes of the transformer that is trained without a model
+    skips          {layer: the earlier layer whose output it takes too}
+    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
+    dims           {parameter: the names of its dims, such as 'F D'}
+    sizes          {letter: length} of joined dims
+    terms          summands of the loss in one row (default 1)
+    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
+    targets        names of the dims of targets (default 'B')
+    steps          optimizer steps
+    rows           rows of one microbatch, where no batch is given
+    accumulate     plays of the schedule for one optimizer step
+    optimizer      the optimizer
+    rate           the learning rate
+    decay          weight decay; norms and biases do not decay
+    clip           the largest norm of the whole gradient
+    stash          False: an asynchronous schedule keeps one version of its weights
+    seed           of the first weights, of dropout and of the batches
+    dtype          of the computation
+    sums           how gradients are summed; None: after, and buckets with zero
+    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
+    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
+    offload        the optimizer and its state in the host's memory
+    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
+    owners         with zero: how many ranks shard it between them; None: all replicas
+    attend         with cp: how queries meet keys and values
+    zigzag         with cp: each rank has a part from the front and one from the back
+    dispatch       with ep: how tokens get to their experts
+    sequence       with tp: norms and residuals are sharded along the sequence
+    scatter        with tp: each rank sends its shard between stages
+    recompute      of each layer, what is not kept but done again
+    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
+    make_room      with device_memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+
+    Of these, emulated work takes mesh (usually one pipeline of the schedule's ranks), steps (measured, after one that
+    is not), ahead and driven; the others belong to a model.
+
+    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    """
+
+
+def train(
+    mesh: Mesh | None = None,
+    schedule: str | Schedule = '1f1b',
+    microbatches: int = 4,
+    batch: int | None = None,
+    *,
+    checkpoint: str | Path | None = None,
+    every: int = 0,
+    resume: bool = False,
+    progress: bool = True,
+    on_event: Callable | None = None,
+    chunks: int | None = None,
+    copies: tuple[int, ...] | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 20,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw'] = 'adamw',
+    rate: float = 0.003,
+    decay: float = 0.0,
+    clip: float | None = None,
+    stash: bool = True,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    zigzag: bool = False,
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    sequence: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+) -> dict:
+    """A training over a mesh: of anyone's model, or of the reference GPT on real text. Steps and losses are shown as
+    they come.
+
+    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or a schedule of your own
+    microbatches   microbatches of one pipeline in one play of the schedule
+    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
+    chunks         stages on each rank, where the schedule leaves the choice
+    copies         ranks of each stage, such as (3, 1); for pipedream
+    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
+                   ranges
+    ahead          receives that are posted before their turn
+    active         stages whose gathered weights a rank holds at a time, with zero=3
+    driven         no written order: each rank computes the microbatch that has arrived
+    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                   'FILE.py:name'; None: the transformer of `shape`
+    loss           loss(output, target), the sum over a microbatch; for your own module
+    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    shape          sizes of the transformer that is trained without a model
+    skips          {layer: the earlier layer whose output it takes too}
+    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
+    dims           {parameter: the names of its dims, such as 'F D'}
+    sizes          {letter: length} of joined dims
+    terms          summands of the loss in one row (default 1)
+    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
+    targets        names of the dims of targets (default 'B')
+    steps          optimizer steps
+    rows           rows of one microbatch, where no batch is given
+    accumulate     plays of the schedule for one optimizer step
+    optimizer      the optimizer
+    rate           the learning rate
+    decay          weight decay; norms and biases do not decay
+    clip           the largest norm of the whole gradient
+    stash          False: an asynchronous schedule keeps one version of its weights
+    seed           of the first weights, of dropout and of the batches
+    dtype          of the computation
+    sums           how gradients are summed; None: after, and buckets with zero
+    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
+    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
+    offload        the optimizer and its state in the host's memory
+    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
+    owners         with zero: how many ranks shard it between them; None: all replicas
+    attend         with cp: how queries meet keys and values
+    zigzag         with cp: each rank has a part from the front and one from the back
+    dispatch       with ep: how tokens get to their experts
+    sequence       with tp: norms and residuals are sharded along the sequence
+    scatter        with tp: each rank sends its shard between stages
+    recompute      of each layer, what is not kept but done again
+    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
+    make_room      with device_memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    checkpoint     a folder: the run is saved there at its end, and after the first Ctrl-C, which ends it
+    every          also save after every so many steps
+    resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
+    progress       show a line that counts steps
+    on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
+                   tokens_per_second
+
+    returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
+             gradients and optimizer state on each rank, "end": the first step not done}
+    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    """
+
+
+def check(
+    mesh: Mesh | None = None,
+    schedule: str | Schedule = '1f1b',
+    microbatches: int = 4,
+    batch: int | None = None,
+    *,
+    sabotage: Callable | None = None,
+    chunks: int | None = None,
+    copies: tuple[int, ...] | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 3,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw'] = 'sgd',
+    rate: float = 0.1,
+    decay: float = 0.0,
+    clip: float | None = None,
+    stash: bool = True,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float64',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    zigzag: bool = False,
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    sequence: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+) -> Report:
+    """The proof that a layout trains as one device does: both train some steps, and everything is compared.
+
+    Loss, every gradient, their norm, the weights and the buffers are compared; and of every byte that was sent a mode
+    must say what for.
+
+    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or a schedule of your own
+    microbatches   microbatches of one pipeline in one play of the schedule
+    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
+    chunks         stages on each rank, where the schedule leaves the choice
+    copies         ranks of each stage, such as (3, 1); for pipedream
+    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
+                   ranges
+    ahead          receives that are posted before their turn
+    active         stages whose gathered weights a rank holds at a time, with zero=3
+    driven         no written order: each rank computes the microbatch that has arrived
+    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                   'FILE.py:name'; None: the transformer of `shape`
+    loss           loss(output, target), the sum over a microbatch; for your own module
+    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    shape          sizes of the transformer that is trained without a model
+    skips          {layer: the earlier layer whose output it takes too}
+    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
+    dims           {parameter: the names of its dims, such as 'F D'}
+    sizes          {letter: length} of joined dims
+    terms          summands of the loss in one row (default 1)
+    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
+    targets        names of the dims of targets (default 'B')
+    steps          optimizer steps
+    rows           rows of one microbatch, where no batch is given
+    accumulate     plays of the schedule for one optimizer step
+    optimizer      the optimizer
+    rate           the learning rate
+    decay          weight decay; norms and biases do not decay
+    clip           the largest norm of the whole gradient
+    stash          False: an asynchronous schedule keeps one version of its weights
+    seed           of the first weights, of dropout and of the batches
+    dtype          of the computation
+    sums           how gradients are summed; None: after, and buckets with zero
+    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
+    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
+    offload        the optimizer and its state in the host's memory
+    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
+    owners         with zero: how many ranks shard it between them; None: all replicas
+    attend         with cp: how queries meet keys and values
+    zigzag         with cp: each rank has a part from the front and one from the back
+    dispatch       with ep: how tokens get to their experts
+    sequence       with tp: norms and residuals are sharded along the sequence
+    scatter        with tp: each rank sends its shard between stages
+    recompute      of each layer, what is not kept but done again
+    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
+    make_room      with device_memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    sabotage       a function that is called on every rank before the first step, to show that the check can fail
+
+    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    """
+
+
+def dry_run(
+    mesh: Mesh | None = None,
+    schedule: str | Schedule = '1f1b',
+    microbatches: int = 4,
+    batch: int | None = None,
+    *,
+    rank: int = 0,
+    machine: str = 'a100',
+    memory: float | None = None,
+    chunks: int | None = None,
+    copies: tuple[int, ...] | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 3,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw'] = 'adamw',
+    rate: float = 0.1,
+    decay: float = 0.0,
+    clip: float | None = None,
+    stash: bool = True,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    zigzag: bool = False,
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    sequence: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+) -> DryRun:
+    """One rank of any job in one training step, without its arithmetic: the bytes that it holds and sends are real.
+
+    It is the program that trains, on tensors that have a shape and no numbers, and without the other ranks. So a rank
+    of thousands takes less than a minute.
+
+    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or a schedule of your own
+    microbatches   microbatches of one pipeline in one play of the schedule
+    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
+    chunks         stages on each rank, where the schedule leaves the choice
+    copies         ranks of each stage, such as (3, 1); for pipedream
+    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
+                   ranges
+    ahead          receives that are posted before their turn
+    active         stages whose gathered weights a rank holds at a time, with zero=3
+    driven         no written order: each rank computes the microbatch that has arrived
+    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                   'FILE.py:name'; None: the transformer of `shape`
+    loss           loss(output, target), the sum over a microbatch; for your own module
+    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    shape          sizes of the transformer that is trained without a model
+    skips          {layer: the earlier layer whose output it takes too}
+    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
+    dims           {parameter: the names of its dims, such as 'F D'}
+    sizes          {letter: length} of joined dims
+    terms          summands of the loss in one row (default 1)
+    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
+    targets        names of the dims of targets (default 'B')
+    steps          optimizer steps
+    rows           rows of one microbatch, where no batch is given
+    accumulate     plays of the schedule for one optimizer step
+    optimizer      the optimizer
+    rate           the learning rate
+    decay          weight decay; norms and biases do not decay
+    clip           the largest norm of the whole gradient
+    stash          False: an asynchronous schedule keeps one version of its weights
+    seed           of the first weights, of dropout and of the batches
+    dtype          of the computation
+    sums           how gradients are summed; None: after, and buckets with zero
+    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
+    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
+    offload        the optimizer and its state in the host's memory
+    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
+    owners         with zero: how many ranks shard it between them; None: all replicas
+    attend         with cp: how queries meet keys and values
+    zigzag         with cp: each rank has a part from the front and one from the back
+    dispatch       with ep: how tokens get to their experts
+    sequence       with tp: norms and residuals are sharded along the sequence
+    scatter        with tp: each rank sends its shard between stages
+    recompute      of each layer, what is not kept but done again
+    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
+    make_room      with device_memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    rank           of all ranks of the mesh
+    machine        in the catalog: its times are predicted, and it should fit on its device
+    memory         bytes of a device, in place of the machine's
+
+    raises  ValueError in one sentence for arguments that do not fit, and for a job that would hang
+
+    >>> import hybridlab as hl
+    >>> one = hl.dry_run(hl.Mesh(dp=24, pp=2), model=hl.Shape(layers=2), rank=17, zero=1)
+    >>> one.actions[:2], one.fits, one.bytes["messages"]
+    (('1F32@8', '1B32@8'), True, 16384)
+    """
+

@@ -1,0 +1,59 @@
+"""Flags: each of a job's many has its group, and a misspelt one is answered with the right one."""
+
+import pytest
+
+from hybridlab.cli.main import _parser, main
+from hybridlab.cli.parser import ADDED, FURTHER, GROUP_OF, GROUPS, WITH_A_JOB
+from hybridlab.modes import registry
+from hybridlab.modes.mode import Mode, Option
+
+
+def flags_of(command):
+    parser = _parser([command])._subparsers._group_actions[0].choices[command]
+    return {name.lstrip("-").replace("-", "_") for name in parser.flags}
+
+
+@pytest.mark.parametrize("command", WITH_A_JOB)
+def test_every_flag_of_a_job_stands_in_a_group(command):
+    assert sorted(flags_of(command) - GROUP_OF.keys()) == []
+
+
+def test_every_name_of_a_group_is_a_flag_and_stands_once():
+    names = [name for line in (GROUPS | FURTHER).values() for name in line.split()]
+    assert len(names) == len(set(names))
+    assert set(names) == set().union(*map(flags_of, WITH_A_JOB))
+
+
+@pytest.mark.parametrize("command", WITH_A_JOB)
+def test_help_shows_what_is_often_used_and_help_all_the_rest(command, capsys):
+    assert main([command, "--help"]) == 0
+    short = capsys.readouterr().out
+    assert main([command, "--help-all"]) == 0
+    whole = capsys.readouterr().out
+    assert "--zero" in short and "--query-latent" not in short and "--help-all" in short
+    assert "--query-latent" in whole and len(short.splitlines()) < 85
+
+
+@pytest.mark.parametrize(
+    "words, right",
+    [
+        ("check --microbatchs 4", "--microbatches"),
+        ("train --optimiser sgd", "--optimizer"),
+        ("run --seeds=2", "--seed"),
+    ],
+)
+def test_a_misspelt_flag_is_answered_with_the_right_one(words, right, capsys):
+    assert main(words.split()) == 2
+    assert f"did you mean '{right}'?" in capsys.readouterr().err
+
+
+def test_a_mode_from_outside_has_its_flag_too(capsys):
+    class Toy(Mode):
+        name, purpose, options = "toy", "toys", {"toys": Option(3, "how many toys", int)}
+
+    mode = registry.register(Toy())
+    try:
+        assert "toys" in flags_of("check") and main(["check", "--help-all"]) == 0
+        assert ADDED in (told := capsys.readouterr().out) and "how many toys (default 3)" in told
+    finally:
+        registry.unregister(mode)
