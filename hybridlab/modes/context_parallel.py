@@ -26,6 +26,7 @@ import torch
 from torch.nn import functional
 
 from hybridlab.core.what.attended import seen
+from hybridlab.core.what.seams import Attends, Positions
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.ring_attention import ring_attention
@@ -66,12 +67,15 @@ class ContextParallel(Mode):
 
     def refuse(self, job):
         ways = job.mesh["cp"]
-        if "T" not in job.sizes:
-            raise ValueError(f"cp={ways} cuts the positions T, and no dim of this model has that name: leave cp out")
-        if not job.model.by_place:
+        if any("T" not in one for one in (job.sizes, job.model.enters.split(), job.model.targets.split())):
             raise ValueError(
-                f"cp={ways} puts another attention into a model, and only the reference models have a place for it: "
-                "give model=hl.Shape(…), or leave cp out"
+                f"cp={ways} cuts the positions T, and no dim of this model has that name: leave cp out, or give "
+                'enters="B T", targets="B T" and sizes={"T": …}'
+            )
+        if not any(isinstance(layer, Attends) for layer in job.whole.modules()):
+            raise ValueError(
+                f"cp={ways} puts another attention into a model, and no layer of this one says that it attends: leave "
+                "cp out, or declare it, class YourAttention(nn.Module, Attends), see hybridlab.core.what.seams"
             )
         divisions.refuse(job.sizes, job.division, "cp")
 
@@ -85,9 +89,9 @@ class ContextParallel(Mode):
         chunks = chunks_of(job)
         places = torch.tensor(chunks.positions(comm.coordinates["cp"]), device=comm.device)
         for layer in module.modules():
-            if hasattr(layer, "first"):  # a position is this and its place among those that are here
+            if isinstance(layer, Positions):  # a position is this and its place among those that are here
                 layer.first = places - torch.arange(len(places), device=comm.device)
-            if hasattr(layer, "attend"):
+            if isinstance(layer, Attends):
                 its = chunks._replace(documents=layer.documents)
                 layer.attend = self._attend(comm, its, job["attend"], layer.attend)
 
@@ -102,9 +106,10 @@ class ContextParallel(Mode):
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
         ways, each, positions = job.mesh["cp"], here["B"] * job.widths.value, job.sizes["T"]  # all, on a rank of tp too
-        for widths in job.once(_by_layer).get(layer, ()) if when != "again" else ():
+        attention = [one for one in job.layers[layer].modules() if isinstance(one, Attends)] if when != "again" else ()
+        for one in attention:
             queries, keys, values, found = (
-                each * width * here[heads] // job.sizes[heads] for width, heads in zip(widths, "NKKN")
+                each * width * here.get(heads, 1) // job.sizes.get(heads, 1) for width, heads in zip(one.widths, "NKKN")
             )
             if job["attend"] == "gather":
                 filled, op = ways * -(-positions // ways), "all_gather" if when == "forward" else "reduce_scatter"
@@ -118,15 +123,6 @@ class ContextParallel(Mode):
 def chunks_of(job) -> Chunks:
     """Which positions each rank along cp has."""
     return (Chunks.zigzag if job["zigzag"] else Chunks.in_order)(job.sizes["T"], job.mesh["cp"])
-
-
-def _by_layer(job) -> dict[int, list[tuple[int, ...]]]:
-    """{layer: (numbers of a position's queries, keys, values, and of what its heads find) of each attention in it}."""
-    found = {}
-    for name, module in job.whole.named_modules():
-        if hasattr(module, "attend"):
-            found.setdefault(job.passed[f"{name}.q"].layer, []).append(module.widths)
-    return found
 
 
 MODE = ContextParallel()

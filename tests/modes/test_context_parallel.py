@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import hybridlab as hl
+from hybridlab.core.what.seams import Attends, Positions
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.modes import context_parallel
@@ -71,7 +72,9 @@ PACKED = [
     (hl.Mesh(dp=2, cp=2, pp=2), {"zero": 1, "schedule": "zb_h1"}),
     (hl.Mesh(cp=4), {"model": replace(MANY, context=16, documents=(3, 2, 11))}),
 ]
-OWN = Model(nn.Sequential(nn.Linear(4, 4)), square_loss, rows_of_four, dims={"0.weight": "T D"})
+OWN = Model(
+    nn.Sequential(nn.Linear(4, 4)), square_loss, rows_of_four, dims={"0.weight": "T D"}, enters="B T", targets="B T"
+)
 CASES = [
     pytest.param(way, mesh, more, marks=() if number < 1 else pytest.mark.long, id=f"{way} {number}")
     for way in ATTEND
@@ -285,7 +288,7 @@ def not_permuted():
     def fit(self, module, comm, job):
         plain(self, module, comm, job)
         for layer in module.modules():
-            if hasattr(layer, "first"):
+            if isinstance(layer, Positions):
                 layer.first = comm.coordinates["cp"] * job.sizes["T"] // job.mesh["cp"]
 
     context_parallel.ContextParallel.fit = fit
@@ -333,7 +336,7 @@ def test_a_mutant_is_caught(way, mutant, more):
     "words, mesh, more",
     [
         ("no dim of this model has that name", hl.Mesh(cp=2), {"model": "conv"}),
-        ("only the reference models have a place for it", hl.Mesh(cp=2), {"model": OWN}),
+        ("no layer of this one says that it attends", hl.Mesh(cp=2), {"model": OWN}),
         ("choose cp up to 2", hl.Mesh(cp=4), {"model": Shape(layers=1, width=8, heads=2, context=2)}),
         ("positions into 4 equal parts", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
         ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),
