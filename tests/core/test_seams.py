@@ -4,6 +4,7 @@ import copy
 import pickle
 import sys
 
+import cloudpickle
 import pytest
 import torch
 from torch import nn
@@ -95,17 +96,20 @@ LACKING = {
     "nothing there": (Own(widths=WIDTHS), "1 (Own) declares Attends and has no attend: give it attend(q_BNTH, k_BKTH"),
     "a number": (
         Own(attend=3, widths=WIDTHS),
-        "its attend cannot be called so: make it attend(q_BNTH, k_BKTH, v_BKTH)",
+        "its attend cannot be called so: give it attend(q_BNTH, k_BKTH, v_BKTH)",
     ),
-    "other arguments": (Own(attend=lambda q, k: q, widths=WIDTHS), "make it attend(q_BNTH, k_BKTH, v_BKTH), or leave"),
-    "a submodule": (
-        Own(attend=nn.Tanh(), widths=WIDTHS),
-        "its attend is a submodule, and a mode puts a function there",
+    "other arguments": (Own(attend=lambda q, k: q, widths=WIDTHS), "so: give it attend(q_BNTH, k_BKTH, v_BKTH), or"),
+    "a submodule": (Own(attend=nn.Tanh(), widths=WIDTHS), "its attend is a submodule, where a mode puts a function"),
+    "no widths": (
+        Own(attend=ATTEND),
+        "has no widths: give it widths, of type tuple, or leave Attends out of its bases",
     ),
-    "no widths": (Own(attend=ATTEND), "has no widths: give it widths, or leave Attends out of its bases"),
-    "a width": (Own(attend=ATTEND, widths=4), "its widths is a int: make it tuple, or leave Attends out"),
+    "a width": (Own(attend=ATTEND, widths=4), "its widths is of type int: give it widths, of type tuple, or leave"),
     "no tally": (Rows(), "1 (Rows) declares Tallies and has no tally"),
-    "of another mode": (OwnHalves(), "1 (OwnHalves) declares Halved and its much is a int: make it float"),
+    "of another mode": (
+        OwnHalves(),
+        "1 (OwnHalves) declares Halved and its much is of type int: give it much, of type",
+    ),
 }
 
 

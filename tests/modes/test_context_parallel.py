@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import hybridlab as hl
-from hybridlab.core.what.seams import Attends, Positions
+from hybridlab.core.what.seams import Positions
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.modes import context_parallel

@@ -32,6 +32,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+MISSING = object()
+
 
 @dataclass
 class Draws:
@@ -198,23 +200,20 @@ def declared(layer) -> list[type[Seam]]:
 
 
 def _refuse(called: str, layer, seam: str, attribute: str, asked):
-    shown = f"{attribute}({', '.join(asked)})" if isinstance(asked, tuple) else attribute
-    lacks = f"{called} declares {seam} and "
-    instead = f", or leave {seam} out of its bases"
-    if not hasattr(layer, attribute):
-        raise ValueError(f"{lacks}has no {attribute}: give it {shown}{instead}")
-    value = getattr(layer, attribute)
-    if not isinstance(asked, tuple):
-        if not isinstance(value, asked):
-            raise ValueError(
-                f"{lacks}its {attribute} is of type {type(value).__name__}: give {asked.__name__}{instead}"
-            )
+    wanted = (
+        f"{attribute}({', '.join(asked)})" if isinstance(asked, tuple) else f"{attribute}, of type {asked.__name__}"
+    )
+    value = getattr(layer, attribute, MISSING)
+    if value is MISSING:
+        wrong = f"has no {attribute}"
+    elif not isinstance(asked, tuple):
+        wrong = "" if isinstance(value, asked) else f"its {attribute} is of type {type(value).__name__}"
     elif attribute in dict(layer.named_children()):
-        raise ValueError(
-            f"{lacks}its {attribute} is a module, for which no function can stand: write a method{instead}"
-        )
-    elif not _takes(value, asked):
-        raise ValueError(f"{lacks}its {attribute} cannot be called so: make it {shown}{instead}")
+        wrong = f"its {attribute} is a submodule, where a mode puts a function"
+    else:
+        wrong = "" if _takes(value, asked) else f"its {attribute} cannot be called so"
+    if wrong:
+        raise ValueError(f"{called} declares {seam} and {wrong}: give it {wanted}, or leave {seam} out of its bases")
 
 
 def _takes(function, arguments: tuple[str, ...]) -> bool:
