@@ -200,9 +200,7 @@ def declared(layer) -> list[type[Seam]]:
 
 
 def _refuse(called: str, layer, seam: str, attribute: str, asked):
-    wanted = (
-        f"{attribute}({', '.join(asked)})" if isinstance(asked, tuple) else f"{attribute}, of type {asked.__name__}"
-    )
+    wanted = attribute + (f"({', '.join(asked)})" if isinstance(asked, tuple) else f", of type {asked.__name__}")
     value = getattr(layer, attribute, MISSING)
     if value is MISSING:
         wrong = f"has no {attribute}"
