@@ -239,7 +239,6 @@ ALLOWED = {  # what may be looked for by name, and why
     "halves.py": "nodes of autograd",
     "model.py": "what a user gave: a class's name, methods of data, a module that says its layers()",
     "draws.py": "functions of torch that fill tensors",
-    "gallery.py": "a name in a user's file",
     "costs.py": "models for a Shape have one",
 }
 

@@ -144,10 +144,10 @@ class Model:
 
         raises  ValueError where a module does not say it
         """
-        if hasattr(module, "layers") and inspect.ismethod(module.layers):
-            return list(module.layers())
         if isinstance(module, nn.Sequential):
             return list(module)
+        if hasattr(module, "layers") and inspect.ismethod(module.layers):
+            return list(module.layers())
         raise ValueError(
             f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, or give it a "
             "method layers() that lists its layers"
