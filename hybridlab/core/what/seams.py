@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-MISSING = object()
+MISSING = object()  # not None, which an attribute may be
 
 
 @dataclass
@@ -61,8 +61,9 @@ class Seam:
 class Attends(Seam):
     """Attention in the middle: between what makes queries, keys and values by head, and what reads what heads found.
 
-    attend     attend(q_BNTH, k_BKTH, v_BKTH) -> (B, N, T, H), what every position finds at itself and before itself.
-               A mode may put a function of the same arguments in its place, so `forward` calls `self.attend`
+    attend     attend(q_BNTH, k_BKTH, v_BKTH) -> (B, N, T, H), what every position finds at itself and before itself:
+               the values, weighted by the softmax of q·k/√H. A mode may put a function of the same arguments in its
+               place, so `forward` calls `self.attend`
     widths     how many numbers a position has of queries, keys, values, and of what its heads find: bytes are counted
     documents  the lengths of those that share a row, if there are several
     """
