@@ -26,6 +26,7 @@ import torch
 from torch.nn import functional
 
 from hybridlab.core.what.attended import seen
+from hybridlab.core.what.seams import Attends, Positions
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.ring_attention import ring_attention
@@ -66,14 +67,19 @@ class ContextParallel(Mode):
 
     def refuse(self, job):
         ways = job.mesh["cp"]
-        if "T" not in job.sizes:
-            raise ValueError(f"cp={ways} cuts the positions T, and no dim of this model has that name: leave cp out")
-        if not job.model.by_place:
+        if any("T" not in one for one in (job.sizes, job.model.enters.split(), job.model.targets.split())):
             raise ValueError(
-                f"cp={ways} puts another attention into a model, and only the reference models have a place for it: "
-                "give model=hl.Shape(…), or leave cp out"
+                f"cp={ways} cuts the positions T, and no dim of this model has that name: leave cp out, or give "
+                'enters="B T", targets="B T" and sizes={"T": …}'
+            )
+        if not _attending(job.whole):
+            raise ValueError(
+                f"cp={ways} puts another attention into a model, and no layer of this one says that it attends: leave "
+                "cp out, or declare it, class YourAttention(nn.Module, Attends), see hybridlab.core.what.seams"
             )
         divisions.refuse(job.sizes, job.division, "cp")
+        if not job.model.by_place:
+            _refuse_mixing(job)
 
     def data(self, job):
         return {"T": "cp"}
@@ -83,13 +89,10 @@ class ContextParallel(Mode):
 
     def fit(self, module, comm, job):
         chunks = chunks_of(job)
-        places = torch.tensor(chunks.positions(comm.coordinates["cp"]), device=comm.device)
-        for layer in module.modules():
-            if hasattr(layer, "first"):  # a position is this and its place among those that are here
-                layer.first = places - torch.arange(len(places), device=comm.device)
-            if hasattr(layer, "attend"):
-                its = chunks._replace(documents=layer.documents)
-                layer.attend = self._attend(comm, its, job["attend"], layer.attend)
+        _place(module, chunks.positions(comm.coordinates["cp"]), comm.device)
+        for layer in _attending(module):
+            its = chunks._replace(documents=layer.documents)
+            layer.attend = self._attend(comm, its, job["attend"], layer.attend)
 
     def _attend(self, comm, chunks, way, alone):
         if way == "ring":
@@ -102,9 +105,9 @@ class ContextParallel(Mode):
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
         ways, each, positions = job.mesh["cp"], here["B"] * job.widths.value, job.sizes["T"]  # all, on a rank of tp too
-        for widths in job.once(_by_layer).get(layer, ()) if when != "again" else ():
+        for one in _attending(job.layers[layer]) if when != "again" else ():
             queries, keys, values, found = (
-                each * width * here[heads] // job.sizes[heads] for width, heads in zip(widths, "NKKN")
+                each * width * here.get(heads, 1) // job.sizes.get(heads, 1) for width, heads in zip(one.widths, "NKKN")
             )
             if job["attend"] == "gather":
                 filled, op = ways * -(-positions // ways), "all_gather" if when == "forward" else "reduce_scatter"
@@ -120,13 +123,54 @@ def chunks_of(job) -> Chunks:
     return (Chunks.zigzag if job["zigzag"] else Chunks.in_order)(job.sizes["T"], job.mesh["cp"])
 
 
-def _by_layer(job) -> dict[int, list[tuple[int, ...]]]:
-    """{layer: (numbers of a position's queries, keys, values, and of what its heads find) of each attention in it}."""
-    found = {}
-    for name, module in job.whole.named_modules():
-        if hasattr(module, "attend"):
-            found.setdefault(job.passed[f"{name}.q"].layer, []).append(module.widths)
-    return found
+def _attending(module) -> list:
+    return [layer for layer in module.modules() if isinstance(layer, Attends)]
+
+
+def _place(module, positions: list[int], device=None):
+    """Tell layers that ask which positions are here: each is a first one and its place among those that are here."""
+    places = torch.tensor(positions, device=device)
+    for layer in module.modules():
+        if isinstance(layer, Positions):
+            layer.first = places - torch.arange(len(places), device=device)
+
+
+@torch.no_grad()
+def _refuse_mixing(job):
+    """Nothing, where attention is causal and all else treats every position by itself. It is tried, not read: a rank's
+    positions go through the model, and attention gives its part of what it gave on whole sequences."""
+    inputs, chunks, found = job.batch(0)[0][0], chunks_of(job), []
+    inputs = inputs.double() if inputs.is_floating_point() else inputs
+    whole = job.model.made(job.seed, torch.float64)
+    for layer in _attending(whole):
+        layer.attend = partial(_kept, layer, layer.attend, found, chunks._replace(documents=layer.documents))
+    output = job.model.through(whole, inputs)
+    for rank in (0, job.mesh["cp"] - 1):
+        here, its = chunks.positions(rank), iter(found)
+        part = job.model.made(job.seed, torch.float64)
+        _place(part, here)
+        for layer in _attending(part):
+            layer.attend = lambda *_, its=its, here=here: next(its)[:, :, here]
+        try:
+            torch.testing.assert_close(job.model.through(part, inputs[:, here]), output[:, here], rtol=1e-9, atol=1e-12)
+        except Exception as error:
+            raise ValueError(
+                f"cp={job.mesh['cp']} cuts positions, and a layer that declares neither Attends nor Positions looks at "
+                "others than its own, or asks where it is: declare it, see hybridlab.core.what.seams, or leave cp out"
+            ) from error
+
+
+def _kept(layer, attend, found: list, chunks: Chunks, *qkv):
+    """What a layer's own attention finds, noted; it is what the ways above compute, or they may not replace it."""
+    seen_TS = seen(torch.from_numpy(chunks.looks), torch.arange(len(chunks.looks)))
+    found.append(attend(*qkv))
+    expected = functional.scaled_dot_product_attention(*qkv, attn_mask=seen_TS, enable_gqa=True)
+    if found[-1].shape != expected.shape or not torch.allclose(found[-1], expected, rtol=1e-9, atol=1e-12):
+        raise ValueError(
+            f"{type(layer).__name__}.attend is not causal attention, softmax of q·k/√H, which cp would put there: make "
+            "it that, or leave cp out"
+        )
+    return found[-1]
 
 
 MODE = ContextParallel()

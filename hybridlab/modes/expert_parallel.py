@@ -23,12 +23,13 @@ from collections.abc import Iterator
 from functools import partial
 from math import ceil
 
+from hybridlab.core.what.seams import ByExpert, Dispatches, Routes
 from hybridlab.core.where.layout import even
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.dispatch import Exchanges, by_all_gather, by_all_to_all, with_slots
 from hybridlab.predict.bytes.experts import DISPATCH, exchanged
 
-SEAMS = ("dispatch", "router", "experts")  # by which a layer with experts is known, whole or in parts
+EXPERTS = Dispatches, Routes, ByExpert  # a layer with experts, whole or in parts
 COUNT = 8  # bytes of a number of tokens, and of the number of an expert
 
 
@@ -46,7 +47,7 @@ class ExpertParallel(Mode):
         ways, experts = job.mesh["ep"], job.sizes.get("E")
         if job.schedule.exchanges and job["dispatch"] != "all_to_all":
             raise ValueError(f"{job.schedule.name} has its all-to-alls between stages: leave dispatch out")
-        if experts is None or not any(hasattr(module, "dispatch") for module in job.whole.modules()):
+        if experts is None or not any(isinstance(module, Dispatches) for module in job.whole.modules()):
             raise ValueError(f"ep={ways} shares out experts, and this model has none: leave ep out, or give experts=…")
         for size, what in ((experts, "experts"), (job.rows, "rows of a microbatch")):
             if size < ways:
@@ -60,7 +61,7 @@ class ExpertParallel(Mode):
 
     def fit(self, module, comm, job):
         for layer in module.modules():
-            if hasattr(layer, "dispatch"):
+            if isinstance(layer, Dispatches):
                 layer.dispatch = self._dispatch(comm, job)
 
     def exchange(self, comm, job):
@@ -78,7 +79,7 @@ class ExpertParallel(Mode):
 
     def sends(self, job, layer, when, here) -> Iterator[tuple[str, float]]:
         """Of tokens that travel to their experts, the mean over ranks: where they go, only the numbers say."""
-        found = {name for module in job.layers[layer].modules() for name in SEAMS if hasattr(module, name)}
+        found = {seam for module in job.layers[layer].modules() for seam in EXPERTS if isinstance(module, seam)}
         if when == "again" or not found:
             return
         shape, ways, width = job.model.shape, job.mesh["ep"], job.widths.value
@@ -89,8 +90,8 @@ class ExpertParallel(Mode):
         if job["dispatch"] == "all_gather":
             rows = ceil(rows)  # those of uneven ranks are filled up
         moves = exchanged(shape, rows * here["T"], ways, job["dispatch"], when)
-        if "dispatch" not in found:  # in parts: rows leave behind the router, and go home behind the experts
-            moves = moves[:-1] if "router" in found else moves[-1:]
+        if Dispatches not in found:  # in parts: rows leave behind the router, and go home behind the experts
+            moves = moves[:-1] if Routes in found else moves[-1:]
         for operation, what, numbers in moves:
             yield operation, numbers * (COUNT if what in ("counts", "choices") else width)
 

@@ -33,6 +33,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.core.what.seams import Features
 from hybridlab.core.where.layout import even
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.plans import divisions
@@ -106,7 +107,7 @@ class GridParallel(Mode):
             else:
                 setattr(module.get_submodule(around), last, NormAlong(layer, comm, job.sizes["D"]))
         for layer in module.modules():
-            if hasattr(layer, "feature"):
+            if isinstance(layer, Features):
                 layer.feature = first
 
     # what it sends

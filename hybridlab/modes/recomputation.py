@@ -24,6 +24,7 @@ from contextlib import contextmanager
 
 import torch
 
+from hybridlab.core.what.seams import Attends, draws_of
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans import divisions
@@ -56,7 +57,7 @@ class Again(torch.autograd.Function):
 def again(do, draws):
     """The same function, which keeps nothing but what comes in.
 
-    >>> from hybridlab.training.models.draws import Draws
+    >>> from hybridlab.core.what.seams import Draws
     >>> x = torch.tensor([0.5], requires_grad=True)
     >>> again(torch.sin, Draws())(x).backward()
     >>> bool(x.grad == x.cos())
@@ -120,13 +121,14 @@ class Recomputation(Mode):
         divisions.refuse(job.sizes, job.division, "recompute")
 
     def fit(self, module, comm, job):
+        draws = draws_of(module)
         if job["recompute"] == "selective":
             for layer in _attending(module):
-                layer.attend = again(layer.attend, module.draws)
+                layer.attend = again(layer.attend, draws)
             return
         layers = job.model.layers(module)
         for number in job.once(done_again):
-            layers[number].forward = again(layers[number].forward, module.draws)
+            layers[number].forward = again(layers[number].forward, draws)
 
     def repeats(self, job, layer, other):
         return layer in job.once(done_again) and (job["recompute"] == "full" or other.core)
@@ -139,7 +141,7 @@ def done_again(job) -> range:
 
 
 def _attending(module) -> list:
-    return [layer for layer in module.modules() if hasattr(layer, "attend")]
+    return [layer for layer in module.modules() if isinstance(layer, Attends)]
 
 
 MODE = Recomputation()

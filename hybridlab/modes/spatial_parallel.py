@@ -18,6 +18,7 @@ a sequence; `predict.bytes.spatial`; notebook 34.
 from collections.abc import Iterator
 from functools import partial
 
+from hybridlab.core.what.seams import Normalises
 from hybridlab.core.where.layout import Cut, even
 from hybridlab.modes.mode import Mode, done
 from hybridlab.modes.parts.cut_layers import KNOWN, forward_of, is_known, is_mean, normalised, sights_of, unfit
@@ -56,7 +57,7 @@ class SpatialParallel(Mode):
         comm.open(*job.mesh.groups(self.axes))
         for name in job.once(_known):
             layer, cuts = module.get_submodule(name), _cuts(job, name)
-            if hasattr(layer, "normalise"):
+            if isinstance(layer, Normalises):
                 layer.normalise = partial(normalised, comm=comm, cuts=cuts, ranks=ranks)
             else:
                 layer.forward = forward_of(layer, comm, cuts, ranks)
@@ -74,7 +75,7 @@ class SpatialParallel(Mode):
         width = job.widths.value
         for name in job.once(_by_layer).get(layer, ()) if when != "again" else ():
             module, channels = job.once(_known)[name], _channels(job, name)
-            if _goes(job, name, when) and hasattr(module, "normalise"):
+            if _goes(job, name, when) and isinstance(module, Normalises):
                 yield from [("all_reduce", channels * max(width, 4))] * 2
             elif _goes(job, name, when) and is_mean(module):
                 yield "all_reduce", here["B"] * channels * width

@@ -14,15 +14,16 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from hybridlab.core.what.seams import Tallies
 from hybridlab.core.where.layout import Layout
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 
 
 def tallying(module: nn.Module) -> dict[str, nn.Module]:
-    """{name of its first weight: layer} of every layer that has a `tally` and a `settle`."""
+    """{name of its first weight: layer} of every layer that declares `Tallies`."""
     found = {}
     for name, layer in module.named_modules():
-        if hasattr(layer, "tally"):
+        if isinstance(layer, Tallies):
             weight = next((weight for weight, _ in layer.named_parameters()), None)
             if weight is None:
                 raise ValueError(f"{name} keeps a tally and has no weight, by which its copies are known: give it one")

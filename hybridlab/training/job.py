@@ -6,6 +6,7 @@ from functools import cached_property
 
 import torch
 
+from hybridlab.core.what.seams import Attends, Routes
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.layout import Layout, Param
@@ -197,7 +198,7 @@ class Job:
     def division(self) -> Division:
         """How the model is shared out, as rules and plans speak of it."""
         mesh, modules = self.mesh, list(self.whole.modules())
-        routing = [module.routing for module in modules if hasattr(module, "routing")]
+        routing = [module.routing for module in modules if isinstance(module, Routes)]
         return Division(
             mesh["tp"],
             mesh["x"],
@@ -210,7 +211,7 @@ class Job:
             ATTEND.index(self["attend"]),
             self["zigzag"],
             RECOMPUTE.index(self["recompute"]),
-            any(hasattr(module, "attend") for module in modules),
+            any(isinstance(module, Attends) for module in modules),
             bool(routing),
             any(one.capacity is not None for one in routing),
         )

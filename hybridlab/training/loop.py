@@ -6,6 +6,7 @@ import time
 import numpy as np
 import torch
 
+from hybridlab.core.what.seams import draws_of
 from hybridlab.core.where.mesh import PLAYED
 from hybridlab.modes.out_of_core import KeepingWork
 from hybridlab.runtime import tallies
@@ -53,7 +54,7 @@ class Trainer:
         self._make_weights(module)
         rows = job.rows, job.first_row(comm.rank)
         self.work = self.works(
-            self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), module.draws, rows, comm.device
+            self.weights, len(job.bounds) - 1, self._loss(), job.rooms(comm.rank), draws_of(module), rows, comm.device
         )
         exchanges = (mode.exchange(comm.for_purpose(mode.purpose), job) for mode in job.modes)
         self.work.exchanging = next(filter(None, exchanges), None)

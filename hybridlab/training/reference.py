@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from hybridlab.core.what.seams import draws_of
 from hybridlab.runtime import tallies
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
@@ -52,9 +53,10 @@ def gradients(module, job, step) -> float:
     A weight without a gradient has the gradient 0, as where gradients are summed.
     """
     module.zero_grad()
-    module.draws.step, losses = step, []
+    draws, losses = draws_of(module), []
+    draws.step = step
     for number, (inputs, targets) in enumerate(zip(*job.batch(step))):
-        module.draws.row = number * job.rows
+        draws.row = number * job.rows
         loss = job.model.loss(job.model.through(module, inputs), targets) / job.tokens
         loss.backward()
         losses.append(loss.item())

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from hybridlab.core.what.seams import draws_of
 from hybridlab.runtime import tallies
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
@@ -34,12 +35,12 @@ def replay(job: Job) -> tuple[list[float], nn.Module, dict]:
     its = {s: {name: weights[name] for name in weights if stage_of[name] == s} for s in range(len(job.bounds))}
     optimizers = {stage: job.optimizer_of(named) for stage, named in its.items()}
     version, window, windows, losses = _versions(job.schedule), job.schedule.window, job.schedule.windows, []
-    touched = {}
+    touched, draws = {}, draws_of(module)
     for step in range(job.steps):
         versions = {stage: [_copy(named)] for stage, named in its.items()}
-        module.draws.step = step
+        draws.step = step
         for m, (inputs, targets) in enumerate(zip(*job.batch(step))):
-            module.draws.row = m * job.rows
+            draws.row = m * job.rows
             used = {name: versions[stage][version[stage, m]][name] for name, stage in stage_of.items()}
             made = functional_call(whole, {f"module.{name}": weight for name, weight in used.items()}, (inputs,))
             loss = job.model.loss(made, targets) / job.tokens

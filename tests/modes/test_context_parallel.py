@@ -6,14 +6,16 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import hybridlab as hl
+from hybridlab.core.what.seams import Attends, Positions
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.modes import context_parallel
 from hybridlab.modes.parts import ring_attention
 from hybridlab.predict.bytes.context import ATTEND
-from hybridlab.training.models.gpt import attend
+from hybridlab.training.models.gpt import attend, token_loss
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.transformer import Transformer
 
@@ -71,7 +73,9 @@ PACKED = [
     (hl.Mesh(dp=2, cp=2, pp=2), {"zero": 1, "schedule": "zb_h1"}),
     (hl.Mesh(cp=4), {"model": replace(MANY, context=16, documents=(3, 2, 11))}),
 ]
-OWN = Model(nn.Sequential(nn.Linear(4, 4)), square_loss, rows_of_four, dims={"0.weight": "T D"})
+OWN = Model(
+    nn.Sequential(nn.Linear(4, 4)), square_loss, rows_of_four, dims={"0.weight": "T D"}, enters="B T", targets="B T"
+)
 CASES = [
     pytest.param(way, mesh, more, marks=() if number < 1 else pytest.mark.long, id=f"{way} {number}")
     for way in ATTEND
@@ -285,7 +289,7 @@ def not_permuted():
     def fit(self, module, comm, job):
         plain(self, module, comm, job)
         for layer in module.modules():
-            if hasattr(layer, "first"):
+            if isinstance(layer, Positions):
                 layer.first = comm.coordinates["cp"] * job.sizes["T"] // job.mesh["cp"]
 
     context_parallel.ContextParallel.fit = fit
@@ -329,11 +333,99 @@ def test_a_mutant_is_caught(way, mutant, more):
     assert not report.ok and report.largest_gap > 1e-4
 
 
+# ---- a model of one's own, which declares its seams
+
+
+class Placed(nn.Module, Positions):
+    """Tokens and their positions as vectors; positions that it is not told of begin at 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.token, self.position, self.first = nn.Embedding(12, 8), nn.Embedding(9, 8), 0
+
+    def forward(self, tokens):
+        return self.token(tokens) + self.position(self.first + torch.arange(tokens.shape[1]))
+
+
+class OwnAttention(nn.Module, Attends):
+    """Attention with a residual, in the words of a student."""
+
+    widths = 8, 8, 8, 8
+
+    def __init__(self, causal=True):
+        super().__init__()
+        self.qkv, self.out, self.causal = nn.Linear(8, 24), nn.Linear(8, 8), causal
+
+    def attend(self, q, k, v):
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+    def forward(self, x):
+        q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(x).chunk(3, 2))
+        return x + self.out(self.attend(q, k, v).transpose(1, 2).flatten(2))
+
+
+class ByChance(nn.Linear):
+    """A layer whose `attend` and `first` mean something else."""
+
+    attend, first = 0.5, 0.25
+
+    def forward(self, x):
+        return super().forward(x * self.attend + self.first)
+
+
+class Shifted(nn.Module):
+    """Each position looks at the one before it, and does not say so."""
+
+    def forward(self, x):
+        return x + functional.pad(x, (0, 0, 1, 0))[:, :-1]
+
+
+def tokens_of(step, rows):
+    draw = torch.Generator().manual_seed(step)
+    tokens = torch.randint(12, (rows, 10), generator=draw)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def own(*between):
+    def made(seed):
+        layers = Placed(), OwnAttention(), *between, ByChance(8, 8), nn.Tanh(), OwnAttention(), nn.Linear(8, 12)
+        return nn.Sequential(*layers)
+
+    return Model(made, token_loss, tokens_of, enters="B T", targets="B T", sizes={"T": 9}, terms=9)
+
+
+@pytest.mark.parametrize("way", ATTEND)
+@pytest.mark.parametrize("mesh", [hl.Mesh(cp=2), hl.Mesh(dp=2, cp=2, pp=2)], ids=str)
+def test_a_model_of_ones_own_declares_where_it_attends(bench, way, mesh):
+    report = bench.asked(mesh, model=own(), microbatches=2, batch=8, attend=way)
+    assert report.ok and report.largest_gap < 1e-12, report
+    assert any(
+        counted > 0 for (purpose, axis, _), (counted, _) in report.axes.items() if (purpose, axis) == ("context", "cp")
+    )
+
+
+def test_its_attention_can_be_done_again_alone(bench):
+    report = bench.asked(hl.Mesh(pp=2), model=own(), batch=8, recompute="selective")
+    assert report.ok and report.largest_gap < 1e-12, report
+
+
+@pytest.mark.parametrize(
+    "words, between",
+    [
+        ("a layer that declares neither Attends nor Positions looks at others", Shifted()),
+        ("OwnAttention.attend is not causal attention", OwnAttention(causal=False)),
+    ],
+)
+def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
+    with pytest.raises(ValueError, match=words):
+        hl.check(hl.Mesh(cp=2), model=own(between), batch=8)
+
+
 @pytest.mark.parametrize(
     "words, mesh, more",
     [
         ("no dim of this model has that name", hl.Mesh(cp=2), {"model": "conv"}),
-        ("only the reference models have a place for it", hl.Mesh(cp=2), {"model": OWN}),
+        ("no layer of this one says that it attends", hl.Mesh(cp=2), {"model": OWN}),
         ("choose cp up to 2", hl.Mesh(cp=4), {"model": Shape(layers=1, width=8, heads=2, context=2)}),
         ("positions into 4 equal parts", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
         ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),

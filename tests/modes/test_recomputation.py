@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import hybridlab as hl
+from hybridlab.core.what.seams import Draws
 from hybridlab.core.what.shape import Routing, Shape
 from hybridlab.modes import recomputation
 from hybridlab.modes.recomputation import again
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.scheduling.dispatched import dispatched
-from hybridlab.training.models.draws import Draws
 
 SMALL = Shape(layers=4, width=16, heads=4, context=8, dropout=0.1)
 ROUTED = replace(SMALL, experts=4, chosen=2, routing=Routing(balance="bias"))

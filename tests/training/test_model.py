@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from hybridlab.core.what.seams import Draws
 from hybridlab.core.what.shape import Shape
-from hybridlab.training.models.draws import Draws, drawn
+from hybridlab.training.models.draws import drawn
 from hybridlab.training.models.gpt import GPT, Dropout
 
 SMALL = dict(layers=2, width=24, heads=6, context=8)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.core.what.seams import Tallies
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.plans.partition import partition
 from hybridlab.runtime.halves import input_half, weight_half
@@ -54,7 +55,7 @@ def batch_of(make, rows=4, step=0, dtype=DOUBLE):
 
 def settle(model):
     for module in model.modules():
-        if hasattr(module, "tally"):
+        if isinstance(module, Tallies):
             module.settle()
 
 

@@ -2,5 +2,6 @@
 
 `shape` has the sizes of a transformer and `catalog` those of published models and machines. `attended` says which
 positions a position looks at. `operators` are operators with named dims and their strategies, `programs` small graphs
-of them, and `wiring` checks that a graph fits together.
+of them, and `wiring` checks that a graph fits together. `seams` are what a mode may ask of a layer, and how layers
+declare it.
 """

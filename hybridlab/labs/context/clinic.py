@@ -57,10 +57,11 @@ def _fit(model, comm, chunks, places):
 
     import torch
 
+    from hybridlab.core.what.seams import Attends, Positions
     from hybridlab.modes.parts.ring_attention import ring_attention
 
     for layer in model.modules():
-        if hasattr(layer, "first"):
+        if isinstance(layer, Positions):
             layer.first = torch.tensor(places) - torch.arange(len(places))
-        if hasattr(layer, "attend"):
+        if isinstance(layer, Attends):
             layer.attend = partial(ring_attention, comm=comm, axis=None, chunks=chunks)

@@ -23,6 +23,7 @@ from functools import partial
 
 import torch
 
+from hybridlab.core.what.seams import Dispatches
 from hybridlab.core.where.layout import Layout
 from hybridlab.modes.parts.token_order import by_expert
 from hybridlab.world.talk.typed import all_reduce, all_to_all, enter
@@ -61,7 +62,7 @@ def on_all(experts, comm, x_AD, counts: list[int]):
 
 def routed(module) -> dict:
     """{name: layer} of those that hold experts, to which tokens travel."""
-    return {name: layer for name, layer in module.named_modules() if hasattr(layer, "dispatch")}
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, Dispatches)}
 
 
 def behind(layout: Layout) -> list[str]:

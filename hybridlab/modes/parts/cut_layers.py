@@ -6,7 +6,7 @@
   batch norm                     mean and variance of the whole microbatch        two all-reduces of C numbers
   mean over all pixels           their sum                                        an all-reduce of B·C numbers
 
-Torch's layers are known by their class, a batch norm by its attribute `normalise`.
+Torch's layers are known by their class, a batch norm by what it declares, `Normalises`.
 
 Relatives: `halos`, what they do; `spatial_parallel`, which looks for them in a model; `training.models.batch_norm`.
 """
@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.core.what.seams import Normalises
 from hybridlab.core.where.spans import Repeat, Sight
 from hybridlab.modes.parts import halos
 from hybridlab.modes.parts.halos import COLUMNS, ROWS
@@ -29,7 +30,7 @@ KNOWN = "Conv2d, MaxPool2d, AvgPool2d, Upsample, AdaptiveAvgPool2d(1) and BatchN
 
 def is_known(layer: nn.Module) -> bool:
     """Whether a layer is one of these."""
-    return isinstance(layer, (*SEEING, nn.Upsample, nn.AdaptiveAvgPool2d)) or hasattr(layer, "normalise")
+    return isinstance(layer, (*SEEING, nn.Upsample, nn.AdaptiveAvgPool2d)) or isinstance(layer, Normalises)
 
 
 def is_mean(layer: nn.Module) -> bool:

@@ -14,6 +14,7 @@ Source: Korthikanti et al. 2022, arXiv:2205.05198. Relatives: `tensor_parallel`,
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from hybridlab.core.what.seams import Positions
 from hybridlab.core.where.layout import even
 from hybridlab.world.talk.typed import all_gather, reduce_scatter
 
@@ -54,7 +55,7 @@ class CutStream:
         which are called with all positions, or with those of a rank along cp."""
         start = self.positions.start
         for name, layer in module.named_modules():
-            if name and hasattr(layer, "first") and not any(name.startswith(f"{one}.") for one in entered):
+            if name and isinstance(layer, Positions) and not any(name.startswith(f"{one}.") for one in entered):
                 first = layer.first  # one for each position, where cp has cut them before
                 layer.first = start + (first[self.positions] if isinstance(first, torch.Tensor) else first)
 
@@ -78,7 +79,7 @@ class GatheredAgain:
 
     def find(self, kept):
         """The tensor that autograd once wanted to keep."""
-        if hasattr(kept, "untyped_storage"):
+        if isinstance(kept, torch.Tensor):
             return kept
         if not self.left:
             self.whole, self.left = self.stream.comm.all_gather(self.part, "tp", 1, self.stream.sizes), self.readers

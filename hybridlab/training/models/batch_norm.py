@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.core.what.seams import Draws, DrawsByPlace, Normalises
 from hybridlab.training.models.counting import Counting
-from hybridlab.training.models.draws import Draws
 
 
 def normalised(x_BCYX, weight_C, bias_C, eps: float):
@@ -30,7 +30,7 @@ def normalised(x_BCYX, weight_C, bias_C, eps: float):
     return functional.batch_norm(x_BCYX, None, None, weight_C, bias_C, training=True, eps=eps)
 
 
-class BatchNorm(Counting):
+class BatchNorm(Counting, Normalises, DrawsByPlace):
     """Every channel shifted and scaled to mean 0 and variance 1, then by a weight and a bias that are learned.
 
     tally         what forwards saw since the last `settle()`, (3, C): how many elements, their sum, that of their

@@ -3,8 +3,10 @@
 import torch
 from torch import nn
 
+from hybridlab.core.what.seams import Tallies
 
-class Counting(nn.Module):
+
+class Counting(nn.Module, Tallies):
     """A layer with a tally: a sum over all that a step's forwards saw.
 
     tally  of the given shape. Sums, so that replicas add theirs; float64 whatever the model's dtype is. It is zero

@@ -9,11 +9,12 @@ Read next: `training.models.gpt.Dropout`, `training.models.model.Model.part` (wh
 
 import hashlib
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+
+from hybridlab.core.what.seams import Draws, DrawsByPlace
 
 STRIDE = 0x9E3779B97F4A7C15 - 2**64  # as int64, of which torch keeps the lowest 64 bits: 2⁶⁴ over the golden ratio
 ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
@@ -72,24 +73,10 @@ def normal(key, deviation: float, shape, box: tuple[slice, ...], out: torch.Tens
     return out
 
 
-@dataclass
-class Draws:
-    """Where in the training a model stands: all that its random draws depend on, beside a place in a tensor.
-
-    step  of the optimizer;  row  the number, in the global batch, of the first sequence that comes next
-    on    whether anything is drawn: evaluation draws nothing
-    """
-
-    seed: int = 0
-    step: int = 0
-    row: int = 0
-    on: bool = True
-
-
 def shared_draws(module: nn.Module, seed: int) -> Draws:
     """Where in the training a module stands: one value for all its layers that ask, which are numbered."""
     draws = Draws(seed)
-    for site, layer in enumerate(one for one in module.modules() if hasattr(one, "draws")):
+    for site, layer in enumerate(one for one in module.modules() if isinstance(one, DrawsByPlace)):
         layer.draws, layer.site = draws, site
     return draws
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from hybridlab.core.what import seams
+from hybridlab.core.what.seams import Tallies
 from hybridlab.training.models.graph import in_sequence, refuse_lost
 from hybridlab.training.models.trees import as_computed, flat, mapped
 
@@ -24,6 +26,7 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
             that draws by itself, or that changes a buffer; a loss that is no sum
     """
     module = model.made(0, dtype)
+    seams.refuse(module)
     inputs, targets = _batch(model, rows, dtype)
     _refuse_torch_dropout(module)
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
@@ -116,7 +119,7 @@ def _said(error) -> str:
 
 
 def _refuse_changed_buffers(module, before):
-    tallied = {f"{name}.tally".lstrip(".") for name, layer in module.named_modules() if hasattr(layer, "settle")}
+    tallied = {f"{name}.tally".lstrip(".") for name, layer in module.named_modules() if isinstance(layer, Tallies)}
     for name, buffer in module.named_buffers():
         if name not in tallied and not torch.equal(buffer, before[name]):
             layer = type(module.get_submodule(name.rpartition(".")[0])).__name__

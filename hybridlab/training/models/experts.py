@@ -34,13 +34,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hybridlab.core.what.seams import ByExpert, Dispatches, Draws, DrawsByPlace, Routes
 from hybridlab.core.what.shape import Shape
 from hybridlab.modes.parts.token_order import dispatch, loads
 from hybridlab.training.models.counting import Counting
-from hybridlab.training.models.draws import Draws
 
 
-class Experts(nn.Module):
+class Experts(nn.Module, Dispatches):
     """What stands where a block had its MLP.
 
     mlp       what makes an MLP: of a shape, and of what makes its linear layers, if these are not `nn.Linear`
@@ -65,7 +65,7 @@ def mlp_of(shape: Shape, mlp):
     return mlp if shape.experts == 1 else partial(Experts, mlp=mlp)
 
 
-class Router(Counting):
+class Router(Counting, Routes, DrawsByPlace):
     """Which experts each token goes to, and with which weights.
 
     tally   how many tokens of the step at hand have chosen each expert, (E,)
@@ -152,7 +152,7 @@ def with_room(chosen_BTC, experts: int, slots: int):
 # --- the experts themselves -----------------------------------------------------------------------------------------
 
 
-class Many(nn.Module):
+class Many(nn.Module, ByExpert):
     """A linear layer for each expert: tokens in the order of their experts go through theirs.
 
     share  of the biases that is added here: less than 1 where others add to the same outputs

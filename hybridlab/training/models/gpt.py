@@ -19,8 +19,9 @@ from torch import nn
 from torch.nn import functional
 
 from hybridlab.core.what.attended import looks, seen
+from hybridlab.core.what.seams import Attends, Branches, Draws, DrawsByPlace, Features, Positions
 from hybridlab.core.what.shape import Shape
-from hybridlab.training.models.draws import ByPlace, Draws, drawn, stream
+from hybridlab.training.models.draws import ByPlace, drawn, stream
 from hybridlab.training.models.experts import mlp_of
 from hybridlab.training.models.graph import graph_of, through
 from hybridlab.training.models.parallel import branching, in_branches
@@ -28,7 +29,7 @@ from hybridlab.training.models.parallel import branching, in_branches
 DEVIATION = 0.02  # of first weights
 
 
-class Dropout(nn.Module):
+class Dropout(nn.Module, Positions, Features, DrawsByPlace):
     """Sets a share of elements to zero and scales the others so that their mean stays; which ones, their places say.
 
     An element's place is: seed, step, number of this site in the model, row in the global batch, position, feature. So
@@ -57,7 +58,7 @@ class Dropout(nn.Module):
         return (drawn(key_BT1, self.feature + D) >= round(self.rate * 2**64) - 2**63).view(shape)
 
 
-class Embed(nn.Module):
+class Embed(nn.Module, Positions):
     """Tokens and their positions as vectors. Positions begin again in every document, so that it is read as if alone.
 
     first  the position at which the vectors begin: not 0 where the sequence is cut
@@ -85,7 +86,7 @@ class Embed(nn.Module):
         return positions_T - begins_S[positions_T]
 
 
-class Attention(nn.Module):
+class Attention(nn.Module, Attends):
     """Causal self-attention by heads of a fixed width; neighbouring heads of queries share one of keys and values.
 
     attend     from queries, keys and values by head to what each head found: a mode may put another in its place
@@ -190,7 +191,7 @@ class Head(nn.Module):
         return self.scores(self.norm(x_BTD))
 
 
-class GPT(ByPlace):
+class GPT(ByPlace, Branches):
     """The whole model: embed, then the blocks, then the head.
 
     skips  {layer: the earlier layer whose output it takes too, and adds}, layers numbered as in `layers()`

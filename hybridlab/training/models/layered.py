@@ -5,11 +5,12 @@ import math
 import torch
 from torch import nn
 
+from hybridlab.core.what.seams import Branches
 from hybridlab.training.models.draws import ByPlace
 from hybridlab.training.models.graph import graph_of, through
 
 
-class Layered(ByPlace):
+class Layered(ByPlace, Branches):
     """A model that is a list of layers, each called with what the layers that it takes from have made.
 
     skips  {layer: the earlier layer whose output it takes too, as second argument}

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hybridlab.core.what.seams import Branches
 from hybridlab.training.models.draws import ByPlace, Unfilled, shared_draws, stirred, tensors_of
 from hybridlab.training.models.examination import examined
 from hybridlab.training.models.graph import graph_of, through
@@ -118,8 +119,8 @@ class Model:
         module = _with_boxes(original, boxes, device)
         if self.proving:
             stirred(module, original, seed, boxes)
-        if not hasattr(module, "draws"):
-            module.draws = shared_draws(module, seed)
+        if not isinstance(module, ByPlace):  # which numbers its layers itself
+            shared_draws(module, seed)
         return module.to(dtype)
 
     def for_proof(self) -> "Model":
@@ -143,10 +144,10 @@ class Model:
 
         raises  ValueError where a module does not say it
         """
-        if hasattr(module, "layers") and inspect.ismethod(module.layers):
-            return list(module.layers())
         if isinstance(module, nn.Sequential):
             return list(module)
+        if hasattr(module, "layers") and inspect.ismethod(module.layers):
+            return list(module.layers())
         raise ValueError(
             f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, or give it a "
             "method layers() that lists its layers"
@@ -154,7 +155,8 @@ class Model:
 
     def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:
         """{layer: those whose outputs it takes}: as was said here, else as the module says."""
-        told = (getattr(module, name, {}) if said is None else said for name, said in self._told.items())
+        says = {"skips": module.skips, "takes": module.takes} if isinstance(module, Branches) else {}
+        told = (says.get(name, {}) if said is None else said for name, said in self._told.items())
         return graph_of(len(self.layers(module)), *told)
 
     def through(self, module: nn.Module, inputs):

@@ -9,10 +9,12 @@ Shape suffixes
 import torch
 from torch import nn
 
+from hybridlab.core.what.seams import Positions
+
 BASE = 10_000  # the first pair turns by 1 radian per position, the last by little more than 1/BASE
 
 
-class Rotary(nn.Module):
+class Rotary(nn.Module, Positions):
     """Turns each pair of features of a head by an angle that grows with the position, for each pair at another speed.
 
     A query and a key then match by how far they are apart, not by where they are. The pairs are (0, 1), (2, 3), ….
