@@ -48,8 +48,15 @@ _HOME = {
     "explore": "labs.explore",
     "play": "labs.play",
 }
-__all__ = ["__version__", *_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_NAMESPACES = {  # modules of `front`, which say what they hold
+    one: f"front.{one}"
+    for one in (
+        "bytes", "catalog", "engine", "layouts", "measure", "models", "orders", "papers", "parallel", "pictures",
+        "plans", "ring", "search", "spans", "times", "typed",
+    )
+}  # fmt: skip
+__all__ = ["__version__", *_HOME, *_NAMESPACES]
+__getattr__ = lazily(__name__, _HOME, _NAMESPACES)
 
 
 def __dir__():

@@ -24,6 +24,7 @@ MAY_IMPORT = {  # each floor, and the floors below it
     "measuring": {"core", "scheduling", "predict", "world", "runtime", "modes", "training"},
     "labs": {"core", "scheduling", "predict", "world", "runtime", "modes", "training", "measuring", "show"},
     "cli": {"core", "scheduling", "predict", "world", "runtime", "modes", "training", "measuring", "show", "labs"},
+    "front": {"core", "scheduling", "predict", "world", "runtime", "modes", "training", "measuring", "show"},
 }
 PURE = ("core", "scheduling", "predict")
 BELOW_ALL = {"lazily"}  # how a package loads its names: it knows nothing of hybridlab
