@@ -2,7 +2,8 @@
 (`lines`).
 """
 
-from hybridlab.predict.launch import imported, lines
+from hybridlab.predict.launch import lines
+from hybridlab.predict.launch.imported import imported
 from hybridlab.predict.plans.arithmetic import DAY, flops, training_seconds, training_seconds_exact
 from hybridlab.predict.plans.by_schedule import by_schedule
 from hybridlab.predict.plans.measured import by_step

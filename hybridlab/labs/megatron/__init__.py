@@ -21,5 +21,14 @@ _HOME = {  # what the notebook uses
     "there_and_back": "there_and_back",
     "tried": "on_ranks",
 }
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_MODULES = {
+    "clinic": "clinic",
+    "hunt": "hunt",
+    "latents": "latents",
+    "layers": "layers",
+    "pair": "pair",
+    "pictures": "pictures",
+    "sizes": "sizes",
+}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)
