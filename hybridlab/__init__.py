@@ -7,6 +7,7 @@ hybridlab costs milliseconds and needs neither torch nor a notebook.
 import sys
 
 from hybridlab.lazily import lazily as _lazily  # the module keeps its name
+from hybridlab.moved import install as _install
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,7 @@ _NAMESPACES = {  # modules of `front`, which say what they hold
 }  # fmt: skip
 __all__ = ["__version__", *_HOME, *_NAMESPACES]
 __getattr__ = _lazily(__name__, _HOME, _NAMESPACES)
+_install()
 
 
 def __dir__():
