@@ -7,7 +7,6 @@ function.
 """
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 import types
@@ -55,11 +54,14 @@ def now(name: str) -> str | None:
     return ".".join(["hybridlab", PACKAGES[first], *rest]) if first in PACKAGES else None
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds a module by its old name, and loads the one that is there now."""
+class _Finder:
+    """Finds a module by its old name, and loads the one that is there now: a finder and a loader of `importlib`."""
 
     def find_spec(self, name, path=None, target=None):
         return importlib.machinery.ModuleSpec(name, self) if now(name) else None
+
+    def create_module(self, spec):
+        return None  # an empty one, which the import forgets
 
     def exec_module(self, module):
         sys.modules[module.__name__] = importlib.import_module(now(module.__name__))  # the import takes it from there

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import hybridlab as hl
+
 HOUSE = Path(__file__).parents[2]
 NOTEBOOKS = sorted((HOUSE / "notebooks").glob("*.ipynb"))
 TEXTS = sorted([HOUSE / "README.md", *(HOUSE / "docs").rglob("*.md"), *(HOUSE / "examples").glob("*.md")])
@@ -52,6 +54,14 @@ def across(file: Path) -> list[str]:
 @pytest.mark.parametrize("file", NOTEBOOKS + TEXTS + PROGRAMS, ids=lambda file: file.name)
 def test_what_users_read_imports_only_public_names(file):
     assert across(file) == []
+
+
+def test_every_namespace_is_a_file_of_front_and_has_the_names_that_it_tells():
+    files = {path.stem for path in (HOUSE / "hybridlab" / "front").glob("*.py")} - {"__init__"}
+    assert files == hl._NAMESPACES.keys() and len(files) > 10
+    for name in files:
+        space = getattr(hl, name)
+        assert space.__all__ and not [one for one in space.__all__ if not hasattr(space, one)], name
 
 
 def test_much_is_read():
