@@ -6,7 +6,8 @@ hybridlab costs milliseconds and needs neither torch nor a notebook.
 
 import sys
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import lazily as _lazily  # the module keeps its name
+from hybridlab.moved import install as _install
 
 __version__ = "0.1.0"
 
@@ -48,8 +49,16 @@ _HOME = {
     "explore": "labs.explore",
     "play": "labs.play",
 }
-__all__ = ["__version__", *_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_NAMESPACES = {  # modules of `front`, which say what they hold
+    one: f"front.{one}"
+    for one in (
+        "bytes", "catalog", "engine", "layouts", "measure", "models", "orders", "papers", "parallel", "pictures",
+        "plans", "ring", "search", "spans", "times", "typed",
+    )
+}  # fmt: skip
+__all__ = ["__version__", *_HOME, *_NAMESPACES]
+__getattr__ = _lazily(__name__, _HOME, _NAMESPACES)
+_install()
 
 
 def __dir__():

@@ -5,16 +5,25 @@ import sys
 from collections.abc import Callable
 
 
-def lazily(package: str, home: dict[str, str]) -> Callable:
+def lazily(package: str, home: dict[str, str], modules: dict[str, str] | None = None) -> Callable:
     """The `__getattr__` of a package whose names live in other modules: home is {name: module below the package}.
+
+    modules  {name: module below the package} of names that stand for a whole module
 
     >>> lazily("hybridlab.core", {"Mesh": "where.mesh"})("Mesh").__module__
     'hybridlab.core.where.mesh'
+    >>> lazily("hybridlab.core", {}, {"boxes": "where.mesh"})("boxes").__name__
+    'hybridlab.core.where.mesh'
     """
+    modules = modules or {}
 
     def __getattr__(name):
+        if name in modules:
+            module = importlib.import_module(f"{package}.{modules[name]}")
+            setattr(sys.modules[package], name, module)
+            return module
         if name not in home:
-            raise AttributeError(f"{package} has no {name!r}: it has {', '.join(sorted(home))}")
+            raise AttributeError(f"{package} has no {name!r}: it has {', '.join(sorted([*home, *modules]))}")
         module = importlib.import_module(f"{package}.{home[name]}")
         for one in (one for one in home if home[one] == home[name]):  # one of them may be called as its module is
             setattr(sys.modules[package], one, getattr(module, one))

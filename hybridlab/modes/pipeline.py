@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from hybridlab.modes.mode import Mode
 from hybridlab.predict.bytes.transfer import Transfer, transfer
 from hybridlab.runtime.message_driven import NUMBER
+from hybridlab.runtime.player import Player as Player  # it was here, and students' notebooks may ask here
 
 
 class Pipeline(Mode):

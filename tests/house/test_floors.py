@@ -24,6 +24,7 @@ MAY_IMPORT = {  # each floor, and the floors below it
     "measuring": {"core", "scheduling", "predict", "world", "runtime", "modes", "training"},
     "labs": {"core", "scheduling", "predict", "world", "runtime", "modes", "training", "measuring", "show"},
     "cli": {"core", "scheduling", "predict", "world", "runtime", "modes", "training", "measuring", "show", "labs"},
+    "front": {"core", "scheduling", "predict", "world", "runtime", "modes", "training", "measuring", "show"},
 }
 PURE = ("core", "scheduling", "predict")
 BELOW_ALL = {"lazily", "signatures"}  # how a package loads its names, how a verb tells its arguments: no more
@@ -175,3 +176,37 @@ def test_every_public_name_can_be_had():
     assert all(getattr(hybridlab, name) is not None for name in hybridlab.__all__)
     with pytest.raises(AttributeError, match="hybridlab has no 'shedule'"):
         hybridlab.shedule
+
+
+EACH_MODULE = """
+import importlib, sys
+from pathlib import Path
+import hybridlab
+
+files = sorted(Path(hybridlab.__file__).parent.rglob("*.py"))
+parts = [file.relative_to(Path(hybridlab.__file__).parents[1]).with_suffix("").parts for file in files]
+names = [".".join(one).removesuffix(".__init__") for one in parts if one[-1] != "__main__"]
+for room in (importlib.import_module(".".join(one[:-1])) for one in parts if one[-1] == "__init__"):
+    [getattr(room, name) for name in getattr(room, "__all__", ())]  # a name that is loaded may hide a module
+for name in names:
+    exec(f"import {name} as m")
+    if m is not sys.modules[name]:
+        print(name)
+print(len(names))
+"""
+
+
+@pytest.mark.slow
+def test_every_module_can_be_imported_under_another_name():
+    done = subprocess.run([sys.executable, "-c", EACH_MODULE], capture_output=True, text=True, check=True)
+    *hidden, count = done.stdout.split()
+    assert not hidden and int(count) > 500
+
+
+def test_a_module_that_a_function_hides_would_be_seen(tmp_path):
+    room = tmp_path / "hybridlab"
+    room.mkdir()
+    (room / "__init__.py").write_text("from hybridlab.play import play\n__all__ = ['play']\n")
+    (room / "play.py").write_text("def play(): pass\n")
+    done = subprocess.run([sys.executable, "-c", EACH_MODULE], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.split() == ["hybridlab.play", "2"], done.stderr

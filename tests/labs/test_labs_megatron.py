@@ -11,9 +11,9 @@ from hybridlab.labs.megatron import on_ranks as megatron
 from hybridlab.labs.megatron import pair as megatron_pair
 from hybridlab.labs.megatron import pictures as megatron_pictures
 from hybridlab.labs.megatron import sizes as megatron_sizes
+from hybridlab.labs.megatron.f_and_g import there_and_back
 from hybridlab.labs.megatron.pair import WAYS, layout_of, steps_of
 from hybridlab.labs.megatron.pictures import SHAPE, attention_still, pair_still
-from hybridlab.labs.megatron.there_and_back import there_and_back
 from hybridlab.predict.bytes.traffic import tensor
 from hybridlab.show.layouts.cuts import FILLS, Matrix, Sign, Slice, cuts, shade
 from hybridlab.show.live.chooser import Chooser, below_each_other

@@ -9,9 +9,11 @@ import textwrap
 
 import numpy as np
 import pytest
+import torch
 
 import hybridlab as hl
 from hybridlab import labs
+from hybridlab.labs import megatron
 from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.source import source_of
@@ -183,6 +185,24 @@ def test_what_cannot_be_written_is_told(answer):
 
 def test_a_function_of_a_package_is_an_import():
     assert read(write(print)).load() is print and "import" in source_of(seed_of).text
+
+
+PUBLIC = [
+    ("Mesh", lambda: hl.Mesh, "from hybridlab import Mesh as it"),
+    ("typed", lambda: hl.typed, "from hybridlab import typed as it"),
+    ("even", lambda: hl.spans.even, "from hybridlab.front.spans import even as it"),
+    ("token_order", lambda: hl.parallel.token_order, "from hybridlab.front.parallel import token_order as it"),
+    ("there_and_back", lambda: megatron.there_and_back, "from hybridlab.labs.megatron import there_and_back as it"),
+    ("seed_of", lambda: seed_of, "from hybridlab.labs.exercises.student import seed_of as it"),
+    ("torch", lambda: torch.nn, "import torch.nn as it"),
+]
+
+
+@pytest.mark.parametrize("value, line", [one[1:] for one in PUBLIC], ids=[one[0] for one in PUBLIC])
+def test_what_is_public_is_imported_from_where_it_is_public(value, line):
+    it = value()
+    source = source_of(lambda: it)
+    assert line in source.text.splitlines() and source.load()() is it
 
 
 def test_other_json_is_refused():

@@ -14,6 +14,8 @@ _HOME = {  # what the notebook uses
     "trained": "on_ranks",
     "vgg16": "copies",
     "ways": "updates",
+    "learned": "pictures",
+    "versions_met": "pictures",
 }
 __all__ = [*_HOME]
 __getattr__ = lazily(__name__, _HOME)

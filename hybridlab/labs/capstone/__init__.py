@@ -18,5 +18,6 @@ _HOME = {  # what the notebook uses
     "pipeline": "given",
     "plans": "given",
 }
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_MODULES = {"rubric": "rubric"}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

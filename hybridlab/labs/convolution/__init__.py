@@ -18,6 +18,7 @@ _HOME = {  # what the notebook uses
     "more": "pictures",
     "spans": "pictures",
     "step": "pictures",
+    "rows": "on_ranks",
 }
 __all__ = [*_HOME]
 __getattr__ = lazily(__name__, _HOME)

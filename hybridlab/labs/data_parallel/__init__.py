@@ -24,6 +24,9 @@ _HOME = {  # what the notebook uses
     "symptoms": "clinic",
     "sweep": "on_ranks",
     "train": "on_ranks",
+    "best_exposed": "tasks",
+    "tied_part": "tasks",
 }
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_MODULES = {"pictures": "pictures"}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

@@ -5,5 +5,15 @@
 - `case`: a run: a schedule as plain lists, and what these ask of each rank
 - `played`: a run on real ranks, and what each did: gradients, order, forwards held, messages
 - `check`: the verdict on it
-- `symptoms`: what a broken pipeline shows, for the bug clinics
+- `broken`: what a broken pipeline shows, for the bug clinics
 """
+
+from hybridlab.lazily import lazily
+
+_HOME = {  # what the notebook uses
+    "lists": "case",
+    "symptoms": "broken",
+}
+_MODULES = {"toy": "toy"}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

@@ -10,9 +10,13 @@ import dis
 import inspect
 import json
 import linecache
+import re
+import sys
 import textwrap
 import types
 from dataclasses import dataclass
+
+PUBLIC = re.compile(r"hybridlab(\.front\.\w+|\.labs\.\w+)?")  # where public names are
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,8 @@ def _collect(name: str, value, parts: dict[str, str]):
     """Add to `parts` the text that binds a name to a value, after those that it needs."""
     if name in parts:
         return
-    if isinstance(value, types.ModuleType):
-        parts[name] = f"import {value.__name__} as {name}"
-    elif _imported(value):
-        parts[name] = f"from {value.__module__} import {value.__name__} as {name}"
+    if isinstance(value, types.ModuleType) or _imported(value):
+        parts[name] = _import(name, value)
     elif isinstance(value, types.FunctionType | type):
         parts[name] = ""  # a function may use itself
         text = _text(value)
@@ -74,6 +76,22 @@ def _imported(value) -> bool:
     """Whether it is a function or class of a module that another process can import."""
     module = inspect.getmodule(value) if callable(value) else None
     return module is not None and module.__name__ != "__main__" and hasattr(module, getattr(value, "__name__", ""))
+
+
+def _import(name: str, value) -> str:
+    """The line that imports a module, a function or a class; from where it is public, so that it may move behind.
+
+    >>> import hybridlab as hl
+    >>> _import("mesh", hl.Mesh)
+    'from hybridlab import Mesh as mesh'
+    """
+    own = value.__name__.rpartition(".")[2]
+    for home in (sys.modules[module] for module in sorted(sys.modules) if PUBLIC.fullmatch(module)):
+        if own in getattr(home, "__all__", ()) and vars(home).get(own) is value:
+            return f"from {home.__name__} import {own} as {name}"
+    if isinstance(value, types.ModuleType):
+        return f"import {value.__name__} as {name}"
+    return f"from {value.__module__} import {own} as {name}"
 
 
 def _text(value) -> str:

@@ -27,5 +27,6 @@ _HOME = {  # what the notebook uses
     "way": "pictures",
     "busiest": "pictures",
 }
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_MODULES = {"clinic": "clinic"}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

@@ -15,6 +15,8 @@ _HOME = {  # what the notebook uses
     "speed_up": "thin_stages",
     "sweep": "thin_stages",
     "thinned": "thin_stages",
+    "gain_and_loss": "pictures",
+    "valleys": "pictures",
 }
 __all__ = [*_HOME]
 __getattr__ = lazily(__name__, _HOME)

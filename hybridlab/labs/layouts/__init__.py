@@ -19,5 +19,6 @@ _HOME = {  # what the notebook uses
     "seconds": "on_ranks",
     "some": "on_ranks",
 }
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_MODULES = {"pictures": "pictures"}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

@@ -13,5 +13,6 @@ _HOME = {  # what the notebook uses
     "kept": "on_ranks",
     "seconds": "on_ranks",
 }
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_MODULES = {"grids": "grids", "pictures": "pictures"}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

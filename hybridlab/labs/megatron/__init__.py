@@ -1,5 +1,5 @@
 """Notebook 30, tensor parallelism: f and g on real ranks (`on_ranks`; in pictures:
-`there_and_back`), two matrices cut in any way (`pair`), sizes of a
+`f_and_g`), two matrices cut in any way (`pair`), sizes of a
 large model (`sizes`), the hunt for wrong gradients (`hunt`); its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`; those in which students build something, in `build_tasks`
@@ -18,8 +18,17 @@ _HOME = {  # what the notebook uses
     "left_behind": "on_ranks",
     "narrowed": "on_ranks",
     "shares": "on_ranks",
-    "there_and_back": "there_and_back",
+    "there_and_back": "f_and_g",
     "tried": "on_ranks",
 }
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_MODULES = {
+    "clinic": "clinic",
+    "hunt": "hunt",
+    "latents": "latents",
+    "layers": "layers",
+    "pair": "pair",
+    "pictures": "pictures",
+    "sizes": "sizes",
+}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

@@ -14,6 +14,8 @@ _HOME = {  # what the notebook uses
     "held": "counting",
     "states": "memory",
     "steps_apart": "loop",
+    "anatomy_explorer": "explorer",
 }
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_MODULES = {"pictures": "pictures"}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

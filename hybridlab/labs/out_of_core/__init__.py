@@ -23,6 +23,7 @@ _HOME = {  # what the notebook uses
     "pipelines": "pictures",
     "picture": "pictures",
     "ways": "pictures",
+    "early": "chains",
 }
 __all__ = [*_HOME]
 __getattr__ = lazily(__name__, _HOME)

@@ -17,5 +17,6 @@ _HOME = {  # what the notebook uses
     "signed": "table",
     "the_errors": "table",
 }
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+_MODULES = {"figures": "figures", "measured": "measured"}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

@@ -7,3 +7,17 @@ What students build there, ZeRO 1 and a unit of FSDP, is run by `built` (which c
 
 Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).
 """
+
+from hybridlab.lazily import lazily
+
+_HOME = {  # what the notebook uses
+    "ZeroExplorer": "pictures",
+    "counted": "pictures",
+    "stages": "pictures",
+    "Plan": "plan",
+    "carried": "plan",
+    "kept": "plan",
+}
+_MODULES = {"clinic": "clinic", "on_ranks": "on_ranks", "plan": "plan"}
+__all__ = [*_HOME, *_MODULES]
+__getattr__ = lazily(__name__, _HOME, _MODULES)

@@ -18,6 +18,7 @@ _HOME = {  # what the notebook uses
     "rates": "printed",
     "repeated": "halves",
     "run": "halves",
+    "plane": "pictures",
 }
 __all__ = [*_HOME]
 __getattr__ = lazily(__name__, _HOME)

@@ -1,0 +1,15 @@
+"""Models and machines with their printed sizes: `hl.catalog.machine("a100")`, `hl.catalog.model("gpt3-175b")`."""
+
+from hybridlab.core.what.catalog import (
+    FRAMEWORKS,
+    MACHINES,
+    MODELS,
+    Machine,
+    Model,
+    machine,
+    machine_of,
+    model,
+    shape_of,
+)
+
+__all__ = ["FRAMEWORKS", "MACHINES", "MODELS", "Machine", "Model", "machine", "machine_of", "model", "shape_of"]

@@ -1,0 +1,10 @@
+"""Named layouts: small programs of operators (`programs`), the strategies each operator has, and a run of a
+program whose tensors are laid out by a table of rules.
+"""
+
+from hybridlab.core.what import programs
+from hybridlab.core.what.operators import every_rules
+from hybridlab.core.where.layout import Cut, Layout, Param
+from hybridlab.modes.products.layouts import prepared, run
+
+__all__ = ["Cut", "Layout", "Param", "every_rules", "prepared", "programs", "run"]

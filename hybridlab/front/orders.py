@@ -1,0 +1,10 @@
+"""Kinds of actions and their law, and what is done to a schedule: cut into groups, copied for replicas, given
+dispatches.
+"""
+
+from hybridlab.core.when.law import LAW
+from hybridlab.scheduling.dispatched import dispatched
+from hybridlab.scheduling.interleaved import groups, table
+from hybridlab.scheduling.replicate import replicate
+
+__all__ = ["LAW", "dispatched", "groups", "replicate", "table"]

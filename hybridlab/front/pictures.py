@@ -1,0 +1,10 @@
+"""Pictures beside the timeline of `hl.draw`, and what is noted on it: braces and outlines, rows of tracks, a map
+of plans.
+"""
+
+from hybridlab.show.layouts.memory_bars import size
+from hybridlab.show.plans.plan_map import plan_map
+from hybridlab.show.timelines.notes import busy_and_idle, fill_work_drain, triangles
+from hybridlab.show.timelines.tracks import Row, tracks
+
+__all__ = ["Row", "busy_and_idle", "fill_work_drain", "plan_map", "size", "tracks", "triangles"]

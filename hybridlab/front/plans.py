@@ -1,0 +1,32 @@
+"""One plan of a training run, priced: its step, its days, its parts; and the lines that start it elsewhere
+(`lines`).
+"""
+
+from hybridlab.predict.launch import lines
+from hybridlab.predict.launch.imported import imported
+from hybridlab.predict.plans.arithmetic import DAY, flops, training_seconds, training_seconds_exact
+from hybridlab.predict.plans.by_schedule import by_schedule
+from hybridlab.predict.plans.measured import by_step
+from hybridlab.predict.plans.partition import partition
+from hybridlab.predict.plans.performance import FITTED, Step, step
+from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.planner import days
+from hybridlab.predict.plans.replicated import replicated
+
+__all__ = [
+    "DAY",
+    "FITTED",
+    "Plan",
+    "Step",
+    "by_schedule",
+    "by_step",
+    "days",
+    "flops",
+    "imported",
+    "lines",
+    "partition",
+    "replicated",
+    "step",
+    "training_seconds",
+    "training_seconds_exact",
+]

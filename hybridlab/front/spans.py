@@ -1,0 +1,23 @@
+"""Who holds which part: equal intervals of a dim, the intervals that a convolution sees, chunks of a sequence,
+the groups of ranks along axes of a mesh; and windows, which bring the intervals that a rank wants.
+"""
+
+from hybridlab.core.where.chunks import Chunks
+from hybridlab.core.where.layout import even
+from hybridlab.core.where.mesh import _group as group_along
+from hybridlab.core.where.spans import Sight, overlap, wanted
+from hybridlab.world.talk.windows import Windows, fetch, fold, turned, widened
+
+__all__ = [
+    "Chunks",
+    "Sight",
+    "Windows",
+    "even",
+    "fetch",
+    "fold",
+    "group_along",
+    "overlap",
+    "turned",
+    "wanted",
+    "widened",
+]
