@@ -34,7 +34,7 @@ _HOME = {
     "check_rendezvous": "scheduling.rendezvous",
     "ranks": "world.processes.launch",
     "RankError": "world.processes.launch",
-    "placement": "world.processes.placement",
+    "placement": "world.devices.placement",
     "Routing": "core.what.shape",
     "Shape": "core.what.shape",
     "Model": "training.models.model",

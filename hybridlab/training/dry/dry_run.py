@@ -12,7 +12,7 @@ from hybridlab.core.when.timeline import Timeline
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.training.check import UNCOUNTED
-from hybridlab.training.dry.costs import costs_of
+from hybridlab.training.costs import costs_of
 from hybridlab.training.dry.one_rank import Dry, played
 from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of

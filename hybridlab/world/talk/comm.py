@@ -21,8 +21,8 @@ import torch
 import torch.distributed as dist
 
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.world.processes.meet import take_device
-from hybridlab.world.processes.placement import Placement, placement
+from hybridlab.world.devices.meet import take_device
+from hybridlab.world.devices.placement import Placement, placement
 from hybridlab.world.talk import lengths as said_lengths
 from hybridlab.world.talk import network
 from hybridlab.world.talk.clock import clock_of
