@@ -162,6 +162,24 @@ def test_a_circle_would_be_seen(tmp_path):
     assert circles(among_rooms(tmp_path)) == {("world", "world.one", "world.two")}
 
 
+MOST_LINES = 320  # of a file: past about 300 it holds two ideas
+
+
+def too_long(root: Path = PACKAGE) -> dict[str, int]:
+    lines = {str(file.relative_to(root)): len(file.read_text().splitlines()) for file in root.rglob("*.py")}
+    return {file: its for file, its in lines.items() if its > MOST_LINES}
+
+
+def test_no_file_is_too_long_for_one_idea():
+    assert set(too_long()) == {"labs/megatron/tasks.py"}  # to be cut in two
+
+
+def test_a_file_that_is_too_long_would_be_seen(tmp_path):
+    for name, lines in (("long", MOST_LINES + 1), ("short", MOST_LINES)):
+        (tmp_path / f"{name}.py").write_text("pass\n" * lines)
+    assert too_long(tmp_path) == {"long.py": MOST_LINES + 1}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("floor", PURE)
 def test_pure_floors_need_numpy_only(floor):
