@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from hybridlab.world.processes.placement import ASKED, Placement, placement
+from hybridlab.world.devices.placement import ASKED, Placement, placement
 
 
 def add_flags(parser: argparse.ArgumentParser):

@@ -4,13 +4,29 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from hybridlab.core.dry import DryRun
 from hybridlab.core.what.catalog import Machine
-from hybridlab.core.what.shape import Routing as Routing
+from hybridlab.core.what.routing import Routing as Routing
 from hybridlab.core.what.shape import Shape as Shape
 from hybridlab.core.when.action import Action as Action
 from hybridlab.core.when.room import Room as Room
 from hybridlab.core.when.schedule import Schedule as Schedule
 from hybridlab.core.when.timeline import Timeline as Timeline
 from hybridlab.core.where.mesh import Mesh as Mesh
+from hybridlab.front import bytes as bytes
+from hybridlab.front import catalog as catalog
+from hybridlab.front import engine as engine
+from hybridlab.front import layouts as layouts
+from hybridlab.front import measure as measure
+from hybridlab.front import models as models
+from hybridlab.front import orders as orders
+from hybridlab.front import papers as papers
+from hybridlab.front import parallel as parallel
+from hybridlab.front import pictures as pictures
+from hybridlab.front import plans as plans
+from hybridlab.front import ring as ring
+from hybridlab.front import search as search
+from hybridlab.front import spans as spans
+from hybridlab.front import times as times
+from hybridlab.front import typed as typed
 from hybridlab.measuring.doctor import doctor as doctor
 from hybridlab.predict.bytes.live import live as live
 from hybridlab.predict.bytes.traffic import traffic as traffic
@@ -35,9 +51,9 @@ from hybridlab.show.live.game import play as play
 from hybridlab.show.timelines.draw import draw as draw
 from hybridlab.training.check import Report
 from hybridlab.training.models.model import Model as Model
+from hybridlab.world.devices.placement import placement as placement
 from hybridlab.world.explain.faults import RankError as RankError
 from hybridlab.world.processes.launch import ranks as ranks
-from hybridlab.world.processes.placement import placement as placement
 from pathlib import Path
 from torch import nn
 from typing import Any

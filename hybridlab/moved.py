@@ -12,13 +12,10 @@ import sys
 import types
 
 ROOMS = {  # what was in a folder, and where it is; a name that has changed stands as old=new
-    (
-        "core",
-        "core.when",
-    ): "action completed=inferred critical_path exchange flow gap journeys lanes law lists play "
+    ("core", "core.when"): "action completed=inferred critical_path exchange flow gap journeys lanes law lists play "
     "room schedule timeline timeline_file values",
-    ("core", "core.where"): "chunks layout mesh packs peers reshard rules spans states",
-    ("core", "core.what"): "catalog operators programs seen=attended shape wiring",
+    ("core", "core.where"): "chunks layout mesh packs peers reshard rules seen=attended spans states",
+    ("core", "core.what"): "catalog operators programs shape wiring",
     ("labs.engine", "labs.engine"): "symptoms=broken",
     ("labs.megatron", "labs.megatron"): "there_and_back=f_and_g",
     ("modes", "runtime"): "arena clocks copies halves message_driven tallies under_way=pending versions work",
@@ -27,9 +24,12 @@ ROOMS = {  # what was in a folder, and where it is; a name that has changed stan
     ("modes", "modes.products"): "channel_splits grid_layer layout_proof layouts matmul operators",
     ("predict.plans", "predict.plans"): "copies=time_of_gradients held=weights_of_rank hot=hot_expert "
     "inside=time_of_context_and_experts sent=bytes_of_rank",
+    ("predict.time", "predict.plans"): "branches",
     ("predict.time", "predict.time"): "beside=overlap",
     ("train", "training"): "agreed=same_on_all_ranks alone=reference request=make_job",
-    ("world.processes", "world.processes"): "seen=surroundings",
+    ("train", "training.data"): "images text",
+    ("train.dry", "training"): "costs",
+    ("world.processes", "world.devices"): "meet placement seen=surroundings",
 }
 PACKAGES = {"train": "training", "schedules": "scheduling"}  # whatever else was in them has kept its name
 

@@ -15,7 +15,8 @@ import cloudpickle
 import pytest
 
 import hybridlab
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.modes.registry import modes
 from hybridlab.scheduling.gpipe import gpipe

@@ -42,13 +42,13 @@ from hybridlab.predict.papers.published import published
 from hybridlab.predict.papers.sc21 import A100
 from hybridlab.predict.plans import performance
 from hybridlab.predict.plans.arithmetic import flops, training_seconds
+from hybridlab.predict.plans.branches import compared, speedup
 from hybridlab.predict.plans.partition import partition
 from hybridlab.predict.plans.planner import ROOM
 from hybridlab.predict.search.chain import chain as best_of_chain
 from hybridlab.predict.search.data_parallel import data_parallel
 from hybridlab.predict.search.one_rule import one_rule
 from hybridlab.predict.search.problem import Problem
-from hybridlab.predict.time.branches import compared, speedup
 from hybridlab.predict.time.overlap import Layer, chain, length
 from hybridlab.runtime.message_driven import NUMBER
 from hybridlab.runtime.work import EmulatedWork

@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 
 from hybridlab.measuring import machine
-from hybridlab.measuring.record import in_words
-from hybridlab.world.processes.placement import ASKED
+from hybridlab.measuring.row import in_words
+from hybridlab.world.devices.placement import ASKED
 from tools import steps
 from tools.course import HOUSE
 from tools.steps import Step

@@ -31,6 +31,7 @@ def stub() -> str:
     verbs = {name: getattr(hybridlab, name) for name in hybridlab._HOME}
     written = [_written(name, one) for name, one in verbs.items() if is_spelled(one)]
     taken = [_taken(name, one) for name, one in verbs.items() if not is_spelled(one)]
+    taken += [f"from hybridlab.front import {name} as {name}" for name in hybridlab._NAMESPACES]
     words = set(
         re.findall(r"[A-Za-z_]+", " ".join(line for one in written for line in one.split('"""')[0].splitlines()))
     )

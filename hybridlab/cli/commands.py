@@ -122,8 +122,8 @@ def doctor(chosen) -> dict:
 
 def measure(chosen) -> dict:
     """Measure, row by row, and keep the record."""
-    from hybridlab.measuring.record import in_words
     from hybridlab.measuring.record import measure as record
+    from hybridlab.measuring.row import in_words
 
     found, file = record(chosen.suite, chosen.out, on_row=lambda row: print(in_words(row), flush=True))
     print(f"recorded in {file}, after {found['took']:.0f} s")

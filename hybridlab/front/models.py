@@ -1,10 +1,10 @@
 """Models of torch, the text they learn from, and how their layers are cut into stages."""
 
+from hybridlab.training.data.text import Text
 from hybridlab.training.models.batch_norm import BatchNorm
 from hybridlab.training.models.experts import Experts, Router
 from hybridlab.training.models.gpt import GPT, Dropout, token_loss
 from hybridlab.training.stages import cut, parameters_of_layers, profiled
-from hybridlab.training.text import Text
 
 __all__ = [
     "BatchNorm",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.labs.rows import as_html
 from hybridlab.measuring.course_suite import TO
-from hybridlab.measuring.record import device_of_ranks, row
 from hybridlab.measuring.recorded import Recorded, recorded
+from hybridlab.measuring.row import device_of_ranks, row
 
 HERE, PREDICTED = "this machine", "predicted"
 SCALES = {"s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")), "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")),

@@ -14,8 +14,8 @@ from hybridlab.show.charts.curves import curves
 from hybridlab.show.live.report import report
 from hybridlab.show.timelines.draw import draw
 from hybridlab.training.affordable import affordable
+from hybridlab.training.data.text import Text
 from hybridlab.training.run import run, train
-from hybridlab.training.text import Text
 
 SHAPE = Shape(layers=4, width=64, heads=4, context=64)
 BATCH = 16  # sequences in the global batch

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hybridlab.measuring.record import device_of_ranks, row
+from hybridlab.measuring.row import device_of_ranks, row
 
 SECONDS_PER_CELL = 120  # the limit of `make test` too
 TO = "HYBRIDLAB_RECORD"  # names the file to which a notebook's rows go

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring import startup
 from hybridlab.measuring.links import SIZES, measured_link
-from hybridlab.measuring.record import device_of_ranks, row
+from hybridlab.measuring.row import device_of_ranks, row
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.overlay import predicted_for
 from hybridlab.scheduling.registry import schedule

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hybridlab.core import afford
 from hybridlab.measuring import machine
+from hybridlab.world.devices.placement import placement
 from hybridlab.world.processes import namespaces
 from hybridlab.world.processes.launch import RankError, ranks
-from hybridlab.world.processes.placement import placement
 
 GIB = 2**30
 LEAST_MEMORY, LEAST_SHARED, LEAST_FILES = 2 * GIB, 256 * 2**20, 256

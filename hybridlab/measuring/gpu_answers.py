@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring.gpu_rank import Rank
-from hybridlab.world.processes.placement import Placement
+from hybridlab.world.devices.placement import Placement
 from hybridlab.world.talk.comm import Comm
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 
 from hybridlab.measuring.gpu_suite import TIMEOUT
-from hybridlab.measuring.record import row
+from hybridlab.measuring.row import row
 from hybridlab.measuring.timed import finish, now
-from hybridlab.world.processes.meet import meet, take_device
-from hybridlab.world.processes.placement import Placement
+from hybridlab.world.devices.meet import meet, take_device
+from hybridlab.world.devices.placement import Placement
 
 
 class Rank:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from hybridlab.world.processes.placement import Placement, placement
+from hybridlab.world.devices.placement import Placement, placement
 
 TIMEOUT = 15  # seconds after which an operation gives up
 PATIENCE = TIMEOUT + 8  # seconds that the others have to notice a rank that is gone, and to say so

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-from hybridlab.world.processes.placement import DRIVER_FILES
+from hybridlab.world.devices.placement import DRIVER_FILES
 
 PACKAGES = ("numpy", "torch", "cloudpickle", "safetensors", "jupyterlab", "ipywidgets", "plotly", "anywidget", "tqdm")
 GPUS = (

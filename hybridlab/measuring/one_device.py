@@ -15,8 +15,8 @@ import torch
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.measuring.timed import own_clock
+from hybridlab.training.data.text import Text
 from hybridlab.training.models.gpt import GPT, token_loss
-from hybridlab.training.text import Text
 
 ENOUGH, ENOUGH_FOR_A_GPU = 10**7, 10**10  # multiplications: to look at the clock takes as long as a share of them
 MOST = 5_000  # products for one look at the clock: of the smallest, a GPU is told more slowly than it does them

@@ -8,14 +8,13 @@ repetition, their median and the least of them. A record holds no name of a mach
 import itertools
 import json
 import os
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from hybridlab.core import afford
 from hybridlab.measuring import machine
-from hybridlab.world.processes.placement import placement
+from hybridlab.measuring.row import device_of_ranks
 
 SUITES = ("cpu", "gpu", "course")
 
@@ -48,43 +47,6 @@ def measure(suite: str = "cpu", out: str | Path = "results", on_row=lambda row: 
         _keep(record, file)
         on_row(one)
     return record, file
-
-
-def device_of_ranks() -> str:
-    """The kind of device that ranks compute on here, as torch calls it: "cpu", "cuda"."""
-    return placement(1).kind
-
-
-def row(name: str, unit: str, repetitions: list, *, device: str, **more) -> dict:
-    """One row of a record.
-
-    device  the kind of device that the tensors were on;  more  further circumstances
-
-    >>> row("a call", "s", [0.3, 0.1, 0.2], device="cpu", ranks=4)  # doctest: +NORMALIZE_WHITESPACE
-    {'name': 'a call', 'device': 'cpu', 'ranks': 4,
-     'unit': 's', 'median': 0.2, 'least': 0.1, 'repetitions': [0.3, 0.1, 0.2]}
-    """
-    middle = {"median": statistics.median(repetitions), "least": min(repetitions)}
-    return {"name": name, "device": device, **more, "unit": unit, **middle, "repetitions": list(repetitions)}
-
-
-def in_words(row: dict) -> str:
-    """One row in one line.
-
-    >>> in_words(row("a call", "s", [0.3, 0.1, 0.2], device="cpu", ranks=4))
-    'a call (cpu, ranks 4): 0.2 s, the median of 3'
-    """
-    if "needs" in row:
-        return f"{row['name']}: needs {row['needs']}"
-    if "ended" in row:
-        right = [answer["right"] for answer in row["answers"] if "right" in answer]
-        return f"{row['name']}: {sum(right)} of {len(right)} right; ended {row['ended']}, {row['seconds']:.0f} s"
-    if "alpha" in row:
-        return f"{row['name']}: alpha {row['alpha'] * 1e6:.0f} µs, beta {row['beta'] * 1e9:.3f} s per GB"
-    told = ("unit", "median", "least", "repetitions", "name", "device")
-    under = ", ".join([row["device"], *(f"{key} {value}" for key, value in row.items() if key not in told)])
-    unit = "" if row["unit"] == "1" else f" {row['unit']}"
-    return f"{row['name']} ({under}): {row['median']:.4g}{unit}, the median of {len(row['repetitions'])}"
 
 
 def hardware() -> dict:

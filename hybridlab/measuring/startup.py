@@ -90,7 +90,7 @@ def _meet(rank, count, store, ready):
     import torch
     import torch.distributed as dist
 
-    from hybridlab.world.processes.placement import LOOPBACK
+    from hybridlab.world.devices.placement import LOOPBACK
 
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK

@@ -25,8 +25,8 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from hybridlab.core.what.attended import seen
 from hybridlab.core.what.seams import Attends, Positions
+from hybridlab.core.where.attended import seen
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.ring_attention import ring_attention

@@ -27,8 +27,9 @@ import math
 import torch
 
 from hybridlab.core.where.layout import Layout
-from hybridlab.modes.data_parallel import DataParallel, Replicated
+from hybridlab.modes.data_parallel import DataParallel
 from hybridlab.modes.mode import Option
+from hybridlab.modes.parts.replicated import Replicated
 from hybridlab.predict.plans import divisions
 from hybridlab.runtime.pending import Arrival, Sum
 from hybridlab.scheduling.sharded import sharded

@@ -30,7 +30,7 @@ DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", 
 class ModelWork:
     """What a stage does for real: forward through a slice of the model, backward by autograd.
 
-    weights  those of this rank's stages, and how they are called: `data_parallel.Replicated`, `zero.Sharded`, or
+    weights  those of this rank's stages, and how they are called: `replicated.Replicated`, `zero.Sharded`, or
              `versions.Versions`
     last     the number of the last stage, where the loss is taken
     loss     loss(scores, targets) -> the summed loss of one microbatch

@@ -12,6 +12,7 @@ import numpy as np
 
 from hybridlab.core.when.action import MEANING, Action
 from hybridlab.core.when.flow import Flow
+from hybridlab.core.when.lifetimes import lives
 from hybridlab.core.when.schedule import Schedule, actions
 
 WHOLE, SPLIT = ("F", "B"), ("F", "I", "W")  # kinds of actions: backward in one piece, or in two halves
@@ -80,7 +81,7 @@ class ByHand:
     @cached_property
     def held(self) -> list[int]:
         """held[rank]: the activations that it holds now."""
-        made, freed = self.everything.lives("input")
+        made, freed = lives(self.everything, "input")
         chosen = list(self.chosen)
         return np.bincount(self.everything.rank[chosen], (made - freed)[chosen], self.ranks).astype(int).tolist()
 
@@ -146,7 +147,7 @@ class ByHand:
             by = everything.maker[missing]
             first = f"{everything.action(by)} on rank {everything.rank[by]}"
             return f"{action} comes after {first}: that makes the {everything.describe(missing)}"
-        made, freed = everything.lives("input")
+        made, freed = lives(everything, "input")
         if self.limit is not None and made[number] and self.held[rank] >= self.limit:
             frees = next(kind for kind in self.kinds if freed[self._number(rank, kind, 0)])
             full = f"rank {rank} holds all the activations that it may hold ({self.limit})"

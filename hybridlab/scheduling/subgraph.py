@@ -13,7 +13,7 @@ whom is then the model's (`training.models.graph`), and any other schedule plays
 
 Source: LBANN's sub-graph parallelism, Jain et al. 2021, "SUPER: SUb-Graph Parallelism for TransformERs", IPDPS; with
 microbatches GraphPipe, Jeon et al. 2024, arXiv:2406.17145. Relatives: `most_urgent` (the order);
-`predict.time.branches` (when it pays).
+`predict.plans.branches` (when it pays).
 """
 
 from hybridlab.core.when.schedule import Schedule

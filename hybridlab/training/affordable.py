@@ -13,9 +13,9 @@ from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.transformer import Transformer
 from hybridlab.training.models.trees import flat
+from hybridlab.world.devices.placement import placement
 from hybridlab.world.processes import torchrun
 from hybridlab.world.processes.launch import refuse_crowd
-from hybridlab.world.processes.placement import placement
 
 FASTEST = 2e11  # products and sums a second, of one core
 

@@ -19,8 +19,8 @@ from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.out_of_core import AGAIN, AWAY, forwards, habits, mixed, planned
 from hybridlab.runtime.arena import Arena
 from hybridlab.training import loop
-from hybridlab.training.dry.costs import DIGITS, by_weights
-from hybridlab.training.dry.one_rank import fused_attention
+from hybridlab.training.costs import DIGITS, by_weights
+from hybridlab.training.fused_attention import fused_attention
 from hybridlab.training.job import Job
 from hybridlab.world.talk.dry import DryComm
 

@@ -1,7 +1,8 @@
 """Real processes and the messages between them: the floor that turns `hl.ranks(4)` into four running ranks.
 
-Four rooms. `processes` starts ranks and ends them; `talk` sends every message, an all-reduce too; `explain` gives every
-fault its name; `cells` runs the cells of a notebook on the ranks.
+Five rooms, the lowest first. `devices` says where ranks compute; `talk` sends every message, an all-reduce too;
+`explain` gives every fault its name; `processes` starts ranks and ends them; `cells` runs the cells of a notebook on
+the ranks.
 Read in this order: `processes.launch` (the kernel's side), `processes.gang` (the processes of a pool),
 `processes.zygote` (the warm parent of all ranks), `processes.rank` (the life of one rank), `talk.comm` (the one door to
 the network), `talk.ledger` and `talk.journal` (what each rank says it does), `explain.compare` (what does not fit),

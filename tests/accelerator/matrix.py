@@ -31,7 +31,7 @@ from accelerator.environment import emulated
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.scheduling.registry import schedules
-from hybridlab.world.processes.placement import devices_here
+from hybridlab.world.devices.placement import devices_here
 
 DEEP = Shape(layers=8)
 SKIPPED = Shape(layers=4, skips=True)

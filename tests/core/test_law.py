@@ -175,7 +175,7 @@ def test_tied_stages_meet_in_one_sum():
     tied = alone.with_programs(list(alone.program), tied=((0, 1),))
     assert Flow(alone).meeting.max() == -1
     flow = Flow(tied)
-    assert flow.attendance(0) == 2
+    assert flow.attendance[0] == 2
     t = simulate(tied)
     assert t.begin[0, 2] == t.begin[0, 5]  # both sums begin when the later one has come
 
@@ -183,6 +183,6 @@ def test_tied_stages_meet_in_one_sum():
 def test_two_tied_stages_of_one_rank_both_come_to_the_sum():
     alone = Schedule.from_csv("0F0,1F0,1B0,0B0,1REDUCE_GRAD,0REDUCE_GRAD\n2F0,2B0,2REDUCE_GRAD")
     tied = validate(alone.with_programs(list(alone.program), tied=((0, 1, 2),)))
-    assert Flow(tied).attendance(0) == 3
+    assert Flow(tied).attendance[0] == 3
     t = simulate(tied)
     assert len({t.begin[0, i] for i in (4, 5, 8)}) == 1

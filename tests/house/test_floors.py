@@ -4,6 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -96,15 +97,6 @@ def test_every_name_of_a_notebooks_room_can_be_had():
     assert len(names) > 50 and all(getattr(room, name) is not None for room, name in names)
 
 
-CIRCLES = {  # groups of modules that import each other, and why
-    (
-        "measuring.course_suite",
-        "measuring.cpu_suite",
-        "measuring.record",
-    ): "a record names its suites, which make rows of a record; it imports one when that is asked for",
-}
-
-
 def reached(file: Path, root: Path = PACKAGE) -> set[Path]:
     """The files of the same floor that a file imports, also inside its functions."""
     floor, found = file.relative_to(root).parts[0], set()
@@ -114,34 +106,79 @@ def reached(file: Path, root: Path = PACKAGE) -> set[Path]:
     return {one for one in found if one.relative_to(root).parts[0] == floor}
 
 
-def circles(root: Path = PACKAGE) -> set[tuple[str, ...]]:
-    """The groups of modules of one floor that reach each other by their imports, directly or over others."""
-    behind = {file: reached(file, root) for file in root.rglob("*.py") if file.parent != root}
-    for middle in behind:  # Warshall: what is reached over one more file
+def circles(behind: dict[Path, set[Path]]) -> set[tuple[str, ...]]:
+    """The groups of boxes that reach each other, directly or over others.
+
+    behind  {box: those that it imports}; here it becomes all that it reaches
+    """
+    for middle in behind:  # Warshall: what is reached over one more box
         for its in behind.values():
             its |= behind[middle] if middle in its else set()
-    found = set()
-    for file, its in behind.items():
-        group = [other for other in its if file in behind[other]]
-        found.add(tuple(sorted(".".join(one.relative_to(root).with_suffix("").parts) for one in group)))
-    return found - {()}
+    groups = {tuple(sorted(other for other in its if box in behind[other])) for box, its in behind.items()}
+    return {tuple(".".join(box.with_suffix("").parts) for box in group) for group in groups - {()}}
+
+
+def among_files(root: Path = PACKAGE) -> dict[Path, set[Path]]:
+    """{file: the files of its floor that it imports}, told from the root."""
+    found = {file: reached(file, root) for file in root.rglob("*.py") if file.parent != root}
+    return {file.relative_to(root): {one.relative_to(root) for one in its} for file, its in found.items()}
+
+
+def among_rooms(root: Path = PACKAGE, but=()) -> dict[Path, set[Path]]:
+    """{room: the rooms of its floor that its files import}. A floor's own files are a room too."""
+    found = defaultdict(set)
+    for file, its in among_files(root).items():
+        if file.parts[0] not in but:
+            found[file.parent] |= {one.parent for one in its if one.parent != file.parent}
+    return found
 
 
 @pytest.mark.slow
 def test_no_modules_of_a_floor_import_each_other_in_a_circle():
-    assert circles() == set(CIRCLES)
+    assert circles(among_files()) == set()
+
+
+@pytest.mark.slow
+def test_no_rooms_of_a_floor_import_each_other_in_a_circle():
+    exercises_list_all_rooms = {"labs"}  # and each room's tasks are made of their pieces
+    assert circles(among_rooms(but=exercises_list_all_rooms)) == set()
 
 
 def test_a_circle_would_be_seen(tmp_path):
-    (tmp_path / "core").mkdir()
     for name, text in {
-        "a": "from hybridlab.core.b import b",
-        "b": "def f():\n    from hybridlab.core import c",
-        "c": "import hybridlab.core.a",
-        "d": "from hybridlab.core.a import a",
+        "core/a": "from hybridlab.core.b import b",
+        "core/b": "def f():\n    from hybridlab.core import c",
+        "core/c": "import hybridlab.core.a",
+        "core/d": "from hybridlab.core.a import a",
+        "world/one/a": "from hybridlab.world.two.b import b",
+        "world/two/b": "from hybridlab.world import c",
+        "world/c": "def f():\n    import hybridlab.world.one.d",
+        "world/one/d": "",
+        "world/three/e": "from hybridlab.world.one.a import a\nfrom hybridlab.core.a import a",
     }.items():
-        (tmp_path / "core" / f"{name}.py").write_text(text)
-    assert circles(tmp_path) == {("core.a", "core.b", "core.c")}
+        file = tmp_path / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert circles(among_files(tmp_path)) == {("core.a", "core.b", "core.c")}
+    assert circles(among_rooms(tmp_path)) == {("world", "world.one", "world.two")}
+
+
+MOST_LINES = 320  # of a file: past about 300 it holds two ideas
+
+
+def too_long(root: Path = PACKAGE) -> dict[str, int]:
+    lines = {str(file.relative_to(root)): len(file.read_text().splitlines()) for file in root.rglob("*.py")}
+    return {file: its for file, its in lines.items() if its > MOST_LINES}
+
+
+def test_no_file_is_too_long_for_one_idea():
+    assert set(too_long()) == {"labs/megatron/tasks.py"}  # to be cut in two
+
+
+def test_a_file_that_is_too_long_would_be_seen(tmp_path):
+    for name, lines in (("long", MOST_LINES + 1), ("short", MOST_LINES)):
+        (tmp_path / f"{name}.py").write_text("pass\n" * lines)
+    assert too_long(tmp_path) == {"long.py": MOST_LINES + 1}
 
 
 @pytest.mark.slow

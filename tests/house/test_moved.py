@@ -18,7 +18,7 @@ from hybridlab.moved import MOVED, now
 OLD = {  # by hand, for the table itself
     "core.action": "core.when.action",
     "core.completed": "core.when.inferred",
-    "core.seen": "core.what.attended",
+    "core.seen": "core.where.attended",
     "core.mesh": "core.where.mesh",
     "modes.arrivals": "modes.parts.token_order",
     "modes.matmul": "modes.products.matmul",
@@ -27,7 +27,7 @@ OLD = {  # by hand, for the table itself
     "schedules.lower": "scheduling.lower",
     "train.alone": "training.reference",
     "train.models.gpt": "training.models.gpt",
-    "world.processes.seen": "world.processes.surroundings",
+    "world.processes.seen": "world.devices.surroundings",
 }
 IN_PACKAGES = {
     one.name.replace(package.__name__, old): one.name

@@ -12,8 +12,9 @@ import hybridlab as hl
 from hybridlab.labs.by_machine import machines
 from hybridlab.measuring import course_suite, record
 from hybridlab.measuring.recorded import label, recorded
+from hybridlab.measuring.row import row
 from hybridlab.training.run import provenance
-from hybridlab.world.processes.placement import ASKED
+from hybridlab.world.devices.placement import ASKED
 
 GPU = {"when": "2026-12-01T10:00:00+00:00", "gpus": [["NVIDIA H200", 150e9]], "cores": 16, "machine": "x86_64"}
 CPU = {"when": "2026-11-01T10:00:00+00:00", "gpus": [], "cores": 2, "machine": "aarch64"}
@@ -22,9 +23,9 @@ CPU = {"when": "2026-11-01T10:00:00+00:00", "gpus": [], "cores": 2, "machine": "
 @pytest.fixture
 def results(tmp_path):
     """A folder with the records of two machines; the older one knows one quantity less, and names no device."""
-    one, two = (record.row(name, "s", [0.3, 0.1, 0.2], device="cuda", notebook="tour") for name in ("one", "two"))
-    other = record.row("two", "s", [9.0], device="cuda", notebook="naive")
-    waited = record.row("three", "s", [7.0], device="cpu", notebook="tour")
+    one, two = (row(name, "s", [0.3, 0.1, 0.2], device="cuda", notebook="tour") for name in ("one", "two"))
+    other = row("two", "s", [9.0], device="cuda", notebook="naive")
+    waited = row("three", "s", [7.0], device="cpu", notebook="tour")
     old = {key: value for key, value in one.items() if key != "device"}
     for name, machine, rows in (("gpu", GPU, [other, one, two, waited]), ("cpu", CPU, [old])):
         (tmp_path / f"course-{name}.json").write_text(json.dumps({"machine": machine, "rows": rows}))
@@ -73,16 +74,16 @@ def test_what_is_shown_is_written_down_when_a_course_is_recorded(tmp_path, monke
     machines("sc21", {"a product": 5e9}, unit="FLOP/s", records=[], device="cpu")
     rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
     assert rows == [
-        record.row("one", "s", [0.2, 0.4, 0.3], device="cuda", notebook="tour"),
-        record.row("two", "s", [6.0], device="cpu", notebook="tour"),
-        record.row("a product", "FLOP/s", [5e9], device="cpu", notebook="sc21"),
+        row("one", "s", [0.2, 0.4, 0.3], device="cuda", notebook="tour"),
+        row("two", "s", [6.0], device="cpu", notebook="tour"),
+        row("a product", "FLOP/s", [5e9], device="cpu", notebook="sc21"),
     ]
 
 
 @pytest.mark.slow
 def test_a_record_is_kept_row_by_row(tmp_path, monkeypatch):
     def broken_off():
-        yield record.row("one", "s", [0.1], device="cpu")
+        yield row("one", "s", [0.1], device="cpu")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(record, "_rows", lambda suite: broken_off())
@@ -106,6 +107,6 @@ def test_the_course_suite_runs_notebooks_and_goes_on_after_one_that_fails(tmp_pa
         notebook = new_notebook(cells=[new_code_cell(source) for source in cells])
         nbformat.write(notebook, tmp_path / f"{name}.ipynb")
     bad, end, good, last = course_suite.rows(tmp_path)
-    assert bad == good == record.row("one", "s", [0.2], device="cpu", notebook="x")
+    assert bad == good == row("one", "s", [0.2], device="cpu", notebook="x")
     assert (end["notebook"], end["failed"]) == ("00_bad", "ZeroDivisionError: division by zero")
     assert last["notebook"] == "01_good" and "failed" not in last and last["median"] > 0

@@ -10,8 +10,9 @@ import pytest
 
 from hybridlab.cli import main as cli
 from hybridlab.measuring import cpu_suite, doctor, gpu_suite, machine, record
+from hybridlab.measuring.row import row
 from hybridlab.predict.bytes.collectives import Link, cost
-from hybridlab.world.processes.placement import placement
+from hybridlab.world.devices.placement import placement
 
 WELL = {
     "system": "Linux x86_64",
@@ -122,7 +123,7 @@ def test_a_fit_is_never_negative():
 @pytest.fixture
 def quick(monkeypatch):
     more = {"device": "cpu", "ranks": 4}
-    rows = [record.row("a call", "s", [0.3, 0.1], **more), {"name": "more", "needs": "2 GPUs; this machine has 1"}]
+    rows = [row("a call", "s", [0.3, 0.1], **more), {"name": "more", "needs": "2 GPUs; this machine has 1"}]
     monkeypatch.setattr(cpu_suite, "rows", lambda: iter(rows))
     return rows
 
@@ -285,7 +286,7 @@ def test_a_rank_that_is_not_disguised_sees_nothing_of_the_disguise(monkeypatch, 
 
 
 def test_a_second_record_of_a_day_leaves_the_first_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "_rows", lambda suite: iter([record.row("a call", "s", [1.0], device="cpu")]))
+    monkeypatch.setattr(record, "_rows", lambda suite: iter([row("a call", "s", [1.0], device="cpu")]))
     _, first = record.measure("cpu", tmp_path)
     before = first.read_bytes()
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import hybridlab as hl
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.shape import Shape
 from hybridlab.modes.parts import cut_experts
 from hybridlab.scheduling.dispatched import dispatched
 from hybridlab.training.make_job import job_of

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import hybridlab as hl
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.shape import Shape
 from hybridlab.modes import expert_parallel
 from hybridlab.modes.parts import dispatch
 from hybridlab.predict.bytes.experts import DISPATCH

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.shape import Shape
 from hybridlab.modes.parts.token_order import in_order, loads
 from hybridlab.training.models.experts import Many, with_room
 from hybridlab.training.models.gpt import GPT

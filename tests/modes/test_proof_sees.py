@@ -8,15 +8,15 @@ import torch
 
 import hybridlab as hl
 from hybridlab.cli import main as cli
-from hybridlab.modes.data_parallel import Replicated
 from hybridlab.modes.parts import vocabulary_parallel
+from hybridlab.modes.parts.replicated import Replicated
 from hybridlab.modes.tensor_parallel import RowParallel
 from hybridlab.training import check as proof
 from hybridlab.training.check import Report
+from hybridlab.training.data.text import Spread, Text
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
-from hybridlab.training.text import Spread, Text
 
 SMALL = hl.Shape(layers=2, width=16, heads=2, context=8)
 TP2 = hl.Mesh(tp=2)

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import hybridlab as hl
+from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.seams import Draws
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.shape import Shape
 from hybridlab.modes import recomputation
 from hybridlab.modes.recomputation import again
 from hybridlab.predict.bytes.activations import RECOMPUTE

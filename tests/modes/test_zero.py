@@ -16,7 +16,8 @@ import torch
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.layout import Layout
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.modes.data_parallel import FORMS, Replicated
+from hybridlab.modes.data_parallel import FORMS
+from hybridlab.modes.parts.replicated import Replicated
 from hybridlab.modes.zero import Sharded
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.runtime.work import ModelWork

@@ -26,7 +26,7 @@ from hybridlab.predict.plans.plan import Plan, check_plan
 from hybridlab.predict.plans.planner import plan
 from hybridlab.predict.plans.rates import Rates
 from hybridlab.predict.time import ring
-from hybridlab.training.dry.costs import costs_of
+from hybridlab.training.costs import costs_of
 from hybridlab.training.formulas import transfers
 from hybridlab.training.make_job import job_of
 

@@ -10,7 +10,8 @@ import pytest
 
 from hybridlab.core.dry import KINDS
 from hybridlab.core.what.catalog import MODELS
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL
 from hybridlab.predict.plans import bytes_of_rank, divisions
 from hybridlab.predict.plans.bytes_of_rank import SUM, VALUE, layers_at, sent, weights_at

@@ -20,8 +20,8 @@ from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.modes.data_parallel import Replicated
 from hybridlab.modes.out_of_core import KeepingWork
+from hybridlab.modes.parts.replicated import Replicated
 from hybridlab.runtime.arena import Arena, Kept
 from hybridlab.runtime.copies import Coming, Leaving
 from hybridlab.runtime.player import Player

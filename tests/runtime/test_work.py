@@ -13,7 +13,7 @@ import hybridlab as hl
 from hybridlab.core.when.action import Action
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.modes.data_parallel import AS_WEIGHTS, Policy, Replicated
+from hybridlab.modes.parts.replicated import AS_WEIGHTS, Policy, Replicated
 from hybridlab.runtime.work import ModelWork
 from hybridlab.training.make_job import job_of
 

@@ -14,7 +14,7 @@ import hybridlab as hl
 from hybridlab.core.when.exchange import to_pytorch
 from hybridlab.modes import recomputation
 from hybridlab.predict.papers.googlenet import MODULES, branches
-from hybridlab.predict.time.branches import compared, speedup
+from hybridlab.predict.plans.branches import compared, speedup
 from hybridlab.runtime.work import ModelWork
 from hybridlab.scheduling.most_urgent import most_urgent_first
 from hybridlab.scheduling.rendezvous import CONVENTIONS, check_rendezvous

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hybridlab as hl
-from hybridlab.modes.data_parallel import Replicated, Sums
+from hybridlab.modes.parts.replicated import Replicated, Sums
 from hybridlab.runtime import work
 from hybridlab.runtime.versions import Versions
 from hybridlab.runtime.work import ModelWork

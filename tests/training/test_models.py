@@ -14,7 +14,8 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.predict.plans.partition import partition
 from hybridlab.runtime.halves import input_half, weight_half
 from hybridlab.runtime.tallies import tallying
-from hybridlab.training.images import Digits
+from hybridlab.training.data.images import Digits
+from hybridlab.training.data.text import Text
 from hybridlab.training.models.batch_norm import BatchNorm
 from hybridlab.training.models.conv import ConvNet, label_loss
 from hybridlab.training.models.gallery import GALLERY, named
@@ -26,7 +27,6 @@ from hybridlab.training.models.resnet import ResNet
 from hybridlab.training.models.transformer import Transformer
 from hybridlab.training.models.unet import Rise, UNet, image_loss
 from hybridlab.training.stages import Links
-from hybridlab.training.text import Text
 
 SMALL = dict(layers=2, width=24, heads=6, context=8, style="llama")
 DOUBLE = torch.float64

@@ -13,7 +13,7 @@ import torch
 
 import hybridlab as hl
 from hybridlab.modes import tensor_parallel
-from hybridlab.modes.data_parallel import Replicated
+from hybridlab.modes.parts.replicated import Replicated
 from hybridlab.runtime.work import ModelWork
 from hybridlab.training import loop
 from hybridlab.training.make_job import job_of

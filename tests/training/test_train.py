@@ -10,6 +10,7 @@ import torch
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.scheduling.registry import schedule
+from hybridlab.training.data.text import Text
 from hybridlab.training.loop import Trainer
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.gallery import model_of
@@ -18,7 +19,6 @@ from hybridlab.training.models.graph import graph_of
 from hybridlab.training.models.model import Model
 from hybridlab.training.reference import alone_on_rank
 from hybridlab.training.stages import Links, cut, names_of, seconds_of_layers, stages_of
-from hybridlab.training.text import Text
 from hybridlab.world.processes.launch import RankError, ranks
 
 SMALL = Shape(layers=3, width=12, heads=3, context=8)

@@ -13,8 +13,8 @@ import torch
 
 import hybridlab
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.world.devices.placement import placement
 from hybridlab.world.processes.launch import ranks
-from hybridlab.world.processes.placement import placement
 from hybridlab.world.talk import ring
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.message import Message, incoming, outgoing, settle

@@ -98,7 +98,7 @@ IMPORTING = """
     class Slow(zygote.Zygote):  # a parent whose imports take eight seconds, as on a machine with other work
         def warm_up(self):
             print("importing", flush=True)
-            self.bring_in("hybridlab.world.processes.surroundings")
+            self.bring_in("hybridlab.world.devices.surroundings")
             end = time.monotonic() + 8
             with self.busy():
                 while time.monotonic() < end:

@@ -29,7 +29,6 @@ import hybridlab
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.explain.faults import LastSeen, failure, fault_of, killed_for_memory
 from hybridlab.world.processes import gang, home
-from hybridlab.world.processes.frames import Frame
 from hybridlab.world.processes.launch import RankError, ranks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -183,7 +182,7 @@ def test_operations_are_a_sign_of_life():
 def test_a_rank_killed_for_memory_is_told_so():
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     so_far = killed_for_memory()  # a machine may have done so before
-    large, small = (fault_of(1, Frame("exit", [-9, int(share * total)], []), so_far) for share in (0.5, 0.01))
+    large, small = (fault_of(1, "exit", [-9, int(share * total)], so_far) for share in (0.5, 0.01))
     sentence = str(failure([large], 4, print, {1: LastSeen(", in barrier #1 at lab.py:3", "lab.py:3", "")}))
     assert re.match(
         r"rank 1 was killed by SIGKILL, probably out of memory \(it held [\d.]+ of [\d.]+ GB\), "
@@ -191,7 +190,7 @@ def test_a_rank_killed_for_memory_is_told_so():
         sentence,
     )
     assert "memory" not in str(small)
-    assert "memory" in str(fault_of(1, Frame("exit", [-9, 0], []), memory_killings=-1))  # Linux counted one more
+    assert "memory" in str(fault_of(1, "exit", [-9, 0], memory_killings=-1))  # Linux counted one more
 
 
 @with_ranks

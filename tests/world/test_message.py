@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.world.processes.placement import placement
+from hybridlab.world.devices.placement import placement
 from hybridlab.world.talk import network
 from hybridlab.world.talk.clock import HostClock, clock_of
 from hybridlab.world.talk.comm import Comm

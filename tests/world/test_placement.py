@@ -2,8 +2,8 @@
 
 import pytest
 
-from hybridlab.world.processes import placement as module
-from hybridlab.world.processes.placement import placement
+from hybridlab.world.devices import placement as module
+from hybridlab.world.devices.placement import placement
 
 
 @pytest.mark.parametrize("ranks", [1, 4])

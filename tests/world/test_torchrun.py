@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.world.devices.placement import ASKED
+from hybridlab.world.devices.surroundings import Seen, everywhere, seen
 from hybridlab.world.processes import torchrun
-from hybridlab.world.processes.placement import ASKED
-from hybridlab.world.processes.surroundings import Seen, everywhere, seen
 
 ROOT = Path(__file__).parents[2]
 TALK = """

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import cache
 
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.shape import Shape
 
 
 @dataclass(frozen=True)

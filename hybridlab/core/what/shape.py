@@ -1,12 +1,11 @@
 """Shape: the sizes of a model, and the weights that follow from them."""
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hybridlab.core.what.routing import Routing
+
 STYLES = ("gpt", "llama")
-SCORES = ("softmax", "sigmoid")
-BALANCES = ("none", "loss", "bias")
 PIECES = 3  # layers that a parallel block is: two branches and their sum
 # Of the matrices, by the name of their module: outputs, inputs; all else has the width D. Latents of queries have R
 # features, those of keys and values L.
@@ -56,45 +55,6 @@ class Block(NamedTuple):
     whole: int
     heads: int = 0
     norms: int = 0
-
-
-@dataclass(frozen=True)
-class Routing:
-    """How tokens find their experts.
-
-    scores      "softmax": of all experts together; "sigmoid": of each by itself
-    normalised  the weights of a token's chosen experts are divided by their sum
-    balance     what keeps experts evenly loaded: "none"; "loss", a summand of the loss that grows with the load of an
-                expert and with its scores; "bias", a number for each expert that is added to its scores when tokens
-                choose, and nowhere else
-    pace        the factor of that loss, or the step by which biases move
-    capacity    None: an expert takes every token that chose it. A number: of one sequence it takes at most so many
-                times what even loads would bring, and drops the rest
-
-    raises  ValueError for a name that is not known, or a number that is not positive
-
-    >>> Routing(capacity=1.25).slots(context=32, experts=8, chosen=2)
-    10
-    """
-
-    scores: str = "softmax"
-    normalised: bool = True
-    balance: str = "none"
-    pace: float = 0.01
-    capacity: float | None = None
-
-    def __post_init__(self):
-        for name, choices in (("scores", SCORES), ("balance", BALANCES)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known: choose one of {', '.join(choices)}")
-        for name in ("pace", "capacity"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}={value} is not positive: give a number above 0")
-
-    def slots(self, context: int, experts: int, chosen: int) -> int:
-        """The tokens of one sequence that an expert takes at most, where there is a capacity."""
-        return min(context, math.ceil(self.capacity * context * chosen / experts))
 
 
 @dataclass(frozen=True)

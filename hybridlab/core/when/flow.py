@@ -11,6 +11,7 @@ from hybridlab.core.when.action import CODE, DOWN, KINDS, MESSAGES, SWAPS
 from hybridlab.core.when.journeys import journeys
 from hybridlab.core.when.law import makes, takes
 from hybridlab.core.when.lists import Lists
+from hybridlab.core.when.meetings import meetings
 from hybridlab.core.when.room import Room, arrows
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.values import BEGIN, END, WIRE, Values
@@ -32,7 +33,8 @@ class Flow(Values):
     takes, makes    `Lists` of value numbers, one list per action (a fused pair is one action)
     rank            the rank of each action;  program: each rank's first action (ranks + 1)
     given           flags: values that need no maker (the first weights)
-    meeting         the meeting that each action must attend, or -1 (see `meetings`)
+    meeting         the meeting that each action must attend, or -1
+    attendance      how many actions each meeting waits for: one for each rank that holds a copy of the stage
     room            what a device may hold: an action that would not fit also takes `room`, made by the SWAP_OUT that it
                     must wait for (see `core.when.room`);  waits_for  that SWAP_OUT of each action, or -1
     lacks           how much more than there is room for each action needs even when it has waited, or 0
@@ -65,7 +67,7 @@ class Flow(Values):
         self.takes, self.makes = self._lists(takes), self._lists(makes)
         self.given = np.zeros(self.size, dtype=bool)
         self._give_first_weights()
-        self.meeting = self._meetings()
+        self.meeting, self.attendance = meetings(self)
         if room is not None:
             self.waits_for, self.lacks = arrows(self, room)
             self._take_room()
@@ -288,29 +290,6 @@ class Flow(Values):
         number = np.where(self.lacks > 0, len(outs), np.searchsorted(outs, self.waits_for))
         self.takes = self.takes.longer(takers, self.number("room", number[takers]))
 
-    def _meetings(self):
-        """Which actions end together: every rank that holds a copy of a stage joins its REDUCE_GRAD."""
-        meeting, numbers, self._attendance = np.full(self.actions, -1), {}, []
-        for part in self.parts_of_kind.get("REDUCE_GRAD", []):
-            copies = self.copies(self.stage[part])
-            homes = {(copy[0], self.schedule.place[copy]) for copy in copies}
-            if len({rank for _, rank in homes}) > 1:
-                key = (copies[0], int(self.version[part]))
-                if key not in numbers:
-                    numbers[key] = len(numbers)
-                    self._attendance.append(len(homes))
-                meeting[self.action_of[part]] = numbers[key]
-        return meeting
-
-    def attendance(self, meeting: int) -> int:
-        """How many actions a meeting waits for: one for each rank that holds a copy of the stage."""
-        return self._attendance[meeting]
-
-    @property
-    def meetings(self) -> int:
-        """How many meetings there are."""
-        return len(self._attendance)
-
     @cached_property
     def action_of(self) -> np.ndarray:
         """The action that each row belongs to."""
@@ -327,31 +306,3 @@ class Flow(Values):
         """Action `number` as an `Action`, fused pairs whole."""
         rank = self.rank[number]
         return self.schedule.program[rank][number - self.program[rank]]
-
-    def lives(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """(made, freed): for every action, how many values of one name it makes, and how many it takes last."""
-        block = self.named(name)
-        made = (self.makes.values >= block.start) & (self.makes.values < block.stop)
-        taken = (self.takes.values >= block.start) & (self.takes.values < block.stop)
-        last = np.zeros(self.size, dtype=np.int64)
-        np.maximum.at(last, self.takes.values[taken], self.takes.owners[taken])
-        freed = last[np.unique(self.takes.values[taken])]
-        return tuple(np.bincount(one, minlength=self.actions) for one in (self.makes.owners[made], freed))
-
-    def held(self, name: str) -> list[np.ndarray]:
-        """For every rank, how many values of one name it holds while it does each of its actions.
-
-        A value is held from the action that makes it (a given one from the start) to the last action that takes it; to
-        the end, if none does. An action makes before it frees; only an update writes new weights over those it takes.
-        """
-        made, freed = self.lives(name)
-        given = np.zeros(self.schedule.ranks, dtype=np.int64)
-        block = self.named(name)
-        for value in np.flatnonzero(self.given[block]) + block.start:
-            stage, replica, _ = self.where(name, value)
-            given[self.schedule.place[stage, replica]] += 1
-        during = np.maximum(made - freed, 0) if name == "weights" else made
-        return [
-            given[rank] + np.cumsum((made - freed)[a:b]) - (made - freed)[a:b] + during[a:b]
-            for rank, (a, b) in enumerate(zip(self.program, self.program[1:]))
-        ]

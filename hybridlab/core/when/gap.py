@@ -79,11 +79,10 @@ class _Paths:
         flow = self.flow
         maker = np.full(flow.size, -1, dtype=np.int64)
         maker[flow.given] = GIVEN
-        attendance = np.array([flow.attendance(meeting) for meeting in range(flow.meetings)], dtype=np.int64)
         ticks = [np.rint(np.asarray(x) / TICK).astype(np.int64) for x in (times + beside, late)]
         ready, begin, over = np.zeros((3, flow.actions), dtype=np.int64)
         lists = (flow.takes.starts, flow.takes.values, flow.makes.starts, flow.makes.values)
-        longest_path(*lists, maker, flow.program, flow.meeting, attendance, *ticks, ready, begin, over)
+        longest_path(*lists, maker, flow.program, flow.meeting, flow.attendance, *ticks, ready, begin, over)
         return float(over.max(initial=0)) * TICK
 
 

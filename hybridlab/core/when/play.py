@@ -68,7 +68,7 @@ def play(flow: Flow, blocking: bool = False) -> tuple[np.ndarray, np.ndarray]:
             if meeting[action] >= 0:  # nobody leaves a meeting before the last one has come
                 there = present.setdefault(meeting[action], [])
                 there.append(action)
-                ended = there if len(there) == flow.attendance(meeting[action]) else []
+                ended = there if len(there) == flow.attendance[meeting[action]] else []
             for done in ended:
                 for value in makes[makes_at[done] : makes_at[done + 1]]:
                     made[value] = 1
@@ -123,12 +123,11 @@ def fast(flow: Flow, duration: np.ndarray, late=(0,)):
     run = machine_code(longest_path)
     if run is None:
         return None
-    attendance = np.array([flow.attendance(meeting) for meeting in range(flow.meetings)], dtype=np.int64)
     lists = (flow.takes.starts, flow.takes.values, flow.makes.starts, flow.makes.values)
     late, times = np.array(late, dtype=np.int64), np.empty((3, flow.actions), dtype=np.int64)
     maker = np.full(flow.size, -1, dtype=np.int32)
     maker[np.flatnonzero(flow.given)] = GIVEN
-    complete = run(*lists, maker, flow.program, flow.meeting, attendance, duration, late, *times)
+    complete = run(*lists, maker, flow.program, flow.meeting, flow.attendance, duration, late, *times)
     return times if complete else None
 
 

@@ -19,6 +19,7 @@ from hybridlab.core.when.critical_path import chain, waited_for
 from hybridlab.core.when.flow import Flow, flow_of
 from hybridlab.core.when.gap import causes, longest
 from hybridlab.core.when.lanes import LANES
+from hybridlab.core.when.lifetimes import held
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 
@@ -143,7 +144,7 @@ class Timeline:
 
         It follows from the order alone: a value lives from its maker until the last action that takes it.
         """
-        return [int(held.max(initial=0)) for held in self.flow.held(name)]
+        return [int(its.max(initial=0)) for its in held(self.flow, name)]
 
     @cached_property
     def critical_path(self) -> list[Span]:

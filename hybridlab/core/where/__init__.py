@@ -2,6 +2,7 @@
 
 Read in this order: `mesh` (ranks along named axes), `layout` (one record for each parameter), `rules` (a mode's table
 {dim: axis}, from which records follow) and `peers` (the ranks that hold the same part, or add its gradients). `spans`
-are intervals of a dim, `chunks` those of a sequence, `packs` are sent together. `states` are the states of one tensor
-along an axis, and `reshard` compares the pieces of two layouts.
+are intervals of a dim, `chunks` those of a sequence, `packs` are sent together. `attended` says which positions a
+position looks at. `states` are the states of one tensor along an axis, and `reshard` compares the pieces of two
+layouts.
 """

@@ -1,6 +1,6 @@
 """Chunks of a sequence: which positions each rank has, and which chunks have to meet in attention.
 
-Relatives: `core.what.attended`, where a position looks; `modes.context_parallel`, which deals them out;
+Relatives: `core.where.attended`, where a position looks; `modes.context_parallel`, which deals them out;
 `modes.parts.ring_attention`.
 """
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.what.attended import looks, seen
+from hybridlab.core.where.attended import looks, seen
 from hybridlab.core.where.layout import even
 
 
@@ -16,7 +16,7 @@ class Chunks(NamedTuple):
     """Which positions each rank has: the sequence is cut into chunks, and a rank has one or several of them.
 
     spans  from where to where each chunk goes;  of  the numbers of the chunks that each rank has, in order
-    documents, causal  where positions look: see `core.what.attended.looks`
+    documents, causal  where positions look: see `core.where.attended.looks`
     """
 
     spans: tuple[tuple[int, int], ...]

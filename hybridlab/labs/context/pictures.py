@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlab.core.what.attended import looks, seen
 from hybridlab.core.what.catalog import MACHINES, machine
 from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.attended import looks, seen
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.context.moments import Moment, moments
 from hybridlab.labs.context.sizes import LLAMA, SHARE, link_of

@@ -6,7 +6,7 @@ from hybridlab.core.what.catalog import MACHINES
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.rows import Table, table
 from hybridlab.predict.bytes.convolution import Conv, ranked, sent
-from hybridlab.predict.time.branches import compared
+from hybridlab.predict.plans.branches import compared
 
 GB, MB, WIDTH = 1e9, 1e6, 4  # bytes of a number in single precision
 SIDE = 8192  # pixels of the large picture, each way

@@ -178,7 +178,7 @@ def sweep(pool, link: Link, sizes: Sequence[int] = SWEEP) -> dict[int, Row]:
 
 def mean_for_sum():
     """A sabotage for hl.check: every rank divides the summed gradients by the number of ranks."""
-    from hybridlab.modes.data_parallel import Replicated
+    from hybridlab.modes.parts.replicated import Replicated
 
     take = Replicated._take
     Replicated._take = lambda weights, names, flat: take(weights, names, flat / weights.comm.size)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.shape import Shape
 
 SMALL = Shape(layers=2, width=32, heads=2, context=64, experts=8, chosen=2)
 SEQUENCES, STEPS, RATE = 8, 100, 2e-3
@@ -34,8 +35,8 @@ def _train(comm, steps):
     """Each rank trains a model of its own."""
     import torch
 
+    from hybridlab.training.data.text import Text
     from hybridlab.training.models.gpt import GPT, token_loss
-    from hybridlab.training.text import Text
 
     balance, pace = list(PACES.items())[comm.rank]
     model = GPT(replace(SMALL, routing=Routing(balance=balance, pace=pace)))

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from unittest.mock import patch
 
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.experts.uneven import EXPERTS, by_rank, whole_numbers

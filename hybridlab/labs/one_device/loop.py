@@ -9,8 +9,8 @@ import hybridlab as hl
 from hybridlab.measuring.one_device import Parts
 from hybridlab.predict.bytes import saved
 from hybridlab.predict.plans.arithmetic import product
+from hybridlab.training.data.text import Text
 from hybridlab.training.models.gpt import GPT, token_loss
-from hybridlab.training.text import Text
 
 NUMBER, ID = saved.NUMBER, saved.ID
 ADAMW = 21  # times that torch's eight operations for a weight read or write one of its numbers, each from memory

@@ -63,7 +63,7 @@ def lose_a_weight_half():
 
 def keep_copies_apart():
     """The gradients of a stage's copies are not added up."""
-    from hybridlab.modes.data_parallel import Replicated
+    from hybridlab.modes.parts.replicated import Replicated
     from hybridlab.runtime.pending import Sums
 
     Replicated.reduce = lambda weights, comm, action: Sums()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybridlab.core.when.lanes import RECEIVE
+from hybridlab.core.when.lifetimes import lives
 from hybridlab.core.when.room import Room, stays
 from hybridlab.core.when.timeline import Timeline
 
@@ -75,7 +76,7 @@ def _values(timeline, name, weight, changes):
     if not weight:
         return
     flow, step = timeline.flow, timeline.typical
-    made, freed = flow.lives(name)
+    made, freed = lives(flow, name)
     for action in np.flatnonzero(made):
         changes[flow.rank[action]].append((int(timeline.begin[step, action]), weight * int(made[action])))
     for action in np.flatnonzero(freed):

@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from hybridlab.core.what.shape import Routing, Shape
+from hybridlab.core.what.routing import Routing
+from hybridlab.core.what.shape import Shape
 
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
 SPARSE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "kimi_k2")

@@ -1,7 +1,7 @@
 """GoogLeNet's nine inception modules: how much each of their four branches multiplies.
 
 The branches of a module could run at the same time. How much faster that makes the module, their sizes say: the
-longest one is waited for (`predict.time.branches`).
+longest one is waited for (`predict.plans.branches`).
 
 Source: Szegedy et al. 2015, arXiv:1409.4842, table 1. Relatives: `training.models.inception`, a small net of such
 modules.

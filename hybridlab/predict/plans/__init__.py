@@ -8,5 +8,5 @@ ep), `hot_expert` (the cost of a popular expert). Parts of the memory and of the
 `divisions` are the rules that plans and ranks keep alike. `space` lists all legal plans, `planner` takes the best,
 `reasons` says why another is not, `refusals` why there is none, `trust` how far off all that may be.
 `by_schedule` plays one as a schedule, `jobs` has it done, replicated stages too, and `scaled` makes it so small that it
-can be done here. `partition` and `replicated` cut layers into stages.
+can be done here. `partition` and `replicated` cut layers into stages, `branches` has sub-graph parallelism beside that.
 """

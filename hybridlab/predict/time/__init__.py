@@ -4,7 +4,7 @@
 length that no order beats, `automatic` finds an order itself, `out_of_core` what to keep on the device. `buckets` times
 gradient sums beside a backward, `overlap` messages under products, `with_experts` all-to-alls beside the other
 microbatch of a pair; `ring` says from how many tokens ring attention hides its messages, `strips` when one more strip
-of a convolution is worth it, `branches` what sub-graph parallelism saves. `overlay` predicts a run that was measured.
+of a convolution is worth it. `overlay` predicts a run that was measured.
 `operators` tells what ranks compute, and compute twice, where operators are shared out. `goodput` is what failures,
 saves and slow ranks leave of a long run.
 """

@@ -49,9 +49,10 @@ def _ranks(case, actions) -> np.ndarray:
 
 
 def _meetings(case, actions) -> np.ndarray:
-    several, alone = case.flow.meetings, int((actions["meeting"] >= case.flow.meetings).sum())
-    meetings = np.zeros(several + alone, MEETING)
-    meetings["attendance"], meetings["last"] = [case.flow.attendance(one) for one in range(several)] + [1] * alone, -1
+    several = case.flow.attendance
+    alone = int((actions["meeting"] >= len(several)).sum())
+    meetings = np.zeros(len(several) + alone, MEETING)
+    meetings["attendance"], meetings["last"] = [*several, *[1] * alone], -1
     return meetings
 
 
@@ -70,7 +71,7 @@ def _actions(case) -> np.ndarray | None:
     action["engine"] = flow.rank + flow.schedule.ranks * lane
     alone = np.flatnonzero((lane >= REDUCE) & (flow.meeting < 0))  # a meeting of one
     action["meeting"] = flow.meeting
-    action["meeting"][alone] = flow.meetings + np.arange(len(alone))
+    action["meeting"][alone] = len(flow.attendance) + np.arange(len(alone))
     return action
 
 

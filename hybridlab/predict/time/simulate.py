@@ -297,7 +297,7 @@ class _Simulation:
         meeting = self.meeting[action]
         there = self.present.setdefault(meeting if meeting >= 0 else -1 - action, [])
         there.append(action)
-        if meeting >= 0 and len(there) < self.flow.attendance(meeting):
+        if meeting >= 0 and len(there) < self.flow.attendance[meeting]:
             return
         begin = max(now, *(self.engine_free[self.engine[one]] for one in there))
         duration = max(self.duration[one] for one in there)

@@ -13,7 +13,7 @@ from hybridlab.predict.time.simulate import simulate
 from hybridlab.signatures import spelled
 from hybridlab.training import asked
 from hybridlab.training.check import UNCOUNTED
-from hybridlab.training.dry.costs import costs_of
+from hybridlab.training.costs import costs_of
 from hybridlab.training.dry.one_rank import Dry, played
 from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of

@@ -1,19 +1,12 @@
 """One rank: a trainer whose other ranks are not there, on torch's meta device, where nothing is computed.
 
-What would read a number (losses, norms, what ranks compare) is left out; all else is the code that trains. Attention is
-told to keep what the fused kernels keep: on the meta device torch would take it apart, and keep all scores.
+What would read a number (losses, norms, what ranks compare) is left out; all else is the code that trains.
 """
-
-from contextlib import contextmanager
-
-import torch
-from torch.nn import functional
 
 from hybridlab.training.dry.alive import Alive
 from hybridlab.training.dry.counted import Counted
+from hybridlab.training.fused_attention import fused_attention
 from hybridlab.world.talk.dry import META, DryComm
-
-fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 class Dry(Counted):
@@ -21,37 +14,6 @@ class Dry(Counted):
 
     def _numbers(self, x) -> list[float]:
         return [0.0] * x.numel()
-
-
-@contextmanager
-def fused_attention():
-    """While this lasts, attention is one operation, as on the devices that ranks compute on; in layers that a backward
-    does again too, where torch leaves its own modes off."""
-    own, functional.scaled_dot_product_attention = functional.scaled_dot_product_attention, _attention
-    try:
-        yield
-    finally:
-        functional.scaled_dot_product_attention = own
-
-
-class NarrowValues(torch.autograd.Function):
-    """The same where values are narrower than queries: kernels of GPUs do that in one operation too."""
-
-    @staticmethod
-    def forward(ctx, q, k, v):
-        out, sums = q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1])
-        ctx.save_for_backward(q, k, v, out, sums)
-        return out
-
-    @staticmethod
-    def backward(ctx, by_out):
-        return tuple(torch.empty_like(x) for x in ctx.saved_tensors[:3])
-
-
-def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    if v.shape[-1] != q.shape[-1]:
-        return NarrowValues.apply(q, k, v)
-    return fused(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
 
 
 def played(job, rank: int) -> tuple[Dry, int]:

@@ -5,7 +5,7 @@ As the picture shrinks, the channels grow, so that layers differ in what they ho
 Shape suffixes
     B batch · C channels · Y rows of pixels, X columns · V what there is to choose from: ten digits
 
-Relatives: `training.images` (the digits), `batch_norm`, `unet` and `resnet`, which are made of the same layers.
+Relatives: `training.data.images` (the digits), `batch_norm`, `unet` and `resnet`, which are made of the same layers.
 """
 
 import torch

@@ -9,7 +9,7 @@ import cloudpickle
 
 from hybridlab.core.what.catalog import MODELS
 from hybridlab.core.what.shape import Shape
-from hybridlab.training.images import Digits
+from hybridlab.training.data.images import Digits
 from hybridlab.training.models.conv import ConvNet, label_loss
 from hybridlab.training.models.inception import Inception
 from hybridlab.training.models.model import Model

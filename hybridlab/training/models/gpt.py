@@ -18,9 +18,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hybridlab.core.what.attended import looks, seen
 from hybridlab.core.what.seams import Attends, Branches, Draws, DrawsByPlace, Features, Positions
 from hybridlab.core.what.shape import Shape
+from hybridlab.core.where.attended import looks, seen
 from hybridlab.training.models.draws import ByPlace, drawn, stream
 from hybridlab.training.models.experts import mlp_of
 from hybridlab.training.models.graph import graph_of, through

@@ -26,10 +26,10 @@ import torch
 from torch import nn
 
 from hybridlab.core.what.shape import Shape
+from hybridlab.training.data.text import Spread, Text
 from hybridlab.training.models.gpt import Head, token_loss
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.modern import Modern, Norm
-from hybridlab.training.text import Spread, Text
 
 WEIGHT = 0.3  # of the further token's loss, as in the paper's first ten trillion tokens
 CUT = set("NKF")  # the letters by which tensor parallelism may cut inside a block

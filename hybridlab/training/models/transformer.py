@@ -8,12 +8,12 @@ import torch
 
 from hybridlab.core.afford import refuse
 from hybridlab.core.what.shape import Shape
+from hybridlab.training.data.text import Spread, Text
 from hybridlab.training.models.gpt import GPT, token_loss
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.modern import Modern
 from hybridlab.training.models.parallel import PIECES
 from hybridlab.training.models.parts import between_parts, in_parts
-from hybridlab.training.text import Spread, Text
 
 STYLES = {"gpt": GPT, "llama": Modern}
 BYTES = 256

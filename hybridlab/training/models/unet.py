@@ -14,7 +14,7 @@ Shape suffixes
     B batch · C channels · Y rows of pixels, X columns
 
 Source: Ronneberger et al. 2015, arXiv:1505.04597; its skips in a pipeline, Kim et al. 2020, arXiv:2004.09910.
-Relatives: `conv`, whose layers these are; `training.images.Digits.noisy`; `training.stages.Links` (what crosses).
+Relatives: `conv`, whose layers these are; `training.data.images.Digits.noisy`; `training.stages.Links` (what crosses).
 """
 
 import torch

@@ -18,7 +18,6 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.cells import namespace
 from hybridlab.world.cells.progress import Bar
 from hybridlab.world.explain.faults import FRESH, RankError, failure, fault_of
-from hybridlab.world.processes import frames
 from hybridlab.world.processes.launch import Ranks, ranks
 
 DEFAULT = 4
@@ -174,7 +173,7 @@ def _read(source: str, name: str):
 
 def _failure(faults: dict[int, list], size: int) -> RankError:
     """The RankError of ranks that failed one by one, while nobody waited for them: they and their variables stay."""
-    found = [fault_of(rank, frames.Frame("fault", tree, [])) for rank, tree in faults.items()]
+    found = [fault_of(rank, "fault", tree) for rank, tree in faults.items()]
     told = failure(found, size, None, last={})
     fields = {name: getattr(told, name) for name in ("rank", "kind", "message", "where", "traceback_text")}
     return RankError(str(told).removesuffix(FRESH) + "the ranks keep their variables", **fields)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hybridlab.world.explain.places import is_users, names, place, title
-from hybridlab.world.processes import frames
 
 GRACE_SECONDS = 0.1  # after a failure, for others that happened at the same time
 CULPRIT_SECONDS = 1.0  # after a victim's failure, for the one that caused it
@@ -95,12 +94,15 @@ class LastSeen(NamedTuple):
     words: str
 
 
-def fault_of(rank: int, frame: frames.Frame, memory_killings: int = 0) -> Fault:
-    """The fault that a frame tells; memory_killings: what `killed_for_memory` said before the run."""
-    if frame.kind == "fault":
-        kind, message, lines, at = frame.tree
+def fault_of(rank: int, said: str, tree, memory_killings: int = 0) -> Fault:
+    """The fault that a frame tells, by its kind ("fault", or "exit" for a process that has ended) and its tree.
+
+    memory_killings  what `killed_for_memory` said before the run
+    """
+    if said == "fault":
+        kind, message, lines, at = tree
         return Fault(rank, kind, message, tuple(map(tuple, lines)), at, died=False)
-    code, held = frame.tree
+    code, held = tree
     kind, message = (signal.Signals(-code).name, "") if code < 0 else ("exit", f"exit code {code}")
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if kind == "SIGKILL" and (killed_for_memory() > memory_killings or held > LARGE * total):

@@ -28,7 +28,7 @@ LONGEST_LOOK = 0.25  # a look that comes later than this was kept from coming: t
 SILENT_SECONDS = 1.0  # without a heartbeat: Python does not run
 STOPPED = "stopped (SIGSTOP or a debugger)"
 STACK_SECONDS = 0.2  # for ranks to write down where they are
-SPEAKERS = tuple(os.path.join(WORLD, "talk", name) for name in ("comm.py", "message.py"))
+SPEAKERS = tuple(os.path.join(WORLD, "talk", name) for name in ("comm.py", "door.py", "message.py"))
 STACK_LINE = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
 

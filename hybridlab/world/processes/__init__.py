@@ -4,6 +4,5 @@ In the kernel: `launch` (a pool of ranks), `gang` (its living processes), `parce
 `zygote` is the warm parent of all ranks and `handle` the kernel's hold on it; `rank` is the life of one, `home` and
 `frames` its wire to the kernel; `strays` are what it leaves behind, `gone` tells the zygote that its kernel has ended;
 `namespaces` is what Linux lets a user have alone.
-`placement` says which backend and device each gets, `meet` does it. Where somebody else starts the ranks, `torchrun`
-takes over, and `surroundings` places them by what they find.
+Where somebody else starts the ranks, `torchrun` takes over.
 """

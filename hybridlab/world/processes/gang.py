@@ -17,10 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.world.devices.placement import Placement
 from hybridlab.world.explain.faults import FRESH, RankError, killed_for_memory
 from hybridlab.world.processes import frames
 from hybridlab.world.processes.handle import MARK, Handle, tidy_up, unguessed
-from hybridlab.world.processes.placement import Placement
 from hybridlab.world.talk import journal
 
 START_SECONDS = 60.0  # until all ranks are ready; the first import of torch can be slow

@@ -10,14 +10,14 @@ import threading
 import time
 
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.world.devices.placement import Placement
+from hybridlab.world.devices.placement import placement as usual
 from hybridlab.world.explain.faults import FRESH, RankError, failure, fault_of, patience
 from hybridlab.world.explain.supervise import LOOK_SECONDS, Meeting, Watch, silence
 from hybridlab.world.processes import frames, torchrun
 from hybridlab.world.processes.frames import MOST_RANKS
 from hybridlab.world.processes.gang import START_SECONDS, ZYGOTE, Gang
 from hybridlab.world.processes.parcel import module_of, pack
-from hybridlab.world.processes.placement import Placement
-from hybridlab.world.processes.placement import placement as usual
 
 __all__ = ["RankError", "Ranks", "ranks"]
 
@@ -158,7 +158,7 @@ class Ranks:
                 if frame.kind == wanted:
                     answers[rank] = frame
                 elif frame.kind in ("exit", "fault"):
-                    faults.setdefault(rank, fault_of(rank, frame, gang.memory_killings))
+                    faults.setdefault(rank, fault_of(rank, frame.kind, frame.tree, gang.memory_killings))
                 elif frame.kind == "output":
                     _show(rank, *frame.tree)
                 elif frame.kind == "event" and on_event:

@@ -20,11 +20,11 @@ import cloudpickle
 import torch.distributed as dist
 
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.world.devices.meet import meet
+from hybridlab.world.devices.placement import Placement
 from hybridlab.world.processes import frames
 from hybridlab.world.processes.handle import MARK
 from hybridlab.world.processes.home import Aside, Home, settle_in
-from hybridlab.world.processes.meet import meet
-from hybridlab.world.processes.placement import Placement
 from hybridlab.world.processes.strays import PR_SET_CHILD_SUBREAPER
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.journal import Pen

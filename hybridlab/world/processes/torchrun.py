@@ -24,10 +24,10 @@ import traceback
 from datetime import timedelta
 
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.world.devices.placement import Placement
+from hybridlab.world.devices.surroundings import Seen, everywhere, seen
 from hybridlab.world.explain.faults import Fault, RankError, failure
 from hybridlab.world.processes import frames
-from hybridlab.world.processes.placement import Placement
-from hybridlab.world.processes.surroundings import Seen, everywhere, seen
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = 30 * 24 * 3600.0  # seconds; what torch accepts as a timeout has an end
@@ -121,7 +121,7 @@ class TorchrunRanks:
         """Meet all processes, whatever the mesh; done by the first who needs it."""
         import torch.distributed as dist
 
-        from hybridlab.world.processes.meet import meet
+        from hybridlab.world.devices.meet import meet
 
         if not dist.is_initialized():
             os.environ.update(interfaces(os.environ, _placed().environment(self.rank)))

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.world.processes.placement import Placement
+from hybridlab.world.devices.placement import Placement
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.message import Message
 

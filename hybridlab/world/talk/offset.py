@@ -6,14 +6,12 @@ question and reply, and half-way is off by half that trip at most. The shortest 
 clocks (RFC 5905, section 8).
 """
 
-import hashlib
 import time
-import uuid
-from pathlib import Path
 
 import torch
 
-BOOT = Path("/proc/sys/kernel/random/boot_id")  # another one on every machine, and after every start
+from hybridlab.world.devices.surroundings import machine
+
 ASKED = 50  # times: where programs share cores, few trips are short
 
 
@@ -32,12 +30,6 @@ def offset(comm) -> int:
             for _ in range(ASKED):
                 _answer(comm, rank)
     return mine
-
-
-def machine() -> int:
-    """A number for this machine, the same in all its processes."""
-    name = BOOT.read_bytes() if BOOT.exists() else uuid.getnode().to_bytes(8, "big")
-    return int.from_bytes(hashlib.sha256(name).digest()[:7], "big")
 
 
 def _ask(comm) -> tuple[int, int]:

@@ -74,3 +74,18 @@ def joined(room, dim: int, sizes: list[int]):
     if dim == 0 and min(sizes) == max(sizes):
         return room.flatten(0, 1)
     return torch.cat([part.narrow(dim, 0, length) for part, length in zip(room, sizes)], dim)
+
+
+def flat_of(x):
+    """x as a collective can read it: outside autograd, in one piece; the tensor's own memory where possible."""
+    return tensor_of(x).detach().contiguous()
+
+
+def tensor_of(x) -> torch.Tensor:
+    """x, which must be a tensor.
+
+    raises  TypeError naming what it is
+    """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"ranks exchange tensors, and this is {'None' if x is None else f'a {type(x).__name__}'}")
+    return x

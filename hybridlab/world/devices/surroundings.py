@@ -4,12 +4,17 @@ Some clusters show every process all GPUs of its machine, others bind one to eac
 process calls its own cuda:0. A GPU's UUID tells them apart.
 """
 
+import hashlib
 import os
+import uuid
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
-from hybridlab.world.processes.placement import ASKED, Placement, devices_here, placement
+from hybridlab.world.devices.placement import ASKED, Placement, devices_here, placement
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")  # another one on every machine, and after every start
 
 
 class Seen(NamedTuple):
@@ -25,12 +30,16 @@ def seen() -> Seen:
     """What this process has. It is a rank, so it asks CUDA itself; a GPU goes by its UUID."""
     import torch
 
-    from hybridlab.world.talk.offset import machine
-
     kind, count = devices_here() if os.environ.get(ASKED) else ("cuda", torch.cuda.device_count())
     about = torch.cuda.get_device_properties
     names = [str(about(i).uuid) if kind == "cuda" else f"{kind} {i}" for i in range(count)]
     return Seen(machine(), kind, names)
+
+
+def machine() -> int:
+    """A number for this machine, the same in all its processes."""
+    name = BOOT.read_bytes() if BOOT.exists() else uuid.getnode().to_bytes(8, "big")
+    return int.from_bytes(hashlib.sha256(name).digest()[:7], "big")
 
 
 def everywhere(table: list[Seen]) -> Placement:

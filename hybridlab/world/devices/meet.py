@@ -5,7 +5,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from hybridlab.world.processes.placement import Placement
+from hybridlab.world.devices.placement import Placement
 
 SHARE = 0.9  # of a GPU's memory, for all ranks on it together
 
@@ -23,7 +23,7 @@ def meet(placed: Placement, timeout: timedelta, rank: int, **where):
 def backends(placed: Placement) -> str:
     """What torch is asked for. A GPU's own backend has gloo beside it, for what lies in host memory, and for barriers.
 
-    >>> from hybridlab.world.processes.placement import placement
+    >>> from hybridlab.world.devices.placement import placement
     >>> backends(placement(2, gpus=2)), backends(placement(2, gpus=1))
     ('cpu:gloo,cuda:nccl', 'gloo')
     """

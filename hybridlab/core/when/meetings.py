@@ -1,0 +1,19 @@
+"""Meetings: which actions end together, because every rank that holds a copy of a stage joins its REDUCE_GRAD."""
+
+import numpy as np
+
+
+def meetings(flow) -> tuple[np.ndarray, np.ndarray]:
+    """(the meeting that each action must attend, or -1; how many actions each meeting waits for) of a `Flow`."""
+    place = flow.schedule.place
+    meeting, numbers, attendance = np.full(flow.actions, -1), {}, []
+    for part in flow.parts_of_kind.get("REDUCE_GRAD", []):
+        copies = flow.copies(flow.stage[part])
+        homes = {(copy[0], place[copy]) for copy in copies}
+        if len({rank for _, rank in homes}) > 1:
+            key = (copies[0], int(flow.version[part]))
+            if key not in numbers:
+                numbers[key] = len(numbers)
+                attendance.append(len(homes))
+            meeting[flow.action_of[part]] = numbers[key]
+    return meeting, np.array(attendance, dtype=np.int64)

@@ -1,0 +1,234 @@
+"""The weights of a rank, whole where they are used, and the sums of their gradients over the ranks with a copy.
+
+Packs are sent in one order on all ranks, whatever the order in which their gradients are made: ranks that disagree
+about the next sum wait for each other for ever. A weight without a gradient counts as zero: its pack, and those behind
+it, go when the backward has ended.
+
+Relatives: `modes.data_parallel`, whose three forms these are; `modes.zero`, which keeps a share of each sum;
+`runtime.pending`, what is waited for.
+"""
+
+from collections import Counter
+from functools import partial
+from itertools import takewhile
+from typing import NamedTuple
+
+import torch
+
+from hybridlab.core.when.action import MAKES_GRADIENT
+from hybridlab.core.where.layout import Layout
+from hybridlab.runtime.pending import Sum, Sums
+from hybridlab.world.talk.message import twin
+from hybridlab.world.talk.nans import UNWATCHED
+
+
+class Policy(NamedTuple):
+    """Dtype of gradient sums, and of the optimizer's master copy; None: the dtype of the weights.
+
+    host  the master copy stays in the host's memory (offload): gradients go there, updated weights come back
+    """
+
+    sums: torch.dtype | None = None
+    master: torch.dtype | None = None
+    host: bool = False
+
+
+AS_WEIGHTS = Policy()
+
+
+class Replicated:
+    """The weights of a rank's stages, whole where they are used, in one version; their gradients are summed in packs.
+
+    stages    {stage: module};  named  {stage: {name: weight}}, the names those of the layout
+    program   this rank's actions: which weights are summed in which REDUCE_GRAD, and which backward is a stage's last
+    early     launch a pack as soon as the last backward has made its gradients; else where the REDUCE_GRAD stands
+    moved     bytes that have gone to where the optimizer works ("down"), and back ("up"), where that is another place
+
+    Opens the groups that the layout asks for: every rank makes its weights at the same time.
+
+    raises  ValueError when the program has no REDUCE_GRAD for gradients that have to be added
+    """
+
+    nans = UNWATCHED  # who looks for the first tensor that is not a number
+
+    def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early, policy=AS_WEIGHTS):
+        self.comm, self.layout, self.stages, self.named = comm, layout, stages, named
+        self.weights = {name: weight for its in named.values() for name, weight in its.items()}
+        self.policy, self.moved = policy, Counter()
+        comm.open(*layout.groups)
+        self.due, self._makes = self._due(program), Counter(_gradients(program))
+        self.shares = self._shares()
+        self.arm(True)
+        if policy.sums is not None:
+            self._hook_sums()
+        if early:
+            self._hook()
+
+    # what the optimizer updates
+
+    def _shares(self) -> dict:
+        """{name: what this rank's optimizer updates}: the weights themselves, or a master copy of another dtype."""
+        return {name: self._master(weight) for name, weight in self.weights.items()}
+
+    def _master(self, weight):
+        apart = self.policy.host or self.policy.master not in (None, weight.dtype)
+        return torch.nn.Parameter(self._kept_as(weight.detach())) if apart else weight
+
+    def _kept_as(self, values):
+        """Weights as the optimizer keeps them."""
+        dtype = self.policy.master or values.dtype
+        return self._brought(values, dtype) if self.policy.host else values.to(dtype)
+
+    def _brought(self, x, dtype):
+        """A tensor of the device on its way to the host, in a dtype of its own."""
+        return twin(x, dtype).copy_(x, non_blocking=True)
+
+    @torch.no_grad()
+    def publish(self):
+        """Bring what the optimizer has updated to where the stages compute with it."""
+        for name, weight in self.weights.items():
+            if self.shares[name] is not weight:
+                weight.copy_(self._used_as(self.shares[name], weight))
+
+    def _used_as(self, kept, weight):
+        """What the optimizer keeps, as the stages compute with it."""
+        back = kept.to(weight.dtype)
+        self.moved["up"] += back.nbytes if self.policy.host else 0
+        return back.to(weight.device)
+
+    def _give(self, share, gradient):
+        """Bring a summed gradient to where the optimizer works."""
+        self.moved["down"] += gradient.nbytes if self.policy.host else 0
+        share.grad = self._brought(gradient, share.dtype) if self.policy.host else gradient.to(share.dtype)
+
+    # what a step asks
+
+    def begin(self):
+        """Start a step: no gradient."""
+        for name, weight in self.weights.items():
+            weight.grad = self.shares[name].grad = None
+        self.summed = {}
+
+    def arm(self, last: bool):
+        """Start a play of the schedule; only the last play of a step sums, the others add gradients up."""
+        self.left = self._makes.copy() if last else Counter(dict.fromkeys(self._makes, float("inf")))
+        self.sent, self.ready = {}, Counter()
+
+    def call(self, stage, version):
+        """The module of a stage, ready to be called."""
+        return self.stages[stage]
+
+    def collect(self, stage, microbatch, version):
+        """Autograd has added the gradients up. Where they are summed in another dtype, the rest is added now."""
+        self.left[stage] -= 1
+        if self.policy.sums is not None:
+            for name, weight in self.named[stage].items():
+                self._add_up(name, weight)
+
+    def reduce(self, comm, action):
+        """Sum this stage's gradients over their copies: start what is not under way. Returns what to wait for."""
+        packs = self.due.get(action.stage, ())
+        for pack in packs:
+            self._send(pack)
+        return Sums([self.sent[pack] for pack in packs])
+
+    def finish(self):
+        """End a step: every share has its gradient, even that of a weight for which the program has no sum."""
+        for name, share in self.shares.items():
+            if share.grad is None:
+                self._give(share, self._gradient(name))
+        if self.policy.host and self.comm.device.type != "cpu":
+            torch.accelerator.synchronize(self.comm.device)  # the optimizer reads what was brought to the host
+
+    # sums
+
+    def _due(self, program) -> dict:
+        """{stage: the packs summed in its REDUCE_GRAD, in order}: a pack of several stages in the last one's."""
+        pack_of = {name: self.layout[name].pack for name in self.weights}
+        at = {}
+        for action in program:
+            if action.kind == "REDUCE_GRAD":
+                at |= {pack_of[name]: action.stage for name in self.named[action.stage] if self._meets(name)}
+        for name, pack in pack_of.items():
+            if self._meets(name) and pack not in at:
+                raise ValueError(f"nobody sums the gradient of {name}: end the program with REDUCE_GRAD for its stage")
+        return {stage: sorted(pack for pack, its in at.items() if its == stage) for stage in set(at.values())}
+
+    def _meets(self, name) -> bool:
+        return len(self.layout.summed(name, self.comm.rank)) > 1
+
+    def _send(self, pack):
+        """Start the sum of one pack, unless it is under way."""
+        if pack not in self.sent:
+            names = self.layout.packs[pack]
+            gradients = {name: self._gradient(name) for name in names}
+            for name, gradient in gradients.items():
+                self.nans.made(lambda name=name: f"this rank's summand of the gradient of {name}", gradient)
+            flat = torch.cat([one.reshape(-1) for one in gradients.values()] + self._padding(pack))
+            self.sent[pack] = self._started(pack, names, flat)
+
+    def _padding(self, pack) -> list:
+        first, names = self.layout.packs[pack][0], self.layout.packs[pack]
+        length = self.layout[first].owners * self.layout.piece(pack, self.comm.rank)
+        held = sum(self.weights[name].numel() for name in names)
+        return [self._gradient(first).new_zeros(length - held)] if length > held else []
+
+    def _started(self, pack, names, flat):
+        """All-reduce a pack; when it is over, every weight's gradient is a view of it."""
+        message = self.comm.iall_reduce(flat, self.layout.summed(names[0], self.comm.rank))
+        return Sum(message, lambda flat: self._take(names, flat))
+
+    def _take(self, names, flat):
+        start = 0
+        for name in names:
+            weight, share = self.weights[name], self.shares[name]
+            piece = flat[start : start + weight.numel()].view_as(weight)
+            self._give(share, piece)
+            start += weight.numel()
+
+    def _gradient(self, name):
+        """What this rank has made of a gradient so far."""
+        weight, summed = self.weights[name], self.summed.get(name)
+        if summed is None:
+            return torch.zeros_like(weight) if weight.grad is None else weight.grad
+        return summed  # and nothing is left in weight.grad: see `collect`
+
+    def _add_up(self, name, weight):
+        if weight.grad is None:
+            return
+        if name in self.summed:
+            self.summed[name].add_(weight.grad)
+        else:
+            self.summed[name] = weight.grad.to(self.policy.sums)
+        weight.grad = None
+
+    # what happens inside the backward
+
+    def _hook_sums(self):
+        """Add each gradient up as soon as it is made: those of a whole stage never wait in their own dtype."""
+        for name, weight in self.weights.items():
+            if weight.requires_grad:
+                weight.register_post_accumulate_grad_hook(lambda made, name=name: self._add_up(name, made))
+
+    def _hook(self):
+        for stage, packs in self.due.items():
+            for pack in packs:
+                names = self.layout.packs[pack]
+                homes = [home for home, its in self.named.items() if names[0] in its]
+                for name in (one for one in names if self.weights[one].requires_grad):
+                    self.weights[name].register_post_accumulate_grad_hook(partial(self._made, stage, pack, homes))
+
+    def _made(self, stage, pack, homes, weight):
+        """A gradient of a pack was added to; after its last one, send it, and those that waited for it."""
+        if pack in self.sent:
+            raise RuntimeError(f"a gradient of {self.layout.packs[pack]} was made after its sum had begun")
+        if sum(self.left[home] for home in homes) == 1:
+            self.ready[pack] += 1
+            complete = lambda one: self.ready[one] == len(self.layout.packs[one])
+            for one in takewhile(complete, self.due[stage]):
+                self._send(one)
+
+
+def _gradients(program) -> list[int]:
+    """The stage of every action that makes weight gradients."""
+    return [part.stage for action in program for part in action.each if part.kind in MAKES_GRADIENT]

@@ -1,0 +1,42 @@
+"""Fused attention on torch's meta device: it keeps what the fused kernels keep.
+
+Left to itself, torch takes attention apart on that device, and keeps all scores.
+"""
+
+from contextlib import contextmanager
+
+import torch
+from torch.nn import functional
+
+fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+@contextmanager
+def fused_attention():
+    """While this lasts, attention is one operation, as on the devices that ranks compute on; in layers that a backward
+    does again too, where torch leaves its own modes off."""
+    own, functional.scaled_dot_product_attention = functional.scaled_dot_product_attention, _attention
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = own
+
+
+class NarrowValues(torch.autograd.Function):
+    """The same where values are narrower than queries: kernels of GPUs do that in one operation too."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        out, sums = q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1])
+        ctx.save_for_backward(q, k, v, out, sums)
+        return out
+
+    @staticmethod
+    def backward(ctx, by_out):
+        return tuple(torch.empty_like(x) for x in ctx.saved_tensors[:3])
+
+
+def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    if v.shape[-1] != q.shape[-1]:
+        return NarrowValues.apply(q, k, v)
+    return fused(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]

@@ -1,0 +1,239 @@
+"""This rank's door, without collectives: who meets whom, messages from one rank to another, and how operations start.
+
+Four facts shape a program. A send may wait until its receive is posted, whatever its size (gloo). A message must be
+waited for before its tensor is touched. NCCL knows no tags: what one rank sends another must be received in that order.
+And two ranks that NCCL lets talk for the first time hold up each other's hosts until both are there: see `greet`.
+
+Relatives: `comm`, which adds the collectives; `groups`, `ledger`, `message`.
+"""
+
+import copy
+import functools
+import itertools
+from collections import deque
+from datetime import timedelta
+from typing import Self
+
+import torch
+import torch.distributed as dist
+
+from hybridlab.core.where.mesh import Mesh
+from hybridlab.world.devices.meet import take_device
+from hybridlab.world.devices.placement import Placement, placement
+from hybridlab.world.talk import network
+from hybridlab.world.talk.clock import clock_of
+from hybridlab.world.talk.groups import Group, axes_of, label_of
+from hybridlab.world.talk.ledger import Ledger
+from hybridlab.world.talk.message import Message, StreamMessage, incoming, outgoing, settle
+from hybridlab.world.talk.parts import tensor_of
+
+FEW = 8  # ranks that all greet each other when they meet: anybody may then talk to anybody, in any order
+
+
+class Door:
+    """A `Comm` without its collectives; told there."""
+
+    net = network  # who carries it
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        rank: int,
+        *,
+        placed: Placement | None = None,
+        groups=(),
+        timeout: timedelta | None = None,
+        on_event=None,
+    ):
+        self.mesh, self.rank, self.size, self.purpose = mesh, rank, mesh.size, ""
+        self._placed = placed or placement(mesh.size, gpus=0)
+        self.coordinates = mesh.coordinates(rank)
+        self.ledger = Ledger(mesh)
+        self.on_event = on_event
+        self._timeout, self._groups = timeout, {}
+        self._handles = {tuple(range(self.size)): dist.group.WORLD}  # by the ranks that meet
+        every = tuple(self.mesh.axes)
+        if self.size > 1:
+            self._assemble(tuple(range(self.size)))
+        self._open([(), *((axis,) for axis in every), every, *groups])
+        # NCCL's messages between two ranks wait for one another unless each direction has a group of its own.
+        two = self._on_streams and self.size > 1  # a mesh of one rank may be opened by that rank alone
+        self._lanes = [self.net.new_group(timeout=timeout) for _ in "↓↑"] if two else [None, None]
+        self._pairs = [Group(self._path(peer), (rank, peer), None) for peer in range(mesh.size)]
+        self._met, self._streaming = set(), deque()  # pairs that have greeted; messages that are work for the device
+        if self.size <= FEW:
+            self.greet()
+
+    def __repr__(self):
+        return f"{type(self).__name__}(rank {self.rank} of {self.mesh})"
+
+    @functools.cached_property
+    def device(self) -> torch.device:
+        """Where this rank computes; taken when first asked for, because on a GPU that costs time and memory."""
+        return take_device(self._placed, self.rank)
+
+    @property
+    def placed(self) -> Placement:
+        """Which backend carries messages, and the device of each rank."""
+        return self._placed
+
+    # messages: from one rank to another, both by their global numbers
+
+    def send(self, x, to, tag=0):
+        """Send x to the rank `to`; may wait until that rank posts its receive."""
+        self._send("send", x, to, tag).wait()
+
+    def recv(self, x, source, tag=0):
+        """Fill x with what the rank `source` sends with this tag; returns x."""
+        return self._recv("recv", x, source, tag).wait()
+
+    def isend(self, x, to, tag=0) -> Message:
+        """Start to send x to the rank `to`; x must stay as it is until the message's `wait`."""
+        return self._send("isend", x, to, tag)
+
+    def irecv(self, x, source, tag=0) -> Message:
+        """Start to fill x with what the rank `source` sends with this tag; x holds it after the message's `wait`."""
+        return self._recv("irecv", x, source, tag)
+
+    def _send(self, op, x, to, tag):
+        row = self._begin_message(op, x, to, tag)
+        leaving = outgoing(x, self._via_host(x))
+        work = self.net.isend(leaving, to, self._lane(to > self.rank), tag)
+        return self._started(work, row, leaving, lambda: x)
+
+    def _recv(self, op, x, source, tag):
+        row = self._begin_message(op, x, source, tag)
+        arriving = incoming(x, self._via_host(x))
+        work = self.net.irecv(arriving, source, self._lane(source < self.rank), tag)
+        return self._started(work, row, arriving, self._came(row, lambda: settle(arriving, x)))
+
+    def greet(self, pairs=None):
+        """Let pairs of ranks meet before they talk; by default all pairs. Every rank calls this with the same pairs.
+
+        When two ranks first talk along a lane, NCCL connects them, and both hosts stand still until both have come. In
+        a program that posts its receives early, two such stops can wait for each other. So pairs meet beforehand, in
+        one order for all. Where the backend does not stop hosts, nothing is sent.
+        """
+        pairs = itertools.combinations(range(self.size), 2) if pairs is None else pairs
+        for pair in sorted({tuple(sorted(pair)) for pair in pairs} - self._met) if self._lanes[0] else ():
+            self._met.add(pair)
+            if self.rank in pair:
+                self._greet(*pair)
+
+    def _greet(self, low, high):
+        door, token = self.for_purpose("report"), torch.zeros(1, device=self.device)
+        for source, to in ((low, high), (high, low)):
+            (door.isend(token, to) if self.rank == source else door.irecv(token, source)).over()
+
+    def settle(self):
+        """Wait, on the host, until the device has done all messages that it was told to wait for.
+
+        For use before numbers are read from the device: a rank that waits in vain has then said what for.
+        """
+        while self._streaming:
+            message = self._streaming.popleft()
+            if message.waited:
+                message.over()
+
+    def clock(self, device: torch.device):
+        """The clock by which to note what happens on a device: this rank's, or the CPU."""
+        return clock_of(device, self._on_streams)
+
+    def emit(self, **event):
+        """Send a live event home, where it reaches `on_event(rank, event)`; values are those that may be returned."""
+        if self.on_event:
+            self.on_event(event)
+
+    def for_purpose(self, purpose: str) -> Self:
+        """The same door, which says what it is used for: the ledger writes it beside every operation.
+
+        A typed move keeps the door it was given, so what its backward sends has the same purpose.
+        """
+        door = copy.copy(self)
+        door.purpose = purpose
+        return door
+
+    def _came(self, row, deliver):
+        """What delivers an operation's tensor, and shows it to whoever looks for the first nan."""
+        ledger = self.ledger
+        return lambda: ledger.came(row, deliver())
+
+    def _begin(self, *about, **more) -> int:
+        return self.ledger.begin(*about, purpose=self.purpose, **more)
+
+    # who meets whom
+
+    def open(self, *groups: tuple[int, ...]):
+        """Open further groups, each the global numbers of its ranks in order, which may then be named as an axis.
+
+        Every rank calls this with the same groups in the same order, also those it is not in.
+        """
+        every = Group("", tuple(range(self.size)), None)
+        for ranks in groups:
+            if list(ranks) != (ordered := sorted(set(ranks))):
+                raise ValueError(f"a group lists its ranks in order, each once: {tuple(ordered)}, not {ranks}")
+            if len(ranks) > 1 and ranks not in self._handles:
+                row = self._begin("open", every, 0, how=str(ranks))
+                self._handles[ranks] = self.net.new_group(list(ranks), timeout=self._timeout)
+                self._assemble(ranks)
+                self.ledger.end(row)
+            if self.rank in ranks:
+                places = [self.mesh.coordinates(rank) for rank in ranks]
+                differ = (axis for axis in self.mesh.axes if len({place[axis] for place in places}) > 1)
+                self._groups[ranks] = Group(label_of(differ), ranks, self._handles.get(ranks))
+
+    def _assemble(self, ranks):
+        """Let a group come together before it is needed: as two ranks at their first message (see `greet`), so all
+        hosts of a group stand still at its first collective, and some of them could be needed elsewhere."""
+        if self._on_streams and self.rank in ranks:
+            self.net.all_reduce(torch.zeros(1, device=self.device), group=self._handles[ranks])
+
+    def _open(self, axes_to_open):
+        """Open the groups along some sets of axes; sets with the same ranks share one handle."""
+        for axes in dict.fromkeys(axes_of(self.mesh, axes) for axes in axes_to_open):
+            self.open(*self.mesh.groups(axes))
+            self._groups[axes] = next(self._groups[ranks] for ranks in self.mesh.groups(axes) if self.rank in ranks)
+
+    def group(self, axis=None) -> Group:
+        """The ranks that this rank meets along an axis, itself included."""
+        if isinstance(axis, tuple) and axis and isinstance(axis[0], int):
+            if axis not in self._groups:
+                raise ValueError(f"no group of the ranks {axis} is open: comm.open({axis}) on every rank first")
+            return self._groups[axis]
+        axes = axes_of(self.mesh, tuple(self.mesh.axes) if axis is None else axis)
+        if axes not in self._groups:
+            raise ValueError(f"no group is open along {axes}: name it at the start, hl.ranks(mesh, groups=[{axes}])")
+        return self._groups[axes]
+
+    def _path(self, peer) -> str:
+        """The axes along which this rank and `peer` differ: the label of a message between them."""
+        return self.mesh.between(self.rank, peer)
+
+    @property
+    def _on_streams(self) -> bool:
+        """Whether the backend's operations are work for the device, on its streams."""
+        return self._placed.backend == "nccl"
+
+    def _via_host(self, x) -> bool:
+        """Whether a message must go through host memory: gloo would take an address on the GPU for one on the host."""
+        return x.device.type != "cpu" and not self._on_streams
+
+    def _lane(self, up: bool):
+        """The group that carries messages to higher ranks, or to lower ones; None is the one of all ranks."""
+        return self._lanes[up]
+
+    def _started(self, work, row, travelling, deliver) -> Message:
+        if travelling.device.type == "cpu" or not self._on_streams:
+            return Message(deliver, work, travelling, self.ledger, row)
+        while self._streaming and self._streaming[0].waited and self._streaming[0].done():
+            self._streaming.popleft().over()
+        self._streaming.append(StreamMessage(deliver, work, travelling, self.ledger, row))
+        return self._streaming[-1]
+
+    def _begin_message(self, op, x, peer, tag) -> int:
+        tensor_of(x)
+        if peer == self.rank:
+            raise ValueError(f"{op}: rank {peer} cannot exchange messages with itself; copy the tensor instead")
+        if not 0 <= peer < self.size:
+            raise ValueError(f"{op}: there is no rank {peer}; ranks are 0 to {self.size - 1}")
+        return self._begin(op, self._pairs[peer], x.nbytes, x, peer=peer, tag=tag, waits=op in ("send", "recv"))
