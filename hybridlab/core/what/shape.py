@@ -83,7 +83,7 @@ class Routing:
     pace: float = 0.01
     capacity: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, choices in (("scores", SCORES), ("balance", BALANCES)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known: choose one of {', '.join(choices)}")
@@ -94,7 +94,7 @@ class Routing:
 
     def slots(self, context: int, experts: int, chosen: int) -> int:
         """The tokens of one sequence that an expert takes at most, where there is a capacity."""
-        return min(context, math.ceil(self.capacity * context * chosen / experts))
+        return min(context, math.ceil((self.capacity or experts) * context * chosen / experts))
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Shape:
     query_latent: int = 0
     rotary: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
         sizes |= dict.fromkeys(("shared", "latent", "query_latent", "rotary"), 0)
         sizes |= {} if self.inner is None else {"inner": 1}
