@@ -76,9 +76,10 @@ editions: $(READY)  ## build/editions: slides, pages to print, solutions, notebo
 site: $(READY)  ## build/site: the course as static pages, for any host; nothing is fetched
 	$(PY) -m tools.website
 
-test: $(READY)  ## what a change must pass, in some ten minutes: style, fast tests, processes, notebooks
+test: $(READY)  ## what a change must pass, in some ten minutes: style, types, fast tests, processes, notebooks
 	@echo "== 1 of 4: style"
 	$(PY) -m ruff check .
+	$(PY) -m basedpyright
 	@echo "== 2 of 4: fast tests and doctests"
 	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)"
 	@echo "== 3 of 4: slow tests, and those that start processes"
@@ -126,8 +127,9 @@ soak-notebooks: $(READY)  ## every notebook in a copied folder with the network 
 mutants: $(READY)  ## 200 one-line mistakes, and which of them no test notices; about an hour, writes results/mutants.json
 	$(PY) -m tools.mutants $(ARGS)
 
-lint: $(READY)  ## style only
+lint: $(READY)  ## style and types only
 	$(PY) -m ruff check .
+	$(PY) -m basedpyright
 
 notebooks: $(READY)  ## run the notebooks again and store their outputs (ARGS="notebooks/10_naive.ipynb" for one)
 	$(PY) tools/notebooks.py $(ARGS)

@@ -10,8 +10,9 @@ import os
 ACTION = 1000, 5e-6  # bytes and seconds of one action of a schedule, at least: to be made, checked and played
 LONGEST = 30 * 24 * 3600.0  # seconds that a piece of work may be known to take at least
 DAY = 24 * 3600.0
-BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1.0, "bytes"))
-SECONDS = ((365 * DAY, "years"), (DAY, "days"), (3600.0, "hours"), (1.0, "s"))
+Units = tuple[tuple[float, str], ...]  # from the largest down
+BYTES: Units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1.0, "bytes"))
+SECONDS: Units = ((365 * DAY, "years"), (DAY, "days"), (3600.0, "hours"), (1.0, "s"))
 
 
 def memory() -> tuple[int, int] | None:
@@ -21,10 +22,11 @@ def memory() -> tuple[int, int] | None:
             lines = dict(line.split(":") for line in file)
     except OSError:
         return None
-    return tuple(1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+    free, whole = (1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+    return free, whole
 
 
-def refuse(what: str, size: float = 0, seconds: float = 0, longest: float = LONGEST, **numbers: int):
+def refuse(what: str, size: float = 0, seconds: float = 0, longest: float = LONGEST, **numbers: int) -> None:
     """Raise ValueError when something takes more bytes than are free here, or more than `longest` seconds.
 
     numbers  what the need grows with, by name: each is told with the most of it that would fit
@@ -41,14 +43,14 @@ def refuse(what: str, size: float = 0, seconds: float = 0, longest: float = LONG
             raise ValueError(f"{told}: give {advice} or fewer" if advice else f"{told}: ask for less")
 
 
-def refuse_actions(count: int, **numbers: int):
+def refuse_actions(count: int, **numbers: int) -> None:
     """Raise ValueError for a schedule with more actions than this machine can hold."""
     size, seconds = ACTION
-    most = max(numbers, key=numbers.get)
+    most = max(numbers, key=numbers.__getitem__)
     refuse(f"{count:.3g} actions", size * count, seconds * count, **{most: numbers[most]})
 
 
-def in_words(amount: float, units=BYTES) -> str:
+def in_words(amount: float, units: Units = BYTES) -> str:
     """An amount in the unit that suits it.
 
     >>> in_words(3.2e9), in_words(7200, SECONDS)
@@ -60,7 +62,7 @@ def in_words(amount: float, units=BYTES) -> str:
 
 def cores() -> int:
     """Cores that this process may use, which can be fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _fewer(number: int, share: float) -> int:

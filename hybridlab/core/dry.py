@@ -104,13 +104,13 @@ class DryRun:
             return f"fits into {self.room / GB:.4g} GB, with {(self.room - self.peak_bytes) / GB:.3g} GB to spare"
         first = int(np.argmax(self.total > self.room))
         held = dict(zip(KINDS, self.held[first].tolist()))
-        most = max(held, key=held.get)
+        most = max(held, key=held.__getitem__)
         return (
             f"does not fit into {self.room / GB:.4g} GB: {self.actions[first]} is the first to need more, "
             f"{self.total[first] / GB:.4g} GB, and the largest part of that are {most}, {held[most] / GB:.4g} GB"
         )
 
-    def __str__(self):
+    def __str__(self) -> str:
         place = " ".join(f"{axis}={at}" for axis, at in self.mesh.coordinates(self.rank).items())
         held = ", ".join(f"{kind} {size / GB:.4g}" for kind, size in self.peak.items() if size)
         sent = "; ".join(f"{what} {size / GB:.4g}" for what, size in self.bytes.items())

@@ -8,13 +8,14 @@ import errno
 import os
 import stat
 import tempfile
+from os import PathLike
 from pathlib import Path
 
 KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 KINDS |= {stat.S_IFSOCK: "a socket"}
 
 
-def regular(path, what: str = "the file", most: float = 4e9) -> Path:
+def regular(path: str | PathLike[str], what: str = "the file", most: float = 4e9) -> Path:
     """A path that can be read as data.
 
     raises  ValueError in one sentence for what is no plain file, may not be read, or holds more than `most` bytes
@@ -34,7 +35,7 @@ def regular(path, what: str = "the file", most: float = 4e9) -> Path:
     return Path(path)
 
 
-def writable(path) -> Path:
+def writable(path: str | PathLike[str]) -> Path:
     """A path that a file can be written to; what is there stays as it is.
 
     raises  ValueError in one sentence where that is impossible
@@ -55,7 +56,7 @@ def writable(path) -> Path:
     return path
 
 
-def folder(path) -> Path:
+def folder(path: str | PathLike[str]) -> Path:
     """A path of a folder in which files can be made; it is made if it is not there.
 
     raises  ValueError in one sentence where that is impossible

@@ -57,7 +57,7 @@ class ByHand:
     limit: int | None = None
     chosen: tuple[int, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for what in ("ranks", "microbatches") + (() if self.limit is None else ("limit",)):
             number = getattr(self, what)
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -109,7 +109,7 @@ class ByHand:
         choice = next((one for one in self.choices(rank) if one.kind == kind), None)
         if choice is None:
             raise ValueError(f"{kind!r} is no choice here: choose one of {', '.join(self.kinds)}")
-        if choice.why_not:
+        if choice.action is None or choice.why_not:
             raise ValueError(choice.why_not)
         return replace(self, chosen=(*self.chosen, self._number(rank, kind, choice.action.microbatch)))
 
@@ -144,7 +144,7 @@ class ByHand:
         everything, missing = self.everything, self._missing(number)
         action, rank = everything.action(number), everything.rank[number]
         if missing is not None:
-            by = everything.maker[missing]
+            by = int(everything.maker[missing])
             first = f"{everything.action(by)} on rank {everything.rank[by]}"
             return f"{action} comes after {first}: that makes the {everything.describe(missing)}"
         made, freed = lives(everything, "input")

@@ -6,13 +6,16 @@ long as forwards; it may then be simulated at any cost. Stages may be joined by 
 
 import heapq
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from hybridlab.core.when.action import Action
 
 DURATION = {"F": 1, "B": 2}
 
 
-def most_urgent_first(home: list[int], edges, microbatches: int, room: list[int] | None = None) -> list[list[Action]]:
+def most_urgent_first(
+    home: list[int], edges: Sequence[tuple[int, int]], microbatches: int, room: list[int] | None = None
+) -> list[list[Action]]:
     """One list of actions per rank.
 
     home   home[stage]: its rank;  edges  (from stage, to stage), each to a later one

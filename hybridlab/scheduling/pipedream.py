@@ -1,5 +1,6 @@
 """PipeDream: no flush. Every stage updates as soon as it can, and keeps old weights for what is under way."""
 
+from collections.abc import Sequence
 from itertools import accumulate
 from math import lcm
 
@@ -8,7 +9,9 @@ import numpy as np
 from hybridlab.core.when.schedule import Schedule, actions, alternate
 
 
-def pipedream(ranks: int, microbatches: int, vertical_sync: bool = False, copies=None) -> Schedule:
+def pipedream(
+    ranks: int, microbatches: int, vertical_sync: bool = False, copies: Sequence[int] | None = None
+) -> Schedule:
     """1F1B without end: every backward is followed by an update; a backward uses the weights of its forward.
 
     Placement:   stage s on rank s; with copies=(k, …) on as many ranks as it says, stage after stage
@@ -105,7 +108,7 @@ def pipedream_2bw(ranks: int, microbatches: int, window: int | None = None) -> S
 UPDATE = ("REDUCE_GRAD", "OPT")
 
 
-def _at(kind, stage, microbatches, version, replica=0):
+def _at(kind: str, stage: int, microbatches, version, replica: int | np.ndarray = 0) -> np.ndarray:
     rows = actions(kind, stage, microbatches)
     rows[:, 3], rows[:, 4] = replica, version
     return rows

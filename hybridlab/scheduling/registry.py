@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+from typing import Any
 
 from hybridlab.core.afford import refuse_actions
 from hybridlab.core.when.schedule import Schedule
@@ -61,7 +62,7 @@ OPTIONS = {  # of some of the families
 
 
 @spelled(lambda: OPTIONS)
-def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options) -> Schedule:
+def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: Any) -> Schedule:
     """The schedule of this name for one pipeline, or for dp copies of it.
 
     name   one of `schedules()`;  ranks  of one pipeline
@@ -101,4 +102,4 @@ def schedules() -> dict[str, dict[str, str]]:
 
 
 def _facts(make) -> dict[str, str]:
-    return {name: " ".join(text.split()) for name, text in _FACT.findall(inspect.getdoc(make))}
+    return {name: " ".join(text.split()) for name, text in _FACT.findall(inspect.getdoc(make) or "")}

@@ -29,7 +29,7 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
     if schedule.window and copies > 1:
         raise ValueError(f"{schedule.name} updates every stage by itself: it has no data-parallel copies, leave dp out")
     refuse_actions(copies * len(schedule.rows), dp=copies)
-    programs, fused, place = [None] * mesh.size, [[] for _ in range(mesh.size)], {}
+    programs, fused, place = [schedule.rows[:0]] * mesh.size, [[] for _ in range(mesh.size)], {}
     for d in range(copies):
         shift = np.array([0, 0, d * m, d * replicas, 0, 0])
         for r in range(pipeline):

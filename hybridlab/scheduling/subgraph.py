@@ -16,6 +16,8 @@ microbatches GraphPipe, Jeon et al. 2024, arXiv:2406.17145. Relatives: `most_urg
 `predict.plans.branches` (when it pays).
 """
 
+from collections.abc import Sequence
+
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.scheduling.most_urgent import most_urgent_first
 
@@ -76,7 +78,7 @@ def on_graph(name: str, home: list[int], edges: list[tuple[int, int]], microbatc
     )
 
 
-def depths(stages: int, edges) -> list[int]:
+def depths(stages: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """How many stages lie behind each one, on the longest way to the end.
 
     >>> depths(5, [(0, 1), (1, 2), (2, 4), (0, 3), (3, 4)])

@@ -241,7 +241,7 @@ def drawn(graph: Graph, mesh: Mesh, count: int, seed: int = 0) -> list[Strategy]
     return [{name: draw.choice(its) for name, its in table.items()} for _ in range(count)]
 
 
-def refuse(graph: Graph, strategy: Strategy, mesh: Mesh):
+def refuse(graph: Graph, strategy: Strategy, mesh: Mesh) -> None:
     """Nothing, where the strategy is legal.
 
     raises  ValueError in one sentence, with the operator by name

@@ -32,7 +32,7 @@ class Routing:
     pace: float = 0.01
     capacity: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, choices in (("scores", SCORES), ("balance", BALANCES)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known: choose one of {', '.join(choices)}")

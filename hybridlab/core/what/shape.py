@@ -117,7 +117,7 @@ class Shape:
     query_latent: int = 0
     rotary: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
         sizes |= dict.fromkeys(("shared", "latent", "query_latent", "rotary"), 0)
         sizes |= {} if self.inner is None else {"inner": 1}

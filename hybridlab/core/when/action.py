@@ -49,7 +49,7 @@ class Action(NamedTuple):
     peer: int = -1
     parts: tuple["Action", ...] = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.parts:
             return f"({';'.join(map(str, self.parts))})OVERLAP_F_B"
         return "".join(
@@ -104,12 +104,12 @@ class Action(NamedTuple):
         spelled = _SPELLING.fullmatch(text) if len(text) <= LONGEST else None
         if not spelled:
             raise ValueError(_no_action(text))
-        stage, kind, microbatch, peer, replica, version = spelled.groups(-1)
-        if microbatch != -1 and kind in WITHOUT_MICROBATCH:
+        stage, kind, microbatch, peer, replica, version = spelled.groups("-1")
+        if microbatch != "-1" and kind in WITHOUT_MICROBATCH:
             raise ValueError(f"{_cut(text)} is no action: {kind} takes no microbatch, write {stage}{kind}")
-        if microbatch == -1 and kind not in WITHOUT_MICROBATCH:
+        if microbatch == "-1" and kind not in WITHOUT_MICROBATCH:
             raise ValueError(f"{_cut(text)} is no action: {kind} needs a microbatch, as in {stage}{kind}0")
-        if peer != -1 and kind not in MESSAGES:
+        if peer != "-1" and kind not in MESSAGES:
             raise ValueError(f"{_cut(text)} is no action: only {', '.join(MESSAGES)} name another stage with >")
         action = cls(kind, int(stage), int(microbatch), max(int(replica), 0), int(version), int(peer))
         if max(action[1:6]) >= MOST:

@@ -25,15 +25,21 @@ import itertools
 import json
 import os
 import re
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeGuard, TypeVar
 
 from hybridlab.core.files import regular
 from hybridlab.core.when.action import COLLECTIVES, MOST, SWAPS
 from hybridlab.core.when.inferred import checked, completed
 
+if TYPE_CHECKING:
+    from hybridlab.core.when.schedule import Schedule
+
 FORMAT, VERSION = "hybridlab.schedule", 1
 RANKS, LINES, BYTES = 64, 100_000, 8 * 2**20  # the most that is read
 
+T = TypeVar("T")
 _COMMENT = re.compile(r"(?:^|(?<=[\s,;]))#(?!\d).*")
 _NAME = re.compile(r"""\s*["']?rank\s*([0-9]{1,6})\b["']?\s*[:,;\t]?""", re.IGNORECASE)
 _HEAD = re.compile(r"\s*Rank 0(?:\s+Rank [0-9]+)*\s*")
@@ -42,12 +48,12 @@ _TOKEN = re.compile(r"""\([^()]*\)\w*|[,;\t]|[^\s,;"']+""")
 # --- out ---------------------------------------------------------------------------------------------------------
 
 
-def to_text(schedule) -> str:
+def to_text(schedule: "Schedule") -> str:
     """The text form: one line per rank, one cell per action."""
     return "".join(",".join(map(str, program)) + "\n" if program else '""\n' for program in schedule.program)
 
 
-def to_pytorch(schedule) -> str:
+def to_pytorch(schedule: "Schedule") -> str:
     """The text form for `_load_csv` of PyTorch's runtime; lowered schedules load with `format="compute_comms"`.
 
     That runtime divides the gradients by m in REDUCE_GRAD, which it adds itself to lists without messages only.
@@ -89,7 +95,7 @@ def _beyond_pytorch(action, schedule):
     return next((what for what, needed in lacks.items() if needed), None)
 
 
-def to_dict(schedule) -> dict:
+def to_dict(schedule: "Schedule") -> dict:
     """Everything about a schedule in plain values, its actions spelled out: what JSON keeps of it."""
     facts = {key: getattr(schedule, key) for key in FACTS}
     facts |= {key: [list(stages) for stages in facts[key]] for key in LISTED}
@@ -97,7 +103,7 @@ def to_dict(schedule) -> dict:
     return {"format": FORMAT, "version": VERSION, **facts, "program": program}
 
 
-def written(text: str, path=None) -> str:
+def written(text: str, path: str | PathLike[str] | None = None) -> str:
     """The text itself, written to `path` if one is given."""
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
@@ -107,15 +113,16 @@ def written(text: str, path=None) -> str:
 # --- in ----------------------------------------------------------------------------------------------------------
 
 
-def from_source(source, name: str = "typed order") -> dict:
+def from_source(source: str | PathLike[str], name: str = "typed order") -> dict:
     """The facts in a text, or in the text file at a path: a `Path`, or one line that ends in .csv, .tsv or .txt."""
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"a schedule is read from a text or a path, not from a {type(source).__name__}")
-    is_path = not isinstance(source, str) or source.endswith((".csv", ".tsv", ".txt")) and "\n" not in source
-    return from_text(read(source) if is_path else source, name)
+    if isinstance(source, str) and ("\n" in source or not source.endswith((".csv", ".tsv", ".txt"))):
+        return from_text(source, name)
+    return from_text(read(source), name)
 
 
-def load(source) -> dict:
+def load(source: str | PathLike[str] | BinaryIO) -> dict:
     """The facts in a file, given by its path or open for reading bytes: saved JSON, or a text form."""
     text = read(source)
     if text.lstrip()[:1] != "{":
@@ -127,14 +134,14 @@ def load(source) -> dict:
     return from_dict(saved)
 
 
-def read(source) -> str:
+def read(source: str | PathLike[str] | BinaryIO) -> str:
     """The text in a file, given by its path or open for reading bytes."""
     try:
-        if hasattr(source, "read"):
-            raw = source.read(BYTES + 1)
-        else:
+        if isinstance(source, str | PathLike):
             with open(regular(source, "the schedule file"), "rb") as file:
                 raw = file.read(BYTES + 1)
+        else:
+            raw = source.read(BYTES + 1)
     except OSError as error:
         raise ValueError(f"cannot read the schedule: {error.strerror}") from None
     if len(raw) > BYTES:
@@ -253,7 +260,7 @@ def from_dict(saved: dict) -> dict:
         if not _is_sound(made, key, saved.get(key)):
             raise ValueError(f"the saved schedule is damaged at {key!r}: save it again")
     told = {key: saved[key] for key in FACTS} | {key: tuple(map(tuple, saved[key])) for key in LISTED}
-    return checked(made | told | {"microbatches": len(made["replica_of"]) // told["dp"]})
+    return checked(made | told | {"microbatches": len(made["replica_of"]) // saved["dp"]})
 
 
 def _is_sound(made, key, value):
@@ -272,7 +279,7 @@ def _is_sound(made, key, value):
     return value > 0 and (key == "chunks" or len(made["programs"]) % value == len(made["replica_of"]) % value == 0)
 
 
-def _is_lists(value, kind):
+def _is_lists(value, kind: type[T]) -> TypeGuard[list[list[T]]]:
     return isinstance(value, list) and all(
         isinstance(one, list) and all(type(item) is kind for item in one) for one in value
     )

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from hybridlab.core.when.action import CODE, DOWN, KINDS, MESSAGES, SWAPS
+from hybridlab.core.when.action import CODE, DOWN, KINDS, MESSAGES, SWAPS, Action
 from hybridlab.core.when.journeys import journeys
 from hybridlab.core.when.law import makes, takes
 from hybridlab.core.when.lists import Lists
@@ -174,7 +174,7 @@ class Flow(Values):
         return (self.home[begin] != self.home[end]) | self.exchanged[:, None]
 
     @cached_property
-    def exchanged(self):
+    def exchanged(self) -> np.ndarray:
         """One flag per edge: are tokens exchanged on it, inside its rank?"""
         return np.array([edge in self.schedule.exchanges for edge in self.schedule.edges])
 
@@ -192,7 +192,8 @@ class Flow(Values):
                     rows, edge = parts[there], edge[there]
                     away = self._travels[edge, self.owner[self._microbatch[rows]]]
                     found.append((rows[away], edge[away], np.full(away.sum(), mark == ">")))
-        return tuple(map(np.concatenate, zip(*found)))
+        rows, edges, down = map(np.concatenate, zip(*found))
+        return rows, edges, down
 
     # what stays on a stage
 
@@ -302,7 +303,7 @@ class Flow(Values):
         maker[self.makes.values] = self.makes.owners
         return maker
 
-    def action(self, number: int):
+    def action(self, number: int) -> Action:
         """Action `number` as an `Action`, fused pairs whole."""
         rank = self.rank[number]
         return self.schedule.program[rank][number - self.program[rank]]

@@ -6,6 +6,8 @@ the messages. What each of these adds to the length is one cause. What no path e
 ready and did not run.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hybridlab.core.when.action import MESSAGES
@@ -13,10 +15,13 @@ from hybridlab.core.when.flow import Flow
 from hybridlab.core.when.lanes import COMPUTE, RECEIVE, REDUCE, SEND
 from hybridlab.core.when.play import GIVEN, longest_path
 
+if TYPE_CHECKING:
+    from hybridlab.core.when.timeline import Timeline
+
 TICK = 1e-9  # of the units that the two timelines are in
 
 
-def causes(predicted, real) -> dict[str, float]:
+def causes(predicted: "Timeline", real: "Timeline") -> dict[str, float]:
     """The difference of two lengths (real minus predicted) of one program, split; the parts add up to it.
 
     compute    actions took longer on average, kind by kind
@@ -38,7 +43,7 @@ def causes(predicted, real) -> dict[str, float]:
     return whole
 
 
-def longest(timeline) -> float:
+def longest(timeline: "Timeline") -> float:
     """The length of the longest path through a timeline's program, at its own times, if messages took no time."""
     path = _Paths(timeline)
     return path.length(path.times(timeline))
@@ -51,7 +56,8 @@ class _Paths:
         schedule = timeline.schedule
         programs = [[a for a in program if a.kind not in MESSAGES] for program in schedule.program]
         self.flow = Flow(schedule.with_programs(programs))
-        rows, pairs = self.flow.schedule.rows[self.flow.first_row], np.diff([*self.flow.first_row, len(self.flow.kind)])
+        rows = self.flow.schedule.rows[self.flow.first_row]
+        pairs = np.diff(self.flow.first_row, append=len(self.flow.kind))
         self.kind, self.stage = np.where(pairs > 1, -1, rows[:, 0]), rows[:, 1]
 
     def times(self, timeline) -> np.ndarray:
@@ -74,15 +80,15 @@ class _Paths:
         beside = np.where(timeline.lane == REDUCE, seconds, 0.0)
         return late, beside[_stays(timeline)]
 
-    def length(self, times, late=(0.0,), beside=0.0) -> float:
+    def length(self, times: np.ndarray, late: np.ndarray | tuple = (0.0,), beside: np.ndarray | float = 0.0) -> float:
         """The length of the longest path, in the unit of the times."""
         flow = self.flow
         maker = np.full(flow.size, -1, dtype=np.int64)
         maker[flow.given] = GIVEN
-        ticks = [np.rint(np.asarray(x) / TICK).astype(np.int64) for x in (times + beside, late)]
+        duration, late = (np.rint(np.asarray(x) / TICK).astype(np.int64) for x in (times + beside, late))
         ready, begin, over = np.zeros((3, flow.actions), dtype=np.int64)
         lists = (flow.takes.starts, flow.takes.values, flow.makes.starts, flow.makes.values)
-        longest_path(*lists, maker, flow.program, flow.meeting, flow.attendance, *ticks, ready, begin, over)
+        longest_path(*lists, maker, flow.program, flow.meeting, flow.attendance, duration, late, ready, begin, over)
         return float(over.max(initial=0)) * TICK
 
 

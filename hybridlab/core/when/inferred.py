@@ -6,6 +6,7 @@ the arguments of `Schedule.of`.
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def _settled(action, rank, place):
     return action
 
 
-def completed(name, ranks, spot) -> dict:
+def completed(name: str, ranks: Iterable, spot: str) -> dict:
     """The facts of a schedule: all that the actions in the cells of every rank say about it.
 
     >>> facts = completed("toy", [[(0, "0F0"), (1, "0B0")], [(0, "1F0"), (1, "1B0")]], "cell {}")

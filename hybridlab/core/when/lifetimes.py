@@ -13,7 +13,7 @@ def lives(flow: Flow, name: str) -> tuple[np.ndarray, np.ndarray]:
     last = np.zeros(flow.size, dtype=np.int64)
     np.maximum.at(last, flow.takes.values[taken], flow.takes.owners[taken])
     freed = last[np.unique(flow.takes.values[taken])]
-    return tuple(np.bincount(one, minlength=flow.actions) for one in (flow.makes.owners[made], freed))
+    return np.bincount(flow.makes.owners[made], minlength=flow.actions), np.bincount(freed, minlength=flow.actions)
 
 
 def held(flow: Flow, name: str) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ class Lists:
     values: np.ndarray
 
     @classmethod
-    def of_rows(cls, found: list, rows: int, dtype) -> "Lists":
+    def of_rows(cls, found: list, rows: int, dtype: type) -> "Lists":
         """One list per row, out of runs that were found for some rows at a time.
 
         found  (row numbers, [(count, values), …]): each run holds `count` values of every one of these rows, row after
@@ -59,7 +59,7 @@ class Lists:
         """The list that each value stands in."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.starts) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:

@@ -8,6 +8,7 @@ With every action one round long it plays; with durations it simulates schedules
 """
 
 import importlib
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -93,7 +94,7 @@ def _stuck(flow: Flow, made: bytearray, position: list[int], unfinished: list[in
             what = f"{flow.action(there)} on rank {flow.rank[there]}, the other side of its message"
         else:
             missing = next(value for value in flow.takes[action] if not made[value])
-            by = flow.maker[missing]
+            by = int(flow.maker[missing])
             whence = f", which {flow.action(by)} on rank {flow.rank[by]} makes" if by >= 0 else ", which nobody makes"
             what = f"the {flow.describe(missing)}{whence}"
         waiting[rank] = (str(flow.action(action)), what)
@@ -106,7 +107,7 @@ LARGE = 60_000  # actions from which on machine code saves more time than import
 
 
 @cache
-def machine_code(function):
+def machine_code(function: Callable) -> Callable | None:
     """`function` compiled by numba, once per machine; None where numba (the extra `fast`) cannot be imported."""
     try:
         njit = importlib.import_module("numba").njit  # by name: the core must load where numba is not
@@ -118,7 +119,7 @@ def machine_code(function):
         return njit(function)
 
 
-def fast(flow: Flow, duration: np.ndarray, late=(0,)):
+def fast(flow: Flow, duration: np.ndarray, late: Sequence[int] | np.ndarray = (0,)) -> np.ndarray | None:
     """(ready, begin, end) of every action by `longest_path`; None without numba, or if it cannot say."""
     run = machine_code(longest_path)
     if run is None:
@@ -132,8 +133,20 @@ def fast(flow: Flow, duration: np.ndarray, late=(0,)):
 
 
 def longest_path(
-    takes_at, takes, makes_at, makes, maker, program, meeting, attendance, duration, late, ready, begin, over
-):
+    takes_at: np.ndarray,
+    takes: np.ndarray,
+    makes_at: np.ndarray,
+    makes: np.ndarray,
+    maker: np.ndarray,
+    program: np.ndarray,
+    meeting: np.ndarray,
+    attendance: np.ndarray,
+    duration: np.ndarray,
+    late: np.ndarray,
+    ready: np.ndarray,
+    begin: np.ndarray,
+    over: np.ndarray,
+) -> bool:
     """When every action can begin. For numba: one function, on arrays of whole numbers.
 
     A rank goes on through its program until it misses a value. Then it waits, and whoever makes that value lets it go

@@ -13,11 +13,15 @@ Source of the problem: out-of-core training, Wahib et al. 2020, KARMA, arXiv:200
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hybridlab.core.when.action import KINDS
 from hybridlab.core.when.law import KIND
+
+if TYPE_CHECKING:
+    from hybridlab.core.when.flow import Flow
 
 EXACT = 1e-9  # of the capacity: sums of fractions are no more exact than that
 
@@ -41,7 +45,7 @@ class Room:
     keeps: float | tuple = 1
     boundary: float | tuple = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("capacity", "keeps", "boundary"):
             given = getattr(self, name)
             if not np.all(np.asarray(given, dtype=float) >= 0):
@@ -50,9 +54,9 @@ class Room:
 
     def kept(self, stage: int) -> float:
         """What a forward of this stage keeps."""
-        return self.keeps if np.isscalar(self.keeps) else self.keeps[stage]
+        return self.keeps[stage] if isinstance(self.keeps, tuple) else self.keeps
 
-    def weights(self, flow) -> np.ndarray:
+    def weights(self, flow: "Flow") -> np.ndarray:
         """What every value of a flow weighs on a device. What F keeps counts until its `input` is let go."""
         weights = np.zeros(flow.size)
         keeps = np.broadcast_to(np.asarray(self.keeps, dtype=float), flow.schedule.stages)
@@ -64,7 +68,7 @@ class Room:
         return weights
 
 
-def stays(flow, room: Room) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def stays(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(first, last, weight) of everything that is held on some rank: from the begin of one action to another's end."""
     weights = room.weights(flow)
     value = np.concatenate([flow.makes.values, flow.takes.values])
@@ -79,7 +83,7 @@ def stays(flow, room: Room) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first, last, weights[here[0]]
 
 
-def during(flow, room: Room) -> np.ndarray:
+def during(flow: "Flow", room: Room) -> np.ndarray:
     """How much its rank holds while it does each action, if copies took no time.
 
     >>> from hybridlab.core.when.flow import Flow
@@ -92,7 +96,7 @@ def during(flow, room: Room) -> np.ndarray:
     return np.cumsum(makes - frees) + frees
 
 
-def arrows(flow, room: Room) -> tuple[np.ndarray, np.ndarray]:
+def arrows(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray]:
     """(waits_for, lacks): the SWAP_OUT that each action waits for (-1: none), and how much it lacks even so.
 
     A rank waits with each of its compute actions. An engine waits with each of its copies, which end in their order; so
@@ -113,7 +117,7 @@ def arrows(flow, room: Room) -> tuple[np.ndarray, np.ndarray]:
                 by_engine = max(by_engine, by_rank)
             known = by_engine if lane == "in" else by_rank
             for value in flow.takes[action].tolist() if over else ():
-                known = max(known, over.get(flow.maker[value], 0))
+                known = max(known, over.get(int(flow.maker[value]), 0))
             held += makes[action]
             if makes[action] and held - gone[known] > most:
                 known = min(bisect_left(gone, held - most), len(outs))

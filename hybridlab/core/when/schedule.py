@@ -7,8 +7,11 @@ cost milliseconds; `program` shows them as `Action`s. How they are written as te
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +23,7 @@ BESIDE = tuple(kind for kind in KINDS if kind not in COMPUTE)  # kinds that run 
 Place = dict[tuple[int, int], int]
 
 
-def actions(kind: str, stage: int, microbatches=(-1,), replica: int = 0) -> np.ndarray:
+def actions(kind: str, stage: int, microbatches: Sequence[int] | np.ndarray = (-1,), replica: int = 0) -> np.ndarray:
     """A run of actions of one kind on one stage, one row per microbatch, columns as in `COLUMNS`.
 
     >>> actions("F", 2, range(3))[:, :3].tolist()
@@ -78,7 +81,7 @@ class Schedule:
     dp: int = 1
 
     @classmethod
-    def of(cls, name: str, programs: list, place: Place, microbatches: int, **more) -> "Schedule":
+    def of(cls, name: str, programs: list, place: Place, microbatches: int, **more: Any) -> "Schedule":
         """A schedule from one list of actions per rank: rows (see `actions`; `fused` names the first of each pair among
         all rows) or `Action`s."""
         arrays, fused, at = [], list(more.pop("fused", ())), 0
@@ -93,7 +96,7 @@ class Schedule:
         starts = np.cumsum([0] + [len(a) for a in arrays])
         return cls(name, np.concatenate(arrays), starts, dict(place), microbatches, fused=tuple(fused), **more)
 
-    def with_programs(self, programs: list, **changes) -> "Schedule":
+    def with_programs(self, programs: list, **changes: Any) -> "Schedule":
         """The same schedule with other lists of actions."""
         facts = ("replica_of", "chunks", "skips", "breaks", "exchanges", "window", "tied", "dp")
         keep = {k: getattr(self, k) for k in facts}
@@ -195,11 +198,11 @@ class Schedule:
         kind, *numbers = self.rows[row].tolist()
         return Action(KINDS[kind], *numbers)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         m = f"{self.microbatches} microbatch{'es' if self.microbatches != 1 else ''}"
         return f"<schedule {self.name}: {self.ranks} ranks, {self.stages} stages, {m}, {len(self.rows)} actions>"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "\n".join(f"rank {r}: {' '.join(map(str, actions))}" for r, actions in enumerate(self.program))
 
     def grid(self, mark: int = -1, around: int = 6) -> str:
@@ -217,16 +220,16 @@ class Schedule:
             lines.append(" ".join([f"rank {r}:"] + ["…"] * (first > start) + cells + ["…"] * (last < end)))
         return "\n".join(lines)
 
-    def to_csv(self, path=None) -> str:
+    def to_csv(self, path: str | PathLike[str] | None = None) -> str:
         """The schedule as text: one line per rank, one cell per action. Written to `path` if one is given."""
         return exchange.written(exchange.to_text(self), path)
 
-    def to_pytorch(self, path=None) -> str:
+    def to_pytorch(self, path: str | PathLike[str] | None = None) -> str:
         """The same text for PyTorch's pipeline runtime, or a ValueError that says what its form cannot express."""
         return exchange.written(exchange.to_pytorch(self), path)
 
     @classmethod
-    def from_csv(cls, source, name: str = "typed order") -> "Schedule":
+    def from_csv(cls, source: str | PathLike[str], name: str = "typed order") -> "Schedule":
         """The schedule written in a text, or in the file at a path; see `hybridlab.core.when.exchange` for what is
         read.
 
@@ -237,12 +240,12 @@ class Schedule:
         """
         return cls.of(**exchange.from_source(source, name))
 
-    def save(self, path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write it as JSON, with everything that the text form cannot say (skips, breaks, ties, its name)."""
         exchange.written(json.dumps(self.to_dict()), path)
 
     @classmethod
-    def load(cls, path) -> "Schedule":
+    def load(cls, path: str | PathLike[str]) -> "Schedule":
         """The schedule in a file: JSON as `save` writes it, or any text form.
 
         raises  ValueError in one sentence when it is neither

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
@@ -238,23 +239,23 @@ class Timeline:
         """
         return cls(**timeline_file.facts(saved))
 
-    def save(self, path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write it as JSON; `Timeline.load` reads it, also where torch is not installed."""
         Path(path).write_text(json.dumps(self.to_dict()), encoding="utf-8")
 
     @classmethod
-    def load(cls, path) -> "Timeline":
+    def load(cls, path: str | PathLike[str]) -> "Timeline":
         """The timeline saved at `path`.
 
         raises  ValueError as `from_dict` does, and when the file is no JSON
         """
         return cls.from_dict(timeline_file.read(path))
 
-    def to_chrome(self, path) -> None:
+    def to_chrome(self, path: str | PathLike[str]) -> None:
         """Write a Chrome trace (chrome://tracing, Perfetto): a process per rank, a thread per lane."""
         Path(path).write_text(json.dumps(timeline_file.chrome(self)), encoding="utf-8")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<timeline {self.summary}>"
 
 

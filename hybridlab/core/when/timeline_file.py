@@ -5,6 +5,8 @@ arguments of `Timeline`.
 """
 
 import json
+from os import PathLike
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +15,15 @@ from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.lanes import LANES, lanes
 from hybridlab.core.when.schedule import Schedule
 
+if TYPE_CHECKING:
+    from hybridlab.core.when.timeline import Timeline
+
 FORMAT, VERSION = "hybridlab.timeline", 2
 COLUMNS = ("ready", "begin", "end")
 PLAIN = {"tick": (int, float), "unit": str, "costs": dict, "origin": dict, "loss": list, "ledger": list}
 
 
-def plain(timeline) -> dict:
+def plain(timeline: "Timeline") -> dict:
     """A timeline as plain values."""
     columns = {name: getattr(timeline, name).tolist() for name in COLUMNS}
     rest = {name: getattr(timeline, name) for name in PLAIN}
@@ -26,7 +31,7 @@ def plain(timeline) -> dict:
     return {"format": FORMAT, "version": VERSION, "schedule": timeline.schedule.to_dict(), **columns, **rest}
 
 
-def read(path) -> dict:
+def read(path: str | PathLike[str]) -> dict:
     """The plain values that are saved at `path`.
 
     raises  ValueError when there is no such file, or it is no JSON
@@ -50,7 +55,7 @@ def facts(saved: dict) -> dict:
         newer = isinstance(version, int) and version > VERSION
         remedy = "update hybridlab" if newer else "save it again with this hybridlab"
         raise ValueError(f"this timeline has format version {version!r}, not {VERSION}: {remedy}")
-    schedule = Schedule.from_dict(saved.get("schedule"))
+    schedule = Schedule.from_dict(saved.get("schedule", {}))
     columns = {name: _column(saved.get(name)) for name in COLUMNS}
     steps = sorted(map(len, columns.values()))[1]  # at least two of three agree, unless more than one is damaged
     wanted = steps, len(schedule.rows) - len(schedule.fused)
@@ -62,7 +67,7 @@ def facts(saved: dict) -> dict:
     return {"schedule": schedule, **columns, "lane": lanes(flow_of(schedule)), **rest}
 
 
-def chrome(timeline) -> dict:
+def chrome(timeline: "Timeline") -> dict:
     """A timeline as a Chrome trace: a process per rank, a thread per lane; one unit of costs is a millisecond."""
     to_us = 1e6 if timeline.unit == "s" else 1e3
     events = [

@@ -8,8 +8,11 @@ version v of the weights, for example, is number
 So no dictionary of values is built, and the values of a whole column of actions are computed at once.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from hybridlab.core.amount import Amount
 from hybridlab.core.when.schedule import Schedule
 
 BEGIN, WIRE, END = range(3)  # where on its edge a travelling value is
@@ -50,14 +53,14 @@ class Values:
         self.size = int(ends[-1])
         self.dtype = np.int32 if self.size < 2**31 else np.int64  # half the memory is nearly twice the speed
 
-    def number(self, name: str, *where) -> np.ndarray:
+    def number(self, name: str, *where: int | np.ndarray) -> np.ndarray:
         """The number of a value, or of many, from its place in the block of its name."""
         number = np.asarray(where[0], self.dtype)
         for size, at in zip(self.shape[name][1:], where[1:]):
             number = number * size + np.asarray(at, self.dtype)
         return number + self.block[name]
 
-    def where(self, name: str, value) -> list[int]:
+    def where(self, name: str, value: Amount) -> list[int]:
         """The place of a value in the block of its name."""
         return [int(i) for i in np.unravel_index(value - self.block[name], self.shape[name])]
 
@@ -65,17 +68,17 @@ class Values:
         """The value numbers of one name."""
         return slice(self.block[name], self.block[name] + int(np.prod(self.shape[name])))
 
-    def edge_of(self, value):
+    def edge_of(self, value: Amount) -> Amount:
         """The edge on which a travelling value (an activation or a gradient) lives; also for arrays of values."""
         edges, sides, microbatches = self.shape["activation"]
         return value // (sides * microbatches) % edges
 
-    def unsent(self, value):
+    def unsent(self, value: Amount) -> Amount:
         """The number that a travelling value has where the same program's messages are not written out."""
         _, sides, microbatches = self.shape["activation"]
         return value - value // microbatches % sides * microbatches
 
-    def on_every_edge(self, numbers) -> np.ndarray:
+    def on_every_edge(self, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
         """One number per edge → one for each travelling value of one name, in their order."""
         _, sides, microbatches = self.shape["activation"]
         return np.repeat(numbers, sides * microbatches)

@@ -27,7 +27,7 @@ def looks(context: int, documents: tuple[int, ...] = (), causal: bool = True) ->
     return np.stack((np.repeat(ends - lengths, lengths), last), axis=1)
 
 
-def seen(looks_Q2, keys_S):
+def seen(looks_Q2: np.ndarray, keys_S: np.ndarray) -> np.ndarray:
     """Whether each query sees each key, (Q, S): queries by where they look, keys by position; numpy's or torch's.
 
     >>> seen(looks(3), np.arange(3)).astype(int).tolist()

@@ -4,6 +4,7 @@ Relatives: `core.where.attended`, where a position looks; `modes.context_paralle
 `modes.parts.ring_attention`.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ class Chunks(NamedTuple):
         (begin, end), (low, high) = self.spans[mine], self.spans[other]
         return self.looks[begin, 0] < high and low < self.looks[end - 1, 1]
 
-    def seen(self, mine: int, other: int, placed=np.asarray):
+    def seen(self, mine: int, other: int, placed: Callable = np.asarray) -> np.ndarray | None:
         """Which keys of another chunk each query of one chunk sees, (Q, S); None where all see all.
 
         placed  makes of an array what the answer is computed with: a tensor on some device

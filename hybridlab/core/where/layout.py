@@ -15,9 +15,10 @@ Read next: `core.where.rules` (who writes the records), `core.where.peers` (who 
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.peers import Peers
@@ -71,7 +72,7 @@ class Param:
     dims: str = ""
     over: tuple[str, ...] = ("dp",)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.name)
 
     def box(self, mesh: Mesh, rank: int) -> tuple[slice, ...] | None:
@@ -118,10 +119,10 @@ class Layout:
     def __getitem__(self, name: str) -> Param:
         return self.named[name]
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Layout) and self.fingerprint == other.fingerprint
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.fingerprint)
 
     def box(self, name: str, rank: int) -> tuple[slice, ...] | None:
@@ -216,7 +217,7 @@ class Layout:
 
     # the layout as a whole
 
-    def with_params(self, change) -> "Layout":
+    def with_params(self, change: Callable[[Param], dict[str, Any]]) -> "Layout":
         """The same layout with `change(param)`, a dict of new fields, applied to every record."""
         return replace(self, params=tuple(replace(param, **change(param)) for param in self.params))
 
@@ -236,7 +237,7 @@ class Layout:
 
         returns {"value": …, "gradient": …, "optimizer": …, "owned": the optimizer's, without padding}
         """
-        counted = dict.fromkeys(("optimizer", "gradient", "value", "owned"), 0)
+        counted: dict[str, int] = dict.fromkeys(("optimizer", "gradient", "value", "owned"), 0)
         for pack, names in self.packs.items():
             first, piece = self.named[names[0]], self.piece(pack, rank)
             for level, what in enumerate(("optimizer", "gradient", "value"), start=1):

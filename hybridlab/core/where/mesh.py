@@ -35,13 +35,13 @@ class Mesh:
         """The number of coordinates along `axis`; an axis that the mesh does not name has one."""
         return self.axes.get(axis, 1)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Mesh) and list(self.axes.items()) == list(other.axes.items())
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(tuple(self.axes.items()))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Mesh({', '.join(f'{axis}={length}' for axis, length in self.axes.items())})"
 
     def coordinates(self, rank: int) -> dict[str, int]:

@@ -11,7 +11,9 @@ from hybridlab.core.where.layout import Layout
 FIRST_BYTES, PACK_BYTES = 1 << 20, 25 << 20
 
 
-def packed(layout: Layout, homes: dict[str, tuple], limits=(FIRST_BYTES, PACK_BYTES), width: int = 4) -> Layout:
+def packed(
+    layout: Layout, homes: dict[str, tuple], limits: tuple[float, float] = (FIRST_BYTES, PACK_BYTES), width: int = 4
+) -> Layout:
     """The layout with its parameters in packs: neighbours that travel the same ways, up to a number of bytes.
 
     homes   {name: the stages that use it}: packs never join different stages

@@ -28,7 +28,7 @@ class Stretches(NamedTuple):
     piece: np.ndarray
     length: np.ndarray
 
-    def find(self, elements) -> tuple[np.ndarray, np.ndarray]:
+    def find(self, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For elements of the whole: whether the piece has them, and where (meaningless where it does not)."""
         if not len(self.whole):
             return np.zeros(len(elements), bool), elements

@@ -15,6 +15,7 @@ Source: the layout rules of Mesh-TensorFlow, Shazeer et al. 2018, arXiv:1811.020
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from hybridlab.core.where.layout import Cut, Param, even
 from hybridlab.core.where.mesh import Mesh
@@ -22,7 +23,9 @@ from hybridlab.core.where.mesh import Mesh
 Rules = dict[str, str]
 
 
-def placed(param: Param, rules: Rules, mesh: Mesh, sizes: dict[str, int], data=(), copied: str = "") -> dict:
+def placed(
+    param: Param, rules: Rules, mesh: Mesh, sizes: dict[str, int], data: Iterable[str] = (), copied: str = ""
+) -> dict:
     """What a table of rules changes in one record.
 
     rules   {letter: axis, or a product of axes};  sizes  {letter: its length}
@@ -77,7 +80,7 @@ def spans(length: int, ways: int, whole: int = 1, copied: bool = False) -> tuple
     return tuple(span for span in even(length * whole, different, whole) for _ in range(ways // different))
 
 
-def part(x, dims: str, rules: Rules, mesh: Mesh, rank: int):
+def part(x: Any, dims: str, rules: Rules, mesh: Mesh, rank: int) -> Any:
     """A rank's part of a tensor or array whose dims have these names: a view.
 
     >>> import numpy
@@ -90,7 +93,7 @@ def part(x, dims: str, rules: Rules, mesh: Mesh, rank: int):
     return x
 
 
-def arranged(x, dims: str, orders: dict[str, list[int]]):
+def arranged(x: Any, dims: str, orders: dict[str, list[int]]) -> Any:
     """A tensor or array whose dims have these names, in another order along some of them.
 
     >>> import numpy

@@ -13,6 +13,7 @@ Relatives: `world.talk.windows`, which brings a rank what it sees; `modes.parts.
 `core.what.operators`, whose convolutions look along dims by name.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hybridlab.core.where.layout import even
@@ -114,7 +115,7 @@ class Repeat(NamedTuple):
         return low // self.times, -(-high // self.times) if high > low else low // self.times
 
 
-def wanted(spans, sight) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+def wanted(spans: Sequence[Span], sight: "Sight") -> tuple[tuple[Span, ...], tuple[Span, ...]]:
     """(the outputs of each rank, the inputs that they see) of a dim cut into these spans; outputs are cut evenly.
 
     >>> wanted(((0, 4), (4, 8)), Sight(3, before=1, after=1))

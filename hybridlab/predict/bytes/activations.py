@@ -8,6 +8,9 @@ Relatives: `core.what.shape`, `predict.plans.footprint`, notebooks 02, 12 and 22
 
 from typing import NamedTuple
 
+import numpy as np
+
+from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 
 RECOMPUTE = ("none", "selective", "full")  # what is not kept for the backward, but done again: attention's core, or all
@@ -28,17 +31,19 @@ class Kept(NamedTuple):
     inside: float = 0.0
 
     @property
-    def total(self):
+    def total(self) -> Amount:
         """All of them."""
         return sum(self)
 
     @property
-    def apart(self):
+    def apart(self) -> Amount:
         """All but the scores, which a selective recomputation drops."""
         return self.whole + self.cut + self.inside
 
 
-def kept(shape: Shape, sequences, ways=1, sequence=False, x=1, imbalance=1.0) -> Kept:
+def kept(
+    shape: Shape, sequences: Amount, ways: Amount = 1, sequence: Amount = False, x: Amount = 1, imbalance: Amount = 1.0
+) -> Kept:
     """What a block keeps when nothing is computed twice: in a GPT s·b·h·(10 + 24/t) + 5·a·b·s²/t bytes, and with
     sequence parallelism all of it divided by t.
 
@@ -72,7 +77,14 @@ def kept(shape: Shape, sequences, ways=1, sequence=False, x=1, imbalance=1.0) ->
     )
 
 
-def kept_for(shape: Shape, sequences, ways=1, sequence=False, recompute="none", x=1):
+def kept_for(
+    shape: Shape,
+    sequences: Amount,
+    ways: Amount = 1,
+    sequence: Amount = False,
+    recompute: str | np.ndarray = "none",
+    x: Amount = 1,
+) -> tuple[Amount, Amount]:
     """(bytes kept of a microbatch for each block, bytes more while one block works) under a choice of recomputation.
 
     recompute  a name, or an array of places in RECOMPUTE
@@ -85,7 +97,7 @@ def kept_for(shape: Shape, sequences, ways=1, sequence=False, recompute="none", 
     return stays(kept(shape, sequences, ways, sequence, x), came_in(shape, sequences, ways, sequence, x), how)
 
 
-def stays(one: Kept, entered, how):
+def stays(one: Kept, entered: Amount, how: Amount) -> tuple[Amount, Amount]:
     """The same of what a block keeps, and what came in.
 
     "none" keeps all; "selective" does the scores between positions again; "full" keeps only what came in, 2·s·b·h, and
@@ -97,7 +109,7 @@ def stays(one: Kept, entered, how):
     return left, (how == FULL) * one.total + (how == SELECTIVE) * one.core
 
 
-def came_in(shape: Shape, sequences, ways=1, sequence=False, x=1):
+def came_in(shape: Shape, sequences: Amount, ways: Amount = 1, sequence: Amount = False, x: Amount = 1) -> Amount:
     """Bytes of what a block takes in, 2·s·b·h."""
     return 2 * sequences * shape.context * shape.width / _parts(ways, sequence) / x
 

@@ -11,9 +11,12 @@ all_reduce: Sanders, Speck, Träff 2009, *Two-Tree Algorithms for Full Bandwidth
 NCCL.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from hybridlab.core.amount import Amount
 
 
 class Cost(NamedTuple):
@@ -52,7 +55,7 @@ FORMULAS = {  # {operation: {algorithm: its cost for p ranks}}; the first algori
 }
 
 
-def cost(op: str, ranks, size, algorithm: str | None = None) -> Cost:
+def cost(op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> Cost:
     """The cost of an operation for one of its ranks; for the broadcast, of the rank that sends most.
 
     algorithm  "ring" or "tree"; by default a ring, for the broadcast a tree
@@ -97,16 +100,18 @@ class Link(NamedTuple):
     alpha: float
     beta: float
 
-    def price(self, one: Cost):
+    def price(self, one: Cost) -> Amount:
         """The time of a cost: alpha for each message, beta for each byte."""
         return one.messages * self.alpha + one.bytes * self.beta
 
-    def seconds(self, op: str, ranks, size, algorithm: str | None = None):
+    def seconds(self, op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> Amount:
         """The predicted time of an operation."""
         return self.price(cost(op, ranks, size, algorithm))
 
     @classmethod
-    def fit(cls, op: str, ranks: int, sizes, seconds, algorithm: str | None = None) -> "Link":
+    def fit(
+        cls, op: str, ranks: int, sizes: Sequence[float], seconds: Sequence[float], algorithm: str | None = None
+    ) -> "Link":
         """The link with which the formula of an operation comes closest to what was measured, in relative terms.
 
         Relative, so that a microsecond of a small message counts as much as a millisecond of a large one. Neither
@@ -149,12 +154,12 @@ class Hierarchical(NamedTuple):
     inside: Cost
     across: Cost
 
-    def seconds(self, inside: Link, across: Link):
+    def seconds(self, inside: Link, across: Link) -> Amount:
         """The time over two kinds of links. All ranks of a node send across at once: `across` is one rank's part."""
         return inside.price(self.inside) + across.price(self.across)
 
 
-def hierarchical(nodes, per_node, size, algorithm: str | None = None) -> Hierarchical:
+def hierarchical(nodes: Amount, per_node: Amount, size: Amount, algorithm: str | None = None) -> Hierarchical:
     """The cost of an all_reduce that leaves a node only with what has been summed inside it.
 
     A reduce_scatter inside the nodes; an all_reduce across them, by the algorithm named, in which each rank of a node

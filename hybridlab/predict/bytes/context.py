@@ -14,13 +14,14 @@ for its ledgers; `predict.plans.time_of_context_and_experts`, its seconds; noteb
 
 import numpy as np
 
+from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 
 ATTEND = ("gather", "ring", "ulysses")
 GATHER, RING, ULYSSES = range(3)
 
 
-def widths(shape: Shape, tensor=1):
+def widths(shape: Shape, tensor: Amount = 1) -> Amount:
     """(numbers of a position's queries, keys, values, and of what its heads find) on one of so many ranks of tp.
 
     Too few heads of keys are copied.
@@ -35,7 +36,9 @@ def widths(shape: Shape, tensor=1):
     return shape.query_width / tensor, shape.key_width / keys, shape.value_width / keys, shape.found_width / tensor
 
 
-def exchanged(shape: Shape, sequences, ways, attend: str, when: str, tensor=1) -> list[tuple[str, float]]:
+def exchanged(
+    shape: Shape, sequences: Amount, ways: Amount, attend: str, when: str, tensor: Amount = 1
+) -> list[tuple[str, float]]:
     """[(operation, elements)] of one microbatch in one layer on one rank, as its ledger has them: of a collective the
     full tensor, where uneven parts are filled up; of messages all hops together.
 
@@ -56,12 +59,12 @@ def exchanged(shape: Shape, sequences, ways, attend: str, when: str, tensor=1) -
     return [("isend", part * (keys + values) * hops(ways, when))]
 
 
-def hops(ways, when: str):
+def hops(ways: int, when: str) -> int:
     """How often a part of keys, or of values, or of their gradients, moves on to the next rank."""
     return ways - 1 if when == "forward" else 2 * ways - 1
 
 
-def multiplied(ways, attend=GATHER, zigzag=False, fused=False):
+def multiplied(ways: Amount, attend: Amount = GATHER, zigzag: Amount = False, fused: Amount = False) -> Amount:
     """The share of all pairs of a query and a key, s·s, that the busiest rank multiplies.
 
     Whole chunks: a chunk behind a rank's queries costs nothing on the ring, and what the mask hides inside a chunk is

@@ -187,7 +187,8 @@ class Here:
     def pixels(self) -> tuple[int, int]:
         """(pixels that it has of an input, pixels that it makes of an output)"""
         lengths = [(axis, length, self.conv.sight.outputs(length)) for axis, length in _pixels(self.conv)]
-        return tuple(prod(self._part(one[which], one[0]) for one in lengths) for which in (1, 2))
+        of_input, of_output = (prod(self._part(one[which], one[0]) for one in lengths) for which in (1, 2))
+        return of_input, of_output
 
     def _part(self, length, axis) -> int:
         begin, end = even(length, self.mesh[axis])[self.at[axis]]

@@ -20,10 +20,12 @@ Relatives: `modes.expert_parallel`, the same for its ledgers; `predict.plans.tim
 `predict.plans.hot_expert`, what a skew costs; notebook 32.
 """
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
+from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 
 DISPATCH = ("all_to_all", "all_gather")
@@ -54,7 +56,7 @@ def held(shape: Shape) -> tuple[int, int]:
 # --- what is sent -------------------------------------------------------------------------------------------------
 
 
-def between(counts, ways: int) -> np.ndarray:
+def between(counts: Sequence[Sequence[int]] | np.ndarray, ways: int) -> np.ndarray:
     """[from, to]: how many pairs of a token and an expert go from each rank to each other one, and, on the way back,
     the other way round. What stays on its rank is 0.
 
@@ -73,7 +75,9 @@ def between(counts, ways: int) -> np.ndarray:
     return to - np.diag(np.diag(to))
 
 
-def sent(counts, ways: int, width: int, bytes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+def sent(
+    counts: Sequence[Sequence[int]] | np.ndarray, ways: int, width: int, bytes: int = 2
+) -> tuple[np.ndarray, np.ndarray]:
     """(bytes that each rank sends, that each receives) in one all-to-all of tokens to their experts; on the way back,
     and for gradients, the same two, exchanged in turn.
 
@@ -87,7 +91,7 @@ def sent(counts, ways: int, width: int, bytes: int = 2) -> tuple[np.ndarray, np.
     return pairs.sum(1), pairs.sum(0)
 
 
-def exchanged(shape: Shape, tokens, ways, dispatch: str, when: str) -> list[tuple[str, str, float]]:
+def exchanged(shape: Shape, tokens: Amount, ways: Amount, dispatch: str, when: str) -> list[tuple[str, str, float]]:
     """[(operation, what, numbers)] of one microbatch in one layer on one rank: the full tensor of each collective, and
     of an all-to-all all that a rank has to give, when all experts are chosen equally often.
 
@@ -109,7 +113,7 @@ def exchanged(shape: Shape, tokens, ways, dispatch: str, when: str) -> list[tupl
     return gathered + added + [("reduce_scatter", "weights", ways * pairs)]
 
 
-def crossing(chosen: int, nodes):
+def crossing(chosen: int, nodes: Amount) -> Amount:
     """The share of a token's copies for other nodes that cross when it goes to each node once, and is copied there: so
     many of them have one of its experts at least, when all are chosen equally often.
 
@@ -140,7 +144,7 @@ def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
     return (1.0,) * full + tuple(shared_out(full).tolist())
 
 
-def imbalance(experts: int, chosen: int, ways, skew=0.0):
+def imbalance(experts: int, chosen: int, ways: Amount, skew: Amount = 0.0) -> Amount:
     """How many times the mean load the rank has that holds the most popular expert.
 
     Experts are dealt to ranks by chance, so beside the most popular one its rank has E/p - 1 others as they come: the

@@ -14,6 +14,7 @@ Source: Dryden et al. 2019, arXiv:1903.06681, section 3. Relatives: `core.where.
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from itertools import product
 
 from hybridlab.core.where.spans import Span, overlap, wanted
@@ -21,7 +22,7 @@ from hybridlab.core.where.spans import Span, overlap, wanted
 Place = tuple[int, ...]
 
 
-def moved(spans, sights) -> dict[tuple[Place, Place], int]:
+def moved(spans: Sequence, sights: Sequence) -> dict[tuple[Place, Place], int]:
     """{(sender, receiver): pixels} of one channel of one sample; places are coordinates on the grid of ranks.
 
     spans   for each dim, what each of the ranks along it has;  sights  for each dim, what outputs see

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.lanes import lanes, messages
@@ -91,12 +92,12 @@ class Along(NamedTuple):
     norms: tuple
 
     @property
-    def total(self):
+    def total(self) -> Amount:
         """Elements for each token, forward and backward."""
         return sum(self.forward) + sum(self.backward) + 2 * sum(self.norms)
 
 
-def along_block(shape: Shape, ways=1) -> Along:
+def along_block(shape: Shape, ways: Amount = 1) -> Along:
     """What a block on a grid sends along x. Heads and hidden units are cut along tp, `ways` of it; x cuts the width.
 
     >>> one = along_block(Shape(width=32, heads=4), ways=2)  # q, k, v, up; out, down; mean and variance of two norms
@@ -122,7 +123,7 @@ def _made(shape: Shape, ways) -> tuple:
     return queries, keys, keys
 
 
-def along_head(shape: Shape, ways=1) -> Along:
+def along_head(shape: Shape, ways: Amount = 1) -> Along:
     """The same of the head: its norm and the scores."""
     return Along((shape.vocabulary / ways,), (), (1,) * _statistics(shape))
 

@@ -4,7 +4,7 @@ Formulas speak in transfers, and a step's ledgers are held against their sum. Re
 packs send), `modes.mode` (what each mode sends).
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ def transfer(mesh: Mesh, what: str, op: str, ranks: tuple[int, ...], bytes: floa
 
 def by_axis(transfers: Iterable[Transfer]) -> dict[tuple[str, str], float]:
     """{(axis, operation): bytes in the ledgers of all ranks}."""
-    table = Counter()
+    table = defaultdict[tuple[str, str], float](float)
     for one in transfers:
         table[one.axis, one.op] += one.counted
     means = {key: round(table[key], 3) for key in sorted(table) if table[key]}  # of uneven ranks they need not be whole

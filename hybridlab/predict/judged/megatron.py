@@ -40,7 +40,7 @@ def dgxc() -> list[Run]:
 
 
 def _recipe(row: dict) -> Run:
-    name, context = RECIPES[re.search(r"README_\w+", row["file"])[0]]
+    name, context = RECIPES[re.findall(r"README_\w+", row["file"])[0]]
     said = {key: int(value) for key, value in re.findall(r"(TP|PP|CP|VP|MBS)=(\d+)", row["config"])}
     plan = _plan(row["gpus"], said["PP"], said["TP"], said.get("CP", 1), 1, said["MBS"], said.get("VP", 1))
     shape = replace(model(name).shape, context=context)

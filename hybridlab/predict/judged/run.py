@@ -3,7 +3,7 @@
 Relatives: `predict.papers.published` (the tables), `predict.plans.performance`, `predict.judged.scores`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridlab.core.what.catalog import machine
 from hybridlab.core.what.shape import Shape
@@ -50,15 +50,15 @@ class Run(NamedTuple):
         """Tokens of one device in a second, as measured."""
         return self.batch * self.shape.context / self.plan.devices / self.seconds
 
-    def step(self, fit: Fit = FITTED, **changes) -> Step:
+    def step(self, fit: Fit = FITTED, **changes: Any) -> Step:
         """The predicted step, term by term; `changes` are fields of the software."""
         kind = machine(self.machine)
         found = step(self.shape, self.plan, self.batch, kind, fit, self.programs._replace(**changes))
         return Step(*map(float, found))
 
-    def error(self, fit: Fit = FITTED, **changes) -> float:
+    def error(self, fit: Fit = FITTED, **changes: Any) -> float:
         """Predicted speed over the measured one, less one."""
         return self.seconds / self.step(fit, **changes).total - 1
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.model}, {self.plan.devices} × {self.machine}, {self.precision}, {self.plan}"

@@ -45,7 +45,7 @@ class Spread(NamedTuple):
     nine_of_ten: float
     worst: float
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.rows} rows: median {self.median:.1%}, nine of ten within {self.nine_of_ten:.1%}"
 
 

@@ -8,7 +8,7 @@ Relatives: `core.what.shape`, `core.what.catalog`, `predict.plans.planner`.
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
@@ -70,7 +70,8 @@ def _gpt2(said: dict, context: int | None) -> Shape:
 
 def _modern(said: dict, family: str, context: int | None) -> Imported:
     width, heads = _size(said, "hidden_size"), _size(said, "num_attention_heads")
-    more, notes = {"inner": _size(said, "intermediate_size")}, []
+    more: dict[str, Any] = {"inner": _size(said, "intermediate_size")}
+    notes: list[str] = []
     if family in SPARSE:
         more, notes = _experts(said, family)
     per_head = said.get("head_dim")
@@ -86,13 +87,14 @@ def _modern(said: dict, family: str, context: int | None) -> Imported:
         notes.append(f"a window of {said['sliding_window']} positions: attention is counted over all of them")
     if said.get("num_nextn_predict_layers"):
         notes.append(f"{said['num_nextn_predict_layers']} more layers that predict further tokens are not counted")
-    sizes = {"context": context or _size(said, "max_position_embeddings"), "vocabulary": _size(said, "vocab_size")}
+    more["context"] = context or _size(said, "max_position_embeddings")
+    more["vocabulary"] = _size(said, "vocab_size")
     tied = bool(said.get("tie_word_embeddings", False))
-    shape = Shape(_size(said, "num_hidden_layers"), width, heads, style="llama", tied=tied, **sizes, **more)
+    shape = Shape(_size(said, "num_hidden_layers"), width, heads, style="llama", tied=tied, **more)
     return Imported(shape, tuple(notes))
 
 
-def _latents(said: dict):
+def _latents(said: dict) -> tuple[int, dict[str, int], list[str]]:
     """(the width of a head, sizes of latents, notes)."""
     per_head, keys = _size(said, "v_head_dim"), _size(said, "qk_nope_head_dim")
     sizes = {"latent": said["kv_lora_rank"], "rotary": _size(said, "qk_rope_head_dim")}
@@ -101,10 +103,10 @@ def _latents(said: dict):
     return per_head, sizes, notes
 
 
-def _experts(said: dict, family: str):
+def _experts(said: dict, family: str) -> tuple[dict[str, Any], list[str]]:
     own = {"mixtral": "intermediate_size"}.get(family, "moe_intermediate_size")
     experts = _size(said, "num_local_experts", "num_experts", "n_routed_experts")
-    more = {"inner": _size(said, own), "experts": experts, "chosen": _size(said, "num_experts_per_tok")}
+    more: dict[str, Any] = {"inner": _size(said, own), "experts": experts, "chosen": _size(said, "num_experts_per_tok")}
     more["shared"] = said.get("n_shared_experts") or 0
     if said.get("scoring_func") == "sigmoid":
         balance = "bias" if said.get("topk_method") == "noaux_tc" else "none"  # its name in DeepSeek's code

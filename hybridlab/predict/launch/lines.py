@@ -7,6 +7,7 @@ sbatch and srun. Relatives: `predict.plans.jobs`, the same for our own runtime; 
 """
 
 import shlex
+from typing import Any
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, SELECTIVE
@@ -81,7 +82,7 @@ def _again(plan: Plan) -> dict:
 
 
 def _sizes(shape: Shape) -> dict:
-    found = {
+    found: dict[str, Any] = {
         "num-layers": shape.layers,
         "hidden-size": shape.width,
         "num-attention-heads": shape.heads,

@@ -136,7 +136,7 @@ class Laid(NamedTuple):
         slowest = int(np.argmax([sum(column) for column in zip(*(took for _, took in self.causes.values()))]))
         return {name: took[slowest] - predicted for name, (predicted, took) in self.causes.items()}
 
-    def __str__(self):
+    def __str__(self) -> str:
         heads = ["", "predicted", *(f"rank {rank}" for rank in self.ranks), "gap"]
         gap = self.gap
         rows = [

@@ -74,8 +74,10 @@ def _run(row: dict) -> Run:
     d, batch, more = row["gpus"] // (p * t * cp * ep), row["batch"], {"zigzag": cp > 1, "fused": True}
     more |= {"zero": 1, "sequence": t > 1, "cp": cp, "ep": ep, "attend": ATTEND.index(row["attend"] or "gather")}
     one = check_plan(Plan(p, t, d, row["microbatch"], row["virtual_chunks"], **more), shape, batch)
-    seconds = row["step_seconds"] or None
-    return Run(row["model"], shape, one, batch, seconds, row["tflops_per_gpu"] or rate(shape, batch, one, seconds))
+    seconds = row["step_seconds"]
+    return Run(
+        row["model"], shape, one, batch, seconds or None, row["tflops_per_gpu"] or rate(shape, batch, one, seconds)
+    )
 
 
 def deepseek() -> tuple[float, float]:

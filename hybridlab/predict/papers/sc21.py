@@ -7,6 +7,7 @@ Source: arXiv:2104.04473, tables 1 and 2, figures 11 to 18. Relatives: `predict.
 """
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from hybridlab.core.what.catalog import GPT_CONTEXT, GPT_VOCABULARY, machine, mo
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, NONE
 from hybridlab.predict.papers.published import published
-from hybridlab.predict.plans.performance import FITTED, Fit, step, throughput
+from hybridlab.predict.plans.performance import FITTED, Fit, Step, step, throughput
 from hybridlab.predict.plans.plan import Plan
 
 A100 = machine("a100")
@@ -39,7 +40,7 @@ class Row(NamedTuple):
         return float(throughput(self.shape, self.plan, self.batch, A100, fit)) / 1e12
 
     @property
-    def step(self):
+    def step(self) -> Step:
         """The predicted step, term by term."""
         return step(self.shape, self.plan, self.batch, A100)
 
@@ -109,7 +110,7 @@ def _row(row: dict, printed: float) -> Row:
     return Row(shape, plan, row["global_batch"], printed)
 
 
-def fitted(rows=None) -> Fit:
+def fitted(rows: Sequence["Row"] | None = None) -> Fit:
     """The fit on these rows (all of table 1): the three numbers with the least squares of relative errors.
 
     By Gauss and Newton's method on the logarithms, so that none of them comes out negative.
@@ -143,7 +144,8 @@ class Errors(NamedTuple):
     @property
     def means(self) -> tuple[float, float, float]:
         """The mean size of each."""
-        return tuple(float(np.mean(np.abs(one))) for one in self)
+        seen, left_out, constant = (float(np.mean(np.abs(one))) for one in self)
+        return seen, left_out, constant
 
 
 @cache

@@ -9,7 +9,7 @@ Relatives: `training.dry` counts the same (`DryRun.bytes`), and a test holds bot
 `predict.plans.weights_of_rank`, whose weights are summed; `predict.plans.performance`, seconds in place of bytes.
 """
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import replace
 
 from hybridlab.core.what.shape import Shape
@@ -35,11 +35,12 @@ def sent(shape: Shape, plan: Plan, batch: int, place: int = 0) -> dict[str, floa
     >>> print(*(f"{what} {size / 1e9:.1f} GB" for what, size in one.items()), sep=", ")
     inside 579.8 GB, messages 1.2 GB, shares 16.3 GB
     """
-    m, found, layers = plan.microbatches(batch), Counter(), layers_at(shape, plan, place)
+    m, found, layers = plan.microbatches(batch), defaultdict[str, float](float), layers_at(shape, plan, place)
     for layer in layers:
         for what, size in _in_layer(shape, plan, layer).items():
             found[what] += m * size
-    found.update(_between_stages(shape, plan, m * _hops(plan, place)))
+    for what, size in _between_stages(shape, plan, m * _hops(plan, place)).items():
+        found[what] += size
     found["shares" if plan.zero else "sums"] += _of_gradients(shape, plan, layers)
     return {what: size for what, size in found.items() if size}
 

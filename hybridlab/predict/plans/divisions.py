@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.amount import Amount
 from hybridlab.predict.bytes.activations import NONE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, ULYSSES
 
@@ -40,11 +41,11 @@ class Division(NamedTuple):
     slots: bool = False
 
     @property
-    def narrow(self):
+    def narrow(self) -> Amount:
         """Whether the positions are cut along tp too, inside a stage or between stages."""
         return np.logical_or(self.sequence, self.scatter) & (self.tp > 1)
 
-    def keys(self, sizes: dict):
+    def keys(self, sizes: dict) -> Amount:
         """Heads of keys on a rank of tp; too few are copied."""
         return np.maximum(sizes.get("K", 0) // self.tp, 1)
 
@@ -168,7 +169,7 @@ RULES = (
 )
 
 
-def holds(sizes: dict, division: Division):
+def holds(sizes: dict, division: Division) -> Amount:
     """Whether every rule is kept; an array where the division has arrays.
 
     >>> holds({"N": 8, "K": 2}, Division(tp=np.array([1, 3, 4])))
@@ -180,7 +181,7 @@ def holds(sizes: dict, division: Division):
     return kept
 
 
-def refuse(sizes: dict, division: Division, *asks: str):
+def refuse(sizes: dict, division: Division, *asks: str) -> None:
     """Nothing, if the rules of these axes and options are kept; without names, if all are.
 
     raises  ValueError in one sentence that says what to change

@@ -5,10 +5,11 @@ Relatives: `predict.bytes.memory` (the same states of a real layout, to the byte
 notebooks 02 and 41.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from hybridlab.core.amount import Amount, where
 from hybridlab.core.what import catalog
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
@@ -31,7 +32,7 @@ class Footprint(NamedTuple):
     activations: float
 
     @property
-    def total(self):
+    def total(self) -> Amount:
         """All of them."""
         return sum(self)
 
@@ -41,7 +42,7 @@ class Footprint(NamedTuple):
         return self._fields[int(np.argmax(self))]
 
 
-def weights(shape: Shape, p=1, t=1, x=1, ep=1):
+def weights(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> float:
     """The weights of the rank that holds most: blocks, and the embedding or the head, whichever is larger.
 
     p  stages;  t, x, ep  ways of tensor parallelism, of cutting the width, of sharing out experts
@@ -52,7 +53,7 @@ def weights(shape: Shape, p=1, t=1, x=1, ep=1):
     return alike(shape, p, t, x) + of_experts(shape, p, t, x, ep)
 
 
-def of_experts(shape: Shape, p=1, t=1, x=1, ep=1):
+def of_experts(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> Amount:
     """The weights of a rank's experts; none where a block has a single MLP.
 
     >>> llama = Shape(experts=8, style="llama")
@@ -63,7 +64,7 @@ def of_experts(shape: Shape, p=1, t=1, x=1, ep=1):
     return lengths(shape.layers, p).longest * (cut / t + whole) / (x * ep)
 
 
-def alike(shape: Shape, p=1, t=1, x=1):
+def alike(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1) -> Amount:
     """All other weights: every rank along cp and ep has the same."""
     routed = [shape.layers * part for part in experts.held(shape)]
     one, stage = shape.block, lengths(shape.layers, p)
@@ -76,7 +77,7 @@ def alike(shape: Shape, p=1, t=1, x=1):
     return np.where(p == 1, shape.layers * block + first + shape.head / t, np.maximum(stage.longest * block, ends)) / x
 
 
-def states(parameters, stage=0, ways=1, widths: Widths = MIXED) -> Footprint:
+def states(parameters: Amount, stage: Amount = 0, ways: Amount = 1, widths: Widths = MIXED) -> Footprint:
     """What `parameters` weights need at rest when ZeRO's stage shares them among so many copies: with 16-bit weights
     and gradients and Adam in single precision 16, 4 + 12/d, 2 + 14/d, 16/d bytes for each.
 
@@ -89,7 +90,7 @@ def states(parameters, stage=0, ways=1, widths: Widths = MIXED) -> Footprint:
     return Footprint(*(share * width for share, width in zip(shares, kept)), activations=0)
 
 
-def live(p, m, v=1, behind=0):
+def live(p: Amount, m: Amount, v: Amount = 1, behind: Amount = 0) -> Amount:
     """Microbatches of a stage's layers that the first rank, or one behind it, holds at once: min(p, m) under 1F1B;
     interleaved, that many chunks of which v make a microbatch. (`peak_live` of the schedules: a test compares.)
 
@@ -97,7 +98,7 @@ def live(p, m, v=1, behind=0):
     4.0 2.0 5.5
     """
     chunks = np.minimum(m * v, 2 * (p - behind - 1) + (v - 1) * p + 1)
-    return np.where(v > 1, chunks / v, np.minimum(p - behind, m))[()]
+    return where(v > 1, chunks / v, np.minimum(p - behind, m))
 
 
 def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRON_2021) -> Footprint:
@@ -142,13 +143,13 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
     return left._replace(cut=left.cut + 2 * others * (keys + values), core=left.core * np.where(unkept, 0, 1))
 
 
-def entered(shape: Shape, plan: Plan):
+def entered(shape: Shape, plan: Plan) -> Amount:
     """Bytes of what a block takes in of one microbatch, on one rank of a plan."""
     return came_in(shape, plan.b / plan.cp, plan.t, plan.sequence, plan.x)
 
 
 @spelled(arguments)
-def memory(model: str | Shape, batch: int, **sizes) -> Footprint:
+def memory(model: str | Shape, batch: int, **sizes: Any) -> Footprint:
     """Bytes on the device that holds most, of a model trained with a batch of so many sequences by one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch

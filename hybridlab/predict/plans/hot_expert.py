@@ -29,7 +29,7 @@ class Hot(NamedTuple):
     step: Step
     memory: Footprint
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"skew {self.skew:.1f}: {self.most:.0%} of all choices on one expert, {self.load:.2f} times the mean on "
             f"its rank, {self.step.total:.1f} s a step, {self.memory.activations / 1e9:.0f} GB of activations"

@@ -4,7 +4,9 @@ Relatives: `predict.plans.plan`, `predict.plans.replicated`; `training.make_job.
 41 and 50.
 """
 
+from collections.abc import Sequence
 from math import lcm
+from typing import TYPE_CHECKING
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
@@ -13,6 +15,9 @@ from hybridlab.predict.bytes.context import ATTEND
 from hybridlab.predict.bytes.experts import DISPATCH
 from hybridlab.predict.plans.partition import dealt
 from hybridlab.predict.plans.plan import Plan, check_plan
+
+if TYPE_CHECKING:
+    from hybridlab.predict.plans.replicated import Stage
 
 AXES = {"pp": "p", "dp": "d", "ep": "ep", "cp": "cp", "x": "x", "tp": "t"}  # outside in
 
@@ -27,7 +32,7 @@ def mesh_of(plan: Plan) -> Mesh:
     return Mesh(**{axis: length for axis, length in lengths.items() if length > 1} or {"pp": 1})
 
 
-def job_of_stages(stages, rounds: int = 2) -> dict:
+def job_of_stages(stages: "Sequence[Stage]", rounds: int = 2) -> dict:
     """What `check`, `train` and `dry_run` take, beside the model, for replicated stages (PipeDream's partition).
 
     stages  each with its `layers`, a range, its `replicas`, and what is `inside`

@@ -3,10 +3,14 @@
 `partition` is for layers that differ, `lengths` for the equal blocks of a plan, of which some stages have one more.
 """
 
+import math
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
+
+from hybridlab.core.amount import Amount
 
 
 class Lengths(NamedTuple):
@@ -22,7 +26,7 @@ class Lengths(NamedTuple):
     longer: int
 
 
-def lengths(blocks: int, stages) -> Lengths:
+def lengths(blocks: int, stages: Amount) -> Lengths:
     """As equal as can be. The last stage is never one of the longer ones, since it has the head, and these are as far
     behind as they can, since fewer microbatches are live there.
 
@@ -44,7 +48,7 @@ def dealt(blocks: int, stages: int) -> list[int]:
     return [least + (stages - 1 - longer <= stage < stages - 1) for stage in range(stages)]
 
 
-def partition(weights, stages: int) -> list[range]:
+def partition(weights: Sequence[float], stages: int) -> list[range]:
     """The layers of each stage: contiguous, none empty, with the smallest possible largest sum of weights.
 
     weights  of the layers, 0 or more: seconds, parameters, or anything else that adds up
@@ -61,7 +65,7 @@ def partition(weights, stages: int) -> list[range]:
     if not 1 <= stages <= layers:
         raise ValueError(f"{stages} stages need at least {stages} layers, this model has {layers}: choose fewer ranks")
     until = [0, *accumulate(weights)]
-    best = [(until[k], until[k] ** 2, None) for k in range(layers + 1)]  # of the first k layers: largest, evenness, cut
+    best = [(until[k], until[k] ** 2, 0) for k in range(layers + 1)]  # of the first k layers: largest, evenness, cut
     history = []
     for stage in range(1, stages):
         history.append(best)
@@ -71,7 +75,7 @@ def partition(weights, stages: int) -> list[range]:
                 for cut in range(stage, k)
             )
             if k > stage
-            else None
+            else (math.inf, math.inf, 0)
             for k in range(layers + 1)
         ]
     bounds = [layers]

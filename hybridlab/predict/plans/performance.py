@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, NONE, RECOMPUTE, kept, stays
@@ -63,17 +64,17 @@ class Step(NamedTuple):
     optimizer: float
 
     @property
-    def total(self):
+    def total(self) -> Amount:
         """All of them: the time of the step."""
         return sum(self)
 
     @property
-    def communication(self):
+    def communication(self) -> Amount:
         """The share of the time in which devices wait for messages of any kind."""
         return (self.tensor + self.context + self.experts + self.messages + self.data) / self.total
 
     @property
-    def idle(self):
+    def idle(self) -> Amount:
         """The share of the time in which the pipeline is filled and emptied: bubble_fraction."""
         return self.bubble / self.total
 
@@ -125,8 +126,8 @@ def pieces(
     held = of_experts(shape, plan.p, plan.t, plan.x, plan.ep), alike(shape, plan.p, plan.t, plan.x)
     layers = lengths(shape.layers, plan.p).longest
     once = among_copies(plan, rates, held, layers, software)
-    beside = (layers * sum(one) for one in (forward, backward))
-    data = seconds_of_copies(once, plan, plan.microbatches(batch), *beside, software)
+    ahead, back = (layers * sum(one) for one in (forward, backward))
+    data = seconds_of_copies(once, plan, plan.microbatches(batch), ahead, back, software)
     updated = sum(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.sharers))
     optimizer = ADAM_BYTES * updated / rates.memory
     hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
@@ -261,18 +262,18 @@ def step(
     """
     forward, backward, head, hop, data, optimizer = pieces(shape, plan, batch, machine, fit, software)
     m, length = plan.microbatches(batch), lengths(shape.layers, plan.p)
-    block = [one + other for one, other in zip(forward, backward)]
+    block = Work(*map(sum, zip(forward, backward)))
     # the slowest rank works all the time: the last one, unless stages before it are longer by more than the head
     ending = length.last * sum(block) + head >= length.longest * sum(block)
-    layers, its_head = np.where(ending, length.last, length.longest)[()], np.where(ending, head, 0)[()]
+    layers, its_head = where(ending, length.last, length.longest), where(ending, head, 0)
     messages = 2 * plan.v * hop
     bubble = ((shape.layers - layers) * sum(block) + head - its_head + (plan.p - 1) * messages) / plan.v
-    return Step(*(m * layers * one for one in block), m * its_head, m * messages, bubble, data, optimizer)
+    return Step(*Work(*(m * layers * one for one in block)), m * its_head, m * messages, bubble, data, optimizer)
 
 
 def throughput(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
-):
+) -> Amount:
     """FLOP/s of one device, all that it does counted (HFU's numerator), as the paper prints them.
 
     >>> from hybridlab.core.what.catalog import machine, model

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import NONE, RECOMPUTE
 from hybridlab.predict.bytes.context import ATTEND, GATHER
@@ -62,19 +63,20 @@ class Plan(NamedTuple):
     offload: bool = False
 
     @property
-    def devices(self):
+    def devices(self) -> Amount:
         """n = p·t·x·cp·ep·d."""
         return self.p * self.t * self.x * self.cp * self.ep * self.d
 
     @property
-    def copies(self):
+    def copies(self) -> tuple[Amount, Amount]:
         """How many ranks hold the same weights, and see other tokens: those of experts, and all others."""
         return self.cp * self.d, self.cp * self.ep * self.d
 
     @property
-    def sharers(self):
+    def sharers(self) -> tuple[Amount, Amount]:
         """How many of either copies share out what ZeRO shares: z, or all."""
-        return tuple(np.where(self.z, self.z, copies)[()] for copies in self.copies)
+        its, others = (where(self.z, self.z, copies) for copies in self.copies)
+        return its, others
 
     def division(self, shape: Shape) -> Division:
         """How a plan, or many, share out a model, as the runtime's rules speak of it."""
@@ -95,11 +97,11 @@ class Plan(NamedTuple):
             shape.experts > 1 and shape.routing.capacity is not None,
         )
 
-    def microbatches(self, batch: int):
+    def microbatches(self, batch: int) -> Amount:
         """m = B/(b·d·ep), of one copy."""
         return batch // (self.b * self.d * self.ep)
 
-    def near(self, axes: str, node: int):
+    def near(self, axes: str, node: int) -> Amount:
         """How many ranks of a group stand in one node: along an axis, or along several joined by "+".
 
         >>> print(Plan(t=2, cp=2, ep=4).near("ep", node=8), Plan(cp=2, ep=8, d=4).near("cp+d", node=8))
@@ -114,9 +116,9 @@ class Plan(NamedTuple):
 
     def one(self, place: int) -> "Plan":
         """The plan at a place of the arrays."""
-        return Plan(*(kind(field[place]) for kind, field in zip(_KINDS, self)))
+        return Plan(*(kind(field[place]) for kind, field in zip(_KINDS, map(np.asarray, self))))
 
-    def __str__(self):
+    def __str__(self) -> str:
         more = [f"p={self.p} t={self.t} d={self.d} b={self.b}"]
         more += [f"x={self.x}"] * (self.x > 1) + [f"z={self.z}"] * (self.z > 0)
         more += [f"cp={self.cp} {ATTEND[self.attend]}" + " zigzag" * bool(self.zigzag)] * (self.cp > 1)

@@ -11,7 +11,7 @@ Relatives: `predict.plans.space`, `predict.plans.performance`, `predict.plans.fo
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Choice(NamedTuple):
             "memory_gb": self.memory.total / 1e9,
         }
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"{self.plan}: {self.step.total:.2f} s a step, {self.rate / 1e12:.0f} TFLOP/s a device, "
             f"{self.memory.total / 1e9:.1f} GB"
@@ -177,7 +177,7 @@ class Planned:
         done, own = (flops(self.shape, self.batch, how).total / each for how in (RECOMPUTE[one.recompute], "none"))
         return Choice(one, time, memory, done, own, self.shape, self.batch)
 
-    def why(self, **sizes) -> str:
+    def why(self, **sizes: Any) -> str:
         """One sentence: why the best plan with these sizes (p=…, t=…, d=…, any field of a plan) is not the best of all.
 
         raises  ValueError when a plan has no such field
@@ -185,7 +185,7 @@ class Planned:
         refuse_sizes(sizes)
         return reason(self, sizes)
 
-    def waterfall(self, **sizes) -> dict[str, float]:
+    def waterfall(self, **sizes: Any) -> dict[str, float]:
         """From the best plan's seconds to those of the best plan with these sizes: what each term adds, or takes off.
 
         raises  ValueError when no plan has them, or none fits
@@ -197,7 +197,7 @@ class Planned:
         """
         return waterfall(self.only(**sizes).best, self.best)
 
-    def only(self, **sizes) -> "Planned":
+    def only(self, **sizes: Any) -> "Planned":
         """The same with those plans alone that have these sizes; there may be none, and `best` says why."""
         found = self.having(sizes)
         return found if found.fits.any() else replace(found, nothing=reason(self, sizes))
@@ -225,7 +225,7 @@ def plan(
     contexts: bool = False,
     experts: bool = False,
     stages: bool = False,
-    **given,
+    **given: Any,
 ) -> Planned:
     """All plans for a model on so many devices of a machine, with a batch of so many sequences.
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.amount import Amount
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST
 from hybridlab.predict.bytes.collectives import Cost, Link, hierarchical
@@ -28,11 +29,11 @@ class Near(NamedTuple):
     node: int
     pod: int
 
-    def first(self, count) -> "Near":
+    def first(self, count: Amount) -> "Near":
         """The same for the first so many ranks of the group."""
         return Near(*(np.minimum(one, count) for one in self))
 
-    def every(self, stride, count) -> "Near":
+    def every(self, stride: Amount, count: Amount) -> "Near":
         """The same for so many ranks of it, one out of each so many."""
         return Near(*(np.clip(one // stride, 1, count) for one in self))
 
@@ -63,7 +64,7 @@ class Rates(NamedTuple):
         """Of a group along an axis of a plan, or along several joined by "+"."""
         return Near(*(plan.near(axes, size) for size in (self.node, self.pod)))
 
-    def ring(self, ways, near: Near, rings=1) -> Link:
+    def ring(self, ways: Amount, near: Near, rings: Amount = 1) -> Link:
         """The link to other nodes, for so many rings through all nodes of a group.
 
         Each ring leaves a pod once, whatever it has of nodes there. All groups do, and share what leads out of the pod.
@@ -76,7 +77,7 @@ class Rates(NamedTuple):
         longer = np.where(ways > near.pod, np.maximum(self.oversubscription * rings / near.pod, 1.0), 1.0)
         return self.across._replace(beta=self.across.beta * longer)
 
-    def sum(self, ways, near: Near, size):
+    def sum(self, ways: Amount, near: Near, size: Amount) -> Amount:
         """The seconds of a sum over so many ranks."""
         if self.flat:
             here, away = (link.seconds("all_reduce", ways, size) for link in (self.inside, self.ring(ways, near)))
@@ -84,7 +85,7 @@ class Rates(NamedTuple):
         across = self.ring(ways, near, near.node)
         return hierarchical(-(-ways // near.node), near.node, size).seconds(self.inside, across)
 
-    def seconds(self, op: str, ways, near: Near, size, away=1.0):
+    def seconds(self, op: str, ways: Amount, near: Near, size: Amount, away: Amount = 1.0) -> Amount:
         """The seconds of an all_gather, a reduce_scatter or an all_to_all; `size` as in `bytes.collectives`.
 
         To ranks of its node, to others of its pod and to all others a rank sends at the same time: the slowest way
@@ -104,7 +105,7 @@ class Rates(NamedTuple):
         beyond = self.oversubscription * self.across.beta * away * size * (ways - near.pod) / ways
         return np.maximum(np.maximum(here, there), beyond)
 
-    def hop(self, ways, near: Near, size):
+    def hop(self, ways: Amount, near: Near, size: Amount) -> Amount:
         """The seconds of one message of each rank to the next one, round a ring: some leave the node, and all wait."""
         here, away = (link.seconds("send", 2, size) for link in (self.inside, self.ring(ways, near)))
         return np.where(ways > near.node, away, here)

@@ -1,8 +1,14 @@
 """Reasons: why a plan loses, in one sentence whose seconds add up to the whole difference."""
 
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hybridlab.predict.plans.plan import ASKED, CONDITIONS, Plan, check_plan, named
+
+if TYPE_CHECKING:
+    from hybridlab.predict.plans.planner import Choice, Planned
 
 WORDS = {  # each term of a step in words
     "multiply": "GEMMs",
@@ -21,7 +27,7 @@ FACTORS = ("p", "t", "x", "cp", "ep", "d")  # of the number of devices
 WORTH = 0.05  # of the largest change: a term that changes less is not named
 
 
-def reason(planned, sizes: dict) -> str:
+def reason(planned: "Planned", sizes: dict) -> str:
     """The sentence about the best plan with these sizes, among all those of a `planner.Planned`."""
     asked, mine = ", ".join(f"{name}={value}" for name, value in sizes.items()), planned.having(sizes)
     if not len(mine.places):
@@ -51,7 +57,7 @@ def _changes(one, best) -> dict[str, float]:
     return dict(sorted(more.items(), key=lambda item: -abs(item[1])))
 
 
-def waterfall(one, best) -> dict[str, float]:
+def waterfall(one: "Choice", best: "Choice") -> dict[str, float]:
     """{what: seconds}: those of the best plan, the changes of all terms in words, those of the other plan."""
     changes = {WORDS[name]: change for name, change in _changes(one, best).items() if change}
     return {"the best plan": best.step.total, **changes, "this plan": one.step.total}
@@ -60,13 +66,13 @@ def waterfall(one, best) -> dict[str, float]:
 def _leaving(one, best, node: int, sizes: dict) -> str:
     """That tensor groups leave their node, where their all-reduces decide; with t, where nobody asked for it."""
     more = _changes(one, best)
-    if max(more, key=more.get) != "tensor" or one.plan.t <= node:
+    if max(more, key=more.__getitem__) != "tensor" or one.plan.t <= node:
         return ": "
     who = "its tensor groups leave" if "t" in sizes else f"its best plan has t={one.plan.t}, which leaves"
     return f"; {who} the node of {node}: "
 
 
-def bill(one, best) -> str:
+def bill(one: "Choice", best: "Choice") -> str:
     """The changes of the terms; as they are printed, they add up to the difference of the two steps as printed."""
     more = _changes(one, best)
     least = WORTH * max(map(abs, more.values()))
@@ -81,7 +87,7 @@ def _usual(planned, name: str) -> bool:
     return bool(np.all(getattr(planned.space, name) == Plan._field_defaults[name]))
 
 
-def factors(sizes: dict) -> list[str]:
+def factors(sizes: Collection[str]) -> list[str]:
     """The sizes whose product is the number of devices: p, t and d, and of the others those that are asked for."""
     return [name for name in FACTORS if name in ("p", "t", "d") or name in sizes]
 

@@ -1,6 +1,7 @@
 """Refusals: why there is no plan at all, in one sentence: what must divide, and how much memory is missing."""
 
 import math
+from typing import TYPE_CHECKING
 
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import MOST, Shape
@@ -8,8 +9,11 @@ from hybridlab.predict.plans.footprint import states
 from hybridlab.predict.plans.plan import ASKED, Plan
 from hybridlab.predict.plans.reasons import factors
 
+if TYPE_CHECKING:
+    from hybridlab.predict.plans.planner import Planned
 
-def illegal(shape, gpus, batch, wanted, given) -> str:
+
+def illegal(shape: Shape, gpus: int, batch: int, wanted: dict, given: dict) -> str:
     """The sentence that says which number each size must divide."""
     fixed = ", ".join(f"{name}={value}" for name, value in given.items())
     asked = {name for switch, on in wanted.items() if on for name in ASKED[switch]}
@@ -37,7 +41,7 @@ def too_few(shape: Shape, machine: Machine, gpus: int) -> str:
     )
 
 
-def too_little(found, room: float) -> str:
+def too_little(found: "Planned", room: float) -> str:
     """The sentence that says how much is missing where no plan fits."""
     one = found.choice(found.one(int(found.bytes.argmin())))
     return (
@@ -47,7 +51,7 @@ def too_little(found, room: float) -> str:
     )
 
 
-def refuse_sizes(given: dict):
+def refuse_sizes(given: dict) -> None:
     """Raise ValueError for sizes of a plan that nothing can have."""
     for name, value in given.items():
         if name == "skew":

@@ -11,6 +11,7 @@ seconds to those of computing and leaves boundaries out; the papers, and we, tak
 Relatives: `scheduling.pipedream`, whose copies do it; `training.stages.profiled`, the profile of a model; notebook 15.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
@@ -46,7 +47,7 @@ class Plan(NamedTuple):
         return job_of_stages(self.stages, rounds)
 
 
-def replicated(layers, *levels: tuple[int, float]) -> Plan:
+def replicated(layers: Sequence[Layer], *levels: tuple[int, float]) -> Plan:
     """The plan of fewest seconds that uses all machines.
 
     layers  of the model, in order

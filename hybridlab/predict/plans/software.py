@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.amount import Amount
+
 PRECISIONS = ("bf16", "fp8", "fp4")  # of products by weights; attention and the head stay in 16 bits
 
 
@@ -72,7 +74,7 @@ class Software(NamedTuple):
     narrow: tuple[float, float] = (0.8, 0.5)
 
 
-def shown(carried, beside, share):
+def shown(carried: Amount, beside: Amount, share: Amount) -> Amount:
     """The seconds of a message that show: a share of it is hidden, as far as the work beside it lasts.
 
     >>> print(shown(4.0, beside=10.0, share=0.75), shown(4.0, beside=1.0, share=0.75), shown(4.0, 10.0, 0.0))

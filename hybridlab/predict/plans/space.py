@@ -1,7 +1,10 @@
 """The space of plans: every legal way to divide a model and its batch among n devices, as one plan of arrays."""
 
+from typing import Any
+
 import numpy as np
 
+from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape, divisors
 from hybridlab.predict.bytes.activations import RECOMPUTE, SELECTIVE
 from hybridlab.predict.bytes.context import GATHER, RING, ULYSSES
@@ -24,7 +27,7 @@ def grid(
     contexts: bool = False,
     experts: bool = False,
     stages: bool = False,
-    **found,
+    **found: Any,
 ) -> tuple[Plan, np.ndarray]:
     """(plans, legal): all sizes that `check_plan` lets through, by all choices of what is traded for memory.
 
@@ -41,7 +44,7 @@ def grid(
     found  what nobody chooses: skew, fused
     """
     sizes = _sizes(shape, devices, batch, grids, contexts, experts, stages)
-    columns = np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1)
+    columns: list[Amount] = list(np.array(sizes, int).reshape(-1, 9)[:, :, None, None, None, None, None].swapaxes(0, 1))
     (p, t, d, b, v, x, z), (cp, ep) = columns[:7], (_if(contexts, columns[7]), _if(experts, columns[8]))
     ways = [how for how in range(len(RECOMPUTE)) if how != SELECTIVE or not found.get("fused")]
     how, zero = _along(1, np.array(ways)), _along(2, np.array(STAGES))
@@ -91,12 +94,12 @@ def _matters(every: Plan):
     return free & ((how != SELECTIVE) | ~((every.attend == RING) & (cp > 1)))
 
 
-def _along(axis: int, values: np.ndarray) -> np.ndarray:
+def _along(axis: int, values: np.ndarray) -> Amount:
     """Values along one axis of the grid."""
     return values.reshape([-1 if place == axis else 1 for place in range(6)])
 
 
-def _if(asked: bool, column: np.ndarray) -> np.ndarray:
+def _if(asked: bool, column: np.ndarray) -> Amount:
     """A size for each plan; one for all where nobody has asked for others, and the formulas need not repeat it."""
     return column if asked else np.ones((1,) * 6, int)
 
@@ -124,12 +127,13 @@ def at(every: Plan, places: np.ndarray) -> Plan:
     (array([1, 2]), array([1, 5]))
     """
     where = np.unravel_index(places, np.broadcast_shapes(*map(np.shape, every)))
-    return Plan(*(np.broadcast_to(_picked(np.asarray(field), where), len(places)) for field in every))
+    return Plan(*(_picked(np.asarray(field), where, len(places)) for field in every))
 
 
-def _picked(field: np.ndarray, where: tuple[np.ndarray, ...]) -> np.ndarray:
+def _picked(field: np.ndarray, where: tuple[np.ndarray, ...], length: int) -> Amount:
     """What a field has there; where it does not vary along an axis, that one counts nothing."""
-    return field[tuple(index if length != 1 else 0 for index, length in zip(where[-field.ndim :], field.shape))]
+    index = tuple(there if many != 1 else 0 for there, many in zip(where[-field.ndim :], field.shape))
+    return np.broadcast_to(field[index], length)
 
 
 def having(every: Plan, sizes: dict) -> np.ndarray:

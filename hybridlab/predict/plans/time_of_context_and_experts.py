@@ -12,8 +12,11 @@ Relatives: `predict.bytes.context` and `predict.bytes.experts`, the same in elem
 how many positions a hop hides; `predict.plans.performance`.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
 from hybridlab.predict.bytes.activations import FULL
@@ -24,7 +27,7 @@ WHEN = ("forward", "backward")
 WIDTHS = {"counts": 8, "choices": 8, "tokens": 2, "weights": 2}  # bytes of a number
 
 
-def along_cp(shape: Shape, plan: Plan, rates: Rates, attention):
+def along_cp(shape: Shape, plan: Plan, rates: Rates, attention: Sequence[Amount]) -> tuple[Amount, Amount]:
     """(seconds of a block's forward, of its backward) in which a rank waits for keys and values.
 
     attention  the seconds that it multiplies queries and keys in the forward, and in the backward
@@ -47,7 +50,7 @@ def along_cp(shape: Shape, plan: Plan, rates: Rates, attention):
     return forward, backward + full * forward
 
 
-def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False):
+def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False) -> tuple[Amount, Amount]:
     """(seconds of a block's forward, of its backward) in which tokens are on their way to experts and back.
 
     once  a token crosses to a node once, however many of its experts are there

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.amount import Amount
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import Rates
 from hybridlab.predict.plans.software import Software, shown
@@ -31,7 +32,7 @@ class Copies(NamedTuple):
     others: float
 
 
-def among_copies(plan: Plan, rates: Rates, held, layers, software: Software) -> Copies:
+def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: Amount, software: Software) -> Copies:
     """What is sent once.
 
     held  weights of experts, whose copies are not those along ep, and all others;  layers  of a stage
@@ -56,7 +57,9 @@ def _among(z, copies, near, sharers, rates: Rates, weights, layers, software: So
     return gather, reduce, np.where(z, others, 0.0)
 
 
-def seconds_of_copies(once: Copies, plan: Plan, microbatches, forward, backward, software: Software):
+def seconds_of_copies(
+    once: Copies, plan: Plan, microbatches: Amount, forward: Amount, backward: Amount, software: Software
+) -> Amount:
     """What shows of it in a step.
 
     forward, backward  seconds of one microbatch in all layers of a stage, behind which messages can hide

@@ -15,7 +15,7 @@ class Error(NamedTuple):
     median: float
     nine_of_ten: float
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"±{self.median:.0%} in half of the published runs, ±{self.nine_of_ten:.0%} in nine of ten"
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.shape import Shape
 
 
@@ -31,17 +32,17 @@ class Held(NamedTuple):
     asked: float = 0
 
     @property
-    def alike(self):
+    def alike(self) -> Amount:
         """Those that all ranks along cp and ep have alike."""
         return self.cut + self.whole + self.keys + self.asked
 
     @property
-    def experts(self):
+    def experts(self) -> Amount:
         """Those of experts."""
         return self.routed + self.behind
 
 
-def of_block(shape: Shape, t=1, x=1, ep=1) -> Held:
+def of_block(shape: Shape, t: Amount = 1, x: Amount = 1, ep: Amount = 1) -> Held:
     """One block.
 
     >>> print(*of_block(Shape(width=16, experts=4), t=2, ep=2))
@@ -67,13 +68,13 @@ def of_block(shape: Shape, t=1, x=1, ep=1) -> Held:
     )
 
 
-def of_embedding(shape: Shape, t=1, x=1) -> Held:
+def of_embedding(shape: Shape, t: Amount = 1, x: Amount = 1) -> Held:
     """Tokens, and in a GPT positions, which every rank along tp has."""
     positions = shape.context * (shape.style == "gpt")
     return Held(-(-shape.vocabulary // t) * shape.width / x, positions * shape.width / x)
 
 
-def of_head(shape: Shape, t=1, x=1, apart=True) -> Held:
+def of_head(shape: Shape, t: Amount = 1, x: Amount = 1, apart: Amount = True) -> Held:
     """The last norm and the scores;  apart  whether tied scores are a copy, on another stage than the embedding."""
     norm = (1 + (shape.style == "gpt")) * shape.width / x
-    return Held(-(-shape.vocabulary // t) * shape.width / x * np.where(apart, 1, not shape.tied)[()], norm)
+    return Held(-(-shape.vocabulary // t) * shape.width / x * where(apart, 1, not shape.tied), norm)

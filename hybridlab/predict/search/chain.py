@@ -37,10 +37,11 @@ def chain(problem: Problem) -> Found:
     1.0
     """
     names = [one.name for one in problem.graph.operators]
-    tables = _along(problem, names)
-    every, asked = _ways(names, *tables, problem.room)
+    own, between = _along(problem, names)
+    every, asked = _ways(names, own, between, problem.room)
     if not every:
-        least = min(_ways(names, *({key: one[::-1] for key, one in table.items()} for table in tables), math.inf)[0])[0]
+        swapped = lambda table: {key: costs[::-1] for key, costs in table.items()}  # bytes first
+        least = min(_ways(names, swapped(own), swapped(between), math.inf)[0])[0]
         raise ValueError(nothing_fits("chain", problem.room, least))
     strategy = strategy_at(problem, dict(zip(names, min(every)[2])))
     seconds = problem.seconds(strategy)
@@ -83,7 +84,9 @@ def front(labels: list[Label], room: float = math.inf) -> list[Label]:
 def _along(problem, names):
     """What each operator costs by itself, and with the one before it: (seconds, bytes) in front."""
     own = {name: np.zeros((2, len(problem.choices[name]))) for name in names}
-    between = {pair: np.zeros((2, *(len(problem.choices[one]) for one in pair))) for pair in zip(names, names[1:])}
+    between: dict[tuple[str, ...], np.ndarray] = {
+        pair: np.zeros((2, *(len(problem.choices[one]) for one in pair))) for pair in zip(names, names[1:])
+    }
     for term in terms(problem):
         if len(term.operators) == 1:
             own[term.operators[0]] += term.seconds, term.bytes

@@ -3,9 +3,12 @@
 import math
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybridlab.core.what.operators import Choice, Strategy
+
+if TYPE_CHECKING:
+    from hybridlab.predict.search.problem import Problem
 
 
 class Tried(NamedTuple):
@@ -54,7 +57,7 @@ class Found(NamedTuple):
         return where
 
 
-def fastest(by: str, problem, strategies: Iterable[Strategy]) -> Found:
+def fastest(by: str, problem: "Problem", strategies: Iterable[Strategy]) -> Found:
     """The fastest of some strategies that fits.
 
     raises  ValueError where none fits

@@ -39,6 +39,7 @@ HABITS = [
     for patience, pause in ((0, 0), (0, 0.05), (1, 0))
     for warm_up in (lambda behind, away: behind, lambda behind, away: 2 * behind, lambda behind, away: away)
 ]
+STUCK = math.inf, math.inf  # the spans where ranks wait for each other
 POLISH = 400_000  # actions replayed in search of something better: about a third of a second
 FEWEST = 100  # swaps; so few, in a schedule so large that no more are afforded, find nothing
 
@@ -93,9 +94,9 @@ def _polished(schedule: Schedule, costs: Costs, fits) -> Schedule:
                 if kinds[program[i]] == kinds[program[i + 1]] or left <= 0:
                     continue
                 program[i : i + 2] = program[i + 1], program[i]
-                spans = replay.spans(programs) if fits([kinds[row] for row in program]) else None
+                spans = replay.spans(programs) if fits([kinds[row] for row in program]) else STUCK
                 left -= 1
-                if spans and spans < best:
+                if spans < best:
                     best, improved = spans, True
                 else:
                     program[i : i + 2] = program[i + 1], program[i]
@@ -115,14 +116,14 @@ class Replay:
             if maker >= 0:
                 self.needs[taker].append((maker, costs.latency if flow.rank[maker] != flow.rank[taker] else 0))
 
-    def spans_as_written(self) -> tuple[float, float] | None:
+    def spans_as_written(self) -> tuple[float, float]:
         """`spans` of the schedule's own order."""
         return self.spans([list(range(a, b)) for a, b in self.bounds])
 
-    def spans(self, programs: list[list[int]]) -> tuple[float, float] | None:
-        """(the longest rank's own span, the sum of all) when ranks do their actions in these orders; None if stuck."""
+    def spans(self, programs: list[list[int]]) -> tuple[float, float]:
+        """(the longest rank's own span, the sum of all) when ranks do their actions in these orders, or `STUCK`."""
         end: list[float | None] = [None] * len(self.duration)
-        began, clock, position = [None] * len(programs), [0.0] * len(programs), [0] * len(programs)
+        began, clock, position = [0.0] * len(programs), [0.0] * len(programs), [0] * len(programs)
         moved = True
         while moved:
             moved = False
@@ -131,18 +132,20 @@ class Replay:
                     action = program[position[rank]]
                     begin = clock[rank]
                     for maker, late in self.needs[action]:
-                        if end[maker] is None:
+                        made = end[maker]
+                        if made is None:
                             begin = None
                             break
-                        begin = max(begin, end[maker] + late)
+                        begin = max(begin, made + late)
                     if begin is None:
                         break
-                    began[rank] = begin if began[rank] is None else began[rank]
+                    if not position[rank]:
+                        began[rank] = begin
                     end[action] = clock[rank] = begin + self.duration[action]
                     position[rank] += 1
                     moved = True
         if any(done < len(program) for done, program in zip(position, programs)):
-            return None
+            return STUCK
         own = [last - first for first, last in zip(began, clock)]
         return round(max(own), 9), round(sum(own), 9)
 

@@ -12,6 +12,7 @@ Source: Li et al. 2020, arXiv:2006.15704. Relatives: `predict.bytes.collectives`
 `show.timelines.buckets`, the picture; notebook 21.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hybridlab.core.where.layout import Layout
@@ -56,7 +57,16 @@ class Overlap(NamedTuple):
         return sum(bucket.bytes for bucket in self.buckets)
 
 
-def overlap(layout: Layout, made: dict, link: Link, *, early=True, start=0.0, end=None, width=4) -> Overlap:
+def overlap(
+    layout: Layout,
+    made: dict,
+    link: Link,
+    *,
+    early: bool = True,
+    start: float = 0.0,
+    end: float | None = None,
+    width: int = 4,
+) -> Overlap:
     """The sums of a backward that makes the gradient of parameter `name` at `made[name]` seconds.
 
     layout  its packs are the buckets; they go in the order of their numbers, as the runtime sends them
@@ -83,7 +93,7 @@ def overlap(layout: Layout, made: dict, link: Link, *, early=True, start=0.0, en
     return Overlap(start, end, tuple(buckets))
 
 
-def made_by_work(layout: Layout, tokens: int, flops: float, free=("embed",)) -> dict[str, float]:
+def made_by_work(layout: Layout, tokens: int, flops: float, free: Sequence[str] = ("embed",)) -> dict[str, float]:
     """When a backward makes every gradient, in seconds, if only its products with matrices take time.
 
     tokens  that a rank has;  flops  floating-point operations per second

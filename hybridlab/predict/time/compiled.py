@@ -5,22 +5,28 @@ nothing
 can overtake anything, and the longest path is enough; else all events are played.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hybridlab.core.when.lanes import COMPUTE, LANES, RECEIVE, REDUCE, SEND, messages
 from hybridlab.core.when.play import fast, machine_code
 from hybridlab.predict.time.events import ACTION, MEETING, NOBODY, RANK, play
 
+if TYPE_CHECKING:
+    from hybridlab.predict.time.simulate import _Case
+
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def columns(case) -> Columns | None:
+def columns(case: "_Case") -> Columns | None:
     """(ready, begin, end) of what is to be simulated; None when some rank waits for ever."""
     if (case.lane == COMPUTE).all():
         alike = len(set(case.carried)) == 1
         found = fast(case.flow, case.duration, case.carried[:1] if alike else case.flow.on_every_edge(case.carried))
         if found is not None:
-            return tuple(found)
+            ready, begin, end = found
+            return ready, begin, end
     actions = _actions(case)
     if actions is None:
         return None
@@ -30,8 +36,8 @@ def columns(case) -> Columns | None:
     late = case.late() if not flow.lowered and any(case.carried) else np.zeros(0, np.int64)
     times = np.zeros((flow.actions, 3), np.int64)
     play(*lists, late, np.where(flow.given, 0, -1), actions, times, ranks, _meetings(case, actions), *modes)
-    complete = (ranks["position"] >= ranks["stop"]).all()
-    return tuple(times.T) if complete else None
+    ready, begin, end = times.T
+    return (ready, begin, end) if (ranks["position"] >= ranks["stop"]).all() else None
 
 
 def _ranks(case, actions) -> np.ndarray:

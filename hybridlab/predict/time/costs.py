@@ -51,7 +51,7 @@ class Costs:
     bytes: float | tuple = 0
     unit: str = "units"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for one in self._numeric():
             for number in np.atleast_1d(0 if getattr(self, one.name) is None else getattr(self, one.name)):
                 if not 0 <= number < math.inf:
@@ -86,7 +86,7 @@ class Costs:
         """The longest tick, a power of ten, in which every cost is a whole number, but never below 1e-9."""
         numbers = [n for one in self._numeric() for n in np.atleast_1d(getattr(self, one.name) or 0).tolist()]
         numbers += [self.of_message(e) for e in range(np.atleast_1d(self.bytes).size)]
-        digits = max(-Decimal(str(n)).as_tuple().exponent if n % 1 else 0 for n in numbers)
+        digits = max(-int(Decimal(str(n)).as_tuple().exponent) if n % 1 else 0 for n in numbers)
         return Fraction(1, 10 ** min(digits, FINEST))
 
     def table(self, schedule: Schedule) -> np.ndarray:
@@ -104,7 +104,7 @@ class Costs:
             raise ValueError("these costs were not measured: give the timeline of a real run, as hl.run returns it")
         seconds, flow = (real.end - real.begin) * real.tick, real.flow
         rows, costs = real.schedule.rows[flow.first_row], {}
-        fused = np.diff([*flow.first_row, len(flow.kind)]) > 1
+        fused = np.diff(flow.first_row, append=len(flow.kind)) > 1
         cost_of = np.array([kind.cost for kind in KIND.values()])[rows[:, 0]]
         seen = {cost for cost in cost_of.tolist() if cost} - {"post"}  # what posting takes stands in the origin
         picks = {cost: (cost_of == cost) & ~fused for cost in seen} | {"fused": fused}
@@ -116,7 +116,7 @@ class Costs:
             costs |= {"bytes": _carried(flow, seconds, latency), "bandwidth": 1}
         return cls(**costs, unit=real.unit, latency=latency, post=real.origin.get("post", 0.0))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
         return f"Costs({', '.join(f'{name}={value}' for name, value in given.items())})"
 

@@ -4,6 +4,8 @@ It knows no kinds of action and no dependencies. All events are played in the or
 known). It stays one file: numba keeps the machine code in a cache, and makes it anew when this file changes.
 """
 
+from typing import Any
+
 import numpy as np
 
 from hybridlab.core.when.lanes import COMPUTE, LANES, RECEIVE, REDUCE, SEND
@@ -79,8 +81,24 @@ def _is_next(events, now, rank):
     return not events[0, 0] or events[1, 0] > now or events[1, 1] > rank * MANY + events[0, 1]
 
 
+Records = Any  # in machine code the fields of a record are attributes, of which numpy's types know nothing
+
+
 @_jit
-def play(takes_at, takes, makes_at, makes, late, born, actions, times, ranks, meetings, blocking, awaited):
+def play(
+    takes_at: np.ndarray,
+    takes: np.ndarray,
+    makes_at: np.ndarray,
+    makes: np.ndarray,
+    late: np.ndarray,
+    born: np.ndarray,
+    actions: Records,
+    times: np.ndarray,
+    ranks: Records,
+    meetings: Records,
+    blocking: bool,
+    awaited: bool,
+) -> None:
     """Let everything happen, in the order of time; at one time in the order of ranks.
 
     One long function: with what one rank does in a function of its own, messages on links take 40 % longer.

@@ -38,7 +38,7 @@ class Troubles:
     jitter: float = 0.0
     slow: tuple[tuple[int, float], ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("device_hours", "restart", "save", "jitter"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)} is no time and no share: give 0 or more")

@@ -99,7 +99,7 @@ def _forwards_by_rank(schedule):
     return [[(one.stage, one.microbatch) for one in own if one.kind == "F"] for own in every]
 
 
-def habits(schedule) -> Iterator[Choice]:
+def habits(schedule: Schedule) -> Iterator[Choice]:
     """On every rank the same number of forwards stay, those that are kept for the shortest time; the rest does one of
     the two. With none that stay, everything is swapped, or done again."""
     own = [_shortest_kept(program) for program in schedule.program]

@@ -43,7 +43,7 @@ class Tracks:
         self.pieces: list[Piece] = []
         self.now = self.free = 0.0  # when the rank, and when the link, has done what it was given
 
-    def work(self, name: str, seconds: float):
+    def work(self, name: str, seconds: float) -> None:
         """Compute; nothing else is done by this rank meanwhile."""
         if seconds:
             self.pieces.append(Piece("compute", name, self.now, self.now + seconds))
@@ -57,7 +57,7 @@ class Tracks:
             self.free = begin + seconds
         return begin + seconds if seconds else self.now
 
-    def wait(self, over: float):
+    def wait(self, over: float) -> None:
         """Do nothing until then."""
         self.now = max(self.now, over)
 

@@ -75,10 +75,11 @@ def simulate(
         raise ValueError(f"engine={engine!r} is unknown: choose one of {', '.join(ENGINES)}")
     case = _Case(schedule, costs or Costs(), link, rendezvous, post, room)
     columns = None if engine == "plain" or engine == "auto" and len(schedule.rows) < LARGE else _compiled(case, engine)
-    columns = [np.asarray(column, dtype=np.int64)[None] for column in columns or _Simulation(case).play()]
+    ready, begin, end = (np.asarray(column, np.int64)[None] for column in columns or _Simulation(case).play())
     told = {name: value for name, value in vars(case.costs).items() if value is not None}
     origin = {"kind": "simulated", "link": link} | ({"room": asdict(room)} if room else {})
-    return Timeline(schedule, *columns, case.lane, float(case.tick), unit=case.costs.unit, costs=told, origin=origin)
+    unit, tick = case.costs.unit, float(case.tick)
+    return Timeline(schedule, ready, begin, end, case.lane, tick, unit=unit, costs=told, origin=origin)
 
 
 class _Case:

@@ -16,7 +16,7 @@ Source: Dryden et al. 2019, IPDPS, arXiv:1903.06681. Relatives: `predict.bytes.s
 `predict.time.overlap`, the two tracks; `modes.parts.halos`, which overlaps like this; notebook 34, `bench/halos.py`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.where.layout import even
@@ -135,7 +135,7 @@ class Step(NamedTuple):
     sums: float
 
 
-def steps(conv: Conv, machine: Machine, most: int, overlapped: bool = True, **more) -> list[Step]:
+def steps(conv: Conv, machine: Machine, most: int, overlapped: bool = True, **more: Any) -> list[Step]:
     """A layer on 1, 2, … strips of a machine, as long as every strip has an output.
 
     most  strips at most;  more  as for `speed`
@@ -154,7 +154,7 @@ def steps(conv: Conv, machine: Machine, most: int, overlapped: bool = True, **mo
 
 def step(conv: Conv, strips: int, its: Speed, overlapped: bool = True) -> Step:
     """A layer on so many strips, as the slowest one sees it."""
-    both = lambda here: (strip(conv, strips, here, its, products) for products in (1, 2))
+    both = lambda here: (strip(conv, strips, here, its, 1), strip(conv, strips, here, its, 2))
     layer = max(length(played(*both(here), overlapped)) for here in range(strips))
     size = conv.numbers("W") * its.width
     sums = min(its.link.seconds("all_reduce", strips, size, algorithm) for algorithm in ("ring", "tree"))

@@ -5,10 +5,14 @@ A stage has three parts: attention, experts, and tokens at home again, which tak
 Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1. Relatives: `predict.time.costs`; notebook 32.
 """
 
+from typing import Any
+
 from hybridlab.predict.time.costs import Costs
 
 
-def with_experts(stages: int, attention, experts, exchange, message=0, **more) -> Costs:
+def with_experts(
+    stages: int, attention: float, experts: float, exchange: float, message: float = 0, **more: Any
+) -> Costs:
     """The costs of so many stages, each cut in three.
 
     attention, experts  of the forward of one stage; both halves of their backwards take as long each
@@ -23,7 +27,7 @@ def with_experts(stages: int, attention, experts, exchange, message=0, **more) -
     return Costs(F=each, I=each, W=each, bytes=carried, bandwidth=1, **more)
 
 
-def hidden(attention, experts, exchange) -> bool:
+def hidden(attention: float, experts: float, exchange: float) -> bool:
     """Whether a pair of a forward and a backward, whose parts take turns, hides all its exchanges.
 
     The shortest part that an exchange stands beside is the forward's of attention, or of the experts.
