@@ -5,7 +5,7 @@ python -m tools.website    into build/site
 index.html             where to begin: every notebook with its goal
 notebooks/NAME.html    a notebook to read, with its contents beside it; NAME.ipynb, not run, to take along
 slides/NAME.html       the same from the front of a room
-docs/, README.html, …  the pages of the repository;  explorer.html  the live timelines
+docs/, README.html, …  the documents of the repository;  explorer.html  the live timelines
 """
 
 import pathlib
@@ -17,7 +17,7 @@ from hybridlab.show.live import page as explorer
 from tools import mine, sheet
 from tools.course import FOLDER, HOUSE, Book, books
 
-WRITTEN = ("README.md", "CONTRIBUTING.md", "notebooks/README.md", "examples/README.md")
+WRITTEN = ("*.md", "notebooks/README.md", "examples/README.md", "docs/**/*.md")  # patterns of the pages
 FAMILIES = {"0": "Begin", "1": "Pipelines", "2": "Data parallelism", "3": "Inside a layer", "4": "All together"}
 ABOVE = {  # the bar: name, page
     "hybridlab": "index.html",
@@ -40,10 +40,10 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
         _write(folder / "notebooks" / f"{name}.html", notebook(book))
         _write(folder / "notebooks" / f"{name}.ipynb", mine.fresh(FOLDER / f"{name}.ipynb"))
         _write(folder / "slides" / f"{name}.html", _linked(sheet.slides(book.plain, book.cells), "../notebooks/"))
-    for path in (*WRITTEN, *(f"docs/{one.name}" for one in sorted((HOUSE / "docs").glob("*.md")))):
-        source = (HOUSE / path).read_text(encoding="utf-8")
+    for path in sorted(path for pattern in WRITTEN for path in HOUSE.glob(pattern)):
+        source, place = path.read_text(encoding="utf-8"), path.relative_to(HOUSE)
         title = source.partition("\n")[0].removeprefix("# ")
-        _write((folder / path).with_suffix(".html"), frame(title, sheet.text(source), path.count("/")))
+        _write((folder / place).with_suffix(".html"), frame(title, sheet.text(source), len(place.parts) - 1))
     for name in ("LICENSE", "notebooks/LICENSE"):
         shutil.copyfile(HOUSE / name, folder / name)
     explorer.write(folder / "explorer.html")
