@@ -8,7 +8,7 @@ import pytest
 from hybridlab import labs
 from hybridlab.cli.commands import COMMANDS
 from tools import graph, landing, lessons, pages
-from tools.course import FOLDER, HOUSE, books, tables
+from tools.course import HOUSE, books, tables
 
 SVG = "{http://www.w3.org/2000/svg}"
 
