@@ -5,7 +5,7 @@ python -m tools.website    into build/site
 index.html             where to begin: every notebook with its goal
 notebooks/NAME.html    a notebook to read, with its contents beside it; NAME.ipynb, not run, to take along
 slides/NAME.html       the same from the front of a room
-docs/, README.html, …  the documents of the repository;  explorer.html  the live timelines
+docs/, README.html, …  the pages of the repository;  explorer.html  the live timelines
 """
 
 import pathlib
@@ -40,10 +40,10 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
         _write(folder / "notebooks" / f"{name}.html", notebook(book))
         _write(folder / "notebooks" / f"{name}.ipynb", mine.fresh(FOLDER / f"{name}.ipynb"))
         _write(folder / "slides" / f"{name}.html", _linked(sheet.slides(book.plain, book.cells), "../notebooks/"))
-    for path in sorted(path for pattern in WRITTEN for path in HOUSE.glob(pattern)):
-        source, place = path.read_text(encoding="utf-8"), path.relative_to(HOUSE)
+    for path in (str(path.relative_to(HOUSE)) for pattern in WRITTEN for path in sorted(HOUSE.glob(pattern))):
+        source = (HOUSE / path).read_text(encoding="utf-8")
         title = source.partition("\n")[0].removeprefix("# ")
-        _write((folder / place).with_suffix(".html"), frame(title, sheet.text(source), len(place.parts) - 1))
+        _write((folder / path).with_suffix(".html"), frame(title, sheet.text(source), path.count("/")))
     for name in ("LICENSE", "notebooks/LICENSE"):
         shutil.copyfile(HOUSE / name, folder / name)
     explorer.write(folder / "explorer.html")
