@@ -66,8 +66,8 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     student = folder / "student"
     for name in ("notebooks", "docs", "examples"):
         shutil.copytree(HOUSE / name, student / name, ignore=shutil.ignore_patterns(".*"))
-    for name in ("README.md", "CONTRIBUTING.md", "LICENSE"):
-        shutil.copyfile(HOUSE / name, student / name)
+    for path in (*HOUSE.glob("*.md"), HOUSE / "LICENSE"):
+        shutil.copyfile(path, student / path.name)
     for name, book in books().items():
         solved = instructor(book)
         _write(folder / "slides" / f"{name}.html", sheet.slides(book.plain, book.cells))

@@ -24,9 +24,9 @@ lecture* is the core without its exercises.
 SLIDE = """\
 ## From a slide to its notebook
 
-Three ways. [Slide says, we predict, your machine measured](../docs/slides.md) lists the decks slide by slide, by the
-titles that the slides print, with errata. The [README](../README.md#from-slide-to-notebook) has the short table. And
-each notebook names its slides in its first cell, under *Sources*.
+[Slide says, we predict, your machine measured](../docs/slides.md) lists the decks slide by slide, by the titles that
+the slides print, with errata. [The twelve systems](../docs/systems.md) of the lectures have a table of their own. And
+each notebook names its slides at its end, under *Sources*.
 
 A slide that uses another word than we do: [glossary and notation](../docs/glossary.md), with the Korean terms.
 """

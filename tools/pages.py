@@ -1,12 +1,11 @@
 """Write the pages about the course again, from the notebooks, docs/slides.toml and docs/systems.toml.
 
-python -m tools.pages            notebooks/README.md, docs/prerequisites.svg, docs/slides.md, two tables in README.md
+python -m tools.pages            notebooks/README.md; in docs/ prerequisites.svg, slides.md, systems.md and lecturers.md
 python -m tools.pages --check    write nothing; name the pages that are not current
 """
 
 import argparse
 import pathlib
-import re
 import sys
 
 from tools import graph, landing, lessons, slides, systems
@@ -15,15 +14,12 @@ from tools.course import FOLDER, HOUSE, books
 
 def texts() -> dict[pathlib.Path, str]:
     """Every page that is made, and the text that it should have."""
-    readme = HOUSE / "README.md"
-    table = re.compile(r"^\| deck \|.*?^Not on a slide:[^\n]*(\n[^\n]+)*", flags=re.DOTALL | re.MULTILINE)
-    its = re.compile(r"^\| system \|[^\n]*(\n\|[^\n]*)*", flags=re.MULTILINE)
     return {
         FOLDER / "README.md": landing.page(),
         HOUSE / "docs" / "prerequisites.svg": graph.svg(books()),
         HOUSE / "docs" / "slides.md": slides.page(),
         HOUSE / "docs" / "lecturers.md": lessons.page(),
-        readme: its.sub(lambda _: systems.readme(), table.sub(lambda _: slides.readme(), readme.read_text("utf-8"))),
+        HOUSE / "docs" / "systems.md": systems.page(),
     }
 
 

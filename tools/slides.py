@@ -1,4 +1,4 @@
-"""From a slide to its answer: the table in the README and the page docs/slides.md, from docs/slides.toml and recaps."""
+"""From a slide to its answer: the page docs/slides.md, from docs/slides.toml and the recaps of the notebooks."""
 
 import tomllib
 from functools import cache
@@ -11,7 +11,9 @@ INTRO = """\
 
 Every notebook ends with a table that holds what a slide says against a prediction and a measurement. Here they are all
 together, deck by deck: find the slide by its title, read its row, open the notebook. "Measured" is what the notebook's
-cells check on the machine that runs them. *This page is made by `make pages` from the notebooks; change it there.*
+cells check on the machine that runs them. The decks call some things by other names: inter-layer is our pipeline
+parallelism, intra-layer our tensor parallelism, and some slides say mini-batch for our microbatch.
+*This page is made by `make pages` from the notebooks; change it there.*
 """
 
 
@@ -21,25 +23,13 @@ def slides() -> dict:
     return tomllib.loads(DATA.read_text(encoding="utf-8"))
 
 
-def link(name: str, folder: str = "../notebooks/") -> str:
+def link(name: str) -> str:
     """A notebook as a link, or as one to come.
 
     >>> link("11_gpipe"), link("99_nothing")
     ('[11_gpipe](../notebooks/11_gpipe.ipynb)', '99_nothing (to come)')
     """
-    return f"[{name}]({folder}{name}.ipynb)" if name in books() else f"{name} (to come)"
-
-
-def readme() -> str:
-    """The README's table, and the line below it about notebooks that no slide asks for."""
-    lines = ["| deck | on the slide | notebook |", "|---|---|---|"]
-    for row in slides()["row"]:
-        answers = ", ".join(link(name, "notebooks/") for name in row["answers"])
-        lines.append(f"| {' '.join(row['slides'])} | {row['subject']} | {answers} |")
-    asked = {name for row in slides()["row"] for name in row["answers"]}
-    others = [*(name for name in books() if name not in asked)]
-    others += [name for name in slides()["beyond"] if name not in others]
-    return "\n".join([*lines, "", f"Not on a slide: {', '.join(link(name, 'notebooks/') for name in others)}."])
+    return f"[{name}](../notebooks/{name}.ipynb)" if name in books() else f"{name} (to come)"
 
 
 def page() -> str:
@@ -100,7 +90,9 @@ def unasked() -> list[tuple[str, Row]]:
 
 
 def _beyond():
-    lines = ["## On no slide", ""]
+    asked = {name for row in slides()["row"] for name in row["answers"]}
+    others = dict.fromkeys([*(name for name in books() if name not in asked), *slides()["beyond"]])
+    lines = ["## On no slide", "", f"No slide asks for {', '.join(map(link, others))}.", ""]
     lines += ["| about | papers say | we predict | your machine measured | notebook |", "|---|---|---|---|---|"]
     for name, row in unasked():
         lines.append(f"| {row.name} | {row.said} | {row.predicted} | {row.measured} | {link(name)} |")

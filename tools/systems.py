@@ -1,10 +1,19 @@
-"""The lectures' twelve systems and where each one runs: the table in the README, from docs/systems.toml."""
+"""The lectures' twelve systems and where each one runs: docs/systems.md, from docs/systems.toml."""
 
 import tomllib
 from functools import cache
 
 from tools.course import HOUSE
 from tools.slides import link
+
+INTRO = """\
+# The twelve systems of the lectures
+
+The technique of each system is reimplemented here and can be run. `python -m hybridlab check` with the flags of the
+last column compares it with one device. PipeDream trains on stale weights, so it is compared with a replay that uses
+the same versions. Where the last column names a module, the notebook calls it. *`make pages` makes this page from
+docs/systems.toml.*
+"""
 
 
 @cache
@@ -13,10 +22,10 @@ def systems() -> list[dict]:
     return tomllib.loads((HOUSE / "docs" / "systems.toml").read_text(encoding="utf-8"))["system"]
 
 
-def readme() -> str:
-    """The README's table."""
-    lines = ["| system | its idea, in a line | here | runs |", "|---|---|---|---|"]
+def page() -> str:
+    """The text of docs/systems.md."""
+    lines = [INTRO, "| system | its idea, in a line | here | runs |", "|---|---|---|---|"]
     for one in systems():
         runs = f"`check {one['flags']}`" if "flags" in one else f"`{one['inside']}`"
-        lines.append(f"| {one['name']} | {one['idea']} | {link(one['notebook'], 'notebooks/')} | {runs} |")
-    return "\n".join(lines)
+        lines.append(f"| {one['name']} | {one['idea']} | {link(one['notebook'])} | {runs} |")
+    return "\n".join([*lines, ""])

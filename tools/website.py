@@ -17,7 +17,7 @@ from hybridlab.show.live import page as explorer
 from tools import mine, sheet
 from tools.course import FOLDER, HOUSE, Book, books
 
-WRITTEN = ("README.md", "CONTRIBUTING.md", "notebooks/README.md", "examples/README.md")
+WRITTEN = ("*.md", "notebooks/README.md", "examples/README.md", "docs/**/*.md")  # patterns of the pages
 FAMILIES = {"0": "Begin", "1": "Pipelines", "2": "Data parallelism", "3": "Inside a layer", "4": "All together"}
 ABOVE = {  # the bar: name, page
     "hybridlab": "index.html",
@@ -40,7 +40,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
         _write(folder / "notebooks" / f"{name}.html", notebook(book))
         _write(folder / "notebooks" / f"{name}.ipynb", mine.fresh(FOLDER / f"{name}.ipynb"))
         _write(folder / "slides" / f"{name}.html", _linked(sheet.slides(book.plain, book.cells), "../notebooks/"))
-    for path in (*WRITTEN, *(f"docs/{one.name}" for one in sorted((HOUSE / "docs").glob("*.md")))):
+    for path in (str(path.relative_to(HOUSE)) for pattern in WRITTEN for path in sorted(HOUSE.glob(pattern))):
         source = (HOUSE / path).read_text(encoding="utf-8")
         title = source.partition("\n")[0].removeprefix("# ")
         _write((folder / path).with_suffix(".html"), frame(title, sheet.text(source), path.count("/")))

@@ -1,4 +1,4 @@
-"""The pictures of the README, computed: `python -m hybridlab.show` writes them into docs/, or the folder named."""
+"""The pictures of README and docs/python.md: `python -m hybridlab.show` writes them into docs/, or the folder named."""
 
 import sys
 from pathlib import Path

@@ -12,7 +12,8 @@ from prose import COMPUTED, SET, TOLD
 from tools.course import HOUSE, books
 from tools.slides import slides
 
-TEXTS = ["README", "slides", *books()]
+PAGES = {"README": "README.md"} | {name: f"docs/{name}.md" for name in ("where", "python", "own-model", "modes")}
+TEXTS = [*PAGES, "slides", *books()]
 UNIT = r"%|units?|ms|[µμ]s|s|seconds?|minutes?|hours?|days|years|[kMGTP]i?B(?:/s)?|G|bytes|nats|times|slots|messages"
 NUMBER = re.compile(
     rf"(?<![\w.·*/])(?<![−+·] )\d+(?:[.,]\d+)*(?:\s?%|\s(?:{UNIT})(?![\w*·(]))"  # not what ends a formula
@@ -26,8 +27,8 @@ def text(name):
     """What a text says, on one line, without links and papers' numbers."""
     if name in books():
         whole = MINUTES.sub("", books()[name].prose)
-    elif name == "README":
-        whole = " ".join((HOUSE / "README.md").read_text(encoding="utf-8").split())
+    elif name in PAGES:
+        whole = " ".join((HOUSE / PAGES[name]).read_text(encoding="utf-8").split())
     else:
         errata = (f"{one['prints']} | {one['read']}" for one in slides()["erratum"])
         whole = " | ".join([*(row["subject"] for row in slides()["row"]), *errata])

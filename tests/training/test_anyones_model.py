@@ -305,8 +305,8 @@ def test_data_that_depend_on_the_rank_are_refused():
         hl.check(PP2, model=mlp(8, 8, 5), loss=square_loss, data=of_the_process, batch=8)
 
 
-def test_readme_names_every_model():
-    assert [name for name in GALLERY if f"| `{name}` |" not in README] == []
+def test_the_page_names_every_model():
+    assert [name for name in GALLERY if f"| `{name}` |" not in PAGE] == []
 
 
 # ---- refusals
@@ -401,9 +401,9 @@ def test_what_cannot_work_says_why_in_a_sentence(case):
 # ---- files
 
 
-README = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
-OWN = next(block for block in BLOCKS if "hl.Model(" in block) + "\nnumber = 3\n"
+PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "own-model.md").read_text()
+(BLOCK,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+OWN = BLOCK + "\nnumber = 3\n"
 
 
 @pytest.mark.ranks
@@ -412,7 +412,8 @@ def test_a_file_outside_the_package_is_checked_and_trained_from_the_command_line
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN)
-    assert main("check --model own.py:mine --pp 2 --dp 2 --batch 16".split()) == 0  # as README says
+    (typed,) = re.findall(r"python -m hybridlab (check --model own.*)", PAGE)
+    assert main(typed.split()) == 0
     assert "equal to one device" in capsys.readouterr().out
     assert main("train --model own.py:mine --pp 2 --steps 3 --batch 16".split()) == 0
     assert "step    2  loss" in capsys.readouterr().out
