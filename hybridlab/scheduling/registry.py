@@ -46,11 +46,18 @@ _FACT = re.compile(r"^([A-Z][a-z]+): +(.+(?:\n +.+)*)", re.MULTILINE)  # its fur
 
 
 def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options) -> Schedule:
-    """The schedule of this name for a pipeline of `ranks`, `microbatches` each; with dp > 1, that many copies of it.
+    """A schedule by its name.
 
-    raises  ValueError in one sentence for an unknown name or option, or a number that the schedule cannot have
+    name          one of `hl.schedules()`
+    ranks         p, of one pipeline
+    microbatches  m, that each pipeline runs in one step
+    dp            data-parallel copies of the pipeline
+    options       those of this schedule, as chunks of "interleaved": stages per rank
 
-    >>> schedule("1f1b", ranks=4, microbatches=8)
+    raises  ValueError for an unknown name or option, or a number that the schedule cannot have
+
+    >>> import hybridlab as hl
+    >>> hl.schedule("1f1b", ranks=4, microbatches=8)
     <schedule 1f1b: 4 ranks, 4 stages, 8 microbatches, 64 actions>
     """
     if name not in GENERATORS:
@@ -72,7 +79,8 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options) -
 def schedules() -> dict[str, dict[str, str]]:
     """Every schedule's name with its placement, order, constraints, bubble, peak and source, as its docstring says.
 
-    >>> schedules()["1f1b"]["Peak"]
+    >>> import hybridlab as hl
+    >>> hl.schedules()["1f1b"]["Peak"]
     'min(p-r, m) activations on rank r'
     """
     return {name: _facts(make) for name, make in GENERATORS.items()}

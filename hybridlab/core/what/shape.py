@@ -93,7 +93,11 @@ class Routing:
                 raise ValueError(f"{name}={value} is not positive: give a number above 0")
 
     def slots(self, context: int, experts: int, chosen: int) -> int:
-        """The tokens of one sequence that an expert takes at most, where there is a capacity."""
+        """The tokens of one sequence that an expert takes at most, where there is a capacity.
+
+        context  tokens in the sequence
+        experts  in the block;  chosen  of them by each token
+        """
         return min(context, math.ceil(self.capacity * context * chosen / experts))
 
 
@@ -117,7 +121,7 @@ class Shape:
                 turn: with a latent only they are turned, and in keys all heads share them
     style       "gpt": biases, layer norms, learned positions; "llama": none of these, RMS norms, positions by
                 rotation, and an MLP of three matrices, one of them a gate
-    experts     MLPs in a block, of which every token goes through `chosen`
+    experts     MLPs in a block;  chosen  of them, those that a token goes through
     shared      MLPs beside them, of the same size, through which every token goes
     routing     how tokens find their experts
     documents   lengths of the documents that are packed into each sequence, in order: positions begin again in each,

@@ -147,11 +147,16 @@ def entered(shape: Shape, plan: Plan):
 
 
 def memory(model: str | Shape, batch: int, **sizes) -> Footprint:
-    """Bytes on the device that holds most: a model, a batch of so many sequences, and the fields of a plan.
+    """Bytes on the device that holds most.
+
+    model  its name in the catalog, or its `Shape`
+    batch  sequences in the global batch
+    sizes  fields of a plan: p, t, d, b, v, zero, recompute …, as in `hl.plan`
 
     raises  ValueError when the catalog lacks the model, or the plan is not legal
 
-    >>> print(f"{memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
+    >>> import hybridlab as hl
+    >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
     36 GB
     """
     shape = catalog.shape_of(model)

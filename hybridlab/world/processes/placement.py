@@ -62,7 +62,8 @@ class Placement:
 def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -> Placement:
     """Where `ranks` ranks run on a machine with `gpus` GPUs; None asks `devices_here`.
 
-    gpus     0 keeps all ranks on the CPU
+    ranks    how many
+    gpus     how many; 0 keeps all ranks on the CPU
     backend  None chooses; "gloo" goes through host memory; "nccl" may also be asked for where ranks share a GPU (slow:
              a demonstration of the cluster's code path)
 
