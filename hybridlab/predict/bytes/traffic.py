@@ -43,6 +43,7 @@ def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, cros
     once more, for the backward. An element counts once in an operation, as in the ledger: the full tensor of a sum, a
     gather or a reduce-scatter; uneven parts are filled up.
 
+    shape      of the model
     sequences  b, in the microbatch;  ways  the length of tp;  sequence  with sequence parallelism
     crossings  the tensors that leave a stage in parts (`modes.parts.scatter_gather`); with sequence parallelism they
                cost nothing

@@ -193,6 +193,9 @@ class Head(nn.Module):
 class GPT(ByPlace):
     """The whole model: embed, then the blocks, then the head.
 
+    shape  its sizes
+    seed   of its first weights
+    dtype  of its weights
     skips  {layer: the earlier layer whose output it takes too, and adds}, layers numbered as in `layers()`
 
     raises  ValueError when the shape is not one of this model
@@ -242,5 +245,9 @@ class GPT(ByPlace):
 
 
 def token_loss(scores_BTV, targets_BT):
-    """The *sum* of the cross-entropy over all tokens, in nats; divide by the tokens of the global batch."""
+    """The *sum* of the cross-entropy over all tokens, in nats; divide by the tokens of the global batch.
+
+    scores_BTV  of every word of the vocabulary for each token, (B, T, V)
+    targets_BT  the right words, (B, T)
+    """
     return functional.cross_entropy(scores_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum")
