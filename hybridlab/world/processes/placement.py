@@ -69,9 +69,10 @@ def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -
 
     raises  ValueError when `ranks` is less than 1, `gpus` less than 0, or the backend unknown or impossible
 
-    >>> placement(4, gpus=1).devices
+    >>> import hybridlab as hl
+    >>> hl.placement(4, gpus=1).devices
     ('cuda:0', 'cuda:0', 'cuda:0', 'cuda:0')
-    >>> print(placement(2, gpus=0))
+    >>> print(hl.placement(2, gpus=0))
     2 ranks on the CPU: gloo over loopback, one thread each.
     """
     if ranks < 1:
