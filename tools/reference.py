@@ -176,10 +176,10 @@ def _short(value):
     """A value as one types it; of a long one only its type.
 
     >>> _short("1f1b"), _short(tuple(range(100))), _short(len)
-    ("'1f1b'", 'tuple(…)', 'len')
+    ("'1f1b'", 'tuple(...)', 'len')
     """
     shown = getattr(value, "__name__", repr(value)) if callable(value) else repr(value)
-    return shown if len(shown) <= LONG else f"{type(value).__name__}(…)"
+    return shown if len(shown) <= LONG else f"{type(value).__name__}(...)"
 
 
 def _type(annotation):

@@ -137,6 +137,7 @@ class Mesh:
 
 @functools.cache
 def _group(mesh: Mesh, rank: int, axes: tuple[str, ...]) -> tuple[int, ...]:
+    """The ranks that differ from `rank` only along these `axes` of a `mesh`, itself included, in rank order."""
     here, ranks, stride = mesh.coordinates(rank), [rank], 1
     for axis, length in reversed(mesh.axes.items()):
         if axis in axes:

@@ -35,6 +35,7 @@ class Dropout(nn.Module):
     its fate is the same on one device and on any rank of any layout, and when the forward is done a second time. In a
     tensor that is not (B, T, D) all elements of a row are features of one position.
 
+    rate            the share, from 0 to below 1
     first, feature  the position and the feature at which what comes in begins: not 0 where that dim is cut; where
                     positions do not follow each other, a first one for each
     """
