@@ -39,22 +39,29 @@ class Page:
 
 @cache
 def namespaces() -> dict[str, ModuleType]:
-    """{name as users write it: module}: `hl`, and each public name of it that is a module.
+    """{name as users write it: module}: `hl`, and each public name in it that is a module, of a namespace too.
 
     >>> next(iter(namespaces()))
     'hl'
     """
-    public = {name: getattr(hybridlab, name) for name in hybridlab.__all__}
-    inside = {f"hl.{name}": thing for name, thing in public.items() if inspect.ismodule(thing)}
-    return {"hl": hybridlab, **inside}
+    return dict(_namespaces("hl", hybridlab))
+
+
+def _namespaces(name, module):
+    yield name, module
+    inside = {one: getattr(module, one) for one in getattr(module, "__all__", ())}
+    for one, thing in inside.items():
+        if inspect.ismodule(thing):
+            yield from _namespaces(f"{name}.{one}", thing)
 
 
 def members(module: ModuleType) -> list[pdoc.doc.Doc]:
-    """The public names of a module that are no namespaces, functions first."""
-    for name in module.__all__:
+    """The public names of a module that are no namespaces, functions first; without an `__all__`, those it tells of."""
+    for name in getattr(module, "__all__", ()):
         getattr(module, name)  # loads a lazy one, which pdoc would not
-    every = [one for one in pdoc.doc.Module(module).members.values() if one.kind in KINDS and one.name[0] != "_"]
-    return sorted(every, key=lambda one: list(KINDS).index(one.kind))
+    public = [one for one in pdoc.doc.Module(module).members.values() if one.kind in KINDS and one.name[0] != "_"]
+    told = [one for one in public if hasattr(module, "__all__") or one.docstring]
+    return sorted(told, key=lambda one: list(KINDS).index(one.kind))
 
 
 def pages() -> list[Page]:
@@ -85,26 +92,22 @@ def _page(space, module):
     for one in members(module):
         groups.setdefault(one.kind, []).append(one)
     body, rows = [f'<h1 id="top">{space}</h1>{_paragraphs(read(module.__doc__))}'], []
-    if space == "hl":
-        body.append(_others())
     for kind, ones in groups.items():
         body.append(f'<h2 id="{kind}">{KINDS[kind]}</h2>{_summary(ones)}')
-        body += [_entry(space, one) for one in ones]
         links = (f'<li><a href="#{anchor(one)}">{one.name}</a></li>' for one in ones)
         rows.append(f'<li class="h1"><a href="#{kind}">{KINDS[kind]}</a></li>{"".join(links)}')
-    other = "".join(f'<li><a href="{file(name)}">{name}</a></li>' for name in namespaces() if name != space)
-    further = f'<li class="h1">Namespaces</li>{other}' if other else ""
-    return Page(file(space), space, "\n".join(body), f"<nav><ul>{''.join(rows)}{further}</ul></nav>")
+    inside = {name: one for name, one in namespaces().items() if name.rpartition(".")[0] == space}
+    body += [_inside(inside), *(_entry(space, one) for ones in groups.values() for one in ones)]
+    others = "".join(f'<li><a href="{file(name)}">{name}</a></li>' for name in namespaces() if name != space)
+    rows.append(others and f'<li class="h1">Namespaces</li>{others}')
+    return Page(file(space), space, "\n".join(body), f"<nav><ul>{''.join(rows)}</ul></nav>")
 
 
-def _others():
-    """A table of the namespaces; none if there are none."""
-    rows = [
-        f'<tr><td><a href="{file(name)}"><code>{name}</code></a></td><td>{_inline(_first(module.__doc__))}</td></tr>'
-        for name, module in namespaces().items()
-        if name != "hl"
-    ]
-    return f'<h2 id="namespaces">Namespaces</h2><table>{"".join(rows)}</table>' if rows else ""
+def _inside(spaces):
+    """A table of the namespaces in one; none if there are none."""
+    links = {name: f'<td><a href="{file(name)}"><code>{name}</code></a></td>' for name in spaces}
+    rows = (f"<tr>{links[name]}<td>{_inline(_first(one.__doc__))}</td></tr>" for name, one in spaces.items())
+    return spaces and f'<h2 id="namespaces">Namespaces</h2><table class="names">{"".join(rows)}</table>' or ""
 
 
 def _summary(ones):
