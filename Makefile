@@ -20,6 +20,8 @@ ROOT   := $(shell [ `id -u` = 0 ] && echo --allow-root)
 export PYTHONDONTWRITEBYTECODE :=
 # Of no use where no notebook runs, and a second to import.
 QUICK  := -p no:nbval
+# Modules with an example that starts ranks: a process test.
+EXAMPLES := $(shell grep -rl --include='*.py' '\# starts ranks' hybridlab)
 # Two processes share the files, those with most tests first; the tests of a file stay in order, in one of them.
 SHARED := -n 2 --dist loadfile
 
@@ -83,7 +85,7 @@ test: $(READY)  ## what a change must pass, in some ten minutes: style, types, f
 	@echo "== 2 of 4: fast tests and doctests"
 	$(PYTEST) $(QUICK) $(SHARED) -m "$(FAST)"
 	@echo "== 3 of 4: slow tests, and those that start processes"
-	$(PYTEST) $(SHARED) --slow -m "slow or not ($(FAST))" tests
+	$(PYTEST) $(SHARED) --slow -m "slow or not ($(FAST))" tests $(EXAMPLES)
 	@echo "== 4 of 4: the core of every notebook, against its stored output"
 	$(PY) -m tools.against_stored --core
 

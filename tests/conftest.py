@@ -26,6 +26,9 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:  # an example says itself that it starts ranks
+        if isinstance(item, pytest.DoctestItem) and any("# starts ranks" in one.source for one in item.dtest.examples):
+            item.add_marker("ranks")
     marks = [mark for mark in ASKED_FOR if not config.getoption(f"--{mark}")]
     left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in marks)]
     items[:] = [item for item in items if item not in left_out]

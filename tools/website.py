@@ -5,6 +5,7 @@ python -m tools.website    into build/site
 index.html             where to begin: every notebook with its goal
 notebooks/NAME.html    a notebook to read, with its contents beside it; NAME.ipynb, not run, to take along
 slides/NAME.html       the same from the front of a room
+api/                   the reference of the package, from its signatures and docstrings
 docs/, README.html, …  the pages of the repository;  explorer.html  the live timelines
 """
 
@@ -14,7 +15,7 @@ import shutil
 from html import escape, unescape
 
 from hybridlab.show.live import page as explorer
-from tools import mine, sheet
+from tools import mine, reference, sheet
 from tools.course import FOLDER, HOUSE, Book, books
 
 WRITTEN = ("*.md", "notebooks/README.md", "examples/README.md", "docs/**/*.md")  # patterns of the pages
@@ -24,6 +25,7 @@ ABOVE = {  # the bar: name, page
     "Course": "notebooks/README.html",
     "Live timelines": "explorer.html",
     "Slide by slide": "docs/slides.html",
+    "Reference": "api/index.html",
     "Glossary": "docs/glossary.html",
 }
 LINK = re.compile(r'(href=")(?!https?:)([^"#]*)(#[^"]*)?(")')
@@ -44,6 +46,8 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
         source = (HOUSE / path).read_text(encoding="utf-8")
         title = source.partition("\n")[0].removeprefix("# ")
         _write((folder / path).with_suffix(".html"), frame(title, sheet.text(source), path.count("/")))
+    for one in reference.pages():
+        _write(folder / "api" / one.file, frame(one.title, one.body, 1, one.beside))
     for name in ("LICENSE", "notebooks/LICENSE"):
         shutil.copyfile(HOUSE / name, folder / name)
     explorer.write(folder / "explorer.html")
@@ -68,7 +72,8 @@ def index() -> str:
         '<h1>hybridlab</h1><p class="lead">One model, many processes. Each way to divide the work is explained, '
         "predicted, run on real processes, measured on the same picture, and proved equal to one device.</p>"
         '<p class="doors"><a href="notebooks/00_start.html">Begin</a><a href="explorer.html">Play with schedules</a>'
-        '<a href="README.html">Install</a><a href="notebooks/README.html">Routes</a></p>'
+        '<a href="README.html">Install</a><a href="notebooks/README.html">Routes</a>'
+        '<a href="api/index.html">Reference</a></p>'
         '<img src="docs/moving.svg" alt="1F1B on four ranks with eight microbatches, played in time">'
         f"{''.join(cards)}"
     )

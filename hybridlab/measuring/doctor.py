@@ -61,9 +61,16 @@ ADVICE = (  # what is wrong, told from the facts; what to do about it
 def doctor(count: int = 4) -> dict:
     """Facts about this machine, units in their names; the last one, "what to do", is a text.
 
-    Measured are: how soon `count` ranks are ready, the first time and later; how late a message finds a sleeping rank
+    count  ranks that are started, 2 or more
+
+    Measured are: how soon they are ready, the first time and later; how late a message finds a sleeping rank
     ("one message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB, and
     what these messages lie on.
+
+    >>> import hybridlab as hl
+    >>> facts = hl.doctor(count=2)  # starts ranks
+    >>> facts["cores"] >= 1, "ranks fail" in facts
+    (True, False)
     """
     facts = _seen()
     try:

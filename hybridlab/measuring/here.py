@@ -50,6 +50,9 @@ def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
     """This machine as a node of so many ranks; the fit with which a microbatch of a model takes what it takes here; and
     what our runtime does: it counts sums outside of blocks, which in small models are many, and it sends ahead.
 
+    shape  of the model
+    count  ranks
+
     >>> kind, fit, software = here(Shape(layers=2, width=16, context=16))  # doctest: +SKIP
     >>> kind.node, kind.peak  # doctest: +SKIP
     (2, 41500000000.0)
@@ -169,7 +172,13 @@ def _once_each(comm, works) -> list[float]:
 
 def in_turns(plans: list[Plan], shape: Shape, batch: int, rounds: int = 5) -> list[list[float]]:
     """times[plan][round]: seconds of whole training steps of several plans for equally many ranks, taken in turns, so
-    that whatever else the machine does meets all of them. The slower rank counts."""
+    that whatever else the machine does meets all of them. The slower rank counts.
+
+    plans   to compare
+    shape   of the model
+    batch   sequences in the global batch
+    rounds  steps of each plan that are measured
+    """
     (count,) = {plan.devices for plan in plans}
     jobs = [job_of(**job_of_plan(plan, shape, batch) | AS_MEASURED) for plan in plans]
     with ranks(count) as pool:

@@ -61,7 +61,13 @@ def _on_one_thread(measure: Callable) -> Callable:
 
 @_on_one_thread
 def steps(shape: Shape, batch: int, count: int = 6, device: str = "cpu") -> list[Parts]:
-    """The sequential loop: so many steps with AdamW, after one to warm up, each with a batch of so many sequences."""
+    """The sequential loop: so many steps with AdamW, after one to warm up, each with a batch of so many sequences.
+
+    shape   of the model
+    batch   sequences in each step
+    count   steps that are measured
+    device  "cpu" or a GPU's name
+    """
     device = torch.device(device)
     model, text, clock = GPT(shape).to(device), Text.of(), own_clock(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -86,6 +92,8 @@ def steps(shape: Shape, batch: int, count: int = 6, device: str = "cpu") -> list
 def quickest(found: list[Parts]) -> Parts:
     """The step that was over soonest.
 
+    found  the measured steps
+
     >>> quickest([Parts(1, 2, 3, 4, 5), Parts(1, 1, 1, 1, 1)]).update
     1
     """
@@ -94,7 +102,12 @@ def quickest(found: list[Parts]) -> Parts:
 
 @_on_one_thread
 def product(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Product:
-    """A product in single precision; small ones are done many times for one look at the clock."""
+    """A product in single precision; small ones are done many times for one look at the clock.
+
+    m, k, n  the sizes of the matrices
+    repeat   products, of which the quickest counts
+    device   "cpu" or a GPU's name
+    """
     a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
     enough = ENOUGH if a.device.type == "cpu" else ENOUGH_FOR_A_GPU
     times = 1 + min(MOST, enough // (m * k * n))
@@ -103,7 +116,12 @@ def product(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Pro
 
 @_on_one_thread
 def bandwidth(numbers: int = 2**24, repeat: int = 10, device: str = "cpu") -> float:
-    """Bytes per second between a core, or a GPU, and its memory: a copy reads and writes more than any cache holds."""
+    """Bytes per second between a core, or a GPU, and its memory: a copy reads and writes more than any cache holds.
+
+    numbers  32-bit numbers that are copied
+    repeat   copies, of which the quickest counts
+    device   "cpu" or a GPU's name
+    """
     x = torch.ones(numbers, device=device)
     y = torch.empty_like(x)
     return 2 * x.nbytes / _least(lambda: y.copy_(x), x.device, repeat)

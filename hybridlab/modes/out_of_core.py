@@ -26,7 +26,8 @@ UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "G
 class KeepingWork(ModelWork):
     """A `ModelWork` on a device with a stated room.
 
-    arena   what is kept on the device;  carried  {"SWAP_OUT", "SWAP_IN": bytes that have been copied}
+    about  as in `ModelWork`
+    arena  what is kept on the device;  carried  {"SWAP_OUT", "SWAP_IN": bytes that have been copied}
     """
 
     def __init__(self, arena: Arena, *about):
@@ -89,6 +90,7 @@ class KeepingWork(ModelWork):
 class Keeping:
     """What one forward keeps of what autograd saves.
 
+    arena    that counts what is on the device
     there    tensors that are on the device anyway: weights, the batch
     entered  what came in, which stays on the device;  saved  all else, which a swap carries
     """

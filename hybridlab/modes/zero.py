@@ -53,7 +53,10 @@ def shared(layout: Layout, stage: int, owners: int, along: tuple[str, ...] = ("d
 
 
 class Sharded(Replicated):
-    """The weights of a rank's stages, of which it owns a share at rest; the arguments are those of `Replicated`."""
+    """The weights of a rank's stages, of which it owns a share at rest; the arguments are those of `Replicated`.
+
+    comm, layout, stages, named, program, early, policy  as in `Replicated`
+    """
 
     def _shares(self) -> dict:
         layout = self.layout

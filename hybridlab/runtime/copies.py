@@ -59,7 +59,12 @@ class Leaving:
 
 
 class Coming:
-    """What a forward has kept, on its way back. `doing`: the action that brings it, for an error."""
+    """What a forward has kept, on its way back. `doing`: the action that brings it, for an error.
+
+    kept    what the forward has kept
+    device  to which it comes
+    doing   the action that brings it, for an error
+    """
 
     def __init__(self, kept: list[Kept], device: torch.device, doing: str):
         self.kept, self.device, self.doing = kept, device, doing

@@ -29,6 +29,10 @@ class Kept(NamedTuple):
 def input_half(outputs: list, gradients: list, inputs: list) -> tuple[list, list[Kept]]:
     """The gradients of the inputs, and what `weight_half` will need. The inputs are leaves that require gradients.
 
+    outputs    of the forward
+    gradients  of each output
+    inputs     leaves that require gradients
+
     >>> layer = torch.nn.Linear(2, 1)
     >>> x = torch.ones(1, 2, requires_grad=True)
     >>> (by_x,), kept = input_half([layer(x)], [torch.ones(1, 1)], [x])
@@ -50,7 +54,10 @@ def input_half(outputs: list, gradients: list, inputs: list) -> tuple[list, list
 
 
 def weight_half(kept: list[Kept]):
-    """Add the gradients by the weights to their `.grad`."""
+    """Add the gradients by the weights to their `.grad`.
+
+    kept  by `input_half`
+    """
     for edges, gradients, weights in kept:
         found = torch.autograd.grad(edges, weights, gradients, retain_graph=True, allow_unused=True)
         for weight, gradient in zip(weights, found):

@@ -27,12 +27,16 @@ ENDS_A_USE = ("F", "C", "R", "B", "W", "OPT")  # each of them uses a version onc
 class Versions:
     """The versions of the weights of one rank's stages; every step begins with the latest as version 0.
 
-    stages  {stage: module};  named  {stage: {name in the layout: weight}}, in the order of the module's
-    make    make({name in the layout: weight}) -> the optimizer of one stage
-    sums    the dtype in which copies of a stage add their gradients
-    stash   False: one version, whose numbers change while microbatches are under way. Their backward then finds other
-            weights than their forward, and its gradient belongs to no weights that ever were: what PipeDream avoids
-    held    {stage: {version: {name: weight}}};  peak  {stage: the most that were held at once}
+    comm      the communicator of this rank
+    layout    of the parameters on the mesh
+    schedule  that is played
+    rank      its rank in the schedule
+    stages    {stage: module};  named  {stage: {name in the layout: weight}}, in the order of the module's
+    make      make({name in the layout: weight}) -> the optimizer of one stage
+    sums      the dtype in which copies of a stage add their gradients
+    stash     False: one version, whose numbers change while microbatches are under way. Their backward then finds other
+              weights than their forward, and its gradient belongs to no weights that ever were: what PipeDream avoids
+    held      {stage: {version: {name: weight}}};  peak  {stage: the most that were held at once}
 
     Opens the groups that the layout asks for: every rank makes its weights at the same time.
     """

@@ -38,6 +38,12 @@ def interleaved(ranks: int, microbatches: int, chunks: int = 2, group: int | Non
 def groups(ranks: int, microbatches: int, group: int | None) -> list[int]:
     """The sizes of the groups of microbatches that pass through the chunks together.
 
+    ranks         p
+    microbatches  m
+    group         the size that is wished for; None: no wish
+
+    raises  ValueError when groups of this size do not fit
+
     Without a wish, max(1, m // p) groups as even as can be, which PyTorch takes too where they are quite even.
 
     >>> groups(4, 10, None), groups(4, 9, None), groups(4, 12, 8)
@@ -54,6 +60,11 @@ def groups(ranks: int, microbatches: int, group: int | None) -> list[int]:
 
 def table(chunks: int, sizes: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """The order of virtual microbatches, as (chunk, microbatch) columns: group by group, chunk by chunk.
+
+    chunks  v, stages per rank
+    sizes   of the groups of microbatches, in order
+
+    raises  ValueError when chunks is no whole number, 1 or more
 
     >>> [column.tolist() for column in table(2, [3, 2])]
     [[0, 0, 0, 1, 1, 1, 0, 0, 1, 1], [0, 1, 2, 0, 1, 2, 3, 4, 3, 4]]

@@ -20,9 +20,12 @@ KIND, STAGE, REPLICA, PEER = (COLUMNS.index(name) for name in ("kind", "stage", 
 def lower(schedule: Schedule) -> Schedule:
     """The same schedule with its messages written out; a schedule that has them already is returned as it is.
 
+    schedule  whose messages are implied
+
     raises  Stuck when the schedule waits on itself
 
-    >>> print(lower(Schedule.from_csv("0F0,0B0\\n1F0,1B0")))
+    >>> import hybridlab as hl
+    >>> print(hl.lower(hl.Schedule.from_csv("0F0,0B0\\n1F0,1B0")))
     rank 0: 0F0 0SEND_F0 0RECV_B0 0B0
     rank 1: 1RECV_F0 1F0 1B0 1SEND_B0
     """

@@ -22,9 +22,11 @@ BACKWARDS = ("B", "I")  # what takes the saved tensors of a forward
 def recomputed(schedule: Schedule, which: Collection | None = None) -> Schedule:
     """The same schedule where forwards keep only what comes in: C in place of F, and R right before the backward.
 
-    which  of which forwards: stages, or (stage, microbatch) pairs; all, if none are given
+    schedule  whose forwards are to be repeated
+    which     forwards: stages, or (stage, microbatch) pairs; None: all
 
-    >>> print(recomputed(Schedule.from_csv("0F0,1F0,1B0,0B0"), {0}))
+    >>> import hybridlab as hl
+    >>> print(hl.recomputed(hl.Schedule.from_csv("0F0,1F0,1B0,0B0"), {0}))
     rank 0: 0C0 1F0 1B0 0R0 0B0
     """
     return schedule.with_programs([_with_repeats(program, _places(program, which)) for program in schedule.program])
@@ -34,13 +36,15 @@ def swapped(schedule: Schedule, which: Collection | None = None, room: Room | No
     """The same schedule where what forwards keep waits on the host: SWAP_OUT right behind the forward, SWAP_IN before
     the backward.
 
-    which  of which forwards: stages, or (stage, microbatch) pairs; all, if none are given
-    room   what each device may hold: no SWAP_IN stands where there is not yet room for it
-    ahead  how many backwards early a SWAP_IN stands, at most
+    schedule  whose activations are to be swapped
+    which     forwards: stages, or (stage, microbatch) pairs; None: all
+    room      what each device may hold: no SWAP_IN stands where there is not yet room for it
+    ahead     how many backwards early a SWAP_IN stands, at most
 
     raises  ValueError when `ahead` is negative
 
-    >>> print(swapped(Schedule.from_csv("0F0,1F0,2F0,2B0,1B0,0B0"), {0, 1}))
+    >>> import hybridlab as hl
+    >>> print(hl.swapped(hl.Schedule.from_csv("0F0,1F0,2F0,2B0,1B0,0B0"), {0, 1}))
     rank 0: 0F0 0SWAP_OUT0 1F0 1SWAP_OUT0 2F0 1SWAP_IN0 2B0 0SWAP_IN0 1B0 0B0
     """
     if ahead < 0:

@@ -65,14 +65,17 @@ OPTIONS = {  # of some of the families
 def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: Any) -> Schedule:
     """The schedule of this name for one pipeline, or for dp copies of it.
 
-    name   one of `schedules()`;  ranks  of one pipeline
-    microbatches  of one pipeline;  dp  data-parallel copies
+    name          one of `hl.schedules()`
+    ranks         p, of one pipeline
+    microbatches  m, that each pipeline runs in one step
+    dp            data-parallel copies of the pipeline
 
     {arguments}
 
-    raises  ValueError in one sentence for an unknown name or option, or a number that the schedule cannot have
+    raises  ValueError for an unknown name or option, or a number that the schedule cannot have
 
-    >>> schedule("1f1b", ranks=4, microbatches=8)
+    >>> import hybridlab as hl
+    >>> hl.schedule("1f1b", ranks=4, microbatches=8)
     <schedule 1f1b: 4 ranks, 4 stages, 8 microbatches, 64 actions>
     """
     options = {option: value for option, value in options.items() if value is not None}
@@ -95,7 +98,8 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
 def schedules() -> dict[str, dict[str, str]]:
     """Every schedule's name with its placement, order, constraints, bubble, peak and source, as its docstring says.
 
-    >>> schedules()["1f1b"]["Peak"]
+    >>> import hybridlab as hl
+    >>> hl.schedules()["1f1b"]["Peak"]
     'min(p-r, m) activations on rank r'
     """
     return {name: _facts(make) for name, make in GENERATORS.items()}

@@ -19,11 +19,15 @@ CONVENTIONS = ("blocking", "in_order")
 def check_rendezvous(schedule: Schedule, convention: str = "blocking") -> Schedule:
     """The schedule itself, if nobody hangs and every receive gets the message that it means.
 
+    schedule    lowered
+    convention  "blocking": a rank stays at its SEND or RECV until the other side has come to it; "in_order": messages
+                run beside the compute actions, one after another on each rank, without tags
+
     raises  Stuck that names each rank, where it stands and whom it waits for; Invalid when, without tags, a receive
             would take another message than its own; ValueError for a schedule without messages, or a convention unknown
 
-    >>> from hybridlab.scheduling.lower import lower
-    >>> check_rendezvous(lower(Schedule.from_csv("0F0,0B0\\n1F0,1B0"))).lowered
+    >>> import hybridlab as hl
+    >>> hl.check_rendezvous(hl.lower(hl.Schedule.from_csv("0F0,0B0\\n1F0,1B0"))).lowered
     True
     """
     if convention not in CONVENTIONS:

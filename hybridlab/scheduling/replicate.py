@@ -11,6 +11,9 @@ from hybridlab.scheduling.sums import with_sums
 def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
     """`mesh["dp"]` copies of a pipeline of `mesh["pp"]` ranks; after its last action every rank reduces its gradients.
 
+    schedule  of one pipeline
+    mesh      with the axes dp and pp
+
     Copy d runs the microbatches d·m … d·m+m-1 of the global batch. Each stage's REDUCE_GRAD stands behind the last
     backward of its rank: the plain, wait-for-all form of data parallelism.
 

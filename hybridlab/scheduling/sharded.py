@@ -11,11 +11,13 @@ from hybridlab.core.when.schedule import Schedule
 def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     """The same schedule with UNSHARD, RESHARD and REDUCE_GRAD actions, as data parallelism with sharded weights needs.
 
-    active  stages whose weights a rank holds at a time: the one in use and those gathered ahead
+    schedule  whose weights are to be sharded
+    active    stages whose weights a rank holds at a time: the one in use and those gathered ahead
 
     raises  ValueError when active is not positive
 
-    >>> print(sharded(Schedule.from_csv("0F0,1F0,1B0,0B0"), active=1))
+    >>> import hybridlab as hl
+    >>> print(hl.sharded(hl.Schedule.from_csv("0F0,1F0,1B0,0B0"), active=1))
     rank 0: 0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0 1B0 1RESHARD 1REDUCE_GRAD 0UNSHARD 0B0 0RESHARD 0REDUCE_GRAD
     """
     if active < 1:

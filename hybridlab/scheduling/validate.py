@@ -26,11 +26,13 @@ class Invalid(ValueError):
 def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
     """The schedule itself, if it is valid.
 
-    room  what each device may hold; a schedule that needs more, however long it waits for its swaps, is not valid
+    schedule  to examine
+    room      what each device may hold; a schedule that needs more, however long it waits for its swaps, is not valid
 
-    raises  Invalid that names the action at fault; Stuck when the ranks wait for each other
+    raises  Invalid, a ValueError that names the action at fault; Stuck when the ranks wait for each other
 
-    >>> validate(Schedule.from_csv("0F0,0B0,0F0"))
+    >>> import hybridlab as hl
+    >>> hl.validate(hl.Schedule.from_csv("0F0,0B0,0F0"))
     Traceback (most recent call last):
     ...
     hybridlab.scheduling.validate.Invalid: typed order is not valid: 0F0 stands twice on rank 0: do it once

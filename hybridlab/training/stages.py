@@ -23,9 +23,12 @@ MOST = 100_000  # cuts that are tried
 def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None = None) -> tuple[range, ...]:
     """Which layers each stage gets, numbered in sequence; of a transformer 0 the embedding, the blocks, the head.
 
-    by  "layers": as many as can be on each, beside those that belong to an end of the model (embedding and head);
-        "parameters", "time": the largest sum as small as can be, of weights or of seconds measured now;
-        a list: how many each stage gets, beside those that belong to an end, or which, as ranges of all layers
+    model   a `Model`, or a shape, which means the reference model
+    stages  how many
+    module  the model's, if it is already made
+    by      "layers": as many as can be on each, beside those that belong to an end of the model (embedding and head);
+            "parameters", "time": the largest sum as small as can be, of weights or of seconds measured now;
+            a list: how many each stage gets, beside those that belong to an end, or which, as ranges of all layers
 
     raises  ValueError when there are fewer layers than stages, or a list does not add up
 
@@ -95,7 +98,11 @@ def cut_at_branches(model: Model, module: nn.Module, schedule) -> tuple[range, .
 
 
 def parameters_of_layers(model: Model | Shape, module: nn.Module | None = None) -> list[int]:
-    """The number of weights in each layer."""
+    """The number of weights in each layer.
+
+    model   a `Model`, or a shape, which means the reference model
+    module  the model's, if it is already made
+    """
     model = model_of(model)
     module = model.made(0, torch.float32, {}) if module is None else module
     return [sum(weight.numel() for weight in layer.parameters()) for layer in model.layers(module)]
@@ -104,6 +111,10 @@ def parameters_of_layers(model: Model | Shape, module: nn.Module | None = None) 
 def profiled(model: Model | Shape, rows: int = 2, repeat: int = 5) -> list[Layer]:
     """The profile that `predict.plans.replicated` asks for: each layer's seconds, output and weights in bytes, measured
     with microbatches of so many rows in single precision.
+
+    model   a `Model`, or a shape, which means the reference model
+    rows    in a microbatch
+    repeat  measurements, of which the quickest counts
 
     >>> [layer.weights for layer in profiled(Shape(layers=1, width=8, heads=2, context=4), repeat=1)]
     [8320, 3488, 8256]

@@ -9,7 +9,13 @@ from hybridlab.core.what.shape import Shape
 
 @dataclass(frozen=True)
 class Model:
-    """A named model: its shape, the label under which it is known, and the source of its sizes."""
+    """A named model: its shape, the label under which it is known, and the source of its sizes.
+
+    name    in the catalog
+    shape   its sizes
+    label   under which it is known
+    source  of its sizes
+    """
 
     name: str
     shape: Shape
@@ -21,17 +27,19 @@ class Model:
 class Machine:
     """A kind of machine: nodes of equal devices.
 
-    node         devices in a node
-    peak         FLOP/s of one device, dense, 16-bit floating point
-    memory       bytes of one device
-    bandwidth    bytes/s between a device and its memory
-    inside       bytes/s that a device sends to others of its node, one direction
-    across       bytes/s that a device sends to other nodes, one direction, when all of its node do
-    latency      (s inside, s across): before the first byte of a message arrives
-    sources      {field: where its number comes from}
-    eight, four  FLOP/s of one device, dense, in 8 and 4 bits; 0: it cannot
-    host         bytes/s between a device and its host, one direction, when all of its node do
-    pod          devices that reach each other as fast as their links to other nodes are; 0: all of them
+    name              in the catalog
+    label             in words
+    node              devices in a node
+    peak              FLOP/s of one device, dense, 16-bit floating point
+    memory            bytes of one device
+    bandwidth         bytes/s between a device and its memory
+    inside            bytes/s that a device sends to others of its node, one direction
+    across            bytes/s that a device sends to other nodes, one direction, when all of its node do
+    latency           (s inside, s across): before the first byte of a message arrives
+    sources           {field: where its number comes from}
+    eight, four       FLOP/s of one device, dense, in 8 and 4 bits; 0: it cannot
+    host              bytes/s between a device and its host, one direction, when all of its node do
+    pod               devices that reach each other as fast as their links to other nodes are; 0: all of them
     oversubscription  how many times as much the devices of a pod could send as goes from it to other pods
 
     The network is the builder's: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` is that of
@@ -304,10 +312,20 @@ def machine(name: str) -> Machine:
 
 
 def shape_of(model_or_name: str | Shape) -> Shape:
-    """The shape of a name; a shape itself, as it is."""
+    """The shape of a name; a shape itself, as it is.
+
+    model_or_name  a `Shape`, or a model's name in the catalog
+
+    raises  ValueError for a name that is not in the catalog
+    """
     return model_or_name if isinstance(model_or_name, Shape) else model(model_or_name).shape
 
 
 def machine_of(machine_or_name: str | Machine) -> Machine:
-    """The machine of a name; a machine itself, as it is."""
+    """The machine of a name; a machine itself, as it is.
+
+    machine_or_name  a `Machine`, or its name in the catalog
+
+    raises  ValueError for a name that is not in the catalog
+    """
     return machine_or_name if isinstance(machine_or_name, Machine) else machine(machine_or_name)

@@ -17,6 +17,11 @@ LOSS = Operator("loss", "BTD,BTD->", ("down", "t"))
 def mlp(batch: int = 4, positions: int = 4, width: int = 8, hidden: int = 8) -> Graph:
     """Two layers with a GELU between them: up with A, down with W.
 
+    batch      samples
+    positions  of each
+    width      of the stream
+    hidden     width of the MLP's inside
+
     >>> mlp().dims, [operator.name for operator in mlp().operators]
     ('BTDF', ['up', 'gelu', 'down', 'loss'])
     """
@@ -29,6 +34,13 @@ def classifier(
     batch: int = 4, patches: int = 4, pixels: int = 8, features: int = 8, hidden: int = 8, classes: int = 4
 ) -> Graph:
     """Images, cut into patches: features of every patch, as a convolution makes them, then two full layers.
+
+    batch     images
+    patches   of each
+    pixels    of a patch
+    features  of a patch
+    hidden    width of the first full layer
+    classes   to choose from
 
     Here P are patches, C the pixels of one, E its features, G classes. The weight K is small and used for every patch;
     A is large, and used once for an image. So the first part wants its samples cut, and the second its weights
@@ -55,6 +67,13 @@ def block(
 ) -> Graph:
     """Norm, attention with weights Q, K, V, O, a residual sum, and the two layers of `mlp`.
 
+    batch      samples
+    positions  of each
+    width      of the stream
+    hidden     width of the MLP's inside
+    heads      of the attention
+    of_head    width of one head
+
     >>> "".join(sorted(block().given)), block().dims
     ('AKOQVWtx', 'BTDHKSF')
     """
@@ -78,6 +97,13 @@ def transformer(
     batch: int = 4, positions: int = 4, width: int = 8, hidden: int = 8, heads: int = 4, of_head: int = 2
 ) -> Graph:
     """A whole block as it stands in a GPT: each half takes a norm, with scales M and N, and is added to what came in.
+
+    batch      samples
+    positions  of each
+    width      of the stream
+    hidden     width of the MLP's inside
+    heads      of the attention
+    of_head    width of one head
 
     >>> [operator.name for operator in transformer().operators if operator.does in ("norm", "add")]
     ['norm', 'sum', 'second norm', 'end']
@@ -104,6 +130,13 @@ def net(
     classes: int = 4,
 ) -> Graph:
     """Two convolutions, with weights A and E, a ReLU behind each, half the rows and columns between them, and a head.
+
+    batch          images
+    channels       of an image
+    filters        of each convolution
+    rows, columns  of an image
+    kernel         rows and columns of the kernel
+    classes        to choose from
 
     >>> [operator.name for operator in net().operators]
     ['first', 'relu', 'half', 'second', 'relu again', 'head', 'loss']

@@ -42,5 +42,9 @@ class Routing:
                 raise ValueError(f"{name}={value} is not positive: give a number above 0")
 
     def slots(self, context: int, experts: int, chosen: int) -> int:
-        """The tokens of one sequence that an expert takes at most, where there is a capacity."""
-        return min(context, math.ceil(self.capacity * context * chosen / experts))
+        """The tokens of one sequence that an expert takes at most, where there is a capacity.
+
+        context  tokens in the sequence
+        experts  in the block;  chosen  of them by each token
+        """
+        return min(context, math.ceil((self.capacity or experts) * context * chosen / experts))

@@ -77,7 +77,7 @@ class Shape:
                 turn: with a latent only they are turned, and in keys all heads share them
     style       "gpt": biases, layer norms, learned positions; "llama": none of these, RMS norms, positions by
                 rotation, and an MLP of three matrices, one of them a gate
-    experts     MLPs in a block, of which every token goes through `chosen`
+    experts     MLPs in a block;  chosen  of them, those that a token goes through
     shared      MLPs beside them, of the same size, through which every token goes
     routing     how tokens find their experts
     documents   lengths of the documents that are packed into each sequence, in order: positions begin again in each,

@@ -34,8 +34,13 @@ _OLDER = re.compile(r"(\d+)BW(\d+)", re.ASCII)
 class Action(NamedTuple):
     """One thing that one rank does.
 
-    stage, microbatch, replica and version count from 0; -1 means that the action has none. `peer` is the other
-    stage of a message when it is not the neighbour. `parts` holds the two actions of a fused pair.
+    kind        what is done: "F", "B", "SEND_F" …, one of `core.when.action.KINDS`
+    stage       of the model, from 0
+    microbatch  from 0; -1: the action has none, as an optimizer step
+    replica     of the model, from 0
+    version     of the weights, from 0; -1: not said
+    peer        the other stage of a message; -1: the neighbour
+    parts       the two actions of a fused pair
 
     >>> str(Action("F", 2, 0)), str(Action("B", 2, 5, replica=1)), str(Action("OPT", 3))
     ('2F0', '2B5@1', '3OPT')

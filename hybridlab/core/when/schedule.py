@@ -52,8 +52,9 @@ class Schedule:
     rows          (actions, 6) whole numbers, columns as in `COLUMNS`, rank after rank
     starts        (ranks + 1): rank r does rows starts[r] … starts[r + 1] - 1
     place         place[stage, replica] -> rank; replicas of a stage on one rank are one copy of it
-    microbatches  m, of one pipeline; `replica_of[microbatch]` names the model replica that each one runs through,
-                  so its length is the number of microbatches in the global batch
+    microbatches  m, of one pipeline
+    replica_of    replica_of[microbatch] -> the model replica that it runs through; its length is the number of
+                  microbatches in the global batch
     chunks        v, stages per rank
     skips         extra edges (from stage, to stage) beside the chain
     breaks        edges of the chain, (stage, the next one), that there are not: behind a branch begins another one
@@ -63,6 +64,14 @@ class Schedule:
     tied          groups of stages whose weight gradient is one sum
     fused         rows that run as one with the row after them
     dp            data-parallel copies of the whole pipeline
+
+    >>> import hybridlab as hl
+    >>> one = hl.schedule("gpipe", ranks=2, microbatches=2)
+    >>> one.stages, one.program[1][0]
+    (2, Action(kind='F', stage=1, microbatch=0, replica=0, version=-1, peer=-1, parts=()))
+    >>> print(one)
+    rank 0: 0F0 0F1 0B0 0B1
+    rank 1: 1F0 1F1 1B0 1B1
     """
 
     name: str
@@ -82,8 +91,13 @@ class Schedule:
 
     @classmethod
     def of(cls, name: str, programs: list, place: Place, microbatches: int, **more: Any) -> "Schedule":
-        """A schedule from one list of actions per rank: rows (see `actions`; `fused` names the first of each pair among
-        all rows) or `Action`s."""
+        """A schedule from one list of actions per rank.
+
+        name, place, microbatches  as in the schedule
+        programs  a list for each rank: of `Action`s, or rows (see `actions`; `fused` then names the first of each pair
+                  among all rows)
+        more      further fields of the schedule
+        """
         arrays, fused, at = [], list(more.pop("fused", ())), 0
         for program in programs:
             if not isinstance(program, np.ndarray):
@@ -97,7 +111,11 @@ class Schedule:
         return cls(name, np.concatenate(arrays), starts, dict(place), microbatches, fused=tuple(fused), **more)
 
     def with_programs(self, programs: list, **changes: Any) -> "Schedule":
-        """The same schedule with other lists of actions."""
+        """The same schedule with other lists of actions.
+
+        programs  a list for each rank, as in `of`
+        changes   fields that change, too
+        """
         facts = ("replica_of", "chunks", "skips", "breaks", "exchanges", "window", "tied", "dp")
         keep = {k: getattr(self, k) for k in facts}
         name, place = changes.pop("name", self.name), changes.pop("place", self.place)
@@ -225,13 +243,18 @@ class Schedule:
         return exchange.written(exchange.to_text(self), path)
 
     def to_pytorch(self, path: str | PathLike[str] | None = None) -> str:
-        """The same text for PyTorch's pipeline runtime, or a ValueError that says what its form cannot express."""
+        """The same text for PyTorch's pipeline runtime. Written to `path` if one is given.
+
+        raises  ValueError that says what its form cannot express
+        """
         return exchange.written(exchange.to_pytorch(self), path)
 
     @classmethod
     def from_csv(cls, source: str | PathLike[str], name: str = "typed order") -> "Schedule":
-        """The schedule written in a text, or in the file at a path; see `hybridlab.core.when.exchange` for what is
-        read.
+        """The schedule written as text; see `hybridlab.core.when.exchange` for what is read.
+
+        source  the text, or the path of a file that holds it
+        name    of the schedule
 
         raises  ValueError in one sentence that names line and cell, and what could stand there
 
@@ -241,12 +264,12 @@ class Schedule:
         return cls.of(**exchange.from_source(source, name))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it as JSON, with everything that the text form cannot say (skips, breaks, ties, its name)."""
+        """Write it to `path` as JSON, with everything that the text form cannot say (skips, breaks, ties, its name)."""
         exchange.written(json.dumps(self.to_dict()), path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Schedule":
-        """The schedule in a file: JSON as `save` writes it, or any text form.
+        """The schedule in the file at `path`: JSON as `save` writes it, or any text form.
 
         raises  ValueError in one sentence when it is neither
         """
@@ -258,7 +281,7 @@ class Schedule:
 
     @classmethod
     def from_dict(cls, saved: dict) -> "Schedule":
-        """The schedule that `to_dict` saved.
+        """The schedule `saved` by `to_dict`.
 
         raises  ValueError in one sentence when it is something else, of a later version, or damaged
         """

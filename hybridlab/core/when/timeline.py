@@ -44,13 +44,21 @@ class Span(NamedTuple):
 class Timeline:
     """When every action of a schedule was ready, began and ended.
 
+    schedule           what was played
     ready, begin, end  (steps, actions) whole ticks from the start of each step, actions rank after rank
     lane               (actions,) numbers into `LANES`
-    tick               length of one tick in `unit`s ("units" of the cost table, or "s")
+    tick               length of one tick in `unit`s
+    unit               "units" of the cost table, or "s"
+    costs              of a prediction: the fields of its `Costs`
     origin             where it comes from: {"kind": "simulated" | "measured", …}
     loss, ledger       of a measured run: the loss of each step; what was sent, as rows of plain values
 
     Every number (length, busy, bubbles, peaks) is that of the *typical* step: the one of median length.
+
+    >>> import hybridlab as hl
+    >>> t = hl.simulate(hl.schedule("gpipe", ranks=4, microbatches=8), hl.Costs(F=1, B=2))
+    >>> t.length, t.busy, round(t.bubble_fraction, 3)
+    (33.0, [24.0, 24.0, 24.0, 24.0], 0.273)
     """
 
     schedule: Schedule
@@ -87,7 +95,7 @@ class Timeline:
         return int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
 
     def step(self, number: int) -> "Timeline":
-        """One step alone."""
+        """One step alone, by its `number`, from 0."""
         pick = slice(number, number + 1)
         return replace(self, ready=self.ready[pick], begin=self.begin[pick], end=self.end[pick])
 
@@ -167,7 +175,7 @@ class Timeline:
         return waited_for(self.flow, self.lane, self.begin[self.typical], self.end[self.typical])
 
     def span(self, step: int, action: int) -> Span:
-        """Action number `action` of one step, as a `Span`."""
+        """Action number `action` of one `step`, as a `Span`."""
         rank = int(self.flow.rank[action])
         times = (float(column[step, action] * self.tick) for column in (self.ready, self.begin, self.end))
         index = int(action - self.flow.program[rank])
@@ -181,10 +189,13 @@ class Timeline:
     def gap(self, real: "Timeline") -> dict[str, float]:
         """How a measured run of the same schedule differs from this prediction (measured minus predicted).
 
+        real    the measured timeline
         length, length_ratio  in seconds; measured over predicted
         compute, imbalance, jitter, sending, waiting  causes of the difference in length, which add up to it; what
                               each one means: see `hybridlab.core.when.gap`
         bubble_fraction, bubble_overhead, bubble_span  differences of the three bubbles
+
+        raises  ValueError when the two are of different programs
         """
         if real.schedule.computing != self.schedule.computing:
             raise ValueError(
@@ -233,14 +244,14 @@ class Timeline:
 
     @classmethod
     def from_dict(cls, saved: dict) -> "Timeline":
-        """The timeline that `to_dict` saved.
+        """The timeline `saved` by `to_dict`.
 
         raises  ValueError in one sentence when it is something else, of another version, or damaged
         """
         return cls(**timeline_file.facts(saved))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it as JSON; `Timeline.load` reads it, also where torch is not installed."""
+        """Write it to `path` as JSON; `Timeline.load` reads it, also where torch is not installed."""
         Path(path).write_text(json.dumps(self.to_dict()), encoding="utf-8")
 
     @classmethod
@@ -252,7 +263,7 @@ class Timeline:
         return cls.from_dict(timeline_file.read(path))
 
     def to_chrome(self, path: str | PathLike[str]) -> None:
-        """Write a Chrome trace (chrome://tracing, Perfetto): a process per rank, a thread per lane."""
+        """Write a Chrome trace to `path` (chrome://tracing, Perfetto): a process per rank, a thread per lane."""
         Path(path).write_text(json.dumps(timeline_file.chrome(self)), encoding="utf-8")
 
     def __repr__(self) -> str:

@@ -51,6 +51,7 @@ def even(length: int, parts: int, whole: int = 1) -> tuple[tuple[int, int], ...]
 class Param:
     """The record of one parameter.
 
+    name     of the parameter in the model
     shape    of the whole parameter, never padded;  dims  what its dims are called, see `core.where.rules`
     shard    {axis: Cut}; an axis may be a product, "y+z";  at  {axis: the coordinates that hold it}, where not all do:
              a stage, the ends of a tied model
@@ -99,6 +100,9 @@ class Param:
 @dataclass(frozen=True, eq=False)
 class Layout:
     """The records of all parameters of a model on a mesh; ranks are asked about by their number.
+
+    mesh    of the ranks
+    params  a record for each parameter
 
     raises  ValueError when the records do not fit the mesh, see `validate`
 

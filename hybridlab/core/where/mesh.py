@@ -13,7 +13,8 @@ PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all
 class Mesh:
     """Ranks 0 … size-1 laid out on named axes; keyword order is rank order, the first axis varies slowest.
 
-    The course's axes are dp (data), pp (pipeline), tp (tensor), cp (context) and ep (expert), but any name will do.
+    axes  the number of ranks along each axis, as in dp=3, pp=2. The course's axes are dp (data), pp (pipeline),
+          tp (tensor), cp (context) and ep (expert), but any name will do
 
     raises  ValueError when an axis has fewer than one coordinate
 
@@ -45,7 +46,10 @@ class Mesh:
         return f"Mesh({', '.join(f'{axis}={length}' for axis, length in self.axes.items())})"
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Where `rank` stands on each axis."""
+        """Where `rank` stands on each axis.
+
+        raises  ValueError when the mesh has no such rank
+        """
         if not 0 <= rank < self.size:
             raise ValueError(f"{self} has no rank {rank}: its ranks are 0 to {self.size - 1}")
         place = {}
@@ -54,7 +58,10 @@ class Mesh:
         return {axis: place[axis] for axis in self.axes}
 
     def rank(self, **coordinates: int) -> int:
-        """The rank at these coordinates; an axis left out stands at 0."""
+        """The rank at these `coordinates`, as in dp=2, pp=0; an axis left out stands at 0.
+
+        raises  ValueError for an axis that the mesh lacks, or a coordinate beyond its end
+        """
         unknown = set(coordinates) - set(self.axes)
         if unknown:
             raise ValueError(f"{self} has no axis {', '.join(sorted(unknown))}: its axes are {', '.join(self.axes)}")
@@ -113,7 +120,7 @@ class Mesh:
         return math.prod(self[axis] for axis in axes.split("+"))
 
     def between(self, one: int, other: int) -> str:
-        """The axes on which two ranks differ, as a product.
+        """The axes on which two ranks, `one` and `other`, differ, as a product.
 
         >>> Mesh(dp=2, pp=2, tp=2).between(0, 5)
         'dp+tp'
@@ -130,6 +137,7 @@ class Mesh:
 
 @functools.cache
 def _group(mesh: Mesh, rank: int, axes: tuple[str, ...]) -> tuple[int, ...]:
+    """The ranks that differ from `rank` only along these `axes` of a `mesh`, itself included, in rank order."""
     here, ranks, stride = mesh.coordinates(rank), [rank], 1
     for axis, length in reversed(mesh.axes.items()):
         if axis in axes:

@@ -24,6 +24,8 @@ Span = tuple[int, int]
 def overlap(one: Span, other: Span) -> Span:
     """What two spans have in common; where that is nothing, a span of length 0 at the nearer end of the other.
 
+    one, other  spans, (from, to)
+
     >>> overlap((0, 5), (3, 8)), overlap((0, 3), (5, 8)), overlap((9, 10), (5, 8))
     ((3, 5), (5, 5), (8, 8))
     """
@@ -34,6 +36,9 @@ def overlap(one: Span, other: Span) -> Span:
 class Sight(NamedTuple):
     """What the outputs of a convolution or a pooling see along one dim.
 
+    kernel         places that an output sees
+    stride         places from one output to the next
+    dilation       places from one that it sees to the next
     before, after  places of padding
     """
 
@@ -117,6 +122,9 @@ class Repeat(NamedTuple):
 
 def wanted(spans: Sequence[Span], sight: "Sight") -> tuple[tuple[Span, ...], tuple[Span, ...]]:
     """(the outputs of each rank, the inputs that they see) of a dim cut into these spans; outputs are cut evenly.
+
+    spans  of the inputs, (from, to), one for each rank
+    sight  what an output sees, a `Sight`
 
     >>> wanted(((0, 4), (4, 8)), Sight(3, before=1, after=1))
     (((0, 4), (4, 8)), ((0, 5), (3, 8)))

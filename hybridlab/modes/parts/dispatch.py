@@ -35,7 +35,15 @@ from hybridlab.world.talk.typed import all_gather, all_to_all, reduce_scatter
 
 
 def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int]):
-    """Each token to the ranks of its experts, and back. owned  how many experts each rank has"""
+    """Each token to the ranks of its experts, and back.
+
+    x_ND        tokens
+    chosen_NC   the experts that each token chose
+    weights_NC  of these choices
+    experts     those of this rank
+    comm        the communicator along ep
+    owned       how many experts each rank has
+    """
     order_A, counts_E = in_order(chosen_NC, sum(owned))
     counts_RE = comm.all_gather(counts_E[None], "ep")
     y_AD = through(x_ND[order_A // chosen_NC.shape[1]], counts_RE, experts, comm, owned)
@@ -43,7 +51,16 @@ def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
 
 
 def with_slots(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], slots: Sequence[int]):
-    """The same with as many rows for every expert. slots  for one expert, of each rank"""
+    """The same with as many rows for every expert.
+
+    x_ND        tokens
+    chosen_NC   the experts that each token chose
+    weights_NC  of these choices
+    experts     those of this rank
+    comm        the communicator along ep
+    owned       how many experts each rank has
+    slots       rows for one expert, of each rank
+    """
     order_A, counts_E = in_order(chosen_NC, sum(owned))
     here = slots[comm.coordinates["ep"]]
     expert_A = torch.arange(len(counts_E)).repeat_interleave(counts_E)
@@ -56,7 +73,16 @@ def with_slots(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int],
 
 
 def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], rows: Sequence[int]):
-    """Every rank computes its experts for the tokens of all. rows  of a microbatch that each rank has"""
+    """Every rank computes its experts for the tokens of all.
+
+    x_ND        tokens
+    chosen_NC   the experts that each token chose
+    weights_NC  of these choices
+    experts     those of this rank
+    comm        the communicator along ep
+    owned       how many experts each rank has
+    rows        of a microbatch that each rank has
+    """
     here = comm.coordinates["ep"]
     tokens = [len(x_ND) // rows[here] * its for its in rows]
     x_MD, weights_MC = (all_gather(comm, x, "ep", 0, to="R", sizes=tokens) for x in (x_ND, weights_NC))
@@ -71,6 +97,10 @@ def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
 def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
     """What the experts, wherever they are, make of rows in the order of their experts.
 
+    x_AD       rows in the order of their experts
+    experts    those of this rank
+    comm       the communicator along ep
+    owned      how many experts each rank has
     counts_RE  how many rows each rank has for each expert
     """
     way = Way(comm, counts_RE, owned)
@@ -83,6 +113,7 @@ def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
 class Way:
     """The way of the rows of one microbatch to the experts of one layer, and home; gradients go the same ways.
 
+    comm       the communicator along ep
     counts_RE  how many rows each rank has for each expert;  owned  how many experts each rank has
 
     sent, received  how many rows go to each rank, and come from it
@@ -111,6 +142,9 @@ class Way:
 class Exchanges:
     """The all-to-alls between the layers of blocks in parts (`training.models.parts`): begun here, and waited for
     later.
+
+    comm   the communicator along ep
+    owned  how many experts each rank has
 
     A stage is one of a block's three layers. Behind the first, rows go to their experts; behind the second, home.
     """

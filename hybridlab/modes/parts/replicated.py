@@ -39,6 +39,9 @@ AS_WEIGHTS = Policy()
 class Replicated:
     """The weights of a rank's stages, whole where they are used, in one version; their gradients are summed in packs.
 
+    comm      the communicator of this rank
+    layout    of the parameters on the mesh
+    policy    dtypes of sums and of master weights, and where the optimizer works
     stages    {stage: module};  named  {stage: {name: weight}}, the names those of the layout
     program   this rank's actions: which weights are summed in which REDUCE_GRAD, and which backward is a stage's last
     early     launch a pack as soon as the last backward has made its gradients; else where the REDUCE_GRAD stands

@@ -40,7 +40,10 @@ def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: Chunks):
 
 
 class Ring(torch.autograd.Function):
-    """Both ways round the ring."""
+    """Both ways round the ring.
+
+    args, kwargs  those of `torch.autograd.Function`: call `Ring.apply`
+    """
 
     @staticmethod
     def forward(ctx, q, k, v, ring):

@@ -12,7 +12,13 @@ import torch
 
 def dispatch(x_ND, chosen_NC, weights_NC, experts):
     """Every token through its experts; `experts` is called with tokens in the order of their experts, and how many
-    each one gets."""
+    each one gets.
+
+    x_ND        tokens
+    chosen_NC   the experts that each token chose
+    weights_NC  of these choices
+    experts     called with tokens in the order of their experts, and how many each one gets
+    """
     order_A, counts_E = in_order(chosen_NC, len(experts.up.weight))
     y_AD = experts(x_ND[order_A // chosen_NC.shape[1]], counts_E.tolist())
     return combine(y_AD, order_A, weights_NC)
@@ -20,6 +26,11 @@ def dispatch(x_ND, chosen_NC, weights_NC, experts):
 
 def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
     """(the pairs of a token and a choice in the order of their experts, how many each expert has, on the host).
+
+    chosen_NC  the experts that each token chose
+    experts    how many of them count, from 0
+    every      all of the layer; 0: these alone
+    first      the number of the first of these in the layer
 
     Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped ones are left
     out. On torch's meta device, where nobody knows the choices, all experts have as many: these alone, or all `every`
@@ -38,13 +49,21 @@ def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
 
 
 def combine(y_AD, order_A, weights_NC):
-    """Every token the sum of what its experts made, times their weights; nothing of those that dropped it."""
+    """Every token the sum of what its experts made, times their weights; nothing of those that dropped it.
+
+    y_AD        what experts made, in the order of the experts
+    order_A     as `in_order` returns it
+    weights_NC  of the choices
+    """
     y_NCD = y_AD.new_zeros(weights_NC.numel(), y_AD.shape[1]).index_copy(0, order_A, y_AD)
     return (y_NCD.view(*weights_NC.shape, -1) * weights_NC[..., None]).sum(1)
 
 
 def loads(chosen, experts: int):
     """How many choices fell on each expert, as float64.
+
+    chosen   the experts that tokens chose
+    experts  how many there are
 
     >>> loads(torch.tensor([[0, 2], [2, 1]]), experts=4).tolist()
     [1.0, 1.0, 2.0, 0.0]
@@ -55,6 +74,8 @@ def loads(chosen, experts: int):
 
 def by_expert(counts_RE):
     """Rows come rank by rank, and of each rank expert by expert: their order, expert by expert.
+
+    counts_RE  how many rows each rank has for each expert
 
     >>> by_expert(torch.tensor([[1, 2], [1, 1]])).tolist()
     [0, 3, 1, 2, 4]

@@ -43,8 +43,9 @@ COPIES = ("dp", "h", "w")  # ranks along these hold the same block of W
 class SplitConv(nn.Module):
     """A convolution that adds up over channels on c ranks, and makes its filters on f: this rank keeps one block of W.
 
-    w_FCKK    the whole weight;  b_F  the whole bias: a rank keeps those of the filters that it has in the end
-    convolve  what convolves an input with a weight: `conv2d` with its stride, padding and dilation, or `on_tiles`
+    comm          the communicator of this rank
+    w_FCKK        the whole weight;  b_F  the whole bias: a rank keeps those of the filters that it has in the end
+    convolve      what convolves an input with a weight: `conv2d` with its stride, padding and dilation, or `on_tiles`
     inner, outer  the axes that cut its channels and its filters
 
     raises  ValueError where some rank would have no channel or no filter to work with

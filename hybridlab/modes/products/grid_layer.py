@@ -31,7 +31,10 @@ from hybridlab.world.talk.typed import all_gather, all_reduce, enter
 
 
 class Product(torch.autograd.Function):
-    """Y = X·Wᵀ. Its backward makes dX and then dW; where `send` begins the sum of dX, dW is made meanwhile."""
+    """Y = X·Wᵀ. Its backward makes dX and then dW; where `send` begins the sum of dX, dW is made meanwhile.
+
+    args, kwargs  those of `torch.autograd.Function`: call `Product.apply`
+    """
 
     @staticmethod
     def forward(ctx, x_BI, w_OI, multiply, send):
@@ -79,7 +82,12 @@ class GridLinear(nn.Module):
 
 
 class GridChain(nn.Module):
-    """Linear layers with GELU between them, inner and outer swapped from each to the next: x and y first."""
+    """Linear layers with GELU between them, inner and outer swapped from each to the next: x and y first.
+
+    comm     the communicator of this rank
+    weights  the whole weight of each layer, (out, in)
+    more     as in a layer of the grid
+    """
 
     def __init__(self, comm, weights, **more):
         super().__init__()

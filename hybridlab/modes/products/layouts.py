@@ -41,6 +41,11 @@ from hybridlab.world.talk.typed import WHOLE, Parts
 def run(comm, graph: Graph, strategy: Strategy, values: dict):
     """The result of a graph on this rank, from this rank's parts of all that is given (`parts`).
 
+    comm      the communicator of this rank
+    graph     of operators and tensors
+    strategy  {operator: the dim that each axis cuts}
+    values    {name: this rank's part of what is given}
+
     raises  ValueError for an illegal strategy, before anything is sent
     """
     return prepared(comm, graph, strategy)(values)
@@ -49,7 +54,10 @@ def run(comm, graph: Graph, strategy: Strategy, values: dict):
 def prepared(comm, graph: Graph, strategy: Strategy, early: bool = False) -> Callable[[dict], torch.Tensor]:
     """A graph under a strategy, to be run again and again: what must be sent is derived once.
 
-    early  whether all that is given sets out at the beginning
+    comm      the communicator of this rank
+    graph     of operators and tensors
+    strategy  {operator: the dim that each axis cuts}
+    early     whether all that is given sets out at the beginning
 
     raises  ValueError for an illegal strategy
     """

@@ -25,18 +25,34 @@ from hybridlab.world.talk.windows import turned
 
 
 def rows(comm, a_MK, b_KN, sizes):
-    """One dimension: A and B lie by rows, all of B is gathered."""
+    """One dimension: A and B lie by rows, all of B is gathered.
+
+    comm        the communicator of this rank
+    a_MK, b_KN  this rank's blocks of A and B
+    sizes       (m, k, n) of the product
+    """
     b_KN = all_gather(comm, b_KN, "i", 0, to="R", sizes=_lengths(sizes[1], comm.mesh["i"]))
     return a_MK @ b_KN
 
 
 def cannon(comm, a_MK, b_KN, sizes):
-    """A square grid: in every step each rank multiplies a pair of blocks, then A's turn left and B's up by one."""
+    """A square grid: in every step each rank multiplies a pair of blocks, then A's turn left and B's up by one.
+
+    comm        the communicator of this rank
+    a_MK, b_KN  this rank's blocks of A and B
+    sizes       (m, k, n) of the product
+    """
     return _walk(comm, a_MK, b_KN, sizes[1], comm.mesh["j"])
 
 
 def summa(comm, a_MK, b_KN, sizes, panels: int | None = None):
-    """Any grid: of each panel of k, A's columns go to the whole row, B's rows to the whole column."""
+    """Any grid: of each panel of k, A's columns go to the whole row, B's rows to the whole column.
+
+    comm        the communicator of this rank
+    a_MK, b_KN  this rank's blocks of A and B
+    sizes       (m, k, n) of the product
+    panels      of k; None: as many as the longer side of the grid has ranks
+    """
     total_MN = 0
     for panel in even(sizes[1], panels or max(comm.mesh["i"], comm.mesh["j"])):
         a_MP = window(comm, a_MK, "j", 1, **_panel(comm, sizes, "j", panel))
@@ -46,7 +62,13 @@ def summa(comm, a_MK, b_KN, sizes, panels: int | None = None):
 
 
 def summa_ahead(comm, a_MK, b_KN, sizes, panels: int | None = None):
-    """`summa` with the next panel under way during a product; its backward then defers by itself."""
+    """`summa` with the next panel under way during a product; its backward then defers by itself.
+
+    comm        the communicator of this rank
+    a_MK, b_KN  this rank's blocks of A and B
+    sizes       (m, k, n) of the product
+    panels      of k; None: as many as the longer side of the grid has ranks
+    """
 
     def begin(panel):
         a_coming = ahead.window(comm, a_MK, "j", 1, **_panel(comm, sizes, "j", panel))
@@ -62,7 +84,12 @@ def summa_ahead(comm, a_MK, b_KN, sizes, panels: int | None = None):
 
 
 def layers(comm, a_MK, b_KN, sizes):
-    """2.5 dimensions: A and B are gathered in depth, each layer walks its part, the sums are scattered."""
+    """2.5 dimensions: A and B are gathered in depth, each layer walks its part, the sums are scattered.
+
+    comm        the communicator of this rank
+    a_MK, b_KN  this rank's blocks of A and B
+    sizes       (m, k, n) of the product
+    """
     (m, k, _), q, depth = sizes, comm.mesh["i"], comm.mesh["l"]
     i, layer = comm.coordinates["i"], comm.coordinates["l"]
     a_MK = all_gather(comm, a_MK, "l", 0, to="R", sizes=_lengths(_length(m, q, i), depth))
@@ -72,7 +99,12 @@ def layers(comm, a_MK, b_KN, sizes):
 
 
 def cube(comm, a_MK, b_KN, sizes):
-    """Three dimensions: A is gathered in rows, B in columns, and the sums are scattered in depth."""
+    """Three dimensions: A is gathered in rows, B in columns, and the sums are scattered in depth.
+
+    comm        the communicator of this rank
+    a_MK, b_KN  this rank's blocks of A and B
+    sizes       (m, k, n) of the product
+    """
     m, k, _ = sizes
     here, mesh = comm.coordinates, comm.mesh
     a_rows, b_rows = _length(m, mesh["i"], here["i"]), _length(k, mesh["l"], here["l"])
@@ -124,6 +156,11 @@ PRODUCTS = {"1d": rows, "cannon": cannon, "summa": summa, "2.5d": layers, "3d": 
 
 def home(mesh, coordinates: dict[str, int], shape, axes) -> tuple[slice, ...]:
     """The slice of each dim that is at home on one rank; `axes` as in `HOMES`.
+
+    mesh         of the grid
+    coordinates  of the rank
+    shape        of the whole matrix
+    axes         as in `HOMES`
 
     >>> from hybridlab.core.where.mesh import Mesh
     >>> home(Mesh(i=2, j=2, l=2), {"i": 1, "j": 0, "l": 1}, (8, 6), HOMES["2.5d"]["A"])

@@ -58,6 +58,9 @@ FORMULAS = {  # {operation: {algorithm: its cost for p ranks}}; the first algori
 def cost(op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> Cost:
     """The cost of an operation for one of its ranks; for the broadcast, of the rank that sends most.
 
+    op         a collective, as "all_reduce"
+    ranks      p, a number or an array
+    size       bytes of the whole tensor
     algorithm  "ring" or "tree"; by default a ring, for the broadcast a tree
 
     Trees are counted for powers of two. For other numbers of ranks all_to_all sends no more than said. The trees of
@@ -133,6 +136,10 @@ class Link(NamedTuple):
 def crossover(op: str, ranks: int, link: Link) -> float:
     """The size in bytes up to which a tree is faster than a ring; infinite: it always is; 0: it never is.
 
+    op     a collective, as "all_reduce"
+    ranks  p
+    link   alpha and beta of a message between two ranks
+
     Both times are straight lines over the size, so they cross once. For an all_reduce of p ranks that is at
     p·(p - 1 - ⌈log₂ p⌉)·α/β.
 
@@ -161,6 +168,11 @@ class Hierarchical(NamedTuple):
 
 def hierarchical(nodes: Amount, per_node: Amount, size: Amount, algorithm: str | None = None) -> Hierarchical:
     """The cost of an all_reduce that leaves a node only with what has been summed inside it.
+
+    nodes      how many
+    per_node   ranks in each
+    size       bytes of the tensor
+    algorithm  across the nodes: "ring" or "tree"; None: a ring
 
     A reduce_scatter inside the nodes; an all_reduce across them, by the algorithm named, in which each rank of a node
     sums its own part; an all_gather inside.

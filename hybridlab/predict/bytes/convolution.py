@@ -39,6 +39,15 @@ COPIES = ("dp", "h", "w")  # ranks along these hold the same block of W
 class Conv(NamedTuple):
     """The sizes of a convolution with a square kernel.
 
+    samples        images in the batch
+    channels       of an input
+    filters        channels of an output
+    rows, columns  of an input
+    kernel         rows of the kernel, and columns
+    stride         places from one output to the next
+    padding        places added on each side
+    dilation       places from one element of the kernel to the next
+
     >>> first = Conv(samples=1, channels=3, filters=64, rows=224, columns=224, kernel=7, stride=2, padding=3)
     >>> [first.numbers(name) for name in "XWY"]
     [150528, 9408, 802816]

@@ -130,6 +130,10 @@ def crossing(chosen: int, nodes: Amount) -> Amount:
 def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
     """How many of a token's choices each expert gets on average, the most popular one first; together `chosen`.
 
+    experts  in the block
+    chosen   experts of one token
+    skew     0: all are equally popular
+
     In proportion to 1/i to the power of skew (Zipf), but no expert twice for one token: who would get more than 1 gets
     1, and the others share the rest.
 

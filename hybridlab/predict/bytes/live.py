@@ -30,9 +30,11 @@ def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndar
     A value is held from the begin of the action that makes it to the end of the last that takes it. With the default
     weights these are activations in pieces, and the highest is `peak_live`.
 
-    >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.scheduling.registry import schedule
-    >>> times, held = live(simulate(schedule("gpipe", ranks=1, microbatches=2)))[0]
+    timeline  predicted or measured
+    weights   what each kind of value weighs, in bytes; None: an activation weighs 1
+
+    >>> import hybridlab as hl
+    >>> times, held = hl.live(hl.simulate(hl.schedule("gpipe", ranks=1, microbatches=2)))[0]
     >>> times.tolist(), held.tolist()
     ([0.0, 1.0, 4.0, 6.0], [1.0, 2.0, 1.0, 0.0])
     """

@@ -70,6 +70,10 @@ def moved(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int, int
 def ranked(algorithm: str, sizes: tuple[int, int, int], ranks: int) -> list[tuple[tuple[int, int, int], Moved]]:
     """All grids of so many ranks on which an algorithm can work: those that send least first, then that hold least.
 
+    algorithm  by its name, as "cannon"
+    sizes      (m, k, n) of the product
+    ranks      how many
+
     raises  ValueError when there is none
 
     >>> [(grid, one.sent + one.back) for grid, one in ranked("axonn", (4096, 512, 512), ranks=4)[:3]]
@@ -91,6 +95,10 @@ def ranked(algorithm: str, sizes: tuple[int, int, int], ranks: int) -> list[tupl
 
 def lower_bound(sizes: tuple[int, int, int], ranks: int, held: float) -> float:
     """The elements that some rank sends and receives together, whatever the algorithm, if it can hold so many.
+
+    sizes  (m, k, n) of the product
+    ranks  how many
+    held   elements that a rank can hold
 
     m·k·n / (2·√2·ranks·√held) - held. Source: Irony, Toledo, Tiskin 2004, *Communication lower bounds for
     distributed-memory matrix multiplication*. It says something about many ranks that hold little: with much memory,

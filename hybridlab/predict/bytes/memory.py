@@ -12,7 +12,13 @@ from hybridlab.core.where.layout import Layout
 
 
 class Widths(NamedTuple):
-    """Bytes per element, and how many numbers the optimizer keeps for each: Adam 2, SGD 0."""
+    """Bytes per element, and how many numbers the optimizer keeps for each: Adam 2, SGD 0.
+
+    value     of a weight, bytes
+    gradient  of its gradient, bytes
+    master    of the optimizer's copy of it, bytes
+    states    numbers that the optimizer keeps for each weight: Adam 2, SGD 0
+    """
 
     value: int = 4
     gradient: int = 4
@@ -25,6 +31,10 @@ SINGLE, MIXED = Widths(), Widths(value=2, gradient=2, master=4)
 
 def model_states(layout: Layout, rank: int, widths: Widths = SINGLE) -> dict[str, int]:
     """{"value", "optimizer", "gradient": bytes at rest}.
+
+    layout  of the parameters on a mesh
+    rank    that is asked about
+    widths  bytes per element, see `Widths`
 
     A master copy is kept where its width differs from the weights', and belongs to the optimizer; with ZeRO's stage 3
     it is all that is left of the weights: 14 Ψ/p bytes, where the paper keeps a share in half precision too.

@@ -17,12 +17,13 @@ LOSS_SUMS = (1, 2)  # numbers of a token in the loss's two sums along tp: the la
 
 
 def traffic(schedule: Schedule, bytes: float = 1) -> dict[tuple[int, int], tuple[int, float]]:
-    """{(from rank, to rank): (messages, bytes)} of one step, for boundary tensors of so many bytes each.
+    """{(from rank, to rank): (messages, bytes)} of one step.
 
-    bytes  a number, or one per edge (edge i leads from stage i to i + 1)
+    schedule  whose messages are counted
+    bytes     of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
 
-    >>> from hybridlab.scheduling.registry import schedule
-    >>> traffic(schedule("1f1b", ranks=3, microbatches=4), bytes=10)
+    >>> import hybridlab as hl
+    >>> hl.traffic(hl.schedule("1f1b", ranks=3, microbatches=4), bytes=10)
     {(0, 1): (4, 40), (1, 0): (4, 40), (1, 2): (4, 40), (2, 1): (4, 40)}
     """
     flow = flow_of(lower(schedule))
@@ -43,6 +44,7 @@ def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, cros
     once more, for the backward. An element counts once in an operation, as in the ledger: the full tensor of a sum, a
     gather or a reduce-scatter; uneven parts are filled up.
 
+    shape      of the model
     sequences  b, in the microbatch;  ways  the length of tp;  sequence  with sequence parallelism
     crossings  the tensors that leave a stage in parts (`modes.parts.scatter_gather`); with sequence parallelism they
                cost nothing

@@ -87,7 +87,11 @@ def spread(some: list[Judged]) -> Spread:
 
 
 def by(some: list[Judged], name: str) -> dict[str, Spread]:
-    """{value: spread} of rows by an attribute of their runs: source, machine, model, kind, software."""
+    """{value: spread} of rows by an attribute of their runs: source, machine, model, kind, software.
+
+    some  judged runs
+    name  of the attribute: source, machine, model, kind or software
+    """
     groups = {}
     for one in some:
         groups.setdefault(getattr(one.run, name), []).append(one)

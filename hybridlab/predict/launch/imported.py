@@ -27,7 +27,8 @@ class Imported(NamedTuple):
 def imported(config: dict | str | Path, context: int | None = None) -> Imported:
     """The shape that a config describes, with sequences of its own longest length or of another one.
 
-    config  a dict as in config.json, its text, or a path to it, or to the folder that it is in
+    context  positions in a sequence; None: the longest that the config allows
+    config   a dict as in config.json, its text, or a path to it, or to the folder that it is in
 
     raises  ValueError when the family is not known, or a size is missing: with what to give
 

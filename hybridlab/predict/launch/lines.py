@@ -22,6 +22,11 @@ SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-shardin
 def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> list[str]:
     """The arguments of Megatron-LM's pretrain_gpt.py that mean a plan.
 
+    plan       to start
+    shape      of the model
+    batch      sequences in the global batch
+    precision  of products by weights
+
     raises  ValueError when the plan is not legal, or Megatron-LM cannot do it
 
     >>> one = megatron(Plan(p=2, t=4, d=2, b=1, zero=1, sequence=True), Shape(layers=4, heads=4), batch=8)
@@ -118,6 +123,10 @@ def _sizes(shape: Shape) -> dict:
 def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
     """The arguments of torchtitan's train.py that mean a plan; the model itself is chosen there by its name.
 
+    plan   to start
+    shape  of the model
+    batch  sequences in the global batch
+
     raises  ValueError when the plan is not legal, or torchtitan cannot do it
 
     >>> print(*torchtitan(Plan(d=8, b=2, zero=3, recompute=FULL), Shape(), batch=16)[:2])
@@ -153,6 +162,12 @@ def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
 
 def slurm(plan: Plan, node: int, program: str, arguments: list[str], hours: float = 4) -> str:
     """A script for sbatch that starts a program on all nodes of a plan, one torchrun on each.
+
+    plan       to start
+    node       devices in a node
+    program    that torchrun starts
+    arguments  of the program
+    hours      that the job may take
 
     raises  ValueError when the plan does not fill its nodes
 

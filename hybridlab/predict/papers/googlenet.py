@@ -15,6 +15,8 @@ MODULES = tuple(row["module"] for row in published("googlenet_modules"))
 def branches(module: str) -> dict[str, int]:
     """{branch: its multiplications for one image, forward}; pooling itself multiplies nothing.
 
+    module  of GoogLeNet, as "3a"
+
     raises  ValueError when there is no such module
 
     >>> branches("3a")

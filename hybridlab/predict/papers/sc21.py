@@ -57,6 +57,10 @@ def table() -> tuple[Row, ...]:
 def table_2(scheme: str, billions: float = 174.6, chunks: int = 1) -> tuple[Row, ...]:
     """The rows of table 2 for a scheme, "ZeRO-3" or "PTD-P", and a model; v is not printed, so it is `chunks`.
 
+    scheme    "ZeRO-3" or "PTD-P"
+    billions  of the model's parameters, as printed
+    chunks    v, stages per rank
+
     ZeRO 3 ran without model parallelism: t = p = 1, all GPUs are copies that share their states.
 
     >>> [(row.plan.devices, row.printed) for row in table_2("ZeRO-3")]
@@ -78,6 +82,8 @@ def _row_2(row: dict, chunks: int) -> Row:
 
 def figure(number: int) -> tuple[Row, ...]:
     """The configurations of a figure, in print order; `printed` is what was read off the drawing, where it could be.
+
+    number  in the paper, as 13
 
     raises  ValueError when no such figure is known
 

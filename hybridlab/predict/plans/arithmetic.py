@@ -34,6 +34,10 @@ def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
     """The operations of one step over `batch` sequences; "blocks" are the multiplications by weights in all blocks,
     "attention" those of queries, keys and values with each other.
 
+    shape      of the model
+    batch      sequences in a step
+    recompute  "none", "selective" or "full"
+
     With recompute="none" these are the *model's* FLOPs, of which MFU speaks: 72 B s l h² (1 + s/6h + V/12lh). HFU
     speaks of all that the hardware does: with "full", 96 B s l h² (1 + s/6h + V/16lh).
 
@@ -73,7 +77,10 @@ def utilisation(shape: Shape, batch: int, seconds: float, devices: int, peak: fl
 def training_seconds(tokens: float, parameters: float, devices: int, rate: float) -> float:
     """The time to train, 8 T P / (n X): six operations for each token and parameter, and two more to do forwards again.
 
-    rate  FLOP/s that one device achieves
+    tokens      T, to train on
+    parameters  P, of the model
+    devices     n
+    rate        FLOP/s that one device achieves
 
     >>> round(training_seconds(300e9, 175e9, devices=1024, rate=140e12) / DAY, 1)
     33.9
@@ -83,6 +90,12 @@ def training_seconds(tokens: float, parameters: float, devices: int, rate: float
 
 def training_seconds_exact(tokens: float, shape: Shape, devices: int, rate: float, recompute: str = "full") -> float:
     """The time to train by all operations, attention and head too, of as many sequences as there are tokens for.
+
+    tokens     to train on
+    shape      of the model
+    devices    how many
+    rate       FLOP/s that one device achieves
+    recompute  "none", "selective" or "full"
 
     >>> from hybridlab.core.what.catalog import model
     >>> round(training_seconds_exact(300e9, model("gpt3-175b").shape, devices=1024, rate=140e12) / DAY, 1)

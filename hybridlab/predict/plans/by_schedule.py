@@ -32,6 +32,12 @@ def schedule_of(plan: Plan, batch: int) -> Schedule:
 def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Timeline:
     """The timeline of one copy, in seconds, without the sum over copies and the optimizer, which come behind it.
 
+    shape    of the model
+    plan     to play
+    batch    sequences in the global batch
+    machine  on which it runs
+    fit      the three fitted numbers
+
     A message keeps both its ranks for half its time each, since nothing overlaps in the programs that were measured.
 
     >>> from hybridlab.core.what.catalog import machine, model

@@ -158,7 +158,8 @@ def memory(model: str | Shape, batch: int, **sizes: Any) -> Footprint:
 
     raises  ValueError when the catalog lacks the model, or the plan is not legal
 
-    >>> print(f"{memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
+    >>> import hybridlab as hl
+    >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
     36 GB
     """
     shape, sizes = catalog.shape_of(model), {name: size for name, size in sizes.items() if size is not None}

@@ -40,6 +40,14 @@ def by_step(
 ) -> Fit:
     """The fit with which a step of this plan takes as long as it did.
 
+    model      its name in the catalog, or its `Shape`
+    machine    its name in the catalog, or a `Machine`
+    plan       that was run
+    batch      sequences in the global batch
+    seconds    of one step, measured
+    software   a name in SOFTWARE, or its terms
+    precision  of products by weights: "bf16", "fp8", "fp4"
+
     raises  ValueError when no share of the peak does that: it says how long the step takes at the whole peak, or
             without any product
 

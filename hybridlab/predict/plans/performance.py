@@ -49,7 +49,20 @@ SCORE_BYTES = 16  # of each score of a token: in single precision, written and r
 
 
 class Step(NamedTuple):
-    """Seconds of one step on the rank that has most to do, by what they go into; numbers, or arrays for many plans."""
+    """Seconds of one step on the rank that has most to do, by what they go into; numbers, or arrays for many plans.
+
+    multiply   products by weights
+    pointwise  all else that a device computes
+    tensor     sums along tp
+    launch     starting kernels
+    context    messages along cp
+    experts    messages along ep
+    head       the head and the loss
+    messages   between stages
+    bubble     filling and emptying the pipeline
+    data       sums along dp
+    optimizer  its update
+    """
 
     multiply: float
     pointwise: float
@@ -253,6 +266,13 @@ def step(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
 ) -> Step:
     """The predicted step of a plan, or of many.
+
+    shape     of the model
+    plan      or a plan whose fields are arrays: many plans
+    batch     sequences in the global batch
+    machine   on which it runs
+    fit       the three fitted numbers
+    software  what programs hide and fuse
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> gpt = model("gpt-145.6b").shape

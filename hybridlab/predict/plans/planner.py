@@ -276,6 +276,13 @@ def plan(
 def days(choice: Choice, shape: Shape, batch: int, tokens: float) -> float:
     """The days that so many tokens take, at one step for every batch.
 
+    choice  one of those that `hl.plan` found
+    shape   of the model
+    batch   sequences in a step
+    tokens  to train on
+
+    raises  ValueError when there is no token
+
     >>> best = plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full").best
     >>> round(days(best, catalog.model("gpt3-175b").shape, 1536, 300e9))
     29

@@ -26,6 +26,8 @@ Label = tuple[float, float, tuple[int, ...]]  # seconds, bytes, the numbers of t
 def chain(problem: Problem) -> Found:
     """The fastest strategy of a chain.
 
+    problem  a graph on a mesh, with a profile
+
     raises  ValueError for a graph that is no chain, where sums overlap, or where nothing fits
 
     >>> from hybridlab.core.where.mesh import Mesh

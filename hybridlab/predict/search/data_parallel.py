@@ -13,6 +13,8 @@ BATCH = "B"
 def data_parallel(problem: Problem) -> Found:
     """The strategy of the one rule {B: all axes}.
 
+    problem  a graph on a mesh, with a profile
+
     raises  ValueError where the batch cannot be divided by so many ranks, or where a rank has no room for a copy
 
     >>> from hybridlab.core.where.mesh import Mesh

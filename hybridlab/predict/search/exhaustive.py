@@ -11,6 +11,9 @@ MOST = 1_000_000
 def exhaustive(problem: Problem, most: int = MOST) -> Found:
     """The fastest of all strategies.
 
+    problem  a graph on a mesh, with a profile
+    most     strategies that may be tried
+
     raises  ValueError where there are more than `most`, or where none fits
     """
     if problem.count > most:

@@ -40,8 +40,11 @@ def mcmc(
 ) -> Found:
     """The fastest strategy that a walk of so many proposals has met.
 
-    alpha  per second of a step;  start  a strategy to begin with, in place of data parallelism
-    back   whether the walk is called back to the best that it knows
+    problem  a graph on a mesh, with a profile
+    budget   proposals
+    seed     of the walk
+    alpha    per second of a step;  start  a strategy to begin with, in place of data parallelism
+    back     whether the walk is called back to the best that it knows
 
     raises  ValueError where the walk met nothing that fits
 
@@ -97,6 +100,9 @@ def charged(problem: Problem, strategy: Strategy) -> tuple[float, bool]:
 
 def relative(seconds: float, times: float = 20) -> float:
     """An α with which a choice that costs a `times`-th part of a step is taken with probability 1/e.
+
+    seconds  of a step
+    times    by how much the cost is shorter than a step
 
     >>> relative(0.5)
     40.0

@@ -14,6 +14,8 @@ from hybridlab.predict.search.problem import Problem
 def one_rule(problem: Problem) -> Found:
     """The fastest table of rules.
 
+    problem  a graph on a mesh, with a profile
+
     raises  ValueError where none fits
     """
     tables = every_rules(problem.graph, problem.mesh)

@@ -43,6 +43,8 @@ class Part(NamedTuple):
 def played(parts: Sequence[Part]) -> Timeline:
     """The step of one rank, with its sums beside the backward.
 
+    parts  of the step, in order of the forward
+
     >>> played([Part("up", 1, 2, 0, 0, 5), Part("down", 1, 2, 0, 0, 3)]).length
     12.0
     """

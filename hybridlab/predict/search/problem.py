@@ -39,6 +39,9 @@ class Price(NamedTuple):
 class Problem:
     """Which strategy is fastest?
 
+    graph    of operators and tensors
+    mesh     over which it is to be laid
+    profile  what operators and messages take
     room     bytes that a rank may hold;  overlap  whether sums of gradients go on beside the backward
 
     >>> from hybridlab.core.what.operators import shared

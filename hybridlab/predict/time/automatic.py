@@ -49,14 +49,16 @@ def automatic(
 ) -> Schedule:
     """The best schedule found for one stage per rank, judged by the longest rank's own span.
 
-    costs    F, I, W per stage and latency
-    limit    memory of a rank, in activations of one microbatch (default p, as 1F1B)
-    until_w  the share of an activation that is held until W; I frees the rest
+    ranks         p, with one stage each
+    microbatches  m
+    costs         F, I, W per stage and latency; None: `Costs()`
+    limit         memory of a rank, in activations of one microbatch; None: p, as 1F1B
+    until_w       the share of an activation that is held until W; I frees the rest
 
-    raises  ValueError when the limit is below 1
+    raises  ValueError when the limit is below 1, or until_w not from 0 to 1
 
-    >>> from hybridlab.predict.time.simulate import simulate
-    >>> t = simulate(automatic(ranks=4, microbatches=8, limit=8))
+    >>> import hybridlab as hl
+    >>> t = hl.simulate(hl.automatic(ranks=4, microbatches=8, limit=8))
     >>> t.bubble_span, max(t.peak_live) <= 8
     (0.0, True)
     """

@@ -24,7 +24,8 @@ class Costs:
     fused        a fused forward and backward pair; F + B unless given
     recompute    R, the repeated forward; F unless given
     optimizer    OPT;  reduce  REDUCE_GRAD;  gather  UNSHARD;  swap  SWAP_OUT, and SWAP_IN
-    latency      of a message between ranks, beside bytes / bandwidth (bandwidth in bytes per unit)
+    latency      of a message between ranks, to which bytes / bandwidth is added
+    bandwidth    of a link, in bytes per unit; None: bytes take no time
     post         time that a rank spends on posting one SEND or RECV of a lowered schedule (the o of LogP)
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
     unit         what the durations are in: "units", or "s"
@@ -73,7 +74,7 @@ class Costs:
         return _at(given, stage)
 
     def of_pair(self, forward_stage: int, backward_stage: int) -> float:
-        """The duration of a fused pair."""
+        """The duration of a fused pair: the forward on `forward_stage`, the backward on `backward_stage`."""
         if self.fused is not None:
             return _at(self.fused, forward_stage)
         return self.of("F", forward_stage) + self.of("B", backward_stage)
@@ -96,7 +97,7 @@ class Costs:
 
     @classmethod
     def measured(cls, real: Timeline) -> "Costs":
-        """The costs seen in a measured timeline: the median per kind and stage, and its latency and posting time.
+        """The costs seen in `real`, a measured timeline: the median per kind and stage, its latency and posting time.
 
         raises  ValueError when the timeline is not a measured one
         """

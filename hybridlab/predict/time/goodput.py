@@ -80,6 +80,9 @@ def young(save: float, between: float) -> float:
 def daly(save: float, between: float) -> float:
     """The same, Daly's: with two more terms, for saves that are not short beside failures.
 
+    save     seconds that a save takes
+    between  seconds between two failures
+
     >>> round(daly(save=60, between=3 * 3600) / 60)
     18
     """
@@ -119,6 +122,13 @@ def expected(seconds: float, steps: int, ranks: int, troubles: Troubles, every: 
 
 def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: int, seed: int = 0) -> Spent:
     """One run, drawn: every rank's every step, every failure, also those while a state is saved or all start again.
+
+    seconds   of one step
+    steps     of the run
+    ranks     that may fail
+    troubles  how often they fail, and what that costs
+    every     steps from one save to the next
+    seed      of the failures
 
     raises  ValueError when there are no steps, or ranks, or saves
 

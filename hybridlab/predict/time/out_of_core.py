@@ -44,10 +44,15 @@ class Mixture(NamedTuple):
 def fitted(schedule: Schedule, room: Room, costs: Costs | None = None) -> Schedule:
     """The same step within a device's room: the best mixture of staying, swapping and recomputing that was found.
 
+    schedule  of one step
+    room      what each device may hold
+    costs     how long actions and swaps take; None: `Costs()`
+
     raises  ValueError when nothing fits, not even with everything recomputed
 
-    >>> chain = Schedule.from_csv("0F0,1F0,2F0,3F0,3B0,2B0,1B0,0B0")
-    >>> print(fitted(chain, Room(capacity=2), Costs(F=1, B=2, swap=2)))
+    >>> import hybridlab as hl
+    >>> chain = hl.Schedule.from_csv("0F0,1F0,2F0,3F0,3B0,2B0,1B0,0B0")
+    >>> print(hl.fitted(chain, hl.Room(capacity=2), hl.Costs(F=1, B=2, swap=2)))
     rank 0: 0F0 0SWAP_OUT0 1C0 2F0 3F0 3B0 0SWAP_IN0 2B0 1R0 1B0 0B0
     """
     return planned(schedule, room, costs or Costs()).schedule

@@ -25,7 +25,16 @@ class Piece(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Seconds of what one layer does: its three products, and its four messages."""
+    """Seconds of what one layer does: its three products, and its four messages.
+
+    forward  the product Y
+    by_x     the product dX
+    by_w     the product dW
+    gather   of the weight, before the forward
+    sum_y    of the outputs
+    sum_x    of the gradients of the inputs
+    scatter  of the gradients of the weight
+    """
 
     forward: float
     by_x: float
@@ -63,7 +72,10 @@ class Tracks:
 
 
 def length(pieces: Sequence[Piece]) -> float:
-    """When the last piece is over."""
+    """When the last piece is over.
+
+    pieces  with their begin and end
+    """
     return max((one.end for one in pieces), default=0.0)
 
 
@@ -74,6 +86,9 @@ def exposed(pieces: Sequence[Piece]) -> float:
 
 def chain(layers: Sequence[Layer], overlapped: bool) -> list[Piece]:
     """The layers of a chain: forward in order, backward in the opposite one.
+
+    layers      in order of the forward
+    overlapped  messages run beside products
 
     >>> one = Layer(forward=2, by_x=2, by_w=2, gather=1, sum_x=1, scatter=1)
     >>> length(chain([one, one], overlapped=False)), length(chain([one, one], overlapped=True))

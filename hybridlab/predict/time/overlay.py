@@ -8,7 +8,16 @@ from hybridlab.predict.time.simulate import simulate
 def predicted_for(real: Timeline) -> Timeline:
     """The same program, simulated with the costs, the latency and the links that the run itself has shown.
 
+    real  a measured timeline, as `hl.run` returns it
+
     raises  ValueError when the timeline is not a measured one
+
+    >>> import hybridlab as hl
+    >>> s = hl.schedule("gpipe", ranks=1, microbatches=1)
+    >>> hl.predicted_for(hl.simulate(s))
+    Traceback (most recent call last):
+    ...
+    ValueError: these costs were not measured: give the timeline of a real run, as hl.run returns it
     """
     rendezvous = real.origin.get("rendezvous", True)
     return simulate(real.schedule, Costs.measured(real), rendezvous=rendezvous, room=real.room)

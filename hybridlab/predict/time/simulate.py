@@ -53,17 +53,20 @@ def simulate(
 ) -> Timeline:
     """The predicted timeline of a schedule.
 
-    link        how many messages travel at a time, see above
+    schedule    to play
+    costs       how long actions and messages take; None: `Costs()`
+    link        how many messages travel at a time: "directed", one in each direction between two ranks; "pair", one
+                between two ranks; "rank", one in or out of a rank; "compute", none beside computing
     rendezvous  a message of a lowered schedule starts only when its receive has been posted too (as in gloo)
     post        when receives are posted: "program", where they stand; "early", at the start
-    engine      "plain": the events below, in Python; "compiled": the same ticks by machine code (needs numba, the extra
+    engine      "plain": event by event, in Python; "compiled": the same ticks by machine code (needs numba, the extra
                 `fast`); "auto": compiled for large schedules where numba is there
     room        what each device may hold: who would not fit waits for the swaps before it
 
     raises  Stuck when the ranks wait for each other; ValueError for an unknown option
 
-    >>> from hybridlab.scheduling.registry import schedule
-    >>> t = simulate(schedule("1f1b", ranks=4, microbatches=8), Costs(F=1, B=2))
+    >>> import hybridlab as hl
+    >>> t = hl.simulate(hl.schedule("1f1b", ranks=4, microbatches=8), hl.Costs(F=1, B=2))
     >>> t.length, t.peak_live
     (33.0, [4, 3, 2, 1])
     """

@@ -72,6 +72,8 @@ def memory_bars(
 def size(value: float) -> str:
     """A number of bytes with three digits and the decimal unit that suits it.
 
+    value  bytes
+
     >>> size(31_406_250_000), size(273_152), size(0)
     ('31.4 GB', '273 kB', '0 kB')
     """

@@ -41,12 +41,19 @@ def play(
 ) -> "Game":
     """A game in which you are the scheduler: choose for each rank what it does next, until all is done.
 
-    split    the backward is chosen in two halves, I and W
-    limit    the most activations that a rank may hold
-    F, I, W  durations of forward, input half, weight half (a whole backward takes I + W);  latency  of a message
-    run      plays a schedule on real processes; `hl.play` hands in `hl.run`
+    ranks         p, with one stage each
+    microbatches  m
+    split         the backward is chosen in two halves, I and W
+    limit         the most activations that a rank may hold; None: as many as it likes
+    F, I, W       durations of forward, input half, weight half (a whole backward takes I + W)
+    latency       of a message, in the unit of the durations
+    run           plays a schedule on real processes; `hl.play` hands in `hl.run`
 
-    raises  ValueError in one sentence for numbers that are not possible
+    raises  ValueError for numbers that are not possible
+
+    >>> import hybridlab as hl
+    >>> hl.play(ranks=2, microbatches=2).schedule
+    <schedule by hand: 2 ranks, 2 stages, 2 microbatches, 0 actions>
     """
     for what, number in (("ranks", ranks), ("microbatches", microbatches)):
         if isinstance(number, int) and number > MOST[what]:

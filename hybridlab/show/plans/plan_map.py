@@ -96,6 +96,9 @@ def _cell(planned, p, t, place, share):
 def plan_map(planned: Planned, title: str = "") -> Still:
     """The map of all factorisations of a `planner.Planned`; each cell is a group of class hl-cell, data-p and data-t.
 
+    planned  as `hl.plan` returns it
+    title    above the picture
+
     >>> from hybridlab.predict.plans.planner import plan
     >>> plan_map(plan("gpt-161b", "a100", gpus=64, batch=128, zero=0, recompute="full", sequence=False), "161B")
     <picture 161B: 27 factorisations of 64 devices, 6 of them with a plan that fits, 21 too large, ...

@@ -46,20 +46,21 @@ def draw(
     Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. What has
     several steps is drawn by its step of median length. Measured times are in milliseconds.
 
-    numbers  whether the caption says length, idle time and activations, and notes their lengths: not where they are a
-             question
-    notes    braces and outlines, each about one of the timelines (see `hybridlab.show.timelines.notes`)
-
-    columns  of small pictures, so that four fit on a screen: their numbers stand in their headings; 0: none are small
-    titles   headings of several timelines, in place of their schedules' names
+    timelines  what is drawn: timelines, or a layout and the name of a parameter, or a dry run
+    title      above the picture; None: none
+    numbers    whether the caption says length, idle time and activations, and notes their lengths: not where they are
+               a question
+    notes      braces and outlines, each about one of the timelines (see `hybridlab.show.timelines.notes`)
+    columns    of small pictures, so that four fit on a screen: their numbers stand in their headings; 0: none are small
+    titles     headings of several timelines, instead of their schedules' names
 
     raises  ValueError when there is nothing to draw, or titles or notes do not fit what is drawn
 
-    >>> from hybridlab.predict.time.simulate import simulate
-    >>> from hybridlab.scheduling.registry import schedule
-    >>> draw(simulate(schedule("gpipe", ranks=4, microbatches=8)))
+    >>> import hybridlab as hl
+    >>> t = hl.simulate(hl.schedule("gpipe", ranks=4, microbatches=8))
+    >>> hl.draw(t)
     <figure gpipe, 4 ranks, 8 microbatches, predicted: length 33 units, ...>
-    >>> draw(simulate(schedule("gpipe", ranks=4, microbatches=8)), numbers=False)
+    >>> hl.draw(t, numbers=False)
     <figure gpipe, 4 ranks, 8 microbatches, predicted>
     """
     if timelines and isinstance(timelines[0], Layout):

@@ -70,7 +70,8 @@ Note = Brace | Outline
 def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] = ("", "", "")) -> list[Brace]:
     """A rank's time in three braces: until its first action, from there to the end of its last, and what is left.
 
-    rank  -1: the last;  formulas  for the three, in this order; a stretch without length has no brace
+    timeline  that is drawn
+    rank      -1: the last;  formulas  for the three, in this order; a stretch without length has no brace
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
@@ -89,6 +90,8 @@ def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] 
 def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = ()) -> list[Brace]:
     """A brace over every stretch of a rank without a pause, and over every pause.
 
+    timeline  that is drawn
+    rank      whose stretches are marked
     formulas  one for each, from left to right, or none
 
     raises  ValueError when there are more or fewer stretches than formulas
@@ -117,6 +120,7 @@ def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = (
 def triangles(timeline: Timeline, formulas: Sequence[str] = ("", "")) -> list[Outline]:
     """Outlines around the idle time before every rank's first action, and behind its last.
 
+    timeline  that is drawn
     formulas  for the longest slot of each
 
     >>> from hybridlab.predict.time.costs import Costs

@@ -43,7 +43,12 @@ PRODUCTS = Telling(
 
 
 class Row(NamedTuple):
-    """What one rank does in a step, predicted or measured; times in seconds, from the beginning of the step."""
+    """What one rank does in a step, predicted or measured; times in seconds, from the beginning of the step.
+
+    name      before the row
+    pieces    from left to right
+    measured  else predicted
+    """
 
     name: str
     pieces: Sequence[Piece]
@@ -52,6 +57,10 @@ class Row(NamedTuple):
 
 def tracks(*rows: Row, title: str = "Products and messages of a rank", telling: Telling = PRODUCTS) -> Still:
     """The picture of some rows below each other, on one time axis in milliseconds.
+
+    rows     one below the other
+    title    above the picture
+    telling  colours and words for each kind of piece
 
     >>> one = [Piece("compute", "dX 0", 0.0, 0.002), Piece("outer", "AR dX 0", 0.002, 0.003),
     ...        Piece("compute", "dW 0", 0.002, 0.004)]

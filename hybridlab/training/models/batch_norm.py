@@ -33,6 +33,8 @@ def normalised(x_BCYX, weight_C, bias_C, eps: float):
 class BatchNorm(Counting, Normalises, DrawsByPlace):
     """Every channel shifted and scaled to mean 0 and variance 1, then by a weight and a bias that are learned.
 
+    channels      C
+    momentum      of the averages over steps: the weight of the newest
     tally         what forwards saw since the last `settle()`, (3, C): how many elements, their sum, that of their
                   squares. A variance is a small difference of large sums, which float64 still has
     running_mean  (C,), and running_var, (C,): averages over steps, for evaluation

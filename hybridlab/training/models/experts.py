@@ -68,8 +68,9 @@ def mlp_of(shape: Shape, mlp):
 class Router(Counting, Routes, DrawsByPlace):
     """Which experts each token goes to, and with which weights.
 
-    tally   how many tokens of the step at hand have chosen each expert, (E,)
-    bias    added to scores where tokens choose, (E,);  push  the gradient of the balance loss by a token's scores, (E,)
+    shape  of the model
+    tally  how many tokens of the step at hand have chosen each expert, (E,)
+    bias   added to scores where tokens choose, (E,);  push  the gradient of the balance loss by a token's scores, (E,)
 
     A token that an expert has no room for has its choice E, an expert that there is not.
 

@@ -36,6 +36,7 @@ class Dropout(nn.Module, Positions, Features, DrawsByPlace):
     its fate is the same on one device and on any rank of any layout, and when the forward is done a second time. In a
     tensor that is not (B, T, D) all elements of a row are features of one position.
 
+    rate            the share, from 0 to below 1
     first, feature  the position and the feature at which what comes in begins: not 0 where that dim is cut; where
                     positions do not follow each other, a first one for each
     """
@@ -194,6 +195,9 @@ class Head(nn.Module):
 class GPT(ByPlace, Branches):
     """The whole model: embed, then the blocks, then the head.
 
+    shape  its sizes
+    seed   of its first weights
+    dtype  of its weights
     skips  {layer: the earlier layer whose output it takes too, and adds}, layers numbered as in `layers()`
 
     raises  ValueError when the shape is not one of this model
@@ -243,5 +247,9 @@ class GPT(ByPlace, Branches):
 
 
 def token_loss(scores_BTV, targets_BT):
-    """The *sum* of the cross-entropy over all tokens, in nats; divide by the tokens of the global batch."""
+    """The *sum* of the cross-entropy over all tokens, in nats; divide by the tokens of the global batch.
+
+    scores_BTV  of every word of the vocabulary for each token, (B, T, V)
+    targets_BT  the right words, (B, T)
+    """
     return functional.cross_entropy(scores_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum")

@@ -43,6 +43,14 @@ class Model:
     enters, targets  the names of the dims of what enters the first layer, and of targets; of pictures "B C Y X"
 
     raises  ValueError in one sentence for what is no model
+
+    >>> import hybridlab as hl
+    >>> layers = nn.Sequential(nn.Linear(2, 4), nn.GELU(), nn.Linear(4, 1))
+    >>> loss = lambda output, target: ((output - target) ** 2).sum()
+    >>> data = lambda step, rows: (torch.ones(rows, 2), torch.zeros(rows, 1))
+    >>> model = hl.Model(layers, loss, data)
+    >>> model.batch(step=0, rows=3)[0].shape
+    torch.Size([3, 2])
     """
 
     enters = targets = "B"  # dims behind these have no names
@@ -75,7 +83,7 @@ class Model:
         """
 
     def dims_of(self, parameters) -> dict[str, str]:
-        """{parameter: the names of its dims, or ""}.
+        """{parameter: the names of its dims, or ""} of these `parameters`.
 
         raises  ValueError where `dims` speaks of a parameter that there is not
         """
@@ -95,11 +103,12 @@ class Model:
         return isinstance(kind, type) and issubclass(kind, ByPlace)
 
     def made(self, seed: int, dtype: torch.dtype, boxes: dict | None = None) -> nn.Module:
-        """The module that a seed makes; see `part`."""
+        """The module that a `seed` makes, in this `dtype`; `boxes` as in `part`."""
         return self.part(self.original(seed, dtype), seed, dtype, boxes)
 
     def original(self, seed: int, dtype: torch.dtype) -> nn.Module:
-        """The whole module, to make parts of and to leave as it is; by place, on torch's meta device."""
+        """The whole module of this `seed`, to make parts of and to leave as it is; by place, on torch's meta device, in
+        this `dtype`."""
         if isinstance(self.whole, nn.Module):
             return self.whole
         if self.by_place:
@@ -112,8 +121,11 @@ class Model:
     def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
         """A copy of the original that holds some boxes of its parameters and buffers.
 
-        boxes  {name: a slice for each dim, or () for the whole tensor}; what it does not name is on the meta device: it
-               has a shape and no memory. None: everything. {}: a module to look at
+        original     as the method of this name makes it
+        seed, dtype  of its numbers
+        boxes        {name: a slice for each dim, or () for the whole tensor}; what it does not name is on the meta
+                     device: it has a shape and no memory. None: everything. {}: a module to look at
+        device       where the boxes lie
         """
         boxes = dict.fromkeys(tensors_of(original), ()) if boxes is None else boxes
         module = _with_boxes(original, boxes, device)
@@ -140,7 +152,7 @@ class Model:
         )
 
     def layers(self, module: nn.Module) -> list[nn.Module]:
-        """What is done in sequence.
+        """What a `module` does in sequence.
 
         raises  ValueError where a module does not say it
         """
@@ -160,11 +172,17 @@ class Model:
         return graph_of(len(self.layers(module)), *told)
 
     def through(self, module: nn.Module, inputs):
-        """What the whole model makes of its inputs."""
+        """What the whole `module` makes of its inputs."""
         return through(self.layers(module), self.takes(module), inputs)
 
     def batch(self, step: int, rows: int, seed: int = 0, unseen: bool = False) -> tuple:
-        """(inputs, targets) of a global batch, as tensors; it depends on nothing but step and seed."""
+        """(inputs, targets) of a global batch, as tensors; it depends on nothing but step and seed.
+
+        rows    in the batch
+        unseen  a batch for evaluation, that is never trained on
+
+        raises  ValueError when the data gives anything else
+        """
         if hasattr(self.data, "batch"):
             source = self.data.unseen if unseen else self.data
             both = source.batch(step, rows, seed)
@@ -178,12 +196,15 @@ class Model:
     def between(self, rows: int, dtype: torch.dtype) -> list:
         """What leaves each layer, as examples without memory: a tensor, or a tuple of them.
 
+        rows   in the batch that enters
+        dtype  of the weights
+
         raises  ValueError in one sentence where the model cannot be shared out
         """
         return examined(self, rows, dtype)
 
     def notes(self, module: nn.Module) -> dict:
-        """What a checkpoint says of the model, beside the shapes of its parameters."""
+        """What a checkpoint says of the model that a `module` is, beside the shapes of its parameters."""
         return {"model": type(module).__name__}
 
 

@@ -62,15 +62,17 @@ class Placement:
 def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -> Placement:
     """Where `ranks` ranks run on a machine with `gpus` GPUs; None asks `devices_here`.
 
-    gpus     0 keeps all ranks on the CPU
+    ranks    how many
+    gpus     how many; 0 keeps all ranks on the CPU
     backend  None chooses; "gloo" goes through host memory; "nccl" may also be asked for where ranks share a GPU (slow:
              a demonstration of the cluster's code path)
 
     raises  ValueError when `ranks` is less than 1, `gpus` less than 0, or the backend unknown or impossible
 
-    >>> placement(4, gpus=1).devices
+    >>> import hybridlab as hl
+    >>> hl.placement(4, gpus=1).devices
     ('cuda:0', 'cuda:0', 'cuda:0', 'cuda:0')
-    >>> print(placement(2, gpus=0))
+    >>> print(hl.placement(2, gpus=0))
     2 ranks on the CPU: gloo over loopback, one thread each.
     """
     if ranks < 1:

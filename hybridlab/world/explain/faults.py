@@ -26,10 +26,18 @@ FRESH = "the next run starts fresh ranks"
 class RankError(RuntimeError):
     """Why a run on ranks failed, in one sentence; the traceback from the rank is attached as a note.
 
-    rank (the culprit, or the first that did not finish), kind, message (the exception's own), where ("file:line" in
-    the user's code, or ""), traceback_text (the lines of its traceback that belong to the user).
-    kind is an exception's type, a signal's name, "exit", "timeout" or "zygote", or what the ranks did among themselves:
-    "mismatch", "order", "tag", "deadlock", "left" (others wait for a rank that has finished), "unmatched", "hang".
+    sentence        what went wrong
+    rank            the culprit, or the first that did not finish
+    kind            an exception's type, a signal's name, "exit", "timeout" or "zygote", or what the ranks did among
+                    themselves: "mismatch", "order", "tag", "deadlock", "left" (others wait for a rank that has
+                    finished), "unmatched", "hang"
+    message         the exception's own
+    where           "file:line" in the user's code, or ""
+    traceback_text  the lines of its traceback that belong to the user
+
+    >>> error = RankError("rank 1 divides by zero", rank=1, kind="ZeroDivisionError")
+    >>> error.rank, str(error)
+    (1, 'rank 1 divides by zero')
     """
 
     def __init__(self, sentence, *, rank, kind, message="", where="", traceback_text=""):

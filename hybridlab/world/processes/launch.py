@@ -37,16 +37,24 @@ def ranks(
     start: str = "kept",
     placement: Placement | None = None,
 ) -> "Ranks":
-    """A pool of real ranks, for use in a `with`; a number n means Mesh(world=n).
+    """A pool of real ranks, for use in a `with`.
 
-    timeout  seconds in which at least one rank must give a sign (operation, event, output, result); else the run ends
-    hang_s  seconds that a rank may wait in one operation for another rank that has not come to it; 10 by default, and
-            more where more than 4 ranks share a core and come late by turns
-    on_event  called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
-    groups  tuples of axes, besides the single axes and all ranks, along which the ranks will talk
-    start  "kept": the ranks stay for the next run; "fresh": every run has ranks of its own
+    n_or_mesh  a mesh, or a number n, which means Mesh(world=n)
+    timeout    seconds in which at least one rank must give a sign (operation, event, output, result); else the run
+               ends
+    hang_s     seconds that a rank may wait in one operation for another rank that has not come to it; None: 10, and
+               more where more than 4 ranks share a core and come late by turns
+    on_event   called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
+    groups     tuples of axes, besides the single axes and all ranks, along which the ranks will talk
+    start      "kept": the ranks stay for the next run; "fresh": every run has its own ranks
     placement  backend and device of each rank; None: what `hl.placement` finds best here
-    raises  ValueError for less than 1 or more than 64 ranks, or another start
+
+    raises  ValueError for less than 1 or more than 64 ranks, another start, or a placement of another number of ranks
+
+    >>> import hybridlab as hl
+    >>> with hl.ranks(2) as pool:  # starts ranks
+    ...     pool.run(lambda comm: comm.rank)
+    [0, 1]
     """
     mesh = n_or_mesh if isinstance(n_or_mesh, Mesh) else Mesh(world=n_or_mesh)
     if torchrun.present():

@@ -23,6 +23,9 @@ class Step(NamedTuple):
 def route(ranks: int, here: int) -> list[Step]:
     """The steps of the rank number `here` on a ring.
 
+    ranks  on the ring
+    here   the number of the rank
+
     >>> for step in route(3, 0): print(*step)
     0 2 True
     2 1 True
@@ -38,6 +41,10 @@ def route(ranks: int, here: int) -> list[Step]:
 
 def all_reduce(comm, x, axis=None):
     """Sum x over the group, in place, by messages between neighbours; returns x.
+
+    comm  the communicator of this rank
+    x     this rank's summand; it holds the sum afterwards
+    axis  of the mesh, along which the ranks are; None: all ranks
 
     x may have any shape. Where its length is no multiple of the ranks, some chunks are longer by one; a rank then sends
     2n bytes less two of the chunks, and all ranks together exactly 2n(p-1).

@@ -59,51 +59,110 @@ WHOLE = Parts()
 def enter(comm, x, axis):
     """x, the same everywhere, before work that differs: no message now, a sum on the way back.
 
+    comm  the communicator of this rank
+    axis  of the mesh, along which the ranks are
+    x     the same on every rank
+
     The forward is invisible, so nothing but the gradient tells that it was forgotten.
     """
     return _typed(comm, x, axis, "I->R")
 
 
 def all_reduce(comm, x, axis, *, to: str):
-    """The sum of the ranks' summands: to="I" where all go on alike, "R" where each goes on with work of its own."""
+    """The sum of the ranks' summands: to="I" where all go on alike, "R" where each goes on with work of its own.
+
+    comm  the communicator of this rank
+    axis  of the mesh, along which the ranks are
+    x     this rank's summand
+    to    "I" or "R"
+    """
     return _typed(comm, x, axis, f"P->{stated('all_reduce', 'to', to)}")
 
 
 def all_gather(comm, x, axis, dim: int, *, to: str, sizes=None):
-    """The parts of all ranks, joined along `dim`: to="I" where all go on alike, "R" where each does work of its own."""
+    """The parts of all ranks, joined along `dim`: to="I" where all go on alike, "R" where each does work of its own.
+
+    comm   the communicator of this rank
+    axis   of the mesh, along which the ranks are
+    x      this rank's part
+    dim    along which parts are joined
+    to     "I" or "R"
+    sizes  the length along `dim` of each rank's part; None: even parts
+    """
     return _typed(comm, x, axis, f"V->{stated('all_gather', 'to', to)}", Parts(dim, sizes))
 
 
 def split(comm, x, axis, dim: int, *, of: str, sizes=None):
-    """This rank's part along `dim` of an x that all hold: of="I" if its gradient is whole, "R" if a summand."""
+    """This rank's part along `dim` of an x that all hold: of="I" if its gradient is whole, "R" if a summand.
+
+    comm   the communicator of this rank
+    axis   of the mesh, along which the ranks are
+    x      the same on every rank
+    dim    along which it is cut
+    of     "I" or "R"
+    sizes  the length along `dim` of each rank's part; None: even parts
+    """
     return _typed(comm, x, axis, f"{stated('split', 'of', of)}->V", Parts(dim, sizes))
 
 
 def reduce_scatter(comm, x, axis, dim: int, *, sizes=None):
-    """This rank's part along `dim` of the sum of the ranks' summands."""
+    """This rank's part along `dim` of the sum of the ranks' summands.
+
+    comm   the communicator of this rank
+    axis   of the mesh, along which the ranks are
+    x      this rank's summand, whole
+    dim    along which the sum is cut
+    sizes  the length along `dim` of each rank's part; None: even parts
+    """
     return _typed(comm, x, axis, "P->V", Parts(dim, sizes))
 
 
 def all_to_all(comm, x, axis, *, cut: int, join: int, sent=None, received=None):
     """Every rank's x is cut along one dim, part k goes to rank k, and what comes is joined along another (or the same).
 
-    sent      the length along `cut` of the part for each rank;  received  the length along `join` of the part from each
+    comm       the communicator of this rank
+    axis       of the mesh, along which the ranks are
+    x          this rank's tensor
+    cut, join  the dims
+    sent       the length along `cut` of the part for each rank;  received  the length along `join` of the part from
+               each
     """
     return _typed(comm, x, axis, "V->V", Parts(cut, sent), Parts(join, received))
 
 
 def window(comm, x, axis, dim: int, *, have, want):
-    """What this rank wants of a dim of which each rank has a span; every span is (from, to), in the group's order."""
+    """What this rank wants of a dim of which each rank has a span; every span is (from, to), in the group's order.
+
+    comm        the communicator of this rank
+    axis        of the mesh, along which the ranks are
+    x           what this rank has
+    dim         that is cut
+    have, want  the span, (from, to), that each rank has, and wants
+    """
     return _typed(comm, x, axis, "V->W", Windows(dim, tuple(have), tuple(want)))
 
 
 def fold(comm, x, axis, dim: int, *, have, want):
-    """The sum of all summands for what this rank has; x is this rank's summand for what it wanted."""
+    """The sum of all summands for what this rank has; x is this rank's summand for what it wanted.
+
+    comm        the communicator of this rank
+    axis        of the mesh, along which the ranks are
+    x           this rank's summand
+    dim         that is cut
+    have, want  the span, (from, to), that each rank has, and wants
+    """
     return _typed(comm, x, axis, "S->V", Windows(dim, tuple(have), tuple(want)))
 
 
 def stated(call: str, name: str, kind: str) -> str:
-    """The type that a caller had to state, I or R; raises ValueError for any other."""
+    """The type that a caller had to state, I or R; raises ValueError for any other.
+
+    call  as it was written, for the error
+    name  of the argument
+    kind  "I" or "R"
+
+    raises  ValueError for any other kind
+    """
     if kind not in ("R", "I"):
         raise ValueError(
             f'{call} with {name}={kind!r} has no gradient: say {name}="I" where all ranks do the same with the whole, '

@@ -20,7 +20,12 @@ from hybridlab.world.talk.parts import resized
 
 
 class Windows(NamedTuple):
-    """Along which dim, and the span that each rank of the group has, and wants."""
+    """Along which dim, and the span that each rank of the group has, and wants.
+
+    dim   of the tensor that is cut
+    have  the span, (from, to), that each rank has
+    want  the span that each rank wants
+    """
 
     dim: int
     have: tuple[Span, ...]
@@ -30,6 +35,9 @@ class Windows(NamedTuple):
 def turned(spans, by: int = 1) -> tuple[Span, ...]:
     """What ranks want when each takes the span of the one `by` places further on, round a ring.
 
+    spans  of the ranks, (from, to)
+    by     places further on
+
     >>> turned(((0, 4), (4, 8), (8, 9)))
     ((4, 8), (8, 9), (0, 4))
     """
@@ -38,6 +46,9 @@ def turned(spans, by: int = 1) -> tuple[Span, ...]:
 
 def widened(spans, before: int, after: int) -> tuple[Span, ...]:
     """What ranks want when each also takes this many from both neighbours, as far as there are any.
+
+    spans          of the ranks, (from, to)
+    before, after  places from the neighbour on that side
 
     >>> widened(((0, 4), (4, 8)), before=1, after=2)
     ((0, 6), (3, 8))
@@ -62,6 +73,11 @@ class Flight:
 def fetch(comm, x, axis, windows: Windows) -> Flight:
     """Start to bring what this rank wants of all that the ranks have; x is what it has.
 
+    comm     the communicator of this rank
+    axis     of the mesh, along which the ranks are
+    x        what this rank has
+    windows  what each rank has and wants
+
     raises  ValueError where a span stands for a list of spans, spans do not fit the group or x, two ranks have the
             same, or nobody has what one wants
     """
@@ -81,6 +97,11 @@ def fetch(comm, x, axis, windows: Windows) -> Flight:
 
 def fold(comm, x, axis, windows: Windows) -> Flight:
     """Start to bring home what was made for others, and to add what others made: x is for what this rank wanted.
+
+    comm     the communicator of this rank
+    axis     of the mesh, along which the ranks are
+    x        what this rank made of what it wanted
+    windows  what each rank has and wants
 
     raises  as `fetch` does
     """
