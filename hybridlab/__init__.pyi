@@ -80,8 +80,10 @@ def schedule(
 ) -> Schedule:
     """The schedule of this name for one pipeline, or for dp copies of it.
 
-    name   one of `schedules()`;  ranks  of one pipeline
-    microbatches  of one pipeline;  dp  data-parallel copies
+    name          one of `hl.schedules()`
+    ranks         p, of one pipeline
+    microbatches  m, that each pipeline runs in one step
+    dp            data-parallel copies of the pipeline
 
     chunks         stages on each rank (usually 2); of interleaved, looped_bfs and others
     group          microbatches of a chunk in one turn (usually the ranks); of interleaved
@@ -94,9 +96,10 @@ def schedule(
     branches       branches between the first stage and the last; of subgraph (usually 2)
     shared         the first stage and the last share a rank; of subgraph
 
-    raises  ValueError in one sentence for an unknown name or option, or a number that the schedule cannot have
+    raises  ValueError for an unknown name or option, or a number that the schedule cannot have
 
-    >>> schedule("1f1b", ranks=4, microbatches=8)
+    >>> import hybridlab as hl
+    >>> hl.schedule("1f1b", ranks=4, microbatches=8)
     <schedule 1f1b: 4 ranks, 4 stages, 8 microbatches, 64 actions>
     """
 
@@ -235,7 +238,8 @@ def memory(
 
     raises  ValueError when the catalog lacks the model, or the plan is not legal
 
-    >>> print(f"{memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
+    >>> import hybridlab as hl
+    >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
     36 GB
     """
 
