@@ -9,7 +9,7 @@ from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, look
+from hybridlab.show.paper.style import STYLE, dashed, look
 
 BOX, ROW, LEFT, TOP = 30, 50, 84, 104
 PAIR, WIDEST = 75, 600  # from a pair to the next, less where many stand in a row; a whole row, at most
@@ -73,7 +73,7 @@ def _pair(step, rank, microbatch, forward, backward):
     yield from _box(x, y, "F", str(forward), box)
     yield from _box(x + box, y, "B", str(backward), box)
     if forward != backward:
-        outline = f'fill="none" stroke="{STYLE["error"]}" stroke-width="4" stroke-dasharray="7 3"'
+        outline = f'fill="none" stroke="{STYLE["error"]}" stroke-width="4" {dashed("mixed")}'
         yield f'<rect x="{x - 4}" y="{y - 4}" width="{2 * box + 8:g}" height="{BOX + 8}" {outline}/>'
 
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.papers.sc21 import A100, Row, errors, fitted, table
 from hybridlab.predict.plans.performance import Fit
-from hybridlab.show.charts.scaling import MARKS
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE
+from hybridlab.show.paper.style import MARKS, STYLE, dashed
 
 PRINTED = {f"{row['params_billion']:g}B": row for row in published("megatron_sc21_table1")}
 ROWS: dict[str, Row] = dict(zip(PRINTED, table()))
@@ -145,7 +144,7 @@ def _row(label, y, chosen, hidden, fit):
     out.append(f'<rect x="16" y="{y}" width="{WIDTH - 32}" height="{ROW_TALL}" {tint}/>')
     if label == hidden:
         place = f'x="17" y="{y + 2}" width="{WIDTH - 34}" height="{ROW_TALL - 4}"'
-        out.append(f'<rect {place} fill="none" stroke="{STYLE["error"]}" stroke-width="2" stroke-dasharray="7 4"/>')
+        out.append(f'<rect {place} fill="none" stroke="{STYLE["error"]}" stroke-width="2" {dashed("hidden")}/>')
     for column in COLUMNS:
         text = column.text(row, PRINTED[label], fit)
         out.append(words(column.right, y + 20, text, PX["box"], "end", **bold))

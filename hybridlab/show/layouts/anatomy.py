@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hybridlab.show.layouts.memory_bars import PARTS, size
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, mix
+from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, dashed, mix
 
 WIDTH, LEFT, LABELS, RIGHT = 960, 24, 236, 96  # pixels; the room of the names on the left, of the sums on the right
 BAR, ROW, TOP = 34, 66, 110
@@ -102,7 +102,7 @@ def _bar(bar, y, scale, card):
 
 def _card(card, x, ground):
     """The line that says how much a card has."""
-    pen = f'stroke="{STYLE["ink"]}" stroke-width="2" stroke-dasharray="6 4"'
+    pen = f'stroke="{STYLE["ink"]}" stroke-width="2" {dashed("limit")}'
     name = f"one card: {size(card)}"
     side, anchor = (-6, "end") if x > WIDTH - RIGHT - 100 else (0, "middle") if x > LABELS + 70 else (6, "start")
     return [

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, mix
+from hybridlab.show.paper.style import DASHES, HATCH_ON_LIGHT, STYLE, mix
 
 WIDTH, LEFT, TOP, TALL = 960, 40, 104, 300
 TRAFFIC, SPLIT = 352, 28  # the room on the right for what is sent, and the gap before it
@@ -96,12 +96,12 @@ def _legend(whole):
         out += [*_part(what, x, y, 20, 16), words(x + 28, y + 13, name, PX["caption"])]
         x += 28 + 0.5 * PX["caption"] * len(name) + 26
     out += [
-        _outline(x, y, 20, 16, STYLE["muted"], "4 3"),
+        _outline(x, y, 20, 16, STYLE["muted"], DASHES["absent"]),
         words(x + 28, y + 13, "if nothing were sharded", PX["caption"]),
     ]
     x += 28 + 0.5 * PX["caption"] * 23 + 26
     if whole:
-        out.append(_outline(x, y, 20, 16, PARTS["value"][1], "2 3", 2))
+        out.append(_outline(x, y, 20, 16, PARTS["value"][1], DASHES["gathered"], 2))
         out.append(words(x + 28, y + 13, "gathered while computing", PX["caption"]))
     return out
 
@@ -163,14 +163,14 @@ def _label(column, wide, full, ground):
 
 
 def _bar(column, x, wide, full, ground):
-    out, y, scale = [_outline(x, ground - TALL, wide, TALL, STYLE["muted"], "4 3")], ground, TALL / full
+    out, y, scale = [_outline(x, ground - TALL, wide, TALL, STYLE["muted"], DASHES["absent"])], ground, TALL / full
     for what in PARTS:
         tall = column.kept.get(what, 0) * scale
         y -= tall
         out += _part(what, x, y, wide, tall) if tall else []
     if column.whole:
         y -= column.whole * scale
-        out.append(_outline(x, y, wide, column.whole * scale, PARTS["value"][1], "2 3", 2))
+        out.append(_outline(x, y, wide, column.whole * scale, PARTS["value"][1], DASHES["gathered"], 2))
     return out
 
 

@@ -20,7 +20,7 @@ from hybridlab.predict.plans.planner import Planned
 from hybridlab.predict.plans.space import divisors
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, contrast, mix
+from hybridlab.show.paper.style import STYLE, TOO_LARGE, contrast, dashed, mix
 
 WIDTH, LEFT, TOP, RIGHT = 960, 92, 148, 24
 WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # of a cell; of all rows together
@@ -166,7 +166,7 @@ def _hatch():
     return (
         '<defs><pattern id="too-large" width="9" height="9" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect width="9" height="9" fill="{GREY}"/>'
-        '<rect width="2" height="9" fill="#C4C4C4"/></pattern></defs>'
+        f'<rect width="2" height="9" fill="{TOO_LARGE["stripes"]}"/></pattern></defs>'
     )
 
 
@@ -183,7 +183,7 @@ def _head(title, error, rings):
     looks = (
         (f'fill="{PAPER}" stroke="{BEST}" stroke-width="5"', f"best ± {error:.0%}", 134),
         (f'fill="url(#too-large)" stroke="{MUTED}"', "does not fit: needs, mostly", 246),
-        (f'fill="none" stroke="{MUTED}" stroke-dasharray="2 4"', "batch too small", 0),
+        (f'fill="none" stroke="{MUTED}" {dashed("too small")}', "batch too small", 0),
     )
     for look, name, wide in looks:
         out.append(f'<rect x="{x}" y="46" width="26" height="18" {look}/>')
@@ -230,9 +230,9 @@ def _drawn(one: Cell, frame, ring: _Ring | None):
     fill, ink = _colour(1.0 if one.equal else one.share), INK
     match one.state:
         case "illegal":
-            yield f'<rect {box} fill="{PAPER}" stroke="{MUTED}" stroke-dasharray="2 4"/>'
+            yield f'<rect {box} fill="{PAPER}" stroke="{MUTED}" {dashed("too small")}/>'
         case "too large":
-            yield f'<rect {box} fill="url(#too-large)" stroke="#B0B0B0"/>'
+            yield f'<rect {box} fill="url(#too-large)" stroke="{TOO_LARGE["edge"]}"/>'
         case "fits":
             ink = PAPER if contrast(PAPER, fill) >= LEGIBLE else INK
             pen = f'stroke="{BEST}" stroke-width="5"' if one.equal else f'stroke="{STYLE["grid"]}"'

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hybridlab.show.paper.sheet import sheet, ticks, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import MEASURED, STYLE, contrast, mix
+from hybridlab.show.paper.style import MEASURED, STYLE, ink_on, mix
 
 WIDTH, LABELS, RIGHT, TOP, BAR, ROW = 960, 120, 40, 84, 40, 58
 PX, KINDS, PAPER = STYLE["pixels"], STYLE["kinds"], STYLE["paper"]
@@ -70,7 +70,6 @@ def _bar(row, y, scale):
         edge = full if row.measured else PAPER
         out.append(f'<rect x="{x:.2f}" y="{y:g}" width="{wide:.2f}" height="{BAR}" fill="{fill}" stroke="{edge}"/>')
         if wide > 9 * len(name):
-            ink = max(("#FFFFFF", "#000000"), key=lambda one, fill=fill: contrast(one, fill))
-            out.append(words(x + wide / 2, y + BAR / 2 + 5, name, PX["box"], "middle", fill=ink))
+            out.append(words(x + wide / 2, y + BAR / 2 + 5, name, PX["box"], "middle", fill=ink_on(fill)))
         x += 1e3 * seconds * scale
     return out
