@@ -10,7 +10,7 @@ from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.cuts import shade
 from hybridlab.show.live.chooser import Chooser
 from hybridlab.show.paper.figure import Figure
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, dashed, ink_on
 
@@ -76,9 +76,7 @@ def _said(middle, wide, share, expert, load):
 
 
 def _finished(out, bottom, title, told):
-    lines = wrap(told, 0.9 * (WIDTH - 2 * LEFT), PX["caption"])
-    out += [words(LEFT, bottom + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, bottom + 21 * len(lines), title, told, out), told)
+    return captioned(WIDTH, bottom, title, told, out, LEFT, fill=0.9)
 
 
 def hot() -> Chooser:

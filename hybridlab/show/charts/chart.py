@@ -16,6 +16,7 @@ from hybridlab.show.paper.style import DASHES, MARKS, STYLE
 
 WIDTH, LEFT, RIGHT, TOP, TALL, ROW = 960, 84, 30, 24, 340, 26
 PX = STYLE["pixels"]
+LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
 FONT = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
 HALO = {"stroke": STYLE["paper"], "stroke-width": "3", "paint-order": "stroke"}  # a line behind a label spares it
 USUAL = 2.5  # pixels: a line
@@ -134,19 +135,18 @@ class Frame(NamedTuple):
 def chart(curves: Sequence[Curve], x: Axis, y: Axis, title: str, told: str) -> Figure:
     """A chart of curves; `told` is the picture in words."""
     names = sum(bool(curve.name) for curve in curves)
-    whole = layout(title, 520, 100 + 12 * names, xaxis=_axis(x), yaxis=_axis(y))
+    whole = layout(title, 520, 100 + 12 * names, legend=LEGEND, xaxis=_axis(x), yaxis=_axis(y))
     return Figure.of([_trace(curve) for curve in curves], whole, _svg(curves, x, y, title, told), told)
 
 
 def layout(title: str | None, height: float, top: float, left: float = LEFT, right: float = RIGHT, **more) -> dict:
-    """plotly's layout of any chart; `more` holds its axes."""
+    """plotly's layout of any chart; `more` holds its axes, and its legend if it has one."""
     return {
         "template": "none",
         "font": FONT,
         "height": height,
         "margin": {"l": left, "r": right, "t": top, "b": 56},
         "title": {"text": title, "x": 0.02, "font": {"size": PX["heading"]}} if title else None,
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         **more,
     }
 

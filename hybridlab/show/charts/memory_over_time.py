@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from hybridlab.core.dry import GB, KINDS, DryRun
 from hybridlab.core.when.action import Action
-from hybridlab.show.charts.chart import FONT, LEFT, PX, RIGHT, TOP, WIDTH, Axis, Frame, layout, plain_axis
+from hybridlab.show.charts.chart import FONT, LEFT, LEGEND, PX, RIGHT, TOP, WIDTH, Axis, Frame, layout, plain_axis
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.sheet import captioned, heading, ticks, words
 from hybridlab.show.paper.style import STYLE, Look, dashed, look, mix
@@ -157,17 +157,16 @@ def _layout(dry, steps, unit, title):
     room = {"y0": _room(dry) / UNITS[unit], "y1": _room(dry) / UNITS[unit]}
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": STYLE["error"], "dash": "dash"},
             "label": {"text": ROOM, "textposition": "end", "yanchor": "bottom", "font": FONT}}  # fmt: skip
-    whole = layout(
+    return layout(
         title, 500, 96 if title else 64,
         xaxis=plain_axis(f"time, {dry.unit} (predicted)", 0, steps.x[-1], anchor="y2"),
         yaxis=plain_axis(unit, 0, _highest(dry) / UNITS[unit], domain=[0.16, 1]),
         yaxis2={"domain": [0, 0.1], "showticklabels": False, "fixedrange": True},
+        legend=LEGEND | {"traceorder": "normal"},
         barmode="overlay",
         uniformtext={"minsize": PX["smallest"], "mode": "hide"},
         shapes=[line | room] if _room(dry) else [],
     )  # fmt: skip
-    whole["legend"] |= {"traceorder": "normal"}
-    return whole
 
 
 # --- the static twin --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hybridlab.show.layouts.memory_bars import PARTS, size
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, dashed, mix
 
@@ -43,14 +43,12 @@ def anatomy(
     """
     most = 1.04 * min(max(card or 0, *(sum(bar.bytes) for bar in bars)), longest or math.inf)
     scale, ground = (WIDTH - LABELS - RIGHT) / most, TOP + ROW * len(bars)
-    out = [_dots(), words(LEFT, 34, title, PX["heading"], **{"font-weight": "600"}), *_legend(bars)]
+    out = [_dots(), heading(LEFT, 34, title), *_legend(bars)]
     if card:
         out += _card(card, LABELS + card * scale, ground)
     for number, bar in enumerate(bars):
         out += _bar(bar, TOP + ROW * number, scale, card)
-    lines, bottom = wrap(told, 0.9 * (WIDTH - 2 * LEFT), PX["caption"]), ground + (34 if card else 14)
-    out += [words(LEFT, bottom + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, bottom + 21 * len(lines), title, told, out), told)
+    return captioned(WIDTH, ground + (34 if card else 14), title, told, out, LEFT, fill=0.9)
 
 
 def _dots():

@@ -7,7 +7,7 @@ rank has a summand of is a pile of cards. A sign is green and filled where somet
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import BLACK, STYLE, WEIGHT, dashed, ink_on, look, mix
 
@@ -68,15 +68,12 @@ def cuts(lines: Sequence[Sequence[Matrix | Sign]], ranks: int, title: str, told:
     <picture A on 2 ranks, cut by columns>
     """
     scale = min(_scale(line, ranks) for line in lines)
-    out, top = [words(SIDE, 34, title, PX["heading"], **{"font-weight": "600"}), *_way(backward)], TOP
+    out, top = [heading(SIDE, 34, title), *_way(backward)], TOP
     for line in lines:
         tall = max(_size(part, scale, ranks)[1] for part in line)
         out += _line(line, top + tall / 2, scale, ranks)
         top += tall + BETWEEN
-    caption = wrap(told, WIDTH - 2 * SIDE, PX["caption"])
-    top -= 8
-    out += [words(SIDE, top + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(caption)]
-    return Still(sheet(WIDTH, top + 21 * len(caption), title, told, out), told)
+    return captioned(WIDTH, top - 8, title, told, out, SIDE)
 
 
 def _line(parts, middle, scale, ranks):

@@ -10,7 +10,7 @@ from itertools import count, product
 
 from hybridlab.core.where.layout import Layout
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, sheet, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import DASHES, STYLE
 
@@ -58,12 +58,10 @@ def grid_of_ranks(
     sheets, low = _sheets(mesh, look)
     nodes, lower = _nodes(layout, parameter, look, per_node)
     rows, bottom = _table(table, max(low, lower) + 18)
-    lines = wrap(told, WIDTH - 160, PX["caption"])
-    muted = {"fill": STYLE["muted"]}
-    caption = [words(MARGIN, bottom + 21 * i, line, PX["caption"], **muted) for i, line in enumerate(lines, 1)]
     title = " × ".join(f"{axis}={n}" for axis, n in mesh.axes.items())
-    body = [*_legend(parameter, layout, per_node < mesh.size), *sheets, *nodes, *rows, *caption]
-    return Still(sheet(WIDTH, bottom + 24 + 21 * len(lines), title, told, body), told)
+    body = [*_legend(parameter, layout, per_node < mesh.size), *sheets, *nodes, *rows]
+    fill = (WIDTH - 160) / (WIDTH - 2 * MARGIN)
+    return captioned(WIDTH, bottom + PX["line"], title, told, body, MARGIN, fill, foot=3)
 
 
 def refusal(sentence: str) -> Still:

@@ -8,7 +8,7 @@ stripes and lines tell them apart as well.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import DASHES, HATCH_ON_LIGHT, STYLE, mix
 
@@ -57,16 +57,12 @@ def memory_bars(
     >>> memory_bars([Column("rank 0", kept)], 16e9, [Carried("sum", 4, 3e9)], 6e9, "Stage 1", "7 of 16 GB")
     <picture 7 of 16 GB>
     """
-    heading = [words(LEFT, 34, title, PX["heading"], **{"font-weight": "600"})]
     whole = any(column.whole for column in columns)
     room = WIDTH - 2 * LEFT - (TRAFFIC + SPLIT if carried else 0)
-    out = [_patterns(), *heading, *_legend(whole), *_bars(columns, full, room)]
+    out = [_patterns(), heading(LEFT, 34, title), *_legend(whole), *_bars(columns, full, room)]
     if carried:
         out += _sent(carried, most, LEFT + room + SPLIT)
-    bottom = TOP + TALL + 84
-    lines = wrap(told, 0.85 * (WIDTH - 2 * LEFT), PX["caption"])
-    out += [words(LEFT, bottom + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, bottom + 21 * len(lines), title, told, out), told)
+    return captioned(WIDTH, TOP + TALL + 84, title, told, out, LEFT, fill=0.85)
 
 
 def size(value: float) -> str:

@@ -64,7 +64,7 @@ def captioned(
     >>> captioned(400, 60, "Two ranks", "rank 0 waits for rank 1", [])
     <picture rank 0 waits for rank 1>
     """
-    lines = wrap(told, fill * (width - 2 * left), PX["caption"])
+    lines = [line for part in told.split("\n") for line in wrap(part, fill * (width - 2 * left), PX["caption"])]
     below = [words(left, y + PX["line"] * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
     return Still(sheet(width, y + PX["line"] * len(lines) + foot, title, told, [*body, *below]), told)
 

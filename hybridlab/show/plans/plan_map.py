@@ -18,7 +18,7 @@ from hybridlab.predict.judged.scores import published_of
 from hybridlab.predict.plans.footprint import Footprint, footprint
 from hybridlab.predict.plans.planner import Planned
 from hybridlab.predict.plans.space import divisors
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, TOO_LARGE, contrast, dashed, mix
 
@@ -103,15 +103,12 @@ def plan_map(planned: Planned, title: str = "") -> Still:
     every, runs = cells(planned), _quickest_of_each(published_of(planned))
     frame = _Frame(every, planned.machine.node)
     told = in_words(planned, every, title, runs)
-    lines = wrap(told, 0.88 * (WIDTH - 48), PX["caption"])
     best = planned.best.step.total
     rings = {sizes: _Ring(best / run.seconds, _of_run(run)) for sizes, run in runs.items()}
     body = [_hatch(), *_head(title, planned.error.median, bool(rings)), *_labels(frame)]
     body += [line for one in every for line in _drawn(one, frame, rings.get((one.p, one.t)))]
     body += _node(frame, planned.machine.node)
-    low = frame.bottom + 14
-    body += [words(24, low + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(lines, 1)]
-    return Still(sheet(WIDTH, low + 21 * len(lines) + 16, title or "plans", told, body), told)
+    return captioned(WIDTH, frame.bottom + 35, title or "plans", told, body, fill=0.88, foot=-5)
 
 
 def _quickest_of_each(runs: list[Run]) -> dict[tuple[int, int], Run]:
@@ -173,7 +170,7 @@ def _hatch():
 def _head(title, error, rings):
     """The title, and what colours, outlines and, where there are any, rings mean."""
     fitting = (WIDTH - 48) / (BOLD * len(title) or 1)
-    out = [words(24, 32, title, min(PX["heading"], round(fitting, 1)), **{"font-weight": "600"})]
+    out = [heading(24, 32, title, min(PX["heading"], round(fitting, 1)))]
     x = 24
     for share in (PALEST, 0.4, 0.6, 0.8, 1.0):
         out.append(f'<rect x="{x}" y="46" width="34" height="18" fill="{_colour(share)}" stroke="{STYLE["grid"]}"/>')

@@ -41,7 +41,7 @@ def search_trace(found: Found, start: Strategy, mesh: Mesh, rivals: Mapping[str,
     curves = [*_lines(found), *_levels(rivals, place)]
     names, top = legend(curves, 62)
     frame = Frame(place, Axis("ms", max(0.0, low - 0.12 * (high - low)), high), top + 60, TALL, right=RIGHT, inset=8)
-    out = [heading(24, 34, title), *names, *frame.levels(), *frame.feet(frame.bottom + 22)]
+    out = [heading(frame.left, 32, title), *names, *frame.levels(), *frame.feet(frame.bottom + 22)]
     out += [frame.under(frame.bottom + 44), words(frame.left - 10, frame.top - 14, "ms", PX["axis"], "end")]
     for curve in curves[2:]:
         out += drawn(curve, [frame.at(*point) for point in zip(curve.x, curve.y)])
