@@ -1,15 +1,20 @@
-"""The colours are told apart by numbers: by colour-blind readers, and in grey.
+"""The colours are told apart by numbers: by colour-blind readers, and in grey; and each is said once, in the style.
 
 How somebody sees a colour: Machado, Oliveira and Fernandes 2009, *A Physiologically-based Model for Simulation of
 Color Vision Deficiency*, IEEE TVCG 15(6), table 1 at severity 1.0, on linear RGB. How far two colours lie apart: ΔE of
 CIE 1976, the distance in L*a*b* (white D65); about 2 is the least that an eye notices.
 """
 
+import ast
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import hybridlab
+from hybridlab.show.live.module import HERE, stylesheet
 from hybridlab.show.paper.style import STYLE, contrast, look
 
 SEEN = {
@@ -86,3 +91,71 @@ def test_text_on_every_box_is_readable():
 def test_both_themes_have_readable_words():
     for theme, page in (("light", "#FFFFFF"), ("dark", "#111111")):
         assert contrast(STYLE[theme]["ink"], page) >= 7 and contrast(STYLE[theme]["muted"], page) >= 4.5
+
+
+# --- said once ----------------------------------------------------------------------------------------------------
+
+PACKAGE = Path(hybridlab.__file__).parent
+COLOUR = re.compile(r"(?<![\w&/])#(?:[0-9a-fA-F]{6}|[0-9a-fA-F]{3})(?![\w-])|\b(?:rgb|hsl)a?\(\s*\d")
+DASHES = re.compile(r"""dasharray[="': ]+\d|^\d+(?: \d+)+$|setLineDash\(\[\d""")
+
+
+def said(name: str, text: str):
+    """(line, string) of every string of a program, without docstrings; of anything else, its lines."""
+    if not name.endswith(".py"):
+        yield from enumerate(text.splitlines(), 1)
+        return
+    tree = ast.parse(text)
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.lineno, node.value
+
+
+def looks_in(name: str, text: str) -> list[str]:
+    """Where a text says a colour or a pattern of dashes itself."""
+    return [f"{name}:{line}" for line, one in said(name, text) if COLOUR.search(one) or DASHES.search(one)]
+
+
+def test_no_file_but_the_style_says_a_colour_or_a_dash():
+    files = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".js", ".css", ".html"}]
+    assert len(files) > 500
+    assert [found for path in files if path.name != "style.py"
+            for found in looks_in(str(path.relative_to(PACKAGE)), path.read_text("utf-8"))] == []  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("one.py", 'pen = "#0072B2"'),
+        ("one.py", 'f\'<path stroke="#abc" d="{d}"/>\''),
+        ("one.py", 'f\'<path stroke-dasharray="4 3" d="{d}"/>\''),
+        ("one.py", 'PENS = {"send": "9 5 2 5"}'),
+        ("one.css", "a { color: #fff }"),
+        ("one.css", "a { color: rgba(0, 0, 0, .5) }"),
+        ("one.js", "pen.setLineDash([4, 3]);"),
+        ("one.html", '<path stroke-dasharray="4 3"/>'),
+    ],
+)
+def test_a_colour_or_a_dash_would_be_found(name, text):
+    assert looks_in(name, f"\n{text}\n") == [f"{name}:2"]
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("one.py", '"""The grey #DEDEDE; see #160285."""'),
+        ("one.py", 'more = "[the map](41_choosing#the-map)", dashed("limit")'),
+        ("one.css", ".hl-fab { color: var(--hl-ink) }"),
+        ("one.js", "pen.setLineDash([]);"),
+    ],
+)
+def test_what_only_looks_like_one_is_left_alone(name, text):
+    assert looks_in(name, text) == []
+
+
+def test_style_sheets_have_every_colour_that_they_name():
+    css = stylesheet("game.css", "plan_map.css")
+    programs = "\n".join(path.read_text("utf-8") for path in HERE.glob("*.js"))
+    given = set(re.findall(r"(--hl-[\w-]+)\s*:", css)) | set(re.findall(r'setProperty\("(--hl-[\w-]+)"', programs))
+    assert set(re.findall(r"var\((--hl-[\w-]+)\)", css)) == given

@@ -40,7 +40,6 @@ def timeline(name="1f1b", **more):
     return hl.simulate(hl.lower(hl.schedule(name, ranks=4, microbatches=8, **more)), hl.Costs(F=1, B=2, latency=0.25))
 
 
-
 PICTURES = {
     "layout by a table": partial(layouts.layout_still, {"B": "i", "F": "j"}),
     "layouts cross": layouts.crossing,

@@ -7,9 +7,9 @@ import hybridlab as hl
 from hybridlab.labs.asynchronous.updates import Trained
 from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.paper.figure import Figure
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import heading, sheet, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, look
+from hybridlab.show.paper.style import STYLE, dashed, look
 
 BOX, ROW, LEFT, TOP = 30, 50, 84, 104
 PAIR, WIDEST = 75, 600  # from a pair to the next, less where many stand in a row; a whole row, at most
@@ -55,7 +55,7 @@ def versions_met(schedule: hl.Schedule, stash: bool = True) -> Still:
     summary = f"{title}: versions in forward and backward, rank by microbatch; they differ in {mixed} of {len(pairs)}"
     step = min(PAIR, WIDEST // columns)
     width, bottom = LEFT + columns * step + 20, TOP + schedule.ranks * ROW
-    out = [words(LEFT, 28, title, PX["heading"], **{"font-weight": "600"}), *_legend()]
+    out = [heading(LEFT, 28, title), *_legend()]
     out.append(words(LEFT - 12, TOP - 10, "microbatch", PX["smallest"], "end", fill=STYLE["muted"]))
     for m in range(columns):
         out.append(words(LEFT + step * (m + 0.4), TOP - 10, f"{m}", PX["axis"], "middle", fill=STYLE["muted"]))
@@ -73,7 +73,7 @@ def _pair(step, rank, microbatch, forward, backward):
     yield from _box(x, y, "F", str(forward), box)
     yield from _box(x + box, y, "B", str(backward), box)
     if forward != backward:
-        outline = f'fill="none" stroke="{STYLE["error"]}" stroke-width="4" stroke-dasharray="7 3"'
+        outline = f'fill="none" stroke="{STYLE["error"]}" stroke-width="4" {dashed("mixed")}'
         yield f'<rect x="{x - 4}" y="{y - 4}" width="{2 * box + 8:g}" height="{BOX + 8}" {outline}/>'
 
 

@@ -14,7 +14,7 @@ from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.plans.by_schedule import by_schedule
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.planner import Planned, plan
-from hybridlab.show.live.module import HERE, module, stylesheet
+from hybridlab.show.live.module import module, stylesheet
 from hybridlab.show.plans.plan_map import cells, plan_map
 from hybridlab.show.timelines.svg import svg
 
@@ -42,7 +42,7 @@ class PlanExplorer(anywidget.AnyWidget):
     """
 
     _esm = module("plan_map.js")
-    _css = stylesheet() + (HERE / "plan_map.css").read_text("utf-8")
+    _css = stylesheet("plan_map.css")
 
     gpus = traitlets.Int().tag(sync=True)
     batch = traitlets.Int().tag(sync=True)

@@ -4,12 +4,12 @@ import numpy as np
 
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, contrast
+from hybridlab.show.paper.style import STYLE, ink_on
 
 BOX, CELL_GAP, ROW, LEFT, TOP = 22, 10, 62, 64, 92  # two pictures beside each other are as wide as a page
 PX = STYLE["pixels"]
 GREEN = STYLE["kinds"]["message"]["fill"]
-FULL, PARTLY = STYLE["ink"], "#8A8A8A"
+FULL, PARTLY = STYLE["ink"], STYLE["control"]
 
 
 def ring_still(held: np.ndarray, sent: np.ndarray, step: int) -> Still:
@@ -47,7 +47,6 @@ def ring_still(held: np.ndarray, sent: np.ndarray, step: int) -> Still:
 def _sum(bits, ranks, x, y):
     """A row of boxes, one per rank: filled where that rank's number is in the sum, black when all are."""
     fill = FULL if bits == 2**ranks - 1 else PARTLY
-    ink = max(("#FFFFFF", "#000000"), key=lambda ink: contrast(ink, fill))
     for r in range(ranks):
         inside = bits >> r & 1
         yield (
@@ -55,7 +54,7 @@ def _sum(bits, ranks, x, y):
             f'stroke="{STYLE["grid"]}"/>'
         )
         if inside:
-            yield words(x + BOX * (r + 0.5), y + BOX * 0.72, str(r), PX["smallest"], "middle", fill=ink)
+            yield words(x + BOX * (r + 0.5), y + BOX * 0.72, str(r), PX["smallest"], "middle", fill=ink_on(fill))
 
 
 def _arrow(x, y):

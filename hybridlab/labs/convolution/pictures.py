@@ -14,7 +14,7 @@ from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.live.chooser import Chooser
 from hybridlab.show.paper.sheet import sheet, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, mix
+from hybridlab.show.paper.style import STYLE, dashed, mix
 from hybridlab.show.timelines.tracks import Row, Telling, tracks
 
 PX, PAPER, GRID, MUTED = STYLE["pixels"], STYLE["paper"], STYLE["grid"], STYLE["muted"]
@@ -97,7 +97,7 @@ def _cell(x, y, wide, fill, tall=TALL):
     where = f'x="{x + 1:g}" y="{y:g}" width="{wide - 2:g}" height="{tall}" rx="2"'
     if fill:
         return f'<rect {where} fill="{fill}"/>'
-    return f'<rect {where} fill="none" stroke="{MUTED}" stroke-dasharray="4 3"/>'
+    return f'<rect {where} fill="none" stroke="{MUTED}" {dashed("absent")}/>'
 
 
 # --- a step -------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from hybridlab.labs.exercises.failures import hints_for
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.student import task as asked
 from hybridlab.labs.exercises.written import write
+from hybridlab.show.paper.style import REPLIES
 
-GREEN, ORANGE, BLUE = "#1e8752", "#c45500", "#0072b2"  # right, not yet, asked; legible on white and on black
+GREEN, ORANGE, BLUE = REPLIES.values()
 
 _given: dict[str, list[str]] = {}  # the hints that each task has given
 

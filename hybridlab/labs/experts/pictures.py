@@ -10,9 +10,9 @@ from hybridlab.show.charts.chart import Axis, Curve, chart
 from hybridlab.show.layouts.cuts import shade
 from hybridlab.show.live.chooser import Chooser
 from hybridlab.show.paper.figure import Figure
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, contrast
+from hybridlab.show.paper.style import STYLE, dashed, ink_on
 
 WIDTH, LEFT, TOP, TALL, APART = 960, 40, 96, 220, 26
 GROUND = TOP + TALL
@@ -45,7 +45,7 @@ def bars(loads: Sequence[float], ranks: int, title: str, form: str = "{:.0f}") -
     level = GROUND - TALL * sum(loads) / len(loads) / most
     out = [words(LEFT, 34, title, PX["heading"], **BOLD)]
     out += [_bar(left(expert, rank), wide, load / most) for (expert, rank), load in zip(enumerate(home), loads)]
-    out.append(f'<path d="M{LEFT} {level:.1f}H{WIDTH - LEFT}" stroke="{STYLE["ink"]}" stroke-dasharray="6 4"/>')
+    out.append(f'<path d="M{LEFT} {level:.1f}H{WIDTH - LEFT}" stroke="{STYLE["ink"]}" {dashed("limit")}/>')
     out.append(
         words(
             WIDTH - LEFT, 62, "below a bar its expert; dashed: what even loads would be", PX["axis"], "end", fill=MUTED
@@ -76,9 +76,7 @@ def _said(middle, wide, share, expert, load):
 
 
 def _finished(out, bottom, title, told):
-    lines = wrap(told, 0.9 * (WIDTH - 2 * LEFT), PX["caption"])
-    out += [words(LEFT, bottom + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, bottom + 21 * len(lines), title, told, out), told)
+    return captioned(WIDTH, bottom, title, told, out, LEFT, fill=0.9)
 
 
 def hot() -> Chooser:
@@ -149,9 +147,8 @@ def way() -> Still:
 
 def _token(x, y, number, expert):
     fill = shade("forward", number // 4, 2)
-    ink = max(("#FFFFFF", "#000000"), key=lambda one: contrast(one, fill))
     yield f'<rect x="{x}" y="{y}" width="{BOX[0]}" height="{BOX[1]}" rx="4" fill="{fill}"/>'
-    yield words(x + BOX[0] / 2, y + 20, f"{number} → {expert}", PX["box"], "middle", fill=ink)
+    yield words(x + BOX[0] / 2, y + 20, f"{number} → {expert}", PX["box"], "middle", fill=ink_on(fill))
 
 
 def _arrow(x, number):

@@ -20,7 +20,7 @@ from hybridlab.show.live.stepper import Stepper
 from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, mix
+from hybridlab.show.paper.style import STYLE, dashed, mix
 
 CARD, TILE, GAP, LEFT, TOP, BETWEEN = (232, 108), 58, 10, 20, 78, 46
 PX, INK, PAPER, GRID, MUTED = STYLE["pixels"], STYLE["ink"], STYLE["paper"], STYLE["grid"], STYLE["muted"]
@@ -129,7 +129,7 @@ def _part(left, top, rows, columns, sizes, fill):
     )
     if fill:
         return f'<rect {box} fill="{fill}" stroke="{PAPER}"/>'
-    return f'<rect {box} fill="none" stroke="{MUTED}" stroke-dasharray="3 3"/>'
+    return f'<rect {box} fill="none" stroke="{MUTED}" {dashed("absent tile")}/>'
 
 
 def _stripes(left, top, rows, columns, done, sizes):
@@ -150,7 +150,7 @@ def _shade(span, length):
 def _arrows(moment, columns):
     """A's messages above the cards of a row, B's to the right of the cards of a column, each in a lane of its own."""
     lanes: dict[tuple, int] = {}
-    dashes = ' stroke-dasharray="7 5"' if moment.flying else ""
+    dashes = f" {dashed('under way')}" if moment.flying else ""
     for one in moment.sends:
         line = ("A", one.source // columns) if one.what == "A" else ("B", one.source % columns)
         trunk = (*line, one.source, one.span)  # a part that several want leaves once

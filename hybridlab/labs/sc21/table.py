@@ -7,10 +7,9 @@ from typing import NamedTuple
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.papers.sc21 import A100, Row, errors, fitted, table
 from hybridlab.predict.plans.performance import Fit
-from hybridlab.show.charts.scaling import MARKS
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE
+from hybridlab.show.paper.style import MARKS, STYLE, dashed
 
 PRINTED = {f"{row['params_billion']:g}B": row for row in published("megatron_sc21_table1")}
 ROWS: dict[str, Row] = dict(zip(PRINTED, table()))
@@ -85,15 +84,13 @@ COLUMNS = (
 def picture(row: str, hidden: str = NOTHING) -> Still:
     """Table 1, one row marked; a hidden row has no part in the fit, and stands in a dashed frame."""
     fit = refitted(hidden)
-    out = [words(24, 32, "Table 1 of SC'21, and what we predict", PX["heading"], **{"font-weight": "600"})]
+    out = [heading(24, 32, "Table 1 of SC'21, and what we predict")]
     out += [*_legend(), *_headings(), *_scale()]
     for place, label in enumerate(LABELS):
         out += _row(label, TOP + ROW_TALL * place, row, hidden, fit)
     bottom = TOP + ROW_TALL * len(LABELS) + 44
     told = summary(row, hidden)
-    lines = wrap(told, 0.95 * (WIDTH - 48), PX["caption"])
-    out += [words(24, bottom + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, bottom + 21 * len(lines), "Table 1, published and predicted", told, out), told)
+    return captioned(WIDTH, bottom, "Table 1, published and predicted", told, out, fill=0.95)
 
 
 def summary(row: str, hidden: str = NOTHING) -> str:
@@ -145,7 +142,7 @@ def _row(label, y, chosen, hidden, fit):
     out.append(f'<rect x="16" y="{y}" width="{WIDTH - 32}" height="{ROW_TALL}" {tint}/>')
     if label == hidden:
         place = f'x="17" y="{y + 2}" width="{WIDTH - 34}" height="{ROW_TALL - 4}"'
-        out.append(f'<rect {place} fill="none" stroke="{STYLE["error"]}" stroke-width="2" stroke-dasharray="7 4"/>')
+        out.append(f'<rect {place} fill="none" stroke="{STYLE["error"]}" stroke-width="2" {dashed("hidden")}/>')
     for column in COLUMNS:
         text = column.text(row, PRINTED[label], fit)
         out.append(words(column.right, y + 20, text, PX["box"], "end", **bold))

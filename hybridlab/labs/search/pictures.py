@@ -11,7 +11,7 @@ from hybridlab.predict.search.found import Found
 from hybridlab.predict.search.problem import Problem
 from hybridlab.show.live.chooser import Chooser
 from hybridlab.show.live.replay import Replay
-from hybridlab.show.paper.sheet import sheet, short, ticks, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, short, ticks, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, mix
 from hybridlab.show.plans.search_trace import replayed
@@ -60,7 +60,7 @@ def priced(problem: Problem, strategy: Strategy, longest: float) -> Still:
     )
     ground = TOP + ROW * (len(rows) + 1)
     scale = (WIDTH - LEFT - RIGHT) / (1e3 * longest)
-    out = [words(24, 34, f"One step: {ms(sum(together))}", PX["heading"], **{"font-weight": "600"}), *_legend()]
+    out = [heading(24, 34, f"One step: {ms(sum(together))}"), *_legend()]
     for tick in ticks(0, 1e3 * longest, 9):
         x = LEFT + tick * scale
         out.append(f'<path d="M{short(x)} {TOP - 6}V{ground - 8}" stroke="{STYLE["grid"]}"/>')
@@ -69,9 +69,7 @@ def priced(problem: Problem, strategy: Strategy, longest: float) -> Still:
     names = [*(f"{part.operator}  {written(strategy[part.operator])}" for part in parts), "together"]
     for number, (name, row) in enumerate(zip(names, [*rows, together])):
         out += _bar(name, row, TOP + ROW * number, scale)
-    lines = wrap(told, WIDTH - 48, PX["caption"])
-    out += [words(24, ground + 58 + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, ground + 56 + 21 * len(lines), "What a strategy costs", told, out), told)
+    return captioned(WIDTH, ground + 58, "What a strategy costs", told, out, foot=-2)
 
 
 def _legend():

@@ -1,28 +1,36 @@
-"""A chart of lines and points over two plain axes, with its static twin: what several notebooks of schedules draw."""
+"""The one engine of line charts: curves over two axes, plain or logarithmic, with their static twin.
 
-from collections.abc import Sequence
+`chart` is a whole chart. What stands on axes of its own beside other things takes their parts: `Frame`, `legend`,
+`drawn`, and `layout` for plotly.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from hybridlab.show.charts.scaling import MARKS
 from hybridlab.show.paper.figure import Figure
-from hybridlab.show.paper.sheet import sheet, ticks, words, wrap
-from hybridlab.show.paper.style import STYLE
+from hybridlab.show.paper.sheet import captioned, heading, ticks, words
+from hybridlab.show.paper.style import DASHES, MARKS, STYLE
 
 WIDTH, LEFT, RIGHT, TOP, TALL, ROW = 960, 84, 30, 24, 340, 26
 PX = STYLE["pixels"]
+LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
+FONT = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
 HALO = {"stroke": STYLE["paper"], "stroke-width": "3", "paint-order": "stroke"}  # a line behind a label spares it
-DASHES = {"solid": "none", "dash": "9 6", "dot": "2 5", "dashdot": "9 5 2 5"}
+USUAL = 2.5  # pixels: a line
+SMALLEST = 11  # pixels: a mark; on a wide line it is larger than the line
 
 
 class Curve(NamedTuple):
     """Points of one kind: joined by a line, marked, or both.
 
     name    in the legend, or "" to stay out of it;  x, y  of equal length
-    colour  a number into STYLE["curves"];  dash  one of STYLE["dashes"], or "" for no line
-    marker  one of STYLE["markers"], with "-open" behind it for an outline, or "" for none
+    colour  a number into STYLE["curves"];  dash  one of plotly's names in DASHES, or "" for no line
+    marker  one of MARKS, with "-open" behind it for an outline, or "" for none
     labels  one text per point, or none;  left, below  the labels that stand to the left of their points, or under them
+    wide    the line, in pixels;  hover  plotly's template of what a pointer is told, if not its own
     """
 
     name: str
@@ -34,144 +42,194 @@ class Curve(NamedTuple):
     labels: Sequence[str] = ()
     left: Sequence[str] = ()
     below: Sequence[str] = ()
+    wide: float = USUAL
+    hover: str | None = None
 
 
 class Axis(NamedTuple):
-    """One axis: what it is, its ends, how a number on it is written; `marks`: its ticks, if not round numbers."""
+    """One axis: what it is, its ends, how a number on it is written.
+
+    marks  its ticks, if not round numbers;  log  whether equal factors are equally long;  whole  only whole numbers
+    most   of the round numbers
+    """
 
     name: str
     low: float
     high: float
     write: str = "{:g}"
     marks: dict[float, str] | None = None
+    log: bool = False
+    whole: bool = False
+    most: int = 9
 
     @property
     def ticks(self) -> dict[float, str]:
-        """{value: how it is written}."""
-        return self.marks or {value: self.write.format(value) for value in ticks(self.low, self.high, 9)}
+        """{value: how it is written}.
+
+        >>> Axis("step", 0, 3, whole=True).ticks
+        {0: '0', 1: '1', 2: '2', 3: '3'}
+        """
+        if self.marks:
+            return self.marks
+        round_ones = ticks(self.low, self.high, self.most)
+        if self.whole:
+            round_ones = sorted({round(value) for value in round_ones if value == round(value)})
+        return {value: self.write.format(value) for value in round_ones}
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends, as logarithms where the axis is logarithmic."""
+        return (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
+
+    def at(self, value: float) -> float:
+        """How far along the axis a value stands, from 0 to 1.
+
+        >>> Axis("bytes", 1, 100, log=True).at(10)
+        0.5
+        """
+        low, high = self.ends
+        return ((math.log10(value) if self.log else value) - low) / (high - low)
+
+
+class Frame(NamedTuple):
+    """Where a plot stands on the page, in pixels; `inset`: from its left and right edge to the ends of its x axis."""
+
+    x: Axis
+    y: Axis
+    top: float
+    tall: float = TALL
+    left: float = LEFT
+    right: float = WIDTH - RIGHT
+    inset: float = 0
+
+    @property
+    def bottom(self) -> float:
+        """Its lower edge."""
+        return self.top + self.tall
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point lies."""
+        across = (self.right - self.left - 2 * self.inset) * self.x.at(x)
+        return self.left + self.inset + across, self.bottom - self.tall * self.y.at(y)
+
+    def level(self, y: float, pen: str) -> str:
+        """A line across the plot at this value."""
+        return f'<path d="M{self.left} {self.at(self.x.low, y)[1]:.1f}H{self.right}" {pen}/>'
+
+    def levels(self) -> Iterator[str]:
+        """The lines of the y axis and their numbers."""
+        for value, name in self.y.ticks.items():
+            yield self.level(value, f'stroke="{STYLE["grid"]}"')
+            yield words(self.left - 10, self.at(self.x.low, value)[1] + 5, name, PX["axis"], "end")
+
+    def feet(self, below: float) -> Iterator[str]:
+        """The numbers of the x axis, at this height."""
+        for value, name in self.x.ticks.items():
+            yield words(self.at(value, self.y.low)[0], below, name, PX["axis"], "middle")
+
+    def under(self, below: float) -> str:
+        """The name of the x axis, at this height."""
+        return words((self.left + self.right) / 2, below, self.x.name, PX["axis"], "middle")
 
 
 def chart(curves: Sequence[Curve], x: Axis, y: Axis, title: str, told: str) -> Figure:
     """A chart of curves; `told` is the picture in words."""
-    traces = [_trace(curve) for curve in curves]
-    return Figure.of(traces, _layout(x, y, title, curves), _svg(curves, x, y, title, told), told)
+    names = sum(bool(curve.name) for curve in curves)
+    whole = layout(title, 520, 100 + 12 * names, legend=LEGEND, xaxis=_axis(x), yaxis=_axis(y))
+    return Figure.of([_trace(curve) for curve in curves], whole, _svg(curves, x, y, title, told), told)
+
+
+def layout(title: str | None, height: float, top: float, left: float = LEFT, right: float = RIGHT, **more) -> dict:
+    """plotly's layout of any chart; `more` holds its axes, and its legend if it has one."""
+    return {
+        "template": "none",
+        "font": FONT,
+        "height": height,
+        "margin": {"l": left, "r": right, "t": top, "b": 56},
+        "title": {"text": title, "x": 0.02, "font": {"size": PX["heading"]}} if title else None,
+        **more,
+    }
+
+
+def plain_axis(name: str, low: float, high: float, **more) -> dict:
+    """plotly's axis."""
+    ground = {"range": [low, high], "gridcolor": STYLE["grid"], "zeroline": False}
+    return ground | {"title": {"text": name, "font": FONT}} | more
+
+
+def _axis(axis):
+    shown = {"tickvals": list(axis.ticks), "ticktext": list(axis.ticks.values())}
+    title = {"text": axis.name, "font": FONT, "standoff": 12}
+    log = {"type": "log"} if axis.log else {}
+    return plain_axis(axis.name, *axis.ends, title=title, automargin=True, **shown, **log)
 
 
 def _trace(curve):
     parts = {"lines": curve.dash, "markers": curve.marker, "text": curve.labels}
-    colour = STYLE["curves"][curve.colour]
+    colour, size = STYLE["curves"][curve.colour], max(SMALLEST, curve.wide + 5)
     return go.Scatter(
         x=list(curve.x),
         y=list(curve.y),
         name=curve.name,
         showlegend=bool(curve.name),
         mode="+".join(part for part, there in parts.items() if there),
-        line={"color": colour, "width": 2.5, "dash": curve.dash or "solid"},
-        marker={"symbol": curve.marker or "circle", "size": 11, "color": colour, "line": {"color": colour, "width": 2}},
+        line={"color": colour, "width": curve.wide, "dash": curve.dash or "solid"},
+        marker={
+            "symbol": curve.marker or "circle", "size": size, "color": colour, "line": {"color": colour, "width": 2},
+        },
+        hovertemplate=curve.hover,
         text=list(curve.labels) or None,
         textposition=[
             f"{'bottom' if label in curve.below else 'top'} {'left' if label in curve.left else 'right'}"
             for label in curve.labels
         ]
         or None,
-    )
+    )  # fmt: skip
 
 
-def _layout(x, y, title, curves):
-    font = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
-    axes = [
-        {
-            "title": {"text": axis.name, "font": font, "standoff": 12},
-            "automargin": True,
-            "range": [axis.low, axis.high],
-            "tickvals": list(axis.ticks),
-            "ticktext": list(axis.ticks.values()),
-            "gridcolor": STYLE["grid"],
-            "zeroline": False,
-        }
-        for axis in (x, y)
-    ]
-    return {
-        "template": "none",
-        "font": font,
-        "height": 520,
-        "margin": {"l": LEFT, "r": RIGHT, "t": 100 + 12 * sum(bool(curve.name) for curve in curves), "b": 56},
-        "title": {"text": title, "x": 0.02, "font": {"size": PX["heading"]}},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "xaxis": axes[0],
-        "yaxis": axes[1],
-    }
-
-
-class _Frame(NamedTuple):
-    """The plot's place on the page, in pixels."""
-
-    top: float
-    x: Axis
-    y: Axis
-
-    @property
-    def bottom(self):
-        return self.top + TALL
-
-    def at(self, x, y):
-        across = (x - self.x.low) / (self.x.high - self.x.low)
-        up = (y - self.y.low) / (self.y.high - self.y.low)
-        return LEFT + (WIDTH - LEFT - RIGHT) * across, self.bottom - TALL * up
+# --- the static twin --------------------------------------------------------------------------------------------
 
 
 def _svg(curves, x, y, title, told):
-    """The static twin: title, legend, axes, curves, and the words below."""
-    legend, top = _legend(curves)
-    frame = _Frame(top + 56, x, y)
-    out = [words(LEFT, TOP + 8, title, PX["heading"], **{"font-weight": "600"}), *legend, *_axes(frame)]
+    names, top = legend(curves, TOP + 38)
+    frame = Frame(x, y, top + 56)
+    out = [heading(LEFT, TOP + 8, title), *names, *frame.levels(), *frame.feet(frame.bottom + 24)]
+    out.append(frame.under(frame.bottom + 48))
+    out.append(words(LEFT - 10, frame.top - 12, y.name, PX["axis"], fill=STYLE["muted"]))
     for curve in curves:
-        out += _drawn(curve, [frame.at(*point) for point in zip(curve.x, curve.y)])
-    lines = wrap(told, WIDTH - 48, PX["caption"])
-    for i, line in enumerate(lines):
-        out.append(words(24, frame.bottom + 78 + 21 * i, line, PX["caption"], fill=STYLE["muted"]))
-    return sheet(WIDTH, frame.bottom + 72 + 21 * len(lines), title, told, out)
+        out += drawn(curve, [frame.at(*point) for point in zip(curve.x, curve.y)])
+    return captioned(WIDTH, frame.bottom + 78, title, told, out, foot=-6).svg
 
 
-def _legend(curves):
-    """(its elements, where it ends): as many rows as the names need."""
-    out, x, y = [], LEFT, TOP + 38
+def legend(curves: Iterable[Curve], y: float) -> tuple[list[str], float]:
+    """(its elements, where its last row stands): as many rows as the names need, the first one at y."""
+    out, x = [], LEFT
     for curve in curves:
         if not curve.name:
             continue
         wide = 62 + 0.5 * PX["caption"] * len(curve.name)
         if x + wide > WIDTH - RIGHT:
             x, y = LEFT, y + ROW
-        out += _drawn(curve._replace(labels=(), marker=""), [(x, y), (x + 36, y)])
-        out += _drawn(curve._replace(labels=(), dash=""), [(x + 18, y)])
+        out += drawn(curve._replace(labels=(), marker=""), [(x, y), (x + 36, y)])
+        out += drawn(curve._replace(labels=(), dash=""), [(x + 18, y)])
         out.append(words(x + 44, y + 5, curve.name, PX["caption"]))
         x += wide + 14
     return out, y
 
 
-def _axes(frame):
-    out = []
-    for value, name in frame.y.ticks.items():
-        _, y = frame.at(frame.x.low, value)
-        out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{STYLE["grid"]}"/>')
-        out.append(words(LEFT - 10, y + 5, name, PX["axis"], "end"))
-    for value, name in frame.x.ticks.items():
-        out.append(words(frame.at(value, frame.y.low)[0], frame.bottom + 24, name, PX["axis"], "middle"))
-    out.append(words((LEFT + WIDTH - RIGHT) / 2, frame.bottom + 48, frame.x.name, PX["axis"], "middle"))
-    return [*out, words(LEFT - 10, frame.top - 12, frame.y.name, PX["axis"], fill=STYLE["muted"])]
-
-
-def _drawn(curve, points):
+def drawn(curve: Curve, points: Sequence[tuple[float, float]]) -> Iterator[str]:
     """A curve's line, marks and labels at places in pixels."""
     colour = STYLE["curves"][curve.colour]
     if curve.dash:
         at = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        dashes = f'stroke-width="2.5" stroke-dasharray="{DASHES[curve.dash]}"'
+        dashes = f'stroke-width="{curve.wide:g}" stroke-dasharray="{DASHES[curve.dash]}"'
         yield f'<polyline fill="none" stroke="{colour}" {dashes} points="{at}"/>'
     shape, _, hollow = curve.marker.partition("-")
     pen = f'fill="{"none" if hollow else colour}" stroke="{colour}" stroke-width="{2 if hollow else 0}"'
+    larger = max(SMALLEST, curve.wide + 5) / SMALLEST
+    scale = f" scale({larger:.3g})" if larger > 1 else ""
     for x, y in points if curve.marker else ():
-        yield f'<path d="{MARKS[shape]}" {pen} transform="translate({x:.1f} {y:.1f})"/>'
+        yield f'<path d="{MARKS[shape]}" {pen} transform="translate({x:.1f} {y:.1f}){scale}"/>'
     for (x, y), label in zip(points, curve.labels):
         side, anchor = (-9, "end") if label in curve.left else (9, "start")
         yield words(x + side, y + (20 if label in curve.below else -8), label, PX["smallest"] + 1, anchor, **HALO)

@@ -12,21 +12,22 @@ import plotly.graph_objects as go
 
 from hybridlab.core.dry import GB, KINDS, DryRun
 from hybridlab.core.when.action import Action
+from hybridlab.show.charts.chart import FONT, LEFT, LEGEND, PX, RIGHT, TOP, WIDTH, Axis, Frame, layout, plain_axis
 from hybridlab.show.paper.figure import Figure
-from hybridlab.show.paper.sheet import sheet, ticks, words, wrap
-from hybridlab.show.paper.style import STYLE, Look, look, mix
+from hybridlab.show.paper.sheet import captioned, heading, ticks, words
+from hybridlab.show.paper.style import STYLE, Look, dashed, look, mix
 
-WIDTH, LEFT, RIGHT, TOP, TALL, LANE, GAP = 960, 84, 30, 24, 320, 34, 22
+TALL, LANE, GAP = 320, STYLE["pixels"]["lane"], 22
 BEHIND = 0.025  # of the schedule's length: the width of what comes behind it
 ROOM = "memory of the device"
 WIDE = 20  # pixels of a box that holds the number of its microbatch
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": GB, "TB": 1e12}
-PX, FILLS = STYLE["pixels"], STYLE["kinds"]
+FILLS = STYLE["kinds"]
 COLOURS = {
     "weights": FILLS["F"]["fill"],
     "optimizer": FILLS["OPT"]["fill"],
     "gradients": FILLS["B"]["fill"],
-    "activations": "#56B4E9",
+    "activations": STYLE["curves"][0],
     "in flight": FILLS["message"]["fill"],
     "data": FILLS["bubble"]["fill"],
     "working": mix(FILLS["W"]["fill"], STYLE["paper"], 0.35),
@@ -153,63 +154,48 @@ def _highest(dry):
 
 
 def _layout(dry, steps, unit, title):
-    font = {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
     room = {"y0": _room(dry) / UNITS[unit], "y1": _room(dry) / UNITS[unit]}
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": STYLE["error"], "dash": "dash"},
-            "label": {"text": ROOM, "textposition": "end", "yanchor": "bottom", "font": font}}  # fmt: skip
-    return {
-        "template": "none",
-        "font": font,
-        "height": 500,
-        "barmode": "overlay",
-        "uniformtext": {"minsize": PX["smallest"], "mode": "hide"},
-        "margin": {"l": LEFT, "r": RIGHT, "t": 96 if title else 64, "b": 56},
-        "title": {"text": title, "x": 0.02, "font": {"size": PX["heading"]}} if title else None,
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "xaxis": {"range": [0, steps.x[-1]], "anchor": "y2", "gridcolor": STYLE["grid"], "zeroline": False,
-                  "title": {"text": f"time, {dry.unit} (predicted)", "font": font}},
-        "yaxis": {"domain": [0.16, 1], "range": [0, _highest(dry) / UNITS[unit]], "zeroline": False,
-                  "title": {"text": unit, "font": font}, "gridcolor": STYLE["grid"]},
-        "yaxis2": {"domain": [0, 0.1], "showticklabels": False, "fixedrange": True},
-        "shapes": [line | room] if _room(dry) else [],
-    }  # fmt: skip
+            "label": {"text": ROOM, "textposition": "end", "yanchor": "bottom", "font": FONT}}  # fmt: skip
+    return layout(
+        title, 500, 96 if title else 64,
+        xaxis=plain_axis(f"time, {dry.unit} (predicted)", 0, steps.x[-1], anchor="y2"),
+        yaxis=plain_axis(unit, 0, _highest(dry) / UNITS[unit], domain=[0.16, 1]),
+        yaxis2={"domain": [0, 0.1], "showticklabels": False, "fixedrange": True},
+        legend=LEGEND | {"traceorder": "normal"},
+        barmode="overlay",
+        uniformtext={"minsize": PX["smallest"], "mode": "hide"},
+        shapes=[line | room] if _room(dry) else [],
+    )  # fmt: skip
 
 
 # --- the static twin --------------------------------------------------------------------------------------------
 
 
 def _svg(dry, steps, boxes, unit, title, told):
-    top = TOP + (32 if title else 0) + 64
-    highest = _highest(dry)
-    across = lambda x: LEFT + (WIDTH - LEFT - RIGHT) * x / steps.x[-1]
-    up = lambda y: top + TALL * (1 - y / highest)
-    out = [words(LEFT, TOP + 8, title, PX["heading"], **{"font-weight": "600"})] if title else []
-    out += _legend(TOP + (32 if title else 0) + 12)
-    for value in ticks(0, highest / UNITS[unit], 8):
-        y = up(value * UNITS[unit])
-        out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{STYLE["grid"]}"/>')
-        out.append(words(LEFT - 10, y + 5, f"{value:g}", PX["axis"], "end"))
-    out.append(words(LEFT - 10, top - 12, unit, PX["axis"], "end", fill=STYLE["muted"]))
-    out += _stacked(steps, across, up)
+    head = TOP + (32 if title else 0)
+    time, scale = Axis(f"time, {dry.unit} (predicted)", 0, steps.x[-1]), UNITS[unit]
+    frame = Frame(time, Axis(unit, 0, _highest(dry) / scale, most=8), head + 64, TALL)
+    out = [heading(LEFT, TOP + 8, title)] if title else []
+    out += [*_legend(head + 12), *frame.levels()]
+    out.append(words(LEFT - 10, frame.top - 12, unit, PX["axis"], "end", fill=STYLE["muted"]))
+    out += _stacked(_Steps(steps.x, steps.y / scale), frame)
     if _room(dry):
-        pen, y = f'stroke="{STYLE["error"]}" stroke-width="2" stroke-dasharray="9 6"', up(_room(dry))
-        out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" {pen}/>')
+        out.append(frame.level(_room(dry) / scale, f'stroke="{STYLE["error"]}" stroke-width="2" {dashed("dash")}'))
         halo = {"stroke": STYLE["paper"], "stroke-width": 4, "paint-order": "stroke"}  # readable on the curve too
+        y = frame.at(0, _room(dry) / scale)[1]
         out.append(words(WIDTH - RIGHT - 8, y - 8, ROOM, PX["axis"], "end", **halo))
-    low = top + TALL + GAP
+    low = frame.bottom + GAP
     for box in boxes:
-        x0, x1 = across(box.begin), across(box.end)
+        (x0, _), (x1, _) = (frame.at(x, 0) for x in (box.begin, box.end))
         out.append(f'<rect x="{x0:.1f}" y="{low}" width="{x1 - x0:.1f}" height="{LANE}" fill="{box.look.fill}" '
                    f'stroke="{box.look.edge}"/>')  # fmt: skip
         if x1 - x0 >= WIDE:
             out.append(words((x0 + x1) / 2, low + 22, box.number, PX["box"], "middle", fill=box.look.text))
     for value in ticks(0, float(dry.end[-1]), 9):
-        out.append(words(across(value), low + LANE + 22, f"{value:g}", PX["axis"], "middle"))
+        out.append(words(frame.at(value, 0)[0], low + LANE + 22, f"{value:g}", PX["axis"], "middle"))
     below = low + LANE + 46
-    out.append(words((LEFT + WIDTH - RIGHT) / 2, below, f"time, {dry.unit} (predicted)", PX["axis"], "middle"))
-    lines = wrap(told, WIDTH - 48, PX["caption"])
-    out += [words(24, below + 32 + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return sheet(WIDTH, below + 28 + 21 * len(lines), title or "memory over time", told, out)
+    return captioned(WIDTH, below + 32, title or "memory over time", told, [*out, frame.under(below)], foot=-4).svg
 
 
 def _legend(y):
@@ -220,12 +206,12 @@ def _legend(y):
         x += 52 + 0.52 * PX["caption"] * len(kind)
 
 
-def _stacked(steps, across, up):
+def _stacked(steps, frame):
     """Areas one on the other, the last kind on top."""
     edges = np.cumsum(steps.y, axis=1)
     bottom = np.zeros(len(steps.x))
     for colour, edge in zip(COLOURS.values(), edges.T):
-        there = [f"{across(x):.1f},{up(y):.1f}" for x, y in zip(steps.x, edge)]
-        back = [f"{across(x):.1f},{up(y):.1f}" for x, y in zip(steps.x[::-1], bottom[::-1])]
-        yield f'<polygon fill="{colour}" points="{" ".join(there + back)}"/>'
+        there, back = zip(steps.x, edge), zip(steps.x[::-1], bottom[::-1])
+        points = " ".join("{:.1f},{:.1f}".format(*frame.at(*point)) for point in (*there, *back))
+        yield f'<polygon fill="{colour}" points="{points}"/>'
         bottom = edge

@@ -8,14 +8,15 @@ import plotly.graph_objects as go
 
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.bytes.live import on_device
+from hybridlab.show.charts.chart import PX, TOP, WIDTH, Axis, Frame, layout, plain_axis
 from hybridlab.show.charts.memory_over_time import COLOURS
 from hybridlab.show.paper.figure import Figure
-from hybridlab.show.paper.sheet import sheet, ticks, words, wrap
-from hybridlab.show.paper.style import STYLE
+from hybridlab.show.paper.sheet import captioned, heading, words
+from hybridlab.show.paper.style import STYLE, dashed
 
-WIDTH, LEFT, RIGHT, TOP, TALL, GAP = 960, 96, 18, 24, 84, 18
+LEFT, RIGHT, TALL, GAP = 96, 18, 84, 18
 ABOVE = 1.15  # of the highest that is drawn: the line of the room bears words
-FILL, PX = COLOURS["activations"], STYLE["pixels"]
+FILL = COLOURS["activations"]
 
 
 def room_over_time(timeline: Timeline, title: str | None = None) -> Figure:
@@ -63,59 +64,47 @@ def _traces(steps):
 
 
 def _layout(line, highest, timeline, title):
-    ranks, font = timeline.schedule.ranks, {"family": STYLE["font"], "size": PX["axis"], "color": STYLE["ink"]}
-    pen = {"color": STYLE["error"], "dash": "dash"}
+    ranks, pen = timeline.schedule.ranks, {"color": STYLE["error"], "dash": "dash"}
     axes, shapes = {}, []
     for rank in range(ranks):
-        name = str(rank + 1) if rank else ""
-        low = 1 - (rank + 1) / ranks
-        axes["yaxis" + name] = {"domain": [low, low + 0.88 / ranks], "range": [0, highest], "gridcolor": STYLE["grid"],
-                                "title": {"text": f"rank {rank}", "font": font}, "zeroline": False}  # fmt: skip
+        name, low = str(rank + 1) if rank else "", 1 - (rank + 1) / ranks
+        axes["yaxis" + name] = plain_axis(f"rank {rank}", 0, highest, domain=[low, low + 0.88 / ranks])
         if line is not None:
             shapes.append({"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y" + name, "y0": line,
                            "y1": line, "line": pen})  # fmt: skip
-    return axes | {
-        "template": "none",
-        "font": font,
-        "height": 110 + 104 * ranks,
-        "margin": {"l": LEFT, "r": RIGHT, "t": 64 if title else 24, "b": 56},
-        "title": {"text": title, "x": 0.02, "font": {"size": PX["heading"]}} if title else None,
-        "xaxis": {"range": [0, timeline.length], "anchor": f"y{ranks}" if ranks > 1 else "y", "zeroline": False,
-                  "gridcolor": STYLE["grid"], "title": {"text": f"time, {timeline.unit}", "font": font}},
-        "shapes": shapes,
-    }  # fmt: skip
+    time = plain_axis(f"time, {timeline.unit}", 0, timeline.length, anchor=f"y{ranks}" if ranks > 1 else "y")
+    return layout(title, 110 + 104 * ranks, 64 if title else 24, LEFT, RIGHT, **axes, xaxis=time, shapes=shapes)
 
 
 # --- the static twin --------------------------------------------------------------------------------------------
 
 
 def _svg(steps, line, highest, timeline, title, told):
-    top, length = TOP + (32 if title else 0), timeline.length or 1.0
-    across = lambda x: LEFT + (WIDTH - LEFT - RIGHT) * x / length
-    out = [words(LEFT, TOP + 8, title, PX["heading"], **{"font-weight": "600"})] if title else []
-    low = top + len(steps) * (TALL + GAP) - GAP
-    for x in ticks(0, length, 9):
-        out.append(f'<path d="M{across(x):.1f} {top}V{low}" stroke="{STYLE["grid"]}"/>')
-        out.append(words(across(x), low + 22, f"{x:g}", PX["axis"], "middle"))
-    out.append(words(LEFT - 10, low + 22, timeline.unit, PX["axis"], "end"))
-    for rank, (x, y) in enumerate(steps):
-        out += _panel(rank, [across(at) for at in x], y, line, highest, top + rank * (TALL + GAP))
-    lines = wrap(told, WIDTH - 48, PX["caption"])
-    out += [words(24, low + 54 + 21 * i, one, PX["caption"], fill=STYLE["muted"]) for i, one in enumerate(lines)]
-    return sheet(WIDTH, low + 50 + 21 * len(lines), title or "room over time", told, out)
+    top, time = TOP + (32 if title else 0), Axis(timeline.unit, 0, timeline.length or 1.0)
+    frames = [
+        Frame(time, Axis(f"rank {rank}", 0, highest), top + rank * (TALL + GAP), TALL, LEFT, WIDTH - RIGHT)
+        for rank in range(len(steps))
+    ]
+    out, low = [heading(LEFT, TOP + 8, title)] if title else [], frames[-1].bottom
+    for value, name in time.ticks.items():
+        x, _ = frames[0].at(value, 0)
+        out.append(f'<path d="M{x:.1f} {top}V{low}" stroke="{STYLE["grid"]}"/>')
+        out.append(words(x, low + 22, name, PX["axis"], "middle"))
+    out.append(words(LEFT - 10, low + 22, time.name, PX["axis"], "end"))
+    for frame, (x, y) in zip(frames, steps):
+        out += _panel(frame, x, y, line)
+        if line is not None and frame is frames[0]:
+            out.append(words(WIDTH - RIGHT, frames[0].at(0, line)[1] - 7, "room on the device", PX["axis"], "end"))
+    return captioned(WIDTH, low + 54, title or "room over time", told, out, foot=-4).svg
 
 
-def _panel(rank, x, y, line, highest, top):
-    """One rank: its area, its name, the line of its room with words, and how much that is."""
-    floor, up = top + TALL, lambda value: top + TALL * (1 - value / highest)
-    there = " ".join(f"{at:.1f},{up(value):.1f}" for at, value in zip(x, y))
-    yield f'<polygon fill="{FILL}" points="{x[0]:.1f},{floor} {there} {x[-1]:.1f},{floor}"/>'
+def _panel(frame, x, y, line):
+    """One rank: its area, its name, the line of its room, and how much that is."""
+    there, floor = [frame.at(*point) for point in zip(x, y)], frame.bottom
+    above = " ".join(f"{a:.1f},{b:.1f}" for a, b in there)
+    yield f'<polygon fill="{FILL}" points="{there[0][0]:.1f},{floor} {above} {there[-1][0]:.1f},{floor}"/>'
     yield f'<path d="M{LEFT} {floor}H{WIDTH - RIGHT}" stroke="{STYLE["muted"]}"/>'
-    yield words(LEFT - 10, floor - 4, f"rank {rank}", PX["axis"], "end")
-    if line is None:
-        return
-    y, pen = up(line), f'stroke="{STYLE["error"]}" stroke-width="2" stroke-dasharray="9 6"'
-    yield f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" {pen}/>'
-    yield words(LEFT - 10, y + 5, f"{line:.4g}", PX["axis"], "end")
-    if rank == 0:
-        yield words(WIDTH - RIGHT, y - 7, "room on the device", PX["axis"], "end")
+    yield words(LEFT - 10, frame.bottom - 4, frame.y.name, PX["axis"], "end")
+    if line is not None:
+        yield frame.level(line, f'stroke="{STYLE["error"]}" stroke-width="2" {dashed("dash")}')
+        yield words(LEFT - 10, frame.at(0, line)[1] + 5, f"{line:.4g}", PX["axis"], "end")

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hybridlab.show.layouts.memory_bars import PARTS, size
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, mix
+from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, dashed, mix
 
 WIDTH, LEFT, LABELS, RIGHT = 960, 24, 236, 96  # pixels; the room of the names on the left, of the sums on the right
 BAR, ROW, TOP = 34, 66, 110
@@ -43,14 +43,12 @@ def anatomy(
     """
     most = 1.04 * min(max(card or 0, *(sum(bar.bytes) for bar in bars)), longest or math.inf)
     scale, ground = (WIDTH - LABELS - RIGHT) / most, TOP + ROW * len(bars)
-    out = [_dots(), words(LEFT, 34, title, PX["heading"], **{"font-weight": "600"}), *_legend(bars)]
+    out = [_dots(), heading(LEFT, 34, title), *_legend(bars)]
     if card:
         out += _card(card, LABELS + card * scale, ground)
     for number, bar in enumerate(bars):
         out += _bar(bar, TOP + ROW * number, scale, card)
-    lines, bottom = wrap(told, 0.9 * (WIDTH - 2 * LEFT), PX["caption"]), ground + (34 if card else 14)
-    out += [words(LEFT, bottom + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, bottom + 21 * len(lines), title, told, out), told)
+    return captioned(WIDTH, ground + (34 if card else 14), title, told, out, LEFT, fill=0.9)
 
 
 def _dots():
@@ -102,7 +100,7 @@ def _bar(bar, y, scale, card):
 
 def _card(card, x, ground):
     """The line that says how much a card has."""
-    pen = f'stroke="{STYLE["ink"]}" stroke-width="2" stroke-dasharray="6 4"'
+    pen = f'stroke="{STYLE["ink"]}" stroke-width="2" {dashed("limit")}'
     name = f"one card: {size(card)}"
     side, anchor = (-6, "end") if x > WIDTH - RIGHT - 100 else (0, "middle") if x > LABELS + 70 else (6, "start")
     return [

@@ -7,9 +7,9 @@ rank has a summand of is a pile of cards. A sign is green and filled where somet
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, contrast, look, mix
+from hybridlab.show.paper.style import BLACK, STYLE, WEIGHT, dashed, ink_on, look, mix
 
 WIDTH, SIDE, TOP, TALLEST = 960, 24, 118, 320
 BETWEEN = 74  # from one line to the next
@@ -19,7 +19,7 @@ SLOT = 50  # the least that a matrix takes
 PX = STYLE["pixels"]
 NARROW = 0.53 * PX["smallest"]  # of a letter below a sign
 GREEN, MUTED, PAPER = STYLE["kinds"]["message"]["fill"], STYLE["muted"], STYLE["paper"]
-FILLS = {"weight": "#4A4A4A", "forward": look("F").fill, "backward": look("B").fill}
+FILLS = {"weight": WEIGHT, "forward": look("F").fill, "backward": look("B").fill}
 LIGHTEST, DARKEST = 0.82, 0.15  # how far the shades of the first and of the last rank move towards white
 
 
@@ -68,15 +68,12 @@ def cuts(lines: Sequence[Sequence[Matrix | Sign]], ranks: int, title: str, told:
     <picture A on 2 ranks, cut by columns>
     """
     scale = min(_scale(line, ranks) for line in lines)
-    out, top = [words(SIDE, 34, title, PX["heading"], **{"font-weight": "600"}), *_way(backward)], TOP
+    out, top = [heading(SIDE, 34, title), *_way(backward)], TOP
     for line in lines:
         tall = max(_size(part, scale, ranks)[1] for part in line)
         out += _line(line, top + tall / 2, scale, ranks)
         top += tall + BETWEEN
-    caption = wrap(told, WIDTH - 2 * SIDE, PX["caption"])
-    top -= 8
-    out += [words(SIDE, top + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(caption)]
-    return Still(sheet(WIDTH, top + 21 * len(caption), title, told, out), told)
+    return captioned(WIDTH, top - 8, title, told, out, SIDE)
 
 
 def _line(parts, middle, scale, ranks):
@@ -149,9 +146,9 @@ def _sign(sign, x, middle):
     if not sign.framed:
         yield words(x + TIGHT / 2, middle + 6, sign.text, PX["heading"], "middle")
         return
-    wide, ink = _frame_width(sign), "#FFFFFF" if sign.lit else STYLE["ink"]
-    edge = f'stroke="{GREEN if sign.lit else MUTED}" stroke-width="2"' + ("" if sign.lit else ' stroke-dasharray="4 3"')
-    fill = mix(GREEN, "#000000", 0.25) if sign.lit else PAPER
+    wide, ink = _frame_width(sign), PAPER if sign.lit else STYLE["ink"]
+    edge = f'stroke="{GREEN if sign.lit else MUTED}" stroke-width="2"' + ("" if sign.lit else f" {dashed('absent')}")
+    fill = mix(GREEN, BLACK, 0.25) if sign.lit else PAPER
     centre = x + _size(sign, 0, 1)[0] / 2
     left = centre - wide / 2
     yield f'<rect x="{left:.1f}" y="{middle - 17:.1f}" width="{wide}" height="34" rx="17" fill="{fill}" {edge}/>'
@@ -222,5 +219,4 @@ def _box(x, y, wide, tall, fill):
 
 
 def _number(x, y, text, fill):
-    ink = max(("#FFFFFF", "#000000"), key=lambda ink: contrast(ink, fill))
-    return words(x, y, text, PX["smallest"], "middle", fill=ink, **{"font-weight": "600"})
+    return words(x, y, text, PX["smallest"], "middle", fill=ink_on(fill), **{"font-weight": "600"})

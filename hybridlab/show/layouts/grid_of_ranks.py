@@ -10,9 +10,9 @@ from itertools import count, product
 
 from hybridlab.core.where.layout import Layout
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, sheet, words, wrap
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE
+from hybridlab.show.paper.style import DASHES, STYLE
 
 WIDTH, MARGIN, MIDDLE, TOP = 960, 24, 356, 92  # nodes begin right of the middle
 BRICK, ACROSS, GAP, PAD = (128, 74), 4, 10, 12  # a brick in pixels; how many side by side
@@ -22,10 +22,10 @@ LABEL, RIM = PX["smallest"] + 1, 4  # of bricks and sheets; how much blue stays 
 BOX = STYLE["curves"][0]
 AXES = {  # the name of a group, its outline's colour and dashes
     "tp": ("tensor group", STYLE["curves"][5], ""),
-    "x": ("along x", STYLE["curves"][2], "12 3"),
-    "cp": ("along cp", STYLE["curves"][3], "6 3 2 3"),
-    "pp": ("pipeline", STYLE["curves"][1], "9 4"),
-    "dp": ("data group", STYLE["curves"][4], "2 4"),
+    "x": ("along x", STYLE["curves"][2], DASHES["along x"]),
+    "cp": ("along cp", STYLE["curves"][3], DASHES["along cp"]),
+    "pp": ("pipeline", STYLE["curves"][1], DASHES["along pp"]),
+    "dp": ("data group", STYLE["curves"][4], DASHES["along dp"]),
 }
 COLUMNS = ((24, "start"), (100, "start"), (270, "start"), (620, "end"), (760, "end"))  # of the table; numbers end there
 
@@ -58,12 +58,10 @@ def grid_of_ranks(
     sheets, low = _sheets(mesh, look)
     nodes, lower = _nodes(layout, parameter, look, per_node)
     rows, bottom = _table(table, max(low, lower) + 18)
-    lines = wrap(told, WIDTH - 160, PX["caption"])
-    muted = {"fill": STYLE["muted"]}
-    caption = [words(MARGIN, bottom + 21 * i, line, PX["caption"], **muted) for i, line in enumerate(lines, 1)]
     title = " × ".join(f"{axis}={n}" for axis, n in mesh.axes.items())
-    body = [*_legend(parameter, layout, per_node < mesh.size), *sheets, *nodes, *rows, *caption]
-    return Still(sheet(WIDTH, bottom + 24 + 21 * len(lines), title, told, body), told)
+    body = [*_legend(parameter, layout, per_node < mesh.size), *sheets, *nodes, *rows]
+    fill = (WIDTH - 160) / (WIDTH - 2 * MARGIN)
+    return captioned(WIDTH, bottom + PX["line"], title, told, body, MARGIN, fill, foot=3)
 
 
 def refusal(sentence: str) -> Still:
@@ -253,7 +251,7 @@ def _slices(layout, parameter, rank, x, y, wide, tall):
     """The whole parameter in small, with a rank's box, and in it the elements that are its own at rest."""
     shape, box = layout[parameter].shape, layout.box(parameter, rank)
     frame = f'fill="none" stroke="{STYLE["muted"]}"'
-    dots = "2 3" if box is None else "none"
+    dots = DASHES["gathered"] if box is None else "none"
     out = [f'<rect x="{x:g}" y="{y:g}" width="{wide}" height="{tall}" {frame} stroke-dasharray="{dots}"/>']
     if box is None or not layout.size(parameter, rank):
         return out

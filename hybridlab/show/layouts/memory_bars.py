@@ -8,9 +8,9 @@ stripes and lines tell them apart as well.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, mix
+from hybridlab.show.paper.style import DASHES, HATCH_ON_LIGHT, STYLE, mix
 
 WIDTH, LEFT, TOP, TALL = 960, 40, 104, 300
 TRAFFIC, SPLIT = 352, 28  # the room on the right for what is sent, and the gap before it
@@ -57,16 +57,12 @@ def memory_bars(
     >>> memory_bars([Column("rank 0", kept)], 16e9, [Carried("sum", 4, 3e9)], 6e9, "Stage 1", "7 of 16 GB")
     <picture 7 of 16 GB>
     """
-    heading = [words(LEFT, 34, title, PX["heading"], **{"font-weight": "600"})]
     whole = any(column.whole for column in columns)
     room = WIDTH - 2 * LEFT - (TRAFFIC + SPLIT if carried else 0)
-    out = [_patterns(), *heading, *_legend(whole), *_bars(columns, full, room)]
+    out = [_patterns(), heading(LEFT, 34, title), *_legend(whole), *_bars(columns, full, room)]
     if carried:
         out += _sent(carried, most, LEFT + room + SPLIT)
-    bottom = TOP + TALL + 84
-    lines = wrap(told, 0.85 * (WIDTH - 2 * LEFT), PX["caption"])
-    out += [words(LEFT, bottom + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, bottom + 21 * len(lines), title, told, out), told)
+    return captioned(WIDTH, TOP + TALL + 84, title, told, out, LEFT, fill=0.85)
 
 
 def size(value: float) -> str:
@@ -98,12 +94,12 @@ def _legend(whole):
         out += [*_part(what, x, y, 20, 16), words(x + 28, y + 13, name, PX["caption"])]
         x += 28 + 0.5 * PX["caption"] * len(name) + 26
     out += [
-        _outline(x, y, 20, 16, STYLE["muted"], "4 3"),
+        _outline(x, y, 20, 16, STYLE["muted"], DASHES["absent"]),
         words(x + 28, y + 13, "if nothing were sharded", PX["caption"]),
     ]
     x += 28 + 0.5 * PX["caption"] * 23 + 26
     if whole:
-        out.append(_outline(x, y, 20, 16, PARTS["value"][1], "2 3", 2))
+        out.append(_outline(x, y, 20, 16, PARTS["value"][1], DASHES["gathered"], 2))
         out.append(words(x + 28, y + 13, "gathered while computing", PX["caption"]))
     return out
 
@@ -165,14 +161,14 @@ def _label(column, wide, full, ground):
 
 
 def _bar(column, x, wide, full, ground):
-    out, y, scale = [_outline(x, ground - TALL, wide, TALL, STYLE["muted"], "4 3")], ground, TALL / full
+    out, y, scale = [_outline(x, ground - TALL, wide, TALL, STYLE["muted"], DASHES["absent"])], ground, TALL / full
     for what in PARTS:
         tall = column.kept.get(what, 0) * scale
         y -= tall
         out += _part(what, x, y, wide, tall) if tall else []
     if column.whole:
         y -= column.whole * scale
-        out.append(_outline(x, y, wide, column.whole * scale, PARTS["value"][1], "2 3", 2))
+        out.append(_outline(x, y, wide, column.whole * scale, PARTS["value"][1], DASHES["gathered"], 2))
     return out
 
 

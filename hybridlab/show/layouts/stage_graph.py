@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from hybridlab.core.when.schedule import Schedule
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE
 
@@ -42,9 +42,8 @@ def stage_graph(schedule: Schedule, names: Sequence[str] = ()) -> Still:
     summary = _summary(edges, ranks, names)
     bottom = max(y for _, y in places.values()) + TALL + 34
     width = max(WIDTH, LEFT + BOX + max(x for x, _ in places.values()))
-    lines = wrap(summary, WIDTH - 2 * LEFT, PX["caption"])
-    out += [words(LEFT, bottom + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(width, bottom + 21 * len(lines), f"{schedule.name}: its stages", summary, out), summary)
+    fill = (WIDTH - 2 * LEFT) / (width - 2 * LEFT)  # as wide as a page, however long the graph
+    return captioned(width, bottom, f"{schedule.name}: its stages", summary, out, LEFT, fill=fill)
 
 
 def _placed(stages, edges) -> dict:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, mix
 
@@ -47,14 +47,11 @@ def tiles(
     middle = TOP + PIXEL * side / 2 + 5
     ranks = range(len(columns[0]))
     out += [words(LEFT - 12, middle + r * (PIXEL * side + GAP), f"rank {r}", PX["axis"], "end") for r in ranks]
-    lines = wrap(summary, WIDTH - 48, PX["caption"])
-    out += [words(24, bottom + 30 + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    if most:
-        out += _scale(most, bottom + 40 + 21 * len(lines))
-    return Still(
-        sheet(max(x + 24, WIDTH), bottom + 24 + 21 * len(lines) + (36 if most else 0), " → ".join(names), summary, out),
-        summary,
-    )
+    width = max(x + 24, WIDTH)
+    if most:  # below the words
+        out += _scale(most, bottom + 40 + PX["line"] * len(wrap(summary, WIDTH - 48, PX["caption"])))
+    fill = (WIDTH - 48) / (width - 48)
+    return captioned(width, bottom + 30, " → ".join(names), summary, out, fill=fill, foot=30 if most else -6)
 
 
 def _shade(value, darkest):

@@ -19,7 +19,7 @@ from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.by_hand import ByHand
 from hybridlab.scheduling.registry import schedule as make
 from hybridlab.show.live.attempt import Attempt, in_seconds
-from hybridlab.show.live.module import HERE, module, stylesheet
+from hybridlab.show.live.module import module, stylesheet
 from hybridlab.show.paper.style import STYLE, look
 from hybridlab.show.timelines.drawn import shown
 from hybridlab.show.timelines.picture import picture
@@ -69,7 +69,7 @@ class Game(anywidget.AnyWidget):
     """
 
     _esm = module("game.js")
-    _css = stylesheet() + (HERE / "game.css").read_text("utf-8")
+    _css = stylesheet("game.css")
 
     board = traitlets.Dict().tag(sync=True)
     picture = traitlets.Dict().tag(sync=True)

@@ -6,6 +6,8 @@ widget loads; a page writes `module("page.js")` between <script type="module"> a
 
 from pathlib import Path
 
+from hybridlab.show.paper.style import STYLE, look
+
 HERE = Path(__file__).parent
 VIEW = ("controls.js", "data.js", "paint.js", "mark.js", "transport.js", "view.js")  # the last has `view`
 
@@ -19,6 +21,10 @@ def module(*own: str) -> str:
     return "\n".join((HERE / name).read_text("utf-8") for name in (*VIEW, *own))
 
 
-def stylesheet() -> str:
-    """How the view and its controls look: ink and paper are taken from the page around them."""
-    return (HERE / "explorer.css").read_text("utf-8")
+def stylesheet(*own: str) -> str:
+    """How the view and its controls look, and then one's own: ink and paper are taken from the page around them."""
+    colours = {"error": STYLE["error"], "control": STYLE["control"], "still": STYLE["ink"], "sky": STYLE["curves"][0]}
+    colours |= {"focus-light": look("F").fill, "focus-dark": look("F", chunk=1).fill}
+    properties = "; ".join(f"--hl-{name}: {colour}" for name, colour in colours.items())
+    sheets = [(HERE / name).read_text("utf-8") for name in ("explorer.css", *own)]
+    return "\n".join([f":root, :host {{ {properties} }}", *sheets])

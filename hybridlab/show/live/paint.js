@@ -3,7 +3,7 @@
 const LEFT = 88, PEAK = 28, AXIS = 28, HELD = [7, 420, 24], HELD_HEAD = 30; // pixels
 const BAND = 30, TALLEST = 560; // room for a heading or a ruler; all lanes together, where they can be so flat
 const CROWDED = 2; // pixels for a box and its neighbours' edges: with less, on average, shares are painted
-const PENS = [[1, []], [2.5, [7, 4]], [2, [2, 3]], [1.5, [9, 3, 2, 3]]]; // width and dashes of the curves
+const dash = (pen, pattern = "") => pen.setLineDash(pattern.split(" ").filter(Boolean).map(Number));
 
 // Where everything lies on the canvas, in CSS pixels; `from` to `to` is the time to be seen.
 function layout(picture, width, from, to) {
@@ -76,7 +76,7 @@ function paintEach(pen, picture, data, place, theme, font, seen, ratio) {
     const look = picture.looks[number], edged = look.dotted || look.measured, isBubble = look.kind === "bubble";
     pen.fillStyle = look.hatch ? stripes(pen, look, ratio) : fillOf(look, theme);
     pen.strokeStyle = look.edge;
-    pen.setLineDash(look.dotted ? [4, 3] : []);
+    dash(pen, look.dotted ? theme.dotted : "");
     for (const i of boxes) {
       const [x, y, w, h] = frame(data, place, i);
       const gap = isBubble || w <= 3 || h < 4 ? 0 : w < 8 ? 0.25 : 0.5; // edges must not drown narrow boxes
@@ -86,7 +86,7 @@ function paintEach(pen, picture, data, place, theme, font, seen, ratio) {
       pen.strokeRect(x + 2 * gap, y + 2 * gap, w - 4 * gap, h - 4 * gap);
     }
   });
-  pen.setLineDash([]);
+  dash(pen);
   paintLabels(pen, picture, data, place, font, seen);
 }
 
@@ -200,7 +200,7 @@ function paintHeld(pen, picture, data, place, theme, font, cursor) {
   const most = Math.max(1, ...picture.timelines.flatMap((one) => one.peaks)), several = picture.timelines.length > 1;
   pen.fillStyle = pen.strokeStyle = theme.ink;
   pen.font = `${font.axis}px ${font.family}`;
-  heldTitle(pen, picture, place, several);
+  heldTitle(pen, picture, place, theme, several);
   for (let rank = 0; rank < place.rows; rank++) {
     const bottom = place.heldTop + (rank + 1) * place.held - 3, tall = place.held - 5;
     let curve = rank;
@@ -208,7 +208,7 @@ function paintHeld(pen, picture, data, place, theme, font, cursor) {
     picture.timelines.forEach((one, t) => {
       if (rank < one.ranks) {
         const end = Math.min(cursor, one.measures[0].end); // of a run that goes on nobody knows what comes
-        heldCurve(pen, data, place, curve, end, bottom, tall / most, t, several);
+        heldCurve(pen, data, place, theme, curve, end, bottom, tall / most, t, several);
         peaks.push(one.peaks[rank]);
       }
       curve += one.ranks;
@@ -221,7 +221,7 @@ function paintHeld(pen, picture, data, place, theme, font, cursor) {
   }
 }
 
-function heldTitle(pen, picture, place, several) {
+function heldTitle(pen, picture, place, theme, several) {
   const y = place.plot + AXIS + HELD_HEAD / 2 + 2;
   pen.textAlign = "left";
   const thin = picture.timelines.some((one) => one.chunks > 1) ? " of one stage" : ""; // which is 1/v of a rank
@@ -230,16 +230,23 @@ function heldTitle(pen, picture, place, several) {
   let x = LEFT + pen.measureText(title).width + 24;
   if (several) picture.timelines.forEach((one, t) => {
     const name = one.measured ? `${one.name} measured` : one.name;
-    [pen.lineWidth, pen.globalAlpha] = [PENS[t % 4][0], 1];
-    pen.setLineDash(PENS[t % 4][1]);
+    pen.globalAlpha = 1;
+    heldPen(pen, theme, t);
     pen.strokeRect(x, y - (t ? 0 : 4), 30, t ? 0 : 8);
-    pen.setLineDash([]);
+    dash(pen);
     pen.fillText(name, x + 38, y);
     x += 62 + pen.measureText(name).width;
   });
 }
 
-function heldCurve(pen, data, place, curve, end, bottom, unit, t, several) {
+// Width and dashes of the curves of the t-th timeline.
+function heldPen(pen, theme, t) {
+  const [width, pattern] = theme.held[t % theme.held.length];
+  pen.lineWidth = width;
+  dash(pen, pattern);
+}
+
+function heldCurve(pen, data, place, theme, curve, end, bottom, unit, t, several) {
   const until = Math.min(end, place.to), line = new Path2D();
   let y = bottom;
   line.moveTo(place.x(Math.max(0, place.from)), bottom);
@@ -258,8 +265,7 @@ function heldCurve(pen, data, place, curve, end, bottom, unit, t, several) {
     pen.globalAlpha = 1;
   }
   if (t === 0 && !several) return;
-  pen.lineWidth = PENS[t % 4][0];
-  pen.setLineDash(PENS[t % 4][1]);
+  heldPen(pen, theme, t);
   pen.stroke(line);
-  pen.setLineDash([]);
+  dash(pen);
 }

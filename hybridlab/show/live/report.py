@@ -13,24 +13,30 @@ from hybridlab.show.paper.figure import Figure
 from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.draw import draw, without_caption
 
+
+def _theme(name):
+    theme = STYLE[name]
+    return f"--ink: {theme['ink']}; --paper: {theme['edge']}; --line: {theme['grid']}; --soft: {theme['bubble']}"
+
+
 CSS = f"""
-:root {{ color-scheme: light dark; --ink: #1a1a1a; --paper: #fbfbfa; --line: #d0d0d0; --soft: #f0f0ee }}
-@media (prefers-color-scheme: dark) {{ :root {{ --ink: #ececec; --paper: #16181b; --line: #43474d; --soft: #22262b }} }}
+:root {{ color-scheme: light dark; {_theme("light")} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_theme("dark")} }} }}
 body {{ font: 17px/1.55 {STYLE["font"]}; color: var(--ink); background: var(--paper); margin: 0 auto; max-width: 1040px;
   padding: 2rem 1.5rem 4rem }}
 h1 {{ font-size: 2rem; line-height: 1.2; margin: 0 0 1.5rem }}
 h2 {{ font-size: 1.35rem; margin: 2.5rem 0 .5rem; padding-top: 1rem; border-top: 1px solid var(--line) }}
 p {{ max-width: 44rem }}
-figure {{ margin: 1.25rem 0; background: #fff; color: #1a1a1a; border: 1px solid var(--line); border-radius: 6px;
-  padding: 6px; break-inside: avoid }}
-figcaption {{ font-size: 15px; color: #555; padding: 4px 12px 8px; white-space: pre-line }}
+figure {{ margin: 1.25rem 0; background: {STYLE["paper"]}; color: {STYLE["ink"]}; border: 1px solid var(--line);
+  border-radius: 6px; padding: 6px; break-inside: avoid }}
+figcaption {{ font-size: 15px; color: {STYLE["muted"]}; padding: 4px 12px 8px; white-space: pre-line }}
 .twin {{ display: none }} .twin svg {{ display: block }}
 .scroll {{ overflow-x: auto; margin: 1.25rem 0 }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
 th, td {{ text-align: left; padding: .35rem .9rem; border-bottom: 1px solid var(--line) }}
 th {{ background: var(--soft) }} td.number {{ text-align: right }}
 @media print {{
-  :root {{ --ink: #000; --paper: #fff; --line: #bbb; --soft: #eee }}
+  :root {{ {_theme("light")} }}
   body {{ max-width: none; padding: 0; font-size: 11pt }}
   .live, figcaption {{ display: none }} .twin {{ display: block }}
   h2, figure, tr {{ break-inside: avoid }} h2 {{ break-after: avoid }}

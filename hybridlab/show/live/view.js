@@ -106,7 +106,7 @@ function view(el, style, options = {}) {
     if (!root.clientWidth || !picture) return;
     const ratio = devicePixelRatio || 1;
     el.dataset.theme = root.dataset.theme = isDark(el) ? "dark" : "light";
-    theme = style[root.dataset.theme];
+    theme = { ...style[root.dataset.theme], held: style.held, dotted: style.dotted };
     for (const swatch of legend.querySelectorAll("[data-bubble]")) swatch.style.background = theme.bubble;
     place = layout(picture, root.clientWidth, from, to);
     for (const [sheet, tall] of [[canvas, place.tall], [base, place.plot]]) {

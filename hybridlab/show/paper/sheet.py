@@ -1,13 +1,16 @@
-"""A sheet: a whole SVG with its title and description, and what is written on it: lines of text, round ticks.
+"""A sheet: a whole SVG with its title and description, and what is written on it: headings, captions, round ticks.
 
-Every static picture is a sheet.
+Every static picture is a sheet; most are `captioned`.
 """
 
 from html import escape
 
 import numpy as np
 
+from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE
+
+PX = STYLE["pixels"]
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
@@ -43,6 +46,27 @@ def words(x: float, y: float, text: str, size: float, anchor: str = "start", **m
     """One line of text; `more` holds other attributes."""
     rest = "".join(f' {name}="{value}"' for name, value in more.items())
     return f'<text x="{short(x)}" y="{short(y)}" font-size="{size}" text-anchor="{anchor}"{rest}>{escape(text)}</text>'
+
+
+def heading(x: float, y: float, text: str, size: float = PX["heading"]) -> str:
+    """One line of text in bold."""
+    return words(x, y, text, size, **{"font-weight": "600"})
+
+
+def captioned(
+    width: float, y: float, title: str, told: str, body: list[str], left: float = 24, fill: float = 1, foot: float = 0
+) -> Still:
+    """A sheet with its words below what is drawn on it.
+
+    y     of the first line of the words;  left  where the lines begin, and how far from the right edge they end
+    fill  how much of that length they may take at most;  foot  pixels below the last line, beside the usual ones
+
+    >>> captioned(400, 60, "Two ranks", "rank 0 waits for rank 1", [])
+    <picture rank 0 waits for rank 1>
+    """
+    lines = [line for part in told.split("\n") for line in wrap(part, fill * (width - 2 * left), PX["caption"])]
+    below = [words(left, y + PX["line"] * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
+    return Still(sheet(width, y + PX["line"] * len(lines) + foot, title, told, [*body, *below]), told)
 
 
 def sheet(width: float, height: float, title: str, summary: str, body: list[str]) -> str:

@@ -1,4 +1,6 @@
-"""Style: every colour, hatch, font and height of every picture, said once. JavaScript is handed this as data.
+"""Style: every colour, dash, mark, font and size of every picture, said once.
+
+JavaScript is handed STYLE as data, style sheets take its colours as custom properties (`live.module.stylesheet`).
 
 The colours of F, B and W stay apart for colour-blind readers and in grey (a test computes it). A microbatch is
 told by its number, never by a colour. The facts behind the choice: Okabe and Ito's set, and Paul Tol's wine for W,
@@ -14,9 +16,10 @@ STYLE = {
     "muted": "#555555",
     "grid": "#D9D9D9",
     "error": "#D55E00",  # an outline, never a fill
+    "control": "#8A8A8A",  # edges of buttons and fields, seen on light and on dark
     "light": {"ink": "#1A1A1A", "muted": "#555555", "grid": "#D9D9D9", "bubble": "#E5E5E5", "edge": "#FFFFFF"},
     "dark": {"ink": "#F0F0F0", "muted": "#B8B8B8", "grid": "#4A4A4A", "bubble": "#484848", "edge": "#1A1A1A"},
-    "pixels": {"box": 14, "smallest": 12, "axis": 15, "caption": 15, "heading": 18, "lane": 34},
+    "pixels": {"box": 14, "smallest": 12, "axis": 15, "caption": 15, "line": 21, "heading": 18, "lane": 34},
     "kinds": {
         "F": {"name": "forward", "fill": "#0072B2"},
         "C": {"name": "forward, keeps only its input", "fill": "#00507D", "hatch": True},
@@ -33,9 +36,38 @@ STYLE = {
     },
     # Curves are told apart by width, dash and marker as well; the first of each list is drawn first, widest.
     "curves": ["#56B4E9", "#882255", "#E69F00", "#1A1A1A", "#009E73", "#0072B2"],
-    "dashes": ["solid", "dash", "dot", "dashdot"],
-    "markers": ["circle", "square", "diamond", "cross"],
+    "held": [[1, ""], [2.5, "7 4"], [2, "2 3"], [1.5, "9 3 2 3"]],  # width and dashes of what a timeline holds
+    "dotted": "4 3",
 }
+DASHES = {  # by what they mean; the first four are plotly's names, of curves
+    "solid": "none",
+    "dash": "9 6",
+    "dot": "2 5",
+    "dashdot": "9 5 2 5",
+    "absent": STYLE["dotted"],  # a frame around what is not there
+    "absent box": "3 2",
+    "absent tile": "3 3",
+    "hidden": "7 4",
+    "under way": "7 5",
+    "mixed": "7 3",
+    "gathered": "2 3",
+    "too small": "2 4",
+    "limit": "6 4",
+    "along x": "12 3",
+    "along cp": "6 3 2 3",
+    "along pp": "9 4",
+    "along dp": "2 4",
+}
+MARKS = {  # around the point (0, 0)
+    "circle": "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0 -12 0",
+    "square": "M-5 -5h10v10h-10z",
+    "diamond": "M0 -7l7 7l-7 7l-7 -7z",
+    "cross": "M-7 -2h5v-5h4v5h5v4h-5v5h-4v-5h-5z",
+}
+WHITE, BLACK = "#FFFFFF", "#000000"
+REPLIES = {"right": "#1e8752", "not yet": "#c45500", "asked": "#0072b2"}  # legible on white and on black
+WEIGHT = "#4A4A4A"  # a matrix of weights, beside those of forward and backward
+TOO_LARGE = {"stripes": "#C4C4C4", "edge": "#B0B0B0"}  # a plan that does not fit
 BUBBLE_EDGE = "#CFCFCF"
 LATER_CHUNK, MEASURED, HATCH, HATCH_ON_LIGHT = 0.4, 0.45, 0.2, 0.3  # how far a fill moves towards white
 
@@ -70,16 +102,16 @@ def look(kind: str, chunk: int = 0, measured: bool = False) -> Look:
     own = STYLE["kinds"][kind]
     letter = "" if kind in ("message", "arrived", "bubble") else own.get("letter", kind)
     if kind == "bubble":
-        return Look(kind, own["name"], letter, 0, measured, own["fill"], "#000000", BUBBLE_EDGE, "", False)
+        return Look(kind, own["name"], letter, 0, measured, own["fill"], BLACK, BUBBLE_EDGE, "", False)
     full, paper = own["fill"], STYLE["paper"]
     if kind == "arrived":
-        return Look(kind, own["name"], letter, 0, measured, full, "#000000", full, "", False)
+        return Look(kind, own["name"], letter, 0, measured, full, BLACK, full, "", False)
     if own.get("outline"):
         return Look(kind, own["name"], letter, chunk, measured, paper, STYLE["ink"], full, "", True)
     fill = mix(full, paper, 1 - (1 - LATER_CHUNK) ** chunk)
     fill = mix(fill, paper, MEASURED) if measured else fill
-    text = max(("#FFFFFF", "#000000"), key=lambda ink: contrast(ink, fill))
-    stripe = mix(fill, paper, HATCH if text == "#FFFFFF" else HATCH_ON_LIGHT) if own.get("hatch") else ""
+    text = ink_on(fill)
+    stripe = mix(fill, paper, HATCH if text == WHITE else HATCH_ON_LIGHT) if own.get("hatch") else ""
     return Look(kind, own["name"], letter, chunk, measured, fill, text, full if measured else paper, stripe, False)
 
 
@@ -100,6 +132,24 @@ def contrast(one: str, other: str) -> float:
     """
     dark, light = sorted(_luminance(colour) for colour in (one, other))
     return (light + 0.05) / (dark + 0.05)
+
+
+def dashed(name: str) -> str:
+    """The attribute of a line with the dashes that are called so.
+
+    >>> dashed("limit")
+    'stroke-dasharray="6 4"'
+    """
+    return f'stroke-dasharray="{DASHES[name]}"'
+
+
+def ink_on(fill: str) -> str:
+    """White or black, whichever is read better on a fill.
+
+    >>> ink_on("#0072B2"), ink_on("#E69F00")
+    ('#FFFFFF', '#000000')
+    """
+    return max((WHITE, BLACK), key=lambda ink: contrast(ink, fill))
 
 
 def _rgb(colour):

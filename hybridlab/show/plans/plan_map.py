@@ -18,9 +18,9 @@ from hybridlab.predict.judged.scores import published_of
 from hybridlab.predict.plans.footprint import Footprint, footprint
 from hybridlab.predict.plans.planner import Planned
 from hybridlab.predict.plans.space import divisors
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import STYLE, contrast, mix
+from hybridlab.show.paper.style import STYLE, TOO_LARGE, contrast, dashed, mix
 
 WIDTH, LEFT, TOP, RIGHT = 960, 92, 148, 24
 WIDEST, TALLEST, ALL_ROWS = 118.0, 52.0, 500.0  # of a cell; of all rows together
@@ -106,15 +106,12 @@ def plan_map(planned: Planned, title: str = "") -> Still:
     every, runs = cells(planned), _quickest_of_each(published_of(planned))
     frame = _Frame(every, planned.machine.node)
     told = in_words(planned, every, title, runs)
-    lines = wrap(told, 0.88 * (WIDTH - 48), PX["caption"])
     best = planned.best.step.total
     rings = {sizes: _Ring(best / run.seconds, _of_run(run)) for sizes, run in runs.items()}
     body = [_hatch(), *_head(title, planned.error.median, bool(rings)), *_labels(frame)]
     body += [line for one in every for line in _drawn(one, frame, rings.get((one.p, one.t)))]
     body += _node(frame, planned.machine.node)
-    low = frame.bottom + 14
-    body += [words(24, low + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(lines, 1)]
-    return Still(sheet(WIDTH, low + 21 * len(lines) + 16, title or "plans", told, body), told)
+    return captioned(WIDTH, frame.bottom + 35, title or "plans", told, body, fill=0.88, foot=-5)
 
 
 def _quickest_of_each(runs: list[Run]) -> dict[tuple[int, int], Run]:
@@ -169,14 +166,14 @@ def _hatch():
     return (
         '<defs><pattern id="too-large" width="9" height="9" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect width="9" height="9" fill="{GREY}"/>'
-        '<rect width="2" height="9" fill="#C4C4C4"/></pattern></defs>'
+        f'<rect width="2" height="9" fill="{TOO_LARGE["stripes"]}"/></pattern></defs>'
     )
 
 
 def _head(title, error, rings):
     """The title, and what colours, outlines and, where there are any, rings mean."""
     fitting = (WIDTH - 48) / (BOLD * len(title) or 1)
-    out = [words(24, 32, title, min(PX["heading"], round(fitting, 1)), **{"font-weight": "600"})]
+    out = [heading(24, 32, title, min(PX["heading"], round(fitting, 1)))]
     x = 24
     for share in (PALEST, 0.4, 0.6, 0.8, 1.0):
         out.append(f'<rect x="{x}" y="46" width="34" height="18" fill="{_colour(share)}" stroke="{STYLE["grid"]}"/>')
@@ -186,7 +183,7 @@ def _head(title, error, rings):
     looks = (
         (f'fill="{PAPER}" stroke="{BEST}" stroke-width="5"', f"best ± {error:.0%}", 134),
         (f'fill="url(#too-large)" stroke="{MUTED}"', "does not fit: needs, mostly", 246),
-        (f'fill="none" stroke="{MUTED}" stroke-dasharray="2 4"', "batch too small", 0),
+        (f'fill="none" stroke="{MUTED}" {dashed("too small")}', "batch too small", 0),
     )
     for look, name, wide in looks:
         out.append(f'<rect x="{x}" y="46" width="26" height="18" {look}/>')
@@ -233,9 +230,9 @@ def _drawn(one: Cell, frame, ring: _Ring | None):
     fill, ink = _colour(1.0 if one.equal else one.share), INK
     match one.state:
         case "illegal":
-            yield f'<rect {box} fill="{PAPER}" stroke="{MUTED}" stroke-dasharray="2 4"/>'
+            yield f'<rect {box} fill="{PAPER}" stroke="{MUTED}" {dashed("too small")}/>'
         case "too large":
-            yield f'<rect {box} fill="url(#too-large)" stroke="#B0B0B0"/>'
+            yield f'<rect {box} fill="url(#too-large)" stroke="{TOO_LARGE["edge"]}"/>'
         case "fits":
             ink = PAPER if contrast(PAPER, fill) >= LEGIBLE else INK
             pen = f'stroke="{BEST}" stroke-width="5"' if one.equal else f'stroke="{STYLE["grid"]}"'

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from hybridlab.core.what.operators import Strategy
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.search.found import Found
+from hybridlab.show.charts.chart import PX, WIDTH, Axis, Curve, Frame, drawn, legend
 from hybridlab.show.live.replay import Replay
-from hybridlab.show.paper.sheet import sheet, short, ticks, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, short, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE
 
-WIDTH, LEFT, RIGHT, TALL, LINE = 960, 76, 590, 330, 26
-PX, MUTED, GRID = STYLE["pixels"], STYLE["muted"], STYLE["grid"]
-NOW, BEST = STYLE["curves"][5], STYLE["ink"]
-RIVALS = (("#882255", "9 6"), ("#E69F00", "2 5"), ("#009E73", "9 5 2 5"), ("#56B4E9", "none"))
+RIGHT, TALL, LINE = 590, 330, 26
+MUTED, NOW, BEST = STYLE["muted"], 5, 3  # colours of where the search is and of the best so far
+RIVALS = ((1, "dash"), (2, "dot"), (4, "dashdot"), (0, "solid"))
 HIGHEST = 1.25  # what takes longer than so many times the start, or the slowest rival, is drawn at the upper edge
 WHOLE = "–"  # an axis that cuts nothing
 
@@ -35,17 +35,19 @@ def search_trace(found: Found, start: Strategy, mesh: Mesh, rivals: Mapping[str,
     >>> search_trace(found, {"up": ("B",)}, Mesh(i=2), {"chain": 1e-3}, "Two tries")
     <picture mcmc: 2 ms at the start, 1 ms found at try 1 of 1, 1 kept; chain 1 ms>
     """
-    told = summary(found, rivals)
-    legend = _legend(found, rivals)
-    top = 60 + LINE * (legend[-1][0] + 1) + 34
-    frame = _Frame(found, rivals, top)
-    out = [words(24, 34, title, PX["heading"], **{"font-weight": "600"})]
-    out += [piece for row, x, *rest in legend for piece in _entry(62 + LINE * row, x, *rest)]
-    out += [*_axes(frame), *_levels(frame, rivals), *_tries(frame, found), *_strategy(found, start, mesh, top)]
-    ground = max(top + TALL, top + LINE * (len(start) + 1))
-    lines = wrap(told, WIDTH - 48, PX["caption"])
-    out += [words(24, ground + 76 + 21 * i, line, PX["caption"], fill=MUTED) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, ground + 70 + 21 * len(lines), title, told, out), told)
+    told, place = summary(found, rivals), Axis("strategies tried", 0, max(1, len(found.trace) - 1), whole=True)
+    levels = [found.trace[0].seconds, *rivals.values(), *found.best[-1:]]
+    high, low = 1e3 * HIGHEST * max(levels), 1e3 * min(levels)
+    curves = [*_lines(found), *_levels(rivals, place)]
+    names, top = legend(curves, 62)
+    frame = Frame(place, Axis("ms", max(0.0, low - 0.12 * (high - low)), high), top + 60, TALL, right=RIGHT, inset=8)
+    out = [heading(frame.left, 32, title), *names, *frame.levels(), *frame.feet(frame.bottom + 22)]
+    out += [frame.under(frame.bottom + 44), words(frame.left - 10, frame.top - 14, "ms", PX["axis"], "end")]
+    for curve in curves[2:]:
+        out += drawn(curve, [frame.at(*point) for point in zip(curve.x, curve.y)])
+    out += [*_tries(frame, found, curves[:2]), *_strategy(found, start, mesh, frame.top)]
+    ground = max(frame.bottom, frame.top + LINE * (len(start) + 1))
+    return captioned(WIDTH, ground + 76, title, told, out, foot=-6)
 
 
 def replayed(found: Found, start: Strategy, mesh: Mesh, rivals: Mapping[str, float], title: str) -> Replay:
@@ -77,72 +79,30 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms"
 
 
-class _Frame:
-    """The chart's place on the page."""
-
-    def __init__(self, found, rivals, top):
-        levels = [found.trace[0].seconds, *rivals.values(), *found.best[-1:]]
-        self.top, self.bottom, self.last = top, top + TALL, max(1, len(found.trace) - 1)
-        self.high, low = 1e3 * HIGHEST * max(levels), 1e3 * min(levels)
-        self.low = max(0.0, low - 0.12 * (self.high - low))
-
-    def x(self, place):
-        return LEFT + 8 + (RIGHT - LEFT - 16) * place / self.last
-
-    def y(self, seconds):
-        return self.bottom - TALL * (min(1e3 * seconds, self.high) - self.low) / (self.high - self.low)
+def _lines(found):
+    """Where the search is, and the best so far."""
+    for name, seconds, *pen in (("where the search is", found.now, NOW, 2), ("best so far", found.best, BEST, 3.5)):
+        colour, wide = pen
+        yield Curve(name, range(len(seconds)), [1e3 * one for one in seconds], colour, "solid", wide=wide)
 
 
-def _legend(found, rivals):
-    """(row, x, name, colour, dashes, width) of every line."""
-    lines = [("where the search is", NOW, "none", 2.0), ("best so far", BEST, "none", 3.5)]
-    lines += [(f"{name}, {_ms(s)}", *RIVALS[i % len(RIVALS)], 2.5) for i, (name, s) in enumerate(rivals.items())]
-    out, x, row = [], 24.0, 0
-    for name, *pen in lines:
-        wide = 62 + 0.52 * PX["caption"] * len(name)
-        if x + wide > WIDTH - 20:
-            x, row = 24.0, row + 1
-        out.append((row, x, name, *pen))
-        x += wide + 12
-    return out
+def _levels(rivals, place):
+    for i, (name, seconds) in enumerate(rivals.items()):
+        yield Curve(f"{name}, {_ms(seconds)}", (place.low, place.high), (1e3 * seconds,) * 2, *RIVALS[i % len(RIVALS)])
 
 
-def _entry(y, x, name, colour, dashes, width):
-    yield f'<path d="M{short(x)} {y}h36" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}"/>'
-    yield words(x + 44, y + 5, name, PX["caption"])
-
-
-def _axes(frame):
-    for value in ticks(frame.low, frame.high, 8):
-        y = frame.y(value / 1e3)
-        yield f'<path d="M{LEFT} {short(y)}H{RIGHT}" stroke="{GRID}"/>'
-        yield words(LEFT - 8, y + 5, f"{value:g}", PX["axis"], "end")
-    for place in sorted({round(one) for one in ticks(0, frame.last, 8)}):
-        yield words(frame.x(place), frame.bottom + 22, str(place), PX["axis"], "middle")
-    yield words((LEFT + RIGHT) / 2, frame.bottom + 44, "strategies tried", PX["axis"], "middle")
-    yield words(LEFT - 8, frame.top - 14, "ms", PX["axis"], "end")
-
-
-def _levels(frame, rivals):
-    for i, seconds in enumerate(rivals.values()):
-        colour, dashes = RIVALS[i % len(RIVALS)]
-        pen = f'stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dashes}"'
-        yield f'<path d="M{LEFT} {short(frame.y(seconds))}H{RIGHT}" {pen}/>'
-
-
-def _tries(frame, found):
+def _tries(frame, found, curves):
     """One group for each try: the lines that lead to it, and its dot."""
-    now, best = found.now, found.best
+    at = lambda place, ms: frame.at(place, min(ms, frame.y.high))
+    now = STYLE["curves"][NOW]
     for place, one in enumerate(found.trace):
-        x, before = short(frame.x(place)), short(frame.x(max(0, place - 1)))
-        was = max(0, place - 1)
-        lines = [
-            f'<path d="M{before} {short(frame.y(its[was]))}H{x}V{short(frame.y(its[place]))}" fill="none" '
-            f'stroke="{colour}" stroke-width="{wide}"/>'
-            for its, colour, wide in ((now, NOW, 2), (best, BEST, 3.5))
-        ]
-        look = f'fill="{NOW}"' if one.kept else f'fill="none" stroke="{MUTED}"'
-        dot = f'<circle cx="{x}" cy="{short(frame.y(one.seconds))}" r="{3.5 if one.kept else 3}" {look}/>'
+        was, lines = max(0, place - 1), []
+        for curve in curves:
+            before, here = at(was, curve.y[was]), at(place, curve.y[place])
+            lines += drawn(curve, [before, (here[0], before[1]), here])
+        look = f'fill="{now}"' if one.kept else f'fill="none" stroke="{MUTED}"'
+        x, y = at(place, 1e3 * one.seconds)
+        dot = f'<circle cx="{short(x)}" cy="{short(y)}" r="{3.5 if one.kept else 3}" {look}/>'
         yield f'<g data-at="{place}">{"".join(lines)}{dot}</g>'
 
 
@@ -168,7 +128,7 @@ def _strategy(found, start, mesh, top):
             box = f'x="{x - 8}" y="{row[one.operator] - 18}" width="{170 + step * len(columns)}" height="{LINE - 1}"'
             yield (
                 f'<rect data-at="{place}" data-until="{place + 1}" style="display:none" {box} rx="4" fill="none" '
-                f'stroke="{NOW}" stroke-width="2"/>'
+                f'stroke="{STYLE["curves"][NOW]}" stroke-width="2"/>'
             )
 
 

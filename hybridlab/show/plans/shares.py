@@ -6,7 +6,7 @@ optimizer dark; tints and stripes tell parts of one kind apart.
 
 from typing import NamedTuple
 
-from hybridlab.show.paper.sheet import sheet, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import HATCH_ON_LIGHT, STYLE, contrast, mix
 
@@ -50,13 +50,11 @@ def shares(bars: dict[str, dict[str, float]], title: str, told: str, unit: str =
     """
     used = [name for name in PARTS if any(bar.get(name) for bar in bars.values())]
     legend, top = _legend(used)
-    out = [_patterns(), words(24, TOP, title, PX["heading"], **{"font-weight": "600"}), *legend]
+    out = [_patterns(), heading(24, TOP, title), *legend]
     for place, (name, bar) in enumerate(bars.items()):
         out += _bar(name, bar, top + ROW * place, unit)
     bottom = top + ROW * len(bars) + 26
-    lines = wrap(told, 0.88 * (WIDTH - 48), PX["caption"])
-    out += [words(24, bottom + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, bottom + 21 * len(lines), title, told, out), told)
+    return captioned(WIDTH, bottom, title, told, out, fill=0.88)
 
 
 def _patterns():

@@ -6,9 +6,9 @@ The colours are those of every timeline: forward blue, backward orange, the opti
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from hybridlab.show.paper.sheet import sheet, ticks, words, wrap
+from hybridlab.show.paper.sheet import captioned, heading, ticks, words
 from hybridlab.show.paper.still import Still
-from hybridlab.show.paper.style import MEASURED, STYLE, contrast, mix
+from hybridlab.show.paper.style import MEASURED, STYLE, ink_on, mix
 
 WIDTH, LABELS, RIGHT, TOP, BAR, ROW = 960, 120, 40, 84, 40, 58
 PX, KINDS, PAPER = STYLE["pixels"], STYLE["kinds"], STYLE["paper"]
@@ -38,7 +38,7 @@ def step_parts(rows: Sequence[Row], title: str, told: str) -> Still:
     """
     longest = 1e3 * max(sum(row.seconds.values()) for row in rows)
     scale, ground = (WIDTH - LABELS - RIGHT) / longest, TOP + ROW * len(rows)
-    out = [words(24, 34, title, PX["heading"], **{"font-weight": "600"}), *_legend(rows)]
+    out = [heading(24, 34, title), *_legend(rows)]
     for tick in ticks(0, longest, 9):
         x = LABELS + tick * scale
         out.append(f'<path d="M{x:.1f} {TOP - 6}V{ground - 8}" stroke="{STYLE["grid"]}"/>')
@@ -46,9 +46,7 @@ def step_parts(rows: Sequence[Row], title: str, told: str) -> Still:
     out.append(words(WIDTH - RIGHT, ground + 34, "time, ms", PX["axis"], "end"))
     for number, row in enumerate(rows):
         out += _bar(row, TOP + ROW * number, scale)
-    lines = wrap(told, 0.9 * (WIDTH - 48), PX["caption"])
-    out += [words(24, ground + 58 + 21 * i, line, PX["caption"], fill=STYLE["muted"]) for i, line in enumerate(lines)]
-    return Still(sheet(WIDTH, ground + 56 + 21 * len(lines), title, told, out), told)
+    return captioned(WIDTH, ground + 58, title, told, out, fill=0.9, foot=-2)
 
 
 def _legend(rows):
@@ -70,7 +68,6 @@ def _bar(row, y, scale):
         edge = full if row.measured else PAPER
         out.append(f'<rect x="{x:.2f}" y="{y:g}" width="{wide:.2f}" height="{BAR}" fill="{fill}" stroke="{edge}"/>')
         if wide > 9 * len(name):
-            ink = max(("#FFFFFF", "#000000"), key=lambda one, fill=fill: contrast(one, fill))
-            out.append(words(x + wide / 2, y + BAR / 2 + 5, name, PX["box"], "middle", fill=ink))
+            out.append(words(x + wide / 2, y + BAR / 2 + 5, name, PX["box"], "middle", fill=ink_on(fill)))
         x += 1e3 * seconds * scale
     return out

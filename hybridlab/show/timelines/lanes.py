@@ -6,7 +6,7 @@ The legend stands above the rows; the axis, and each row in words, below them.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from hybridlab.show.paper.sheet import prose_width, sheet, ticks, words, wrap
+from hybridlab.show.paper.sheet import captioned, prose_width, ticks, words
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, Look, look
 from hybridlab.show.timelines.drawn import text_width
@@ -34,12 +34,8 @@ def on_lanes(
     lanes: Lanes, title: str, legend: Sequence[tuple[str, str]], told: list[str], rows: Iterable[str]
 ) -> Still:
     """The whole picture: `legend` names looks, `told` are the rows in words, `rows` are drawn by the caller."""
-    lines = [line for one in told for line in wrap(one, 0.9 * (WIDTH - 48), PX["caption"])]
-    below = [(24, lanes.bottom + 58 + 21 * i, line, PX["caption"]) for i, line in enumerate(lines)]
-    captions = [words(*each, fill=STYLE["muted"]) for each in below]
-    drawn = [*_stripes(legend), *_legend(lanes, legend), *_axis(lanes), *rows, *captions]
-    told = "\n".join(told)
-    return Still(sheet(WIDTH, lanes.bottom + 56 + 21 * len(lines), title, told, drawn), told)
+    drawn = [*_stripes(legend), *_legend(lanes, legend), *_axis(lanes), *rows]
+    return captioned(WIDTH, lanes.bottom + 58, title, "\n".join(told), drawn, fill=0.9, foot=-2)
 
 
 def labelled(x0: float, y: float, x1: float, tall: float, its: Look, name: str) -> Iterator[str]:

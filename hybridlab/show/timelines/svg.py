@@ -10,7 +10,7 @@ import numpy as np
 
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.show.paper.sheet import prose_width, sheet, short, words, wrap
-from hybridlab.show.paper.style import STYLE
+from hybridlab.show.paper.style import STYLE, dashed
 from hybridlab.show.timelines.boxes import boxes
 from hybridlab.show.timelines.drawn import LEFT, RIGHT, Boxes
 from hybridlab.show.timelines.grid import MANY, grid, runs
@@ -67,7 +67,7 @@ def _head(picture, width, title):
         if x + needs > width - RIGHT and x > LEFT:
             x, y = float(LEFT), y + 24
         tall = {"message": (6, 8), "arrived": (8, 3)}.get(look.kind, (0, 15))
-        dots = ' stroke-dasharray="3 2"' if look.dotted else ""
+        dots = f" {dashed('absent box')}" if look.dotted else ""
         edge = look.edge if look.dotted else STYLE["muted"] if look.kind == "bubble" else look.fill
         out.append(f'<rect x="{short(x)}" y="{short(y + tall[0])}" width="18" height="{tall[1]}" fill="{look.fill}" '
                    f'stroke="{edge}"{dots}/>')  # fmt: skip
@@ -159,7 +159,7 @@ def _few(picture, top, lane, scale, name):
     for number, look in enumerate(picture.looks):
         mine = np.flatnonzero((picture.look == number) & (x1 > x0)).tolist()
         fill = f"url(#{name}-{number})" if look.hatch else look.fill
-        dots = ' stroke-dasharray="4 3"' if look.dotted else ""
+        dots = f" {dashed('absent')}" if look.dotted else ""
         edges = picture.edges(mine, scale)
         for edge in dict.fromkeys(edges):
             d = "".join(_rectangle(x0[i], x1[i], y0[i], y1[i]) for i, its in zip(mine, edges) if its == edge)

@@ -13,7 +13,6 @@ from hybridlab.show.timelines.picture import boxes_of, column
 from hybridlab.show.timelines.svg import page
 
 HELD, HEAD = 24, 34  # pixels: the row of one rank's curve; the line above all curves
-PENS = ((1, ""), (2.5, "7 4"), (2, "2 3"), (1.5, "9 3 2 3"))  # width and dashes of the curves, as in paint.js
 ALONE = 28  # pixels: room for the highest value of a single curve, before it
 MANY = 400  # steps of a curve; with more, one is kept for each pixel
 PX, INK = STYLE["pixels"], STYLE["ink"]
@@ -115,5 +114,5 @@ def _curve(picture, number, timeline, bottom, unit, scale):
 
 
 def _pen(timeline):
-    width, dashes = PENS[timeline % len(PENS)]
+    width, dashes = STYLE["held"][timeline % len(STYLE["held"])]
     return f'stroke="{INK}" stroke-width="{width}"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
