@@ -35,7 +35,7 @@ class OnHost(Sharded):
 
     def _started(self, pack, names, flat):
         for name in names:
-            self.weights[name].grad = None
+            self.by_name[name].grad = None
             self.summed.pop(name, None)
         there, self.moved["down"] = self._brought(flat, flat.dtype), self.moved["down"] + flat.nbytes
         if flat.device.type not in ("cpu", "meta"):

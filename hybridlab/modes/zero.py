@@ -60,26 +60,26 @@ class Sharded(Replicated):
 
     def _shares(self) -> dict:
         layout = self.layout
-        packs = sorted({layout[name].pack for name in self.weights})
-        self.rest = max((layout[name].rest for name in self.weights), default=0)
+        packs = sorted({layout[name].pack for name in self.by_name})
+        self.rest = max((layout[name].rest for name in self.by_name), default=0)
         self.values = {pack: self._moved(pack) for pack in packs}
         self.pieces = {pack: self._kept(pack) for pack in packs}
         self.in_use, self.gathering = dict.fromkeys(packs, 0), {}
         for pack in packs if self.rest == 3 else ():
             self._let_go(pack)
-        inside = {name: self.pieces[layout[name].pack][slice(*self._inside(name))] for name in self.weights}
+        inside = {name: self.pieces[layout[name].pack][slice(*self._inside(name))] for name in self.by_name}
         return {name: torch.nn.Parameter(self._shaped(name, share)) for name, share in inside.items()}
 
     def _shaped(self, name, share):
         """A share as it is known outside: flat, or with the parameter's shape where it is all of it."""
-        return share.view_as(self.weights[name]) if self.layout[name].owners == 1 else share
+        return share.view_as(self.by_name[name]) if self.layout[name].owners == 1 else share
 
     # one buffer for each pack
 
     def _flat(self, pack):
         """The weights of a pack as one padded buffer."""
         names = self.layout.packs[pack]
-        weights = [self.weights[name].detach().reshape(-1) for name in names]
+        weights = [self.by_name[name].detach().reshape(-1) for name in names]
         length = self.layout[names[0]].owners * self.layout.piece(pack, self.comm.rank)
         flat = weights[0].new_zeros(length)
         torch.cat(weights, out=flat[: sum(map(len, weights))])
@@ -107,7 +107,7 @@ class Sharded(Replicated):
         """A buffer in which the weights of a pack now live."""
         flat, start = self._flat(pack), 0
         for name in self.layout.packs[pack]:
-            weight = self.weights[name]
+            weight = self.by_name[name]
             weight.data = flat[start : start + weight.numel()].view_as(weight)
             start += weight.numel()
         return flat
@@ -123,7 +123,7 @@ class Sharded(Replicated):
     def _started(self, pack, names, flat):
         rank, twins = self.comm.rank, self.layout.twins(names[0], self.comm.rank)
         for name in names:
-            self.weights[name].grad = None
+            self.by_name[name].grad = None
             self.summed.pop(name, None)
         whole = [] if self.rest >= 2 else [flat]  # what a rank keeps beside its own
         message = self.comm.ireduce_scatter(flat, self.layout.sharers(names[0], rank))

@@ -232,7 +232,7 @@ def memory(trainer: Trainer) -> dict[str, int]:
     Every piece of memory is counted once, however many tensors look at it; Adam's step counts, single numbers, are not.
     """
     weights = trainer.weights  # of which only shares are left at rest with ZeRO's stage 3
-    values, gradients = [*weights.weights.values()], [w.grad for w in weights.weights.values()]
+    values, gradients = [*weights.by_name.values()], [w.grad for w in weights.by_name.values()]
     gradients += [share.grad for share in weights.shares.values()]
     state = [x for one in trainer.optimizer.state.values() for x in one.values() if torch.is_tensor(x) and x.dim()]
     counted, seen = {}, set()

@@ -246,7 +246,7 @@ def dtypes(comm, one, sabotage=None):
         rows = [row for row in comm.ledger.rows() if row["op"] in ("all_reduce", "reduce_scatter")]
         sent = sum(row["bytes"] for row in rows if row["purpose"] in ("sums", "shares"))
         trainer.update()
-        weights, shares = trainer.weights.weights, trainer.parameters
+        weights, shares = trainer.weights.by_name, trainer.parameters
         kinds = [
             sorted({str(x.dtype) for x in them})
             for them in (weights.values(), shares.values(), (share.grad for share in shares.values()))
@@ -332,7 +332,7 @@ def padding_in_front(patch):
     right = Sharded._started
 
     def started(weights, pack, names, flat):
-        held = sum(weights.weights[name].numel() for name in names)
+        held = sum(weights.by_name[name].numel() for name in names)
         return right(weights, pack, names, flat.roll(flat.numel() - held))
 
     patch.setattr(Sharded, "_started", started)

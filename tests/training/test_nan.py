@@ -61,7 +61,7 @@ class Poison:
         def wrong(work, stage, microbatch, version, arrived):
             inputs, outputs = work.kept[stage, microbatch]
             if self.due and microbatch % 2:
-                named = {name: weight for name, weight in work.weights.weights.items() if "mlp.up.weight" in name}
+                named = {name: weight for name, weight in work.weights.by_name.items() if "mlp.up.weight" in name}
                 next(iter(named.values())).grad[0, 0] = float("nan")
             return backward(work, stage, microbatch, version, arrived)
 

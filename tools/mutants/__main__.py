@@ -30,7 +30,7 @@ from tools.mutants.tree import Tree
 from tools.mutants.trial import Tried, Verdict, trial
 
 HOUSE = pathlib.Path(__file__).resolve().parents[2]
-FLOORS = "core", "modes", "train", "schedules"
+FLOORS = "core", "runtime", "modes", "training", "scheduling"
 HYBRIDLAB = Tree(HOUSE, "hybridlab", FLOORS, HOUSE / "build" / "mutants")
 RESULTS = HOUSE / "results" / "mutants.json"
 PATIENCE = 300.0

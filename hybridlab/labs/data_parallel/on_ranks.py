@@ -102,7 +102,7 @@ class _Watched:
     def __init__(self, comm, one):
         self.comm, self.trainer, self.clock = comm, Trainer(comm, one), comm.clock(comm.device)
         self._start, self.trainer.weights._started = self.trainer.weights._started, self._started
-        for name, weight in self.trainer.weights.weights.items():
+        for name, weight in self.trainer.weights.by_name.items():
             weight.register_hook(lambda _, name=name: self._note(name))  # called before the weights' own hook sends
 
     def _note(self, name):
@@ -206,7 +206,7 @@ def launched_inside(pool, form: str = "each") -> list[tuple[int, int]]:
 def _launched_inside(comm, one):
     watched = _Watched(comm, one)
     if comm.rank == 1:
-        watched.trainer.weights.weights[UNUSED].requires_grad_(False)
+        watched.trainer.weights.by_name[UNUSED].requires_grad_(False)
     step = watched.step(0)
     return sum(posted < step.backward[1] for _, _, posted, _ in step.sums), len(step.sums)
 

@@ -65,6 +65,6 @@ def counted_on_ranks(job: Job) -> list[int]:
 
 def _most(comm, job: Job) -> int:
     trainer = Trainer(comm, job)
-    with Saved(trainer.weights.weights.values()) as left:
+    with Saved(trainer.weights.by_name.values()) as left:
         trainer.gradients(0)
     return left.peak

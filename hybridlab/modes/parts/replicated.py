@@ -42,7 +42,7 @@ class Replicated:
     comm      the communicator of this rank
     layout    of the parameters on the mesh
     policy    dtypes of sums and of master weights, and where the optimizer works
-    stages    {stage: module};  named  {stage: {name: weight}}, the names those of the layout
+    stages    {stage: module};  named  {stage: {name: weight}}, the names those of the layout;  by_name  of all stages
     program   this rank's actions: which weights are summed in which REDUCE_GRAD, and which backward is a stage's last
     early     launch a pack as soon as the last backward has made its gradients; else where the REDUCE_GRAD stands
     moved     bytes that have gone to where the optimizer works ("down"), and back ("up"), where that is another place
@@ -56,7 +56,7 @@ class Replicated:
 
     def __init__(self, comm, layout: Layout, stages: dict, named: dict, program, early, policy=AS_WEIGHTS):
         self.comm, self.layout, self.stages, self.named = comm, layout, stages, named
-        self.weights = {name: weight for its in named.values() for name, weight in its.items()}
+        self.by_name = {name: weight for its in named.values() for name, weight in its.items()}
         self.policy, self.moved = policy, Counter()
         comm.open(*layout.groups)
         self.due, self._makes = self._due(program), Counter(_gradients(program))
@@ -71,7 +71,7 @@ class Replicated:
 
     def _shares(self) -> dict:
         """{name: what this rank's optimizer updates}: the weights themselves, or a master copy of another dtype."""
-        return {name: self._master(weight) for name, weight in self.weights.items()}
+        return {name: self._master(weight) for name, weight in self.by_name.items()}
 
     def _master(self, weight):
         apart = self.policy.host or self.policy.master not in (None, weight.dtype)
@@ -89,7 +89,7 @@ class Replicated:
     @torch.no_grad()
     def publish(self):
         """Bring what the optimizer has updated to where the stages compute with it."""
-        for name, weight in self.weights.items():
+        for name, weight in self.by_name.items():
             if self.shares[name] is not weight:
                 weight.copy_(self._used_as(self.shares[name], weight))
 
@@ -108,7 +108,7 @@ class Replicated:
 
     def begin(self):
         """Start a step: no gradient."""
-        for name, weight in self.weights.items():
+        for name, weight in self.by_name.items():
             weight.grad = self.shares[name].grad = None
         self.summed = {}
 
@@ -147,7 +147,7 @@ class Replicated:
 
     def _due(self, program) -> dict:
         """{stage: the packs summed in its REDUCE_GRAD, in order}: a pack of several stages in the last one's."""
-        pack_of = {name: self.layout[name].pack for name in self.weights}
+        pack_of = {name: self.layout[name].pack for name in self.by_name}
         at = {}
         for action in program:
             if action.kind == "REDUCE_GRAD":
@@ -173,7 +173,7 @@ class Replicated:
     def _padding(self, pack) -> list:
         first, names = self.layout.packs[pack][0], self.layout.packs[pack]
         length = self.layout[first].owners * self.layout.piece(pack, self.comm.rank)
-        held = sum(self.weights[name].numel() for name in names)
+        held = sum(self.by_name[name].numel() for name in names)
         return [self._gradient(first).new_zeros(length - held)] if length > held else []
 
     def _started(self, pack, names, flat):
@@ -184,14 +184,14 @@ class Replicated:
     def _take(self, names, flat):
         start = 0
         for name in names:
-            weight, share = self.weights[name], self.shares[name]
+            weight, share = self.by_name[name], self.shares[name]
             piece = flat[start : start + weight.numel()].view_as(weight)
             self._give(share, piece)
             start += weight.numel()
 
     def _gradient(self, name):
         """What this rank has made of a gradient so far."""
-        weight, summed = self.weights[name], self.summed.get(name)
+        weight, summed = self.by_name[name], self.summed.get(name)
         if summed is None:
             return torch.zeros_like(weight) if weight.grad is None else weight.grad
         return summed  # and nothing is left in weight.grad: see `collect`
@@ -209,7 +209,7 @@ class Replicated:
 
     def _hook_sums(self):
         """Add each gradient up as soon as it is made: those of a whole stage never wait in their own dtype."""
-        for name, weight in self.weights.items():
+        for name, weight in self.by_name.items():
             if weight.requires_grad:
                 weight.register_post_accumulate_grad_hook(lambda made, name=name: self._add_up(name, made))
 
@@ -218,8 +218,8 @@ class Replicated:
             for pack in packs:
                 names = self.layout.packs[pack]
                 homes = [home for home, its in self.named.items() if names[0] in its]
-                for name in (one for one in names if self.weights[one].requires_grad):
-                    self.weights[name].register_post_accumulate_grad_hook(partial(self._made, stage, pack, homes))
+                for name in (one for one in names if self.by_name[one].requires_grad):
+                    self.by_name[name].register_post_accumulate_grad_hook(partial(self._made, stage, pack, homes))
 
     def _made(self, stage, pack, homes, weight):
         """A gradient of a pack was added to; after its last one, send it, and those that waited for it."""
