@@ -244,7 +244,7 @@ ALLOWED = {  # what may be looked for by name, and why
     "model.py": "what a user gave: a class's name, methods of data, a module that says its layers()",
     "draws.py": "functions of torch that fill tensors",
     "costs.py": "models for a Shape have one",
-    "asked.py": "values of dataclasses",
+    "asked.py": "the name of a type",
 }
 
 
