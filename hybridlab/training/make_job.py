@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import torch
 
+from hybridlab.core.what import seams
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.where.mesh import Mesh
@@ -42,6 +43,7 @@ def job_of(**given) -> Job:
     chosen = _chosen(mesh, of, given)
     modes = registry.taking_part(mesh, chosen)
     whole = model.made(of["seed"], getattr(torch, of["dtype"]), {})
+    seams.refuse(whole)
     layers = len(model.layers(whole)) - sum(model.ends)
     played = _played(mesh, of, modes, chosen, layers)
     bounds = _bounds(model, whole, played, of["cut"], layers)

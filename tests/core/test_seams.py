@@ -127,11 +127,15 @@ def square_loss(y, target):
     return (y - target).square().sum()
 
 
+NAMED = {"enters": "B T", "targets": "B T", "sizes": {"T": 8}}  # so that cp would begin
+
+
+@pytest.mark.parametrize("mesh", [hl.Mesh(dp=2), hl.Mesh(cp=2)], ids=str)
 @pytest.mark.parametrize("case", LACKING)
-def test_a_layer_without_what_it_declares_is_refused_in_a_sentence(case):
+def test_a_layer_without_what_it_declares_is_refused_in_a_sentence(case, mesh):
     layer, says = LACKING[case]
     with pytest.raises(ValueError) as caught:
-        hl.check(hl.Mesh(dp=2), model=nn.Sequential(nn.Linear(8, 8), layer), loss=square_loss, data=vectors)
+        hl.check(mesh, model=nn.Sequential(nn.Linear(8, 8), layer), loss=square_loss, data=vectors, **NAMED)
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -240,6 +244,7 @@ ALLOWED = {  # what may be looked for by name, and why
     "model.py": "what a user gave: a class's name, methods of data, a module that says its layers()",
     "draws.py": "functions of torch that fill tensors",
     "costs.py": "models for a Shape have one",
+    "asked.py": "the name of a type",
 }
 
 

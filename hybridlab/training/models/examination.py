@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from hybridlab.core.what import seams
 from hybridlab.core.what.seams import Tallies
 from hybridlab.training.models.graph import in_sequence, refuse_lost
 from hybridlab.training.models.trees import as_computed, flat, mapped
@@ -26,7 +25,6 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
             that draws by itself, or that changes a buffer; a loss that is no sum
     """
     module = model.made(0, dtype)
-    seams.refuse(module)
     inputs, targets = _batch(model, rows, dtype)
     _refuse_torch_dropout(module)
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
