@@ -131,7 +131,8 @@ def _entry(space, one):
 
 def _is_public(inner):
     """Is it told, no field of a record (those stand in its table), and not Python's own?"""
-    return inner.name[0] != "_" and bool(inner.docstring) and inner.taken_from[0].startswith("hybridlab")
+    told = inner.obj.__doc__ if inner.kind == "function" else inner.docstring  # its own, and not torch's words
+    return inner.name[0] != "_" and bool(told) and inner.taken_from[0].startswith("hybridlab")
 
 
 def _method(owner, inner):
