@@ -53,7 +53,7 @@ _NAMESPACES = {  # modules of `front`, which say what they hold
     one: f"front.{one}"
     for one in (
         "bytes", "catalog", "engine", "layouts", "measure", "models", "orders", "papers", "parallel", "pictures",
-        "plans", "ring", "search", "spans", "times", "typed",
+        "plans", "ring", "seams", "search", "spans", "times", "typed",
     )
 }  # fmt: skip
 __all__ = ["__version__", *_HOME, *_NAMESPACES]

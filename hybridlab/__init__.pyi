@@ -23,6 +23,7 @@ from hybridlab.front import parallel as parallel
 from hybridlab.front import pictures as pictures
 from hybridlab.front import plans as plans
 from hybridlab.front import ring as ring
+from hybridlab.front import seams as seams
 from hybridlab.front import search as search
 from hybridlab.front import spans as spans
 from hybridlab.front import times as times
@@ -357,6 +358,11 @@ def run(
     is not), ahead and driven; the others belong to a model.
 
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+
+    >>> import hybridlab as hl
+    >>> real = hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), steps=1)  # starts ranks
+    >>> real.schedule.ranks, real.origin["work"]
+    (2, 'emulated')
     """
 
 
@@ -475,6 +481,11 @@ def train(
     returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
              gradients and optimizer state on each rank, "end": the first step not done}
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+
+    >>> import hybridlab as hl
+    >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
+    >>> len(trained["losses"]), trained["end"]
+    (2, 2)
     """
 
 
@@ -584,6 +595,11 @@ def check(
     sabotage       a function that is called on every rank before the first step, to show that the check can fail
 
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+
+    >>> import hybridlab as hl
+    >>> report = hl.check(hl.Mesh(dp=2, pp=2), "1f1b", zero=1)  # starts ranks
+    >>> report.ok, report.largest_gap < 1e-12
+    (True, True)
     """
 
 

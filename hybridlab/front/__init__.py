@@ -3,6 +3,6 @@
 What users write rests on these names; the modules behind them may move.
 
 Sizes and machines: `catalog`. What is sent: `typed`, `ring`, `bytes`. Who holds which part: `spans`, `layouts`,
-`parallel`. Models and what plays them: `models`, `engine`, `orders`. Predictions: `times`, `plans`, `search`,
-`papers`. What is seen and measured: `pictures`, `measure`.
+`parallel`. Models and what plays them: `models`, `seams`, `engine`, `orders`. Predictions: `times`, `plans`,
+`search`, `papers`. What is seen and measured: `pictures`, `measure`.
 """

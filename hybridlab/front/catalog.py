@@ -1,7 +1,6 @@
 """Models and machines with their printed sizes: `hl.catalog.machine("a100")`, `hl.catalog.model("gpt3-175b")`."""
 
 from hybridlab.core.what.catalog import (
-    FRAMEWORKS,
     MACHINES,
     MODELS,
     Machine,
@@ -11,5 +10,6 @@ from hybridlab.core.what.catalog import (
     model,
     shape_of,
 )
+from hybridlab.core.what.frameworks import FRAMEWORKS
 
 __all__ = ["FRAMEWORKS", "MACHINES", "MODELS", "Machine", "Model", "machine", "machine_of", "model", "shape_of"]

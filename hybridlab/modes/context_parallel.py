@@ -75,7 +75,7 @@ class ContextParallel(Mode):
         if not _attending(job.whole):
             raise ValueError(
                 f"cp={ways} puts another attention into a model, and no layer of this one says that it attends: leave "
-                "cp out, or declare it, class YourAttention(nn.Module, Attends), see hybridlab.core.what.seams"
+                "cp out, or declare it, class YourAttention(nn.Module, hl.seams.Attends)"
             )
         divisions.refuse(job.sizes, job.division, "cp")
         if not job.model.by_place:
@@ -156,7 +156,7 @@ def _refuse_mixing(job):
         except Exception as error:
             raise ValueError(
                 f"cp={job.mesh['cp']} cuts positions, and a layer that declares neither Attends nor Positions looks at "
-                "others than its own, or asks where it is: declare it, see hybridlab.core.what.seams, or leave cp out"
+                "others than its own, or asks where it is: declare it, see hl.seams, or leave cp out"
             ) from error
 
 

@@ -105,6 +105,11 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
     sabotage       a function that is called on every rank before the first step, to show that the check can fail
 
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+
+    >>> import hybridlab as hl
+    >>> report = hl.check(hl.Mesh(dp=2, pp=2), "1f1b", zero=1)  # starts ranks
+    >>> report.ok, report.largest_gap < 1e-12
+    (True, True)
     """
     job = affordable(**given)
     job = job.with_(model=job.model.for_proof())

@@ -66,6 +66,11 @@ def run(
     is not), ahead and driven; the others belong to a model.
 
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+
+    >>> import hybridlab as hl
+    >>> real = hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), steps=1)  # starts ranks
+    >>> real.schedule.ranks, real.origin["work"]
+    (2, 'emulated')
     """
     if work not in ("emulated", "model"):
         raise ValueError(f'work={work!r} is nothing to do: choose "emulated" or "model"')
@@ -199,6 +204,11 @@ def train(
     returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
              gradients and optimizer state on each rank, "end": the first step not done}
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+
+    >>> import hybridlab as hl
+    >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
+    >>> len(trained["losses"]), trained["end"]
+    (2, 2)
     """
     saving = Saving(Path(checkpoint), every, resume) if checkpoint is not None else None
     if saving is None and (every or resume):

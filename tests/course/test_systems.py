@@ -7,7 +7,7 @@ import pytest
 
 from hybridlab.cli import flags
 from hybridlab.cli.commands import COMMANDS
-from hybridlab.core.what.catalog import FRAMEWORKS
+from hybridlab.core.what.frameworks import FRAMEWORKS
 from tools.course import HOUSE, books
 from tools.systems import systems
 

@@ -8,7 +8,8 @@ import torch
 
 import hybridlab as hl
 from hybridlab.core.what import catalog
-from hybridlab.core.what.catalog import FRAMEWORKS, MACHINES
+from hybridlab.core.what.catalog import MACHINES
+from hybridlab.core.what.frameworks import FRAMEWORKS
 from hybridlab.labs.one_device import loop as one_device
 from hybridlab.labs.one_device import pictures
 from hybridlab.labs.one_device.counting import counted, counted_on_ranks, held, left_by_stages

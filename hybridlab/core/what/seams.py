@@ -166,7 +166,7 @@ class Branches(Seam):
     takes: dict[int, tuple[int, ...]]
 
 
-def draws_of(module) -> Draws:
+def draws_of(module: Any) -> Draws:
     """Where in the training a model stands, as all its layers that draw know; a new value where none draws.
 
     module  an nn.Module
@@ -174,7 +174,7 @@ def draws_of(module) -> Draws:
     return next((layer.draws for layer in module.modules() if isinstance(layer, DrawsByPlace)), Draws())
 
 
-def refuse(module):
+def refuse(module: Any) -> None:
     """Nothing, where each layer of an nn.Module has what it declares.
 
     raises  ValueError in one sentence that names the layer, the seam, and what to add
@@ -185,7 +185,7 @@ def refuse(module):
                 _refuse(f"{name} ({type(layer).__name__})".lstrip(), layer, seam.__name__, attribute, asked)
 
 
-def declared(layer) -> list[type[Seam]]:
+def declared(layer: object) -> list[type[Seam]]:
     """The seams that a layer declares, itself or as a subclass of one that does.
 
     >>> class Turned(Positions, list):

@@ -1,9 +1,11 @@
 """Meetings: which actions end together, because every rank that holds a copy of a stage joins its REDUCE_GRAD."""
 
+from typing import Any
+
 import numpy as np
 
 
-def meetings(flow) -> tuple[np.ndarray, np.ndarray]:
+def meetings(flow: Any) -> tuple[np.ndarray, np.ndarray]:
     """(the meeting that each action must attend, or -1; how many actions each meeting waits for) of a `Flow`."""
     place = flow.schedule.place
     meeting, numbers, attendance = np.full(flow.actions, -1), {}, []

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import hybridlab as hl
-from hybridlab.core.what.catalog import FRAMEWORKS, MACHINES
+from hybridlab.core.what.catalog import MACHINES
+from hybridlab.core.what.frameworks import FRAMEWORKS
 from hybridlab.labs.comparison import Compared, Comparison, compare
 from hybridlab.labs.one_device.memory import placing, training
 from hybridlab.measuring.one_device import Parts, Product

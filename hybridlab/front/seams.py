@@ -1,0 +1,35 @@
+"""What a mode may ask of a layer, which declares it as a base class: `class Mine(nn.Module, hl.seams.Attends)`."""
+
+from hybridlab.core.what.seams import (
+    Attends,
+    Branches,
+    ByExpert,
+    Dispatches,
+    Draws,
+    DrawsByPlace,
+    Features,
+    Normalises,
+    Positions,
+    Routes,
+    Seam,
+    Tallies,
+    declared,
+    draws_of,
+)
+
+__all__ = [
+    "Attends",
+    "Branches",
+    "ByExpert",
+    "Dispatches",
+    "Draws",
+    "DrawsByPlace",
+    "Features",
+    "Normalises",
+    "Positions",
+    "Routes",
+    "Seam",
+    "Tallies",
+    "declared",
+    "draws_of",
+]
