@@ -177,7 +177,8 @@ def plan(
 
     raises  ValueError when the catalog lacks a name, no division is legal, or none fits: with what is missing
 
-    >>> planned = plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")
+    >>> import hybridlab as hl
+    >>> planned = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")
     >>> planned.best.plan.t, planned.machine.node
     (4, 8)
     >>> planned.why(p=1)
@@ -306,8 +307,9 @@ def run(
     costs     of the waits, in seconds, for emulated work
     latency   seconds that every message takes at least;  jitter  the share by which waits vary (standard deviation)
     room      for emulated work: the memory of each device; a rank that lacks room waits for copies to the host
-    on_event  with live=True called as on_event(rank, event) when a compute action ends: step, index in the rank's
-              lowered program, begin and end (ns on the clock of this machine)
+    on_event  called as on_event(rank, event): after each step with its number
+    live      also when a compute action ends: step, index in the rank's lowered program, begin and end (ns on the clock
+              of this machine)
 
     mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     batch          rows of the global batch (sequences, images); None: `rows` per microbatch

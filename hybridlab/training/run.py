@@ -57,8 +57,9 @@ def run(
     costs     of the waits, in seconds, for emulated work
     latency   seconds that every message takes at least;  jitter  the share by which waits vary (standard deviation)
     room      for emulated work: the memory of each device; a rank that lacks room waits for copies to the host
-    on_event  with live=True called as on_event(rank, event) when a compute action ends: step, index in the rank's
-              lowered program, begin and end (ns on the clock of this machine)
+    on_event  called as on_event(rank, event): after each step with its number
+    live      also when a compute action ends: step, index in the rank's lowered program, begin and end (ns on the clock
+              of this machine)
 
     {arguments}
 

@@ -244,7 +244,8 @@ def plan(
 
     raises  ValueError when the catalog lacks a name, no division is legal, or none fits: with what is missing
 
-    >>> planned = plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")
+    >>> import hybridlab as hl
+    >>> planned = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")
     >>> planned.best.plan.t, planned.machine.node
     (4, 8)
     >>> planned.why(p=1)

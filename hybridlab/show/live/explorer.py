@@ -67,12 +67,18 @@ def explore(
 
     shown    names of schedules, which follow all sliders ("1f1b" if none is given); schedules of your own, which follow
              the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
-    chunks   stages per rank v, for the schedules that take it;  latency  of a message
+    ranks    of the pipeline;  microbatches  of one step;  latency  of a message
+    chunks   stages per rank v, for the schedules that take it
     F, I, W  durations of forward, input half, weight half (a whole backward takes I + W) through all that a rank owns:
              one model, however it is cut, so that with v chunks each stage takes 1/v
     run      plays a schedule on real processes; `hl.explore` hands in `hl.run`
 
     raises  ValueError in one sentence for a schedule or a number that is not possible
+
+    >>> import hybridlab as hl
+    >>> live = hl.explore("1f1b", "zb_h1", ranks=4)
+    >>> [one.schedule.name for one in live.timelines]
+    ['1f1b', 'zb_h1']
     """
     flat = [one for item in shown for one in (item if isinstance(item, list | tuple) else [item])] or ["1f1b"]
     for one in flat:
