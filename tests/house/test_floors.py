@@ -34,8 +34,10 @@ BELOW_ALL = {"lazily", "signatures"}  # how a package loads its names, how a ver
 @cache
 def imports(file: Path, root: Path = PACKAGE) -> list[str]:
     """Every module that a file imports, anywhere in it."""
-    found = []
-    for node in ast.walk(ast.parse(file.read_text())):
+    found, tree = [], ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []  # names of types, for the checker alone: nothing is loaded
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -39,7 +39,8 @@ MISSING = object()  # not None, which an attribute may be
 class Draws:
     """Where in the training a model stands: all that its random draws depend on, beside a place in a tensor.
 
-    seed  of the training;  step  of the optimizer;  row  the number, in the global batch, of the first sequence that comes next
+    seed  of the training;  step  of the optimizer
+    row   the number, in the global batch, of the first sequence that comes next
     on    whether anything is drawn: evaluation draws nothing
     """
 
