@@ -37,7 +37,8 @@ def imports(file: Path, root: Path = PACKAGE) -> list[str]:
     found, tree = [], ast.parse(file.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []  # names of types, for the checker alone: nothing is loaded
+            node.body = [ast.Pass()]  # names of types, for the checker alone: nothing is loaded
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
