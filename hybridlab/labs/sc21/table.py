@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hybridlab.predict.papers.published import published
 from hybridlab.predict.papers.sc21 import A100, Row, errors, fitted, table
 from hybridlab.predict.plans.performance import Fit
-from hybridlab.show.charts.scaling import MARKS
+from hybridlab.show.charts.chart import MARKS
 from hybridlab.show.paper.sheet import sheet, words, wrap
 from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE
