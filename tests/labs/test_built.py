@@ -10,9 +10,9 @@ from hybridlab.labs.data_parallel import build_solutions as data_parallel
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.written import read, write
+from hybridlab.labs.trials.held import numbers, tensors
 from hybridlab.labs.zero import build_solutions as zero
 from hybridlab.labs.zero import clinic
-from hybridlab.labs.zero.held import numbers, tensors
 
 pytestmark = pytest.mark.ranks
 

@@ -4,7 +4,7 @@ import pytest
 
 from hybridlab.labs.engine.broken import symptoms
 from hybridlab.labs.engine.case import Case, counted, lists
-from hybridlab.labs.engine.check import pipeline
+from hybridlab.labs.engine.trial import pipeline
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS
 
 SIZES = [(p, m) for p in (2, 3, 4) for m in (p, 2 * p, 3 * p)]

@@ -15,14 +15,14 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
-from hybridlab.labs.exercises import trial
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
 from hybridlab.labs.exercises.all_tasks import TASKS
-from hybridlab.labs.exercises.cases import OnCases
-from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.failures import hints_for
 from hybridlab.labs.exercises.task import Number
-from hybridlab.labs.exercises.trial import Function, OnRanks
+from hybridlab.labs.trials import trial
+from hybridlab.labs.trials.cases import OnCases
+from hybridlab.labs.trials.clinic import Clinic
+from hybridlab.labs.trials.trial import Function, OnRanks
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("first_attempt")]  # long: many cases
 

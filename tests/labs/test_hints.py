@@ -9,7 +9,7 @@ import hybridlab
 from hybridlab import labs
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.failures import OF_RANKS, hints_for
-from hybridlab.labs.exercises.trial import Failed, called_on_rank, run
+from hybridlab.labs.trials.trial import Failed, called_on_rank, run
 
 pytestmark = pytest.mark.usefixtures("first_attempt")
 HOUSE = Path(hybridlab.__file__).parent

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import hybridlab as hl
-from hybridlab.labs.asynchronous import stashing
+from hybridlab.labs.asynchronous.rank import RULES, replay, version_of
 from hybridlab.labs.engine.case import Case, lists
 from hybridlab.labs.megatron import clinic, layers, vocabulary
 from hybridlab.labs.zero_bubble import without_autograd
@@ -43,16 +43,16 @@ def test_versions_met_are_those_of_the_schedule_pipedream(ranks, count):
     stated = hl.schedule("pipedream", ranks=ranks, microbatches=count)
     for rank, program in enumerate(lists("1f1b", ranks, count)):
         its = {action.microbatch: action.version for action in stated.program[rank] if action.kind == "F"}
-        assert {k: stashing.version_of(program, k) for k in range(count)} == its
+        assert {k: version_of(program, k) for k in range(count)} == its
 
 
 @pytest.mark.slow
 def test_replays_by_other_rules_end_elsewhere():
     """Each rule that a mutant is recognised by gives weights of its own; with a flush nothing is old."""
-    ends = [stashing.replay(Case("1f1b", 3, 8), rule)[0][0] for rule in stashing.RULES]
+    ends = [replay(Case("1f1b", 3, 8), rule)[0][0] for rule in RULES]
     assert not any(torch.equal(a, b) for i, a in enumerate(ends) for b in ends[:i])
     flushed = Case("naive", 3, 4)
-    assert torch.equal(stashing.replay(flushed)[0][0], stashing.replay(flushed, "from the version")[0][0])
+    assert torch.equal(replay(flushed)[0][0], replay(flushed, "from the version")[0][0])
 
 
 def test_targets_lie_in_every_shard_at_its_ends_too():

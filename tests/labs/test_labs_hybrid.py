@@ -216,7 +216,7 @@ def test_the_forgotten_sum_is_caught_where_it_matters(bench):
 
 
 def test_groups_of_a_grid_are_those_of_the_mesh():
-    from hybridlab.labs.hybrid.build_case import Grid
+    from hybridlab.labs.hybrid.trial import Grid
 
     for grid in (Grid(2, 2, 2), Grid(3, 2, 1), Grid(1, 2, 3)):
         for rank in range(grid.ranks):
@@ -226,35 +226,34 @@ def test_groups_of_a_grid_are_those_of_the_mesh():
 
 
 def test_what_is_off_in_a_step_is_told():
-    from hybridlab.labs.hybrid.build_case import Did, Grid
-    from hybridlab.labs.hybrid.build_tasks import judge
+    from hybridlab.labs.hybrid.trial import Did, Grid, judge
 
     grid = Grid(2, 2, 2)
-    did = lambda **more: [tuple(Did(grid.groups(rank), **{"gap": 0.0} | more)) for rank in range(8)]
+    did = lambda **more: [Did(grid.groups(rank), **{"gap": 0.0} | more) for rank in range(8)]
     assert judge(grid, did()) == ""
     assert "own rows" in judge(grid, did(gap=0.1, alone=0.0)) and "1/2 of" in judge(grid, did(gap=0.1, mean=0.0))
     assert "a collective takes 8 ranks" in judge(grid, did(widest=8)) and "two tensors" in judge(
         grid, did(gap=float("inf"))
     )
     last_only = did()
-    last_only[:4] = [tuple(Did(grid.groups(rank), gap=0.5)) for rank in range(4)]
+    last_only[:4] = [Did(grid.groups(rank), gap=0.5) for rank in range(4)]
     assert "only a summand" in judge(grid, last_only)
-    assert "three lists" in judge(grid, [tuple(Did([[0]]))])
+    assert "three lists" in judge(grid, [Did([[0]])])
 
 
 def test_shards_of_a_stage_add_up_to_its_gradient():
     """The reference of a step: by all rows what its halves add up to, cut as the ranks hold it."""
     import torch
 
-    from hybridlab.labs.hybrid import one_step
+    from hybridlab.labs.hybrid.rank import one_process, shards
 
-    whole, *halves = (one_step.one_process(2, rows) for rows in (slice(None), slice(0, 6), slice(6, 12)))
+    whole, *halves = (one_process(2, rows) for rows in (slice(None), slice(0, 6), slice(6, 12)))
     for stage, one, other in zip(whole, *halves):
         for name, parts in zip(stage, zip(one, other)):
             assert torch.allclose(name, sum(parts))
-    shards = [one_step.shards(whole[0], part, 3) for part in range(3)]
-    assert torch.equal(torch.cat([A for A, _ in shards]), whole[0][0])
-    assert torch.equal(torch.cat([B for _, B in shards], dim=1), whole[0][1])
+    parts = [shards(whole[0], part, 3) for part in range(3)]
+    assert torch.equal(torch.cat([A for A, _ in parts]), whole[0][0])
+    assert torch.equal(torch.cat([B for _, B in parts], dim=1), whole[0][1])
 
 
 def test_the_largest_difference_is_found_wherever_it_is():

@@ -9,8 +9,8 @@ import hybridlab as hl
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.matmul import grids, moves, on_ranks, pictures
 from hybridlab.labs.matmul.moves import ahead, moments
-from hybridlab.labs.matmul.table import Table
 from hybridlab.labs.matmul.tasks import least
+from hybridlab.labs.trials.table import Table
 from hybridlab.predict.bytes.matmul import moved
 from hybridlab.predict.bytes.matmul_by_rank import sent
 

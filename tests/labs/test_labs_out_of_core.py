@@ -9,7 +9,7 @@ from hybridlab.core.what.catalog import MACHINES, model
 from hybridlab.labs.out_of_core import chains, links, on_ranks, pictures, planned, tasks
 from hybridlab.labs.out_of_core.chains import KEEP, RECOMPUTE, SWAP, length
 from hybridlab.labs.out_of_core.planned import CASES, Case
-from hybridlab.labs.out_of_core.tried import Bytes
+from hybridlab.labs.out_of_core.trial import Bytes
 from hybridlab.predict.bytes.live import on_device
 
 # --- plans --------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_a_block_keeps_what_the_cases_say(case):
     import torch
     from torch.autograd.graph import saved_tensors_hooks
 
-    from hybridlab.labs.out_of_core.tried import _made, _weights
+    from hybridlab.labs.out_of_core.trial import _made, _weights
 
     blocks, x, _ = _made(torch, case)
     fixed, seen = {one.untyped_storage()._cdata for one in _weights(blocks)}, []

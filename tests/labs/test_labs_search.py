@@ -10,7 +10,7 @@ import pytest
 from hybridlab.core.what.programs import block, mlp, net
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs import search
-from hybridlab.labs.search import pictures, tables, walks, written
+from hybridlab.labs.search import pictures, tables, trial, walks
 from hybridlab.labs.search.sizes import IMAGES, SMALL, VALLEY
 from hybridlab.predict.search.chain import chain
 from hybridlab.predict.search.data_parallel import data_parallel
@@ -130,20 +130,20 @@ def test_where_the_trace_stands_is_priced_as_the_search_said():
 
 
 def test_the_judge_of_chains_knows_the_least_sum():
-    for own, between in written.CHAINS[:6]:
+    for own, between in trial.CHAINS[:6]:
         every = itertools.product(*(range(len(one)) for one in own))
-        assert written.least(own, between) == min(written.total(own, between, places) for places in every)
+        assert trial.least(own, between) == min(trial.total(own, between, places) for places in every)
 
 
 def test_walks_to_be_written_go_up_stay_and_go_down():
-    for case in written.WALKS[1:]:
+    for case in trial.WALKS[1:]:
         prices, start, *_ = case
-        stands = [start, *written.walked(*case)]
+        stands = [start, *trial.walked(*case)]
         steps = {math.copysign(1, prices[b] - prices[a]) if a != b else 0 for a, b in zip(stands, stands[1:])}
         assert steps >= {-1, 0}
-    assert any(prices[b] > prices[a] for prices, start, proposals, alpha in written.WALKS
-               for a, b in zip([start, *written.walked(prices, start, proposals, alpha)],
-                               written.walked(prices, start, proposals, alpha)))  # fmt: skip
+    assert any(prices[b] > prices[a] for prices, start, proposals, alpha in trial.WALKS
+               for a, b in zip([start, *trial.walked(prices, start, proposals, alpha)],
+                               trial.walked(prices, start, proposals, alpha)))  # fmt: skip
 
 
 # --- measured -----------------------------------------------------------------------------------------------------

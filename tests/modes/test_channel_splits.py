@@ -8,7 +8,7 @@ import pytest
 from torch.nn import functional
 
 import hybridlab as hl
-from hybridlab.labs.matmul.on_ranks import dense, gap
+from hybridlab.labs.trials.against import dense, gap
 from hybridlab.modes.products import channel_splits
 from hybridlab.modes.products.channel_splits import SplitConv, here, on_tiles
 from hybridlab.predict.bytes.collectives import cost
@@ -48,7 +48,7 @@ def alone(conv: Conv):
     return convolve, values, {"X": X.grad, "W": W.grad, "b": b.grad, "Y": G}
 
 
-def words(ledger, purpose, since=0) -> float:
+def words_of(ledger, purpose, since=0) -> float:
     """Elements sent for a purpose from row `since` on, of a collective by a ring."""
     rows = list(zip(ledger.purpose, ledger.op, ledger.group, ledger.bytes))[since:]
     of = lambda op, group, size: size if op == "isend" else cost(op, group, size).bytes
@@ -81,7 +81,7 @@ def tried(comm, conv: Conv, sabotage=None, **axes):
     gaps["Y"] = gap(y.detach(), mine(values, "Y"))
     counted = {}
     for purpose in ("channels", "halo", "weights"):
-        both = words(comm.ledger, purpose, start), words(comm.ledger, purpose, middle)
+        both = words_of(comm.ledger, purpose, start), words_of(comm.ledger, purpose, middle)
         counted[purpose] = both[0] - both[1], both[1]
     return gaps, counted, held
 

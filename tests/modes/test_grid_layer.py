@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import hybridlab as hl
-from hybridlab.labs.matmul.on_ranks import dense, gap, words
+from hybridlab.labs.trials.against import dense, gap, words_of
 from hybridlab.modes.products import grid_layer
 from hybridlab.modes.products.grid_layer import GridChain, here, share
 from hybridlab.predict.bytes.matmul import moved
@@ -40,7 +40,7 @@ def tried(comm, sizes, overlapped, sabotage=None):
     start = len(comm.ledger)
     out = chain(mine)
     out.backward(here(comm, g, last))
-    sent = words(comm.ledger, start)
+    sent = words_of(comm.ledger, start)
     gaps = [gap(out.detach(), here(comm, y, last)), gap(mine.grad, here(comm, by_x, "x"))]
     for layer, right in zip(chain.layers, by_w):
         gaps.append(gap(layer.share.grad, share(comm, right, layer.inner, layer.outer)))

@@ -1,8 +1,8 @@
 """Notebook 15, PipeDream: pipelines with and without a flush (`updates`), trained and replayed (`on_ranks`); stages
 with `copies`; its `pictures`.
 
-Its exercises are in `tasks`, their solutions in `solutions`. The pipeline that students build there is tried in
-`stashing`; `check` is the verdict.
+Its exercises are in `tasks`, their solutions in `solutions`. The pipeline that students build there is judged
+by `trial`; `rank` is what one rank does.
 """
 
 from hybridlab.lazily import lazily

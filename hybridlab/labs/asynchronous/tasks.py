@@ -3,13 +3,13 @@
 from functools import partial
 
 import hybridlab as hl
-from hybridlab.labs.asynchronous.check import ABOUT, wrong
+from hybridlab.labs.asynchronous.trial import ABOUT, wrong
 from hybridlab.labs.asynchronous.updates import flushed
 from hybridlab.labs.engine.case import Case
-from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.pipelines import several
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.exercises.trial import Function, Gave
+from hybridlab.labs.trials.cases import OnCases
+from hybridlab.labs.trials.trial import Function, Gave
 
 SIZES = ((4, 8), (2, 5), (6, 3), (8, 12), (1, 3))  # (ranks, microbatches) in pipedream.delay
 UNIT = hl.Costs(F=1, B=2)
@@ -129,12 +129,6 @@ def _memory(ranks):
     )
 
 
-def _play(comm, answer, case):
-    from hybridlab.labs.asynchronous.stashing import play
-
-    return play(comm, answer, case)
-
-
 ASYNCHRONOUS_TASKS: dict[str, Task] = {
     "pipedream.engine": task(
         "Write PipeDream's interpreter. Each rank calls my_play(comm, stage, weights, program, data, rate). "
@@ -143,7 +137,7 @@ ASYNCHRONOUS_TASKS: dict[str, Task] = {
         "newest - rate * gradient. Return the newest weights. Tried with the lists of 1F1B on 3 ranks, m = 8, then on "
         "other sizes and with the lists of GPipe, against a replay in one process, to the last bit.",
         OnCases(
-            _play,
+            "asynchronous.rank:play",
             wrong,
             RUNS,
             "The weights of every rank are those of the replay, to the last bit, and no rank keeps more versions than "

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.hybrid.traffic import transfers
-from hybridlab.labs.matmul.table import Table
+from hybridlab.labs.trials.table import Table
 from hybridlab.show.layouts.grid_of_ranks import grid_of_ranks
 from hybridlab.show.paper.still import Still
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlab.labs.matmul.table import Table
+from hybridlab.labs.trials.against import dense, gap, words_of
+from hybridlab.labs.trials.table import Table
 from hybridlab.predict.bytes.matmul import moved
 from hybridlab.predict.time.overlap import Layer, Piece, chain, length
 
@@ -30,7 +31,7 @@ def counted(pool, sizes: tuple[int, int, int], swapped: bool = False) -> Table:
     """
     m, k, n = sizes
     inner, outer = ("y", "x") if swapped else ("x", "y")
-    homes = [Home(*home) for home in pool.run(_layer, (m, (k, n)), inner, outer)]
+    homes = pool.run(_layer, (m, (k, n)), inner, outer)
     foreseen = moved("axonn", sizes, (pool.mesh[inner], pool.mesh[outer], pool.mesh["z"]))
     rows = []
     for rank, home in enumerate(homes):
@@ -76,7 +77,6 @@ def timed(pool, rows: int, features: Sequence[int], waits: float = 0.0, times: i
 
 def inputs(features_and_rows):
     """(X, the weights, the gradient of what comes out), the same on every rank."""
-    from hybridlab.labs.matmul.on_ranks import dense
 
     rows, features = features_and_rows
     weights = [dense((o, i), 3 + number) for number, (i, o) in enumerate(zip(features, features[1:]))]
@@ -84,7 +84,6 @@ def inputs(features_and_rows):
 
 
 def _layer(comm, sizes, inner, outer):
-    from hybridlab.labs.matmul.on_ranks import gap, words
     from hybridlab.modes.products.grid_layer import GridLinear, here, share
 
     X, (W,), G = inputs(sizes)
@@ -93,11 +92,11 @@ def _layer(comm, sizes, inner, outer):
     start = len(comm.ledger)
     y = layer(x)
     middle = len(comm.ledger)
-    forward = words(comm.ledger, start)
+    forward = words_of(comm.ledger, start)
     y.backward(here(comm, G, outer))
     of_y = gap(y.detach(), here(comm, X @ W.T, outer))
     of_x, of_w = gap(x.grad, here(comm, G @ W, inner)), gap(layer.share.grad, share(comm, G.T @ X, inner, outer))
-    return Home(max(of_y, of_x, of_w), forward, words(comm.ledger, middle))
+    return Home(max(of_y, of_x, of_w), forward, words_of(comm.ledger, middle))
 
 
 def single(sizes):

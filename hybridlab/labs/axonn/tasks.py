@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.labs.axonn.trial import try_layer, try_product
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.matmul.tasks import Products
+from hybridlab.labs.trials.cases import OnMeshes, first_found
 from hybridlab.predict.bytes.matmul import moved
 from hybridlab.predict.plans.planner import Planned, plan
 from hybridlab.predict.time.overlap import Layer, chain, length
@@ -44,23 +45,6 @@ class On(NamedTuple):
 
 FORWARD = (On((2, 2, 2), (8, 12, 16)), On((2, 1, 2), (7, 9, 5)), On((1, 3, 1), (5, 7, 8), "y", "x"))
 BACKWARD = (On((1, 2, 1), (5, 8, 12)), On((2, 2, 1), (6, 7, 9)), On((3, 1, 1), (6, 8, 10), "y", "x"))
-
-
-def _try_layer(comm, answer, case):
-    from hybridlab.labs.axonn.tried import try_layer
-
-    return try_layer(comm, answer, On(*case))
-
-
-def _try_product(comm, answer, case):
-    from hybridlab.labs.axonn.tried import try_product
-
-    return try_product(comm, answer, On(*case))
-
-
-def _first(case: On, home: list[str]) -> str:
-    """What is off on the first rank that found something, in its words."""
-    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
 def _words(rows: int) -> Task:
@@ -174,7 +158,7 @@ AXONN_TASKS: dict[str, Task] = {
         "share is its rows of the block of W (a row is an output); lengths says how many rows of the block each rank "
         "along z has; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed moves. dX and dW "
         f"must come back right, and no word more than needed may be sent. Tried on {FORWARD[0]}, then on other grids.",
-        Products(_try_layer, _first, FORWARD, "Y, dX, dW and every word are right, on uneven grids too."),
+        OnMeshes(try_layer, first_found, FORWARD, "Y, dX, dW and every word are right, on uneven grids too."),
         (
             "Go through the three axes. z: what is missing before the product? inner: what is missing after it? outer: "
             "nothing is missing, but who uses this x?",
@@ -193,7 +177,9 @@ AXONN_TASKS: dict[str, Task] = {
         "and None for comm and outer. dX must be added along ctx.outer, and the message must travel while dW is made. "
         f"ctx.comm.iall_reduce(tensor, axis) begins a sum; wait() of what it returns gives the sum. Tried on "
         f"{BACKWARD[0]}, then on other grids. Numbers are checked, and the order of what you do.",
-        Products(_try_product, _first, BACKWARD, "dX and dW are right, and the message lies under the second product."),
+        OnMeshes(
+            try_product, first_found, BACKWARD, "dX and dW are right, and the message lies under the second product."
+        ),
         (
             "Which of the two products does the sum need? What can be done while it travels?",
             "Four steps: make dX = g·w; begin its sum; make dW = gᵀ·x; wait.",

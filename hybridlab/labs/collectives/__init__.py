@@ -1,5 +1,5 @@
 """Notebook 20, collectives: done on ranks, drawn and timed (`on_ranks`); one moment of a ring (`ring_picture`); a
-student's ring, run and judged (`ring_played`).
+student's ring, run and judged (`trial`).
 
 Its exercises are in `tasks`, their solutions in `solutions`.
 """

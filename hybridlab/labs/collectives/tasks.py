@@ -3,10 +3,10 @@
 from functools import partial
 from itertools import starmap
 
-from hybridlab.labs.collectives import ring_played
-from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.collectives import trial
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.exercises.trial import Failed, OnRanks, called_on_rank, is_code, run
+from hybridlab.labs.trials.cases import OnCases
+from hybridlab.labs.trials.trial import Failed, OnRanks, called_on_rank, is_code, run
 from hybridlab.predict.bytes.collectives import Link, cost
 
 RANKS = 4
@@ -199,9 +199,9 @@ COLLECTIVE_TASKS: dict[str, Task] = {
         "messages only, no collective. Each rank sends 2(p-1) messages to its right neighbour, each a chunk of x. "
         "Tried on 4 ranks with 12 numbers, then on other sizes, also where p does not divide the length.",
         OnCases(
-            ring_played.play,
-            ring_played.judge,
-            tuple(starmap(ring_played.Case, RINGS)),
+            trial.play,
+            trial.judge,
+            tuple(starmap(trial.Case, RINGS)),
             f"The sum on every rank, with 2(p-1) messages of one chunk from each, in all {len(RINGS)} sizes tried.",
         ),
         (

@@ -2,7 +2,7 @@
 ring takes, on real ranks (`on_ranks`); `pictures` of who looks at whom, of a ring, and of when its messages hide.
 
 `moments` says what meets in each step of a ring; `clinic` is the broken zigzag and its symptoms. Exercises are in
-`tasks` and `build_tasks`, their solutions in `solutions`; what a student writes is tried in `tried`.
+`tasks` and `build_tasks`, their solutions in `solutions`; what a student writes is tried in `trial`.
 """
 
 from hybridlab.lazily import lazily

@@ -4,10 +4,10 @@ from functools import partial
 from typing import NamedTuple
 
 from hybridlab.core.where.chunks import Chunks
-from hybridlab.labs.exercises.cases import OnCases
-from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Task, Verdict
-from hybridlab.labs.exercises.trial import Function
+from hybridlab.labs.trials.cases import OnCases, first_found
+from hybridlab.labs.trials.clinic import Clinic
+from hybridlab.labs.trials.trial import Function
 
 task = partial(Task, notebook="33_context")
 
@@ -48,23 +48,6 @@ class On(NamedTuple):
 
 PARTS = (Parts(6, 2), Parts(7, 6), Parts(6, 3, scale=2000.0))
 RINGS = (On(3, 4), On(2, 5), On(4, 3), On(1, 6))
-
-
-def _joined(comm, answer, case):
-    from hybridlab.labs.context.tried import try_joined
-
-    return try_joined(comm, answer, Parts(*case))
-
-
-def _ring(comm, answer, case):
-    from hybridlab.labs.context.tried import try_ring
-
-    return try_ring(comm, answer, On(*case))
-
-
-def _first(case, home: list[str]) -> str:
-    """What is off on the first rank that found something, in its words."""
-    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
 def _only(case, home: list[str]) -> str:
@@ -145,7 +128,12 @@ BUILDING: dict[str, Task] = {
         "Write my_joined(out, lse, other_out, other_lse): two parts of one softmax as one. Each part is what queries "
         "found in some keys, and the logarithm of the sum of exponentials of their scores. Return out and lse of all "
         f"keys. Tried on {PARTS[0]}, then on other parts.",
-        OnCases(_joined, _only, PARTS, "Two parts make the softmax over all keys, however large the scores are."),
+        OnCases(
+            "context.trial:try_joined",
+            _only,
+            PARTS,
+            "Two parts make the softmax over all keys, however large the scores are.",
+        ),
         (
             "In a part, out is Σ exp(score)·value divided by Σ exp(score). Multiply each out by its own sum, add, and "
             "divide by the sum of both.",
@@ -165,7 +153,12 @@ BUILDING: dict[str, Task] = {
         "positions before them and at their own. Keys that no query sees are passed on, not computed. The next keys "
         f"travel while a rank computes. Tried on {RINGS[0]}, then on other rings. Numbers are checked, what is sent, "
         "and the order of what you do.",
-        OnCases(_ring, _first, RINGS, "Equal to one device, no word too many, and every hop lies under a block."),
+        OnCases(
+            "context.trial:try_ring",
+            first_found,
+            RINGS,
+            "Equal to one device, no word too many, and every hop lies under a block.",
+        ),
         (
             "In step i a rank has the keys of rank (comm.rank - i) % comm.size. In each step: begin to send and to "
             "receive, compute, wait. What is different in the last step?",

@@ -7,7 +7,8 @@ from functools import partial
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.chunks import Chunks
 from hybridlab.labs.context.sizes import of_one_layer
-from hybridlab.labs.matmul.table import Table
+from hybridlab.labs.trials.against import gap, words_of
+from hybridlab.labs.trials.table import Table
 from hybridlab.predict.bytes.context import ATTEND
 
 WHEN = ("forward", "backward")
@@ -56,7 +57,6 @@ def inputs(sizes):
 
 def _sent(comm, way, sizes):
     """(largest gap to one device, words forward, words backward)."""
-    from hybridlab.labs.matmul.on_ranks import gap, words
     from hybridlab.modes.context_parallel import by_heads, gathered
     from hybridlab.modes.parts.ring_attention import ring_attention
     from hybridlab.training.models.gpt import attend
@@ -75,11 +75,11 @@ def _sent(comm, way, sizes):
     start = len(comm.ledger)
     out = does(*mine)
     middle = len(comm.ledger)
-    forward = words(comm.ledger, start)
+    forward = words_of(comm.ledger, start)
     out.backward(pull[:, :, own])
     gaps = [gap(out.detach(), attend(*whole)[:, :, own])]
     gaps += [gap(x.grad, y.grad[:, :, own]) for x, y in zip(mine, right)]
-    return max(gaps), forward, words(comm.ledger, middle)
+    return max(gaps), forward, words_of(comm.ledger, middle)
 
 
 def _timed(comm, chunks, pair_seconds, times):

@@ -6,8 +6,9 @@ from typing import NamedTuple
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.spans import Span
+from hybridlab.labs.convolution.trial import try_halo, try_layer, try_split
 from hybridlab.labs.exercises.task import Task
-from hybridlab.labs.matmul.tasks import Products
+from hybridlab.labs.trials.cases import OnMeshes, first_found
 from hybridlab.predict.bytes.convolution import Conv
 
 task = partial(Task, notebook="34_convolution")
@@ -78,29 +79,6 @@ LAYERS = (
 SPLITS = (Split(2, 2), Split(4, 1, filters=8), Split(1, 3, channels=6, filters=3), Split(3, 1, 3, 6, stride=2))
 
 
-def _halo(comm, answer, case):
-    from hybridlab.labs.convolution.tried import try_halo
-
-    return try_halo(comm, answer, Cut(*case))
-
-
-def _layer(comm, answer, case):
-    from hybridlab.labs.convolution.tried import try_layer
-
-    return try_layer(comm, answer, Cut(*case))
-
-
-def _split(comm, answer, case):
-    from hybridlab.labs.convolution.tried import try_split
-
-    return try_split(comm, answer, Split(*case))
-
-
-def _first(case, home: list[str]) -> str:
-    """What is off on the first rank that found something, in its words."""
-    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
-
-
 ABOUT_HALOS = {  # {words of a reply: the hint about what it says is off}
     "wrong: where does it belong": "Rows are counted in the whole picture: row y stands at y - want[me][0] of what "
     "you return, and at y - have[r][0] on the rank r that has it.",
@@ -112,7 +90,7 @@ ABOUT_HALOS = {  # {words of a reply: the hint about what it says is off}
     "receives.",
 }
 ABOUT_A_LAYER = {
-    "its outputs have": "The convolution itself must not pad: all padding is there already, above and below only "
+    "its part of Y has": "The convolution itself must not pad: all padding is there already, above and below only "
     "where the picture ends, left and right everywhere.",
     "of its own strip alone": "W and b are the same on all ranks, and each has used them for rows of its own: their "
     "gradients are summands. What does typed.enter do backward?",
@@ -126,7 +104,7 @@ ABOUT_CHANNELS = {
     'gradients are summands, so the gathered tensor enters as "R".',
     "which sum runs over an axis": "A filter sums over all channels, and those are cut along c: add the products "
     "there.",
-    "right Y, but sent": "One gather along f and one reduce-scatter along c: an all-reduce sends twice as much.",
+    "words forward; ": "One gather along f and one reduce-scatter along c: an all-reduce sends twice as much.",
     "its part of Y has": "A reduce-scatter leaves each rank its part of the filters; dim 1 is that of channels.",
 }
 
@@ -136,9 +114,9 @@ BUILDING: dict[str, Task] = {
         "want[comm.rank]. And write its way back, my_fold(comm, g, have, want): g is a gradient for the rows of "
         "want[comm.rank]; return that of the rows of have[comm.rank], with what other ranks have for them. Send only "
         f"what is needed, and to nobody who needs nothing. Tried on {HALOS[0]}, then on uneven ones.",
-        Products(
-            _halo,
-            _first,
+        OnMeshes(
+            try_halo,
+            first_found,
             HALOS,
             "Rows come, gradients go home and are added, and no word more.",
             ("my_fetch", "my_fold"),
@@ -161,7 +139,7 @@ BUILDING: dict[str, Task] = {
         "square kernel w and kernel // 2 places of padding all round the picture. sees[r] are the rows that outputs of "
         "rank r see, beyond the border too. dX, dW and db must come back as on one device. Tried on "
         f"{LAYERS[0]}, then on others.",
-        Products(_layer, _first, LAYERS, "Y, dX, dW and db are those of one device."),
+        OnMeshes(try_layer, first_found, LAYERS, "Y, dX, dW and db are those of one device."),
         (
             "Two things are missing between the rows and the convolution. Where does the picture end? And who else "
             "uses w and b?",
@@ -180,7 +158,9 @@ BUILDING: dict[str, Task] = {
         "then along f. w is its block of W: its filters along f, its channels along c. convolve(x, w) convolves. "
         "Return this rank's part of Y, whose filters are cut first along f, then along c. Two typed moves, and no word "
         f"more. Tried on {SPLITS[0]}, then on other grids.",
-        Products(_split, _first, SPLITS, "Y, dX and dW are right; with c or f of 1 you have written all three forms."),
+        OnMeshes(
+            try_split, first_found, SPLITS, "Y, dX and dW are right; with c or f of 1 you have written all three forms."
+        ),
         (
             "Ranks along f have other channels of the same block, and each needs them all. Ranks along c add up over "
             "different channels: what is a rank's product?",

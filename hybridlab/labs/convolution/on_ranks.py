@@ -7,8 +7,9 @@ receives is held back. The layers, the messages and the waiting for them are rea
 import time
 from typing import NamedTuple
 
-from hybridlab.labs.matmul.table import Table
 from hybridlab.labs.rows import table
+from hybridlab.labs.trials.against import dense, gap, words_of
+from hybridlab.labs.trials.table import Table
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.bytes.convolution import Conv, sent
 from hybridlab.predict.time.overlap import Piece, length
@@ -25,8 +26,8 @@ HALO = "h"
 def counted(pool, conv: Conv) -> Table:
     """A convolution of cut pictures and its backward, rank for rank: words of halos counted beside words predicted."""
     lines, gaps = [], []
-    for rank, (gap, *words) in enumerate(pool.run(_convolved, tuple(conv))):
-        foreseen, gaps = sent(conv, pool.mesh, rank)["halo"], [*gaps, gap]
+    for rank, (off, *words) in enumerate(pool.run(_convolved, tuple(conv))):
+        foreseen, gaps = sent(conv, pool.mesh, rank)["halo"], [*gaps, off]
         place = tuple(pool.mesh.coordinates(rank)[axis] for axis in pool.mesh.axes)
         lines.append((f"{rank} at {place}", *(f"{one:,} / {other:,}" for one, other in zip(words, foreseen))))
     equal = "Y and dX are those of one device" if max(gaps) < 1e-12 else f"Y or dX is off by {max(gaps):.1e}"
@@ -44,7 +45,6 @@ def cuts_of(mesh, conv: Conv) -> dict:
 
 def inputs(conv: Conv):
     """(X, W, b, the gradient of Y), the same on every rank."""
-    from hybridlab.labs.matmul.on_ranks import dense
 
     outputs = conv.sight.outputs(conv.rows), conv.sight.outputs(conv.columns)
     return (
@@ -81,7 +81,6 @@ def part(comm, x, cuts):
 
 
 def _convolved(comm, sizes):
-    from hybridlab.labs.matmul.on_ranks import gap, words
     from hybridlab.modes.parts.halos import COLUMNS, ROWS, convolved
 
     conv = Conv(*sizes)
@@ -92,10 +91,10 @@ def _convolved(comm, sizes):
     start = len(comm.ledger)
     y = convolved(comm, x, values["W"], values["b"], cuts, {ROWS: conv.sight, COLUMNS: conv.sight})
     middle = len(comm.ledger)
-    forward = words(comm.ledger, start)
+    forward = words_of(comm.ledger, start)
     y.backward(part(comm, gradients["Y"], after))
     of_y, of_x = gap(y.detach(), part(comm, values["Y"], after)), gap(x.grad, part(comm, gradients["X"], cuts))
-    return max(of_y, of_x), forward, words(comm.ledger, middle)
+    return max(of_y, of_x), forward, words_of(comm.ledger, middle)
 
 
 # --- statistics ---------------------------------------------------------------------------------------------------

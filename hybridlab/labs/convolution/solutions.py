@@ -115,10 +115,16 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
         "The window brings what others have, padding stands only where the picture ends, and both w and b have been "
         "used for rows of one's own: so they enter.",
         (
-            (LAYER.but(ABOVE, "above, below = beside, beside"), "its outputs have"),
+            (LAYER.but(ABOVE, "above, below = beside, beside"), "its part of Y has"),
             (LAYER.but(ABOVE, ENDS), "On strips of 3, 2, 2 rows"),
-            (LAYER.but('typed.enter(comm, w, "h"), typed', "w, typed"), "dW of its own strip alone"),
-            (LAYER.but(', typed.enter(comm, b, "h")', ", b"), "db of its own strip alone"),
+            (
+                LAYER.but('typed.enter(comm, w, "h"), typed', "w, typed"),
+                "another gradient of W than one device: of its own strip alone",
+            ),
+            (
+                LAYER.but(', typed.enter(comm, b, "h")', ", b"),
+                "another gradient of b than one device: of its own strip alone",
+            ),
             (
                 LAYER.but('    x = typed.window(comm, x, "h", 2, have=have, want=want)\n', "").but(
                     ABOVE, "above, below = beside, beside"
@@ -126,9 +132,9 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
                 "a neighbour's rows or padding",
             ),
             (LAYER.but("w, b, stride)", "w, b)"), "Right on strips of 4, 4, 4 rows"),
-            (LAYER.but("conv2d(x, w, b, stride)", "conv2d(x.detach(), w, b, stride)"), "another dX"),
+            (LAYER.but("conv2d(x, w, b, stride)", "conv2d(x.detach(), w, b, stride)"), "another gradient of X"),
             (LAYER.but("conv2d(x, w, b, stride)", "conv2d(x, w, None, stride)"), "rows of outputs wrong"),
-            (LAYER.but("return functional", "functional"), "return a tensor"),
+            (LAYER.but("return functional", "functional"), "return this rank's part of Y, a tensor"),
             (3, "your function itself"),
         ),
     ),
@@ -153,7 +159,7 @@ labs.answer("convolution.rows", 2 + seconds_of_the_halo / seconds_of_a_row)""",
         "the scatter sends (X stays), with one along c only the gather (Y stays).",
         (
             (SPLIT.but(GATHER, ""), "expected input"),
-            (SPLIT.but('to="R"', 'to="I"'), "another dX"),
+            (SPLIT.but('to="R"', 'to="I"'), "another gradient of X"),
             (SPLIT.but('typed.reduce_scatter(comm, convolve(x, w), "c", 1)', "convolve(x, w)"), "its part of Y has"),
             (
                 SPLIT.but(

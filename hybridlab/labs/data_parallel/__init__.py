@@ -1,7 +1,7 @@
 """Notebook 21, data parallelism: gradients and all-reduces of real ranks on one clock (`on_ranks`); its `pictures`.
 
-What students build there, DDP with buckets, is run by `ddp_played` and judged by `ddp_check`;
-`ddp_case` holds its runs. `clinic` is a program to be mended: its symptoms, its cause.
+What students build there, DDP with buckets, is run in the cases of `trial`, which
+judges it; `rank` is what one rank does there. `clinic` is a program to be mended: its symptoms, its cause.
 
 Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).
 """

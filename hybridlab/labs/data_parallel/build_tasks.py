@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from hybridlab.labs.data_parallel import clinic, ddp_case, ddp_check
-from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.data_parallel import clinic, trial
 from hybridlab.labs.exercises.task import Number, Task
+from hybridlab.labs.trials.cases import OnCases
 
 task = partial(Task, notebook="21_data_parallel")
 
@@ -47,9 +47,9 @@ BUILD_TASKS: dict[str, Task] = {
         "on 2 ranks with 2048 bytes for two steps; then on 3 ranks, with other buckets, and with weights that are "
         "tied, frozen or unused.",
         OnCases(
-            ddp_check.play,
-            ddp_check.judge,
-            ddp_case.CASES,
+            "data_parallel.rank:play",
+            trial.judge,
+            trial.CASES,
             "The gradients of one device, as many all-reduces as buckets, begun during the backward; also with tied, "
             "frozen and unused weights, and in a second step.",
         ),
@@ -62,7 +62,7 @@ BUILD_TASKS: dict[str, Task] = {
             "self.ready.issuperset(self.buckets[len(self.sent)]): self.send(). And send() appends "
             "comm.iall_reduce(torch.cat([…])) to self.sent.",
         ),
-        about=ddp_check.ABOUT,
+        about=trial.ABOUT,
         objective="Write data parallelism whose buckets are all-reduced during the backward.",
         difficulty=3,
         minutes=15,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.labs.exercises.clinic import Cause
+from hybridlab.labs.trials.clinic import Cause
 
 ROWS, FEATURES, STEPS = 8, 4, 3
 RATE = 0.1

@@ -9,8 +9,8 @@ from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.data_parallel.build_tasks import BUILD_TASKS
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.exercises.trial import OnRanks
 from hybridlab.labs.exercises.words import in_words
+from hybridlab.labs.trials.trial import OnRanks
 from hybridlab.predict.bytes.collectives import Link
 from hybridlab.predict.time.buckets import overlap
 

@@ -3,8 +3,8 @@
 - `toy`: a chain of small layers and its microbatches, alike on every rank; the gradients of one device
 - `watched`: a stage that notes what is asked of it, and how many forwards it holds
 - `case`: a run: a schedule as plain lists, and what these ask of each rank
-- `played`: a run on real ranks, and what each did: gradients, order, forwards held, messages
-- `check`: the verdict on it
+- `rank`: what one rank does in a run, and what it tells: gradients, order, forwards held, messages
+- `trial`: the check of a pipeline, and the verdict on a run
 - `broken`: what a broken pipeline shows, for the bug clinics
 """
 

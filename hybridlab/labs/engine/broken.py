@@ -1,16 +1,14 @@
 """The symptoms of a broken pipeline, on real ranks: what the bug clinics of notebooks 10 to 12 show."""
 
 from hybridlab.labs.engine.case import Case
-from hybridlab.labs.engine.check import NEAR
-from hybridlab.labs.exercises.trial import run
+from hybridlab.labs.engine.trial import NEAR
+from hybridlab.labs.trials.trial import run
 
 
 def symptoms(function, call: str, name: str, ranks: int = 3, microbatches: int = 4) -> list[str]:
     """What a function does with the lists of a schedule: rank by rank, its gradients beside those of one device."""
-    from hybridlab.labs.engine.played import Did, play
-
     case = Case(name, ranks, microbatches)
-    home = [Did(*did) for did in run(ranks, play, function, call, case)]
+    home = run(ranks, "engine.rank:play", function, call, case)
     return [f"rank {rank}: {_told(did)}" for rank, did in enumerate(home)]
 
 

@@ -2,7 +2,7 @@
 a layer of experts on real ranks, beside one device and timed (`on_ranks`); what one hot expert costs (`uneven`);
 `pictures` of loads and of the way of the tokens.
 
-Its exercises are in `tasks`, their solutions in `solutions`; what a student writes is tried in `tried`; the broken
+Its exercises are in `tasks`, their solutions in `solutions`; what a student writes is tried in `trial`; the broken
 program is `clinic`.
 """
 

@@ -53,7 +53,6 @@ def play(comm, answer, case) -> dict:
     """On a rank: {"loss", name of a parameter: how many times as large as on one device}; nan for no multiple."""
     from hybridlab.modes.parts.dispatch import by_all_to_all
 
-    case = On(*case)
     whole, x, target = _given(case)
     loss = _loss(whole, x, target)
     loss.backward()
@@ -123,7 +122,7 @@ def symptoms(cases=CASES[:2]) -> list[tuple]:
     found = []
     for case in cases:
         with ranks(case.ranks) as pool:
-            found.append(pool.run(play, average, tuple(case))[0])
+            found.append(pool.run(play, average, case)[0])
     return [(name, *(f"{one[name]:.2f}" for one in found)) for name in found[0]]
 
 

@@ -10,7 +10,8 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.experts.uneven import EXPERTS, by_rank, whole_numbers
-from hybridlab.labs.matmul.table import Table
+from hybridlab.labs.trials.against import gap
+from hybridlab.labs.trials.table import Table
 from hybridlab.predict.bytes.experts import DISPATCH, exchanged, popular
 
 # Scores of four tokens for four experts, from a softmax: each row adds up to 1.
@@ -137,7 +138,7 @@ def _span(lengths: Sequence[int], here: int) -> slice:
 
 def counts(pool, case: On = CASE) -> Table:
     """How many rows each rank has for each expert: the numbers that ranks tell each other first."""
-    rows = [(f"{rank}", *map(str, home)) for rank, home in enumerate(pool.run(_counts, tuple(case)))]
+    rows = [(f"{rank}", *map(str, home)) for rank, home in enumerate(pool.run(_counts, case))]
     owner = [rank for rank, owned in enumerate(case.owned) for _ in range(owned)]
     heads = [f"expert {expert} (on rank {rank})" for expert, rank in enumerate(owner)]
     return Table(("of rank", *heads), tuple(rows))
@@ -146,13 +147,11 @@ def counts(pool, case: On = CASE) -> Table:
 def _counts(comm, case):
     from hybridlab.modes.parts.token_order import in_order
 
-    case = On(*case)
     return in_order(home(comm, case).chosen, case.experts)[1].tolist()
 
 
 def beside(comm, move, case: On = CASE) -> float:
     """The largest gap of a rank's y and gradients to one device, if rows travel by `move(x, received, sent)`."""
-    from hybridlab.labs.matmul.on_ranks import gap
     from hybridlab.modes.parts import dispatch
 
     mine, wanted = home(comm, case), right(comm, case)
@@ -168,7 +167,7 @@ def counted(pool, every: Sequence[int], tokens: int = 24, experts: int = 16, wid
     rows = []
     for chosen in every:
         case = On((tokens,) * pool.size, experts, chosen, width)
-        means = [sum(one) / pool.size for one in zip(*pool.run(_forward_bytes, tuple(case)))]
+        means = [sum(one) / pool.size for one in zip(*pool.run(_forward_bytes, case))]
         rows.append((str(chosen), *(f"{one:,.0f} / {other:,}" for one, other in zip(means, moved(case)))))
     return Table(("choices", "all-to-all: counted / formula", "all-gather: counted / formula"), tuple(rows))
 
@@ -183,7 +182,7 @@ def moved(case: On) -> list[int]:
 def _forward_bytes(comm, case):
     from hybridlab.modes.parts.dispatch import by_all_gather, by_all_to_all
 
-    case, found = On(*case), []
+    found = []
     for way, more in ((by_all_to_all, {}), (by_all_gather, {"rows": case.tokens})):
         mine, start = home(comm, case), len(comm.ledger)
         way(mine.x, mine.chosen, mine.weights, mine.experts, comm, case.owned, **more)

@@ -4,13 +4,12 @@ import math
 from functools import partial
 
 from hybridlab.core.what.shape import Shape
-from hybridlab.labs.exercises.cases import OnCases
-from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.experts import clinic
 from hybridlab.labs.experts.on_ranks import CASE, SCORES, On
 from hybridlab.labs.experts.uneven import factor
-from hybridlab.labs.matmul.tasks import Products
+from hybridlab.labs.trials.cases import OnCases, OnMeshes, first_found
+from hybridlab.labs.trials.clinic import Clinic
 
 task = partial(Task, notebook="32_experts")
 CASES = (CASE, On((5, 7, 4), 5, 2), On((3, 1, 2, 5), 9, 1))
@@ -55,17 +54,6 @@ def _route(answer) -> Verdict:
 
 
 # --- the dispatch -------------------------------------------------------------------------------------------------
-
-
-def _try_dispatch(comm, answer, case):
-    from hybridlab.labs.experts.tried import try_dispatch
-
-    return try_dispatch(comm, answer, case)
-
-
-def _first(case: On, home: list[str]) -> str:
-    """What is off on the first rank that found something, in its words."""
-    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
 # --- loads --------------------------------------------------------------------------------------------------------
@@ -214,9 +202,9 @@ EXPERTS_TASKS: dict[str, Task] = {
         "has, in their order. experts(rows, counts) computes this rank's own experts: rows in the order of these "
         "experts, counts is a list. Return y, a row for each token of x. Gradients must flow, and nothing more may "
         f"travel than counts, rows there and rows back. Tried on {CASES[0]}, then on others.",
-        Products(
-            _try_dispatch,
-            _first,
+        OnMeshes(
+            "experts.trial:try_dispatch",
+            first_found,
             CASES,
             "y and all gradients are those of one device, with idle experts too.",
         ),

@@ -4,11 +4,11 @@ from functools import cache, partial
 
 import hybridlab as hl
 from hybridlab.core.when.flow import Flow
-from hybridlab.labs.engine.check import ABOUT, pipeline
-from hybridlab.labs.exercises.clinic import Clinic
+from hybridlab.labs.engine.trial import ABOUT, pipeline
 from hybridlab.labs.exercises.pipelines import UNIT, close, predicted, several
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
+from hybridlab.labs.trials.clinic import Clinic
 
 SHARE = 0.10  # of idle/total, in gpipe.microbatches
 CHART = """

@@ -6,10 +6,10 @@ from itertools import product
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.exercises.trial import Function, Gave
 from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.hybrid.build_tasks import BUILD_TASKS
 from hybridlab.labs.hybrid.traffic import between_nodes
+from hybridlab.labs.trials.trial import Function, Gave
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.predict.bytes.traffic import traffic
 from hybridlab.scheduling.registry import schedule

@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 import hybridlab as hl
-from hybridlab.labs.engine.check import ABOUT, pipeline
+from hybridlab.labs.engine.trial import ABOUT, pipeline
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
 from hybridlab.labs.interleaved.thin_stages import thinned

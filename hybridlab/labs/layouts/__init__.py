@@ -2,7 +2,7 @@
 device and against what was derived (`on_ranks`); `pictures` of who holds what, and of what is sent between.
 
 Its exercises are in `tasks`, their solutions in `solutions`; a student's derivation is tried in `products`, layers on
-ranks in `tried`.
+ranks in `trial`.
 """
 
 from hybridlab.lazily import lazily

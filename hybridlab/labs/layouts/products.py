@@ -4,7 +4,7 @@ from hybridlab.core.what.operators import Operator
 from hybridlab.core.where.rules import Rules
 from hybridlab.core.where.states import made, used
 from hybridlab.labs.exercises.task import Verdict
-from hybridlab.labs.exercises.trial import Gave
+from hybridlab.labs.trials.trial import Gave
 
 CASES: tuple[tuple[str, Rules], ...] = (
     ("BD,FD->BF", {"B": "dp"}),

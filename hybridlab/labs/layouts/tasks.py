@@ -6,10 +6,11 @@ from typing import NamedTuple
 from hybridlab.core.what.operators import Graph, shared
 from hybridlab.core.what.programs import block, mlp
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.exercises.trial import Function
 from hybridlab.labs.layouts.products import CASES, GIVE, judged
+from hybridlab.labs.layouts.trial import try_layers
+from hybridlab.labs.trials.cases import OnCases, first_found
+from hybridlab.labs.trials.trial import Function
 from hybridlab.predict.bytes.arrows import arrows, sent
 from hybridlab.predict.time.operators import times, work
 
@@ -95,17 +96,6 @@ class On(NamedTuple):
 BY_HAND = (On((2, 2), (4, 2, 6, 8)), On((1, 3), (2, 3, 4, 9)), On((3, 1), (6, 1, 5, 4)))
 
 
-def _try(comm, answer, case):
-    from hybridlab.labs.layouts.tried import try_layers
-
-    return try_layers(comm, answer, On(*map(tuple, case)))
-
-
-def _first(case: On, home: list[str]) -> str:
-    """What is off on the first rank that found something, in its words."""
-    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
-
-
 # --- work done twice ----------------------------------------------------------------------------------------------
 
 TWICE = {"H": "i", "F": "i"}
@@ -173,7 +163,7 @@ LAYOUT_TASKS: dict[str, Task] = {
         "x (BTD), A (FD) and W (DF). Z = gelu(x·Aᵀ)·Wᵀ. Return this rank's part of Z, cut along i only. All three "
         "gradients must come back right, and nothing may be sent that is not derived. Tried on "
         f"{BY_HAND[0]}, then on other meshes.",
-        OnCases(_try, _first, BY_HAND, "Z, all gradients and every message are right, on all meshes."),
+        OnCases(try_layers, first_found, BY_HAND, "Z, all gradients and every message are right, on all meshes."),
         (
             "Four tensors move. Your table of {B: i, F: j} names them: from I to R, or from P to I.",
             "From I to R is typed.enter(comm, tensor, axis); from P to I is typed.all_reduce(comm, tensor, axis, "

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hybridlab.labs.matmul.table import Table
+from hybridlab.labs.trials.table import Table
 from hybridlab.predict.bytes.matmul import lower_bound, moved, ranked
 from hybridlab.predict.bytes.matmul_by_rank import sent
 

@@ -6,11 +6,9 @@ A *word* is one number of a matrix. What a rank sends of a collective is counted
 import time
 from typing import NamedTuple
 
-from hybridlab.labs.matmul.table import Table
-from hybridlab.predict.bytes.collectives import cost
+from hybridlab.labs.trials.against import dense, gap, words_of
+from hybridlab.labs.trials.table import Table
 from hybridlab.predict.bytes.matmul_by_rank import sent
-
-WORD = 8  # bytes: all products here are in double precision
 
 
 class Home(NamedTuple):
@@ -26,7 +24,7 @@ def counted(pool, algorithm: str, sizes: tuple[int, int, int]) -> Table:
 
     algorithm  a name in `modes.products.matmul.PRODUCTS`;  sizes  (m, k, n)
     """
-    homes = [Home(*home) for home in pool.run(_multiplied, algorithm, tuple(sizes))]
+    homes = pool.run(_multiplied, algorithm, tuple(sizes))
     grid = tuple(pool.mesh[axis] for axis in "ijl")
     rows = []
     for rank, home in enumerate(homes):
@@ -61,21 +59,6 @@ def seconds(pool, algorithm: str, side: int, ahead: bool = False, times: int = 9
 # --- on a rank ----------------------------------------------------------------------------------------------------
 
 
-def dense(shape, seed: int):
-    """A matrix of random numbers, the same on every rank."""
-    import torch
-
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def words(ledger, since: int = 0) -> int:
-    """What this rank has sent from row `since` of its ledger on."""
-    total = 0.0
-    for op, group, size in list(zip(ledger.op, ledger.group, ledger.bytes))[since:]:
-        total += size if op in ("send", "isend") else 0 if op in ("recv", "irecv") else cost(op, group, size).bytes
-    return round(total / WORD)
-
-
 def blocks(comm, algorithm: str, sizes):
     """(A, B and the gradient of C whole; where this rank's part of each begins and ends)."""
     from hybridlab.modes.products import matmul
@@ -86,13 +69,6 @@ def blocks(comm, algorithm: str, sizes):
     return wholes, [matmul.home(comm.mesh, comm.coordinates, X.shape, axes[name]) for name, X in zip("ABC", wholes)]
 
 
-def gap(mine, right) -> float:
-    """The largest difference of two tensors, over the largest entry of the right one; inf for another shape."""
-    if mine is None or mine.shape != right.shape:
-        return float("inf")
-    return float((mine - right).abs().max() / right.abs().max()) if right.numel() else 0.0
-
-
 def _multiplied(comm, algorithm, sizes):
     from hybridlab.modes.products import matmul
 
@@ -101,10 +77,10 @@ def _multiplied(comm, algorithm, sizes):
     start = len(comm.ledger)
     c = matmul.PRODUCTS[algorithm](comm, a, b, sizes)
     middle = len(comm.ledger)
-    forward = words(comm.ledger, start)
+    forward = words_of(comm.ledger, start)
     c.backward(G[c_home])
     gaps = gap(c.detach(), (A @ B)[c_home]), gap(a.grad, (G @ B.T)[a_home]), gap(b.grad, (A.T @ G)[b_home])
-    return Home(max(gaps), forward, words(comm.ledger, middle))
+    return Home(max(gaps), forward, words_of(comm.ledger, middle))
 
 
 def _kept(comm, algorithm, sizes, again):
@@ -129,12 +105,12 @@ def _kept(comm, algorithm, sizes, again):
     numbers = sum(tensor.numel() for place, tensor in there.items() if place not in own)
     middle = len(comm.ledger)
     c.backward(G[c_home])
-    return numbers, words_between(comm.ledger, start, middle), words(comm.ledger, middle)
+    return numbers, words_between(comm.ledger, start, middle), words_of(comm.ledger, middle)
 
 
 def words_between(ledger, since: int, until: int) -> int:
     """What this rank has sent in the rows from `since` up to `until`."""
-    return words(ledger, since) - words(ledger, until)
+    return words_of(ledger, since) - words_of(ledger, until)
 
 
 def _timed(comm, algorithm, sizes, ahead, times):

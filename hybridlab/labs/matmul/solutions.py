@@ -55,11 +55,11 @@ SOLUTIONS: dict[str, Solution] = {
             (ROWS.but(", sizes=lengths", ""), "Right on 4 × 1 ranks with m, k, n = 8, 12, 4. On 4 × 1 ranks"),
             (
                 ROWS.but("return a @ b", 'return 0 * typed.all_gather(comm, a, "i", 0, to="R").sum() + a @ b'),
-                "sent 108 words forward; this algorithm sends 36",
+                "sent 108 words forward; 36 are needed",
             ),
             (ROWS.but("sizes=lengths", 'sizes=even(sizes[1], comm.mesh["i"])'), "give 4 lengths, of which number"),
             (ROWS.but("a @ b", "a @ b.flip(0)"), "another C than one device"),
-            (ROWS.but("return a @ b", "return (a @ b).float()"), "C in float32; A and B are float64"),
+            (ROWS.but("return a @ b", "return (a @ b).float()"), "C in float32; what it got is in float64"),
             (3, "your function itself"),
         ),
     ),
@@ -97,7 +97,7 @@ SOLUTIONS: dict[str, Solution] = {
             (PANELS, "keeps its home blocks too"),
             (
                 CANNON.but("total = 0", "total = torch.zeros(a.shape[0], b.shape[1])").but("total + a @ b", TO_FLOAT),
-                "begin the sum with 0",
+                "begin a sum with 0",
             ),
             (CANNON.but(WANTS, "want_a, want_b = blocks[step], blocks[step]"), "want lists a span (from, to) for each"),
             (  # rank 0 has the right C, and has sent too much; other ranks have another C

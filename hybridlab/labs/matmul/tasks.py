@@ -1,12 +1,12 @@
 """The exercises of notebook 31. As in `labs.exercises.all_tasks`, the package computes every number."""
 
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
 
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
+from hybridlab.labs.matmul.trial import try_product
+from hybridlab.labs.trials.cases import OnMeshes, first_found
 from hybridlab.predict.bytes.matmul import moved, ranked
 from hybridlab.predict.bytes.matmul_by_rank import sent
 
@@ -44,32 +44,6 @@ CANNON = (
     On("cannon", (2, 2), (7, 5, 3)),
     On("cannon", (3, 3), (7, 11, 5)),
 )
-
-
-SAME_LISTS = " All ranks of a row, and all of a column, must pass the same lists have and want: did they?"
-
-
-@dataclass(frozen=True)
-class Products(OnCases):
-    """Cases of a product: where several ranks fail, the first is told; where ranks wait for ever, the likely why."""
-
-    def __call__(self, answer) -> Verdict:
-        right, told = super().__call__(answer)
-        first, *others = told.split(", then rank ")
-        if others:
-            return right, f"{first}; other ranks fail too."
-        return right, told + SAME_LISTS if "deadlock" in told and "irecv" in told else told
-
-
-def _try(comm, answer, case):
-    from hybridlab.labs.matmul.tried import try_product
-
-    return try_product(comm, answer, On(*case))
-
-
-def _first(case: On, home: list[str]) -> str:
-    """What is off on the first rank that found something, in its words."""
-    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
 def _words(side: int, columns: int) -> Task:
@@ -184,7 +158,7 @@ MATMUL_TASKS: dict[str, Task] = {
         "rank's rows of A and of B, and sizes is (m, k, n). Return this rank's rows of C = A·B, in one typed move and "
         "one product. Gradients of A and B must come back right, and no word more than needed may be sent. Tried on "
         f"{ROWS[0]}, then where the ranks' parts are not equal, then on 3 ranks.",
-        Products(_try, _first, ROWS, "C, both gradients and every word are right, with unequal parts too."),
+        OnMeshes(try_product, first_found, ROWS, "C, both gradients and every word are right, with unequal parts too."),
         (
             "A rank has its rows of A, all of them. Of which matrix does it miss something, and along which dim?",
             "typed.all_gather(comm, b, axis, dim, to=…, sizes=…). Each rank uses all of B for rows of its own: is that "
@@ -203,7 +177,9 @@ MATMUL_TASKS: dict[str, Task] = {
         "of the grid), and add their product. Bring a block with typed.window from where it was in the step before. "
         f"Tried on {CANNON[0]}, then on 3 × 3 ranks and with unequal blocks. Both gradients must be right, and every "
         "word is counted.",
-        Products(_try, _first, CANNON, "C, both gradients and every word are right, on both grids and all sizes."),
+        OnMeshes(
+            try_product, first_found, CANNON, "C, both gradients and every word are right, on both grids and all sizes."
+        ),
         (
             "As many steps as the grid is wide. In each, two windows and one product. The first windows bring the "
             "blocks into place, so even step 0 moves.",

@@ -5,9 +5,9 @@ from functools import partial
 from typing import NamedTuple
 
 from hybridlab.core.what.catalog import model
-from hybridlab.labs.exercises.cases import OnCases
-from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Task, Verdict
+from hybridlab.labs.trials.cases import OnCases, first_found
+from hybridlab.labs.trials.clinic import Clinic
 
 task = partial(Task, notebook="30_megatron")
 DEEPSEEK = model("deepseek-v3").shape
@@ -30,35 +30,6 @@ class On(NamedTuple):
         4 ranks; 2 ranks, large logits
         """
         return f"{self.ranks} ranks{', ' * bool(self.how)}{self.how}"
-
-
-def _layers(comm, answer, case):
-    from hybridlab.labs.megatron.layers import try_layers
-
-    return try_layers(comm, answer, case)
-
-
-def _latent(comm, answer, case):
-    from hybridlab.labs.megatron.latents import try_latent
-
-    return try_latent(comm, answer, case)
-
-
-def _loss(comm, answer, case):
-    from hybridlab.labs.megatron.vocabulary import try_loss
-
-    return try_loss(comm, answer, case)
-
-
-def _clip(comm, answer, case):
-    from hybridlab.labs.megatron.clinic import try_clip
-
-    return try_clip(comm, answer, case)
-
-
-def _first(case: On, home: list[str]) -> str:
-    """What is off on the first rank that found something, in its words."""
-    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
 CAUSES = {  # of what the clinic shows
@@ -150,8 +121,8 @@ BUILDING_TASKS: dict[str, Task] = {
         "bias. In the place of the layers of an MLP with GELU they must give the output and all gradients of one "
         "process, with one all-reduce forward and one backward. Tried on 2 ranks, then on 4.",
         OnCases(
-            _layers,
-            _first,
+            "megatron.layers:try_layers",
+            first_found,
             (On(2), On(4)),
             "Output and all gradients are those of one process, with one all-reduce forward and one backward.",
             names=("MyColumn", "MyRow"),
@@ -175,8 +146,8 @@ BUILDING_TASKS: dict[str, Task] = {
         "operators, for one tensor each. Return Z on all ranks, so that its backward leaves the gradients of one "
         "process everywhere: whole ones for latent, scale and x. Tried on 2 ranks, then on 4.",
         OnCases(
-            _latent,
-            _first,
+            "megatron.latents:try_latent",
+            first_found,
             (On(2), On(4)),
             "Z and all gradients are those of one process, with one all-reduce forward.",
         ),
@@ -213,8 +184,8 @@ BUILDING_TASKS: dict[str, Task] = {
         "this rank's logits. A rank may send a few numbers for each position, and no logits. Tried on 2 ranks, then on "
         "4, then with large logits.",
         OnCases(
-            _loss,
-            _first,
+            "megatron.vocabulary:try_loss",
+            first_found,
             (On(2), On(4), On(2, "large logits", 1000.0), On(4, "very negative logits", -1000.0)),
             "Losses and gradients are those of one process, with large logits too, and no logits were sent.",
         ),
@@ -252,8 +223,8 @@ BUILDING_TASKS: dict[str, Task] = {
         Clinic(
             CAUSES,
             OnCases(
-                _clip,
-                _first,
+                "megatron.clinic:try_clip",
+                first_found,
                 (On(2), On(4), On(2, "small gradients", part=2.0)),
                 "All ranks multiply by the factor of one process, and send one number to find it.",
             ),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hybridlab.labs.exercises.task import Verdict
-from hybridlab.labs.exercises.trial import Gave
+from hybridlab.labs.trials.trial import Gave
 
 POSITIONS, FEATURES, OUTPUTS = 6, 3, 2
 HALVES = slice(0, POSITIONS // 2), slice(POSITIONS // 2, POSITIONS)  # the positions of each of two ranks

@@ -5,12 +5,12 @@ from functools import partial
 import numpy as np
 
 from hybridlab.core.what.shape import Shape
-from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.exercises.trial import Function
 from hybridlab.labs.megatron import hunt
 from hybridlab.labs.megatron.build_tasks import BUILDING_TASKS, On
 from hybridlab.labs.megatron.sizes import gigabytes, on_the_wire
+from hybridlab.labs.trials.cases import OnCases
+from hybridlab.labs.trials.trial import Function
 from hybridlab.predict.bytes.collectives import Link, cost
 from hybridlab.predict.bytes.traffic import tensor
 

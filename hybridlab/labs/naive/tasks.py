@@ -4,10 +4,10 @@ from functools import partial
 from itertools import combinations
 
 import hybridlab as hl
-from hybridlab.labs.engine.check import ABOUT, pipeline
-from hybridlab.labs.exercises.clinic import Clinic
+from hybridlab.labs.engine.trial import ABOUT, pipeline
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
+from hybridlab.labs.trials.clinic import Clinic
 
 LAYER_TIMES = (10, 10, 10, 10, 20, 20, 20, 20)  # ms of each layer in the balancing exercises
 

@@ -1,9 +1,9 @@
 """Exercise `1f1b.blocking`: an interpreter whose sends block. GPipe's lists end; in those of 1F1B two ranks wait."""
 
 from hybridlab.labs.engine.case import Case
-from hybridlab.labs.engine.check import pipeline
+from hybridlab.labs.engine.trial import pipeline
 from hybridlab.labs.exercises.task import Verdict
-from hybridlab.labs.exercises.trial import Failed, run
+from hybridlab.labs.trials.trial import Failed, run
 
 RANKS, MICROBATCHES = 3, 4
 GPIPE = pipeline("play", (("gpipe", RANKS, MICROBATCHES),), "GPipe's lists end.")
@@ -24,10 +24,8 @@ def blocked(answer) -> Verdict:
 
 def _of_1f1b(answer) -> tuple[str, str]:
     """(the kind of fault, the report) of a run with the lists of 1F1B; empty when it ends."""
-    from hybridlab.labs.engine.played import play
-
     try:
-        run(RANKS, play, answer, "play", Case("1f1b", RANKS, MICROBATCHES))
+        run(RANKS, "engine.rank:play", answer, "play", Case("1f1b", RANKS, MICROBATCHES))
     except Failed as failed:
         return getattr(failed.__cause__, "kind", "other"), str(failed)
     return "", ""

@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from hybridlab.labs.engine.check import ABOUT, pipeline
-from hybridlab.labs.exercises.clinic import Clinic
+from hybridlab.labs.engine.trial import ABOUT, pipeline
 from hybridlab.labs.exercises.pipelines import predicted, several
 from hybridlab.labs.exercises.task import Task, Verdict
 from hybridlab.labs.one_f_one_b.blocking import MICROBATCHES, RANKS, blocked
+from hybridlab.labs.trials.clinic import Clinic
 
 task = partial(Task, notebook="12_1f1b")
 

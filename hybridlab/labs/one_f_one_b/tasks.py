@@ -7,9 +7,9 @@ from hybridlab.core.when.play import Stuck
 from hybridlab.labs.exercises.pipelines import UNIT, predicted, several
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.task import Task, Verdict
-from hybridlab.labs.exercises.trial import Function, Gave
 from hybridlab.labs.one_f_one_b.build_tasks import BUILDING_TASKS
 from hybridlab.labs.one_f_one_b.letters import from_letters
+from hybridlab.labs.trials.trial import Function, Gave
 
 ROOM = 3  # activations on rank 0, in 1f1b.design
 LONGEST = 20_000  # letters of a typed schedule; far more than any exercise needs

@@ -2,7 +2,7 @@
 beside the compute and of what is held, real devices and links (`links`), and runs on real ranks (`on_ranks`).
 
 Its exercises are in `tasks`, their solutions in `solutions`. The plan that a student writes is judged by `planned`, the
-engine by `tried`.
+engine by `trial`.
 """
 
 from hybridlab.lazily import lazily

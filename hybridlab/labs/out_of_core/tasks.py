@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 from hybridlab.core.what.catalog import MACHINES, model
 from hybridlab.core.when.room import Room
-from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task, varying
-from hybridlab.labs.exercises.trial import Function
 from hybridlab.labs.out_of_core.chains import chain, costs
 from hybridlab.labs.out_of_core.links import SHARE, fits, intensity, least_bandwidth
 from hybridlab.labs.out_of_core.pictures import pipelines
 from hybridlab.labs.out_of_core.planned import CASES, judge
+from hybridlab.labs.out_of_core.trial import try_engine
+from hybridlab.labs.trials.cases import OnCases, first_found
+from hybridlab.labs.trials.trial import Function
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.out_of_core import swapped
 
@@ -43,17 +44,6 @@ class On(NamedTuple):
 
 
 ENGINES = (On(1, 6, 8, 16), On(2, 3, 6, 5), On(1, 2, 4, 3))
-
-
-def _try(comm, answer, case):
-    from hybridlab.labs.out_of_core.tried import try_engine
-
-    return try_engine(comm, answer, On(*case))
-
-
-def _first(case: On, home: list[str]) -> str:
-    """What is off on the first rank that found something, in its words."""
-    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
 def _fits(sequences: int) -> Task:
@@ -242,7 +232,12 @@ OUT_OF_CORE_TASKS: dict[str, Task] = {
         "room for two blocks. Everything that is on the device must be told to it; each copy must lie beside the "
         f"compute of a block; gradients must be those in core, to the bit. Tried on {ENGINES[0]}, then on "
         "other chains.",
-        OnCases(_try, _first, ENGINES, "Gradients to the bit, never more than two blocks, each copy beside a block."),
+        OnCases(
+            try_engine,
+            first_found,
+            ENGINES,
+            "Gradients to the bit, never more than two blocks, each copy beside a block.",
+        ),
         (
             "Room for two: in the forward the block that computes and the one that leaves, in the backward the block "
             "that computes and the one that comes. When is the one that leaves gone?",

@@ -3,9 +3,9 @@
 import math
 from functools import cache, partial
 
-from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.task import Number, Task
 from hybridlab.labs.sc21.table import PRINTED, ROWS
+from hybridlab.labs.trials.cases import OnCases
 from hybridlab.predict.papers.sc21 import A100
 from hybridlab.predict.plans.arithmetic import flops
 from hybridlab.predict.plans.performance import FITTED

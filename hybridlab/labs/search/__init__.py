@@ -2,7 +2,7 @@
 find the best, or leave a valley, in `walks`; `pictures` of a strategy chosen by hand and of a search; chosen
 strategies on real ranks in `on_ranks`.
 
-Its exercises are in `tasks`, their solutions in `solutions`; a student's searches are judged in `written`.
+Its exercises are in `tasks`, their solutions in `solutions`; a student's searches are judged in `trial`.
 """
 
 from hybridlab.lazily import lazily

@@ -6,10 +6,10 @@ from hybridlab.core.what.operators import refuse
 from hybridlab.core.what.programs import classifier, mlp
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.exercises.trial import Function
 from hybridlab.labs.search.sizes import CLUSTER, IMAGES
 from hybridlab.labs.search.tables import ms
-from hybridlab.labs.search.written import CHAINS, WALKS, judged_chain, judged_walk
+from hybridlab.labs.search.trial import CHAINS, WALKS, judged_chain, judged_walk
+from hybridlab.labs.trials.trial import Function
 from hybridlab.predict.search.chain import chain
 from hybridlab.predict.search.data_parallel import data_parallel
 from hybridlab.predict.search.one_rule import one_rule

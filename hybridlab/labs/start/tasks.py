@@ -4,8 +4,8 @@ from functools import partial
 
 import hybridlab as hl
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.exercises.trial import OnRanks
 from hybridlab.labs.exercises.words import in_words
+from hybridlab.labs.trials.trial import OnRanks
 
 start_task, tour_task = (partial(Task, notebook=name) for name in ("00_start", "01_tour"))
 

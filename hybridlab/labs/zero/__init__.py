@@ -1,9 +1,8 @@
 """Notebook 22, ZeRO and FSDP: memory and bytes counted on real ranks (`on_ranks`), what a rank keeps and sends
 (`plan`); its `pictures`.
 
-What students build there, ZeRO 1 and a unit of FSDP, is run by `built` (which counts what is `held`) and judged by
-`build_check`; `build_case` holds its runs. `clinic` is a program to be mended: its symptoms, its cause, its check;
-`clinic_case` holds its runs, `clinic_run` runs it.
+What students build there, ZeRO 1 and a unit of FSDP, is run in the cases of `trial`, which judges it; `clinic` is
+a program to be mended: its symptoms, its cause, its check. `rank` is what one rank does in all of these.
 
 Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).
 """

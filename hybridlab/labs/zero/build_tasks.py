@@ -2,12 +2,11 @@
 
 from functools import partial
 
-from hybridlab.labs.exercises.cases import OnCases
-from hybridlab.labs.exercises.clinic import Clinic
 from hybridlab.labs.exercises.task import Number, Task
-from hybridlab.labs.zero import build_check, clinic
-from hybridlab.labs.zero.build_case import ONE_CASES, UNIT_CASES
-from hybridlab.labs.zero.clinic_case import CASES as CLINIC_CASES
+from hybridlab.labs.trials.cases import OnCases
+from hybridlab.labs.trials.clinic import Clinic
+from hybridlab.labs.zero import clinic, trial
+from hybridlab.labs.zero.trial import ONE_CASES, UNIT_CASES
 
 task = partial(Task, notebook="22_zero_fsdp")
 
@@ -21,8 +20,8 @@ BUILD_TASKS: dict[str, Task] = {
         "weights, padded with zeros, cut into comm.size equal pieces. Tried on 4 ranks for three steps; then on "
         "others, also where the number of weights must be padded.",
         OnCases(
-            build_check.play_one,
-            build_check.judge_one,
+            "zero.rank:play_one",
+            trial.judge_one,
             ONE_CASES,
             "The weights of one device on every rank, Adam's state for a shard only, and as many bytes as an "
             "all-reduce sends.",
@@ -36,7 +35,7 @@ BUILD_TASKS: dict[str, Task] = {
             "torch.optim.Adam([self.shard], lr=rate). In step(): self.shard.grad = "
             "comm.reduce_scatter(gradient) / comm.size, self.adam.step(), comm.all_gather(self.shard.detach()).",
         ),
-        about=build_check.ABOUT_ONE,
+        about=trial.ABOUT_ONE,
         objective="Write an optimizer whose state is sharded.",
         difficulty=3,
         minutes=12,
@@ -48,8 +47,8 @@ BUILD_TASKS: dict[str, Task] = {
         "rank's piece of the mean gradient, and weights and gradients are freed. Tried on 2 ranks for two steps, then "
         "on others with padding.",
         OnCases(
-            build_check.play_unit,
-            build_check.judge_unit,
+            "zero.rank:play_unit",
+            trial.judge_unit,
             UNIT_CASES,
             "The outputs and gradients of the module; only the shard between forward and backward; two gathers and a "
             "reduce-scatter.",
@@ -62,7 +61,7 @@ BUILD_TASKS: dict[str, Task] = {
             "A hook on every weight counts: self.left -= 1. After the last: flat gradient, padded, "
             "self.shard.grad = comm.reduce_scatter(…) / comm.size; every weight.grad = None; free.",
         ),
-        about=build_check.ABOUT_UNIT,
+        about=trial.ABOUT_UNIT,
         objective="Write a unit of FSDP: gather, use, free, and reduce-scatter.",
         difficulty=3,
         minutes=15,
@@ -118,9 +117,9 @@ BUILD_TASKS: dict[str, Task] = {
         Clinic(
             clinic.CAUSES,
             OnCases(
-                clinic.play,
+                "zero.rank:play_program",
                 clinic.judge,
-                CLINIC_CASES,
+                clinic.CASES,
                 "The weights of one device on every rank, with one microbatch and with several.",
             ),
         ),

@@ -5,8 +5,9 @@ afterwards `model` has the weights that SGD with momentum makes of the mean grad
 """
 
 import math
+from typing import NamedTuple
 
-from hybridlab.labs.zero.clinic_case import Case, Did
+from hybridlab.labs.zero.trial import ODD, SMALL
 
 NEAR = 1e-5  # of weights
 ALIKE = 1e-3  # of factors
@@ -18,18 +19,44 @@ CAUSES = {
 }
 
 
-def play(comm, answer, case):
-    """On each rank, where torch is loaded: see `clinic_run`."""
-    from hybridlab.labs.zero import clinic_run
+STEPS, RATE, MOMENTUM = 3, 0.1, 0.9
 
-    return clinic_run.play(comm, answer, case)
+
+class Case(NamedTuple):
+    """A net between layers of these widths on so many ranks, each of which has so many microbatches in a step."""
+
+    ranks: int
+    microbatches: int
+    widths: tuple[int, ...] = ODD
+
+    def __str__(self) -> str:
+        return f"{self.ranks} ranks with {self.microbatches} microbatch{'es' * (self.microbatches > 1)}"
+
+
+CASES = (Case(2, 3, SMALL), Case(3, 2), Case(4, 1))
+
+
+class Did(NamedTuple):
+    """What one rank did with a program.
+
+    first    the norm of what its first step changed, over that of one device
+    gaps     the largest difference of its weights from those of one device, after each step
+    weights  all of them after the last step;  ops  what it called
+    """
+
+    first: float
+    gaps: list[float]
+    weights: list[float]
+    ops: list[str]
 
 
 def symptoms(pool, program, microbatches=(1, 2, 4)) -> list[tuple]:
     """(microbatches, first change over that of one device, how far off and how far apart ranks are at the end)."""
+    from hybridlab.labs.zero import rank
+
     found = []
     for count in microbatches:
-        homes = [Did(*home) for home in pool.run(play, program, Case(pool.size, count))]
+        homes = pool.run(rank.play_program, program, Case(pool.size, count))
         off = max(home.gaps[-1] for home in homes)
         apart = max(max(each) - min(each) for each in zip(*(home.weights for home in homes)))
         found.append((count, f"{homes[0].first:.2f}", f"{off:.3f}", f"{apart:.3f}"))
@@ -38,7 +65,7 @@ def symptoms(pool, program, microbatches=(1, 2, 4)) -> list[tuple]:
 
 def judge(case, homes) -> str:
     """What is still wrong with a program, on the first rank on which something is."""
-    told = (_told(case, Did(*home)) for home in homes)
+    told = (_told(case, home) for home in homes)
     return next((f"rank {rank} {what}" for rank, what in enumerate(told) if what), "")
 
 

@@ -2,7 +2,7 @@
 `printed`; its `pictures`.
 
 Its exercises are in `tasks`, their solutions in `solutions`. What students build there, an engine `without_autograd`,
-is tried `on_ranks`; `check` is the verdict.
+is judged by `trial`; `rank` is what one rank does.
 """
 
 from hybridlab.lazily import lazily

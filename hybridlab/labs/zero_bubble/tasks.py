@@ -4,12 +4,12 @@ from functools import partial
 
 import hybridlab as hl
 from hybridlab.labs.engine.case import Case
-from hybridlab.labs.exercises.cases import OnCases
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.typed_schedule import typed
-from hybridlab.labs.zero_bubble.check import ABOUT, Shapes, first_wrong, wrong
+from hybridlab.labs.trials.cases import OnCases
 from hybridlab.labs.zero_bubble.halves import beside
+from hybridlab.labs.zero_bubble.trial import ABOUT, Shapes, first_wrong, wrong
 
 RANKS, MICROBATCHES = 4, 8
 SHAPES = Shapes(((4, 16, 12), (1, 3, 5), (7, 9, 2)))  # no square: a transposed matrix shows by its shape
@@ -117,18 +117,6 @@ def _clipped(ranks, microbatches):
     )
 
 
-def _halve(comm, answer, case):
-    from hybridlab.labs.zero_bubble.on_ranks import halve
-
-    return halve(comm, answer, case)
-
-
-def _play(comm, answer, case):
-    from hybridlab.labs.zero_bubble.on_ranks import play
-
-    return play(comm, answer, case)
-
-
 def _merged(answer) -> Verdict:
     """What torch's runtime makes of an I that its own W follows."""
     given = str(answer).strip().upper()
@@ -145,7 +133,7 @@ ZERO_BUBBLE_TASKS: dict[str, Task] = {
         "the gradient gy that comes from the next layer and returns (gx, gz): gx goes to the layer before, gz stays "
         "for W. my_weight_half(gz, x) returns gw. Tried on several shapes, against autograd.",
         OnCases(
-            _halve,
+            "zero_bubble.rank:halve",
             first_wrong,
             (SHAPES,),
             "Both halves are autograd's, for every shape. I has not seen x, and W has not seen w or gy.",
@@ -168,7 +156,7 @@ ZERO_BUBBLE_TASKS: dict[str, Task] = {
         "B. Without autograd; return the list of the gradients of the weights. Tried with the lists of ZB-H1 on 3 "
         "ranks, m = 6, then with those of 1F1B, and on other sizes.",
         OnCases(
-            _play,
+            "zero_bubble.rank:play",
             wrong,
             RUNS,
             "One function plays F, I, W and B: the gradients of autograd, every product in its turn, every gradient "

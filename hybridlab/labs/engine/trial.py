@@ -4,7 +4,7 @@ from functools import partial
 from itertools import starmap
 
 from hybridlab.labs.engine.case import ROWS, WIDTH, Case, counted, lists
-from hybridlab.labs.exercises.cases import OnCases
+from hybridlab.labs.trials.cases import OnCases
 
 BOUNDARY = ROWS * WIDTH * 4  # bytes of one message, in single precision
 ABOUT = {  # {words of a reply: the hint about what it says is off}, in all tasks that build the engine
@@ -30,7 +30,7 @@ NEAR = 1e-6  # the gradients are those of one device to the last bit; another or
 def pipeline(call: str, cases: tuple[tuple, ...], right: str) -> OnCases:
     """A check of a function that plays a pipeline on every rank.
 
-    call   what it is called with: one of `played.CALLS`
+    call   what it is called with: one of `rank.CALLS`
     cases  its runs, each (schedule, ranks, microbatches[, chunks]); those after the first are not in the question
     right  the reply to a right answer
     """
@@ -38,8 +38,8 @@ def pipeline(call: str, cases: tuple[tuple, ...], right: str) -> OnCases:
 
 
 def _played(call, comm, answer, case):
-    """On each rank, where torch is loaded: see `played.play`."""
-    from hybridlab.labs.engine.played import play
+    """On each rank, where torch is loaded: see `rank.play`."""
+    from hybridlab.labs.engine.rank import play
 
     return play(comm, answer, call, case)
 
@@ -52,9 +52,6 @@ def _explained(case, failed: str) -> str:
 
 def _wrong(case, home) -> str:
     """What is off in one run, in a sentence; empty when nothing is."""
-    from hybridlab.labs.engine.played import Did
-
-    home = [Did(*did) for did in home]
     for judge in (_order, _overwritten, _gradients, _held, _messages):
         for rank, did in enumerate(home):
             if told := judge(case, rank, did):

@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from hybridlab.labs.engine.case import Case, counted, lists, sends
-from hybridlab.labs.engine.check import BOUNDARY, _short
+from hybridlab.labs.engine.trial import BOUNDARY, _short
 
 ABOUT = {  # {words of a reply: the hint about what it says is off}
     "multiplied in the order": "The list says when each product has its turn, W among them: I must leave W's "
@@ -40,7 +40,7 @@ def first_wrong(case: Shapes, home: list[str]) -> str:
 
 
 def wrong(case: Case, home: list) -> str:
-    """What is off in one run, in a sentence; empty when nothing is. `home` has one `on_ranks.Did` for each rank."""
+    """What is off in one run, in a sentence; empty when nothing is. `home` has one `rank.Did` for each rank."""
     for judge in (_gradients, _order, _held, _messages):
         for rank, did in enumerate(home):
             if told := judge(case, rank, *did):

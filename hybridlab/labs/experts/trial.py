@@ -3,16 +3,13 @@
 What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
 """
 
-from hybridlab.labs.experts.on_ranks import COUNT, WEIGHT, On, gradients, home, right, rows_of
-
-SMALL = 1e-12
+from hybridlab.labs.experts.on_ranks import COUNT, WEIGHT, gradients, home, right, rows_of
+from hybridlab.labs.trials.against import SMALL, anywhere, gap
 
 
 def try_dispatch(comm, answer, case) -> str:
     """The student's function on this rank: answer(comm, x, chosen, weights, experts, owned)."""
-    from hybridlab.labs.matmul.tried import anywhere
 
-    case = On(*case)
     mine, wanted, start = home(comm, case), right(comm, case), len(comm.ledger)
     y = answer(comm, mine.x, mine.chosen, mine.weights, _Checked(mine.experts), case.owned)
     sent = sum(comm.ledger.bytes[start:])
@@ -43,8 +40,6 @@ class _Checked:
 def _of_y(y, wanted) -> str:
     """What is wrong with what comes out."""
     import torch
-
-    from hybridlab.labs.matmul.on_ranks import gap
 
     if not isinstance(y, torch.Tensor):
         return f"returned {repr(y)[:40]}; return y, a row for each of its tokens."
@@ -78,7 +73,6 @@ def _of_messages(sent, case, here) -> str:
 
 def _of_gradients(found, wanted) -> str:
     """What is wrong with the gradients of a right y."""
-    from hybridlab.labs.matmul.on_ranks import gap
 
     for name, gradient in found.items():
         if gradient is None:

@@ -1,8 +1,66 @@
-"""The verdict on a student's data parallelism: gradients, buckets, and when all-reduces begin."""
+"""The runs of a student's data parallelism, and the verdict on each: gradients, buckets, when all-reduces begin."""
 
 from itertools import starmap
+from typing import NamedTuple
 
-from hybridlab.labs.data_parallel.ddp_case import Did
+ALL_AT_ONCE = 1 << 20  # bytes: more than the net has
+
+
+class Case(NamedTuple):
+    """One run; `twist` says what is particular about its net."""
+
+    ranks: int
+    bucket_bytes: int
+    twist: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.ranks} ranks, bucket_bytes = {self.bucket_bytes}{TWISTS[self.twist]}"
+
+
+TWISTS = {
+    "": "",
+    "tied": ", one weight in two layers",
+    "frozen": ", a frozen weight (requires_grad=False)",
+    "unused": ", a layer that no rank uses",
+    "unused on rank 1": ", a layer that rank 1 does not use",  # its bucket is full on rank 0 alone
+}
+CASES = tuple(
+    starmap(
+        Case,
+        (
+            (2, 2048),
+            (3, 2048),
+            (2, 1),
+            (2, ALL_AT_ONCE),
+            (2, 2048, "tied"),
+            (2, 2048, "frozen"),
+            (2, 1100, "unused"),
+            (2, 1100, "unused on rank 1"),
+        ),
+    )
+)
+
+
+class Did(NamedTuple):
+    """What one rank did in one step.
+
+    missing  weights without a gradient;  own  whether all gradients are still those of the rank's own rows
+    gap      the largest difference from one device, and the weight that has it
+    ratio    the norm of all gradients over that of one device
+    sums     bytes of each sum;  wanted  the same for the buckets that were asked for;  others  other operations
+    early    sums that had begun when the last gradient was made;  open  those of them that nobody had waited for yet
+    """
+
+    missing: list[str]
+    own: bool
+    gap: tuple[float, str]
+    ratio: float
+    sums: list[int]
+    wanted: list[int]
+    others: list[str]
+    early: int
+    open: int
+
 
 ABOUT = {  # {words of a reply: the hint about what it says is off}
     "So what has the first step left behind": "Compare __init__ with finish(): everything that counts, marks or "
@@ -25,18 +83,11 @@ ABOUT = {  # {words of a reply: the hint about what it says is off}
 NEAR = 1e-6  # of gradients of about 0.01: another order of additions is not a mistake
 
 
-def play(comm, answer, case):
-    """On each rank, where torch is loaded: see `ddp_played`."""
-    from hybridlab.labs.data_parallel import ddp_played
-
-    return ddp_played.play(comm, answer, case)
-
-
 def judge(case, homes) -> str:
     """What is wrong in the first step, or the second, on the first rank on which something is."""
     for number, step in enumerate(zip(*homes)):
         for look in (_gradients, _buckets, _overlap):
-            for rank, did in enumerate(starmap(Did, step)):
+            for rank, did in enumerate(step):
                 if told := look(case, rank, did):
                     return f"In the second step {told} So what has the first step left behind?" if number else told
     return ""

@@ -37,7 +37,7 @@ def play(comm, answer, case) -> Did:
     """On each rank: the student's function, called with numbers that show in a sum which ranks they come from."""
     import torch
 
-    case, before = Case(*case), len(comm.ledger)
+    before = len(comm.ledger)
     places = 1 + torch.arange(case.length) / 64
     y = answer(comm, float(BASE) ** comm.rank * places)
     rows = comm.ledger.rows()[before:]
@@ -73,7 +73,7 @@ def judge(case, homes) -> str:
     """What is wrong on the first rank on which something is."""
     for look in (_result, _messages):
         for rank, home in enumerate(homes):
-            if told := look(case, rank, Did(*home)):
+            if told := look(case, rank, home):
                 return told
     return ""
 

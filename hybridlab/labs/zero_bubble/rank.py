@@ -6,7 +6,7 @@ import torch
 
 from hybridlab.labs.engine import toy
 from hybridlab.labs.engine.case import Case, lists
-from hybridlab.labs.zero_bubble.check import NEAR
+from hybridlab.labs.zero_bubble.trial import NEAR
 from hybridlab.labs.zero_bubble.without_autograd import Products, one_device, products, weights
 
 

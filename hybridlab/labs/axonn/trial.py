@@ -3,105 +3,46 @@
 What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
 """
 
-SMALL = 1e-12
-
+from hybridlab.labs.trials.against import SMALL, against_one_device, gap, words_of
 
 # --- the forward from typed moves ---------------------------------------------------------------------------------
 
 
-def try_layer(comm, answer, case) -> str:
+@against_one_device
+def try_layer(run, answer, case):
     """The student's forward on this rank: answer(comm, x, share, lengths, inner, outer); the backward is autograd's."""
     from hybridlab.labs.axonn.on_ranks import inputs
-    from hybridlab.labs.matmul.on_ranks import words
-    from hybridlab.labs.matmul.tried import anywhere
     from hybridlab.modes.products.grid_layer import GridLinear, block, here, share
 
+    comm, inner, outer = run.comm, case.inner, case.outer
     X, (W,), G = inputs((case.sizes[0], case.sizes[1:]))
-    layer = GridLinear(comm, W, case.inner, case.outer)
-    x, w = here(comm, X, case.inner).clone().requires_grad_(), layer.share.detach().clone().requires_grad_()
-    g, whole = here(comm, G, case.outer), block(comm, W, case.inner, case.outer)
-    foreseen = _package(comm, layer, x.detach(), g)
-    start = len(comm.ledger)
-    y = answer(comm, x, w, layer.sizes, case.inner, case.outer)
-    forward = words(comm.ledger, start)
-    told = _of_y(y, here(comm, X @ W.T, case.outer), x.detach() @ whole.T)
-    if anywhere(comm, told):  # words count once Y is right on all ranks
-        return told
-    told = _of_words(y, forward, foreseen[0])
-    if anywhere(comm, told):  # a backward is run by all ranks or by none
-        return told
-    middle = len(comm.ledger)
-    y.backward(g)
-    right = here(comm, G @ W, case.inner), share(comm, G.T @ X, case.inner, case.outer)
-    told = _of_gradients(x, w, right, g @ whole)
-    backward = words(comm.ledger, middle)
-    if not told and backward != foreseen[1]:
-        told = f"has right gradients, but sent {backward:,} words for them; the way back sends {foreseen[1]:,}."
-    return told
+    layer = GridLinear(comm, W, inner, outer)
+    x, w = here(comm, X, inner).clone().requires_grad_(), layer.share.detach().clone().requires_grad_()
+    g, whole = here(comm, G, outer), block(comm, W, inner, outer)
+    forward, backward = _package(comm, layer, x.detach(), g)
+    run.begin()
+    y = answer(comm, x, w, layer.sizes, inner, outer)
+    alone = (x.detach() @ whole.T, "returned a partial sum: what its own inputs make of Y. Who has the other inputs of "
+             "these rows?")  # fmt: skip
+    otherwise = "along which axis are the inputs cut, and so the summands?"
+    run.result(y, here(comm, X @ W.T, outer), "Y", [alone], otherwise, forward)
+    summand = (g @ whole, "its dX is a partial sum: what its own outputs make of it. All ranks along outer have used "
+               "this x: what does that make of x's type?")  # fmt: skip
+    of_x = "along which axis has x entered, and what do all ranks along inner do with the sum Y?"
+    of_w = "along z each rank has used the block for rows of its own."
+    leaves = {"X": (x, here(comm, G @ W, inner), [summand], of_x),
+              "its share of W": (w, share(comm, G.T @ X, inner, outer), (), of_w)}  # fmt: skip
+    run.backward(y, g, "Y", leaves, backward)
 
 
 def _package(comm, layer, x, g) -> tuple[int, int]:
     """Words that the package's layer sends, forward and backward."""
-    from hybridlab.labs.matmul.on_ranks import words
-
     x = x.clone().requires_grad_()
     start = len(comm.ledger)
     y = layer(x)
-    middle = len(comm.ledger)
-    forward = words(comm.ledger, start)
+    forward, middle = words_of(comm.ledger, start), len(comm.ledger)
     y.backward(g)
-    return forward, words(comm.ledger, middle)
-
-
-def _of_y(y, right, partial) -> str:
-    """What is wrong with this rank's part of Y; `partial` is what its own inputs make of it."""
-    import torch
-
-    from hybridlab.labs.matmul.on_ranks import gap
-
-    if not isinstance(y, torch.Tensor):
-        return f"returned {repr(y)[:40]}; return this rank's part of Y, a tensor."
-    if y.shape != right.shape:
-        return f"returned a tensor of shape {tuple(y.shape)}; its part of Y has {tuple(right.shape)}."
-    if gap(y.detach(), right) < SMALL:
-        return ""
-    if gap(y.detach(), partial) < SMALL:
-        return "returned a partial sum: what its own inputs make of Y. Who has the other inputs of these rows?"
-    return "returned another Y than one device: along which axis are the inputs cut, and so the summands?"
-
-
-def _of_words(y, forward: int, foreseen: int) -> str:
-    """What is wrong with what this rank has sent for a right Y, or with the way back from it."""
-    if forward != foreseen:
-        return f"has the right Y, but sent {forward:,} words forward; this layer sends {foreseen:,}."
-    if not y.requires_grad:
-        return "has the right Y, but no gradient can flow back through it: use typed moves, which autograd follows."
-    return ""
-
-
-def _of_gradients(x, share, right, partial) -> str:
-    """What is wrong with dX and with the gradient of the share; `partial` is what this rank's outputs make of dX."""
-    from hybridlab.labs.matmul.on_ranks import gap
-
-    for name, mine in (("X", x), ("its share of W", share)):
-        if mine.grad is None:
-            return f"has the right Y, but no gradient came to {name}: use typed moves, which autograd follows."
-    if gap(x.grad, right[0]) > SMALL:
-        if gap(x.grad, partial) < SMALL:
-            return (
-                "has the right Y, but its dX is a partial sum: what its own outputs make of it. All ranks along outer "
-                "have used this x: what does that make of x's type?"
-            )
-        return (
-            "has the right Y, but another dX than one device: along which axis has x entered, and what do all ranks "
-            "along inner do with the sum Y?"
-        )
-    if gap(share.grad, right[1]) > SMALL:
-        return (
-            "has the right Y and dX, but another gradient of its share of W: along z each rank has used the block for "
-            "rows of its own."
-        )
-    return ""
+    return forward, words_of(comm.ledger, middle)
 
 
 # --- the overlapped backward --------------------------------------------------------------------------------------
@@ -110,7 +51,6 @@ def _of_gradients(x, share, right, partial) -> str:
 def try_product(comm, answer, case) -> str:
     """The student's autograd function on this rank: answer.apply(x, w, comm, outer), watched in its backward."""
     from hybridlab.labs.axonn.on_ranks import inputs
-    from hybridlab.labs.matmul.on_ranks import gap
     from hybridlab.modes.products.grid_layer import block, here
 
     if not hasattr(answer, "apply"):
@@ -197,8 +137,6 @@ def _of_order(seen: list[str], outer: str) -> str:
 
 def _of_products(x, w, right, partial, by_w) -> str:
     """What is wrong with dX and dW."""
-    from hybridlab.labs.matmul.on_ranks import gap
-
     for name, mine in (("dX", x), ("dW", w)):
         if mine.grad is None:
             return f"returned None for {name}: return (dX, dW, None, None), one for each argument of forward."

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hybridlab.labs.exercises.task import Verdict
-from hybridlab.labs.exercises.trial import is_code
+from hybridlab.labs.trials.trial import is_code
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hybridlab.labs.hybrid.build_case import Did, Grid
+from hybridlab.labs.hybrid.trial import Did, Grid
 
 WIDTH, INSIDE, ROWS = 6, 24, 12  # of every case; 24 and 12 can be divided by 2, 3 and 4
-NEAR = 1e-10  # float64
 
 
 class Batch(NamedTuple):
@@ -53,15 +52,15 @@ def shards(stage: list[Tensor], part: int, parts: int) -> list[Tensor]:
     return [A.chunk(parts)[part].clone(), B.chunk(parts, dim=1)[part].clone()]
 
 
-def try_step(comm, answer, case: Grid) -> tuple:
-    """On a rank: my_groups for this rank, then one step with my_step; a `Did` as a tuple."""
+def try_step(comm, answer, case: Grid) -> Did:
+    """On a rank: my_groups for this rank, then one step with my_step; what was found."""
     my_groups, my_step = answer
     p, d, t = case
     stage, copy, part = case.place(comm.rank)
     every = [[[int(one) for one in group] for group in my_groups(p, d, t, rank)] for rank in range(comm.size)]
     groups = every[comm.rank]
     if every != [case.groups(rank) for rank in range(comm.size)]:
-        return tuple(Did(groups))  # on all ranks: none waits for another
+        return Did(groups)  # on all ranks: none waits for another
     weights, batch = drawn(p)
     mine = [one.requires_grad_() for one in shards(weights[stage], part, t)]
     x, target = (one.chunk(d)[copy].clone() for one in batch)
@@ -72,7 +71,7 @@ def try_step(comm, answer, case: Grid) -> tuple:
     widest = max((row["group"] for row in comm.ledger.rows()[start:] if row["op"] in COLLECTIVES), default=1)
     rows = slice(copy * ROWS // d, (copy + 1) * ROWS // d)
     whole, alone = (shards(one_process(p, those)[stage], part, t) for those in (slice(None), rows))
-    return tuple(Did(groups, _gap(made, whole), _gap(made, alone), _gap(made, [one / d for one in whole]), widest))
+    return Did(groups, _gap(made, whole), _gap(made, alone), _gap(made, [one / d for one in whole]), widest)
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")

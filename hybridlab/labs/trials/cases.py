@@ -4,7 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hybridlab.labs.exercises.task import Verdict
-from hybridlab.labs.exercises.trial import Failed, is_code, run
+from hybridlab.labs.trials.trial import Failed, is_code, run
+
+
+def first_found(case, home: list[str]) -> str:
+    """What is off on the first rank that found something, in its words."""
+    return next((f"Rank {rank} {told}" for rank, told in enumerate(home) if told), "")
 
 
 @dataclass(frozen=True)
@@ -49,3 +54,18 @@ class OnCases:
         if self.names:
             return f"Answer with ({', '.join(self.names)}): the functions themselves, without calling them."
         return "Answer with your function itself: its name, without parentheses."
+
+
+SAME_LISTS = " All ranks of a row, and all of a column, must pass the same lists have and want: did they?"
+
+
+@dataclass(frozen=True)
+class OnMeshes(OnCases):
+    """Cases on meshes: where several ranks fail, the first is told; where ranks wait for ever, the likely why."""
+
+    def __call__(self, answer) -> Verdict:
+        right, told = super().__call__(answer)
+        first, *others = told.split(", then rank ")
+        if others:
+            return right, f"{first}; other ranks fail too."
+        return right, told + SAME_LISTS if "deadlock" in told and "irecv" in told else told

@@ -3,8 +3,7 @@
 What a rank finds is a sentence that begins behind "Rank 0"; an empty one where all is right.
 """
 
-SMALL = 1e-12
-
+from hybridlab.labs.trials.against import SMALL, anywhere, gap
 
 # --- two parts of a softmax ---------------------------------------------------------------------------------------
 
@@ -45,8 +44,6 @@ def try_joined(comm, answer, case) -> str:
 def _of_joined(out, lse, right_out, right_lse, parts) -> str:
     import torch
 
-    from hybridlab.labs.matmul.on_ranks import gap
-
     for name, mine, right in (("out", out, right_out), ("lse", lse, right_lse)):
         if not isinstance(mine, torch.Tensor) or mine.shape != right.shape:
             shape = tuple(mine.shape) if isinstance(mine, torch.Tensor) else repr(mine)[:30]
@@ -74,7 +71,6 @@ def try_ring(comm, answer, case) -> str:
     """The student's ring on this rank: answer(comm, q, k, v, meet, joined)."""
     import torch
 
-    from hybridlab.labs.matmul.tried import anywhere
     from hybridlab.modes.parts.ring_attention import joined
 
     draw = torch.Generator().manual_seed(1)
@@ -177,8 +173,6 @@ def _of_meetings(seen, comm) -> str:
 
 def _of_out(out, right) -> str:
     import torch
-
-    from hybridlab.labs.matmul.on_ranks import gap
 
     if not isinstance(out, torch.Tensor) or out.shape != right.shape:
         shape = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else repr(out)[:40]

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pkgutil import resolve_name
 
 from hybridlab.labs.exercises.source import Source
 from hybridlab.labs.exercises.task import Verdict
@@ -36,8 +37,10 @@ def is_code(answer) -> bool:
     return isinstance(answer, Source) or callable(answer)
 
 
-def run(ranks: int, trial: Callable, answer, *args, seconds: float = SECONDS) -> list:
+def run(ranks: int, trial: Callable | str, answer, *args, seconds: float = SECONDS) -> list:
     """What `trial(comm, answer, *args)` returns from each of so many fresh ranks.
+
+    A trial that needs torch from its first line on is named, as in "zero.rank:play_one": the ranks import it.
 
     raises  Failed in one sentence when it cannot be sent, fails, hangs, or takes longer than `seconds`; RankError is
     its cause where ranks failed
@@ -64,9 +67,13 @@ def _guarded(comm, trial, answer, args, seconds):
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         with contextlib.redirect_stdout(_Short(sys.stdout)):
-            return trial(comm, _loaded(answer), *args)
+            return _trial(trial)(comm, _loaded(answer), *args)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _trial(trial) -> Callable:
+    return resolve_name(f"hybridlab.labs.{trial}") if isinstance(trial, str) else trial
 
 
 def _loaded(answer):

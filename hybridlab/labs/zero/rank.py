@@ -1,4 +1,4 @@
-"""A student's ZeRO 1, and a student's FSDP unit: run on real ranks, beside one device."""
+"""A student's ZeRO 1, FSDP unit or mended program: run on real ranks, beside one device."""
 
 import contextlib
 import copy
@@ -9,8 +9,9 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import pad
 
-from hybridlab.labs.zero.build_case import RATE, Case, One, Unit
-from hybridlab.labs.zero.held import numbers, tensors
+from hybridlab.labs.trials.held import numbers, tensors
+from hybridlab.labs.zero import clinic
+from hybridlab.labs.zero.trial import RATE, Case, One, Unit
 from hybridlab.predict.bytes.collectives import cost
 
 ROWS = 7  # no width of a net: so a saved matrix of another height is a weight
@@ -54,7 +55,6 @@ def _sent(comm, before) -> tuple[list[str], float]:
 
 def play_one(comm, answer, case) -> One:
     """On each rank: three steps with the student's optimizer."""
-    case = Case(*case)
     module = net(case.widths)
     weights, before = list(module.parameters()), len(comm.ledger)
     optimizer, own = answer(comm, list(weights), RATE), False
@@ -99,7 +99,6 @@ def _whole_batch(case, module, step):
 
 def play_unit(comm, answer, case) -> list[Unit]:
     """On each rank: two steps with the student's unit; between them its shard is updated."""
-    case = Case(*case)
     module = net(case.widths)
     whole = copy.deepcopy(module)
     unit = answer(comm, module)
@@ -164,3 +163,43 @@ def _far(found, right) -> float:
     if not isinstance(found, torch.Tensor) or found.shape != right.shape:
         return float("nan")
     return (found - right).abs().max().item()
+
+
+# --- the broken program ---------------------------------------------------------------------------------------------
+
+
+def play_program(comm, answer, case: clinic.Case) -> clinic.Did:
+    """On each rank: the program for one step, for two, and for all of them, each time from the first weights."""
+    before = len(comm.ledger)
+    right = [flat(net(case.widths).parameters()), *_by_sgd(case)]
+    found = [_after(steps, comm, answer, case) for steps in range(1, clinic.STEPS + 1)]
+    changed = [(one[1] - right[0]).norm() for one in ([None, found[0]], right)]
+    gaps = [(one - wanted).abs().max().item() for one, wanted in zip(found, right[1:])]
+    ops = [row["op"] for row in comm.ledger.rows()[before:]]
+    return clinic.Did((changed[0] / changed[1]).item(), gaps, found[-1].tolist(), ops)
+
+
+def _after(steps, comm, answer, case) -> torch.Tensor:
+    """The weights that the program makes in so many steps."""
+    module = net(case.widths)
+    answer(comm, module, [_microbatches(case, step, comm.rank) for step in range(steps)], clinic.RATE)
+    return flat(module.parameters())
+
+
+def _microbatches(case, step, rank) -> list[tuple]:
+    """(x, target) of each microbatch. Targets have one sign, so that all gradients point much the same way."""
+    drawn = [rows(Case(case.ranks, case.widths), step, case.ranks * k + rank) for k in range(case.microbatches)]
+    return [(x, target.abs()) for x, target in drawn]
+
+
+def _by_sgd(case) -> list[torch.Tensor]:
+    """The weights after each step over the microbatches of all ranks."""
+    module, found = net(case.widths), []
+    sgd = torch.optim.SGD(module.parameters(), lr=clinic.RATE, momentum=clinic.MOMENTUM)
+    for step in range(clinic.STEPS):
+        sgd.zero_grad()
+        for x, target in (one for rank in range(case.ranks) for one in _microbatches(case, step, rank)):
+            ((module(x) - target).square().mean() / case.ranks / case.microbatches).backward()
+        sgd.step()
+        found.append(flat(module.parameters()))
+    return found

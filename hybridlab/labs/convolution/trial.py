@@ -4,8 +4,7 @@ What a rank finds is a sentence that begins behind "Rank 0"; an empty one where 
 """
 
 from hybridlab.core.where.spans import wanted
-
-SMALL = 1e-12
+from hybridlab.labs.trials.against import SMALL, against_one_device
 
 
 def strip(x, span):
@@ -16,24 +15,24 @@ def strip(x, span):
 # --- rows there and back ------------------------------------------------------------------------------------------
 
 
-def try_halo(comm, answer, case) -> str:
+@against_one_device
+def try_halo(run, answer, case):
     """The student's functions on this rank: fetch(comm, x, have, want) and fold(comm, g, have, want)."""
     from hybridlab.labs.convolution.on_ranks import inputs
-    from hybridlab.labs.matmul.tried import anywhere
 
     fetch, fold = answer
+    comm = run.comm
     X, *_ = inputs(case.conv)
     have, want = case.have, wanted(case.have, case.conv.sight)[1]
     here, sees = have[comm.rank], want[comm.rank]
     start = len(comm.ledger)
     told = _of_rows(fetch(comm, strip(X, here).clone(), have, want), X, here, sees)
     told = told or _of_messages(comm.ledger, start, comm.rank, have, want, X[:, :, :1].numel())
-    if anywhere(comm, told):  # the way back is tried once all ranks have their rows
-        return told
+    run.settle(told)  # the way back is tried once all ranks have their rows
     G = [strip(X, span) * (rank + 1) for rank, span in enumerate(want)]  # summands of every rank
     start = len(comm.ledger)
     told = _of_sums(fold(comm, G[comm.rank].clone(), have, want), G, here, want, comm.rank)
-    return told or _of_messages(comm.ledger, start, comm.rank, want, have, X[:, :, :1].numel(), " back")
+    run.settle(told or _of_messages(comm.ledger, start, comm.rank, want, have, X[:, :, :1].numel(), " back"))
 
 
 def _of_rows(found, X, here, sees) -> str:
@@ -98,90 +97,59 @@ def _same(one, other) -> bool:
 # --- the layer of a strip -----------------------------------------------------------------------------------------
 
 
-def try_layer(comm, answer, case) -> str:
+@against_one_device
+def try_layer(run, answer, case):
     """The student's layer on this rank: answer(comm, x, w, b, have, want, sees, stride)."""
     from hybridlab.labs.convolution.on_ranks import alone
-    from hybridlab.labs.matmul.tried import anywhere
 
-    conv = case.conv
+    comm, conv = run.comm, case.conv
     values, gradients = alone(conv)
     made, want = wanted(case.have, conv.sight)
     sees = tuple(conv.sight.seen(one) for one in made)
     here, mine = case.have[comm.rank], made[comm.rank]
     x, w, b = (one.clone().requires_grad_() for one in (strip(values["X"], here), values["W"], values["b"]))
-    y = answer(comm, x, w, b, case.have, want, sees, conv.stride)
-    told = _of_y(y, strip(values["Y"], mine))
-    if anywhere(comm, told):  # a backward is run by all ranks or by none
-        return told
-    y.backward(strip(gradients["Y"], mine))
-    return _of_gradients(x, w, b, strip(gradients["X"], here), gradients)
+    run.begin()
+    y, right = answer(comm, x, w, b, case.have, want, sees, conv.stride), strip(values["Y"], mine)
+    run.result(y, right, "Y", otherwise=_rows_off(y, right))
+    own = "of its own strip alone: all ranks have used it, each for pixels of its own."
+    leaves = {"X": (x, strip(gradients["X"], here), (), "gradients of the halo must go home.")}
+    leaves |= {name: (leaf, gradients[name], (), own) for name, leaf in (("W", w), ("b", b))}
+    run.backward(y, strip(gradients["Y"], mine), "Y", leaves)
 
 
-def _of_y(y, right) -> str:
-    """What is wrong with a strip of outputs."""
-    if told := _of_shape(y, right, "my_layer", "its outputs have"):
-        return told
-    wrong = [row for row in range(y.shape[2]) if not _same(y.detach()[:, :, row], right[:, :, row])]
-    if wrong:
-        told = f"has {len(wrong)} of {y.shape[2]} rows of outputs wrong, of its own the numbers {_listed(wrong)}"
-        return f"{told}: what do they see, a neighbour's rows or padding?"
-    return "" if y.requires_grad else "has the right Y, but no gradient can flow back: use typed moves."
-
-
-def _listed(numbers) -> str:
-    return ", ".join(map(str, numbers[:4])) + (" …" if len(numbers) > 4 else "")
-
-
-def _of_gradients(x, w, b, of_x, gradients) -> str:
-    if x.grad is None or not _same(x.grad, of_x):
-        return "has the right Y, but another dX than one device: gradients of the halo must go home."
-    for name, leaf in (("W", w), ("b", b)):
-        if leaf.grad is None or not _same(leaf.grad, gradients[name]):
-            return (
-                f"has the right Y and dX, but d{name} of its own strip alone: all ranks have used {name}, each for "
-                "pixels of its own."
-            )
-    return ""
+def _rows_off(y, right) -> str:
+    """Which rows of outputs are wrong."""
+    if getattr(y, "shape", None) != right.shape:
+        return ""
+    wrong = [str(row) for row in range(y.shape[2]) if not _same(y.detach()[:, :, row], right[:, :, row])]
+    listed = ", ".join(wrong[:4]) + " …" * (len(wrong) > 4)
+    told = f"{len(wrong)} of {y.shape[2]} rows of outputs wrong, of its own the numbers {listed}"
+    return f"{told}: what do they see, a neighbour's rows or padding?"
 
 
 # --- channels and filters -----------------------------------------------------------------------------------------
 
 
-def try_split(comm, answer, case) -> str:
+@against_one_device
+def try_split(run, answer, case):
     """The student's convolution on this rank: answer(comm, x, w, convolve), channels cut along c, filters along f."""
     from functools import partial
 
     from torch.nn import functional
 
     from hybridlab.labs.convolution.on_ranks import alone
-    from hybridlab.labs.matmul.on_ranks import gap, words
-    from hybridlab.labs.matmul.tried import anywhere
     from hybridlab.modes.products.channel_splits import here
     from hybridlab.predict.bytes.convolution import sent
 
-    conv = case.conv
+    comm, conv = run.comm, case.conv
     values, gradients = alone(conv)
     whole = values["Y"] - values["b"][:, None, None]
-    x, w = (here(comm, values[name], name).clone().requires_grad_() for name in "XW")
+    leaves = {name: here(comm, values[name], name).clone().requires_grad_() for name in "XW"}
     convolve = partial(functional.conv2d, stride=conv.stride, padding=conv.padding)
-    start = len(comm.ledger)
-    y = answer(comm, x, w, convolve)
-    forward, foreseen = words(comm.ledger, start), sent(conv, comm.mesh, comm.rank)["channels"].forward
-    right = here(comm, whole, "Y")
-    told = _of_shape(y, right, "my_conv", "its part of Y has")
-    if not told and gap(y.detach(), right) > SMALL:
-        told = "has another Y than one device: which sum runs over an axis that is cut?"
-    if not told and forward != foreseen:
-        told = f"has the right Y, but sent {forward:,} words; {foreseen:,} are needed."
-    if not told and not y.requires_grad:
-        told = "has the right Y, but no gradient can flow back: use typed moves."
-    if anywhere(comm, told):
-        return told
-    y.backward(here(comm, gradients["Y"], "Y"))
-    for name, leaf in (("X", x), ("W", w)):
-        if leaf.grad is None or gap(leaf.grad, here(comm, gradients[name], name)) > SMALL:
-            return (
-                f"has the right Y, but another d{name} than one device: each rank uses the gathered channels for "
-                "filters of its own. What type is that?"
-            )
-    return ""
+    run.begin()
+    y = answer(comm, *leaves.values(), convolve)
+    foreseen = sent(conv, comm.mesh, comm.rank)["channels"].forward
+    run.result(y, here(comm, whole, "Y"), "Y", (), "which sum runs over an axis that is cut?", foreseen)
+    told = "each rank uses the gathered channels for filters of its own. What type is that?"
+    leaves = {name: (leaf, here(comm, gradients[name], name), (), told) for name, leaf in leaves.items()}
+    run.backward(y, here(comm, gradients["Y"], "Y"), "Y", leaves)

@@ -4,7 +4,7 @@ import math
 import random
 
 from hybridlab.labs.exercises.task import Verdict
-from hybridlab.labs.exercises.trial import Gave
+from hybridlab.labs.trials.trial import Gave
 
 # --- a chain ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from hybridlab.labs.data_parallel.ddp_case import Case, Did
+from hybridlab.labs.data_parallel.trial import Did
 
 WIDTH, ROWS, LAYERS = 16, 4, 4
 STEPS = 2  # the second one finds what the first has left behind
@@ -43,7 +43,6 @@ def left_out(twist: str, rank: int) -> tuple[int, ...]:
 
 def play(comm, answer, case) -> list[Did]:
     """On each rank: the student's class around a small net, for some steps."""
-    case = Case(*case)
     net, watch = Net(case.twist), _Watch(comm)
     for weight in _summed(net):
         weight.register_hook(watch.note)

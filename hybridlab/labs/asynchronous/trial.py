@@ -1,7 +1,7 @@
 """The verdict on a student's pipeline without flush: the weights of the replay, to the last bit; what was kept."""
 
 from hybridlab.labs.engine.case import Case, counted, lists
-from hybridlab.labs.engine.check import BOUNDARY, _short
+from hybridlab.labs.engine.trial import BOUNDARY, _short
 
 LINGERS = 1  # a version that is over may still hang on a variable, until the next one takes its place
 ABOUT = {  # {words of a reply: the hint about what it says is off}
@@ -30,7 +30,7 @@ ALIKE = {  # what a run equals that does not equal its replay
 
 
 def wrong(case: Case, home: list) -> str:
-    """What is off in one run, in a sentence; empty when nothing is. `home` has a `stashing.Did` from each rank."""
+    """What is off in one run, in a sentence; empty when nothing is. `home` has a `rank.Did` from each rank."""
     for judge in (_order, _same_version, _weights, _kept, _messages):
         for rank, did in enumerate(home):
             if told := judge(case, rank, *did):

@@ -1,0 +1,107 @@
+"""A grid on which a student's step is tried, what the step did on one rank, and the verdict."""
+
+from typing import NamedTuple
+
+from hybridlab.core.where.mesh import Mesh
+
+NEAR = 1e-10  # float64
+NAMES = ("tensor group", "data group", "pipeline")
+
+
+class Grid(NamedTuple):
+    """p stages, d copies, t parts of each; ranks are numbered with the part fastest and the stage slowest."""
+
+    p: int
+    d: int
+    t: int
+
+    @property
+    def ranks(self) -> int:
+        return self.p * self.d * self.t
+
+    @property
+    def mesh(self) -> Mesh:
+        return Mesh(pp=self.p, dp=self.d, tp=self.t)
+
+    def place(self, rank: int) -> tuple[int, int, int]:
+        """(stage, copy, part) of a rank.
+
+        >>> Grid(2, 2, 2).place(5)
+        (1, 0, 1)
+        """
+        return tuple(self.mesh.coordinates(rank).values())
+
+    def groups(self, rank: int) -> list[list[int]]:
+        """The tensor group, the data group and the pipeline of a rank.
+
+        >>> Grid(2, 2, 2).groups(5)
+        [[4, 5], [5, 7], [1, 5]]
+        """
+        return [list(self.mesh.group(rank, axis)) for axis in ("tp", "dp", "pp")]
+
+    def __str__(self):
+        return f"p = {self.p}, d = {self.d}, t = {self.t}"
+
+
+class Did(NamedTuple):
+    """What an answer did on a rank: the groups it named, how far its gradients are from those of one process, from
+    those of its own copy's rows, from a d-th of the right ones; and the most ranks that one collective took."""
+
+    groups: list
+    gap: float = float("inf")
+    alone: float = float("inf")
+    mean: float = float("inf")
+    widest: int = 1
+
+
+def judge(case: Grid, did: list[Did]) -> str:
+    """What is off in a student's step, in a sentence; empty when nothing is."""
+    wrong = (told for rank, one in enumerate(did) if (told := _groups(case, rank, one.groups)))
+    return next(wrong, "") or _gradients(case, did) or _widest(case, did)
+
+
+def _groups(case, rank, groups) -> str:
+    if len(groups) != 3:
+        return "my_groups returns three lists of ranks: tensor group, data group, pipeline."
+    stage, copy, part = case.place(rank)
+    for name, given, right in zip(NAMES, groups, case.groups(rank)):
+        if sorted(given) == right != given:
+            return f"my_groups puts the {name} of rank {rank} in another order on some ranks: list it in rank order."
+        if given != right:
+            return (
+                f"my_groups says that the {name} of rank {rank} is {given}. Rank {rank} is stage {stage}, copy {copy}, "
+                f"part {part}: which of the three numbers differs in that group?"
+            )
+    return ""
+
+
+def _gradients(case, did) -> str:
+    if all(one.gap <= NEAR for one in did):
+        return ""
+    if any(one.gap == float("inf") for one in did):
+        return "my_step returns two tensors, the gradients of this rank's shards of A and of B."
+    if case.d > 1 and all(one.alone <= NEAR for one in did):
+        return "every copy has the gradients of its own rows: who adds them, and along which axis?"
+    if case.d > 1 and all(one.mean <= NEAR for one in did):
+        return f"the gradients are 1/{case.d} of the right ones: the loss already divides by all rows."
+    last = [one for rank, one in enumerate(did) if case.place(rank)[0] == case.p - 1]
+    if case.p > 1 and all(min(one.gap, one.alone) <= NEAR for one in last):
+        return (
+            "the gradients of the last stage are right, those before it are not: on each rank of a tensor group x.grad "
+            "is only a summand."
+        )
+    rank = max(range(len(did)), key=lambda rank: did[rank].gap)
+    return (
+        f"the gradients of rank {rank} are off by {did[rank].gap:.1g} of their largest entry. Is y the sum over the "
+        "tensor group before it is compared or sent on, and is everything added along the right axis?"
+    )
+
+
+def _widest(case, did) -> str:
+    most = max(one.widest for one in did)
+    if most <= max(case):
+        return ""
+    return (
+        f"the gradients are right. But a collective takes {most} ranks, and no group of this grid has more than "
+        f"{max(case)}."
+    )

@@ -1,0 +1,60 @@
+"""A student's two layers, tried on real ranks: the output, all gradients and every message, against one device."""
+
+from hybridlab.labs.trials.against import Off, against_one_device
+
+RULES = {"B": "i", "F": "j"}
+LEAVES = {"x": ("BTD", ("V:B", "I")), "A": ("FD", ("I", "V:F")), "W": ("DF", ("I", "V:F"))}  # how they lie
+OWN = "along j every rank has used its own hidden units only. What is the product then, and which move makes it whole?"
+USED = "each rank along {} has used it for its own {}: which move lets its gradients be summed along {}?"
+MISSED = {  # the moves that the layout derives, by whose gradient tells that one is missing
+    name: USED.format(axis, what, axis) for name, axis, what in (("x", "j", "hidden units"), ("A", "i", "sequences"),
+                                                                ("W", "i", "sequences"))
+}  # fmt: skip
+
+
+@against_one_device
+def try_layers(run, answer, case):
+    """The student's function on this rank: answer(comm, x, A, W) with this rank's parts."""
+    from hybridlab.core.what.operators import shared
+    from hybridlab.modes.products import layouts
+    from hybridlab.modes.products.layout_proof import foreseen, numbers
+
+    comm, graph, ways = run.comm, case.graph, run.comm.mesh["j"]
+    strategy, wholes = shared(graph, RULES, comm.mesh), numbers(graph)
+    whole = layouts.alone(graph, wholes)
+    mine = layouts.parts(comm, graph, strategy, wholes)
+    cut = lambda whole, name: layouts.part(comm, whole, *LEAVES[name])
+    run.begin()
+    y, right = answer(comm, mine["x"], mine["A"], mine["W"]), cut(whole.detach(), "x")  # Z lies as x does
+    forward = slice(run.since, len(comm.ledger))
+    summed = (ways * right, f"returned {ways} times its part of Z: it was summed although it was whole.")
+    run.result(y, right, "Z", [summed], OWN)
+    gradient, start = whole.detach().cos(), run.since
+    whole.backward(gradient)
+    rights = {name: cut(wholes[name].grad, name) for name in LEAVES}
+    leaves = {name: (mine[name], its, _times(name, its, comm.mesh), MISSED[name]) for name, its in rights.items()}
+    run.backward(y, cut(gradient, "x"), "Z", leaves)
+    if told := _of_rows(comm.ledger, foreseen(graph, strategy, comm.mesh), (forward, slice(start, None))):
+        raise Off(told)
+
+
+def _times(name, right, mesh):
+    for ways in {mesh["i"], mesh["j"], mesh.size} - {1}:
+        told = f"a gradient of {name} that is {ways} times too large: a sum after which all ranks do the same goes to"
+        yield ways * right, f'{told}="I".'
+
+
+def _words(sizes) -> list[int]:
+    return [size // 8 for size in sizes]
+
+
+def _of_rows(ledger, derived, times) -> str:
+    """What was sent in the forward and the backward and is not derived, or is derived and was not sent."""
+    sent = sorted(row for part in times for row in zip(ledger.op[part], ledger.axis[part], _words(ledger.bytes[part])))
+    right = sorted((one.op, one.axis, int(one.elements)) for one in derived)
+    if sent == right:
+        return ""
+    for op, axis, words in sent:
+        if sent.count((op, axis, words)) > right.count((op, axis, words)):
+            return f"has all numbers right, but sent an {op} along {axis} of {words} words that nothing needs."
+    return f"has all numbers right, with {len(sent)} collectives where {len(right)} are derived: use typed moves only."

@@ -1,0 +1,46 @@
+"""A student's parallel product, tried on real ranks: C, both gradients and every word, against one device."""
+
+from hybridlab.core.where.layout import even
+from hybridlab.labs.trials.against import against_one_device
+
+KEEPS = (
+    " Fewer, but this product keeps its home blocks too and fetches from them again and again; in Cannon's a rank "
+    "passes each block on and keeps none."
+)
+PARTIAL = "each rank has a partial sum of it."
+
+
+@against_one_device
+def try_product(run, answer, case):
+    """The student's function on this rank: answer(comm, a, b, sizes) with this rank's parts of A and B."""
+    from hybridlab.labs.matmul.on_ranks import blocks
+    from hybridlab.predict.bytes.matmul_by_rank import sent
+
+    comm = run.comm
+    (A, B, G), (a_home, b_home, c_home) = blocks(comm, case.algorithm, case.sizes)
+    a, b = A[a_home].clone().requires_grad_(), B[b_home].clone().requires_grad_()
+    grid, place = zip(*((comm.mesh[axis], comm.coordinates[axis]) for axis in "ijl"))
+    foreseen = sent(case.algorithm, case.sizes, grid, place)
+    rows, columns = A[a_home[0]], B[:, b_home[1]]
+    c = answer(comm, a, b, case.sizes)
+    run.result(
+        c,
+        rows @ columns,
+        "C",
+        _slips(rows, columns, comm.mesh["j"]),
+        "were A's columns and B's rows in each product the same part of k?",
+        foreseen.forward,
+        KEEPS if case.algorithm == "cannon" else "",
+    )
+    leaves = {"A": (a, (G @ B.T)[a_home], (), PARTIAL), "B": (b, (A.T @ G)[b_home], (), PARTIAL)}
+    run.backward(c, G[c_home], "C", leaves, foreseen.backward)
+
+
+def _slips(A, B, parts):
+    """What comes out where parts of k are left out, or counted twice."""
+    right, pieces = A @ B, [A[:, begin:end] @ B[begin:end] for begin, end in even(A.shape[1], parts)]
+    told = "returned one product; the sum of the products of all steps is its part of C."
+    yield from ((piece, told) for piece in pieces[: len(pieces) * (parts > 1)])
+    for piece in pieces if parts > 1 else ():
+        yield right - piece, "returned C without one part of k: count the products that are added."
+        yield right + piece, "added one part of k too often: count the products that are added."

@@ -1,0 +1,6 @@
+"""Trials: a student's program, run on real ranks and judged. The room of each notebook has a `trial` of its own.
+
+`trial` runs it, on fresh ranks and with a time limit; `cases` in the case that the question names, then in others;
+`clinic` judges a named cause together with what was mended. On a rank: `against` compares with one device, step by
+step, and counts every word; `held` counts what objects hold. `table` shows results.
+"""

@@ -1,0 +1,121 @@
+"""What a student's program makes on real ranks, against one device: its result, the way back, every word sent.
+
+A rank's finding is a sentence that begins behind "Rank 0". Ranks settle each step before the next: words count once the
+numbers are right on all of them, and a backward is run by all or by none.
+"""
+
+from functools import wraps
+
+from hybridlab.predict.bytes.collectives import cost
+
+SMALL, WORD = 1e-12, 8  # relative; bytes of a number: all are in double precision
+
+
+class Off(Exception):
+    """What is off on this rank; without words, something is on another."""
+
+
+def against_one_device(trial):
+    """The trial of `OnCases` that `trial(run, answer, case)` makes, which goes on until something is off."""
+
+    @wraps(trial)
+    def tried(comm, answer, case) -> str:
+        try:
+            trial(Run(comm), answer, case)
+        except Off as off:
+            return str(off)
+        return ""
+
+    return tried
+
+
+class Run:
+    """A student's program on one rank. `near` is [(what some have in place of the right one, the reply to it)]."""
+
+    def __init__(self, comm):
+        self.comm, self.since = comm, len(comm.ledger)
+
+    def begin(self):
+        """What is sent is counted from here on."""
+        self.since = len(self.comm.ledger)
+
+    def settle(self, told: str = ""):
+        """Go on if no rank has found anything."""
+        if anywhere(self.comm, told):
+            raise Off(told)
+        self.since = len(self.comm.ledger)
+
+    def result(self, y, right, name: str, near=(), otherwise="", words: int | None = None, fewer=""):
+        """Go on if y is this rank's part of `name`, has sent so many words, and a gradient can flow back from it."""
+        sent = words_of(self.comm.ledger, self.since)
+        self.settle(_off(y, right, name, near, otherwise))
+        told = (
+            f"has the right {name}, but no gradient can flow back through it: use typed moves, which autograd follows."
+        )
+        told = "" if y.requires_grad else told
+        if words is not None and sent != words:
+            told = f"has the right {name}, but sent {sent:,} words forward; {words:,} are needed."
+            told += fewer if sent < words else ""
+        self.settle(told)
+
+    def backward(self, y, gradient, name: str, leaves: dict, words: int | None = None):
+        """Go on if each leaf has its gradient: {its name: (leaf, right, near, otherwise)}."""
+        y.backward(gradient)
+        sent = words_of(self.comm.ledger, self.since)
+        for its, (leaf, right, near, otherwise) in leaves.items():
+            told = f"has the right {name}, but no gradient came to {its}: use typed moves, which autograd follows."
+            if leaf.grad is not None:
+                told = _near(leaf.grad, right, near, f"another gradient of {its} than one device: {otherwise}")
+                told = told and f"has the right {name}, but {told}"
+            if told:
+                raise Off(told)
+        if words is not None and sent != words:
+            raise Off(f"has right gradients, but sent {sent:,} words for them; the way back sends {words:,}.")
+
+
+def _off(y, right, name, near, otherwise) -> str:
+    import torch
+
+    if not isinstance(y, torch.Tensor):
+        return f"returned {repr(y)[:40]}; return this rank's part of {name}, a tensor."
+    if y.shape != right.shape:
+        return f"returned a tensor of shape {tuple(y.shape)}; its part of {name} has {tuple(right.shape)}."
+    if y.dtype != right.dtype:
+        kinds = [str(one.dtype).removeprefix("torch.") for one in (y, right)]
+        return f"returned {name} in {kinds[0]}; what it got is in {kinds[1]}: begin a sum with 0, or x.new_zeros(…)."
+    return _near(y.detach(), right, near, f"returned another {name} than one device: {otherwise}")
+
+
+def _near(found, right, near, otherwise) -> str:
+    if gap(found, right) < SMALL:
+        return ""
+    return next((told for other, told in near if gap(found, other) < SMALL), otherwise)
+
+
+def dense(shape, seed: int):
+    """A matrix of random numbers, the same on every rank."""
+    import torch
+
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def gap(mine, right) -> float:
+    """The largest difference of two tensors, over the largest entry of the right one; inf for another shape."""
+    if mine is None or mine.shape != right.shape:
+        return float("inf")
+    return float((mine - right).abs().max() / right.abs().max()) if right.numel() else 0.0
+
+
+def words_of(ledger, since: int = 0) -> int:
+    """What this rank has sent from row `since` of its ledger on."""
+    total = 0.0
+    for op, group, size in list(zip(ledger.op, ledger.group, ledger.bytes))[since:]:
+        total += size if op in ("send", "isend") else 0 if op in ("recv", "irecv") else cost(op, group, size).bytes
+    return round(total / WORD)
+
+
+def anywhere(comm, told: str) -> bool:
+    """Whether any rank has found something."""
+    import torch
+
+    return bool(comm.all_reduce(torch.tensor([float(bool(told))])).item())
