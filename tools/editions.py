@@ -17,8 +17,9 @@ from html import escape
 
 import nbformat
 
-from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
+from hybridlab.labs.exercises.all_solutions import SOLUTIONS
 from hybridlab.labs.exercises.all_tasks import TASKS
+from hybridlab.labs.exercises.solution import Cell
 from tools import sheet
 from tools.course import FOLDER, HOUSE, TASK, Book, books
 

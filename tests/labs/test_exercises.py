@@ -15,9 +15,10 @@ import pytest
 
 import hybridlab as hl
 from hybridlab import labs
-from hybridlab.labs.exercises.all_solutions import SOLUTIONS, Cell
+from hybridlab.labs.exercises.all_solutions import SOLUTIONS
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.failures import hints_for
+from hybridlab.labs.exercises.solution import Cell
 from hybridlab.labs.exercises.task import Number
 from hybridlab.labs.trials import trial
 from hybridlab.labs.trials.cases import OnCases

@@ -129,7 +129,7 @@ def _memory(ranks):
     )
 
 
-ASYNCHRONOUS_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "pipedream.engine": task(
         "Write PipeDream's interpreter. Each rank calls my_play(comm, stage, weights, program, data, rate). "
         "stage(weights, x) is the forward with these weights. The forward of microbatch k uses the newest weights and "

@@ -151,7 +151,7 @@ def _grid(answer) -> Verdict:
     return True, f"No other grid is quicker; all {len(every)} that fit were tried. {planned().best}."
 
 
-AXONN_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "axonn.words": varying(_words, rows=(8192, 4096, 16384)),
     "axonn.forward": task(
         "Write the plain layer: my_layer(comm, x, share, lengths, inner, outer). x is this rank's part of the input; "

@@ -160,7 +160,7 @@ SAID = {  # parts of a page, and how they are known
     "an assumption that you would measure": r"assum|measure",
 }
 
-CAPSTONE_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "capstone.budget": task(
         f"{GIVEN.tokens / 1e9:.0f} billion tokens in {GIVEN.days:g} days, {GIVEN.batch} sequences of "
         f"{GIVEN.shape.context} tokens in a step. How many seconds may a step take?",

@@ -136,7 +136,7 @@ def _microbatch(stages, sequences):
     )
 
 
-CHOOSING_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "choosing.node": task(
         f"161B on {DEVICES} devices as in figure 13 (one copy, p = {DEVICES}/t, b = 1, {BATCH} sequences), but in "
         f"nodes of {NODE}: all else is an A100. With which t is a step fastest?",

@@ -191,7 +191,7 @@ ABOUT_THE_RING = {  # {words of a reply: the hint about what it says is off}
     "only chunks[a] went?",
 }
 
-COLLECTIVE_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "collectives.bytes": varying(_bytes, ranks=(4, 5, 6, 8), megabytes=(12, 30, 60, 120)),
     "collectives.seconds": varying(_seconds, ranks=(8, 10, 16), megabytes=(100, 80, 40), microseconds=(20, 40, 50)),
     "collectives.ring": task(

@@ -123,7 +123,7 @@ ABOUT_THE_RING = {
     "after the last step": "There are as many steps as ranks, and one hop less.",
 }
 
-BUILDING: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "context.joined": task(
         "Write my_joined(out, lse, other_out, other_lse): two parts of one softmax as one. Each part is what queries "
         "found in some keys, and the logarithm of the sum of exponentials of their scores. Return out and lse of all "

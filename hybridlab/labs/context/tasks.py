@@ -5,7 +5,7 @@ from functools import partial
 
 from hybridlab.core.what.catalog import machine
 from hybridlab.core.where.chunks import Chunks
-from hybridlab.labs.context.build_tasks import BUILDING
+from hybridlab.labs.context import build_tasks
 from hybridlab.labs.context.sizes import LLAMA, LONG, SHARE, link_of, of_one_layer
 from hybridlab.labs.exercises.task import Number, Task, varying
 from hybridlab.predict.time.ring import least_tokens
@@ -163,14 +163,14 @@ def _tokens(keys: int) -> Task:
     )
 
 
-CONTEXT_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "context.message": varying(_message, ranks=(8, 4, 16)),
-    "context.joined": BUILDING["context.joined"],
-    "context.ring": BUILDING["context.ring"],
+    "context.joined": build_tasks.TASKS["context.joined"],
+    "context.ring": build_tasks.TASKS["context.ring"],
     "context.waste": varying(_waste, ranks=(8, 4, 16)),
-    "context.zigzag": BUILDING["context.zigzag"],
+    "context.zigzag": build_tasks.TASKS["context.zigzag"],
     "context.ways": varying(_ways, heads=(32, 64, 40)),
     "context.backward": varying(_backward, ranks=(8, 4, 16)),
     "context.tokens": varying(_tokens, keys=(8, 4, 1)),
-    "context.clinic": BUILDING["context.clinic"],
+    "context.clinic": build_tasks.TASKS["context.clinic"],
 }

@@ -108,7 +108,7 @@ ABOUT_CHANNELS = {
     "its part of Y has": "A reduce-scatter leaves each rank its part of the filters; dim 1 is that of channels.",
 }
 
-BUILDING: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "convolution.halo": task(
         "Write my_fetch(comm, x, have, want): x is this rank's rows, have[comm.rank]; return all rows of "
         "want[comm.rank]. And write its way back, my_fold(comm, g, have, want): g is a gradient for the rows of "

@@ -8,7 +8,8 @@ from functools import cache
 from hybridlab.core.what.catalog import machine
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.spans import Sight, wanted
-from hybridlab.labs.convolution.build_tasks import BUILDING, task
+from hybridlab.labs.convolution import build_tasks
+from hybridlab.labs.convolution.build_tasks import task
 from hybridlab.labs.convolution.sizes import FORMS, LAYERS
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.predict.bytes.collectives import Link
@@ -136,7 +137,7 @@ def _grid(answer) -> Verdict:
     return True, "Each layer sends least in another way: what is largest stays where it is."
 
 
-CONVOLUTION_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "convolution.lacks": task(
         f"A picture of {ROWS} rows in {STRIPS} strips; {KERNEL} × {KERNEL} kernel, {KERNEL // 2} rows of padding above "
         "and below the picture. Outputs are cut into strips too. How many rows does strip 1 lack above, and below? "
@@ -167,5 +168,5 @@ CONVOLUTION_TASKS: dict[str, Task] = {
         difficulty=2,
         minutes=4,
     ),
-    **BUILDING,
+    **build_tasks.TASKS,
 }

@@ -16,7 +16,7 @@ def _tokens(operations: float = 4, times: float = 2) -> float:
     return (times * BYTES / LINK) / (operations / RATE)
 
 
-BUILD_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "data_parallel.tokens": task(
         f"A GPU does {RATE / 1e12:.0f} · 10¹² operations per second; its backward takes 4 operations for each weight "
         f"and token. A gradient has {BYTES} bytes, a link carries {LINK / 1e9:.0f} GB/s, and there are many ranks; "

@@ -7,7 +7,7 @@ import numpy as np
 
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.labs.data_parallel.build_tasks import BUILD_TASKS
+from hybridlab.labs.data_parallel import build_tasks
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
 from hybridlab.labs.trials.trial import OnRanks
@@ -185,8 +185,8 @@ def _reverse(count, each, sums):
     )
 
 
-DATA_PARALLEL_TASKS: dict[str, Task] = {
-    **BUILD_TASKS,
+TASKS: dict[str, Task] = {
+    **build_tasks.TASKS,
     "data_parallel.equal": task(
         f"Rank 0 has {ROWS[0]} row of the batch, rank 1 has {ROWS[1]}. The model uses one weight twice; below, first "
         "and last are copies of it. Return from each rank, as a flat list, the gradient that one process would have: "

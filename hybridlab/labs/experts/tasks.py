@@ -182,7 +182,7 @@ ABOUT_DISPATCH = {  # {words of a reply: the hint about what it says is off}
     "in another order": "What comes home lies in the order in which it left. arrivals.combine needs that order.",
 }
 
-EXPERTS_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "experts.route": task(
         "Each token goes to the two experts with the highest scores. Its two weights are these scores, divided by "
         "their sum. Answer with a row for each token: (first expert, second expert, weight of the first).",

@@ -191,7 +191,7 @@ CAUSES = {
     "c": "Then the gradients of the last rank would be right: it needs no message for its backward.",
 }
 
-GPIPE_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "gpipe.bubbles": task(
         "GPipe with 4 stages and 8 microbatches: which share is idle? Answer with (idle / total, idle / ideal).",
         _two_bubbles,

@@ -9,7 +9,7 @@ from hybridlab.labs.trials.cases import OnCases
 task = partial(Task, notebook="40_hybrid")
 
 
-BUILD_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "hybrid.step": task(
         "Write my_groups(p, d, t, rank): the tensor group, the data group and the pipeline of a rank, three lists of "
         "ranks, from the numbers alone; the part varies fastest, then the copy, the stage slowest. Then write "

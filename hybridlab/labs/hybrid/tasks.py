@@ -7,7 +7,7 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
 from hybridlab.labs.exercises.words import in_words
-from hybridlab.labs.hybrid.build_tasks import BUILD_TASKS
+from hybridlab.labs.hybrid import build_tasks
 from hybridlab.labs.hybrid.traffic import between_nodes
 from hybridlab.labs.trials.trial import Function, Gave
 from hybridlab.predict.bytes.memory import model_states
@@ -142,8 +142,8 @@ def _count(gpus):
     )
 
 
-HYBRID_TASKS: dict[str, Task] = {
-    **BUILD_TASKS,
+TASKS: dict[str, Task] = {
+    **build_tasks.TASKS,
     "hybrid.groups": task(
         "Eight ranks, p = t = d = 2. The tensor axis varies fastest, then data; the pipeline slowest. Which ranks form "
         "the groups along each axis?",

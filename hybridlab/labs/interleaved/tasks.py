@@ -185,7 +185,7 @@ def _memory(ranks, chunks):
 THIN = (("interleaved", 2, 4, 2), ("interleaved", 3, 6, 2), ("interleaved", 4, 4, 2), ("interleaved", 2, 4, 3))
 WHOLE = (("1f1b", 3, 4, 1), ("gpipe", 4, 2, 1), ("naive", 2, 3, 1))  # lists of one chunk, with their stage named
 
-INTERLEAVED_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "interleaved.engine": task(
         "Let the interpreter play several stages on a rank. Each rank calls my_chunks(comm, stages, program, data): "
         "stages[s] is stage s, for each s that the rank owns: rank, rank + p, rank + 2p, … In program[rank], "

@@ -139,7 +139,7 @@ def _keys(answer) -> Verdict:
     return True, f"Nothing is done twice. A rank sends {words:,.0f} words; under the rule it sent {before:,.0f}."
 
 
-LAYOUT_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "layouts.sums": task(
         "Write my_sums(signature, rules), for one product of two tensors. signature is text such as BD,FD->BF; rules "
         "is {dim: axis}, and may name dims that the product lacks. Return None if an axis would cut two dims of the "

@@ -152,7 +152,7 @@ def _times(algorithm: str = "summa") -> float:
     return (2 * one.forward + one.backward) / one.forward
 
 
-MATMUL_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "matmul.rows": task(
         "Write the 1D product: my_rows(comm, a, b, sizes). The ranks are a column along the axis i; a and b are this "
         "rank's rows of A and of B, and sizes is (m, k, n). Return this rank's rows of C = A·B, in one typed move and "

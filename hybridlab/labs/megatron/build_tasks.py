@@ -114,7 +114,7 @@ ABOUT_LOSS = {
 }
 
 
-BUILDING_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "megatron.layers": task(
         "Write column- and row-parallel linear layers as two classes. Both are made with (linear, comm) from the same "
         "whole nn.Linear on every rank, and keep only this rank's shard of what is cut, in the parameters weight and "

@@ -6,8 +6,8 @@ import numpy as np
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.megatron import hunt
-from hybridlab.labs.megatron.build_tasks import BUILDING_TASKS, On
+from hybridlab.labs.megatron import build_tasks, hunt
+from hybridlab.labs.megatron.build_tasks import On
 from hybridlab.labs.megatron.sizes import gigabytes, on_the_wire
 from hybridlab.labs.trials.cases import OnCases
 from hybridlab.labs.trials.trial import Function
@@ -239,8 +239,8 @@ ABOUT_THE_PAIR = {  # {words of a reply: the hint about what it says is off}
     "one each is enough": "One of F and G adds forward, the other one backward. Which of yours does both?",
 }
 
-MEGATRON_TASKS: dict[str, Task] = {
-    **BUILDING_TASKS,
+TASKS: dict[str, Task] = {
+    **build_tasks.TASKS,
     "megatron.pair": task(
         "Write f and g as two autograd functions, F and G. Between them ranks hold A cut by columns and B cut by rows. "
         "Z and the gradients of x, A and B must be those of one process, with one all-reduce forward and one backward. "

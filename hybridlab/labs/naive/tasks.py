@@ -114,7 +114,7 @@ CAUSES = {
     "c": "Then rank 2 would be wrong too, and with it every rank before. Which rank is the last one that is right?",
 }
 
-NAIVE_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "naive.utilisation": varying(_utilisation, ranks=(4, 3, 5, 6, 8)),
     "naive.slots": varying(_slots, stages=(3, 4, 5, 6), microbatches=(3, 4, 6, 8)),
     "naive.engine": task(

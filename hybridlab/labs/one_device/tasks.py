@@ -162,7 +162,7 @@ def _seconds(batch: int) -> Task:
     )
 
 
-ONE_DEVICE_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "one_device.parameters": varying(_parameters, layers=(96, 48, 64, 80)),
     "one_device.cards": varying(_cards, card=(80, 32, 40, 141)),
     "one_device.bound": task(

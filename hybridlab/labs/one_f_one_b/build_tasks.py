@@ -34,7 +34,7 @@ CAUSES = {
     "c": "",
 }
 
-BUILDING_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "1f1b.clinic": task(
         "What is wrong with broken? (a) Messages overtake each other. (b) The loss is divided by m once too often. (c) "
         "A backward takes another microbatch's activations than its own. Answer with the letter and the mended "

@@ -7,7 +7,7 @@ from hybridlab.core.when.play import Stuck
 from hybridlab.labs.exercises.pipelines import UNIT, predicted, several
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.task import Task, Verdict
-from hybridlab.labs.one_f_one_b.build_tasks import BUILDING_TASKS
+from hybridlab.labs.one_f_one_b import build_tasks
 from hybridlab.labs.one_f_one_b.letters import from_letters
 from hybridlab.labs.trials.trial import Function, Gave
 
@@ -194,8 +194,8 @@ def _played(answer) -> Verdict:
     return True, f"{told}. Within this room nothing is shorter; {with_more}."
 
 
-ONE_F_ONE_B_TASKS: dict[str, Task] = {
-    **BUILDING_TASKS,
+TASKS: dict[str, Task] = {
+    **build_tasks.TASKS,
     "1f1b.game": task(
         "Type a schedule for 3 ranks and 4 microbatches. With F = 1, B = 2 a step must take 18 units, and ranks 0, 1 "
         "and 2 may hold 3, 2 and 1 activations at most.",

@@ -205,7 +205,7 @@ def _free(name: str) -> Task:
     )
 
 
-OUT_OF_CORE_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "out_of_core.fits": varying(_fits, sequences=(8, 16, 20)),
     "out_of_core.waits": varying(_waits, swap=(3, 4, 5)),
     "out_of_core.plan": task(

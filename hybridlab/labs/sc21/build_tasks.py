@@ -125,7 +125,7 @@ def by_hand(multiply=FITTED.multiply, memory=FITTED.memory, bubble=1.0, forwards
     return m * stage + m * head + 2 * m * v * hop + filling + once
 
 
-BUILD_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "sc21.formulas": task(
         "Write the two formulas as functions: my_parameters(l, h, s, V), and my_flops(B, l, h, s, V), the operations "
         "of a step with full recomputation. Tried on the ten rows of table 1.",

@@ -5,7 +5,7 @@ from functools import cache, partial
 from hybridlab.core.what.catalog import model
 from hybridlab.core.what.shape import Shape
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.sc21.build_tasks import BUILD_TASKS
+from hybridlab.labs.sc21 import build_tasks
 from hybridlab.labs.sc21.rows import with_size
 from hybridlab.labs.sc21.table import LABELS, ROWS
 from hybridlab.predict.papers.sc21 import table_2
@@ -104,8 +104,8 @@ def _sizes(answer) -> Verdict:
     )
 
 
-SC21_TASKS: dict[str, Task] = {
-    **BUILD_TASKS,
+TASKS: dict[str, Task] = {
+    **build_tasks.TASKS,
     "sc21.parameters": varying(_parameters, layers=(72, 64, 48, 40)),
     "sc21.days": task(
         f"The paper gives {days(TRILLION.parameters):.0f} days for its largest model. 8TP/(nX) with T = 450 billion, "

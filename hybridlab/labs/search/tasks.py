@@ -125,7 +125,7 @@ def _by_hand(answer) -> Verdict:
     return True, f"{ms(seconds)}: faster than every table of rules; {found}."
 
 
-SEARCH_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "search.count": varying(_count, axes=(3, 2, 4)),
     "search.price": varying(_price, hidden=(2048, 8192, 512)),
     "search.by_hand": task(

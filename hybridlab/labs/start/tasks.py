@@ -85,7 +85,7 @@ def _bubble(ranks, microbatches):
     )
 
 
-START_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "start.all_reduce": start_task(
         "Four ranks; rank r starts with r + 1. Return the sum over all ranks, from every rank.",
         OnRanks(_all_reduced, (4, 3), lambda size: [size * (size + 1) / 2] * size),

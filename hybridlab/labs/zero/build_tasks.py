@@ -12,7 +12,7 @@ task = partial(Task, notebook="22_zero_fsdp")
 
 PLAYS, BLOCKS = 4, 4  # microbatches in zero_fsdp.accumulate; blocks in zero_fsdp.root
 
-BUILD_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "zero_fsdp.one": task(
         "Write MyZeRO1(comm, parameters, rate): Adam whose state is sharded. Every rank has all weights, and after "
         "loss.backward() the gradients of its own rows. step() makes the weights on every rank those that one device "

@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 from hybridlab.labs.exercises.task import Number, Task, Verdict
-from hybridlab.labs.zero.build_tasks import BUILD_TASKS
+from hybridlab.labs.zero import build_tasks
 from hybridlab.labs.zero.plan import NODE, Plan, carried, kept, leaving, most, seconds
 from hybridlab.show.layouts.memory_bars import size
 
@@ -113,8 +113,8 @@ def _design(answer) -> Verdict:
     return True, f"{told}."
 
 
-ZERO_TASKS: dict[str, Task] = {
-    **BUILD_TASKS,
+TASKS: dict[str, Task] = {
+    **build_tasks.TASKS,
     "zero_fsdp.stages": task(
         "7.5 billion parameters, 64 ranks, mixed precision with Adam: 2 bytes for a weight, 2 for its gradient, 12 for "
         "what the optimizer keeps. How many GB does a rank keep under the stages 0, 1, 2 and 3?",

@@ -127,7 +127,7 @@ def _merged(answer) -> Verdict:
     return False, 'Answer with text as torch prints an action: stage, letter, microbatch, as in "0F2".'
 
 
-ZERO_BUBBLE_TASKS: dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "zero_bubble.halves": task(
         "One layer, y = tanh(x @ w.T). Write I and W as two functions, without autograd. my_input_half(gy, y, w) takes "
         "the gradient gy that comes from the next layer and returns (gx, gz): gx goes to the layer before, gz stays "
