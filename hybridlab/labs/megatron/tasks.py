@@ -6,12 +6,12 @@ import numpy as np
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.labs.exercises.task import Number, Task, Verdict, varying
-from hybridlab.labs.megatron import build_tasks, hunt
+from hybridlab.labs.megatron import build_tasks, design, hunt
 from hybridlab.labs.megatron.build_tasks import On
-from hybridlab.labs.megatron.sizes import gigabytes, on_the_wire
+from hybridlab.labs.megatron.design import ALLOWED, GPU, PLANNED, SEQUENCES, SERVER
 from hybridlab.labs.trials.cases import OnCases
 from hybridlab.labs.trials.trial import Function
-from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.predict.bytes.collectives import cost
 from hybridlab.predict.bytes.traffic import tensor
 
 # --- f and g ------------------------------------------------------------------------------------------------------
@@ -134,43 +134,6 @@ def _before_the_sum(answer) -> Verdict:
     if missing:
         return False, f"Right so far; {len(missing)} more may stand there."
     return True, "These are linear. Anything else must wait for the sum."
-
-
-# --- the design ---------------------------------------------------------------------------------------------------
-
-PLANNED = Shape(layers=36, width=4608, heads=36, kv_heads=4, context=4096, vocabulary=50257)
-SEQUENCES, GPU, SERVER, ALLOWED = 6, 80, 8, 0.5  # sequences in a microbatch, GB, GPUs, seconds
-INSIDE, ACROSS = Link(10e-6, 1 / 300e9), Link(20e-6, 1 / 25e9)  # between GPUs of a server, and of several
-
-
-def planned(ways: int, sequence: bool) -> tuple[float, float]:
-    """(GB on the first rank, seconds in which a microbatch's numbers are sent), for the model of the design task.
-
-    raises  ValueError when the model cannot be cut so
-    """
-    link = INSIDE if ways <= SERVER else ACROSS
-    seconds = 2 * on_the_wire(PLANNED, SEQUENCES, ways, sequence) * link.beta
-    return sum(gigabytes(PLANNED, SEQUENCES, ways, sequence)), seconds
-
-
-def _design(answer) -> Verdict:
-    """(t, whether the sequence is cut)."""
-    if not isinstance(answer, list | tuple) or len(answer) != 2 or not isinstance(answer[1], bool):
-        return False, "Answer with two things, as in (2, False): t, and whether the sequence is cut too."
-    if isinstance(answer[0], bool) or not isinstance(answer[0], int) or not 1 <= answer[0] <= 1024:
-        return False, "t is a whole number of ranks, 1 or more."
-    ways, sequence = answer
-    try:
-        size, seconds = planned(ways, sequence)
-    except ValueError as error:
-        return False, f"{error}."
-    told = f"{size:.1f} GB on the first rank, {1e3 * seconds:.0f} ms of sending"
-    if size > GPU:
-        return False, f"{told}: a GPU has {GPU} GB."
-    if seconds > ALLOWED:
-        where = f" across servers of {SERVER}" if ways > SERVER else ""
-        return False, f"{told}{where}: {1e3 * ALLOWED:.0f} ms are allowed."
-    return True, f"{told}: it fits, with no GPU more than needed."
 
 
 def _sums(layers):
@@ -313,7 +276,7 @@ TASKS: dict[str, Task] = {
         f"precision, Adam. A GPU has {GPU} GB. In a server of {SERVER} GPUs each sends 300 GB/s, across servers 25 "
         f"GB/s. A microbatch may spend {1e3 * ALLOWED:.0f} ms on sending along tp. Choose t, and whether the sequence "
         "is cut too: (t, True or False).",
-        _design,
+        design.judged,
         (
             "t must divide heads, and divide kv_heads or be a multiple of it. Which of those stay inside a server?",
             "16 bytes for every parameter on a rank, and 2 bytes for 36·s·b·h·(4 + 12/t) activations, or 16/t.",

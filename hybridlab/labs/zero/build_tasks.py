@@ -5,7 +5,7 @@ from functools import partial
 from hybridlab.labs.exercises.task import Number, Task
 from hybridlab.labs.trials.cases import OnCases
 from hybridlab.labs.trials.clinic import Clinic
-from hybridlab.labs.zero import clinic, trial
+from hybridlab.labs.zero import clinic, clinic_case, trial
 from hybridlab.labs.zero.trial import ONE_CASES, UNIT_CASES
 
 task = partial(Task, notebook="22_zero_fsdp")
@@ -119,7 +119,7 @@ TASKS: dict[str, Task] = {
             OnCases(
                 "zero.rank:play_program",
                 clinic.judge,
-                clinic.CASES,
+                clinic_case.CASES,
                 "The weights of one device on every rank, with one microbatch and with several.",
             ),
         ),

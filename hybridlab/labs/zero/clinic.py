@@ -5,9 +5,8 @@ afterwards `model` has the weights that SGD with momentum makes of the mean grad
 """
 
 import math
-from typing import NamedTuple
 
-from hybridlab.labs.zero.trial import ODD, SMALL
+from hybridlab.labs.zero.clinic_case import Case
 
 NEAR = 1e-5  # of weights
 ALIKE = 1e-3  # of factors
@@ -17,37 +16,6 @@ CAUSES = {
     "c": "Then the first step would change no weight, with one microbatch too.",
     "d": "",
 }
-
-
-STEPS, RATE, MOMENTUM = 3, 0.1, 0.9
-
-
-class Case(NamedTuple):
-    """A net between layers of these widths on so many ranks, each of which has so many microbatches in a step."""
-
-    ranks: int
-    microbatches: int
-    widths: tuple[int, ...] = ODD
-
-    def __str__(self) -> str:
-        return f"{self.ranks} ranks with {self.microbatches} microbatch{'es' * (self.microbatches > 1)}"
-
-
-CASES = (Case(2, 3, SMALL), Case(3, 2), Case(4, 1))
-
-
-class Did(NamedTuple):
-    """What one rank did with a program.
-
-    first    the norm of what its first step changed, over that of one device
-    gaps     the largest difference of its weights from those of one device, after each step
-    weights  all of them after the last step;  ops  what it called
-    """
-
-    first: float
-    gaps: list[float]
-    weights: list[float]
-    ops: list[str]
 
 
 def symptoms(pool, program, microbatches=(1, 2, 4)) -> list[tuple]:

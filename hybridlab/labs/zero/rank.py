@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import pad
 
 from hybridlab.labs.trials.held import numbers, tensors
-from hybridlab.labs.zero import clinic
+from hybridlab.labs.zero import clinic_case
 from hybridlab.labs.zero.trial import RATE, Case, One, Unit
 from hybridlab.predict.bytes.collectives import cost
 
@@ -168,21 +168,21 @@ def _far(found, right) -> float:
 # --- the broken program ---------------------------------------------------------------------------------------------
 
 
-def play_program(comm, answer, case: clinic.Case) -> clinic.Did:
+def play_program(comm, answer, case: clinic_case.Case) -> clinic_case.Did:
     """On each rank: the program for one step, for two, and for all of them, each time from the first weights."""
     before = len(comm.ledger)
     right = [flat(net(case.widths).parameters()), *_by_sgd(case)]
-    found = [_after(steps, comm, answer, case) for steps in range(1, clinic.STEPS + 1)]
+    found = [_after(steps, comm, answer, case) for steps in range(1, clinic_case.STEPS + 1)]
     changed = [(one[1] - right[0]).norm() for one in ([None, found[0]], right)]
     gaps = [(one - wanted).abs().max().item() for one, wanted in zip(found, right[1:])]
     ops = [row["op"] for row in comm.ledger.rows()[before:]]
-    return clinic.Did((changed[0] / changed[1]).item(), gaps, found[-1].tolist(), ops)
+    return clinic_case.Did((changed[0] / changed[1]).item(), gaps, found[-1].tolist(), ops)
 
 
 def _after(steps, comm, answer, case) -> torch.Tensor:
     """The weights that the program makes in so many steps."""
     module = net(case.widths)
-    answer(comm, module, [_microbatches(case, step, comm.rank) for step in range(steps)], clinic.RATE)
+    answer(comm, module, [_microbatches(case, step, comm.rank) for step in range(steps)], clinic_case.RATE)
     return flat(module.parameters())
 
 
@@ -195,8 +195,8 @@ def _microbatches(case, step, rank) -> list[tuple]:
 def _by_sgd(case) -> list[torch.Tensor]:
     """The weights after each step over the microbatches of all ranks."""
     module, found = net(case.widths), []
-    sgd = torch.optim.SGD(module.parameters(), lr=clinic.RATE, momentum=clinic.MOMENTUM)
-    for step in range(clinic.STEPS):
+    sgd = torch.optim.SGD(module.parameters(), lr=clinic_case.RATE, momentum=clinic_case.MOMENTUM)
+    for step in range(clinic_case.STEPS):
         sgd.zero_grad()
         for x, target in (one for rank in range(case.ranks) for one in _microbatches(case, step, rank)):
             ((module(x) - target).square().mean() / case.ranks / case.microbatches).backward()
