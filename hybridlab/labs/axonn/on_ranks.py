@@ -31,7 +31,7 @@ def counted(pool, sizes: tuple[int, int, int], swapped: bool = False) -> Table:
     """
     m, k, n = sizes
     inner, outer = ("y", "x") if swapped else ("x", "y")
-    homes = pool.run(_layer, (m, (k, n)), inner, outer)
+    homes = [Home(*home) for home in pool.run(_layer, (m, (k, n)), inner, outer)]
     foreseen = moved("axonn", sizes, (pool.mesh[inner], pool.mesh[outer], pool.mesh["z"]))
     rows = []
     for rank, home in enumerate(homes):

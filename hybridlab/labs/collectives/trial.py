@@ -73,7 +73,7 @@ def judge(case, homes) -> str:
     """What is wrong on the first rank on which something is."""
     for look in (_result, _messages):
         for rank, home in enumerate(homes):
-            if told := look(case, rank, home):
+            if told := look(case, rank, Did(*home)):
                 return told
     return ""
 

@@ -87,7 +87,7 @@ def judge(case, homes) -> str:
     """What is wrong in the first step, or the second, on the first rank on which something is."""
     for number, step in enumerate(zip(*homes)):
         for look in (_gradients, _buckets, _overlap):
-            for rank, did in enumerate(step):
+            for rank, did in enumerate(starmap(Did, step)):
                 if told := look(case, rank, did):
                     return f"In the second step {told} So what has the first step left behind?" if number else told
     return ""

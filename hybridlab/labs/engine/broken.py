@@ -7,8 +7,10 @@ from hybridlab.labs.trials.trial import run
 
 def symptoms(function, call: str, name: str, ranks: int = 3, microbatches: int = 4) -> list[str]:
     """What a function does with the lists of a schedule: rank by rank, its gradients beside those of one device."""
+    from hybridlab.labs.engine.rank import Did, play
+
     case = Case(name, ranks, microbatches)
-    home = run(ranks, "engine.rank:play", function, call, case)
+    home = [Did(*did) for did in run(ranks, play, function, call, case)]
     return [f"rank {rank}: {_told(did)}" for rank, did in enumerate(home)]
 
 

@@ -52,6 +52,9 @@ def _explained(case, failed: str) -> str:
 
 def _wrong(case, home) -> str:
     """What is off in one run, in a sentence; empty when nothing is."""
+    from hybridlab.labs.engine.rank import Did
+
+    home = [Did(*did) for did in home]
     for judge in (_order, _overwritten, _gradients, _held, _messages):
         for rank, did in enumerate(home):
             if told := judge(case, rank, did):

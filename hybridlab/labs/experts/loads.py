@@ -28,7 +28,7 @@ def trained(steps: int = STEPS) -> dict[str, Trained]:
     from hybridlab.world.processes.launch import ranks
 
     with ranks(len(PACES)) as pool:
-        return dict(zip(PACES, pool.run(_train, steps)))
+        return {balance: Trained(*home) for balance, home in zip(PACES, pool.run(_train, steps))}
 
 
 def _train(comm, steps):
@@ -52,4 +52,4 @@ def _train(comm, steps):
         loads.append(routers[-1].tally.long().tolist())
         for router in routers:
             router.settle()
-    return Trained(losses, loads)
+    return losses, loads

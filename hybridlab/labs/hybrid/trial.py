@@ -54,8 +54,9 @@ class Did(NamedTuple):
     widest: int = 1
 
 
-def judge(case: Grid, did: list[Did]) -> str:
+def judge(case: Grid, homes: list) -> str:
     """What is off in a student's step, in a sentence; empty when nothing is."""
+    did = [Did(*home) for home in homes]
     wrong = (told for rank, one in enumerate(did) if (told := _groups(case, rank, one.groups)))
     return next(wrong, "") or _gradients(case, did) or _widest(case, did)
 

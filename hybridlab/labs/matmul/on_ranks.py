@@ -24,7 +24,7 @@ def counted(pool, algorithm: str, sizes: tuple[int, int, int]) -> Table:
 
     algorithm  a name in `modes.products.matmul.PRODUCTS`;  sizes  (m, k, n)
     """
-    homes = pool.run(_multiplied, algorithm, tuple(sizes))
+    homes = [Home(*home) for home in pool.run(_multiplied, algorithm, tuple(sizes))]
     grid = tuple(pool.mesh[axis] for axis in "ijl")
     rows = []
     for rank, home in enumerate(homes):

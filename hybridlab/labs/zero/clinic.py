@@ -24,7 +24,7 @@ def symptoms(pool, program, microbatches=(1, 2, 4)) -> list[tuple]:
 
     found = []
     for count in microbatches:
-        homes = pool.run(rank.play_program, program, Case(pool.size, count))
+        homes = [Did(*home) for home in pool.run(rank.play_program, program, Case(pool.size, count))]
         off = max(home.gaps[-1] for home in homes)
         apart = max(max(each) - min(each) for each in zip(*(home.weights for home in homes)))
         found.append((count, f"{homes[0].first:.2f}", f"{off:.3f}", f"{apart:.3f}"))
@@ -33,7 +33,7 @@ def symptoms(pool, program, microbatches=(1, 2, 4)) -> list[tuple]:
 
 def judge(case, homes) -> str:
     """What is still wrong with a program, on the first rank on which something is."""
-    told = (_told(case, home) for home in homes)
+    told = (_told(case, Did(*home)) for home in homes)
     return next((f"rank {rank} {what}" for rank, what in enumerate(told) if what), "")
 
 

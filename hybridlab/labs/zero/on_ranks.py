@@ -40,7 +40,7 @@ class Home(NamedTuple):
 
 def train(pool, *jobs: Job) -> list[list[Home]]:
     """Every job trained on the ranks of a pool: for each, what every rank returns."""
-    return [list(homes) for homes in zip(*pool.run(_train, jobs))]
+    return [[Home(*home) for home in homes] for homes in zip(*pool.run(_train, jobs))]
 
 
 def _train(comm, jobs):

@@ -119,7 +119,7 @@ def judge_one(case, homes) -> str:
     """What is wrong with a student's ZeRO 1, on the first rank on which something is."""
     for look in (_weights, _traffic_of_one, _kept):
         for rank, home in enumerate(homes):
-            if told := look(case, rank, home):
+            if told := look(case, rank, One(*home)):
                 return told
     return ""
 
@@ -163,7 +163,7 @@ def judge_unit(case, homes) -> str:
     for number, step in enumerate(zip(*homes)):
         for look in (_values, _held, _traffic_of_unit):
             for rank, home in enumerate(step):
-                if told := look(case, rank, home):
+                if told := look(case, rank, Unit(*home)):
                     return f"in the second step, after an update of unit.shard, {told}" if number else told
     return ""
 
