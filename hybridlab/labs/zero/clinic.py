@@ -6,7 +6,7 @@ afterwards `model` has the weights that SGD with momentum makes of the mean grad
 
 import math
 
-from hybridlab.labs.zero.clinic_case import Case
+from hybridlab.labs.zero.clinic_case import Case, Did
 
 NEAR = 1e-5  # of weights
 ALIKE = 1e-3  # of factors
