@@ -10,6 +10,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.labs.matmul import grids, moves, on_ranks, pictures
 from hybridlab.labs.matmul.moves import ahead, moments
 from hybridlab.labs.matmul.tasks import least
+from hybridlab.labs.trials.against import WORD
 from hybridlab.labs.trials.table import Table
 from hybridlab.predict.bytes.matmul import moved
 from hybridlab.predict.bytes.matmul_by_rank import sent
@@ -146,7 +147,7 @@ def by_target(comm, algorithm, sizes):
     found = {}
     for row in comm.ledger.rows():
         if row["op"] == "isend":
-            found[row["peer"]] = found.get(row["peer"], 0) + row["bytes"] // on_ranks.WORD
+            found[row["peer"]] = found.get(row["peer"], 0) + row["bytes"] // WORD
     return found
 
 

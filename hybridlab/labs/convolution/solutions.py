@@ -132,7 +132,7 @@ labs.answer("convolution.lacks", [(4 - low, high - 8) for low, high in wants])""
                 "a neighbour's rows or padding",
             ),
             (LAYER.but("w, b, stride)", "w, b)"), "Right on strips of 4, 4, 4 rows"),
-            (LAYER.but("conv2d(x, w, b, stride)", "conv2d(x.detach(), w, b, stride)"), "another gradient of X"),
+            (LAYER.but("conv2d(x, w, b, stride)", "conv2d(x.detach(), w, b, stride)"), "no gradient came to X"),
             (LAYER.but("conv2d(x, w, b, stride)", "conv2d(x, w, None, stride)"), "rows of outputs wrong"),
             (LAYER.but("return functional", "functional"), "return this rank's part of Y, a tensor"),
             (3, "your function itself"),

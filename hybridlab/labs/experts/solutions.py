@@ -4,7 +4,7 @@ from hybridlab.labs.exercises.solution import Cell, Solution
 
 DISPATCH = Cell("""\
 def my_dispatch(comm, x, chosen, weights, experts, owned):
-    order, counts = arrivals.in_order(chosen, sum(owned))
+    order, counts = token_order.in_order(chosen, sum(owned))
     every = comm.all_gather(counts[None], "ep")
     mine = every.split(owned, 1)[comm.coordinates["ep"]]
     sent, received = [int(one.sum()) for one in counts.split(owned)], mine.sum(1).tolist()
@@ -14,7 +14,7 @@ def my_dispatch(comm, x, chosen, weights, experts, owned):
     sort = expert.argsort(stable=True)
     made = experts(came[sort], mine.sum(0).tolist())
     home = typed.all_to_all(comm, made[sort.argsort()], "ep", cut=0, join=0, sent=received, received=sent)
-    return arrivals.combine(home, order, weights)
+    return token_order.combine(home, order, weights)
 
 labs.answer("experts.dispatch", my_dispatch)""")
 GATHER = 'every = comm.all_gather(counts[None], "ep")'
@@ -61,12 +61,12 @@ SOLUTIONS: dict[str, Solution] = {
                 DISPATCH.but(HOME, "home = made[sort.argsort()]"),
                 "Number of indices",
             ),
-            (DISPATCH.but("    return arrivals", "    arrivals"), "returned None"),
+            (DISPATCH.but("    return token_order", "    token_order"), "returned None"),
             (
                 DISPATCH.but(
                     GATHER,
                     'all_of_them = comm.all_gather(chosen, "ep").split(len(x))\n'
-                    "    every = torch.stack([arrivals.in_order(one, sum(owned))[1] for one in all_of_them])",
+                    "    every = torch.stack([token_order.in_order(one, sum(owned))[1] for one in all_of_them])",
                 ),
                 "all counts are",
             ),
@@ -85,7 +85,7 @@ SOLUTIONS: dict[str, Solution] = {
             (DISPATCH.but("order, weights)\n", "order, weights).flip(0)\n"), "in another order"),
             (DISPATCH.but("order, weights)\n", "order, weights).detach()\n"), "no gradient can flow back"),
             (
-                DISPATCH.but("return arrivals.combine(home, order, weights)", "return home"),
+                DISPATCH.but("return token_order.combine(home, order, weights)", "return home"),
                 "returned a tensor of shape",
             ),
             (DISPATCH.but("(home, order", "(2 * home - home.detach(), order"), "another gradient of x"),

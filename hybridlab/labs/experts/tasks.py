@@ -179,7 +179,7 @@ ABOUT_DISPATCH = {  # {words of a reply: the hint about what it says is off}
     "many go where.",
     "are expected by": "sent is about your tokens, by the rank of their expert; received about your experts, "
     "by the rank of the tokens. On the way home the two change places.",
-    "in another order": "What comes home lies in the order in which it left. arrivals.combine needs that order.",
+    "in another order": "What comes home lies in the order in which it left. token_order.combine needs that order.",
 }
 
 TASKS: dict[str, Task] = {
@@ -216,7 +216,7 @@ TASKS: dict[str, Task] = {
             "with its expert (arange, repeat, repeat_interleave), and take a stable argsort.",
             'came = typed.all_to_all(comm, x[order // chosen.shape[1]], "ep", cut=0, join=0, sent=sent, '
             "received=received); made = experts(came[sort], mine.sum(0).tolist()); home = typed.all_to_all(comm, "
-            "made[sort.argsort()], …) with sent and received exchanged; return arrivals.combine(home, order, weights).",
+            "made[sort.argsort()], …) with sent and received exchanged; return token_order.combine(home, order, weights).",
         ),
         about=ABOUT_DISPATCH,
         objective="Send tokens to experts on other ranks and back, with gradients that flow.",

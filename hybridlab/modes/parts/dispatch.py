@@ -17,7 +17,7 @@ expert, and to nothing else.
   all-gather                           p·n·(h + 2·k) gathered, p·n·h scattered
 
 Source: NVIDIA/Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py; slots, Lepikhin et al. 2020,
-arXiv:2006.16668. Relatives: `expert_parallel`, the mode; `arrivals`, the same on one device; notebook 32.
+arXiv:2006.16668. Relatives: `expert_parallel`, the mode; `token_order`, the same on one device; notebook 32.
 
 Shape suffixes
     N tokens, E experts of the layer, C chosen by each token, A arrivals (pairs of a token and an expert of its choice),
