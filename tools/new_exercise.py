@@ -36,8 +36,8 @@ PROGRAM = """\
         OnCases({attempt}, first_found, {cases}, "Sum and gradient are those of one device."),
         (
             "Which collective adds what all ranks have?",
-            "typed.all_reduce makes the sum, and knows its gradient.",
-            'return typed.all_reduce(comm, x, "i", to="I").',
+            "hl.typed.all_reduce makes the sum, and knows its gradient.",
+            'return hl.typed.all_reduce(comm, x, "i", to="I").',
         ),
         objective="{words}: say here what one can do afterwards.",
         difficulty=2,
@@ -90,7 +90,7 @@ SOLVED_PROGRAM = """\
     "{name}": Solution(
         \"\"\"\\
 def {my}(comm, x):
-    return typed.all_reduce(comm, x, "i", to="I")
+    return hl.typed.all_reduce(comm, x, "i", to="I")
 
 
 labs.answer("{name}", {my})\"\"\",

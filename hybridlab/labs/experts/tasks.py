@@ -216,7 +216,8 @@ TASKS: dict[str, Task] = {
             "with its expert (arange, repeat, repeat_interleave), and take a stable argsort.",
             'came = typed.all_to_all(comm, x[order // chosen.shape[1]], "ep", cut=0, join=0, sent=sent, '
             "received=received); made = experts(came[sort], mine.sum(0).tolist()); home = typed.all_to_all(comm, "
-            "made[sort.argsort()], …) with sent and received exchanged; return token_order.combine(home, order, weights).",
+            "made[sort.argsort()], …) with sent and received exchanged; return token_order.combine(home, order, "
+            "weights).",
         ),
         about=ABOUT_DISPATCH,
         objective="Send tokens to experts on other ranks and back, with gradients that flow.",
