@@ -30,3 +30,18 @@ def lazily(package: str, home: dict[str, str], modules: dict[str, str] | None = 
         return getattr(module, name)
 
     return __getattr__
+
+
+def room(package: str, names: dict[str, str], modules: str = "") -> tuple[Callable, list[str]]:
+    """(the `__getattr__`, the `__all__`) of a package that says for each of its modules which names are there.
+
+    names    {module below the package: its names, with spaces between}
+    modules  those that are names themselves, with spaces between
+
+    >>> load, every = room("hybridlab.core", {"where.mesh": "Mesh boxes", "where.layout": "Layout"})
+    >>> load("Layout").__module__, every
+    ('hybridlab.core.where.layout', ['Mesh', 'boxes', 'Layout'])
+    """
+    home = {name: module for module, its in names.items() for name in its.split()}
+    whole = {module: module for module in modules.split()}
+    return lazily(package, home, whole), [*home, *whole]

@@ -5,17 +5,15 @@ Its exercises are in `tasks`, their solutions in `solutions`. The pipeline that 
 by `trial`; `rank` is what one rank does.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "flushed": "updates",
-    "from_replays": "on_ranks",
-    "in_words": "copies",
-    "trained": "on_ranks",
-    "vgg16": "copies",
-    "ways": "updates",
-    "learned": "pictures",
-    "versions_met": "pictures",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "updates": "flushed ways",
+        "on_ranks": "from_replays trained",
+        "copies": "in_words vgg16",
+        "pictures": "learned versions_met",
+    },
+)

@@ -4,17 +4,9 @@ every grid of 8 ranks (`factorisations`); `pictures` of who holds what, and of p
 Its exercises are in `tasks`, their solutions in `solutions`; what a student writes is tried in `trial`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "SMALL": "factorisations",
-    "picture": "factorisations",
-    "table": "factorisations",
-    "twice": "factorisations",
-    "counted": "on_ranks",
-    "timed": "on_ranks",
-    "homes": "pictures",
-    "step": "pictures",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__, {"factorisations": "SMALL picture table twice", "on_ranks": "counted timed", "pictures": "homes step"}
+)

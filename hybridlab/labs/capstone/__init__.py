@@ -3,21 +3,11 @@
 Its exercises are in `tasks`, their solutions in `solutions`; `rubric` is how the page is read, by a person.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "GIVEN": "given",
-    "STAND_IN": "given",
-    "agreement": "given",
-    "beside_the_dry_run": "given",
-    "bills": "given",
-    "chosen": "given",
-    "defended": "given",
-    "foreseen_bytes": "given",
-    "played": "given",
-    "pipeline": "given",
-    "plans": "given",
-}
-_MODULES = {"rubric": "rubric"}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {"given": "GIVEN STAND_IN agreement beside_the_dry_run bills chosen defended foreseen_bytes played pipeline plans"},
+    "rubric",
+)

@@ -3,24 +3,15 @@
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "BATCH": "trades",
-    "POINTS": "trades",
-    "chosen_and_printed": "trades",
-    "SHAPE": "trades",
-    "SLIDES": "trades",
-    "in_lines": "trades",
-    "reasons": "trades",
-    "refusals": "trades",
-    "ways_worth": "trades",
-    "most_copies": "trades",
-    "rows_planned": "trades",
-    "side_by_side": "trades",
-    "trade": "trades",
-    "explorer": "plan_explorer",
-    "dry": "tasks",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "trades": "BATCH POINTS chosen_and_printed SHAPE SLIDES in_lines reasons refusals ways_worth "
+        "most_copies rows_planned side_by_side trade",
+        "plan_explorer": "explorer",
+        "tasks": "dry",
+    },
+)

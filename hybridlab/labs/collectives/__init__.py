@@ -4,13 +4,7 @@ student's ring, run and judged (`trial`).
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "chart": "on_ranks",
-    "fitted": "on_ranks",
-    "pictured": "on_ranks",
-    "ring": "on_ranks",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(__name__, {"on_ranks": "chart fitted pictured ring"})

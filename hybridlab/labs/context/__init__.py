@@ -5,20 +5,15 @@ ring takes, on real ranks (`on_ranks`); `pictures` of who looks at whom, of a ri
 `tasks` and `build_tasks`, their solutions in `solutions`; what a student writes is tried in `trial`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "positions": "clinic",
-    "symptoms": "clinic",
-    "sent": "on_ranks",
-    "timed": "on_ranks",
-    "dependence": "pictures",
-    "ring": "pictures",
-    "packed": "pictures",
-    "LLAMA": "sizes",
-    "memory": "sizes",
-    "overlap": "pictures",
-    "ways": "sizes",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "clinic": "positions symptoms",
+        "on_ranks": "sent timed",
+        "pictures": "dependence ring packed overlap",
+        "sizes": "LLAMA memory ways",
+    },
+)

@@ -4,21 +4,14 @@ and times on real ranks (`on_ranks`); `pictures` of what strips see, of a step o
 Exercises are in `tasks` and `build_tasks`, their solutions in `solutions`; what a student writes is tried in `trial`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "forms": "sizes",
-    "halos": "sizes",
-    "memory": "sizes",
-    "shapes": "sizes",
-    "ways": "sizes",
-    "counted": "on_ranks",
-    "statistics": "on_ranks",
-    "timed": "on_ranks",
-    "more": "pictures",
-    "spans": "pictures",
-    "step": "pictures",
-    "rows": "on_ranks",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "sizes": "forms halos memory shapes ways",
+        "on_ranks": "counted statistics timed rows",
+        "pictures": "more spans step",
+    },
+)

@@ -6,27 +6,16 @@ judges it; `rank` is what one rank does there. `clinic` is a program to be mende
 Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "RATE": "on_ranks",
-    "SMALL": "on_ranks",
-    "beside": "on_ranks",
-    "counted": "on_ranks",
-    "gradients": "on_ranks",
-    "in_groups": "on_ranks",
-    "job": "on_ranks",
-    "launched_inside": "on_ranks",
-    "mean_for_sum": "on_ranks",
-    "measured": "on_ranks",
-    "one_use_forgotten": "on_ranks",
-    "sent": "on_ranks",
-    "symptoms": "clinic",
-    "sweep": "on_ranks",
-    "train": "on_ranks",
-    "best_exposed": "tasks",
-    "tied_part": "tasks",
-}
-_MODULES = {"pictures": "pictures"}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "on_ranks": "RATE SMALL beside counted gradients in_groups job launched_inside mean_for_sum "
+        "measured one_use_forgotten sent sweep train",
+        "clinic": "symptoms",
+        "tasks": "best_exposed tied_part",
+    },
+    "pictures",
+)

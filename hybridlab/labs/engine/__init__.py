@@ -8,12 +8,7 @@
 - `broken`: what a broken pipeline shows, for the bug clinics
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "lists": "case",
-    "symptoms": "broken",
-}
-_MODULES = {"toy": "toy"}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(__name__, {"case": "lists", "broken": "symptoms"}, "toy")

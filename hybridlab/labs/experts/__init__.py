@@ -6,27 +6,17 @@ Its exercises are in `tasks`, their solutions in `solutions`; what a student wri
 program is `clinic`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "DEEP": "sizes",
-    "FIRST": "sizes",
-    "PUBLISHED": "sizes",
-    "weights": "sizes",
-    "trained": "loads",
-    "SCORES": "on_ranks",
-    "counts": "on_ranks",
-    "counted": "on_ranks",
-    "beside": "on_ranks",
-    "stepped": "on_ranks",
-    "drops": "on_ranks",
-    "factor": "uneven",
-    "capacities": "uneven",
-    "bars": "pictures",
-    "hot": "pictures",
-    "way": "pictures",
-    "busiest": "pictures",
-}
-_MODULES = {"clinic": "clinic"}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "sizes": "DEEP FIRST PUBLISHED weights",
+        "loads": "trained",
+        "on_ranks": "SCORES counts counted beside stepped drops",
+        "uneven": "factor capacities",
+        "pictures": "bars hot way busiest",
+    },
+    "clinic",
+)

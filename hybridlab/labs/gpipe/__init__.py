@@ -4,20 +4,9 @@ recomputation (`sweeps`).
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "Published": "sweeps",
-    "again": "sweeps",
-    "against_formula": "sweeps",
-    "bottom": "sweeps",
-    "left_behind": "sweeps",
-    "picture": "sweeps",
-    "printed": "sweeps",
-    "sizes": "sweeps",
-    "speeds": "sweeps",
-    "sweep": "sweeps",
-    "valley": "sweeps",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__, {"sweeps": "Published again against_formula bottom left_behind picture printed sizes speeds sweep valley"}
+)

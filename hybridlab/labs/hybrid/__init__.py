@@ -5,21 +5,14 @@ Its exercises are in `tasks`, their solutions in `solutions`. What students buil
 layers that PyTorch shards.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "SHAPE": "grid",
-    "curves": "grid",
-    "explorer": "grid",
-    "forget_the_tensor_sum": "grid",
-    "job": "grid",
-    "picture": "grid",
-    "proof": "grid",
-    "furthest": "in_torch",
-    "two_layers": "in_torch",
-    "between_nodes": "traffic",
-    "by_axis": "traffic",
-    "counted": "traffic",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "grid": "SHAPE curves explorer forget_the_tensor_sum job picture proof",
+        "in_torch": "furthest two_layers",
+        "traffic": "between_nodes by_axis counted",
+    },
+)

@@ -3,20 +3,13 @@
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "LATENCIES": "thin_stages",
-    "UNIT": "thin_stages",
-    "costs": "thin_stages",
-    "length": "thin_stages",
-    "loses_from": "thin_stages",
-    "sent": "thin_stages",
-    "speed_up": "thin_stages",
-    "sweep": "thin_stages",
-    "thinned": "thin_stages",
-    "gain_and_loss": "pictures",
-    "valleys": "pictures",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "thin_stages": "LATENCIES UNIT costs length loses_from sent speed_up sweep thinned",
+        "pictures": "gain_and_loss valleys",
+    },
+)

@@ -5,20 +5,11 @@ Its exercises are in `tasks`, their solutions in `solutions`; a student's deriva
 ranks in `trial`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "arrows": "tables",
-    "compared": "tables",
-    "program": "tables",
-    "refused": "tables",
-    "work": "tables",
-    "counted": "on_ranks",
-    "every": "on_ranks",
-    "repeated": "on_ranks",
-    "seconds": "on_ranks",
-    "some": "on_ranks",
-}
-_MODULES = {"pictures": "pictures"}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {"tables": "arrows compared program refused work", "on_ranks": "counted every repeated seconds some"},
+    "pictures",
+)

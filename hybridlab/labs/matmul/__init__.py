@@ -4,14 +4,7 @@ each rank holds, wants and sends in each step (`moves`); grids compared (`grids`
 Its exercises are in `tasks`, their solutions in `solutions`; a student's product is tried in `trial`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "compared": "grids",
-    "counted": "on_ranks",
-    "kept": "on_ranks",
-    "seconds": "on_ranks",
-}
-_MODULES = {"grids": "grids", "pictures": "pictures"}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(__name__, {"grids": "compared", "on_ranks": "counted kept seconds"}, "grids pictures")

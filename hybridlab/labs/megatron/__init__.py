@@ -7,28 +7,14 @@ Its exercises are in `tasks`, their solutions in `solutions`; those in which stu
 from latents), `vocabulary` (a sharded loss) and `clinic` (a bug).
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "counted": "on_ranks",
-    "f": "on_ranks",
-    "foreseen": "on_ranks",
-    "forget_the_sum_of_f": "on_ranks",
-    "g": "on_ranks",
-    "left_behind": "on_ranks",
-    "narrowed": "on_ranks",
-    "shares": "on_ranks",
-    "there_and_back": "f_and_g",
-    "tried": "on_ranks",
-}
-_MODULES = {
-    "clinic": "clinic",
-    "hunt": "hunt",
-    "latents": "latents",
-    "layers": "layers",
-    "pair": "pair",
-    "pictures": "pictures",
-    "sizes": "sizes",
-}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "on_ranks": "counted f foreseen forget_the_sum_of_f g left_behind narrowed shares tried",
+        "f_and_g": "there_and_back",
+    },
+    "clinic hunt latents layers pair pictures sizes",
+)

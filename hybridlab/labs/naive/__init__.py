@@ -4,16 +4,7 @@
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "apart": "cuts",
-    "blocks": "cuts",
-    "by_link": "cuts",
-    "handed_on": "cuts",
-    "imbalance": "cuts",
-    "seconds_of_layers": "cuts",
-    "shares": "cuts",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(__name__, {"cuts": "apart blocks by_link handed_on imbalance seconds_of_layers shares"})

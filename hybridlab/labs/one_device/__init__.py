@@ -4,18 +4,16 @@ keeps, computed (`memory`) and counted (`counting`); whether it fits (`explorer`
 Its exercises are in `tasks`, their solutions in `solutions`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "computed": "memory",
-    "counted": "counting",
-    "foreseen": "loop",
-    "halves_apart": "loop",
-    "held": "counting",
-    "states": "memory",
-    "steps_apart": "loop",
-    "anatomy_explorer": "explorer",
-}
-_MODULES = {"pictures": "pictures"}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "memory": "computed states",
+        "counting": "counted held",
+        "loop": "foreseen halves_apart steps_apart",
+        "explorer": "anatomy_explorer",
+    },
+    "pictures",
+)

@@ -4,16 +4,7 @@ Its exercises are in `tasks`, some answered in `letters`; those in which the stu
 `build_tasks` and `blocking`. Their solutions are in `solutions`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "ahead": "orders",
-    "both": "orders",
-    "buffers": "orders",
-    "growth": "orders",
-    "in_flight": "orders",
-    "memory": "orders",
-    "with_messages": "orders",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(__name__, {"orders": "ahead both buffers growth in_flight memory with_messages"})

@@ -5,25 +5,15 @@ Its exercises are in `tasks`, their solutions in `solutions`. The plan that a st
 engine by `trial`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "best": "chains",
-    "chain": "chains",
-    "costs": "chains",
-    "length": "chains",
-    "step": "chains",
-    "table": "chains",
-    "what_fits": "links",
-    "for_free": "links",
-    "capped": "on_ranks",
-    "emulated": "on_ranks",
-    "held": "on_ranks",
-    "without_arrows": "on_ranks",
-    "pipelines": "pictures",
-    "picture": "pictures",
-    "ways": "pictures",
-    "early": "chains",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "chains": "best chain costs length step table early",
+        "links": "what_fits for_free",
+        "on_ranks": "capped emulated held without_arrows",
+        "pictures": "pipelines picture ways",
+    },
+)

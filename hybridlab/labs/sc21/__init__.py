@@ -5,18 +5,9 @@ Its exercises are in `tasks`, their solutions in `solutions`; what students writ
 `build_tasks` and `build_solutions`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "TABLE_2": "rows",
-    "anatomy": "rows",
-    "live": "rows",
-    "unseen": "rows",
-    "with_size": "rows",
-    "off": "table",
-    "signed": "table",
-    "the_errors": "table",
-}
-_MODULES = {"figures": "figures", "measured": "measured"}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__, {"rows": "TABLE_2 anatomy live unseen with_size", "table": "off signed the_errors"}, "figures measured"
+)

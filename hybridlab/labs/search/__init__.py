@@ -5,26 +5,16 @@ strategies on real ranks in `on_ranks`.
 Its exercises are in `tasks`, their solutions in `solutions`; a student's searches are judged in `trial`.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "IMAGES": "sizes",
-    "VALLEY": "sizes",
-    "SMALL": "sizes",
-    "choices": "tables",
-    "parts": "tables",
-    "rivals": "tables",
-    "searched": "tables",
-    "steps_apart": "tables",
-    "rates": "walks",
-    "leaving": "walks",
-    "slower": "walks",
-    "by_hand": "pictures",
-    "replay": "pictures",
-    "here": "on_ranks",
-    "measured": "on_ranks",
-    "proved": "on_ranks",
-    "once": "on_ranks",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "sizes": "IMAGES VALLEY SMALL",
+        "tables": "choices parts rivals searched steps_apart",
+        "walks": "rates leaving slower",
+        "pictures": "by_hand replay",
+        "on_ranks": "here measured proved once",
+    },
+)

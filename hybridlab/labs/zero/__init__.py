@@ -8,16 +8,9 @@ all of these.
 Its exercises are in `tasks` (what is built: `build_tasks`), their solutions in `solutions` (`build_solutions`).
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "ZeroExplorer": "pictures",
-    "counted": "pictures",
-    "stages": "pictures",
-    "Plan": "plan",
-    "carried": "plan",
-    "kept": "plan",
-}
-_MODULES = {"clinic": "clinic", "on_ranks": "on_ranks", "plan": "plan"}
-__all__ = [*_HOME, *_MODULES]
-__getattr__ = lazily(__name__, _HOME, _MODULES)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__, {"pictures": "ZeroExplorer counted stages", "plan": "Plan carried kept"}, "clinic on_ranks plan"
+)

@@ -5,20 +5,14 @@ Its exercises are in `tasks`, their solutions in `solutions`. What students buil
 is judged by `trial`; `rank` is what one rank does.
 """
 
-from hybridlab.lazily import lazily
+from hybridlab.lazily import room
 
-_HOME = {  # what the notebook uses
-    "UNIT": "halves",
-    "beside": "halves",
-    "held": "halves",
-    "in_shares": "halves",
-    "interleaved_rates": "printed",
-    "keep_copies_apart": "halves",
-    "lose_a_weight_half": "halves",
-    "rates": "printed",
-    "repeated": "halves",
-    "run": "halves",
-    "plane": "pictures",
-}
-__all__ = [*_HOME]
-__getattr__ = lazily(__name__, _HOME)
+# what the notebook uses
+__getattr__, __all__ = room(
+    __name__,
+    {
+        "halves": "UNIT beside held in_shares keep_copies_apart lose_a_weight_half repeated run",
+        "printed": "interleaved_rates rates",
+        "pictures": "plane",
+    },
+)
