@@ -4,6 +4,7 @@ What a rank finds is a sentence that begins behind "Rank 0"; an empty one where 
 """
 
 from hybridlab.labs.trials.against import SMALL, against_one_device, gap, words_of
+from hybridlab.labs.trials.watched import Watched
 
 # --- the forward from typed moves ---------------------------------------------------------------------------------
 
@@ -71,34 +72,6 @@ def try_product(comm, answer, case) -> str:
     return told or _of_products(x, w, right, partial, g.T @ x.detach())
 
 
-class Watched:
-    """A rank's comm that writes down when a sum begins, along which axis, and when it is waited for."""
-
-    def __init__(self, comm, seen: list):
-        self._comm, self._seen = comm, seen
-
-    def __getattr__(self, name):
-        return getattr(self._comm, name)
-
-    def iall_reduce(self, x, axis=None, *about):
-        self._seen.append(f"begin along {axis}")
-        return _Waited(self._comm.iall_reduce(x, axis, *about), self._seen)
-
-    def all_reduce(self, x, axis=None, *about):
-        return self.iall_reduce(x, axis, *about).wait()
-
-
-class _Waited:
-    """A message that writes down when somebody waits for it."""
-
-    def __init__(self, message, seen):
-        self._message, self._seen = message, seen
-
-    def wait(self):
-        self._seen.append("wait")
-        return self._message.wait()
-
-
 def _products(seen, of_x: int, of_w: int):
     """A context in which products that are as large as X or as W are written down as dX and dW."""
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -107,30 +80,30 @@ def _products(seen, of_x: int, of_w: int):
         def __torch_dispatch__(self, function, types, args=(), more=None):
             made = function(*args, **(more or {}))
             if function.overloadpacket.__name__ in ("mm", "bmm", "addmm"):
-                seen.extend({of_x: ["dX"], of_w: ["dW"]}.get(made.numel(), []))
+                seen.extend((name, size) for name, size in (("dX", of_x), ("dW", of_w)) if made.numel() == size)
             return made
 
     return Products()
 
 
-def _of_order(seen: list[str], outer: str) -> str:
+def _of_order(seen: list[tuple], outer: str) -> str:
     """What is wrong with the order in which a backward has multiplied, sent and waited."""
-    begun = [one for one in seen if one.startswith("begin")]
+    order, axes = [what for what, _ in seen], [axis for what, axis in seen if what == "all_reduce"]
     for one in ("dX", "dW"):
-        if seen.count(one) != 1:
-            return f"made {one} {seen.count(one)} times; its backward has two products, dX and dW, each once."
-    if not begun:
+        if order.count(one) != 1:
+            return f"made {one} {order.count(one)} times; its backward has two products, dX and dW, each once."
+    if not axes:
         return "sent nothing: its dX is a partial sum, what its own outputs make of it. Along which axis is it added?"
-    if begun != [f"begin along {outer}"]:
-        told = ", then ".join(one.removeprefix("begin ") for one in begun)
+    if axes != [outer]:
+        told = ", then ".join(f"along {axis}" for axis in axes)
         return f"added {told}; dX is added once, along outer, which is {outer} here."
-    if "wait" not in seen:
+    if "waited all_reduce" not in order:
         return "never waits for its message: what begins must be over before dX is returned."
-    if seen.index(begun[0]) < seen.index("dX"):
+    if order.index("all_reduce") < order.index("dX"):
         return "began to send before dX was made: what did it send?"
-    if seen.index("dW") < seen.index(begun[0]):
+    if order.index("dW") < order.index("all_reduce"):
         return "began to send when both products were made: nothing is left that could be done meanwhile."
-    if seen.index("wait") < seen.index("dW"):
+    if order.index("waited all_reduce") < order.index("dW"):
         return "waited for the sum before it made dW: all_reduce waits at once, iall_reduce begins."
     return ""
 

@@ -4,6 +4,7 @@ What a rank finds is a sentence that begins behind "Rank 0"; an empty one where 
 """
 
 from hybridlab.labs.trials.against import SMALL, anywhere, gap
+from hybridlab.labs.trials.watched import Watched
 
 # --- two parts of a softmax ---------------------------------------------------------------------------------------
 
@@ -97,50 +98,6 @@ def _source(k, every) -> int:
     import torch
 
     return next((rank for rank, its in enumerate(every) if k.shape == its.shape and torch.equal(k, its)), -1)
-
-
-class Watched:
-    """A rank's comm that writes down what it begins to send or to receive, and what is waited for."""
-
-    def __init__(self, comm, seen: list):
-        self._comm, self._seen = comm, seen
-
-    def __getattr__(self, name):
-        return getattr(self._comm, name)
-
-    def isend(self, x, to, tag=0):
-        return self._begun("send", self._comm.isend(x, to, tag), x.numel())
-
-    def irecv(self, x, source, tag=0):
-        return self._begun("receive", self._comm.irecv(x, source, tag), x.numel())
-
-    def send(self, x, to, tag=0):
-        self._seen.append(("send", x.numel()))
-        self._comm.send(x, to, tag)
-        self._seen.append(("waited send", x.numel()))
-
-    def recv(self, x, source, tag=0):
-        self._seen.append(("receive", x.numel()))
-        came = self._comm.recv(x, source, tag)
-        self._seen.append(("waited receive", x.numel()))
-        return came
-
-    def _begun(self, what, message, numbers):
-        self._seen.append((what, numbers))
-        return _Waited(message, self._seen, ("waited " + what, numbers))
-
-
-class _Waited:
-    """A message that writes down when it is first waited for."""
-
-    def __init__(self, message, seen, row):
-        self._message, self._seen, self._row = message, seen, row
-
-    def wait(self):
-        if self._row:
-            self._seen.append(self._row)
-        self._row = None
-        return self._message.wait()
 
 
 def _of_meetings(seen, comm) -> str:

@@ -2,5 +2,6 @@
 
 `trial` runs it, on fresh ranks and with a time limit; `cases` in the case that the question names, then in others;
 `clinic` judges a named cause together with what was mended. On a rank: `against` compares with one device, step by
-step, and counts every word; `held` counts what objects hold. `table` shows results.
+step, and counts every word; `watched` notes what is begun and waited for; `held` counts what objects hold. `table`
+shows results.
 """

@@ -1,0 +1,51 @@
+"""A rank's comm that notes what a student's program begins with it, and what is waited for."""
+
+
+class Watched:
+    """The `comm` itself, but for what `seen` gets of it: (what, how many numbers, or along which axis).
+
+    What is "send", "receive" or "all_reduce" when it begins, and "waited send" and so on when somebody waits for it.
+    """
+
+    def __init__(self, comm, seen: list):
+        self._comm, self._seen = comm, seen
+
+    def __getattr__(self, name):
+        return getattr(self._comm, name)
+
+    def isend(self, x, to, tag=0):
+        return _Begun("send", self._comm.isend(x, to, tag), x.numel(), self._seen)
+
+    def irecv(self, x, source, tag=0):
+        return _Begun("receive", self._comm.irecv(x, source, tag), x.numel(), self._seen)
+
+    def send(self, x, to, tag=0):
+        self._seen.append(("send", x.numel()))
+        self._comm.send(x, to, tag)
+        self._seen.append(("waited send", x.numel()))
+
+    def recv(self, x, source, tag=0):
+        self._seen.append(("receive", x.numel()))
+        came = self._comm.recv(x, source, tag)
+        self._seen.append(("waited receive", x.numel()))
+        return came
+
+    def iall_reduce(self, x, axis=None, *about):
+        return _Begun("all_reduce", self._comm.iall_reduce(x, axis, *about), axis, self._seen)
+
+    def all_reduce(self, x, axis=None, *about):
+        return self.iall_reduce(x, axis, *about).wait()
+
+
+class _Begun:
+    """A message that notes when it is first waited for."""
+
+    def __init__(self, what: str, message, detail, seen: list):
+        self._message, self._seen, self._row = message, seen, (f"waited {what}", detail)
+        seen.append((what, detail))
+
+    def wait(self):
+        if self._row:
+            self._seen.append(self._row)
+        self._row = None
+        return self._message.wait()
