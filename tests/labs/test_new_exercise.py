@@ -25,7 +25,7 @@ def run(house, *command):
     return subprocess.run([sys.executable, *command], cwd=house, capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name, ranks",
     [
