@@ -39,7 +39,7 @@ def demo(steps: int = 120, data: str | None = None, out: str = "build/report.htm
     folder(Path(out).parent)
     writable(out)
     for mesh, name, microbatches in LAYOUTS.values():
-        affordable(mesh, name, microbatches, BATCH, **_learning(steps, data))
+        affordable(mesh=mesh, schedule=name, microbatches=microbatches, batch=BATCH, **_learning(steps, data))
     begin = time.perf_counter()
     text = Text.of(data)
     print(f"Text: {text.source}, {len(text.train):,} bytes to learn from.")

@@ -42,7 +42,7 @@ BAD = {
     "simulate --ranks 2 --pp 4": "give one of them",
     "simulate --F=-1": "F=-1.0 is no duration",
     "schedule --microbatches 0": "microbatches=0 is not possible",
-    "run --speed 3": "there is no --speed: did you mean .--seed.?",
+    "run --speed 3": "there is no --speed: did you mean '--seed'? See hybridlab run --help",
     "run --work dream": "invalid choice: 'dream'",
     "run --steps 0": "steps=0 measures nothing",
     "run --ranks 65": "65 ranks are too many",

@@ -1,12 +1,12 @@
 """The lectures' twelve systems: each has its notebook, which names it, and a row that runs, equal to one device."""
 
-import argparse
 import importlib
 
 import pytest
 
 from hybridlab.cli import flags
 from hybridlab.cli.commands import COMMANDS
+from hybridlab.cli.parser import Parser
 from hybridlab.core.what.frameworks import FRAMEWORKS
 from tools.course import HOUSE, books
 from tools.systems import systems
@@ -38,7 +38,7 @@ def test_the_notebook_names_the_system_and_something_runs(one):
 
 def asked(typed):
     """What a line of flags asks of `hl.check`, as the command line reads it."""
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     COMMANDS["check"][2](parser)
     chosen = parser.parse_args(typed.split())
     return flags.read_mesh(chosen), {
