@@ -1,7 +1,7 @@
 """A dry run: what one rank of a job holds and sends in one training step, found without its arithmetic.
 
-Relatives: `training.dry`, which makes it; `predict.plans.footprint`, the same in closed form; `show.charts.dry_run`,
-its picture; notebook 41.
+Relatives: `training.dry`, which makes it; `predict.plans.footprint`, the same in closed form;
+`show.charts.memory_over_time`, its picture; notebook 41.
 """
 
 from collections import Counter
