@@ -105,6 +105,483 @@ def schedule(
     """
 
 
+def run(
+    schedule: Schedule,
+    *,
+    work: Literal['emulated', 'model'] = 'emulated',
+    costs: Costs = ...,
+    latency: float = 0.0,
+    jitter: float = 0.0,
+    room: Room | None = None,
+    on_event: Callable | None = None,
+    live: bool = False,
+    mesh: Mesh | None = None,
+    batch: int | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 3,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw'] = 'sgd',
+    rate: float = 0.1,
+    decay: float = 0.0,
+    clip: float | None = None,
+    stash: bool = True,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    zigzag: bool = False,
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    sequence: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+) -> Timeline:
+    """The measured timeline of a schedule, played by real processes that exchange real messages.
+
+    schedule  for one pipeline, or with its dp copies
+    work      "emulated": each action waits in place of computing; "model": a model is trained, and the timeline is that
+              of the first rank of each stage
+    costs     of the waits, in seconds, for emulated work
+    latency   seconds that every message takes at least;  jitter  the share by which waits vary (standard deviation)
+    room      for emulated work: the memory of each device; a rank that lacks room waits for copies to the host
+    on_event  called as on_event(rank, event): after each step with its number
+    live      also when a compute action ends: step, index in the rank's lowered program, begin and end (ns on the clock
+              of this machine)
+
+    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
+    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
+                   ranges
+    ahead          receives that are posted before their turn
+    active         stages whose gathered weights a rank holds at a time, with zero=3
+    driven         no written order: each rank computes the microbatch that has arrived
+    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                   'FILE.py:name'; None: the transformer of `shape`
+    loss           loss(output, target), the sum over a microbatch; for your own module
+    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    shape          sizes of the transformer that is trained without a model
+    skips          {layer: the earlier layer whose output it takes too}
+    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
+    dims           {parameter: the names of its dims, such as 'F D'}
+    sizes          {letter: length} of joined dims
+    terms          summands of the loss in one row (default 1)
+    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
+    targets        names of the dims of targets (default 'B')
+    steps          optimizer steps
+    rows           rows of one microbatch, where no batch is given
+    accumulate     plays of the schedule for one optimizer step
+    optimizer      the optimizer
+    rate           the learning rate
+    decay          weight decay; norms and biases do not decay
+    clip           the largest norm of the whole gradient
+    stash          False: an asynchronous schedule keeps one version of its weights
+    seed           of the first weights, of dropout and of the batches
+    dtype          of the computation
+    sums           how gradients are summed; None: after, and buckets with zero
+    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
+    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
+    offload        the optimizer and its state in the host's memory
+    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
+    owners         with zero: how many ranks shard it between them; None: all replicas
+    attend         with cp: how queries meet keys and values
+    zigzag         with cp: each rank has a part from the front and one from the back
+    dispatch       with ep: how tokens get to their experts
+    sequence       with tp: norms and residuals are sharded along the sequence
+    scatter        with tp: each rank sends its shard between stages
+    recompute      of each layer, what is not kept but done again
+    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
+    make_room      with device_memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+
+    Of these, emulated work takes mesh (usually one pipeline of the schedule's ranks), steps (measured, after one that
+    is not), ahead and driven; the others belong to a model.
+
+    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+
+    >>> import hybridlab as hl
+    >>> real = hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), steps=1)  # starts ranks
+    >>> real.schedule.ranks, real.origin["work"]
+    (2, 'emulated')
+    """
+
+
+def check(
+    mesh: Mesh | None = None,
+    schedule: str | Schedule = '1f1b',
+    microbatches: int = 4,
+    batch: int | None = None,
+    *,
+    sabotage: Callable | None = None,
+    chunks: int | None = None,
+    copies: tuple[int, ...] | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 3,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw'] = 'sgd',
+    rate: float = 0.1,
+    decay: float = 0.0,
+    clip: float | None = None,
+    stash: bool = True,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float64',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    zigzag: bool = False,
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    sequence: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+) -> Report:
+    """The proof that a layout trains as one device does: both train some steps, and everything is compared.
+
+    Loss, every gradient, their norm, the weights and the buffers are compared; and of every byte that was sent a mode
+    must say what for.
+
+    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or a schedule of your own
+    microbatches   microbatches of one pipeline in one play of the schedule
+    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
+    chunks         stages on each rank, where the schedule leaves the choice
+    copies         ranks of each stage, such as (3, 1); for pipedream
+    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
+                   ranges
+    ahead          receives that are posted before their turn
+    active         stages whose gathered weights a rank holds at a time, with zero=3
+    driven         no written order: each rank computes the microbatch that has arrived
+    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                   'FILE.py:name'; None: the transformer of `shape`
+    loss           loss(output, target), the sum over a microbatch; for your own module
+    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    shape          sizes of the transformer that is trained without a model
+    skips          {layer: the earlier layer whose output it takes too}
+    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
+    dims           {parameter: the names of its dims, such as 'F D'}
+    sizes          {letter: length} of joined dims
+    terms          summands of the loss in one row (default 1)
+    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
+    targets        names of the dims of targets (default 'B')
+    steps          optimizer steps
+    rows           rows of one microbatch, where no batch is given
+    accumulate     plays of the schedule for one optimizer step
+    optimizer      the optimizer
+    rate           the learning rate
+    decay          weight decay; norms and biases do not decay
+    clip           the largest norm of the whole gradient
+    stash          False: an asynchronous schedule keeps one version of its weights
+    seed           of the first weights, of dropout and of the batches
+    dtype          of the computation
+    sums           how gradients are summed; None: after, and buckets with zero
+    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
+    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
+    offload        the optimizer and its state in the host's memory
+    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
+    owners         with zero: how many ranks shard it between them; None: all replicas
+    attend         with cp: how queries meet keys and values
+    zigzag         with cp: each rank has a part from the front and one from the back
+    dispatch       with ep: how tokens get to their experts
+    sequence       with tp: norms and residuals are sharded along the sequence
+    scatter        with tp: each rank sends its shard between stages
+    recompute      of each layer, what is not kept but done again
+    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
+    make_room      with device_memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    sabotage       a function that is called on every rank before the first step, to show that the check can fail
+
+    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+
+    >>> import hybridlab as hl
+    >>> report = hl.check(hl.Mesh(dp=2, pp=2), "1f1b", zero=1)  # starts ranks
+    >>> report.ok, report.largest_gap < 1e-12
+    (True, True)
+    """
+
+
+def train(
+    mesh: Mesh | None = None,
+    schedule: str | Schedule = '1f1b',
+    microbatches: int = 4,
+    batch: int | None = None,
+    *,
+    checkpoint: str | Path | None = None,
+    every: int = 0,
+    resume: bool = False,
+    progress: bool = True,
+    on_event: Callable | None = None,
+    chunks: int | None = None,
+    copies: tuple[int, ...] | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 20,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw'] = 'adamw',
+    rate: float = 0.003,
+    decay: float = 0.0,
+    clip: float | None = None,
+    stash: bool = True,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    zigzag: bool = False,
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    sequence: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+) -> dict:
+    """A training over a mesh: of anyone's model, or of the reference GPT on real text. Steps and losses are shown as
+    they come.
+
+    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or a schedule of your own
+    microbatches   microbatches of one pipeline in one play of the schedule
+    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
+    chunks         stages on each rank, where the schedule leaves the choice
+    copies         ranks of each stage, such as (3, 1); for pipedream
+    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
+                   ranges
+    ahead          receives that are posted before their turn
+    active         stages whose gathered weights a rank holds at a time, with zero=3
+    driven         no written order: each rank computes the microbatch that has arrived
+    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                   'FILE.py:name'; None: the transformer of `shape`
+    loss           loss(output, target), the sum over a microbatch; for your own module
+    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    shape          sizes of the transformer that is trained without a model
+    skips          {layer: the earlier layer whose output it takes too}
+    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
+    dims           {parameter: the names of its dims, such as 'F D'}
+    sizes          {letter: length} of joined dims
+    terms          summands of the loss in one row (default 1)
+    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
+    targets        names of the dims of targets (default 'B')
+    steps          optimizer steps
+    rows           rows of one microbatch, where no batch is given
+    accumulate     plays of the schedule for one optimizer step
+    optimizer      the optimizer
+    rate           the learning rate
+    decay          weight decay; norms and biases do not decay
+    clip           the largest norm of the whole gradient
+    stash          False: an asynchronous schedule keeps one version of its weights
+    seed           of the first weights, of dropout and of the batches
+    dtype          of the computation
+    sums           how gradients are summed; None: after, and buckets with zero
+    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
+    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
+    offload        the optimizer and its state in the host's memory
+    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
+    owners         with zero: how many ranks shard it between them; None: all replicas
+    attend         with cp: how queries meet keys and values
+    zigzag         with cp: each rank has a part from the front and one from the back
+    dispatch       with ep: how tokens get to their experts
+    sequence       with tp: norms and residuals are sharded along the sequence
+    scatter        with tp: each rank sends its shard between stages
+    recompute      of each layer, what is not kept but done again
+    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
+    make_room      with device_memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    checkpoint     a folder: the run is saved there at its end, and after the first Ctrl-C, which ends it
+    every          also save after every so many steps
+    resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
+    progress       show a line that counts steps
+    on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
+                   tokens_per_second
+
+    returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
+             gradients and optimizer state on each rank, "end": the first step not done}
+    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+
+    >>> import hybridlab as hl
+    >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
+    >>> len(trained["losses"]), trained["end"]
+    (2, 2)
+    """
+
+
+def dry_run(
+    mesh: Mesh | None = None,
+    schedule: str | Schedule = '1f1b',
+    microbatches: int = 4,
+    batch: int | None = None,
+    *,
+    rank: int = 0,
+    machine: str = 'a100',
+    memory: float | None = None,
+    chunks: int | None = None,
+    copies: tuple[int, ...] | None = None,
+    cut: str | Sequence = 'layers',
+    ahead: int = 0,
+    active: int = 2,
+    driven: bool = False,
+    model: nn.Module | Model | Shape | Callable | str | None = None,
+    loss: Callable | None = None,
+    data: Any = None,
+    shape: Shape | None = None,
+    skips: dict[int, int] | None = None,
+    takes: dict | None = None,
+    dims: dict[str, str] | None = None,
+    sizes: dict[str, int] | None = None,
+    terms: int | None = None,
+    enters: str | None = None,
+    targets: str | None = None,
+    steps: int = 3,
+    rows: int = 2,
+    accumulate: int = 1,
+    optimizer: Literal['sgd', 'adamw'] = 'adamw',
+    rate: float = 0.1,
+    decay: float = 0.0,
+    clip: float | None = None,
+    stash: bool = True,
+    seed: int = 0,
+    dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
+    sums: Literal['after', 'each', 'buckets'] | None = None,
+    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
+    offload: bool = False,
+    zero: int = 0,
+    owners: int | None = None,
+    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
+    zigzag: bool = False,
+    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
+    sequence: bool = False,
+    scatter: bool = False,
+    recompute: Literal['none', 'selective', 'full'] = 'none',
+    device_memory: str | float | None = None,
+    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
+    copy_time: float = 1.0,
+) -> DryRun:
+    """One rank of any job in one training step, without its arithmetic: the bytes that it holds and sends are real.
+
+    It is the program that trains, on tensors that have a shape and no numbers, and without the other ranks. So a rank
+    of thousands takes less than a minute.
+
+    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or a schedule of your own
+    microbatches   microbatches of one pipeline in one play of the schedule
+    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
+    chunks         stages on each rank, where the schedule leaves the choice
+    copies         ranks of each stage, such as (3, 1); for pipedream
+    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
+                   ranges
+    ahead          receives that are posted before their turn
+    active         stages whose gathered weights a rank holds at a time, with zero=3
+    driven         no written order: each rank computes the microbatch that has arrived
+    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
+                   'FILE.py:name'; None: the transformer of `shape`
+    loss           loss(output, target), the sum over a microbatch; for your own module
+    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    shape          sizes of the transformer that is trained without a model
+    skips          {layer: the earlier layer whose output it takes too}
+    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
+    dims           {parameter: the names of its dims, such as 'F D'}
+    sizes          {letter: length} of joined dims
+    terms          summands of the loss in one row (default 1)
+    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
+    targets        names of the dims of targets (default 'B')
+    steps          optimizer steps
+    rows           rows of one microbatch, where no batch is given
+    accumulate     plays of the schedule for one optimizer step
+    optimizer      the optimizer
+    rate           the learning rate
+    decay          weight decay; norms and biases do not decay
+    clip           the largest norm of the whole gradient
+    stash          False: an asynchronous schedule keeps one version of its weights
+    seed           of the first weights, of dropout and of the batches
+    dtype          of the computation
+    sums           how gradients are summed; None: after, and buckets with zero
+    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
+    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
+    offload        the optimizer and its state in the host's memory
+    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
+    owners         with zero: how many ranks shard it between them; None: all replicas
+    attend         with cp: how queries meet keys and values
+    zigzag         with cp: each rank has a part from the front and one from the back
+    dispatch       with ep: how tokens get to their experts
+    sequence       with tp: norms and residuals are sharded along the sequence
+    scatter        with tp: each rank sends its shard between stages
+    recompute      of each layer, what is not kept but done again
+    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
+    make_room      with device_memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    rank           of all ranks of the mesh
+    machine        in the catalog: its times are predicted, and it should fit on its device
+    memory         bytes of a device, in place of the machine's
+
+    raises  ValueError in one sentence for arguments that do not fit, and for a job that would hang
+
+    >>> import hybridlab as hl
+    >>> one = hl.dry_run(hl.Mesh(dp=24, pp=2), model=hl.Shape(layers=2), rank=17, zero=1)
+    >>> one.actions[:2], one.fits, one.bytes["messages"]
+    (('1F32@8', '1B32@8'), True, 16384)
+    """
+
+
 def plan(
     model: str | Shape,
     machine: str | Machine,
@@ -243,482 +720,5 @@ def memory(
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
     36 GB
-    """
-
-
-def run(
-    schedule: Schedule,
-    *,
-    work: Literal['emulated', 'model'] = 'emulated',
-    costs: Costs = ...,
-    latency: float = 0.0,
-    jitter: float = 0.0,
-    room: Room | None = None,
-    on_event: Callable | None = None,
-    live: bool = False,
-    mesh: Mesh | None = None,
-    batch: int | None = None,
-    cut: str | Sequence = 'layers',
-    ahead: int = 0,
-    active: int = 2,
-    driven: bool = False,
-    model: nn.Module | Model | Shape | Callable | str | None = None,
-    loss: Callable | None = None,
-    data: Any = None,
-    shape: Shape | None = None,
-    skips: dict[int, int] | None = None,
-    takes: dict | None = None,
-    dims: dict[str, str] | None = None,
-    sizes: dict[str, int] | None = None,
-    terms: int | None = None,
-    enters: str | None = None,
-    targets: str | None = None,
-    steps: int = 3,
-    rows: int = 2,
-    accumulate: int = 1,
-    optimizer: Literal['sgd', 'adamw'] = 'sgd',
-    rate: float = 0.1,
-    decay: float = 0.0,
-    clip: float | None = None,
-    stash: bool = True,
-    seed: int = 0,
-    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
-    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
-    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
-    offload: bool = False,
-    zero: int = 0,
-    owners: int | None = None,
-    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
-    zigzag: bool = False,
-    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
-    sequence: bool = False,
-    scatter: bool = False,
-    recompute: Literal['none', 'selective', 'full'] = 'none',
-    device_memory: str | float | None = None,
-    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
-    copy_time: float = 1.0,
-) -> Timeline:
-    """The measured timeline of a schedule, played by real processes that exchange real messages.
-
-    schedule  for one pipeline, or with its dp copies
-    work      "emulated": each action waits in place of computing; "model": a model is trained, and the timeline is that
-              of the first rank of each stage
-    costs     of the waits, in seconds, for emulated work
-    latency   seconds that every message takes at least;  jitter  the share by which waits vary (standard deviation)
-    room      for emulated work: the memory of each device; a rank that lacks room waits for copies to the host
-    on_event  called as on_event(rank, event): after each step with its number
-    live      also when a compute action ends: step, index in the rank's lowered program, begin and end (ns on the clock
-              of this machine)
-
-    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
-    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
-                   ranges
-    ahead          receives that are posted before their turn
-    active         stages whose gathered weights a rank holds at a time, with zero=3
-    driven         no written order: each rank computes the microbatch that has arrived
-    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                   'FILE.py:name'; None: the transformer of `shape`
-    loss           loss(output, target), the sum over a microbatch; for your own module
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
-    shape          sizes of the transformer that is trained without a model
-    skips          {layer: the earlier layer whose output it takes too}
-    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
-    dims           {parameter: the names of its dims, such as 'F D'}
-    sizes          {letter: length} of joined dims
-    terms          summands of the loss in one row (default 1)
-    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
-    targets        names of the dims of targets (default 'B')
-    steps          optimizer steps
-    rows           rows of one microbatch, where no batch is given
-    accumulate     plays of the schedule for one optimizer step
-    optimizer      the optimizer
-    rate           the learning rate
-    decay          weight decay; norms and biases do not decay
-    clip           the largest norm of the whole gradient
-    stash          False: an asynchronous schedule keeps one version of its weights
-    seed           of the first weights, of dropout and of the batches
-    dtype          of the computation
-    sums           how gradients are summed; None: after, and buckets with zero
-    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
-    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
-    offload        the optimizer and its state in the host's memory
-    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
-    owners         with zero: how many ranks shard it between them; None: all replicas
-    attend         with cp: how queries meet keys and values
-    zigzag         with cp: each rank has a part from the front and one from the back
-    dispatch       with ep: how tokens get to their experts
-    sequence       with tp: norms and residuals are sharded along the sequence
-    scatter        with tp: each rank sends its shard between stages
-    recompute      of each layer, what is not kept but done again
-    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
-    make_room      with device_memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
-
-    Of these, emulated work takes mesh (usually one pipeline of the schedule's ranks), steps (measured, after one that
-    is not), ahead and driven; the others belong to a model.
-
-    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
-
-    >>> import hybridlab as hl
-    >>> real = hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), steps=1)  # starts ranks
-    >>> real.schedule.ranks, real.origin["work"]
-    (2, 'emulated')
-    """
-
-
-def train(
-    mesh: Mesh | None = None,
-    schedule: str | Schedule = '1f1b',
-    microbatches: int = 4,
-    batch: int | None = None,
-    *,
-    checkpoint: str | Path | None = None,
-    every: int = 0,
-    resume: bool = False,
-    progress: bool = True,
-    on_event: Callable | None = None,
-    chunks: int | None = None,
-    copies: tuple[int, ...] | None = None,
-    cut: str | Sequence = 'layers',
-    ahead: int = 0,
-    active: int = 2,
-    driven: bool = False,
-    model: nn.Module | Model | Shape | Callable | str | None = None,
-    loss: Callable | None = None,
-    data: Any = None,
-    shape: Shape | None = None,
-    skips: dict[int, int] | None = None,
-    takes: dict | None = None,
-    dims: dict[str, str] | None = None,
-    sizes: dict[str, int] | None = None,
-    terms: int | None = None,
-    enters: str | None = None,
-    targets: str | None = None,
-    steps: int = 20,
-    rows: int = 2,
-    accumulate: int = 1,
-    optimizer: Literal['sgd', 'adamw'] = 'adamw',
-    rate: float = 0.003,
-    decay: float = 0.0,
-    clip: float | None = None,
-    stash: bool = True,
-    seed: int = 0,
-    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float32',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
-    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
-    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
-    offload: bool = False,
-    zero: int = 0,
-    owners: int | None = None,
-    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
-    zigzag: bool = False,
-    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
-    sequence: bool = False,
-    scatter: bool = False,
-    recompute: Literal['none', 'selective', 'full'] = 'none',
-    device_memory: str | float | None = None,
-    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
-    copy_time: float = 1.0,
-) -> dict:
-    """A training over a mesh: of anyone's model, or of the reference GPT on real text. Steps and losses are shown as
-    they come.
-
-    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or a schedule of your own
-    microbatches   microbatches of one pipeline in one play of the schedule
-    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
-    chunks         stages on each rank, where the schedule leaves the choice
-    copies         ranks of each stage, such as (3, 1); for pipedream
-    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
-                   ranges
-    ahead          receives that are posted before their turn
-    active         stages whose gathered weights a rank holds at a time, with zero=3
-    driven         no written order: each rank computes the microbatch that has arrived
-    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                   'FILE.py:name'; None: the transformer of `shape`
-    loss           loss(output, target), the sum over a microbatch; for your own module
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
-    shape          sizes of the transformer that is trained without a model
-    skips          {layer: the earlier layer whose output it takes too}
-    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
-    dims           {parameter: the names of its dims, such as 'F D'}
-    sizes          {letter: length} of joined dims
-    terms          summands of the loss in one row (default 1)
-    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
-    targets        names of the dims of targets (default 'B')
-    steps          optimizer steps
-    rows           rows of one microbatch, where no batch is given
-    accumulate     plays of the schedule for one optimizer step
-    optimizer      the optimizer
-    rate           the learning rate
-    decay          weight decay; norms and biases do not decay
-    clip           the largest norm of the whole gradient
-    stash          False: an asynchronous schedule keeps one version of its weights
-    seed           of the first weights, of dropout and of the batches
-    dtype          of the computation
-    sums           how gradients are summed; None: after, and buckets with zero
-    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
-    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
-    offload        the optimizer and its state in the host's memory
-    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
-    owners         with zero: how many ranks shard it between them; None: all replicas
-    attend         with cp: how queries meet keys and values
-    zigzag         with cp: each rank has a part from the front and one from the back
-    dispatch       with ep: how tokens get to their experts
-    sequence       with tp: norms and residuals are sharded along the sequence
-    scatter        with tp: each rank sends its shard between stages
-    recompute      of each layer, what is not kept but done again
-    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
-    make_room      with device_memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
-    checkpoint     a folder: the run is saved there at its end, and after the first Ctrl-C, which ends it
-    every          also save after every so many steps
-    resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
-    progress       show a line that counts steps
-    on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
-                   tokens_per_second
-
-    returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
-             gradients and optimizer state on each rank, "end": the first step not done}
-    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
-
-    >>> import hybridlab as hl
-    >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
-    >>> len(trained["losses"]), trained["end"]
-    (2, 2)
-    """
-
-
-def check(
-    mesh: Mesh | None = None,
-    schedule: str | Schedule = '1f1b',
-    microbatches: int = 4,
-    batch: int | None = None,
-    *,
-    sabotage: Callable | None = None,
-    chunks: int | None = None,
-    copies: tuple[int, ...] | None = None,
-    cut: str | Sequence = 'layers',
-    ahead: int = 0,
-    active: int = 2,
-    driven: bool = False,
-    model: nn.Module | Model | Shape | Callable | str | None = None,
-    loss: Callable | None = None,
-    data: Any = None,
-    shape: Shape | None = None,
-    skips: dict[int, int] | None = None,
-    takes: dict | None = None,
-    dims: dict[str, str] | None = None,
-    sizes: dict[str, int] | None = None,
-    terms: int | None = None,
-    enters: str | None = None,
-    targets: str | None = None,
-    steps: int = 3,
-    rows: int = 2,
-    accumulate: int = 1,
-    optimizer: Literal['sgd', 'adamw'] = 'sgd',
-    rate: float = 0.1,
-    decay: float = 0.0,
-    clip: float | None = None,
-    stash: bool = True,
-    seed: int = 0,
-    dtype: Literal['float32', 'float64', 'bfloat16'] = 'float64',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
-    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
-    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
-    offload: bool = False,
-    zero: int = 0,
-    owners: int | None = None,
-    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
-    zigzag: bool = False,
-    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
-    sequence: bool = False,
-    scatter: bool = False,
-    recompute: Literal['none', 'selective', 'full'] = 'none',
-    device_memory: str | float | None = None,
-    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
-    copy_time: float = 1.0,
-) -> Report:
-    """The proof that a layout trains as one device does: both train some steps, and everything is compared.
-
-    Loss, every gradient, their norm, the weights and the buffers are compared; and of every byte that was sent a mode
-    must say what for.
-
-    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or a schedule of your own
-    microbatches   microbatches of one pipeline in one play of the schedule
-    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
-    chunks         stages on each rank, where the schedule leaves the choice
-    copies         ranks of each stage, such as (3, 1); for pipedream
-    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
-                   ranges
-    ahead          receives that are posted before their turn
-    active         stages whose gathered weights a rank holds at a time, with zero=3
-    driven         no written order: each rank computes the microbatch that has arrived
-    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                   'FILE.py:name'; None: the transformer of `shape`
-    loss           loss(output, target), the sum over a microbatch; for your own module
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
-    shape          sizes of the transformer that is trained without a model
-    skips          {layer: the earlier layer whose output it takes too}
-    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
-    dims           {parameter: the names of its dims, such as 'F D'}
-    sizes          {letter: length} of joined dims
-    terms          summands of the loss in one row (default 1)
-    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
-    targets        names of the dims of targets (default 'B')
-    steps          optimizer steps
-    rows           rows of one microbatch, where no batch is given
-    accumulate     plays of the schedule for one optimizer step
-    optimizer      the optimizer
-    rate           the learning rate
-    decay          weight decay; norms and biases do not decay
-    clip           the largest norm of the whole gradient
-    stash          False: an asynchronous schedule keeps one version of its weights
-    seed           of the first weights, of dropout and of the batches
-    dtype          of the computation
-    sums           how gradients are summed; None: after, and buckets with zero
-    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
-    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
-    offload        the optimizer and its state in the host's memory
-    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
-    owners         with zero: how many ranks shard it between them; None: all replicas
-    attend         with cp: how queries meet keys and values
-    zigzag         with cp: each rank has a part from the front and one from the back
-    dispatch       with ep: how tokens get to their experts
-    sequence       with tp: norms and residuals are sharded along the sequence
-    scatter        with tp: each rank sends its shard between stages
-    recompute      of each layer, what is not kept but done again
-    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
-    make_room      with device_memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
-    sabotage       a function that is called on every rank before the first step, to show that the check can fail
-
-    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
-
-    >>> import hybridlab as hl
-    >>> report = hl.check(hl.Mesh(dp=2, pp=2), "1f1b", zero=1)  # starts ranks
-    >>> report.ok, report.largest_gap < 1e-12
-    (True, True)
-    """
-
-
-def dry_run(
-    mesh: Mesh | None = None,
-    schedule: str | Schedule = '1f1b',
-    microbatches: int = 4,
-    batch: int | None = None,
-    *,
-    rank: int = 0,
-    machine: str = 'a100',
-    memory: float | None = None,
-    chunks: int | None = None,
-    copies: tuple[int, ...] | None = None,
-    cut: str | Sequence = 'layers',
-    ahead: int = 0,
-    active: int = 2,
-    driven: bool = False,
-    model: nn.Module | Model | Shape | Callable | str | None = None,
-    loss: Callable | None = None,
-    data: Any = None,
-    shape: Shape | None = None,
-    skips: dict[int, int] | None = None,
-    takes: dict | None = None,
-    dims: dict[str, str] | None = None,
-    sizes: dict[str, int] | None = None,
-    terms: int | None = None,
-    enters: str | None = None,
-    targets: str | None = None,
-    steps: int = 3,
-    rows: int = 2,
-    accumulate: int = 1,
-    optimizer: Literal['sgd', 'adamw'] = 'adamw',
-    rate: float = 0.1,
-    decay: float = 0.0,
-    clip: float | None = None,
-    stash: bool = True,
-    seed: int = 0,
-    dtype: Literal['float32', 'float64', 'bfloat16'] = 'bfloat16',
-    sums: Literal['after', 'each', 'buckets'] | None = None,
-    sum_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
-    master_dtype: Literal['float32', 'float64', 'bfloat16'] | None = None,
-    offload: bool = False,
-    zero: int = 0,
-    owners: int | None = None,
-    attend: Literal['gather', 'ring', 'ulysses'] = 'gather',
-    zigzag: bool = False,
-    dispatch: Literal['all_to_all', 'all_gather'] = 'all_to_all',
-    sequence: bool = False,
-    scatter: bool = False,
-    recompute: Literal['none', 'selective', 'full'] = 'none',
-    device_memory: str | float | None = None,
-    make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
-    copy_time: float = 1.0,
-) -> DryRun:
-    """One rank of any job in one training step, without its arithmetic: the bytes that it holds and sends are real.
-
-    It is the program that trains, on tensors that have a shape and no numbers, and without the other ranks. So a rank
-    of thousands takes less than a minute.
-
-    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or a schedule of your own
-    microbatches   microbatches of one pipeline in one play of the schedule
-    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
-    chunks         stages on each rank, where the schedule leaves the choice
-    copies         ranks of each stage, such as (3, 1); for pipedream
-    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
-                   ranges
-    ahead          receives that are posted before their turn
-    active         stages whose gathered weights a rank holds at a time, with zero=3
-    driven         no written order: each rank computes the microbatch that has arrived
-    model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
-                   'FILE.py:name'; None: the transformer of `shape`
-    loss           loss(output, target), the sum over a microbatch; for your own module
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
-    shape          sizes of the transformer that is trained without a model
-    skips          {layer: the earlier layer whose output it takes too}
-    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
-    dims           {parameter: the names of its dims, such as 'F D'}
-    sizes          {letter: length} of joined dims
-    terms          summands of the loss in one row (default 1)
-    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
-    targets        names of the dims of targets (default 'B')
-    steps          optimizer steps
-    rows           rows of one microbatch, where no batch is given
-    accumulate     plays of the schedule for one optimizer step
-    optimizer      the optimizer
-    rate           the learning rate
-    decay          weight decay; norms and biases do not decay
-    clip           the largest norm of the whole gradient
-    stash          False: an asynchronous schedule keeps one version of its weights
-    seed           of the first weights, of dropout and of the batches
-    dtype          of the computation
-    sums           how gradients are summed; None: after, and buckets with zero
-    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
-    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
-    offload        the optimizer and its state in the host's memory
-    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
-    owners         with zero: how many ranks shard it between them; None: all replicas
-    attend         with cp: how queries meet keys and values
-    zigzag         with cp: each rank has a part from the front and one from the back
-    dispatch       with ep: how tokens get to their experts
-    sequence       with tp: norms and residuals are sharded along the sequence
-    scatter        with tp: each rank sends its shard between stages
-    recompute      of each layer, what is not kept but done again
-    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
-    make_room      with device_memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
-    rank           of all ranks of the mesh
-    machine        in the catalog: its times are predicted, and it should fit on its device
-    memory         bytes of a device, in place of the machine's
-
-    raises  ValueError in one sentence for arguments that do not fit, and for a job that would hang
-
-    >>> import hybridlab as hl
-    >>> one = hl.dry_run(hl.Mesh(dp=24, pp=2), model=hl.Shape(layers=2), rank=17, zero=1)
-    >>> one.actions[:2], one.fits, one.bytes["messages"]
-    (('1F32@8', '1B32@8'), True, 16384)
     """
 

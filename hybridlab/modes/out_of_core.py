@@ -5,7 +5,7 @@ has saved, but for weights, the batch, and what came in: that is on an edge of t
 where a recomputation begins again from it.
 
 Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA). Relatives: the rows SWAP_OUT and SWAP_IN of `core.when.law`;
-`scheduling.swapped`, which writes them; `runtime.copies`, which do them.
+`scheduling.out_of_core.swapped`, which writes them; `runtime.copies`, which do them.
 """
 
 import re

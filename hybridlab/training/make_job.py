@@ -38,6 +38,7 @@ def job_of(**given) -> Job:
     """
     given = {name: value for name, value in given.items() if value is not None}
     of = {name: one.usual for name, one in asked.OWN.items()} | given
+    _refuse_numbers(of)
     mesh = asked.mesh_of(given)
     model = _model(of, given)
     chosen = _chosen(mesh, of, given)
@@ -110,12 +111,12 @@ def _rows(mesh: Mesh, schedule: Schedule, of: dict) -> int:
     batch, microbatches = of["batch"], len(schedule.replica_of) * of["accumulate"]
     if batch is None:
         return of["rows"]
-    if batch < 1 or microbatches and batch % microbatches:
+    if batch < 1 or batch % microbatches:
         m, d = microbatches // mesh["dp"], mesh["dp"]
         raise ValueError(
             f"batch {batch} is not divisible by dp × microbatches = {d} × {m}: choose a multiple of {d * m}"
         )
-    return batch // max(microbatches, 1)
+    return batch // microbatches
 
 
 def _fitted(job: Job, active: int) -> Schedule:
@@ -153,16 +154,18 @@ def _refuse_other_order(mesh: Mesh, schedule: Schedule):
             )
 
 
-def _refuse_misfits(job: Job):
-    for name in ("steps", "accumulate"):
-        if getattr(job, name) < 1:
-            what = "trains" if name == "steps" else "plays"
-            raise ValueError(f"{name}={getattr(job, name)} {what} nothing: give 1 or more")
+def _refuse_numbers(of: dict):
+    for name, does in (("steps", "trains"), ("accumulate", "plays"), ("rows", "reads")):
+        if of[name] < 1:
+            raise ValueError(f"{name}={of[name]} {does} nothing: give 1 or more")
     for name in ("rate", "decay", "seed"):
-        if not 0 <= getattr(job, name) < LARGEST:
-            raise ValueError(f"{name}={getattr(job, name)} is not possible: give a number, 0 or more")
-    if job.clip is not None and not job.clip > 0:
-        raise ValueError(f"clip={job.clip} is no norm: give a number above 0")
+        if not 0 <= of[name] < LARGEST:
+            raise ValueError(f"{name}={of[name]} is not possible: give a number, 0 or more")
+    if of["clip"] is not None and not of["clip"] > 0:
+        raise ValueError(f"clip={of['clip']} is no norm: give a number above 0")
+
+
+def _refuse_misfits(job: Job):
     shares = job.schedule.dp > 1 or job.mesh.inside or any(len(home) > 1 for home in job.homes.values())
     if not job.flushes and (shares or job.accumulate > 1 or job.clip is not None or job["offload"]):
         raise ValueError(

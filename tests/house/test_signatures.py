@@ -9,6 +9,8 @@ import pytest
 import hybridlab as hl
 from hybridlab.modes import registry
 from hybridlab.modes.mode import Mode, Option
+from hybridlab.predict.plans import plan as plans
+from hybridlab.scheduling import registry as registry_of_schedules
 from hybridlab.signatures import is_spelled
 from tools import stub
 
@@ -48,6 +50,12 @@ def test_a_misspelt_argument_is_answered_with_the_right_one(name):
     wrong = next(one for one in given if one not in inspect.signature(getattr(hl, name)).parameters)
     with pytest.raises(TypeError, match=f"{name} has no argument '{wrong}': did you mean '{right}'"):
         getattr(hl, name)(**given)
+
+
+def test_every_option_of_a_schedule_and_every_field_of_a_plan_is_told():
+    families = [list(inspect.signature(make).parameters)[2:] for make in registry_of_schedules.GENERATORS.values()]
+    assert set().union(*families) == registry_of_schedules.OPTIONS.keys()
+    assert tuple(plans.MEANINGS) == plans.Plan._fields
 
 
 def test_what_belongs_to_a_model_is_no_argument_of_emulated_work():

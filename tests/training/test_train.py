@@ -195,6 +195,7 @@ def test_training_alone_learns():
         (Mesh(pp=2), {"dtype": "int8"}, "there is no dtype"),
         (Mesh(pp=2), {"steps": 0}, "steps=0 trains nothing: give 1 or more"),
         (Mesh(pp=2), {"accumulate": 0}, "accumulate=0 plays nothing: give 1 or more"),
+        (Mesh(pp=2), {"rows": 0}, "rows=0 reads nothing: give 1 or more"),
         (Mesh(pp=2), {"clip": 0.0}, "clip=0.0 is no norm: give a number above 0"),
         (Mesh(pp=2), {"schedule": "zb_v", "driven": True}, "zb_v is not one chain with one stage on each rank"),
         (Mesh(pp=2, tp=2), {"driven": True}, "messages cannot drive ranks that share a stage"),

@@ -11,7 +11,7 @@ have a latent too, of R features.
      └─ turned ────────────────────────── one key for all heads: 2·P features ┘
 
 Tensor parallelism cuts heads; latents are whole on every rank, and a rank's own heads read them. So the gradients of
-what makes latents are summands, one of each rank (`modes.parts.tp_boundaries.asked`).
+what makes latents are summands, one of each rank (`modes.parts.tp_boundaries`).
 
 Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1. Relatives: `modern`, whose blocks hold it.
 
