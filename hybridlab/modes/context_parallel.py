@@ -72,13 +72,8 @@ class ContextParallel(Mode):
                 f"cp={ways} cuts the positions T, and no dim of this model has that name: leave cp out, or give "
                 'enters="B T", targets="B T" and sizes={"T": …}'
             )
-        if not _attending(job.whole):
-            raise ValueError(
-                f"cp={ways} puts another attention into a model, and no layer of this one says that it attends: leave "
-                "cp out, or declare it, class YourAttention(nn.Module, hl.seams.Attends)"
-            )
         divisions.refuse(job.sizes, job.division, "cp")
-        if not job.model.by_place:
+        if not (job.model.by_place and _attending(job.whole)):
             _refuse_mixing(job)
 
     def data(self, job):
@@ -156,7 +151,8 @@ def _refuse_mixing(job):
         except Exception as error:
             raise ValueError(
                 f"cp={job.mesh['cp']} cuts positions, and a layer that declares neither Attends nor Positions looks at "
-                "others than its own, or asks where it is: declare it, see hl.seams, or leave cp out"
+                "others than its own, or asks where it is: declare it, class YourAttention(nn.Module, "
+                "hl.seams.Attends), or leave cp out"
             ) from error
 
 

@@ -425,7 +425,7 @@ def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
     "words, mesh, more",
     [
         ("no dim of this model has that name", hl.Mesh(cp=2), {"model": "conv"}),
-        ("no layer of this one says that it attends", hl.Mesh(cp=2), {"model": OWN}),
+        ("a layer that declares neither Attends nor Positions looks at others", hl.Mesh(cp=2), {"model": OWN}),
         ("choose cp up to 2", hl.Mesh(cp=4), {"model": Shape(layers=1, width=8, heads=2, context=2)}),
         ("positions into 4 equal parts", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
         ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),
