@@ -59,7 +59,8 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
         def called(*given, **named):
             refuse(function.__name__, named, called.__signature__.parameters)
             bound = called.__signature__.bind(*given, **named).arguments
-            return function(**bound | {name: value for name, value in usual.items() if bound.get(name) is None})
+            said = {name: bound[name] for name in bound if name not in named} | named  # in its order
+            return function(**said | {name: value for name, value in usual.items() if said.get(name) is None})
 
         def spell():
             mine = {one.name for one in own}

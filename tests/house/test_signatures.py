@@ -52,6 +52,11 @@ def test_a_misspelt_argument_is_answered_with_the_right_one(name):
         getattr(hl, name)(**given)
 
 
+def test_what_is_said_keeps_its_order():
+    with pytest.raises(ValueError, match="with t=1, p=1, zero=3: "):
+        hl.plan("gpt-5.9b", "a100", gpus=128, batch=64, t=1, p=1, zero=3)
+
+
 def test_every_option_of_a_schedule_and_every_field_of_a_plan_is_told():
     families = [list(inspect.signature(make).parameters)[2:] for make in registry_of_schedules.GENERATORS.values()]
     assert set().union(*families) == registry_of_schedules.OPTIONS.keys()
