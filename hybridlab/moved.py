@@ -42,6 +42,7 @@ ROOMS = {  # what was in a folder, and where it is; a name that has changed stan
     ("predict.time", "predict.plans"): "branches",
     ("predict.time", "predict.time"): "beside=overlap",
     ("train", "training"): "agreed=same_on_all_ranks alone=reference request=make_job",
+    ("train", "training.checkpoints"): "checkpoint checkpoint_index=index",
     ("train", "training.data"): "images text",
     ("train.dry", "training"): "costs",
     ("world.processes", "world.devices"): "meet placement seen=surroundings",

@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from hybridlab.training import checkpoint
+from hybridlab.training.checkpoints import checkpoint
 from hybridlab.world.talk.nans import FirstNan
 
 MADE, CAME, NEITHER = range(3)

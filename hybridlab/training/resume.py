@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 from hybridlab.core.where.layout import Layout, Param
-from hybridlab.training import checkpoint, checkpoint_index, placing
+from hybridlab.training import placing
+from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat
 
@@ -41,7 +42,7 @@ class Saving:
     def noted(self, name: str):
         """What the newest checkpoint notes under a name, if it is to go on from one; else None."""
         newest = checkpoint.newest(self.folder) if self.resume else None
-        return newest and checkpoint_index.read(newest)["notes"].get(name)
+        return newest and index.read(newest)["notes"].get(name)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 
 from faults.struck import COMMANDS, STUDENTS, begun, marked, there  # the path comes first
 
-from hybridlab.training import checkpoint, checkpoint_index
+from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.run import provenance
 
 LIMIT, LEAVE = 45.0, 8.0  # seconds to end, of which ten are patience with a rank that stands still; to be gone
@@ -151,7 +151,7 @@ def damaged(kept: pathlib.Path) -> str:
     try:
         newest = checkpoint.newest(kept) if kept.is_dir() else None
         if newest:
-            files = checkpoint_index.read(newest)["files"]
+            files = index.read(newest)["files"]
             found = {name: hashlib.sha256((newest / name).read_bytes()).hexdigest() for name in files}
             assert found == {name: one["sha256"] for name, one in files.items()}, (
                 "its files are not those of its record"

@@ -29,8 +29,8 @@ from safetensors import safe_open
 from hybridlab.core.where.layout import Cut, Layout, Param, even
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.reshard import Piece, overlap, stretches
-from hybridlab.training import checkpoint, checkpoint_index
-from hybridlab.training.checkpoint import load, newest, save
+from hybridlab.training.checkpoints import checkpoint, index
+from hybridlab.training.checkpoints.checkpoint import load, newest, save
 from hybridlab.world.processes.launch import RankError, ranks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -297,7 +297,7 @@ def swapped(layout, name, rank, right=Layout.share_number):
     return layout[name].owners - 1 - right(layout, name, rank)
 
 
-def off_by_one(layout, rank, name, kinds, right=checkpoint_index._of_piece):
+def off_by_one(layout, rank, name, kinds, right=index._of_piece):
     told = right(layout, rank, name, kinds)
     return told | {"share": [end + 1 for end in told["share"]]}
 
@@ -312,7 +312,7 @@ def test_mutant_shards_swapped_on_load_are_seen(tmp_path, monkeypatch):
 
 
 def test_mutant_a_share_recorded_one_too_late_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_index, "_of_piece", off_by_one)
+    monkeypatch.setattr(index, "_of_piece", off_by_one)
     assert not equal_under(store(tmp_path, SHARED), ONE)
 
 
@@ -378,7 +378,7 @@ def test_notes_of_any_json_come_back(tmp_path):
 
 @pytest.mark.slow
 def test_the_record_says_which_layout_wrote_it(tmp_path):
-    record = json.loads((store(tmp_path, HYBRID) / checkpoint_index.NAME).read_text())
+    record = json.loads((store(tmp_path, HYBRID) / index.NAME).read_text())
     assert record["mesh"] == HYBRID.mesh.axes
     assert record["shapes"] == {param.name: list(param.shape) for param in HYBRID.params}
     assert len(record["files"]) > 1
@@ -395,8 +395,8 @@ def stored(tmp_path):
 
 def changed(path, **values):
     """Write other values into a record, signed again: what another version or program could have written."""
-    record = checkpoint_index.read(path) | values
-    record["sha256"] = checkpoint_index._signature(record)
+    record = index.read(path) | values
+    record["sha256"] = index._signature(record)
     (path / "checkpoint.json").write_text(json.dumps(record))
 
 
@@ -528,7 +528,7 @@ def ends_at(line, function) -> bool:
     lines = itertools.count()
 
     def trace(frame, event, _):
-        if frame.f_code.co_filename not in (checkpoint.__file__, checkpoint_index.__file__):
+        if frame.f_code.co_filename not in (checkpoint.__file__, index.__file__):
             return None
         if event == "line" and next(lines) == line:
             raise Ended
@@ -658,6 +658,6 @@ def test_killed_at_twenty_moments_there_is_always_a_whole_checkpoint(tmp_path):
 
 
 def test_nothing_here_can_unpickle():
-    for module in (checkpoint, checkpoint_index):
+    for module in (checkpoint, index):
         text = pathlib.Path(module.__file__).read_text()
         assert not any(word in text for word in ("import pickle", "torch.load", "np.load", "eval("))

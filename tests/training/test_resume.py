@@ -10,7 +10,7 @@ import time
 import pytest
 
 import hybridlab as hl
-from hybridlab.training.checkpoint import newest
+from hybridlab.training.checkpoints.checkpoint import newest
 from hybridlab.training.run import train
 
 pytestmark = pytest.mark.ranks

@@ -5,7 +5,7 @@ box may
 be cut in several dims and the share may start anywhere; still, line by line, its elements lie side by side in the whole
 parameter. So a piece is a list of *stretches* of the whole, in rising order, and two pieces overlap where these do.
 
-Read next: `training.checkpoint`, which reads what two pieces have in common from one file into another rank's memory.
+Read next: `training.checkpoints`, which reads what two pieces have in common from one file into another rank's memory.
 """
 
 import math

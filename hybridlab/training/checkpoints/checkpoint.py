@@ -13,7 +13,7 @@ gathered, and nothing is ever unpickled: a checkpoint is numbers and text.
 It appears whole or not at all. Until everything is on the disk the folder is called `step-000012.writing`; then it is
 renamed, and that either happens or does not. A run that is killed while saving leaves the checkpoint before.
 
-Read next: `training.checkpoint_index` (checkpoint.json).
+Read next: `training.checkpoints.index` (checkpoint.json).
 """
 
 import json
@@ -28,7 +28,7 @@ from safetensors.torch import save_file
 
 from hybridlab.core.where.layout import Layout
 from hybridlab.core.where.reshard import Piece, overlap
-from hybridlab.training import checkpoint_index
+from hybridlab.training.checkpoints import index
 
 Pieces = dict[str, dict[str, torch.Tensor]]
 
@@ -54,8 +54,8 @@ def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 
     comm.barrier()
     files = _gathered(comm, _write_file(writing, layout, pieces, comm.rank))
     if comm.rank == 0:
-        checkpoint_index.write(writing, layout, {name: file for each in files for name, file in each.items()}, notes)
-        _flush(writing / checkpoint_index.NAME)
+        index.write(writing, layout, {name: file for each in files for name, file in each.items()}, notes)
+        _flush(writing / index.NAME)
         _flush(writing)
         writing.rename(target)
         _flush(target.parent)
@@ -74,9 +74,9 @@ def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
             or the layout's parameters have other names or shapes
     """
     path = Path(path)
-    record = checkpoint_index.read(path)
-    checkpoint_index.refuse_another_model(path, record, layout)
-    checkpoint_index.refuse_damage(comm, path, record)
+    record = index.read(path)
+    index.refuse_another_model(path, record, layout)
+    index.refuse_damage(comm, path, record)
     with ExitStack() as at_end:
         opened = {file: at_end.enter_context(safe_open(path / file, "pt")) for file in record["files"]}
         pieces = {name: _piece(record["files"], opened, layout, name, comm.rank) for name in layout.held(comm.rank)}
@@ -111,7 +111,7 @@ def _write_file(writing, layout, pieces, rank) -> dict:
     except SafetensorError as error:
         raise OSError(f"cannot write {file}: {error}; the checkpoints before it are whole") from None
     _flush(file)
-    return {file.name: checkpoint_index.of_file(file, layout, rank, counted)}
+    return {file.name: index.of_file(file, layout, rank, counted)}
 
 
 def _share(layout, rank, name, kind, tensor):

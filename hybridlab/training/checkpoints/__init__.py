@@ -1,0 +1,4 @@
+"""Checkpoints on the disk: `checkpoint` (saved under one layout, loaded under any other) and `index` (its record).
+
+What a trainer puts into one, and how a run goes on from it, is `training.resume`.
+"""
