@@ -23,6 +23,7 @@ def pages():
     return {page.file: page.body for page in reference.pages()}
 
 
+@pytest.mark.slow
 def test_every_public_name_has_its_place_on_a_page(pages):
     public = {name for name in hl.__all__ if not inspect.ismodule(getattr(hl, name))} - {"__version__"}
     assert {name.removeprefix("hl.") for name in CALLABLES if name.count(".") == 1} == public
@@ -31,6 +32,7 @@ def test_every_public_name_has_its_place_on_a_page(pages):
             assert pages[reference.file(space)].count(f'id="{reference.anchor(one)}"') == 1, one.name
 
 
+@pytest.mark.slow
 def test_every_link_of_the_reference_leads_to_a_place_in_it(pages):
     names = {f"{file}#{name}" for file, body in pages.items() for name in re.findall(r'\bid="([^"]+)"', body)}
     for file, body in pages.items():

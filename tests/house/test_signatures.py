@@ -68,6 +68,7 @@ def test_what_belongs_to_a_model_is_no_argument_of_emulated_work():
         hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), zero=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPELLED)
 def test_the_examples_of_a_verb_hold(name):
     verb = getattr(hl, name)

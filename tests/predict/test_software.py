@@ -271,11 +271,13 @@ MUTANTS = [  # (where, what stands there, what a mutant has, the law that it bre
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_the_laws_hold(law):
     law()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where, line, other, law", MUTANTS, ids=[one[1] for one in MUTANTS])
 def test_every_mutant_breaks_its_law(where, line, other, law, monkeypatch):
     change(monkeypatch, where, line, other)

@@ -117,6 +117,7 @@ def looks_in(name: str, text: str) -> list[str]:
     return [f"{name}:{line}" for line, one in said(name, text) if COLOUR.search(one) or DASHES.search(one)]
 
 
+@pytest.mark.slow
 def test_no_file_but_the_style_says_a_colour_or_a_dash():
     files = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".js", ".css", ".html"}]
     assert len(files) > 500
