@@ -25,6 +25,7 @@ _HOME = {  # as a reader meets them: the reference lists them in this order
     "explore": "labs.explore",
     "check": "training.check",
     "train": "training.run",
+    "weights": "training.checkpoints.checkpoint",
     "dry_run": "training.dry.dry_run",
     "plan": "predict.plans.planner",
     "memory": "predict.plans.footprint",

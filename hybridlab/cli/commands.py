@@ -215,7 +215,7 @@ def _measure_flags(one):
 
 def _demo_flags(one):
     one.flag("--steps", type=int, default=120, help="training steps (default 120)")
-    one.flag("--data", metavar="FILE", help="text to learn from; default: Python's standard library")
+    one.flag("--data", metavar="FILE", help="text to learn from; default: the text of the course")
     one.flag("--out", default="build/report.html", metavar="FILE", help="where the report goes")
 
 

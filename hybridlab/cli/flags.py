@@ -147,17 +147,12 @@ def add_costs(one, F, B):
 
 
 def read_costs(chosen, **more):
-    """The costs of a schedule's actions; what is not given of B, I and W follows from the others, halves equal."""
+    """The costs of a schedule's actions."""
     from hybridlab.predict.time.costs import Costs
 
-    B, I, W = chosen.B, chosen.I, chosen.W
-    if B is None:
-        B = I + W if None not in (I, W) else chosen.backward
-    I = I if I is not None else B / 2 if W is None else B - W
-    W = W if W is not None else B - I
-    if min(I, W) < 0:
-        raise ValueError(f"a backward of {B:g} has no half of {max(I, W):g}: give a longer --B, or both --I and --W")
-    return Costs(F=chosen.F, B=B, I=I, W=W, **more)
+    usual = None if None not in (chosen.I, chosen.W) else chosen.backward
+    B = usual if chosen.B is None else chosen.B
+    return Costs(F=chosen.F, B=B, I=chosen.I, W=chosen.W, **more)
 
 
 def add_training(one, **usual):

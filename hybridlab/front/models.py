@@ -4,6 +4,7 @@ from hybridlab.training.data.text import Text
 from hybridlab.training.models.batch_norm import BatchNorm
 from hybridlab.training.models.experts import Experts, Router
 from hybridlab.training.models.gpt import GPT, Dropout, token_loss
+from hybridlab.training.models.sampling import sample
 from hybridlab.training.stages import cut, parameters_of_layers, profiled
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "cut",
     "parameters_of_layers",
     "profiled",
+    "sample",
     "token_loss",
 ]

@@ -32,7 +32,7 @@ from hybridlab.world.cells.progress import Steps
 from hybridlab.world.processes.launch import SILENCE, foresee, ranks
 from hybridlab.world.talk.offset import offset
 
-LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 3e-3}  # what training means where nobody says
+LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 2e-3}  # what training means where nobody says
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
 
 

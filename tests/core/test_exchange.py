@@ -535,7 +535,7 @@ BAD = {
     "simulate --from {own} --ranks 4": "gives the whole schedule: leave --ranks out",
     "simulate {own} --from {own}": "are two schedules: give one of them",
     "simulate {own} --pp 2": "gives the whole schedule: leave --pp out",
-    "simulate --B 2 --I 3": "a backward of 2 has no half of 3: give a longer --B, or both --I and --W",
+    "simulate --B 2 --I 3": "a backward of B=2.0 has no half of I=3.0: give a longer B, or both I and W",
     "schedule --from {own} --schedule gpipe": "leave --schedule out",
     "schedule --from {own} --microbatches 8": "leave --microbatches out",
     "simulate --from {own} --dp 1": "leave --dp out",

@@ -12,6 +12,7 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 
 UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # as long as these kinds of action together
+OTHER_HALF = {"I": "W", "W": "I"}
 FINEST = 9  # no cost is told apart below 1e-9 units (a nanosecond, where units are seconds)
 
 
@@ -19,8 +20,9 @@ FINEST = 9  # no cost is told apart below 1e-9 units (a nanosecond, where units 
 class Costs:
     """Durations of actions in units of your choice; each a number, or one number per stage.
 
-    F, I, W      forward, input half, weight half of the backward
-    B            whole backward; I + W unless given
+    F, B         forward, whole backward
+    I, W         input half and weight half of the backward, where a schedule splits it. Of B, I and W, what is not
+                 given follows from the others: B = I + W, halves alike; a half of which nothing is known takes 1
     fused        a fused forward and backward pair; F + B unless given
     recompute    R, the repeated forward; F unless given
     optimizer    OPT;  reduce  REDUCE_GRAD;  gather  UNSHARD;  swap  SWAP_OUT, and SWAP_IN
@@ -30,15 +32,15 @@ class Costs:
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
     unit         what the durations are in: "units", or "s"
 
-    raises  ValueError when a cost is negative, or bytes are given without a bandwidth
+    raises  ValueError when a cost is negative, a half is longer than B, or bytes are given without a bandwidth
 
-    >>> Costs(F=1, I=1, W=1).of("B", stage=0)
-    2
+    >>> Costs(F=1, I=1, W=1).of("B", stage=0), Costs(B=0.5).of("I", stage=0), Costs(B=3, W=1).of("I", stage=0)
+    (2, 0.25, 2)
     """
 
     F: float | tuple = 1
-    I: float | tuple = 1
-    W: float | tuple = 1
+    I: float | tuple | None = None
+    W: float | tuple | None = None
     B: float | tuple | None = None
     fused: float | tuple | None = None
     recompute: float | tuple | None = None
@@ -57,6 +59,12 @@ class Costs:
             for number in np.atleast_1d(0 if getattr(self, one.name) is None else getattr(self, one.name)):
                 if not 0 <= number < math.inf:
                     raise ValueError(f"{one.name}={number} is no duration: give a number, 0 or more")
+        for half, other in OTHER_HALF.items():
+            if min(self._of_all_stages(half)) < 0:
+                raise ValueError(
+                    f"a backward of B={self.B} has no half of {other}={getattr(self, other)}: give a longer B, or both I "
+                    "and W"
+                )
         if self.bandwidth is None and np.any(np.atleast_1d(self.bytes)):
             raise ValueError("bytes cost nothing without a bandwidth: give bandwidth= too (bytes per unit of time)")
         if self.bandwidth == 0:
@@ -70,8 +78,21 @@ class Costs:
         cost = KIND[kind].cost
         given = getattr(self, cost) if cost else 0
         if given is None:
-            return sum(self.of(part, stage) for part in UNLESS_GIVEN[cost])
+            return self._half(cost, stage) if cost in OTHER_HALF else sum(self.of(n, stage) for n in UNLESS_GIVEN[cost])
         return _at(given, stage)
+
+    def _half(self, half: str, stage: int) -> float:
+        """A half of the backward that is not given: the rest of B."""
+        other = getattr(self, OTHER_HALF[half])
+        if self.B is None:
+            return 1
+        whole = _at(self.B, stage)
+        return whole / 2 if other is None else whole - _at(other, stage)
+
+    def _of_all_stages(self, half: str) -> list[float]:
+        """The durations of a half of the backward, one for each stage of which anything is said."""
+        said = max(np.atleast_1d(0 if one is None else one).size for one in (self.I, self.W, self.B))
+        return [self.of(half, stage) for stage in range(said)]
 
     def of_pair(self, forward_stage: int, backward_stage: int) -> float:
         """The duration of a fused pair: the forward on `forward_stage`, the backward on `backward_stage`."""
@@ -86,6 +107,7 @@ class Costs:
     def tick(self) -> Fraction:
         """The longest tick, a power of ten, in which every cost is a whole number, but never below 1e-9."""
         numbers = [n for one in self._numeric() for n in np.atleast_1d(getattr(self, one.name) or 0).tolist()]
+        numbers += [*self._of_all_stages("I"), *self._of_all_stages("W")]
         numbers += [self.of_message(e) for e in range(np.atleast_1d(self.bytes).size)]
         digits = max(-int(Decimal(str(n)).as_tuple().exponent) if n % 1 else 0 for n in numbers)
         return Fraction(1, 10 ** min(digits, FINEST))

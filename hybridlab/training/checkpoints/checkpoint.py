@@ -26,7 +26,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from hybridlab.core.where.layout import Layout
+from hybridlab.core.where.layout import Layout, Param
+from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.reshard import Piece, overlap
 from hybridlab.training.checkpoints import index
 
@@ -68,7 +69,7 @@ def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
     """This rank's pieces under `layout`, in the form in which `save` was given them, and the notes; on the CPU.
 
     All ranks call it: they share the work of comparing digests, and nobody reads before all files are known to be
-    whole. Then only slices of them are read, one parameter after the other.
+    whole.
 
     raises  ValueError in one sentence when `path` is no checkpoint or of a later version, a file is missing or damaged,
             or the layout's parameters have other names or shapes
@@ -76,11 +77,33 @@ def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
     path = Path(path)
     record = index.read(path)
     index.refuse_another_model(path, record, layout)
-    index.refuse_damage(comm, path, record)
-    with ExitStack() as at_end:
-        opened = {file: at_end.enter_context(safe_open(path / file, "pt")) for file in record["files"]}
-        pieces = {name: _piece(record["files"], opened, layout, name, comm.rank) for name in layout.held(comm.rank)}
-    return pieces, record["notes"]
+    index.refuse_damage(path, record, comm.rank, comm.size)
+    comm.barrier()
+    return _pieces(path, record, layout, comm.rank), record["notes"]
+
+
+def weights(folder: str | Path) -> dict[str, torch.Tensor]:
+    """The weights of a trained model, whole, by name: its state dict, whatever layout it was trained under.
+
+    folder  that `train` was given as checkpoint, of which the newest counts; or one checkpoint in it, such as
+            "run/step-000012"
+
+    returns {name: tensor} on the CPU, also what layers keep, such as averages: `module.load_state_dict(weights)`
+    raises  ValueError in one sentence when there is no checkpoint, or it is damaged
+
+    >>> import tempfile
+    >>> import hybridlab as hl
+    >>> run = tempfile.mkdtemp()
+    >>> trained = hl.train(hl.Mesh(pp=2), steps=1, checkpoint=run, progress=False)  # starts ranks
+    >>> hl.models.GPT(hl.Shape()).load_state_dict(hl.weights(run))
+    <All keys matched successfully>
+    """
+    path = newest(folder) or Path(folder)
+    record = index.read(path)
+    index.refuse_damage(path, record)
+    params = [Param(name, tuple(shape), pack=place) for place, (name, shape) in enumerate(record["shapes"].items())]
+    pieces = _pieces(path, record, Layout(Mesh(), tuple(params)), rank=0)
+    return {param.name: pieces[param.name]["value"].view(param.shape) for param in params}
 
 
 def newest(folder) -> Path | None:
@@ -133,6 +156,13 @@ def _gathered(comm, value) -> list:
 
 
 # one rank's pieces, from all files
+
+
+def _pieces(path, record, layout, rank) -> Pieces:
+    """A rank's pieces of all parameters that it holds: only slices of the files are read, one after the other."""
+    with ExitStack() as at_end:
+        opened = {file: at_end.enter_context(safe_open(path / file, "pt")) for file in record["files"]}
+        return {name: _piece(record["files"], opened, layout, name, rank) for name in layout.held(rank)}
 
 
 def _piece(files, opened, layout, name, rank) -> dict[str, torch.Tensor]:

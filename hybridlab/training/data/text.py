@@ -1,10 +1,10 @@
-"""The text: real bytes, on every machine, without a network.
+"""The text: real bytes, the same on every machine, without a network.
 
-By default the source files of the running Python's standard library; any other file with `Text.of(path)`.
+By default `course.txt`, the prose of the notebooks as it was on 2026-11-26: plain ASCII, a paragraph to a line. It is
+frozen, since stored outputs follow from its bytes. Any other file with `Text.of(path)`.
 """
 
 import functools
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,9 @@ import numpy as np
 
 from hybridlab.core.files import regular
 from hybridlab.core.where.layout import even
+
+
+COURSE = Path(__file__).with_name("course.txt")
 
 
 @dataclass(frozen=True)
@@ -27,30 +30,22 @@ class Text:
 
     @classmethod
     def of(cls, path=None) -> "Text":
-        """The text of one file, its last tenth for validation; without a path, of Python's standard library.
+        """The text of one file, its last tenth for validation; without a path, of the course.
 
         raises  ValueError when the file cannot be read or is too short
+
+        >>> Text.of().source, len(Text.of().train)
+        ('the text of the course', 0)
         """
-        return cls._standard_library() if path is None else cls._file(path)
+        return _course() if path is None else cls._split(path, str(path))
 
     @classmethod
-    def _file(cls, path):
+    def _split(cls, path, source):
         content = np.frombuffer(regular(path, "the data file").read_bytes(), dtype=np.uint8)
         if len(content) < 1000:
             raise ValueError(f"the data file {path} has {len(content)} bytes: give one of at least 1000")
         cut = len(content) - len(content) // 10
-        return cls(content[:cut], content[cut:], str(path))
-
-    @classmethod
-    @functools.cache
-    def _standard_library(cls):
-        files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-        if not files:
-            raise ValueError("this Python carries no source files of its library: give --data a text file")
-        contents = [np.frombuffer(file.read_bytes(), dtype=np.uint8) for file in files]
-        validation = contents[9::10]  # every tenth file, in alphabetical order
-        train = [content for i, content in enumerate(contents) if i % 10 != 9]
-        return cls(np.concatenate(train), np.concatenate(validation), f"Python's standard library, {len(files)} files")
+        return cls(content[:cut], content[cut:], source)
 
     @property
     def unseen(self) -> "Text":
@@ -81,6 +76,11 @@ class Text:
     def places(self) -> np.ndarray:
         """For each of the 256 bytes, its place when they are ordered by how often they are read; the first is 0."""
         return np.argsort(-np.bincount(self.train, minlength=256), kind="stable").argsort()
+
+
+@functools.cache
+def _course() -> Text:
+    return Text._split(COURSE, "the text of the course")
 
 
 MOST_PARTS = 8  # into which a vocabulary is cut so that a proof sees every border

@@ -24,7 +24,7 @@ LONGEST = 60.0  # seconds until a model stands
 class Transformer(Model):
     """The reference model of a shape, on the bytes of a text.
 
-    data   a text file, or None for Python's standard library
+    data   a text file, or None for the text of the course
     parts  whether a block with experts is three layers, see `parts`
     proving  as `for_proof` makes it; without a file it then reads tokens of the whole vocabulary
 
