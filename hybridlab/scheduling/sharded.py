@@ -26,6 +26,17 @@ def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     return schedule.with_programs([_with_gathers(program, active, tied) for program in schedule.computing])
 
 
+def without_gathers(schedule: Schedule) -> Schedule:
+    """The same schedule without UNSHARD and RESHARD: for ranks that hold their weights whole.
+
+    >>> import hybridlab as hl
+    >>> print(without_gathers(sharded(hl.Schedule.from_csv("0F0,0B0"))))
+    rank 0: 0F0 0B0 0REDUCE_GRAD
+    """
+    programs = [[action for action in one if action.kind not in ("UNSHARD", "RESHARD")] for one in schedule.program]
+    return schedule.with_programs(programs)
+
+
 def _with_gathers(program, active, tied):
     """One rank's list: before each action, let go of what is not among the next stages, and gather what is.
 

@@ -15,6 +15,7 @@ from hybridlab.scheduling.dispatched import PARTS
 from hybridlab.scheduling.lower import lower, posted_ahead
 from hybridlab.scheduling.registry import schedule as named
 from hybridlab.scheduling.replicate import replicate
+from hybridlab.scheduling.sharded import without_gathers
 from hybridlab.scheduling.sums import with_sums
 from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled
@@ -123,6 +124,8 @@ def _fitted(job: Job, active: int) -> Schedule:
     """The schedule with the model's stage graph and ties, its sums, gathers and messages written out; it reaches its
     end."""
     schedule, skips, breaks = job.schedule, job.links.skips, job.links.breaks
+    if job["zero"] < 3:
+        schedule = without_gathers(schedule)  # as PyTorch's runtime passes over them without FSDP
     tied = tuple(sorted({home for home in job.homes.values() if len(home) > 1}))
     for a, b in sorted(set(schedule.breaks) - set(breaks)):
         raise ValueError(

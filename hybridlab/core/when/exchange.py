@@ -25,12 +25,13 @@ import itertools
 import json
 import os
 import re
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeGuard, TypeVar
 
 from hybridlab.core.files import regular
-from hybridlab.core.when.action import COLLECTIVES, MOST, SWAPS
+from hybridlab.core.when.action import COLLECTIVES, MAKES_GRADIENT, MOST, SWAPS, Action
 from hybridlab.core.when.inferred import checked, completed
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def to_text(schedule: "Schedule") -> str:
 def to_pytorch(schedule: "Schedule") -> str:
     """The text form for `_load_csv` of PyTorch's runtime; lowered schedules load with `format="compute_comms"`.
 
-    That runtime divides the gradients by m in REDUCE_GRAD, which it adds itself to lists without messages only.
+    That runtime divides the gradients by m in REDUCE_GRAD. To lists without messages it adds that action itself; in a
+    lowered one it stands here behind the last backward of every stage that has none.
 
     raises  ValueError that names the first thing which PyTorch's form cannot express (it would read 0F0@1 as 0F0)
 
@@ -80,7 +82,20 @@ def to_pytorch(schedule: "Schedule") -> str:
     for what, groups in beyond.items():
         if groups:
             raise ValueError(f"PyTorch's form cannot express the {what} {', '.join(map(str, groups[0]))}: leave it out")
-    return to_text(schedule).replace('""', "")
+    cells = map(_with_sums, schedule.program) if schedule.lowered else (map(str, one) for one in schedule.program)
+    return "".join(",".join(rank) + "\n" for rank in cells)
+
+
+def _with_sums(program: Iterable[Action]) -> list[str]:
+    """The cells of one rank, with a REDUCE_GRAD behind the last backward of each stage that has none."""
+    summed = {action.stage for action in program if action.kind == "REDUCE_GRAD"}
+    last = {part.stage: number for number, action in enumerate(program) for part in action.each
+            if part.kind in MAKES_GRADIENT}  # fmt: skip
+    cells = []
+    for number, action in enumerate(program):
+        cells.append(str(action))
+        cells += [f"{stage}REDUCE_GRAD" for stage in last if last[stage] == number and stage not in summed]
+    return cells
 
 
 def _beyond_pytorch(action, schedule):

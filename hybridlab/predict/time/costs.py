@@ -61,10 +61,8 @@ class Costs:
                     raise ValueError(f"{one.name}={number} is no duration: give a number, 0 or more")
         for half, other in OTHER_HALF.items():
             if min(self._of_all_stages(half)) < 0:
-                raise ValueError(
-                    f"a backward of B={self.B} has no half of {other}={getattr(self, other)}: give a longer B, or both I "
-                    "and W"
-                )
+                said = f"a backward of B={self.B} has no half of {other}={getattr(self, other)}"
+                raise ValueError(f"{said}: give a longer B, or both I and W")
         if self.bandwidth is None and np.any(np.atleast_1d(self.bytes)):
             raise ValueError("bytes cost nothing without a bandwidth: give bandwidth= too (bytes per unit of time)")
         if self.bandwidth == 0:

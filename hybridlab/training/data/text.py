@@ -13,7 +13,6 @@ import numpy as np
 from hybridlab.core.files import regular
 from hybridlab.core.where.layout import even
 
-
 COURSE = Path(__file__).with_name("course.txt")
 
 
