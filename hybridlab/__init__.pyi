@@ -51,6 +51,7 @@ from hybridlab.show.live.explorer import explore as explore
 from hybridlab.show.live.game import play as play
 from hybridlab.show.timelines.draw import draw as draw
 from hybridlab.training.check import Report
+from hybridlab.training.checkpoints.checkpoint import weights as weights
 from hybridlab.training.models.model import Model as Model
 from hybridlab.world.devices.placement import placement as placement
 from hybridlab.world.explain.faults import RankError as RankError
@@ -373,7 +374,7 @@ def train(
     rows: int = 2,
     accumulate: int = 1,
     optimizer: Literal['sgd', 'adamw'] = 'adamw',
-    rate: float = 0.003,
+    rate: float = 0.002,
     decay: float = 0.0,
     clip: float | None = None,
     stash: bool = True,

@@ -34,7 +34,7 @@ class Text:
         raises  ValueError when the file cannot be read or is too short
 
         >>> Text.of().source, len(Text.of().train)
-        ('the text of the course', 0)
+        ('the text of the course', 212454)
         """
         return _course() if path is None else cls._split(path, str(path))
 
