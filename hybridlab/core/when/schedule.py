@@ -245,8 +245,8 @@ class Schedule:
     def to_pytorch(self, path: str | PathLike[str] | None = None) -> str:
         """The text for PyTorch's pipeline runtime. Written to `path` if one is given.
 
-        A lowered schedule is loaded there with format="compute_comms", and has a REDUCE_GRAD for every stage: without it
-        that runtime does not divide the gradients by the number of microbatches.
+        A lowered schedule is loaded there with format="compute_comms", and has a REDUCE_GRAD for every stage: without
+        it that runtime does not divide the gradients by the number of microbatches.
 
         raises  ValueError that says what its form cannot express
         """

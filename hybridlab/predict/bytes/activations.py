@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 
@@ -33,7 +34,7 @@ class Kept(NamedTuple):
     @property
     def total(self) -> Amount:
         """All of them."""
-        return sum(self)
+        return added(self)
 
     @property
     def apart(self) -> Amount:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.flow import flow_of
@@ -96,7 +97,7 @@ class Along(NamedTuple):
     @property
     def total(self) -> Amount:
         """Elements for each token, forward and backward."""
-        return sum(self.forward) + sum(self.backward) + 2 * sum(self.norms)
+        return added(self.forward) + added(self.backward) + 2 * added(self.norms)
 
 
 def along_block(shape: Shape, ways: Amount = 1) -> Along:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.files import regular
 from hybridlab.predict.plans.performance import Step
 
@@ -49,7 +50,7 @@ class Traced(NamedTuple):
 
     @property
     def total(self) -> float:
-        return sum(self.seconds.values())
+        return added(self.seconds.values())
 
 
 def traced(trace: dict | str | Path, steps: int = 1) -> Traced:

@@ -11,6 +11,7 @@ and 42.
 
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import RECOMPUTE
 
@@ -27,7 +28,7 @@ class Flops(NamedTuple):
     @property
     def total(self) -> float:
         """All of them."""
-        return sum(self)
+        return added(self)
 
 
 def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:

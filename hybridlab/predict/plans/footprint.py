@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.amount import Amount, where
 from hybridlab.core.what import catalog
 from hybridlab.core.what.shape import Shape
@@ -34,7 +35,7 @@ class Footprint(NamedTuple):
     @property
     def total(self) -> Amount:
         """All of them."""
-        return sum(self)
+        return added(self)
 
     @property
     def most(self) -> str:

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.amount import Amount, where
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
@@ -79,7 +80,7 @@ class Step(NamedTuple):
     @property
     def total(self) -> Amount:
         """All of them: the time of the step."""
-        return sum(self)
+        return added(self)
 
     @property
     def communication(self) -> Amount:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.added import added
+
 AT_ONCE = 1 << 22  # numbers that are drawn together
 
 
@@ -60,7 +62,7 @@ class Spent(NamedTuple):
     @property
     def total(self) -> float:
         """All of them."""
-        return sum(self)
+        return added(self)
 
     @property
     def goodput(self) -> float:

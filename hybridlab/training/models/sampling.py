@@ -13,6 +13,7 @@ from hybridlab.training.models.gpt import GPT
 def sample(module: GPT, prompt: str, length: int = 200, temperature: float = 0.7, seed: int = 0) -> str:
     """The text that a model of bytes writes after a prompt.
 
+    module       the model, such as one that was given `hl.weights` of a training
     prompt       what it reads first;  length  bytes that it writes
     temperature  scores are divided by it: near 0 always the likeliest byte, 1 the odds that the model gives
     seed         of the draws
