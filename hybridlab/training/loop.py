@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 
 import numpy as np
 import torch
@@ -250,8 +251,10 @@ def player(comm, schedule, work, driven=False, watch=None, room=None):
     return MessageDriven(comm, schedule, work, watch=watch) if driven else Player(comm, schedule, work, watch, room)
 
 
-def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = None) -> dict:
+def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = None, kept: int | None = None) -> dict:
     """Run a whole job on this rank, from the newest checkpoint if it is to resume; the first rank emits every step.
+
+    kept  steps, the latest, of which times and operations are kept: a training may be long; None: of all
 
     returns the losses, the action times of each step, what was done where no order was written, the ledger's rows, the
     peak of activations, and the first step that was not done
@@ -259,25 +262,30 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
     trainer = Trainer(comm, job, watching(comm) if live else None)
     watched(trainer)
     first = resumed(trainer, saving) if saving else 0
-    home = {"losses": [], "times": [], "programs": [], "held": [], "end": first}
+    home = {"losses": [], "end": first} | {name: deque(maxlen=kept) for name in ("times", "programs", "held")}
+    begins = deque(maxlen=kept)  # the number of the first operation of each of these steps
     for step in range(first, job.steps):
         comm.barrier()  # what is measured begins together
         begin = time.perf_counter()
+        begins.append(comm.ledger.forgotten + len(comm.ledger))
+        if len(begins) == kept:
+            comm.ledger.forget(begins[0])
         trainer.nans.begin()
         losses, times = trainer.step(step)
         if turned_nan(trainer, step, losses, saving):
             break
         home["losses"] += losses
         home["times"].append(times)
-        home["held"] += [trainer.work.arena.told()] if job.room else []
-        home["programs"] += [[str(action) for action in trainer.player.program]] * job.driven
+        home["held"].extend([trainer.work.arena.told()] if job.room else [])
+        home["programs"].extend([[str(action) for action in trainer.player.program]] * job.driven)
         home["end"] = step + 1
         if comm.rank == 0:
             comm.emit(step=step, loss=losses[-1], tokens_per_second=job.tokens / (time.perf_counter() - begin))
         if saving and saved(trainer, saving, step + 1):
             break
-    kept = memory(trainer) if job.flushes else {}
-    more = {"peak_live": trainer.work.peak_live, "memory": kept, "seen": trainer.player.clock.sees}
+    home |= {name: list(home[name]) for name in ("times", "programs", "held")}
+    at_rest = memory(trainer) if job.flushes else {}
+    more = {"peak_live": trainer.work.peak_live, "memory": at_rest, "seen": trainer.player.clock.sees}
     more |= {"peak_held": trainer.work.arena.peak} if job.room else {}
     return home | {"ledger": comm.ledger.rows()} | more
 

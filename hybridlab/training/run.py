@@ -33,6 +33,7 @@ from hybridlab.world.processes.launch import SILENCE, foresee, ranks
 from hybridlab.world.talk.offset import offset
 
 LEARNING = {"steps": 20, "optimizer": "adamw", "rate": 2e-3}  # what training means where nobody says
+KEPT = 100  # steps of a training, the latest, that its timeline shows: memory stays flat, however long it is
 EMULATED = Costs(F=0.02, B=0.04)  # shorter waits drown in the clock's own jitter
 
 
@@ -135,12 +136,12 @@ def _run_emulated(comm, schedule, work, driven, steps, live, room):
     return home | {"device": "cpu", "ledger": comm.ledger.rows(), "peak_live": work.peak_live, "seen": seen}
 
 
-def _run_model(comm, job, live=False, saving=None):
+def _run_model(comm, job, live=False, saving=None, kept=None):
     sizes = [x.numel() for room in job.rooms(comm.rank).values() for x in room]
     report = comm.for_purpose("report")
     latency = link_latency(report, elements=max(sizes, default=1), device=comm.device)
     more = {"latency": latency, "offset": offset(report), "device": comm.device.type}
-    return loop.train_on_rank(comm, job, live, saving) | more
+    return loop.train_on_rank(comm, job, live, saving, kept) | more
 
 
 def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0, room=None):
@@ -202,8 +203,8 @@ def train(
     on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
                    tokens_per_second
 
-    returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
-             gradients and optimizer state on each rank, "end": the first step not done}
+    returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
+             "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done}
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
 
     >>> import hybridlab as hl
@@ -222,7 +223,7 @@ def train(
     shown = Steps(job.steps) if progress and on_event is None else nullcontext(on_event)
     foresee(__name__)
     with ranks(job.mesh) as pool, stopping_gently(saving), shown as tell:
-        homes = pool.run(_run_model, job, False, saving, on_event=tell)
+        homes = pool.run(_run_model, job, False, saving, KEPT, on_event=tell)
     timeline = _timeline(job.schedule, homes, job.mesh, "model", room=job.room) if homes[0]["times"] else None
     memory = [sum(home["memory"].values()) for home in homes]
     return {"losses": homes[0]["losses"], "timeline": timeline, "memory": memory, "end": homes[0]["end"]}

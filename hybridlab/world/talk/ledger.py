@@ -48,6 +48,7 @@ class Ledger:
         """Start again, with no operation."""
         self._turns: dict[object, int] = {}  # how often each group has met, and each pair in each direction and tag
         self._numbers: list[int] = []  # of each row in the journal
+        self.forgotten = 0  # rows that were here, before the first that is
         self._lent: dict[int, tuple] = {}  # by row: a tensor on its way, its version when it left, some of its numbers
         self.nans: Unwatched = UNWATCHED  # who looks for the first nan, for the rest of this run
         for column in self.COLUMNS:
@@ -55,6 +56,15 @@ class Ledger:
 
     def __len__(self):
         return len(self.op)
+
+    def forget(self, before: int):
+        """Forget the operations before this one of the run, counted from 0; not while any is on its way."""
+        cut = before - self.forgotten
+        if cut <= 0 or self._lent or 0 in self.end_ns:
+            return
+        for column in self.COLUMNS:  # new lists, as of another run: messages of before know theirs
+            setattr(self, column, getattr(self, column)[cut:])
+        self._numbers, self.forgotten = self._numbers[cut:], before
 
     def begin(
         self, op, group: Group, size: int, x=None, *, purpose="", how="", shape=None, lengths="", root=None, peer=None,
