@@ -121,11 +121,37 @@ def test_decimal_costs_stay_exact():
         (dict(bytes=8), "without a bandwidth"),
         (dict(bandwidth=0), "lets no message through"),
         (dict(B=float("nan")), "B=nan"),
+        (dict(B=2, W=3), "no half of W=3: give a longer B"),
+        (dict(B=(4, 2), I=3), "no half of I=3"),
     ],
 )  # fmt: skip
 def test_impossible_costs_are_refused(costs, says):
     with pytest.raises(ValueError, match=says):
         hl.Costs(**costs)
+
+
+@pytest.mark.parametrize(
+    "given, halves",
+    [
+        ({}, (1, 1)),
+        ({"B": 0.04}, (0.02, 0.02)),
+        ({"B": (2, 6)}, (1, 1)),
+        ({"B": 3, "W": 1}, (2, 1)),
+        ({"B": (3, 5), "I": (2, 1)}, (2, 1)),
+        ({"I": 4}, (4, 1)),
+        ({"B": 2, "I": 5, "W": 6}, (5, 6)),
+    ],
+)
+def test_halves_of_a_backward_that_are_not_given_follow_from_it(given, halves):
+    costs = hl.Costs(**given)
+    assert (costs.of("I", 0), costs.of("W", 0)) == halves
+    assert costs.of("B", 0) == (sum(halves) if "B" not in given else np.atleast_1d(given["B"])[0])
+
+
+def test_a_split_backward_takes_as_long_as_a_whole_one():
+    """Also in ticks: a half of B has a digit more than B has."""
+    of = lambda name: hl.simulate(hl.schedule(name, ranks=1, microbatches=4), hl.Costs(F=0.02, B=0.05)).length
+    assert of("zb_h1") == of("1f1b") == pytest.approx(0.28)
 
 
 def test_an_unknown_option_is_refused():
