@@ -1,6 +1,8 @@
-"""Names of a package that are loaded when they are first used."""
+"""Names of a package that are loaded when they are first used, and what to say when what they need is not installed."""
 
 import importlib
+import importlib.metadata
+import re
 import sys
 from collections.abc import Callable
 
@@ -19,12 +21,12 @@ def lazily(package: str, home: dict[str, str], modules: dict[str, str] | None = 
 
     def __getattr__(name):
         if name in modules:
-            module = importlib.import_module(f"{package}.{modules[name]}")
+            module = needed(f"{package}.{modules[name]}")
             setattr(sys.modules[package], name, module)
             return module
         if name not in home:
             raise AttributeError(f"{package} has no {name!r}: it has {', '.join(sorted([*home, *modules]))}")
-        module = importlib.import_module(f"{package}.{home[name]}")
+        module = needed(f"{package}.{home[name]}")
         for one in (one for one in home if home[one] == home[name]):  # one of them may be called as its module is
             setattr(sys.modules[package], one, getattr(module, one))
         return getattr(module, name)
@@ -45,3 +47,37 @@ def room(package: str, names: dict[str, str], modules: str = "") -> tuple[Callab
     home = {name: module for module, its in names.items() for name in its.split()}
     whole = {module: module for module in modules.split()}
     return lazily(package, home, whole), [*home, *whole]
+
+
+def needed(module: str):
+    """The module of this name, imported.
+
+    raises  ModuleNotFoundError that says how to install a package which this or a module behind it needs
+
+    >>> needed("math").pi
+    3.141592653589793
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if sentence := how_to_install(error):
+            raise ModuleNotFoundError(sentence, name=error.name) from None
+        raise
+
+
+def how_to_install(error: ModuleNotFoundError) -> str:
+    """How to install the package of hybridlab's extras that was not found; "" for any other.
+
+    >>> how_to_install(ModuleNotFoundError(name="safetensors"))
+    "safetensors is not installed: pip install 'hybridlab[torch]' (in a checkout: make setup)"
+    """
+    missing = (error.name or "").partition(".")[0]
+    try:
+        lines = importlib.metadata.requires("hybridlab") or []
+    except importlib.metadata.PackageNotFoundError:  # a checkout that was never installed
+        return f"{missing} is not installed: run make setup" if missing == "torch" else ""
+    for line in lines:
+        found = re.match(r"([\w-]+).*extra == ['\"](\w+)", line)
+        if found and found[1].lower() == missing.lower():
+            return f"{missing} is not installed: pip install 'hybridlab[{found[2]}]' (in a checkout: make setup)"
+    return ""

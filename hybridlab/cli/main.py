@@ -6,10 +6,12 @@ Bad arguments end with exit code 2, a failing rank with 1; so does a check that 
 import contextlib
 import sys
 
+from hybridlab import __version__
 from hybridlab.cli import output
 from hybridlab.cli.commands import COMMANDS, ON_RANKS
 from hybridlab.cli.flags import open_exports
 from hybridlab.cli.parser import ALL_FLAGS, WITH_A_JOB, Parser
+from hybridlab.lazily import how_to_install
 
 INTERRUPTED = 130  # as shells say it
 
@@ -26,6 +28,8 @@ def main(arguments=None) -> int:
             chosen.parser.unknown(left)
     except SystemExit as leaving:
         return leaving.code or 0
+    except ModuleNotFoundError as error:  # flags of jobs are those of modes, which need torch
+        return _not_installed(error, typed[0])
     try:
         open_exports(chosen)
         result = chosen.command(chosen)
@@ -33,10 +37,7 @@ def main(arguments=None) -> int:
         sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
         return 2
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "cloudpickle", "safetensors", "plotly", "anywidget", "tqdm"):
-            raise
-        sys.stderr.write(f"hybridlab {chosen.name}: this needs {error.name}, which is not installed: run make setup\n")
-        return 2
+        return _not_installed(error, chosen.name)
     except RuntimeError as error:
         if type(error).__name__ != "RankError":
             raise
@@ -48,6 +49,15 @@ def main(arguments=None) -> int:
     if chosen.json:
         print(output.as_json(result))
     return 0 if result.get("ok", True) else 1
+
+
+def _not_installed(error: ModuleNotFoundError, command: str) -> int:
+    """Say how to get the missing package; any other is a mistake of ours."""
+    sentence = how_to_install(error)
+    if not sentence:
+        raise error
+    sys.stderr.write(f"hybridlab {command}: {sentence}\n")
+    return 2
 
 
 def _foresee(typed):
@@ -62,6 +72,7 @@ def _foresee(typed):
 def _parser(arguments):
     """The parser of all commands; flags are those of the command that was typed, because some of them need torch."""
     parser = Parser(prog="hybridlab", description="Learn and do hybrid-parallel training.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="name", required=True, parser_class=Parser, metavar="COMMAND")
     for name, (function, text, add) in COMMANDS.items():
         one = commands.add_parser(name, help=text, description=text)

@@ -24,6 +24,7 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.what.operators import Graph, Need, Strategy, refuse
 from hybridlab.core.what.wiring import misfit
 from hybridlab.core.where.mesh import Mesh
@@ -234,16 +235,16 @@ def _joint_steps(dims, local, here, mesh) -> Iterator[tuple[Move, State]]:
 def sent_by(move: Move, mesh: Mesh, learns: bool = True) -> float:
     """Elements that each rank sends for a move, by a ring, there and, if the tensor learns, back."""
     arrows = [move.arrow, conjugate(move.arrow)] if learns else [move.arrow]
-    return sum(cost(op, mesh.length(move.axis), move.elements).bytes for op in map(spoken, arrows) if op)
+    return added(cost(op, mesh.length(move.axis), move.elements).bytes for op in map(spoken, arrows) if op)
 
 
 def sent(arrows: list[Arrow], mesh: Mesh) -> float:
     """Elements that each rank sends in a step, by rings; of a halo, what the busiest rank sends."""
-    return sum(sent_for(arrow, mesh) for arrow in arrows)
+    return added(sent_for(arrow, mesh) for arrow in arrows)
 
 
 def sent_for(arrow: Arrow, mesh: Mesh) -> float:
     """Elements that each rank sends for an arrow, there and, if its value learns, back."""
     ways = (False, True) if arrow.learns else (False,)
-    halo = sum(window.busiest(backward) for window in arrow.halo for backward in ways)
-    return sum(sent_by(move, mesh, arrow.learns) for move in arrow.moves) + halo
+    halo = added(window.busiest(backward) for window in arrow.halo for backward in ways)
+    return added(sent_by(move, mesh, arrow.learns) for move in arrow.moves) + halo

@@ -26,6 +26,7 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.spans import Sight
@@ -106,7 +107,7 @@ def sent(conv: Conv, mesh: Mesh, rank: int) -> dict[str, Sent]:
 
 def sent_in_all(conv: Conv, mesh: Mesh) -> float:
     """What the busiest rank sends, forward and backward, whatever for."""
-    return max(sum(map(sum, sent(conv, mesh, rank).values())) for rank in range(mesh.size))
+    return max(added(map(added, sent(conv, mesh, rank).values())) for rank in range(mesh.size))
 
 
 def ranked(conv: Conv, ranks: int, axes: tuple[str, ...] = ("c", "f")) -> list[tuple[float, Mesh]]:
@@ -174,7 +175,7 @@ class Here:
         here = tuple(self.at[axis] for axis, _ in _pixels(self.conv) if self.mesh[axis] > 1)
         uncut = prod(length for axis, length in _pixels(self.conv) if self.mesh[axis] == 1)
         messages = _messages(self.conv, self.mesh).items()
-        there, back = (sum(pixels for ends, pixels in messages if ends[end] == here) for end in (0, 1))
+        there, back = (added(pixels for ends, pixels in messages if ends[end] == here) for end in (0, 1))
         return Sent(of_it * uncut * there, of_it * uncut * back)
 
     def weights(self) -> Sent:

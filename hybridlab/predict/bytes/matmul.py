@@ -28,6 +28,7 @@ their column only. Blocks are equal, and what is gathered, scattered or summed g
 from math import lcm, prod
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.predict.bytes.collectives import cost
 
 
@@ -142,8 +143,8 @@ def _layers(m, k, n, q, c, d):
     moves = _cut("q", q, d) * (q > 1)  # into place, then to the next pair until a d-th of the way is done
     m, k, n = _cut("m", m, q), _cut("k", k, q), _cut("n", n, q)
     blocks = {"A": m * k, "B": k * n, "C": m * n}
-    copied = sum(_around(f"a block of {name}", size, d) for name, size in blocks.items())
-    return copied + moves * (blocks["A"] + blocks["B"]), 0, sum(blocks.values())
+    copied = added(_around(f"a block of {name}", size, d) for name, size in blocks.items())
+    return copied + moves * (blocks["A"] + blocks["B"]), 0, added(blocks.values())
 
 
 def _summa(m, k, n, r, c, d):
@@ -157,7 +158,7 @@ def _summa(m, k, n, r, c, d):
 def _cube(m, k, n, r, c, d):
     m, k, n = _cut("m", m, r), _cut("k", k, d), _cut("n", n, c)
     faces = (("a block of A", m * k, c), ("a block of B", k * n, r), ("a block of C", m * n, d))
-    return sum(_around(*face) for face in faces), 0, sum(size for _, size, _ in faces)
+    return added(_around(*face) for face in faces), 0, added(size for _, size, _ in faces)
 
 
 ALGORITHMS = {  # (m, k, n, r, c, d) → sent, back, held

@@ -9,6 +9,7 @@ Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1. Relatives: `pred
 for all kinds of models), `measuring.saved` (counted), notebook 02.
 """
 
+from hybridlab.core.added import added
 from hybridlab.core.what.shape import Shape
 
 NUMBER, ID = 4, 8  # bytes of a number in single precision, and of a token's id
@@ -60,4 +61,4 @@ def layers(shape: Shape, sequences: int) -> list[int]:
     embed = ID * (tokens + shape.context) + (tokens * h if shape.dropout else 0)
     scores = NUMBER * tokens * shape.vocabulary
     head = NUMBER * tokens * (2 * h + STATISTICS) + scores + ID * tokens + NUMBER  # one number: the sum of weights
-    return [embed, *[sum(block(shape, sequences).values())] * shape.layers, head]
+    return [embed, *[added(block(shape, sequences).values())] * shape.layers, head]

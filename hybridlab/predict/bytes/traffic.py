@@ -75,7 +75,7 @@ def tensor_of_layer(shape: Shape, layer: int, sequences: int, ways: int, sequenc
     if layer == 0:
         return _named("embedding", forward | (backward if sequence else {}))
     if layer > shape.layers:
-        loss = {("loss", "forward"): sum(LOSS_SUMS) * sequences * shape.context}
+        loss = {("loss", "forward"): added(LOSS_SUMS) * sequences * shape.context}
         return _named("head", (forward if sequence else {}) | backward | again) | loss
     pairs = 2 if shape.heads else 1
     whole = {when: 2 * elements for when, elements in (forward | backward).items()} if sequence else forward | backward

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.bytes.collectives import cost
 
@@ -43,7 +44,7 @@ class Transfer(NamedTuple):
     def between(self, per_node: int) -> float:
         """The bytes that leave a node of so many ranks; rings go round in rank order."""
         way = [self.ranks] if self.op == "isend" else zip(self.ranks, self.ranks[1:] + self.ranks[:1])
-        return self.sent * sum(one // per_node != other // per_node for one, other in way)
+        return self.sent * added(one // per_node != other // per_node for one, other in way)
 
 
 def transfer(mesh: Mesh, what: str, op: str, ranks: tuple[int, ...], bytes: float) -> Transfer:

@@ -134,7 +134,7 @@ class Laid(NamedTuple):
     @property
     def gap(self) -> dict[str, float]:
         """By cause, how much longer the slowest rank took than predicted; they add up to the whole gap."""
-        slowest = int(np.argmax([sum(column) for column in zip(*(took for _, took in self.causes.values()))]))
+        slowest = int(np.argmax([added(column) for column in zip(*(took for _, took in self.causes.values()))]))
         return {name: took[slowest] - predicted for name, (predicted, took) in self.causes.items()}
 
     def __str__(self) -> str:
@@ -144,8 +144,8 @@ class Laid(NamedTuple):
             [name, *(f"{1e3 * one:.1f}" for one in (predicted, *took)), f"{1e3 * gap[name]:+.1f}"]
             for name, (predicted, took) in self.causes.items()
         ]
-        sums = [sum(column) for column in zip(*([one, *took] for one, took in self.causes.values()))]
-        rows.append(["step, ms", *(f"{1e3 * one:.1f}" for one in sums), f"{1e3 * sum(gap.values()):+.1f}"])
+        sums = [added(column) for column in zip(*([one, *took] for one, took in self.causes.values()))]
+        rows.append(["step, ms", *(f"{1e3 * one:.1f}" for one in sums), f"{1e3 * added(gap.values()):+.1f}"])
         wide = [max(map(len, column)) for column in zip(heads, *rows)]
         return "\n".join(
             "  ".join(
@@ -165,7 +165,7 @@ def laid(step: Step, found: list[Traced]) -> Laid:
         raise ValueError(f"traces of ranks {ranks} are no different ranks of one run: give one of each, at least one")
     found = sorted(found, key=lambda one: one.rank)
     causes = {
-        name: (sum(float(getattr(step, term)) for term in terms), [one.seconds[name] for one in found])
+        name: (added(float(getattr(step, term)) for term in terms), [one.seconds[name] for one in found])
         for name, terms in CAUSES.items()
     }
     return Laid(causes, sorted(ranks))

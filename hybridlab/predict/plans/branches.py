@@ -14,6 +14,7 @@ branches.
 
 from collections.abc import Sequence
 
+from hybridlab.core.added import added
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.plans.partition import partition
 from hybridlab.predict.time.costs import Costs
@@ -31,7 +32,7 @@ def speedup(branches: Sequence[float], stem: float = 0, join: float = 0) -> floa
     >>> speedup([1, 1], stem=0, join=0), speedup([1, 3], stem=1, join=1)
     (2.0, 1.2)
     """
-    return (stem + sum(branches) + join) / (stem + max(branches) + join)
+    return (stem + added(branches) + join) / (stem + max(branches) + join)
 
 
 def compared(
@@ -57,14 +58,14 @@ def compared(
     {'one device': 96.0, 'sub-graph': 51.0, 'pipeline': 54.0, 'data parallelism': 51.0}
     """
     ranks, chain = len(branches), [stem, *branches, join]
-    slices = [sum(chain[layer] for layer in layers) for layers in partition(chain, ranks)]
+    slices = [added(chain[layer] for layer in layers) for layers in partition(chain, ranks)]
     ways = {
-        "one device": (schedule("gpipe", 1, microbatches), [sum(chain)]),
+        "one device": (schedule("gpipe", 1, microbatches), [added(chain)]),
         "sub-graph": (schedule("subgraph", ranks, microbatches, branches=ranks, shared=True), chain),
         "pipeline": (schedule("1f1b", ranks, microbatches), slices),
     }
     if microbatches % ranks == 0:
-        ways["data parallelism"] = schedule("gpipe", 1, microbatches // ranks, dp=ranks), [sum(chain)]
+        ways["data parallelism"] = schedule("gpipe", 1, microbatches // ranks, dp=ranks), [added(chain)]
     return {way: simulate(one, _costs(forwards, latency, reduce)) for way, (one, forwards) in ways.items()}
 
 

@@ -6,6 +6,7 @@ execute.
 Relatives: `predict.plans.performance`, `predict.time.simulate`, `schedules`, notebook 41.
 """
 
+from hybridlab.core.added import added
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.schedule import Schedule
@@ -49,7 +50,7 @@ def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit
     forward, backward, head, hop, _, _ = pieces(shape, plan, batch, machine, fit)
     third = float(head) / 3  # of the head, one multiplication of three is the forward's
     F, B = (
-        [blocks * float(sum(one)) for blocks in dealt(shape.layers, plan.p * plan.v)] for one in (forward, backward)
+        [blocks * float(added(one)) for blocks in dealt(shape.layers, plan.p * plan.v)] for one in (forward, backward)
     )
     F[-1], B[-1] = F[-1] + third, B[-1] + 2 * third
     return simulate(lower(schedule_of(plan, batch)), Costs(F=tuple(F), B=tuple(B), post=float(hop) / 2, unit="s"))

@@ -12,6 +12,7 @@ Relatives: `training.dry` counts the same (`DryRun.bytes`), and a test holds bot
 from collections import defaultdict
 from dataclasses import replace
 
+from hybridlab.core.added import added
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts, traffic
 from hybridlab.predict.bytes.activations import FULL, NONE
@@ -89,11 +90,11 @@ def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
         found["across"] = _along_x(shape, plan, layer, times["forward"])
     if inner and plan.cp > 1 and shape.heads:
         keys = lambda when: context.exchanged(shape, plan.b, plan.cp, context.ATTEND[plan.attend], when, plan.t)
-        found["context"] = VALUE * sum(attends[when] * size for when in BOTH for _, size in keys(when))
+        found["context"] = VALUE * added(attends[when] * size for when in BOTH for _, size in keys(when))
     if inner and plan.ep > 1:
         tokens, way = _tokens(shape, plan), experts.DISPATCH[plan.dispatch]
         moves = lambda when: experts.exchanged(shape, tokens, plan.ep, way, when)
-        found["experts"] = sum(times[when] * WIDTHS[what] * size for when in BOTH for _, what, size in moves(when))
+        found["experts"] = added(times[when] * WIDTHS[what] * size for when in BOTH for _, what, size in moves(when))
     return found
 
 
@@ -106,9 +107,9 @@ def _along_tp(shape: Shape, plan: Plan, layer: int, times: dict) -> float:
     part = replace(shape, context=shape.context // plan.cp, documents=())
     terms = traffic.tensor_of_layer(part, layer, plan.b, plan.t, bool(plan.sequence))
     if not 0 < layer <= shape.layers or shape.experts == 1:
-        return sum(times[when] * size / (plan.x if what != "loss" else 1) for (what, when), size in terms.items())
+        return added(times[when] * size / (plan.x if what != "loss" else 1) for (what, when), size in terms.items())
     pairs = (shape.heads > 0) + shape.shared
-    dense = sum(times[when] * size for (_, when), size in terms.items()) / (1 + (shape.heads > 0)) * pairs
+    dense = added(times[when] * size for (_, when), size in terms.items()) / (1 + (shape.heads > 0)) * pairs
     return dense + _experts_along_tp(shape, plan, times["forward"])
 
 
@@ -126,7 +127,7 @@ def _along_x(shape: Shape, plan: Plan, layer: int, forwards: int) -> float:
     one = traffic.along_block(shape, plan.t) if layer <= shape.layers else traffic.along_head(shape, plan.t)
     tokens = plan.b * shape.context / plan.cp
     norms = (forwards + 1) * len(one.norms) * 4 * tokens / (plan.t if plan.sequence else 1)
-    return VALUE * tokens * (forwards * sum(one.forward) + sum(one.backward)) + norms
+    return VALUE * tokens * (forwards * added(one.forward) + added(one.backward)) + norms
 
 
 # --- gradients, and weights that are shared out --------------------------------------------------------------------
@@ -142,7 +143,7 @@ def weights_at(shape: Shape, plan: Plan, layers: list[int]) -> Held:
         else of_block(shape, plan.t, plan.x, plan.ep)
         for layer in layers
     ]
-    return Held(*map(sum, zip(*parts)))
+    return Held(*map(added, zip(*parts)))
 
 
 def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
@@ -160,9 +161,9 @@ def _of_gradients(shape: Shape, plan: Plan, layers: list[int]) -> float:
         (held.routed, its, False),
         (held.behind, its, tp),
     )
-    blocks = sum(0 < layer <= shape.layers for layer in layers)
+    blocks = added(0 < layer <= shape.layers for layer in layers)
     tallies = blocks * shape.experts * TALLY * (shape.experts > 1 and (others > 1 or (tp and plan.sequence)))
-    return tallies + sum(weights * _for_each(plan, copies, more) for weights, copies, more in parts)
+    return tallies + added(weights * _for_each(plan, copies, more) for weights, copies, more in parts)
 
 
 def _for_each(plan: Plan, copies: int, more: bool) -> float:

@@ -70,7 +70,7 @@ def alike(shape: Shape, p: Amount = 1, t: Amount = 1, x: Amount = 1) -> Amount:
     routed = [shape.layers * part for part in experts.held(shape)]
     one, stage = shape.block, lengths(shape.layers, p)
     whole, kept = shape.layers * one.whole - routed[1], shape.layers * (one.heads + one.norms)
-    cut = shape.parameters - shape.embedding - shape.head - whole - kept - sum(routed)
+    cut = shape.parameters - shape.embedding - shape.head - whole - kept - added(routed)
     block = (cut / t + whole) / shape.layers + x * (one.heads / t + one.norms)  # along x nobody shares these out
     tied_copy = shape.vocabulary * shape.width if shape.tied else 0
     first, last = shape.embedding / t, (shape.head + tied_copy) / t
@@ -125,7 +125,7 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
     last = there(stage.last) + scores
     (its, others), widths = plan.sharers, MIXED._replace(gradient=software.gradient)
     routed = states(of_experts(shape, p, t, plan.x, plan.ep), plan.zero, its, widths)
-    held = Footprint(*map(sum, zip(routed, states(alike(shape, p, t, plan.x), plan.zero, others, widths))))
+    held = Footprint(*map(added, zip(routed, states(alike(shape, p, t, plan.x), plan.zero, others, widths))))
     return held._replace(activations=again + np.maximum(np.maximum(first, longer), last))
 
 

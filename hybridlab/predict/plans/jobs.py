@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import lcm
 from typing import TYPE_CHECKING
 
+from hybridlab.core.added import added
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.predict.bytes.activations import RECOMPUTE
@@ -47,7 +48,7 @@ def job_of_stages(stages: "Sequence[Stage]", rounds: int = 2) -> dict:
     """
     copies = tuple(map(_copies, stages))
     return {
-        "mesh": Mesh(pp=sum(copies)),
+        "mesh": Mesh(pp=added(copies)),
         "schedule": "pipedream",
         "copies": copies,
         "cut": [stage.layers for stage in stages],

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from hybridlab.core.added import added
 from hybridlab.core.what import catalog
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.what.shape import Shape
@@ -86,7 +87,7 @@ def by_products(
     0.72
     """
     kind, library = catalog.machine_of(machine), programs(software).library
-    operations, took = sum(2 * m * k * n for m, k, n, _ in products), sum(seconds for *_, seconds in products)
+    operations, took = added(2 * m * k * n for m, k, n, _ in products), added(seconds for *_, seconds in products)
     if not 0 < operations <= MOST * kind.peak * took:
         raise ValueError(
             f"the products were measured at {took:.3g} s, and {kind.name} needs {operations / kind.peak:.3g} s at its "

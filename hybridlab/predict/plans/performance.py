@@ -140,9 +140,9 @@ def pieces(
     held = of_experts(shape, plan.p, plan.t, plan.x, plan.ep), alike(shape, plan.p, plan.t, plan.x)
     layers = lengths(shape.layers, plan.p).longest
     once = among_copies(plan, rates, held, layers, software)
-    ahead, back = (layers * sum(one) for one in (forward, backward))
+    ahead, back = (layers * added(one) for one in (forward, backward))
     data = seconds_of_copies(once, plan, plan.microbatches(batch), ahead, back, software)
-    updated = sum(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.sharers))
+    updated = added(weights / np.where(plan.zero > 0, sharers, 1) for weights, sharers in zip(held, plan.sharers))
     optimizer = ADAM_BYTES * updated / rates.memory
     hop = _hop(shape, plan, rates, summed) * (1 - software.messages)
     return Pieces(forward, backward, head, hop, data, optimizer)
@@ -156,7 +156,7 @@ def _with_host(shape: Shape, plan: Plan, machine: Machine, *passes: Work) -> tup
         )
     left, _ = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
     copied = left / machine.host
-    shown_of = lambda one: np.where(plan.offload, np.maximum(copied - sum(one), 0), 0)
+    shown_of = lambda one: np.where(plan.offload, np.maximum(copied - added(one), 0), 0)
     return tuple(one._replace(pointwise=one.pointwise + shown_of(one)) for one in passes)
 
 
@@ -165,7 +165,7 @@ def _across(plan: Plan, rates: Rates):
     near = rates.near(plan, "x")
 
     def seconds(one: Along, tokens, forwards, backwards):
-        sums = lambda elements: sum(rates.sum(plan.x, near, 2 * tokens * each) for each in elements)
+        sums = lambda elements: added(rates.sum(plan.x, near, 2 * tokens * each) for each in elements)
         norms = (forwards + backwards) * len(one.norms) * rates.sum(plan.x, near, 4 * tokens)  # in single precision
         return forwards * sums(one.forward) + backwards * sums(one.backward) + norms
 
@@ -224,7 +224,7 @@ def _block(
 def _ends(plan: Plan, rates: Rates, summed, tokens):
     """The seconds of sums along tp outside of blocks: of what the embedding makes, where the last stage has it too; of
     the gradient of what the head reads, gathered once more where the sequence is cut; and of the loss."""
-    loss = sum(rates.sum(plan.t, rates.near(plan, "t"), LOSS_BYTES * each * tokens) for each in LOSS_SUMS)
+    loss = added(rates.sum(plan.t, rates.near(plan, "t"), LOSS_BYTES * each * tokens) for each in LOSS_SUMS)
     return (1 + (plan.p == 1) + plan.sequence / 2) * summed + loss
 
 
@@ -283,12 +283,12 @@ def step(
     """
     forward, backward, head, hop, data, optimizer = pieces(shape, plan, batch, machine, fit, software)
     m, length = plan.microbatches(batch), lengths(shape.layers, plan.p)
-    block = Work(*map(sum, zip(forward, backward)))
+    block = Work(*map(added, zip(forward, backward)))
     # the slowest rank works all the time: the last one, unless stages before it are longer by more than the head
-    ending = length.last * sum(block) + head >= length.longest * sum(block)
+    ending = length.last * added(block) + head >= length.longest * added(block)
     layers, its_head = where(ending, length.last, length.longest), where(ending, head, 0)
     messages = 2 * plan.v * hop
-    bubble = ((shape.layers - layers) * sum(block) + head - its_head + (plan.p - 1) * messages) / plan.v
+    bubble = ((shape.layers - layers) * added(block) + head - its_head + (plan.p - 1) * messages) / plan.v
     return Step(*Work(*(m * layers * one for one in block)), m * its_head, m * messages, bubble, data, optimizer)
 
 

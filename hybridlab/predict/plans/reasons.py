@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.predict.plans.plan import ASKED, CONDITIONS, Plan, check_plan, named
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def bill(one: "Choice", best: "Choice") -> str:
     least = WORTH * max(map(abs, more.values()))
     named = [(WORDS[name], round(change, 2)) for name, change in more.items() if abs(change) >= least]
     whole = round(one.step.total, 2) - round(best.step.total, 2)
-    rest = round(whole - sum(change for _, change in named), 2)
+    rest = round(whole - added(change for _, change in named), 2)
     return ", ".join(f"{name} {change:+.2f} s" for name, change in [*named, ("all else", rest)] if change)
 
 

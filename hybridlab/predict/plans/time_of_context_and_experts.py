@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes import context, experts
@@ -38,7 +39,7 @@ def along_cp(shape: Shape, plan: Plan, rates: Rates, attention: Sequence[Amount]
 
     def collective(way, when):
         every = context.exchanged(shape, plan.b, plan.cp, way, when, plan.t)
-        return sum(rates.seconds(op, plan.cp, near, 2 * elements) for op, elements in every)
+        return added(rates.seconds(op, plan.cp, near, 2 * elements) for op, elements in every)
 
     _, keys, values, _ = context.widths(shape, plan.t)
     part = 2 * plan.b * shape.context / plan.cp * (keys + values)
@@ -65,7 +66,7 @@ def along_ep(shape: Shape, plan: Plan, rates: Rates, once: bool = False) -> tupl
         every = experts.exchanged(shape, tokens, plan.ep, dispatch, when)
         busy = lambda op: uneven if op == "all_to_all" else 1
         sizes = ((op, WIDTHS[what] * busy(op) * size) for op, what, size in every)
-        return sum(rates.seconds(op, plan.ep, near, size, away) for op, size in sizes)
+        return added(rates.seconds(op, plan.ep, near, size, away) for op, size in sizes)
 
     forward, backward = (np.choose(plan.dispatch, [seconds(one, when) for one in experts.DISPATCH]) for when in WHEN)
     return forward, backward + (plan.recompute == FULL) * forward

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.amount import Amount
 from hybridlab.predict.plans.plan import Plan
 from hybridlab.predict.plans.rates import Rates
@@ -42,7 +43,7 @@ def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: 
         for axes, copies, sharers, weights in zip(("cp+d", "cp+ep+d"), plan.copies, plan.sharers, held)
         if np.any(weights)
     ]
-    return Copies(*(sum(seconds) for seconds in zip(*found)))
+    return Copies(*(added(seconds) for seconds in zip(*found)))
 
 
 def _among(z, copies, near, sharers, rates: Rates, weights, layers, software: Software):

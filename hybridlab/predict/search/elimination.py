@@ -16,6 +16,7 @@ import math
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.predict.search.found import Found, Tried, nothing_fits
 from hybridlab.predict.search.problem import Problem
 from hybridlab.predict.search.terms import placed, strategy_at, terms
@@ -84,7 +85,7 @@ def _best(problem, tables, most) -> tuple[dict[str, int], int]:
                 f"elimination: {', '.join(names)} must be remembered at once, {size:,} combinations: take a smaller "
                 "mesh, or search by mcmc"
             )
-        joined = sum(placed(table, its, names) for its, table in tables if name in its)
+        joined = added(placed(table, its, names) for its, table in tables if name in its)
         joined = np.broadcast_to(joined, [lengths[one] for one in names])
         noted.append((name, names[1:], joined.argmin(axis=0)))
         tables = [one for one in tables if name not in one[0]] + [(names[1:], joined.min(axis=0))]

@@ -10,6 +10,7 @@ which times them on real ranks; `predict.search.profile`.
 from math import prod
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.what.operators import Choice, Graph, Operator, choices, ways_of
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.spans import Look
@@ -50,7 +51,7 @@ class Piece(NamedTuple):
         (48, 48.0)
         """
         once = flops(self.operator, dict(self.lengths))
-        return once, 2 * once * sum(self.learns) / len(self.learns)
+        return once, 2 * once * added(self.learns) / len(self.learns)
 
     @property
     def words(self) -> int:
@@ -61,7 +62,7 @@ class Piece(NamedTuple):
         """
         sizes = dict(self.lengths)
         tensors = *self.operator.operands, self.operator.result
-        return sum(prod(sizes[dim] for dim in dims) for dims in tensors)
+        return added(prod(sizes[dim] for dim in dims) for dims in tensors)
 
 
 def piece(graph: Graph, operator: Operator, choice: Choice, mesh: Mesh) -> Piece:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
@@ -37,7 +38,7 @@ class Part(NamedTuple):
     @property
     def seconds(self) -> float:
         """All of it, one after the other."""
-        return sum(self[1:])
+        return added(self[1:])
 
 
 def played(parts: Sequence[Part]) -> Timeline:

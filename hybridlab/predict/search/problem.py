@@ -17,6 +17,7 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.what.operators import Choice, Graph, Operator, Strategy, choices
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.states import State, conjugate, dim_of, made, spoken
@@ -73,7 +74,7 @@ class Problem:
         raises  ValueError for an illegal strategy
         """
         parts = self.parts(strategy)
-        return played(parts).length if self.overlap else sum(part.seconds for part in parts)
+        return played(parts).length if self.overlap else added(part.seconds for part in parts)
 
     def parts(self, strategy: Strategy) -> list[Part]:
         """The step, operator by operator. An arrow belongs to the first of its users."""
@@ -90,9 +91,9 @@ class Problem:
     def bytes(self, strategy: Strategy) -> float:
         """What a rank holds at the end of the forward."""
         every, rest = arrows(self.graph, strategy, self.mesh), resting(self.graph, strategy, self.mesh)
-        given = sum(self.at_rest(name, state) for name, state in rest.items())
-        results = sum(self.result(one, strategy[one.name]) for one in self.graph.operators)
-        return given + results + sum(self.price(arrow).bytes for arrow in every)
+        given = added(self.at_rest(name, state) for name, state in rest.items())
+        results = added(self.result(one, strategy[one.name]) for one in self.graph.operators)
+        return given + results + added(self.price(arrow).bytes for arrow in every)
 
     def fits(self, strategy: Strategy) -> bool:
         """Whether a rank has room for it."""
@@ -125,7 +126,7 @@ class Problem:
         there += [self._fetches(window, window.busiest()) for window in arrow.halo]
         back = [self._takes(conjugate(move.arrow), move) for move in arrow.moves if arrow.learns]
         back += [self._fetches(window, window.busiest(backward=True)) for window in arrow.halo if arrow.learns]
-        return Price(sum(there), sum(back), self._bytes(arrow.dims, arrow.after) if any(there) else 0.0)
+        return Price(added(there), added(back), self._bytes(arrow.dims, arrow.after) if any(there) else 0.0)
 
     def _takes(self, arrow, move) -> float:
         op, ways = spoken(arrow), self.mesh.length(move.axis)

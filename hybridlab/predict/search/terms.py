@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.what.operators import Choice, Need, Operator
 from hybridlab.core.where.states import at_rest, made, renamed
 from hybridlab.predict.bytes.arrows import Arrow, way
@@ -48,7 +49,7 @@ def _of_operator(problem, operator) -> Term:
     """Its work and its result; of the last one also the way to where the result must be."""
     seconds, held = [], []
     for choice in problem.choices[operator.name]:
-        took, left = sum(problem.work(operator, choice)), problem.result(operator, choice)
+        took, left = added(problem.work(operator, choice)), problem.result(operator, choice)
         if operator is problem.graph.result:
             state = made(operator.result, choice)
             end = _whole(problem) if operator.name in problem.graph.held else at_rest(state)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hybridlab.core.added import added
 from hybridlab.core.when.action import Action
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.schedule import Schedule
@@ -149,7 +150,7 @@ class Replay:
         if any(done < len(program) for done, program in zip(position, programs)):
             return STUCK
         own = [last - first for first, last in zip(began, clock)]
-        return round(max(own), 9), round(sum(own), 9)
+        return round(max(own), 9), round(added(own), 9)
 
 
 def _decide(ranks, microbatches, costs, limit, until_w, habits) -> list[list[Action]]:
@@ -183,7 +184,7 @@ class _Rank:
         self.last = rank == ranks - 1
         self.cost = {kind: costs.of(kind, rank) for kind in "FIW"}
         behind = range(rank + 1, ranks)
-        away = sum(costs.of("F", r) + costs.of("I", r) + 2 * costs.latency for r in behind)
+        away = added(costs.of("F", r) + costs.of("I", r) + 2 * costs.latency for r in behind)
         self.warm_up = 1 + math.floor(habits.warm_up(len(behind), away / self.cost["F"] if self.cost["F"] else 0))
         self.done = dict.fromkeys("FIW", 0)
         self.inputs = [0.0] * microbatches if rank == 0 else []  # when each microbatch's activation arrives

@@ -15,6 +15,7 @@ Source: Li et al. 2020, arXiv:2006.15704. Relatives: `predict.bytes.collectives`
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.where.layout import Layout
 from hybridlab.predict.bytes.collectives import Link
 
@@ -49,12 +50,12 @@ class Overlap(NamedTuple):
     @property
     def sending(self) -> float:
         """Seconds that all sums take together."""
-        return sum(bucket.end - bucket.begin for bucket in self.buckets)
+        return added(bucket.end - bucket.begin for bucket in self.buckets)
 
     @property
     def bytes(self) -> int:
         """Bytes of all gradients that are summed."""
-        return sum(bucket.bytes for bucket in self.buckets)
+        return added(bucket.bytes for bucket in self.buckets)
 
 
 def overlap(
@@ -85,7 +86,7 @@ def overlap(
     end = max(made.values()) if end is None else end
     free, buckets = 0.0, []
     for _, names in sorted(layout.packs.items()):
-        ranks, size = len(layout.summed(names[0], 0)), width * sum(layout.size(name, 0) for name in names)
+        ranks, size = len(layout.summed(names[0], 0)), width * added(layout.size(name, 0) for name in names)
         full = max(made[name] for name in names)
         begin = max(free, full if early else end)
         free = begin + link.seconds("all_reduce", ranks, size)

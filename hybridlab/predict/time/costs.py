@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from hybridlab.core.added import added
 from hybridlab.core.when.law import KIND
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
@@ -76,7 +77,9 @@ class Costs:
         cost = KIND[kind].cost
         given = getattr(self, cost) if cost else 0
         if given is None:
-            return self._half(cost, stage) if cost in OTHER_HALF else sum(self.of(n, stage) for n in UNLESS_GIVEN[cost])
+            return (
+                self._half(cost, stage) if cost in OTHER_HALF else added(self.of(n, stage) for n in UNLESS_GIVEN[cost])
+            )
         return _at(given, stage)
 
     def _half(self, half: str, stage: int) -> float:

@@ -14,6 +14,7 @@ Source: Shazeer et al. 2018, arXiv:1811.02084, section 4. Relatives: `core.what.
 from math import prod
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.what.operators import Graph, Operator, Strategy
 from hybridlab.core.where.mesh import Mesh
 
@@ -61,4 +62,4 @@ def flops(operator: Operator, sizes: dict[str, int]) -> int:
 
 def times(works: list[Work]) -> float:
     """The flops that a rank does, divided by its share, all operators together; 1 where nothing is done twice."""
-    return sum(one.done for one in works) / sum(one.share for one in works)
+    return added(one.done for one in works) / added(one.share for one in works)

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
@@ -91,7 +92,7 @@ def _costs(mixture):
 
 
 def _moved(choice):
-    return sum(what != STAY for what in choice)
+    return added(what != STAY for what in choice)
 
 
 def forwards(schedule: Schedule) -> list[tuple[int, int]]:

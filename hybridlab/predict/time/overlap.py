@@ -14,6 +14,8 @@ gradients beside a backward; notebooks 31 and 36, `bench/grids.py`.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hybridlab.core.added import added
+
 
 class Piece(NamedTuple):
     """A product or a message. track: "compute" or the axis that it goes along;  name: what it is, of which layer."""
@@ -81,7 +83,7 @@ def length(pieces: Sequence[Piece]) -> float:
 
 def exposed(pieces: Sequence[Piece]) -> float:
     """Seconds in which a rank does not compute."""
-    return length(pieces) - sum(one.end - one.begin for one in pieces if one.track == "compute")
+    return length(pieces) - added(one.end - one.begin for one in pieces if one.track == "compute")
 
 
 def chain(layers: Sequence[Layer], overlapped: bool) -> list[Piece]:

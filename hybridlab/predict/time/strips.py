@@ -18,6 +18,7 @@ Source: Dryden et al. 2019, IPDPS, arXiv:1903.06681. Relatives: `predict.bytes.s
 
 from typing import Any, NamedTuple
 
+from hybridlab.core.added import added
 from hybridlab.core.what.catalog import Machine
 from hybridlab.core.where.layout import even
 from hybridlab.core.where.spans import Span, overlap, wanted
@@ -75,9 +76,9 @@ def strip(conv: Conv, strips: int, here: int, its: Speed, products: int = 1) -> 
     have = even(conv.rows, strips)
     (first, last), (low, high) = wanted(have, conv.sight)[0][here], interior(conv, strips, here)
     each = products * row_seconds(conv, its)
-    work = lambda *spans: sum(products * its.begin + each * (end - begin) for begin, end in spans if end > begin)
+    work = lambda *spans: added(products * its.begin + each * (end - begin) for begin, end in spans if end > begin)
     taken = [rows for (_, receiver), rows in moved([have], [conv.sight]).items() if receiver == (here,)]
-    numbers = conv.samples * conv.channels * conv.columns * sum(taken)
+    numbers = conv.samples * conv.channels * conv.columns * added(taken)
     halo = its.link.price(Cost(len(taken), numbers * its.width))
     return Strip(work((low, high)), work((first, low), (high, last)), work((first, last)), halo)
 

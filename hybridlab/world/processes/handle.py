@@ -80,7 +80,7 @@ class Handle:
 
     def _start(self):
         if not importlib.util.find_spec("torch"):
-            raise RuntimeError("ranks compute with torch, which is not installed here: pip install torch")
+            raise RuntimeError("ranks compute with torch, which is not installed: pip install 'hybridlab[torch]'")
         if self._process is not None:
             self._control.close()
             self._process.wait()

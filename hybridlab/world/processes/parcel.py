@@ -6,6 +6,8 @@ Source: cloudpickle, which also packs functions that were defined in a notebook.
 import inspect
 import sys
 
+from hybridlab.lazily import needed
+
 LARGE = 100e6  # bytes; every rank gets a parcel of its own
 
 
@@ -14,7 +16,7 @@ def pack(function, args, kwargs, ranks: int) -> bytes:
 
     raises  TypeError naming the variable that cannot travel
     """
-    import cloudpickle  # here, because importing hybridlab should stay quick
+    cloudpickle = needed("cloudpickle")  # here, because importing hybridlab should stay quick
 
     name = getattr(function, "__name__", repr(function))
     try:
@@ -51,7 +53,7 @@ def _parts(function, args, kwargs) -> dict[str, object]:
 
 def _reason(parts: dict[str, object]) -> str:
     """The first part that cannot travel, if one alone is the reason."""
-    import cloudpickle
+    cloudpickle = needed("cloudpickle")
 
     for what, value in parts.items():
         try:
