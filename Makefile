@@ -14,6 +14,14 @@ TORCH_PIN ?= $(shell grep '^torch==' requirements.lock)
 
 PIP    = $(1) -m pip --disable-pip-version-check
 PYTEST = $(PY) -m pytest
+# Into .venv, whatever pip has been told elsewhere about where to install.
+export PIP_USER := 0
+unexport PIP_TARGET PIP_PREFIX PIP_ROOT
+# JupyterLab, IPython and pip write into the home folder. Where there is none, or it cannot be written, .venv has one.
+ifneq ($(shell [ -d "$$HOME" ] && [ -w "$$HOME" ] && echo writable),writable)
+export HOME := $(CURDIR)/$(VENV)/home
+unexport XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME
+endif
 # Jupyter asks root, as one is in a container, to say that this is meant.
 ROOT   := $(shell [ `id -u` = 0 ] && echo --allow-root)
 # Where the surroundings forbid to keep compiled modules, each of a thousand interpreters would compile all of them anew.
@@ -27,6 +35,8 @@ SHARED := -n 2 --dist loadfile
 
 # Does the index of CPU builds answer? Never waits longer than eight seconds, name look-up included.
 ASK = $(1) -c "import signal, urllib.request as web; signal.alarm(8); web.urlopen('$(INDEX)/torch/', timeout=5)" 2>/dev/null
+# Does any index or folder that pip knows have the smallest package of the lock? Asked once, and not five times.
+ANSWERS = fresh=`mktemp -d` && $(PIP) download --quiet --no-deps --no-cache-dir --retries 0 --timeout 8 -d "$$fresh" `grep '^iniconfig==' requirements.lock` >/dev/null 2>&1; got=$$?; rm -rf "$$fresh"; (exit $$got)
 # torch's CPU build: from that index where it answers, else whatever build pip finds.
 CPU_TORCH = extra=; \
 	if $(ASK); then extra="--extra-index-url $(INDEX)"; \
@@ -46,8 +56,11 @@ setup: $(READY)  ## make .venv with everything in it (TORCH=cpu or cuda; default
 $(READY): requirements.lock pyproject.toml
 	$(if $(filter cpu cuda,$(TORCH)),,$(error TORCH is cpu or cuda, not '$(TORCH)'))
 	@$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and 'hybridlab needs Python 3.11 or newer and this is %d.%d: name another one, make setup PYTHON=python3.12' % v)"
+	@$(PYTHON) -c "import ensurepip, venv" 2>/dev/null || { echo "`$(PYTHON) -c 'import sys; print(sys.executable)'` cannot make environments: install its module venv (Debian and Ubuntu: sudo apt install python3-venv), or name another Python, make setup PYTHON=python3.12"; exit 1; }
 	@echo "Making $(VENV) with the $(TORCH) build of torch. The first time this downloads about 0.3 GB for cpu, about 3 GB for cuda."
 	$(PYTHON) -m venv $(VENV)
+	@mkdir -p "$$HOME"
+	@$(call ANSWERS,$(PY)) || { echo "No package index answers: connect this machine to the network, or name an index that it reaches (pip config set global.index-url ADDRESS), and say make again."; exit 1; }
 	@if [ $(TORCH) = cpu ] && [ "`uname`" = Linux ]; then $(call CPU_TORCH,$(PY)); fi
 	$(call PIP,$(PY)) install -r requirements.lock
 	$(call PIP,$(PY)) install --no-deps --no-build-isolation -e .

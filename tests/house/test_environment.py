@@ -78,14 +78,15 @@ def test_the_core_needs_numpy_and_nothing_else():
 # --- conda ----------------------------------------------------------------------------------------------------
 
 
-def test_environment_yml_leaves_the_list_to_pyproject():
+def test_environment_yml_installs_what_the_lock_pins():
     dashed = [line.removeprefix("- ") for line in lines_of("environment.yml") if line.startswith("- ")]
     assert dashed == [
         "conda-forge",
-        f"python{PROJECT['requires-python']}",
+        f"python{PROJECT['requires-python']},<3.14",
         "pip",
         "pip:",
-        f"-e .[{','.join(COURSE)}]",
+        "-r requirements.lock",
+        "-e .",
     ]
 
 

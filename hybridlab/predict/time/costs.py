@@ -76,10 +76,10 @@ class Costs:
         """The duration of one action of this kind on this stage; of a SEND or RECV, what posting it takes."""
         cost = KIND[kind].cost
         given = getattr(self, cost) if cost else 0
+        if given is None and cost in OTHER_HALF:
+            return self._half(cost, stage)
         if given is None:
-            return (
-                self._half(cost, stage) if cost in OTHER_HALF else added(self.of(n, stage) for n in UNLESS_GIVEN[cost])
-            )
+            return added(self.of(part, stage) for part in UNLESS_GIVEN[cost])
         return _at(given, stage)
 
     def _half(self, half: str, stage: int) -> float:
