@@ -58,7 +58,8 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and 'hybridlab needs Python 3.11 or newer and this is %d.%d: name another one, make setup PYTHON=python3.12' % v)"
 	@$(PYTHON) -c "import ensurepip, venv" 2>/dev/null || { echo "`$(PYTHON) -c 'import sys; print(sys.executable)'` cannot make environments: install its module venv (Debian and Ubuntu: sudo apt install python3-venv), or name another Python, make setup PYTHON=python3.12"; exit 1; }
 	@echo "Making $(VENV) with the $(TORCH) build of torch. The first time this downloads about 0.3 GB for cpu, about 3 GB for cuda."
-	$(PYTHON) -m venv $(VENV)
+	@# With the Python that it was made with: another one would find nothing of what is in it.
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@mkdir -p "$$HOME"
 	@$(call ANSWERS,$(PY)) || { echo "No package index answers: connect this machine to the network, or name an index that it reaches (pip config set global.index-url ADDRESS), and say make again."; exit 1; }
 	@if [ $(TORCH) = cpu ] && [ "`uname`" = Linux ]; then $(call CPU_TORCH,$(PY)); fi
