@@ -454,8 +454,8 @@ def train(
     on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
                    tokens_per_second
 
-    returns {"losses": one per step done, "timeline": measured, or None if none was done, "memory": bytes of weights,
-             gradients and optimizer state on each rank, "end": the first step not done}
+    returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
+             "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done}
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
 
     >>> import hybridlab as hl

@@ -6,7 +6,7 @@ Bad arguments end with exit code 2, a failing rank with 1; so does a check that 
 import contextlib
 import sys
 
-from hybridlab import __version__
+import hybridlab
 from hybridlab.cli import output
 from hybridlab.cli.commands import COMMANDS, ON_RANKS
 from hybridlab.cli.flags import open_exports
@@ -72,7 +72,7 @@ def _foresee(typed):
 def _parser(arguments):
     """The parser of all commands; flags are those of the command that was typed, because some of them need torch."""
     parser = Parser(prog="hybridlab", description="Learn and do hybrid-parallel training.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {hybridlab.__version__}")
     commands = parser.add_subparsers(dest="name", required=True, parser_class=Parser, metavar="COMMAND")
     for name, (function, text, add) in COMMANDS.items():
         one = commands.add_parser(name, help=text, description=text)

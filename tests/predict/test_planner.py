@@ -681,7 +681,7 @@ LAWS = (
 )
 MUTANTS = [  # (where, what stands there, what a mutant has, the law that it breaks)
     (performance, "(plan.p - 1) * messages) / plan.v", "(plan.p - 1) * messages)", idle_is_the_schedules),
-    (performance, "(shape.layers - layers) * sum(block)", "shape.layers * sum(block)", idle_is_the_schedules),
+    (performance, "(shape.layers - layers) * added(block)", "shape.layers * added(block)", idle_is_the_schedules),
     (performance, "read) / (plan.t * plan.x)", "read)", every_operation_takes_its_time),
     (performance, "read) / (plan.t * plan.x)", "read) / plan.t", every_operation_takes_its_time),
     (performance, "(2 + full * (1 - software.early * _last(shape))) * matrices", "2 * matrices",
