@@ -75,7 +75,7 @@ def how_to_install(error: ModuleNotFoundError) -> str:
     try:
         lines = importlib.metadata.requires("hybridlab") or []
     except importlib.metadata.PackageNotFoundError:  # a checkout that was never installed
-        return f"{missing} is not installed: run make setup" if missing == "torch" else ""
+        return f"{missing} is not installed: run make setup" if missing != "hybridlab" else ""
     for line in lines:
         found = re.match(r"([\w-]+).*extra == ['\"](\w+)", line)
         if found and found[1].lower() == missing.lower():

@@ -4,8 +4,12 @@ Gathers and reductions run beside the compute actions, on a lane of their own, s
 them is hidden. Breadth-first schedules gather each chunk once per pass; depth-first ones again for every group.
 """
 
-from hybridlab.core.when.action import MAKES_GRADIENT, Action
+import numpy as np
+
+from hybridlab.core.when.action import CODE, Action, last_backwards
 from hybridlab.core.when.schedule import Schedule
+
+GATHERS = ("UNSHARD", "RESHARD")
 
 
 def sharded(schedule: Schedule, active: int = 2) -> Schedule:
@@ -33,7 +37,9 @@ def without_gathers(schedule: Schedule) -> Schedule:
     >>> print(without_gathers(sharded(hl.Schedule.from_csv("0F0,0B0"))))
     rank 0: 0F0 0B0 0REDUCE_GRAD
     """
-    programs = [[action for action in one if action.kind not in ("UNSHARD", "RESHARD")] for one in schedule.program]
+    if not np.isin(schedule.rows[:, 0], [CODE[kind] for kind in GATHERS]).any():
+        return schedule
+    programs = [[action for action in one if action.kind not in GATHERS] for one in schedule.program]
     return schedule.with_programs(programs)
 
 
@@ -44,7 +50,7 @@ def _with_gathers(program, active, tied):
     """
     program = [action for action in program if action.kind != "REDUCE_GRAD"]
     upcoming = _next_places(program, active)
-    last = {place: i for i, action in enumerate(program) for place in _makes_gradient(action)}
+    last = last_backwards(program)
     done, held = [], []
     for i, action in enumerate(program):
         needed = upcoming[i]
@@ -52,7 +58,7 @@ def _with_gathers(program, active, tied):
         done += [_on(place, "UNSHARD") for place in needed if place not in held]
         held = [place for place in held if place in needed] + [place for place in needed if place not in held]
         done.append(action)
-        ends = [place for place in _makes_gradient(action) if last[place] == i]
+        ends = [place for place in _places(action) if last.get(place) == i]
         later = {place for one in program[i + 1 :] for place in _places(one)} if ends else set()
         for place in ends:
             if place not in later:
@@ -75,10 +81,6 @@ def _next_places(program, count):
 
 def _places(action):
     return [(part.stage, part.replica) for part in action.each]
-
-
-def _makes_gradient(action):
-    return [(part.stage, part.replica) for part in action.each if part.kind in MAKES_GRADIENT]
 
 
 def _on(place, kind):

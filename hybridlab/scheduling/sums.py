@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hybridlab.core.when.action import MAKES_GRADIENT
+from hybridlab.core.when.action import last_backwards
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.schedule import Schedule, actions
 
@@ -53,8 +53,7 @@ def sooner(schedule: Schedule) -> Schedule:
         return schedule
     programs = []
     for program in schedule.program:
-        last = {part.stage: i for i, action in enumerate(program) for part in action.each
-                if part.kind in MAKES_GRADIENT}  # fmt: skip
+        last = {stage: number for (stage, _), number in last_backwards(program).items()}
         sums = {action.stage: action for action in program if action.kind == "REDUCE_GRAD" and action.stage not in stay}
         kept = [(i, action) for i, action in enumerate(program) if action not in sums.values()]
         programs.append([a for i, action in kept for a in (action, *(sums[s] for s in sums if last.get(s) == i))])

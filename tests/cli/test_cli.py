@@ -95,6 +95,19 @@ def test_train_prints_a_line_for_every_step(capsys):
 
 @pytest.mark.long
 @pytest.mark.ranks
+def test_the_demo_learns_to_be_seen(capsys, tmp_path):
+    assert main(["demo", "--out", str(tmp_path / "report.html"), "--json"]) == 0
+    result = last_object(capsys)
+    for losses in result["losses"].values():
+        assert losses[-1] < losses[0] * 2 / 3 and max(losses) == losses[0]
+    assert result["largest_loss_gap"] < 1e-12
+    page = (tmp_path / "report.html").read_text()
+    before, *after = re.findall(r"<td>(A rank .*?)</td>", page)
+    assert before not in after and len(after) == 3 and len(set(after)) == 1 and " the" in after[0]
+
+
+@pytest.mark.long
+@pytest.mark.ranks
 def test_the_demo_writes_one_page_without_a_network(capsys, tmp_path):
     page = tmp_path / "report.html"
     assert main(["demo", "--steps", "2", "--out", str(page), "--json"]) == 0

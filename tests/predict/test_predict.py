@@ -123,6 +123,7 @@ def test_decimal_costs_stay_exact():
         (dict(B=float("nan")), "B=nan"),
         (dict(B=2, W=3), "no half of W=3: give a longer B"),
         (dict(B=(4, 2), I=3), "no half of I=3"),
+        (dict(B=(4, 2), I=(1, 1, 1)), r"different numbers of stages, \{'I': 3, 'B': 2\}"),
     ],
 )  # fmt: skip
 def test_impossible_costs_are_refused(costs, says):

@@ -1,6 +1,7 @@
 """Every schedule family: the closed forms of its docstring, over grids, and PyTorch's lists as second opinion."""
 
 import itertools
+from functools import partial
 
 import pytest
 
@@ -85,26 +86,29 @@ def test_breadth_first_has_the_same_bubble_and_all_activations(p, m, v):
 @pytest.mark.parametrize("p", (1, 2, 3, 4, 8))
 @pytest.mark.parametrize("costs", [EQUAL, THIRDS, hl.Costs(F=5, I=6, W=3), hl.Costs(F=3, I=3, W=3)])
 def test_zb_h1_has_a_third_of_the_bubble(p, costs):
+    took = partial(costs.of, stage=0)
     for m in (p, p + 3, 3 * p):
         t = timeline("zb_h1", p, m, costs)
-        assert idle(t) == (p - 1) * (costs.F + costs.I - costs.W)
+        assert idle(t) == (p - 1) * (took("F") + took("I") - took("W"))
         assert t.peak_live == [p] * p
 
 
 @pytest.mark.parametrize("p", (1, 2, 3, 4, 8))
 @pytest.mark.parametrize("costs", [EQUAL, THIRDS, hl.Costs(F=5, I=6, W=3)])
 def test_zb_h2_has_none_at_equal_costs(p, costs):
+    took = partial(costs.of, stage=0)
     for m in (2 * p - 1, 2 * p + 3):
         t = timeline("zb_h2", p, m, costs)
-        assert own_idle(t) == (p - 1) * (costs.F + costs.I - 2 * costs.W)
+        assert own_idle(t) == (p - 1) * (took("F") + took("I") - 2 * took("W"))
         assert t.peak_live == [2 * p - 1] * p
 
 
 @pytest.mark.parametrize("p, v, rounds", list(itertools.product((2, 4, 8), (1, 2, 3), (1, 2, 3))))
 def test_interleaved_zero_bubble(p, v, rounds):
     for costs in (EQUAL, THIRDS):
+        took = partial(costs.of, stage=0)
         t = timeline("zb_interleaved", p, p * rounds, costs, chunks=v)
-        assert idle(t) == (p - 1) * max(costs.F, costs.F + costs.I - costs.W)
+        assert idle(t) == (p - 1) * max(took("F"), took("F") + took("I") - took("W"))
     assert max(t.peak_live) == v * p
 
 

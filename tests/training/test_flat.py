@@ -52,4 +52,4 @@ def trained_briefly(comm, job):
 def test_the_timeline_of_a_training_is_that_of_its_latest_steps():
     told = hl.train(hl.Mesh(pp=2), **JOB, steps=run.KEPT + 5, progress=False)
     assert len(told["losses"]) == told["end"] == run.KEPT + 5
-    assert told["timeline"].begin.shape[0] == run.KEPT
+    assert told["timeline"].begin.shape[0] == run.KEPT and f"of the last {run.KEPT} steps" in hl.train.__doc__

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 import hybridlab as hl
 from hybridlab.training.checkpoints.checkpoint import newest
@@ -56,6 +57,21 @@ def test_another_layout_goes_on_with_the_same_losses(stopped, kept, tmp_path, na
     mesh, more = OTHERS[name]
     went_on = learn(mesh, 6, copied(folder, tmp_path), resume=True, **more)
     assert went_on == pytest.approx(losses[3:], rel=1e-10) and len(went_on) == 3
+
+
+@pytest.mark.parametrize("mesh, more", [(hl.Mesh(dp=2, pp=2), {"zero": 3}), (hl.Mesh(tp=2), {})], ids=str)
+def test_weights_of_any_layout_are_those_of_one_process(mesh, more, kept, tmp_path):
+    """And a module takes them, with its own names."""
+    found = {}
+    for name, where, how in (("alone", hl.Mesh(pp=1), {}), ("shared", mesh, more)):
+        learn(where, 3, tmp_path / name, optimizer="sgd", **how)  # Adam makes steps of rounding noise
+        found[name] = hl.weights(tmp_path / name)
+    assert found["alone"].keys() == found["shared"].keys()
+    assert all(torch.allclose(found["shared"][name], one, rtol=0, atol=1e-12) for name, one in found["alone"].items())
+    one_more = hl.weights(newest(tmp_path / "shared"))
+    assert all(torch.equal(one_more[name], one) for name, one in found["shared"].items())
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        hl.weights(tmp_path)
 
 
 def test_checkpoints_are_made_after_every_so_many_steps_and_at_the_end(kept, tmp_path):

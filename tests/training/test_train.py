@@ -10,7 +10,10 @@ import torch
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.scheduling.lower import lower
 from hybridlab.scheduling.registry import schedule
+from hybridlab.scheduling.replicate import replicate
+from hybridlab.scheduling.sharded import sharded
 from hybridlab.training.data.text import Text
 from hybridlab.training.loop import Trainer
 from hybridlab.training.make_job import job_of
@@ -18,6 +21,7 @@ from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.gpt import GPT, token_loss
 from hybridlab.training.models.graph import graph_of
 from hybridlab.training.models.model import Model
+from hybridlab.training.models.sampling import sample
 from hybridlab.training.reference import alone_on_rank
 from hybridlab.training.stages import Links, cut, names_of, seconds_of_layers, stages_of
 from hybridlab.world.processes.launch import RankError, ranks
@@ -179,6 +183,25 @@ def test_a_file_can_be_the_text(tmp_path):
     ]:
         with pytest.raises(ValueError, match=says):
             Text.of(path)
+
+
+def test_ranks_with_whole_weights_pass_over_gathers():
+    """As PyTorch's runtime does without FSDP; with ZeRO's stage 3 they are played as they are written."""
+    gathered = lower(sharded(replicate(schedule("1f1b", 2, 2), Mesh(dp=2, pp=2))))
+    for zero, there in ((0, set()), (3, {"UNSHARD", "RESHARD"})):
+        job = job_of(Mesh(dp=2, pp=2), gathered, 2, batch=8, shape=SMALL, zero=zero)
+        kinds = {action.kind for program in job.schedule.program for action in program}
+        assert kinds & {"UNSHARD", "RESHARD"} == there and {"F", "B", "SEND_F"} <= kinds
+
+
+def test_near_a_temperature_of_zero_the_likeliest_byte_is_written():
+    module, said = GPT(SMALL, seed=1), [*b"A rank"]
+    for _ in range(6):
+        said.append(int(module(torch.tensor([said[-SMALL.context :]]))[0, -1].argmax()))
+    printed = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in said)
+    assert 10 not in said and sample(module, "A rank", length=6, temperature=1e-9) == printed
+    with pytest.raises(ValueError, match="is no ASCII text"):
+        sample(module, "")
 
 
 @pytest.mark.long

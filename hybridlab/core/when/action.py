@@ -6,6 +6,7 @@ are written `(0F7;7B3)OVERLAP_F_B`.
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hybridlab.core.when.law import KIND, makers
@@ -128,6 +129,20 @@ class Action(NamedTuple):
         if not parts or any(part.kind not in FUSIBLE for part in parts):
             raise ValueError(f"{_cut(text)} is no pair: fuse two of {', '.join(FUSIBLE)}, as in (0F7;7B3)OVERLAP_F_B")
         return cls("OVERLAP_F_B", *parts[0][1:4], parts=parts)
+
+
+def last_backwards(program: Iterable[Action]) -> dict[tuple[int, int], int]:
+    """{(stage, replica): the number of the last action in a rank's list that makes a gradient of its weights}.
+
+    >>> last_backwards([Action("B", 0, 0), Action("I", 0, 1), Action("W", 0, 1), Action("F", 0, 2)])
+    {(0, 0): 2}
+    """
+    return {
+        (part.stage, part.replica): number
+        for number, action in enumerate(program)
+        for part in action.each
+        if part.kind in MAKES_GRADIENT
+    }
 
 
 def _no_action(text):

@@ -25,13 +25,13 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeGuard, TypeVar
 
 from hybridlab.core.files import regular
-from hybridlab.core.when.action import COLLECTIVES, MAKES_GRADIENT, MOST, SWAPS, Action
+from hybridlab.core.when.action import COLLECTIVES, MOST, SWAPS, Action, last_backwards
 from hybridlab.core.when.inferred import checked, completed
 
 if TYPE_CHECKING:
@@ -86,16 +86,14 @@ def to_pytorch(schedule: "Schedule") -> str:
     return "".join(",".join(rank) + "\n" for rank in cells)
 
 
-def _with_sums(program: Iterable[Action]) -> list[str]:
+def _with_sums(program: Sequence[Action]) -> list[str]:
     """The cells of one rank, with a REDUCE_GRAD behind the last backward of each stage that has none."""
     summed = {action.stage for action in program if action.kind == "REDUCE_GRAD"}
-    last = {part.stage: number for number, action in enumerate(program) for part in action.each
-            if part.kind in MAKES_GRADIENT}  # fmt: skip
-    cells = []
-    for number, action in enumerate(program):
-        cells.append(str(action))
-        cells += [f"{stage}REDUCE_GRAD" for stage in last if last[stage] == number and stage not in summed]
-    return cells
+    ends = [(number, stage) for (stage, _), number in last_backwards(program).items() if stage not in summed]
+    cells = [[str(action)] for action in program]
+    for number, stage in ends:
+        cells[number].append(f"{stage}REDUCE_GRAD")
+    return list(itertools.chain.from_iterable(cells))
 
 
 def _beyond_pytorch(action, schedule):

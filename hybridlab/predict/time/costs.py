@@ -33,7 +33,8 @@ class Costs:
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
     unit         what the durations are in: "units", or "s"
 
-    raises  ValueError when a cost is negative, a half is longer than B, or bytes are given without a bandwidth
+    raises  ValueError when a cost is negative, a half is longer than B, costs are of different numbers of stages, or
+            bytes are given without a bandwidth
 
     >>> Costs(F=1, I=1, W=1).of("B", stage=0), Costs(B=0.5).of("I", stage=0), Costs(B=3, W=1).of("I", stage=0)
     (2, 0.25, 2)
@@ -60,6 +61,10 @@ class Costs:
             for number in np.atleast_1d(0 if getattr(self, one.name) is None else getattr(self, one.name)):
                 if not 0 <= number < math.inf:
                     raise ValueError(f"{one.name}={number} is no duration: give a number, 0 or more")
+        of_stages = {one.name: getattr(self, one.name) for one in self._numeric() if one.name != "bytes"}
+        stages = {name: len(cost) for name, cost in of_stages.items() if np.ndim(cost)}
+        if len({*stages.values()}) > 1:
+            raise ValueError(f"costs of different numbers of stages, {stages}: give one for each stage, or one for all")
         for half, other in OTHER_HALF.items():
             if min(self._of_all_stages(half)) < 0:
                 said = f"a backward of B={self.B} has no half of {other}={getattr(self, other)}"

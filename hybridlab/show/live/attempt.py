@@ -71,10 +71,11 @@ def in_seconds(costs: Costs, length: float, chunks: int = 1) -> Costs:
     >>> in_seconds(Costs(F=1, I=1, W=1), length=33).F
     0.05
     """
-    durations = [cost / chunks for cost in (costs.F, costs.I + costs.W) if cost > 0]
+    own = {kind: costs.of(kind, 0) for kind in ("F", "I", "W")}
+    durations = [cost / chunks for cost in (own["F"], own["I"] + own["W"]) if cost > 0]
     unit = max(SHORTEST / min(durations, default=1), STEP / max(length, 1e-9))
     unit = round(unit, 2) or 0.01
-    return Costs(F=costs.F * unit, I=costs.I * unit, W=costs.W * unit, latency=costs.latency * unit, unit="s")
+    return Costs(**{kind: cost * unit for kind, cost in own.items()}, latency=costs.latency * unit, unit="s")
 
 
 class Attempt:

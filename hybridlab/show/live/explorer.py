@@ -287,7 +287,7 @@ def simulated(plan: Schedule, costs: Costs) -> Timeline:
 
 def per_stage(costs: Costs, plan: Schedule) -> Costs:
     """The costs of one stage, from those of all that a rank owns."""
-    return replace(costs, F=costs.F / plan.chunks, I=costs.I / plan.chunks, W=costs.W / plan.chunks)
+    return replace(costs, **{kind: costs.of(kind, 0) / plan.chunks for kind in ("F", "I", "W")})
 
 
 @lru_cache(maxsize=16)

@@ -11,6 +11,8 @@ import tempfile
 import threading
 from pathlib import Path
 
+from hybridlab.lazily import how_to_install
+
 RETIRE = b"retire"  # on the control: leave as soon as the last pool is gone
 MARK = "HYBRIDLAB_RANKS"  # in the surroundings of all that a rank starts: the folder of its pool
 COMMAND = ("-m", "hybridlab.world.processes.zygote")
@@ -80,7 +82,7 @@ class Handle:
 
     def _start(self):
         if not importlib.util.find_spec("torch"):
-            raise RuntimeError("ranks compute with torch, which is not installed: pip install 'hybridlab[torch]'")
+            raise RuntimeError(f"ranks compute with torch, and {how_to_install(ModuleNotFoundError(name='torch'))}")
         if self._process is not None:
             self._control.close()
             self._process.wait()
