@@ -329,7 +329,7 @@ class Bench:
         about = [job.model, job.microbatches, job.tokens]
         about += [] if job.flushes else [job.bounds, job.schedule.rows.tolist()]
         fields = ("rows", "steps", "optimizer", "rate", "seed", "dtype", "clip", "decay")
-        about += [getattr(job, name) for name in fields]
+        about += [getattr(job, name) for name in fields] + [job["sum_dtype"], job["master_dtype"]]
         key = cloudpickle.dumps(about)
         if key not in self.references:
             self.references = dict(list(self.references.items())[-3:]) | {key: alone(job)}

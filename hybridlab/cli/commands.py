@@ -74,8 +74,9 @@ def check(chosen) -> dict:
     report = prove(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
     print(report)
     found = {"ok": report.ok, "largest_gap": report.largest_gap, "gaps": report.gaps, "bytes": report.bytes}
-    found |= {"untouched": report.untouched}
-    return found | ({"adam": report.adam, "excepted": report.excepted} if report.adam else {})
+    found |= {"untouched": report.untouched, "unproved": report.unproved, "noisy": report.noisy}
+    found |= {"blind": report.blind, "nothing": report.nothing}
+    return found | ({"adam": report.adam} if report.adam else {})
 
 
 def train(chosen) -> dict:
@@ -169,12 +170,8 @@ def _run_flags(one):
     flags.add_schedule(one)
     one.flag("--work", default="emulated", choices=("emulated", "model"), help="wait, or compute a real model")
     flags.add_costs(one, F=0.02, B=0.04)
-    one.flag(
-        "--jitter", type=float, default=0.0, metavar="X", help="waiting varies by this share (standard deviation)"
-    )
-    one.flag(
-        "--steps", type=int, default=3, metavar="N", help="measured steps (default 3); the median one is reported"
-    )
+    one.flag("--jitter", type=float, default=0.0, metavar="X", help="waiting varies by this share (standard deviation)")
+    one.flag("--steps", type=int, default=3, metavar="N", help="measured steps (default 3); the median one is reported")
     one.flag("--save", metavar="FILE", help="save the measured timeline as JSON")
     flags.add_training(one)
 
@@ -198,9 +195,7 @@ def _dry_run_flags(one):
     from hybridlab.core.what.catalog import MACHINES
     from hybridlab.training.dry.dry_run import AS_ON_GPUS
 
-    one.flag(
-        "--rank", type=int, default=0, metavar="N", help="of all ranks of the mesh, counted from 0 (default 0)"
-    )
+    one.flag("--rank", type=int, default=0, metavar="N", help="of all ranks of the mesh, counted from 0 (default 0)")
     one.flag("--machine", default="a100", metavar="NAME", help=f"default a100; one of {', '.join(MACHINES)}")
     one.flag("--memory", type=float, metavar="X", help="bytes of a device, such as 40e9, in place of the machine's")
     flags.add_layout(one)

@@ -163,9 +163,7 @@ def _add_question(one):
     one.flag("--tokens", type=float, help="of the whole training: says how many days it takes")
     one.flag("--software", default="megatron-2021", help=f"what programs hide: {', '.join(SOFTWARE)}")
     one.flag("--precision", default="bf16", help="of products by weights: bf16 (default), fp8 or fp4")
-    one.flag(
-        "--took", type=_sizes, metavar="SIZES", help="a step of your logs, p=4,t=8,d=2,seconds=9.1: calibrates"
-    )
+    one.flag("--took", type=_sizes, metavar="SIZES", help="a step of your logs, p=4,t=8,d=2,seconds=9.1: calibrates")
 
 
 def _add_search(one):

@@ -2,8 +2,9 @@
 
 `asked` describes every argument of a job, and `make_job` makes the `job`; `affordable` judges it for this machine.
 `placing` makes the job's layout and `stages` cuts the model. `run` starts the ranks; `loop` is the life of each, and
-`reference` that of one process without machinery. `check` compares them, `replay` stands in for `reference` where the
-schedule is asynchronous, `same_on_all_ranks` compares the ranks among themselves, `formulas` says what they send.
+`reference` that of one process without machinery. `check` compares them by their `gaps` and makes a `report`; `replay`
+stands in for `reference` where the schedule is asynchronous, `same_on_all_ranks` compares the ranks among themselves,
+`formulas` says what they send.
 `nans` ends a run whose numbers are none. `resume` saves and goes on; `out_of_core` fits a job into a stated room.
 `costs` prices a job's actions, `fused_attention` has torch's meta device keep what fused kernels keep. Rooms, the
 lowest first: `checkpoints` (folders on the disk), `data` (text and images), `models` (the reference models), and above

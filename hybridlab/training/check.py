@@ -1,20 +1,17 @@
 """The proof: a layout trains as one device does. Loss, every gradient, their norm, the weights after some steps.
 
-Gradients and norm are compared before the optimizer runs: Adam hides a constant factor. A *gap* is the largest
-difference of a tensor, divided by the largest entry among all tensors of its kind, so that a gradient that is truly
-zero does not count its rounding noise as an error.
+Gradients and norm are compared before the optimizer runs: Adam hides a constant factor. Each tensor is compared by its
+own size, on every rank that holds it, and what rounding noise hides is told as *not proved* (`training.gaps`).
 
 A proof sees only what its data touch. So a transformer reads tokens of the whole vocabulary, and no weight begins with
 numbers that are all alike (`Model.for_proof`); what had no gradient in all these steps is told as *untouched*.
 
 After steps of Adam weights are compared with a bound of their own: it divides a gradient by that gradient's size, and
-so blows up rounding noise where the true gradient is small. One step moves an element by rate·m/√v, and noise δ in the
-gradient changes that by at most about rate·4δ/√v, and never by more than 2·rate. See `alone.adam_moves`.
+so blows up rounding noise where the true gradient is small. See `reference.adam_moves`.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import torch
 
@@ -23,75 +20,16 @@ from hybridlab.predict.bytes.transfer import by_axis
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
+from hybridlab.training.gaps import NEAR, Gaps, difference, largest, nearer, tolerance_of, worst
 from hybridlab.training.job import Job
+from hybridlab.training.models.trees import flat
 from hybridlab.training.out_of_core import copied
-from hybridlab.training.reference import alone_on_rank, noise
+from hybridlab.training.reference import alone_on_rank
 from hybridlab.training.replay import replayed_on_rank
+from hybridlab.training.report import Report
 from hybridlab.world.processes.launch import foresee, ranks
 
-TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
 UNCOUNTED = ("report", "checkpoint")  # losses, norms, fingerprints, what is saved: no part of a step
-
-
-@dataclass(frozen=True)
-class Report:
-    """How far a layout is from one device.
-
-    gaps    {"loss", "norm", "gradient <name>", "weight <name>": relative gap};  largest_gap  the worst of them
-    adam    {"weight <name>": difference over its bound}, in place of gaps, where Adam made the weights
-    excepted  parameters whose gradient is rounding noise alone: Adam moves them at random
-    untouched {parameter: the share of its elements that no step gave a gradient}: mistakes there would not show
-    bytes   {"what": (counted in the ledgers, by the formula)};  axes  {(purpose, axis, operation): the same}
-    ok      all gaps within tolerance and all bytes equal, axis by axis
-    reference  what it was compared with, in words
-    """
-
-    layout: str
-    gaps: dict[str, float]
-    bytes: dict[str, tuple[int, int]]
-    axes: dict[tuple[str, str, str], tuple[int, int]] = field(repr=False)
-    tolerance: float
-    losses: tuple[float, ...] = field(repr=False, default=())
-    reference: str = "one device"
-    adam: dict[str, float] = field(default_factory=dict)
-    excepted: tuple[str, ...] = ()
-    untouched: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def largest_gap(self) -> float:
-        """The worst gap; not a number where anything was not one."""
-        return max(self.gaps.values(), key=lambda gap: (gap != gap, gap))
-
-    @property
-    def ok(self) -> bool:
-        """Equal within tolerance, and every byte accounted for."""
-        return (
-            self.largest_gap <= self.tolerance
-            and all(share <= 1 for share in self.adam.values())
-            and all(counted == formula for table in (self.bytes, self.axes) for counted, formula in table.values())
-        )
-
-    def __str__(self):
-        worst = max(self.gaps, key=lambda name: (self.gaps[name] != self.gaps[name], self.gaps[name]))
-        lines = [
-            f"{self.layout}: {'equal to' if self.ok else 'NOT equal to'} {self.reference}",
-            f"  largest gap {self.largest_gap:.2g} ({worst}), allowed {self.tolerance:g}; {len(self.gaps)} compared",
-        ]
-        if self.adam:
-            worst = max(self.adam, key=self.adam.get)
-            lines.append(f"  Adam: at most {self.adam[worst]:.2g} of the bound ({worst}); {len(self.adam)} compared")
-        if self.excepted:
-            lines.append(f"  no gradient but rounding noise: {', '.join(self.excepted)}")
-        if self.untouched:
-            told = ", ".join(f"{share:.0%} of {name}" for name, share in self.untouched.items())
-            lines.append(f"  no gradient in these steps, so not proved: {told}")
-        for what, (counted, formula) in self.bytes.items():
-            lines.append(f"  {what}: {counted:,} bytes counted, {formula:,} by the formula")
-        for (what, axis, op), (counted, formula) in self.axes.items():
-            if counted != formula:
-                said = f"{what or 'claimed by no mode'}, along {axis}, {op}"
-                lines.append(f"  {said}: {counted:,} bytes counted, {formula:,} by the formula")
-        return "\n".join(lines)
 
 
 @spelled(asked.arguments, positional=asked.FIRST, dtype="float64")
@@ -117,18 +55,23 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
     with ranks(job.mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
     alone = _reference(job)
-    gaps, adam, excepted = {"loss": _gap(parts[0]["losses"], alone["losses"])}, {}, ()
-    if job.flushes:  # else there is no one gradient: every update has its own
-        gaps |= {"norm": _gap(parts[0]["norm"], alone["norm"])} | _gaps("gradient", parts, alone, job)
-    if job.optimizer == "adamw" and job.flushes:
-        adam, excepted = _adam_shares(parts, alone, job)
-    else:
-        gaps |= _gaps("weight", parts, alone, job)
-    gaps |= _buffer_gaps(parts, alone)
-    losses, untouched = tuple(parts[0]["losses"].tolist()), _untouched(alone["touched"], job)
+    losses, untouched = tuple(parts[0]["losses"]), _untouched(alone["touched"], job)
     reference = "one device" if job.flushes else "a replay of its weight versions on one device"
-    tolerance = max(TOLERANCE[one] for one in (job.dtype, job["sum_dtype"], job["master_dtype"]))
-    return Report(_describe(job), gaps, *_bytes(job, parts), tolerance, losses, reference, adam, excepted, untouched)
+    gaps, adam, hidden = _compared(parts, alone, job)
+    return Report(
+        _describe(job),
+        gaps.found,
+        *_bytes(job, parts),
+        gaps.tolerance,
+        losses,
+        reference,
+        adam,
+        gaps.allowed,
+        gaps.unproved | hidden,
+        untouched,
+        _blind(job),
+        alone["nothing"],
+    )
 
 
 def _reference(job: Job) -> dict:
@@ -136,6 +79,17 @@ def _reference(job: Job) -> dict:
     with ranks(1) as pool:
         (alone,) = pool.run(alone_on_rank if job.flushes else replayed_on_rank, job)
     return alone
+
+
+def _blind(job: Job) -> tuple[str, ...]:
+    """What no comparison can see, whatever the layout does."""
+    rows = [
+        torch.cat([flat(one)[0] for one in microbatches])
+        for step in range(job.steps)
+        for microbatches in job.batch(step)
+    ]
+    alike = all(bool((x == x[:1]).all()) for x in rows)
+    return ("which rank reads which rows: all rows of these batches are alike",) * alike
 
 
 def _on_rank(comm, job, sabotage):
@@ -146,12 +100,12 @@ def _on_rank(comm, job, sabotage):
     home = {}
     if job.flushes:
         home = {"gradient": {name: weight.grad.cpu().clone() for name, weight in trainer.parameters.items()}}
-        home["norm"] = torch.tensor(trainer.gradient_norm())
+        home["norm"] = trainer.gradient_norm()
         trainer.update()
     for step in range(1, job.steps):
         losses += trainer.step(step)[0]
     return home | {
-        "losses": torch.tensor(losses, dtype=torch.float64),
+        "losses": losses,
         "weight": {name: weight.detach().cpu() for name, weight in trainer.parameters.items()},
         "buffer": {name: buffer.cpu() for name, buffer in trainer.buffers.items()},
         "moved": sum(trainer.weights.moved.values()) if job.flushes else 0,
@@ -169,9 +123,21 @@ def sent(rows) -> Counter:
     return table
 
 
-def _gap(mine, reference, scale=None):
-    a, b = mine.double(), reference.double()
-    return float((a - b).abs().max() / (scale or b.abs().max())) if b.numel() else 0.0
+def _compared(parts, alone, job) -> tuple[Gaps, dict[str, float], dict[str, float]]:
+    """(all gaps; after Adam {"weight <name>": the worst difference over its bound}; what it cannot tell apart)."""
+    gaps, noise = Gaps(tolerance_of(job)), alone["noise"]
+    numbers = {"losses": "loss"} | ({"norm": "norm"} if job.flushes else {})
+    for kind, name in numbers.items():
+        its, *each = (torch.tensor(one[kind], dtype=torch.float64) for one in (alone, *parts))
+        off = worst(difference(mine, its) for mine in each)
+        gaps.add(name, off, largest(its), noise[kind], largest(its))
+    if job.flushes:  # else there is no one gradient: every update has its own
+        _add(gaps, "gradient", parts, alone, job, "gradient")
+    _add_buffers(gaps, parts, alone)
+    if job.optimizer == "adamw" and job.flushes:
+        return gaps, *_adam_shares(parts, alone, job)
+    _add(gaps, "weight", parts, alone, job, "moves")
+    return gaps, {}, {}
 
 
 def _held(kind, name, parts, reference, job):
@@ -183,21 +149,19 @@ def _held(kind, name, parts, reference, job):
             yield part[kind][name], box if whole else box.flatten()[job.layout.share(name, rank)]
 
 
-def _gaps(kind, parts, alone, job):
-    """One gap per parameter: the worst over all ranks that hold it, infinite where nobody does."""
-    scale = max(float(tensor.abs().max()) for tensor in alone[kind].values())
-    gaps = {}
+def _add(gaps: Gaps, kind, parts, alone, job, scale):
+    """Add a gap for every tensor of a kind: the worst over all ranks that hold it; `scale`: whose entries it counts."""
+    own = {name: largest(x) for name, x in alone[scale].items()}
     for name, reference in alone[kind].items():
-        held = [_gap(mine, its, scale) for mine, its in _held(kind, name, parts, reference, job)]
-        gaps[f"{kind} {name}"] = max(held, key=lambda gap: (gap != gap, gap), default=float("inf"))
-    return gaps
+        off = worst(difference(mine, its) for mine, its in _held(kind, name, parts, reference, job))
+        gaps.add(f"{kind} {name}", off, own[name], alone["noise"][scale][name], max(own.values()))
 
 
-def _buffer_gaps(parts, alone) -> dict[str, float]:
-    """One gap per buffer that layers keep beside their weights: every rank that has it has all of it."""
-    held = lambda name: [part["buffer"][name] for part in parts if name in part["buffer"]]
-    worst = lambda name, reference: max((_gap(mine, reference) for mine in held(name)), default=float("inf"))
-    return {f"buffer {name}": worst(name, reference) for name, reference in alone["buffer"].items() if reference.any()}
+def _add_buffers(gaps: Gaps, parts, alone):
+    """Add a gap for every buffer that layers keep beside their weights: every rank that has it has all of it."""
+    for name, its in alone["buffer"].items():
+        off = worst(difference(part["buffer"][name], its) for part in parts if name in part["buffer"])
+        gaps.add(f"buffer {name}", off, largest(its), alone["noise"]["buffer"][name], largest(its))
 
 
 def _untouched(touched: dict, job: Job) -> dict[str, float]:
@@ -206,20 +170,22 @@ def _untouched(touched: dict, job: Job) -> dict[str, float]:
     return {name: share for name, share in shares.items() if share}
 
 
-def _adam_shares(parts, alone, job):
-    """({"weight <name>": the worst difference over its bound}, the parameters whose gradients are noise alone)."""
-    shares, excepted = {}, []
-    least = noise(alone["gradient"])
-    for name, reference in alone["weight"].items():
-        if float(alone["gradient"][name].abs().max()) <= least:
-            excepted.append(name)
-            continue
-        pairs = zip(
-            _held("weight", name, parts, reference, job), _held("weight", name, parts, alone["bound"][name], job)
-        )
-        found = [float(((mine - its).abs() / bound).max()) for (mine, its), (_, bound) in pairs if its.numel()]
-        shares[f"weight {name}"] = max(found, default=float("inf"))
-    return shares, tuple(excepted)
+def _adam_shares(parts, alone, job) -> tuple[dict[str, float], dict[str, float]]:
+    """({"weight <name>": the worst difference over its bound}, the share that differs of those that are not proved)."""
+    shares, hidden = {}, {}
+    for name, bound in alone["bound"].items():
+        words, held = f"weight {name}", lambda about: _held("weight", name, parts, about, job)  # noqa: B023
+        every = [
+            ((mine - its).double().abs(), its_bound, its_move.abs())
+            for (mine, its), (_, its_bound), (_, its_move) in zip(
+                held(alone["weight"][name]), held(bound), held(alone["moves"][name])
+            )
+        ]
+        shares[words] = worst(largest(off / allowed) for off, allowed, _ in every)
+        near = min((nearer(off, move) for off, _, move in every), default=0.0)
+        if near < NEAR and shares[words] <= 1:
+            hidden[words] = 1 - near
+    return shares, hidden
 
 
 def _bytes(job: Job, parts) -> tuple[dict, dict]:

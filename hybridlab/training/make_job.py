@@ -63,6 +63,8 @@ def job_of(**given) -> Job:
 def _model(of: dict, given: dict) -> Model:
     """The model that is meant, ready to be trained."""
     about = {name: given[name] for name in asked.OF_A_MODULE if name in given}
+    if of["model"] is not None and of["shape"] is not None:
+        raise ValueError("model and shape are two models: leave one out")
     said = next((one for one in (of["model"], of["shape"]) if one is not None), Shape())
     model = model_of(said, of["loss"], of["data"], **about)
     if isinstance(of["schedule"], Schedule) and of["schedule"].exchanges:

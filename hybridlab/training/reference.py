@@ -1,4 +1,8 @@
-"""One process, without any of the machinery: the loop that everything else must equal."""
+"""One process, without any of the machinery: the loop that everything else must equal.
+
+Beside it run *shadows*: the same loop, with first weights that are one last bit larger or smaller. How far they are
+from it is how far rounding alone can bring any layout: the noise of each tensor, measured and not guessed.
+"""
 
 import math
 
@@ -6,39 +10,132 @@ import torch
 
 from hybridlab.core.what.seams import draws_of
 from hybridlab.runtime import tallies
+from hybridlab.training.gaps import FACTOR, largest, tolerance_of
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
+from hybridlab.training.models.trees import flat
 
-NOISE = 1e3  # how many last bits of the largest gradient any gradient may be off by
+SHADOWS = {"float64": 1}  # in other dtypes noise is large, so it is measured by MORE
+MORE = 3
+
+
+class OneDevice:
+    """A whole model on one process, with the sums and the master weights that a job asks for.
+
+    moved    0, or the number of a shadow
+    named    its weights by name;  masters  what its optimizer updates: the weights, or copies in another dtype
+    first    the masters' first numbers
+    """
+
+    def __init__(self, job: Job, moved: int = 0):
+        self.job, self.module = job, job.model.made(job.seed, getattr(torch, job.dtype))
+        if moved:
+            move(self.module, moved)
+        self.named, dtype = dict(self.module.named_parameters()), getattr(torch, job["master_dtype"])
+        own = lambda weight: weight if weight.dtype == dtype else torch.nn.Parameter(weight.detach().to(dtype))
+        self.masters = {name: own(weight) for name, weight in self.named.items()}
+        self.first = {name: weight.detach().clone() for name, weight in self.masters.items()}
+        self.optimizer = job.optimizer_of(self.masters)
+
+    def gradients(self, step: int) -> float:
+        """Forward and backward of one global batch, microbatch after microbatch; returns its loss.
+
+        A weight without a gradient has the gradient 0, as where gradients are summed.
+        """
+        job, draws, losses = self.job, draws_of(self.module), []
+        sums = {name: torch.zeros_like(w, dtype=getattr(torch, job["sum_dtype"])) for name, w in self.named.items()}
+        draws.step = step
+        for number, (inputs, targets) in enumerate(zip(*job.batch(step))):
+            draws.row = number * job.rows
+            self.module.zero_grad()
+            loss = job.model.loss(job.model.through(self.module, inputs), targets) / job.tokens
+            loss.backward()
+            losses.append(loss.item())
+            for name, weight in self.named.items():
+                sums[name] += 0 if weight.grad is None else weight.grad
+        for layer in tallies.tallying(self.module).values():
+            layer.settle()
+        for name, weight in self.masters.items():
+            weight.grad = sums[name].to(weight.dtype)
+        return math.fsum(losses)
+
+    def gradient(self) -> dict:
+        """Every gradient, by name."""
+        return {name: weight.grad for name, weight in self.masters.items()}
+
+    def norm(self) -> float:
+        """The norm of the gradient, summed as `Trainer.gradient_norm` does."""
+        return math.sqrt(math.fsum(float(one.double().square().sum()) for one in self.gradient().values()))
+
+    @torch.no_grad()
+    def update(self):
+        """One optimizer step, clipped if the job says so."""
+        self.job.clipped(list(self.gradient().values()), self.norm)
+        self.optimizer.step()
+        for name, weight in self.named.items():
+            weight.copy_(self.masters[name])
+
+    def moves(self) -> dict:
+        """How far every weight has come."""
+        return {name: weight.detach() - self.first[name] for name, weight in self.masters.items()}
+
+
+@torch.no_grad()
+def move(module: torch.nn.Module, number: int):
+    """Make every weight one last bit larger or smaller; each number does so in its own way."""
+    drawn = torch.Generator().manual_seed(number)
+    for weight in module.parameters():
+        real = torch.view_as_real(weight) if weight.is_complex() else weight
+        if real.is_floating_point():
+            up = torch.rand(real.shape, generator=drawn) < 0.5
+            real.copy_(torch.nextafter(real, torch.where(up, math.inf, -math.inf).to(real.dtype)))
 
 
 def alone_on_rank(comm, job: Job) -> dict:
     """Train a job on one process.
 
     returns "losses", each per summand of its global batch, taken before the update; "gradient" (by name) and "norm" of
-    the first step; "weight" and "buffer", by name, at the end; "touched", by name: which elements any step gave a
-    gradient; and after Adam "bound", by name: what rounding noise may have moved, in all steps, see `adam_moves`
+    the first step; "weight" and "buffer", by name, at the end; "moves", how far each weight has come; "touched", by
+    name: which elements any step gave a gradient; "noise": of all these, how far shadows are from them; after Adam
+    "bound", by name: what rounding noise may have moved, in all steps, see `adam_moves`; "nothing", in words, if there
+    are no numbers to compare
     """
-    module = job.model.made(job.seed, getattr(torch, job.dtype))
-    named = dict(module.named_parameters())
-    optimizer = job.optimizer_of(named)
-    losses, home, bound = [], {"touched": {}}, {}
+    one, *shadows = every = [OneDevice(job, moved) for moved in range(1 + shadows_of(job))]
+    losses, touched, bound, noise, home = [], {}, {}, {"losses": 0.0}, {}
     for step in range(job.steps):
-        losses.append(gradients(module, job, step))
-        touch(home["touched"], {name: weight.grad for name, weight in named.items()})
+        loss, *others = [device.gradients(step) for device in every]
+        losses.append(loss)
+        noise["losses"] = max([noise["losses"], *(abs(other - loss) for other in others)])
+        touch(touched, one.gradient())
+        off = spread(one.gradient(), [shadow.gradient() for shadow in shadows])
         if not step:
-            home["gradient"] = {name: weight.grad.clone() for name, weight in named.items()}
-            home["norm"] = torch.tensor(norm(module))
-        update(module, optimizer, job)
+            home = {"gradient": {name: x.clone() for name, x in one.gradient().items()}, "norm": one.norm()}
+            noise |= {"gradient": off, "norm": max(abs(shadow.norm() - one.norm()) for shadow in shadows)}
+        for device in every:
+            device.update()
         if job.optimizer == "adamw":
-            least = noise(home["gradient"])
-            for name, weight in named.items():
-                if name not in job.frozen:
-                    bound[name] = bound.get(name, torch.finfo(weight.dtype).eps) + adam_moves(optimizer, weight, least)
-    home |= {"bound": bound} if bound else {}
-    home["weight"] = {name: weight.detach() for name, weight in named.items()}
-    home["buffer"] = buffers_of(module)
-    return home | {"losses": torch.tensor(losses, dtype=torch.float64)}
+            adam_moves(bound, one, off, job)
+    home |= {"touched": touched, "losses": losses} | ({"bound": bound} if bound else {})
+    home |= ended(one.module, one.masters, one.moves())
+    found = [ended(device.module, device.masters, device.moves()) for device in shadows]
+    noise |= {kind: spread(home[kind], [other[kind] for other in found]) for kind in ("moves", "buffer")}
+    return home | {"noise": noise, "nothing": nothing(home, job)}
+
+
+def ended(module, weights: dict, moves: dict) -> dict:
+    """What a training leaves."""
+    weights = {name: weight.detach() for name, weight in weights.items()}
+    return {"weight": weights, "moves": moves, "buffer": buffers_of(module)}
+
+
+def shadows_of(job: Job) -> int:
+    """How many shadows measure the noise of a job."""
+    return SHADOWS.get(job.dtype, MORE)
+
+
+def spread(first: dict, others: list[dict]) -> dict[str, float]:
+    """{name: the largest difference of an element of the others from the first}."""
+    return {name: max(largest(other[name].double() - x.double()) for other in others) for name, x in first.items()}
 
 
 def touch(touched: dict, gradients: dict):
@@ -47,45 +144,58 @@ def touch(touched: dict, gradients: dict):
         touched[name] = touched.get(name, False) | (gradient != 0)
 
 
-def gradients(module, job, step) -> float:
-    """Forward and backward of one global batch on one process, microbatch after microbatch; returns its loss.
+def adam_moves(bound: dict, one: OneDevice, noise: dict[str, float], job: Job):
+    """Add to `bound` how far noise in gradients may have moved each element of each weight in Adam's last step.
 
-    A weight without a gradient has the gradient 0, as where gradients are summed.
+    One step moves an element by rate·m/√v, and noise δ in the gradient changes that by at most about rate·4δ/√v, and
+    never by more than 2·rate.
     """
-    module.zero_grad()
-    draws, losses = draws_of(module), []
-    draws.step = step
-    for number, (inputs, targets) in enumerate(zip(*job.batch(step))):
-        draws.row = number * job.rows
-        loss = job.model.loss(job.model.through(module, inputs), targets) / job.tokens
-        loss.backward()
-        losses.append(loss.item())
-    for weight in module.parameters():
-        weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-    for layer in tallies.tallying(module).values():
-        layer.settle()
-    return math.fsum(losses)
+    group, least = one.optimizer.param_groups[0], tolerance_of(job)
+    for name, weight in one.masters.items():
+        if name not in job.frozen:
+            state = one.optimizer.state[weight]
+            size = (state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"]))).sqrt()
+            off = max(FACTOR * noise[name], least * largest(weight.grad))
+            move = group["lr"] * (4 * off / (size + group["eps"])).clamp(max=2)
+            rounding = torch.finfo(weight.dtype).eps * (1 + largest(weight))
+            bound[name] = bound.get(name, 0) + move + rounding
 
 
-def norm(module) -> float:
-    """The norm of the gradient, summed as `Trainer.gradient_norm` does."""
-    return math.sqrt(math.fsum(float(weight.grad.double().square().sum()) for weight in module.parameters()))
+def nothing(home: dict, job: Job) -> str:
+    """In words, if there are no numbers to compare: the first tensor that is not a number, or that all is 0."""
+    kinds = [home[kind].values() for kind in ("gradient", "weight") if kind in home]
+    numbers = [torch.tensor(home["losses"]), *(x for kind in kinds for x in kind)]
+    if not all(bool(x.isfinite().all()) for x in numbers):
+        return f"{_first_unlike_a_number(job)} of one device is not finite"
+    if "gradient" in home and not any(bool(x.any()) for x in home["gradient"].values()):
+        return "every gradient of one device is 0"
+    return ""
 
 
-def update(module, optimizer, job):
-    """One optimizer step on one process, clipped if the job says so."""
-    job.clipped([weight.grad for weight in module.parameters()], lambda: norm(module))
-    optimizer.step()
+@torch.no_grad()
+def _first_unlike_a_number(job: Job) -> str:
+    """The name of the first tensor of a training that has an element that is no finite number."""
+    device = OneDevice(job)
+    for name, weight in device.named.items():
+        if not _finite(weight):
+            return f"the weight {name}"
+    for step in range(job.steps):
+        for number, (inputs, targets) in enumerate(zip(*job.batch(step))):
+            where = f"of microbatch {number} of step {step}"
+            for what, x in (("inputs", inputs), ("targets", targets)):
+                if not all(_finite(one) for one in flat(x)):
+                    return f"a number among the {what} {where}"
+            with torch.enable_grad():
+                loss = job.model.loss(job.model.through(device.module, inputs), targets)
+            if not _finite(loss):
+                return f"the loss {where}"
+        device.gradients(step)
+        for name, gradient in device.gradient().items():
+            if not _finite(gradient):
+                return f"the gradient of {name} in step {step}"
+        device.update()
+    return "a weight after the last step"
 
 
-def adam_moves(optimizer, weight, noise: float) -> torch.Tensor:
-    """How far this noise in gradients may have moved each element of a weight, in the last step of Adam or AdamW."""
-    state, group = optimizer.state[weight], optimizer.param_groups[0]
-    size = (state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"]))).sqrt()
-    return group["lr"] * (4 * noise / (size + group["eps"])).clamp(max=2)
-
-
-def noise(gradients: dict) -> float:
-    """The rounding noise that gradients may have, all alike."""
-    largest = max(gradients.values(), key=lambda gradient: gradient.abs().max())
-    return NOISE * torch.finfo(largest.dtype).eps * float(largest.abs().max())
+def _finite(x) -> bool:
+    return bool(x.isfinite().all())

@@ -12,8 +12,7 @@ from torch.func import functional_call
 from hybridlab.core.what.seams import draws_of
 from hybridlab.runtime import tallies
 from hybridlab.training.job import Job
-from hybridlab.training.models.model import buffers_of
-from hybridlab.training.reference import touch
+from hybridlab.training.reference import ended, move, nothing, shadows_of, spread, touch
 
 
 class _Whole(nn.Module):
@@ -27,9 +26,12 @@ class _Whole(nn.Module):
         return self.model.through(self.module, inputs)
 
 
-def replay(job: Job) -> tuple[list[float], nn.Module, dict]:
-    """(the losses, one for each update; the module as it is at the end; which elements any update touched)."""
-    module = job.model.made(job.seed, getattr(torch, job.dtype))
+def replay(job: Job, moved: int = 0) -> tuple[list[float], nn.Module, dict]:
+    """(the losses, one for each update; the module as it is at the end; which elements any update touched).
+
+    moved  0, or the number of a shadow, see `training.reference`
+    """
+    module = _begun(job, moved)
     whole, weights = _Whole(job.model, module), dict(module.named_parameters())
     stage_of = {name: home[0] for name, home in job.homes.items()}
     its = {s: {name: weights[name] for name in weights if stage_of[name] == s} for s in range(len(job.bounds))}
@@ -61,12 +63,27 @@ def replay(job: Job) -> tuple[list[float], nn.Module, dict]:
     return losses, module, touched
 
 
+def _begun(job: Job, moved: int) -> nn.Module:
+    """The module before the first step."""
+    module = job.model.made(job.seed, getattr(torch, job.dtype))
+    if moved:
+        move(module, moved)
+    return module
+
+
 def replayed_on_rank(comm, job: Job) -> dict:
-    """The replay, in the words of `alone.alone_on_rank`."""
-    losses, module, touched = replay(job)
-    weights = {name: weight.detach() for name, weight in module.named_parameters()}
-    found = {"weight": weights, "buffer": buffers_of(module), "touched": touched}
-    return found | {"losses": torch.tensor(losses, dtype=torch.float64)}
+    """The replay, in the words of `reference.alone_on_rank`."""
+    every = []
+    for moved in range(1 + shadows_of(job)):
+        first = dict(_begun(job, moved).named_parameters())
+        losses, module, touched = replay(job, moved)
+        weights = dict(module.named_parameters())
+        moves = {name: weight.detach() - first[name].detach() for name, weight in weights.items()}
+        every.append({"losses": losses, "touched": touched} | ended(module, weights, moves))
+    home, *shadows = every
+    noise = {kind: spread(home[kind], [one[kind] for one in shadows]) for kind in ("moves", "buffer")}
+    noise["losses"] = max(abs(a - b) for one in shadows for a, b in zip(home["losses"], one["losses"]))
+    return home | {"noise": noise, "nothing": nothing(home, job)}
 
 
 def _versions(schedule) -> dict[tuple[int, int], int]:

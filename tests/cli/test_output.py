@@ -10,7 +10,7 @@ import pytest
 from hybridlab.cli import main as cli
 from hybridlab.cli import output
 from hybridlab.training import check as proof
-from hybridlab.training.check import Report
+from hybridlab.training.report import Report
 
 LONG = [
     sys.executable,

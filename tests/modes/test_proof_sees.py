@@ -12,7 +12,7 @@ from hybridlab.modes.parts import vocabulary_parallel
 from hybridlab.modes.parts.replicated import Replicated
 from hybridlab.modes.tensor_parallel import RowParallel
 from hybridlab.training import check as proof
-from hybridlab.training.check import Report
+from hybridlab.training.report import Report
 from hybridlab.training.data.text import Spread, Text
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.gallery import model_of

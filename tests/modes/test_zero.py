@@ -208,9 +208,9 @@ def against_alone(comm, one, change=None):
             change(patch)
         trainer = loop.Trainer(comm, one)
         trainer.gradients(0)
-        model = one.model.made(one.seed, torch.float64)
-        reference.gradients(model, one, 0)
-        whole = {n: torch.zeros_like(w) if w.grad is None else w.grad for n, w in model.named_parameters()}
+        alone = reference.OneDevice(one)
+        alone.gradients(0)
+        whole = alone.gradient()
         flat = lambda name: whole[name].flatten()[one.layout.share(name, comm.rank)]
         gaps = [float((share.grad.flatten() - flat(name)).abs().sum()) for name, share in trainer.parameters.items()]
         idle = [name for name, share in trainer.parameters.items() if not share.grad.any() and share.numel()]

@@ -312,14 +312,40 @@ def test_the_page_names_every_model():
 # ---- refusals
 
 
-def refused(mesh=PP2, loss=square_loss, data=vectors, **more):
+def refused(mesh=PP2, **more):
+    own = {} if isinstance(more["model"], str | Model | hl.Shape) else {"loss": square_loss, "data": vectors}
     with pytest.raises(ValueError) as found:
-        job_of(mesh, loss=loss, data=data, batch=8, **more)
+        job_of(mesh, **{"batch": 8} | own | more)
     return str(found.value)
 
 
 def layers(*between):
     return nn.Sequential(nn.Linear(8, 8), *between, nn.Linear(8, 5))
+
+
+class Centred(nn.Module):
+    """Half of the mean over a dim is taken away."""
+
+    def __init__(self, dim=0):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return x - x.mean(self.dim, keepdim=True) / 2
+
+
+class Turned(nn.Module):
+    def forward(self, x):
+        return x.T
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.ones(1, requires_grad=True)
+
+    def forward(self, x):
+        return x * self.scale
 
 
 REFUSED = {
@@ -387,6 +413,24 @@ REFUSED = {
         "data(2, rows) gave two different batches",
     ),
     "an unknown name": (dict(model="alexnet"), "there is no model 'alexnet': choose one of gpt, modern, parallel"),
+    "rows that are mixed": (dict(model=layers(Centred())), "layer 1 (Centred) mixes rows"),
+    "rows that are mixed, one by one": (dict(model=layers(Centred()), batch=4), "layer 1 (Centred) mixes rows"),
+    "a mean over one row": (dict(model=layers(), loss=functional.mse_loss, batch=4), "make it a sum over rows"),
+    "a loss of rows mixed where no layer shows rows": (
+        dict(model=layers(Turned(), Centred(1), Turned())),
+        "layer 3 (Turned) mixes rows",
+    ),
+    "a tensor that nobody trains": (dict(model=layers(Scaled())), "1.scale is a plain tensor that asks for a gradient"),
+    "nothing to train": (dict(model=layers().requires_grad_(False)), "every weight is frozen"),
+    "a loss without a gradient": (
+        dict(model=layers(), loss=lambda y, t: square_loss(y.detach(), t)),
+        "no gradient goes back from the loss to a weight",
+    ),
+    "a loss that is no tensor": (dict(model=layers(), loss=lambda y, t: 1.0), "the loss gave a float: return a tensor"),
+    "two models": (dict(model="gpt", shape=hl.Shape()), "model and shape are two models: leave one out"),
+    "a loss for a model that has one": (dict(model="gpt", loss=square_loss), "leave loss out"),
+    "a loss for a shape": (dict(model=hl.Shape(), loss=square_loss), "leave loss out"),
+    "data for a net that has its own": (dict(model="conv", data=vectors), "leave data out"),
     "no file": (dict(model="none.py:net"), "cannot read none.py: there is no such file"),
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from hybridlab.training import replay
 from hybridlab.training.loop import Trainer
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.gallery import GALLERY
-from hybridlab.training.reference import alone_on_rank, gradients
+from hybridlab.training.reference import OneDevice, alone_on_rank
 
 SHAPE = hl.Shape(layers=2, width=16, heads=2, context=8)
 LEARN = dict(shape=SHAPE, dtype="float64", microbatches=3, batch=6, steps=3, seed=5)
@@ -130,8 +130,9 @@ def test_an_evaluation_is_on_data_held_back_without_dropout_which_comes_back_aft
     learn = LEARN | {"shape": hl.Shape(layers=2, width=16, heads=2, context=8, dropout=0.3)}
     ((said, after),) = bench.pool(hl.Mesh(pp=1)).run(_evaluated, job_of(hl.Mesh(pp=1), **learn))
     job = job_of(hl.Mesh(pp=1), **learn)
-    module = job.model.made(5, torch.float64)
-    gradients(module, job, 1)
+    alone = OneDevice(job)
+    alone.gradients(1)
+    module = alone.module
     for name, weight in module.named_parameters():
         assert torch.allclose(after[name], weight.grad, rtol=1e-9, atol=1e-14), name
     module.draws.on = False

@@ -15,7 +15,7 @@ from hybridlab.runtime.versions import Versions
 from hybridlab.runtime.work import ModelWork
 from hybridlab.training import check as proof
 from hybridlab.training import loop
-from hybridlab.training.check import Report
+from hybridlab.training.report import Report
 from hybridlab.training.make_job import job_of
 
 pytestmark = pytest.mark.ranks

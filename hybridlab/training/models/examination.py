@@ -6,27 +6,30 @@ its inputs and its weights only. Each refusal below is of something that would t
 `model` is a `training.models.model.Model` throughout.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from hybridlab.core.what.seams import Tallies
+from hybridlab.core.what.seams import Routes, Tallies
 from hybridlab.training.models.graph import in_sequence, refuse_lost
 from hybridlab.training.models.trees import as_computed, flat, mapped
 
 STEPS = (0, 1, 2)  # whose batches are asked for twice
+FEWEST = 2  # rows: of one row a mean is a sum, and it mixes with no other
 
 
 def examined(model, rows: int, dtype: torch.dtype) -> list:
     """What leaves each layer for a microbatch of so many rows, as examples without memory.
 
     raises  ValueError for batches that differ from call to call or have other rows; a layer that changes its input,
-            that draws by itself, or that changes a buffer; a loss that is no sum
+            that draws by itself, that changes a buffer or mixes rows; a loss that is no sum
     """
     module = model.made(0, dtype)
-    inputs, targets = _batch(model, rows, dtype)
+    inputs, targets = _batch(model, max(rows, FEWEST), dtype)
     _refuse_torch_dropout(module)
+    _refuse_unseen_tensors(module)
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
     refuse_lost(takes, len(layers))
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
@@ -41,6 +44,11 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
                 "keeps something between calls; draw by place with hybridlab.training.models.gpt.Dropout, keep nothing"
             )
     _refuse_means(model, made[len(layers) - 1], targets)
+    _refuse_untrained(model, module, layers, takes, made, targets)
+    _refuse_mixing(model, layers, takes, made, targets)
+    if rows < FEWEST:
+        with torch.no_grad():
+            made = in_sequence(dict(layers), takes, {-1: _rows(inputs, slice(rows))})
     return [mapped(_without_memory, made[number]) for number in layers]
 
 
@@ -69,6 +77,18 @@ def _refuse_torch_dropout(module):
                 f"{name} is torch's {type(layer).__name__}, which draws other numbers on every rank: use "
                 f"hybridlab.training.models.gpt.Dropout({layer.p}), which draws by place"
             )
+
+
+def _refuse_unseen_tensors(module):
+    """A tensor that asks for a gradient and is no parameter would be trained by nobody."""
+    for name, layer in module.named_modules():
+        kept = {**vars(layer), **dict(layer.named_buffers(recurse=False))}
+        for attribute, value in kept.items():
+            if any(torch.is_tensor(x) and x.requires_grad for x in flat(value)):
+                raise ValueError(
+                    f"{f'{name}.{attribute}'.lstrip('.')} is a plain tensor that asks for a gradient, and no optimizer "
+                    "sees it: make it an nn.Parameter, or detach it"
+                )
 
 
 def _watched(layers, takes) -> dict:
@@ -130,7 +150,7 @@ def _refuse_changed_buffers(module, before):
 def _refuse_means(model, outputs, targets):
     """A sum over the rows is the sum of the rows' sums; a mean is not."""
     rows = len(flat(targets)[0])
-    row = lambda x, number: mapped(lambda one: one[number : number + 1], x)
+    row = lambda x, number: _rows(x, slice(number, number + 1))
     with torch.no_grad():
         try:
             whole = model.loss(outputs, targets)
@@ -138,14 +158,76 @@ def _refuse_means(model, outputs, targets):
             raise ValueError(
                 f"loss(output, target) fails on {_shapes([outputs])} and {_shapes([targets])}: {_said(error)}"
             ) from error
+        if not torch.is_tensor(whole):
+            raise ValueError(f"the loss gave a {type(whole).__name__}: return a tensor of one number, without .item()")
         if whole.dim():
             raise ValueError(f"the loss has shape {tuple(whole.shape)}: sum it to one number")
         parts = sum(model.loss(row(outputs, number), row(targets, number)) for number in range(rows))
-    if not torch.allclose(whole, parts, rtol=1e-3):
+    if not torch.allclose(whole, parts, equal_nan=True, rtol=max(1e-3, rows * torch.finfo(whole.dtype).eps)):
         raise ValueError(
             f"the loss of {rows} rows is {whole:.4g}, and the sum of their losses {parts:.4g}: make it a sum over "
             'rows, reduction="sum"'
         )
+
+
+def _refuse_untrained(model, module, layers, takes, made, targets):
+    """From the loss a gradient goes back to some weight."""
+    if not any(weight.requires_grad for weight in module.parameters()):
+        raise ValueError("every weight is frozen, so there is nothing to train: leave requires_grad=True on some")
+    first = slice(1)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        left = in_sequence(dict(layers), takes, {-1: _rows(made[-1], first)})[len(layers) - 1]
+        loss = model.loss(left, _rows(targets, first))
+    if not loss.requires_grad:
+        raise ValueError(
+            "no gradient goes back from the loss to a weight: leave out detach(), item() and torch.no_grad() in the "
+            "loss and the layers"
+        )
+
+
+def _refuse_mixing(model, layers, takes, made, targets):
+    """A row's answer depends on no other row: microbatches and copies have others beside it.
+
+    Layers that count over rows, or give places to rows, say so: behind them nothing is compared.
+    """
+    counts = lambda layer: any(isinstance(one, Tallies | Routes) for one in layer.modules())
+    rows, last = len(flat(targets)[0]), len(layers) - 1
+    for number in (0, rows - 1):
+        alone = slice(number, number + 1)
+        arrived = {-1: _rows(made[-1], alone)}
+        for one, layer in layers.items():
+            if counts(layer):
+                return
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                arrived[one] = _called(one, layer, tuple(arrived[source] for source in takes[one]), takes[one])
+            if not _near(arrived[one], made[one], alone, rows):
+                raise ValueError(
+                    f"layer {one} ({type(layer).__name__}) mixes rows: its answer for one row depends on the others, "
+                    "and microbatches and copies have others; compute each row by itself, or normalise with "
+                    "hybridlab.training.models.batch_norm.BatchNorm"
+                )
+        with torch.no_grad():
+            its, whole = (model.loss(x, _rows(targets, alone)) for x in (arrived[last], _rows(made[last], alone)))
+        if not torch.allclose(its, whole, rtol=math.sqrt(torch.finfo(whole.dtype).eps), equal_nan=True):
+            raise ValueError(
+                "the model mixes rows: the loss of one row depends on the others, and microbatches and copies have "
+                "others; compute each row by itself"
+            )
+
+
+def _near(alone, whole, number: slice, rows: int) -> bool:
+    """Whether what a layer makes of one row is that row of what it makes of all, as far as one can see rows in it."""
+    for mine, its in zip(flat(alone), flat(whole)):
+        if its.shape[:1] == (rows,) and mine.shape == its[number].shape and its.is_floating_point() and mine.numel():
+            off, scale = (mine - its[number]).abs().max(), its[number].abs().max()
+            if off > math.sqrt(torch.finfo(its.dtype).eps) * scale:  # never where they are not numbers
+                return False
+    return True
+
+
+def _rows(x, some: slice):
+    """Some rows of a batch."""
+    return mapped(lambda one: one[some], x)
 
 
 class Passed(NamedTuple):
@@ -186,7 +268,11 @@ def passed(model, seed: int, dtype: torch.dtype) -> dict[str, Passed]:
 
 
 def _same(x, y) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(flat(x), flat(y), strict=True))
+    """Whether two have the same numbers; what is no number is like another one that is none."""
+    alike = lambda one, other: (
+        one.shape == other.shape and bool(((one == other) | (one != one) & (other != other)).all())
+    )
+    return all(alike(one, other) for one, other in zip(flat(x), flat(y), strict=True))
 
 
 def _without_memory(x):

@@ -70,10 +70,13 @@ def model_of(model, loss=None, data=None, **more) -> Model:
     """The model that is meant: a Model as it is, a reference model by its name, a transformer by its Shape or by its
     name in the catalog, or anyone's module with its loss and data.
 
-    raises  ValueError where a module comes without its loss or its data
+    raises  ValueError where a module comes without its loss or its data, or another model with what it has already
     """
-    if isinstance(model, str | Shape | Model) and more:
-        raise ValueError(f"{next(iter(more))} belongs to a module of your own: this model says its own")
+    if isinstance(model, str | Shape | Model):
+        known = model in MODELS if isinstance(model, str) else isinstance(model, Shape)  # reads any text
+        asked = more | {"loss": loss, "data": None if known else data}
+        for name in (name for name, value in asked.items() if value is not None):
+            raise ValueError(f"{name} belongs to a module of your own: this model has its own, so leave {name} out")
     if isinstance(model, str) and model in MODELS:
         model = MODELS[model].shape
     if isinstance(model, str):
@@ -122,6 +125,11 @@ def _loaded(file: str):
     before, sys.modules[path.stem] = sys.modules.get(path.stem), module
     try:
         spec.loader.exec_module(module)
+    except SystemExit as error:
+        raise ValueError(
+            f"{file} ends the program when it is read, sys.exit({error.code!r}): put what is not the model under "
+            'if __name__ == "__main__"'
+        ) from None
     except Exception as error:
         raise ValueError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
     finally:

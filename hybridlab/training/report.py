@@ -1,0 +1,118 @@
+"""What a proof has found: every gap, every byte, and what it could not prove; in words, and as numbers."""
+
+from dataclasses import dataclass, field
+
+from hybridlab.training.gaps import worst
+
+LISTED = 4  # names of a kind that the text tells; the report has all
+
+
+@dataclass(frozen=True)
+class Report:
+    """How far a layout is from one device.
+
+    gaps    {"loss", "norm", "gradient <name>", "weight <name>", "buffer <name>": relative gap, see `training.gaps`}
+    tolerance  what each gap may be;  noisy  {name: what it may be}, where rounding noise allows more
+    adam    {"weight <name>": difference over its bound}, in place of gaps, where Adam made the weights
+    unproved  {name: how far noise may move it}: all zero it would fit too
+    untouched {parameter: the share of its elements that no step gave a gradient}: mistakes there would not show
+    blind   what the proof could not see besides, in sentences
+    nothing why there is nothing to compare, or ""
+    bytes   {"what": (counted in the ledgers, by the formula)};  axes  {(purpose, axis, operation): the same}
+    reference  what it was compared with, in words
+    """
+
+    layout: str
+    gaps: dict[str, float]
+    bytes: dict[str, tuple[int, int]]
+    axes: dict[tuple[str, str, str], tuple[int, int]] = field(repr=False)
+    tolerance: float
+    losses: tuple[float, ...] = field(repr=False, default=())
+    reference: str = "one device"
+    adam: dict[str, float] = field(default_factory=dict)
+    noisy: dict[str, float] = field(default_factory=dict)
+    unproved: dict[str, float] = field(default_factory=dict)
+    untouched: dict[str, float] = field(default_factory=dict)
+    blind: tuple[str, ...] = ()
+    nothing: str = ""
+
+    @property
+    def largest_gap(self) -> float:
+        """The worst gap of those that are proved; not a number where anything was not one."""
+        return worst(gap for name, gap in self.gaps.items() if name not in self.unproved)
+
+    @property
+    def equal(self) -> bool:
+        """Every number within what is allowed, and every byte accounted for."""
+        return (
+            not self.nothing
+            and all(gap <= self.noisy.get(name, self.tolerance) for name, gap in self.gaps.items())
+            and all(share <= 1 for share in self.adam.values())
+            and all(counted == formula for table in (self.bytes, self.axes) for counted, formula in table.values())
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Equal, and of each kind something is proved: gradients, weights."""
+        return self.equal and all(proved for proved, _ in self.proved.values())
+
+    @property
+    def proved(self) -> dict[str, tuple[int, int]]:
+        """{"gradient", "weight", …: (how many tensors are proved, of how many)}."""
+        table: dict[str, tuple[int, int]] = {}
+        for name in self.gaps | self.adam:
+            kind, _, of = name.partition(" ")
+            if of:
+                proved, every = table.get(kind, (0, 0))
+                table[kind] = proved + (name not in self.unproved), every + 1
+        return table
+
+    def __str__(self):
+        lines = [f"{self.layout}: {self._verdict()} {self.reference}", *self._compared()]
+        if self.untouched:
+            told = ", ".join(f"{_percent(share)} of {name}" for name, share in self.untouched.items())
+            lines.append(f"  no gradient in these steps, so not proved: {told}")
+        lines += [f"  not proved: {sentence}" for sentence in self.blind]
+        for what, (counted, formula) in self.bytes.items():
+            lines.append(f"  {what}: {counted:,} bytes counted, {formula:,} by the formula")
+        for (what, axis, op), (counted, formula) in self.axes.items():
+            if counted != formula:
+                said = f"{what or 'claimed by no mode'}, along {axis}, {op}"
+                lines.append(f"  {said}: {counted:,} bytes counted, {formula:,} by the formula")
+        return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        if self.nothing:
+            return "nothing to compare with"
+        return ("equal to" if self.ok else "NOT PROVED equal to") if self.equal else "NOT equal to"
+
+    def _compared(self) -> list[str]:
+        """The lines on numbers."""
+        if self.nothing:
+            return [f"  {self.nothing}: mend the data, the loss or the rate, and check again"]
+        over = {name: gap / self.noisy.get(name, self.tolerance) for name, gap in self.gaps.items()}
+        told = {name: share for name, share in over.items() if name not in self.unproved}
+        first = max(told, key=lambda name: (told[name] != told[name], told[name] > 1, self.gaps[name]))
+        gap, allowed = self.gaps[first], self.noisy.get(first, self.tolerance)
+        lines = [f"  largest gap {gap:.2g} ({first}), allowed {allowed:.2g}; {len(self.gaps)} compared"]
+        if self.adam:
+            first = max(self.adam, key=self.adam.get)
+            lines.append(f"  Adam: at most {self.adam[first]:.2g} of the bound ({first}); {len(self.adam)} compared")
+        if self.unproved:
+            lines.append(f"  rounding noise hides these, so not proved: {_listed(self.unproved, self.proved)}")
+        return lines
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.005 else "under 1%"
+
+
+def _listed(unproved, proved) -> str:
+    """Names by their kind: "2 of 69 gradients (a, b)"."""
+    kinds: dict[str, list[str]] = {}
+    for name in unproved:
+        kind, _, of = name.partition(" ")
+        kinds.setdefault(kind, []).append(of)
+    some = lambda names: ", ".join(names[:LISTED]) + f", and {len(names) - LISTED} more" * (len(names) > LISTED)
+    number = lambda kind, names: f"{len(names)} of {proved[kind][1]} {kind}s ({some(names)})"
+    return "; ".join(number(kind, names) if kind in proved else kind for kind, names in kinds.items())
