@@ -84,8 +84,8 @@ def train(chosen) -> dict:
     from hybridlab.training.run import train as learn
 
     def tell(rank, event):
-        if "loss" in event:
-            print(output.as_json(event) if chosen.json else _step_in_words(event), flush=True)
+        if "loss" in event or "resumed" in event:
+            print(output.as_json(event) if chosen.json else _in_words(event), flush=True)
 
     more = flags.read_learning(chosen) | flags.read_saving(chosen) | {"on_event": tell}
     result = learn(flags.read_mesh(chosen), chosen.schedule, chosen.microbatches, chosen.batch, **more)
@@ -97,7 +97,9 @@ def train(chosen) -> dict:
     return {"losses": result["losses"], "memory": result["memory"], "end": result["end"]}
 
 
-def _step_in_words(event) -> str:
+def _in_words(event) -> str:
+    if "resumed" in event:
+        return event["resumed"]
     return f"step {event['step']:4d}  loss {event['loss']:.4f}  {event['tokens_per_second']:,.0f} tokens/s"
 
 

@@ -230,12 +230,13 @@ def add_saving(one):
     one.flag("--checkpoint", metavar="FOLDER", help="save there at the end, and when interrupted")
     one.flag("--every", type=int, metavar="N", default=0, help="save after every so many steps too")
     one.flag("--resume", action="store_true", help="go on from the newest checkpoint, under any layout")
+    one.flag("--async-save", action="store_true", help="go on training while files are written")
 
 
 def read_saving(chosen) -> dict:
-    if chosen.checkpoint is None and (chosen.every or chosen.resume):
-        raise ValueError("--every and --resume need a folder of checkpoints: give --checkpoint FOLDER")
-    return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume")}
+    if chosen.checkpoint is None and (chosen.every or chosen.resume or chosen.async_save):
+        raise ValueError("--every, --resume and --async-save need a folder of checkpoints: give --checkpoint FOLDER")
+    return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume", "async_save")}
 
 
 # --- files to write ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat, mapped
 from hybridlab.training.nans import turned_nan, watched
-from hybridlab.training.resume import Saving, resumed, saved
+from hybridlab.training.resume import Saver, Saving, resumed
 from hybridlab.training.same_on_all_ranks import refuse_another_mesh, refuse_other_layouts, refuse_others
 from hybridlab.world.talk.nans import UNWATCHED
 
@@ -133,6 +133,20 @@ class Trainer:
             for name, weight in zip(names, self.weights.latest(stage).values())
         }
 
+    def optimized(self) -> dict:
+        """{name: (what its optimizer updates, the state of that optimizer)} of every parameter of this rank.
+
+        A stage that is updated while microbatches are under way has an optimizer of its own.
+        """
+        if self.job.flushes:
+            return {name: (share, self.optimizer.state) for name, share in self.weights.shares.items()}
+        weights = self.weights
+        return {
+            name: (weight, weights.optimizers[stage].state)
+            for stage, names in self.named.items()
+            for name, weight in zip(names, weights.updated[stage].values())
+        }
+
     def gradients(self, step: int) -> tuple[list[float], torch.Tensor]:
         """Play one step; every share's gradient is then that of the global batch.
 
@@ -232,18 +246,19 @@ def memory(trainer: Trainer) -> dict[str, int]:
 
     Every piece of memory is counted once, however many tensors look at it; Adam's step counts, single numbers, are not.
     """
-    weights = trainer.weights  # of which only shares are left at rest with ZeRO's stage 3
-    values, gradients = [*weights.by_name.values()], [w.grad for w in weights.by_name.values()]
-    gradients += [share.grad for share in weights.shares.values()]
-    state = [x for one in trainer.optimizer.state.values() for x in one.values() if torch.is_tensor(x) and x.dim()]
+    job, weights, shares = trainer.job, trainer.weights, list(trainer.parameters.values())
+    values = [weight for module in weights.stages.values() for weight in module.parameters()]
+    if not job.flushes or job["zero"] == 3:  # a version, or a share, is all that there is of a weight
+        values, shares = values + shares, []
+    gradients = [weight.grad for weight in (*values, *shares)]
+    states = {id(state): state for _, state in trainer.optimized().values()}.values()
+    state = [x for each in states for one in each.values() for x in one.values() if torch.is_tensor(x) and x.dim()]
     counted, seen = {}, set()
-    shares = list(weights.shares.values())
-    values, state = (values + shares, state) if trainer.job["zero"] == 3 else (values, state + shares)
-    for what, tensors in (("value", values), ("optimizer", state), ("gradient", gradients)):
+    for what, tensors in (("value", values), ("optimizer", state + shares), ("gradient", gradients)):
         own = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x is not None}
         counted[what] = sum(size for place, size in own.items() if place not in seen)
         seen |= own.keys()
-    return counted | ({"host": counted.pop("optimizer")} if trainer.job["offload"] else {})
+    return counted | ({"host": counted.pop("optimizer")} if job["offload"] else {})
 
 
 def player(comm, schedule, work, driven=False, watch=None, room=None):
@@ -261,7 +276,7 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
     """
     trainer = Trainer(comm, job, watching(comm) if live else None)
     watched(trainer)
-    first = resumed(trainer, saving) if saving else 0
+    first, saver = (resumed(trainer, saving), Saver(trainer, saving)) if saving else (0, None)
     home = {"losses": [], "end": first} | {name: deque(maxlen=kept) for name in ("times", "programs", "held")}
     begins = deque(maxlen=kept)  # the number of the first operation of each of these steps
     for step in range(first, job.steps):
@@ -272,7 +287,7 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
             comm.ledger.forget(begins[0])
         trainer.nans.begin()
         losses, times = trainer.step(step)
-        if turned_nan(trainer, step, losses, saving):
+        if turned_nan(trainer, step, losses, saver):
             break
         home["losses"] += losses
         home["times"].append(times)
@@ -281,11 +296,12 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
         home["end"] = step + 1
         if comm.rank == 0:
             comm.emit(step=step, loss=losses[-1], tokens_per_second=job.tokens / (time.perf_counter() - begin))
-        if saving and saved(trainer, saving, step + 1):
+        if saver and saver.after(step + 1):
             break
+    if saver:
+        saver.finish()
     home |= {name: list(home[name]) for name in ("times", "programs", "held")}
-    at_rest = memory(trainer) if job.flushes else {}
-    more = {"peak_live": trainer.work.peak_live, "memory": at_rest, "seen": trainer.player.clock.sees}
+    more = {"peak_live": trainer.work.peak_live, "memory": memory(trainer), "seen": trainer.player.clock.sees}
     more |= {"peak_held": trainer.work.arena.peak} if job.room else {}
     return home | {"ledger": comm.ledger.rows()} | more
 

@@ -23,7 +23,7 @@ def watched(trainer):
         one.nans = nans
 
 
-def turned_nan(trainer, step: int, losses: list[float], saving) -> bool:
+def turned_nan(trainer, step: int, losses: list[float], saver) -> bool:
     """Whether a step has brought forth what is not a number, on any rank; all ranks ask, and must then end.
 
     raises  FloatingPointError on the rank that made the first one
@@ -34,11 +34,13 @@ def turned_nan(trainer, step: int, losses: list[float], saving) -> bool:
     first = trainer.nans.first()
     mine = [CAME if first.came else MADE, first.at] if first else [NEITHER, 0]
     told = _told(trainer, mine)
+    if saver:
+        saver.finish()  # its numbers were all right
     every = list(zip(told[::2], told[1::2]))
     if every.index(min(every)) == trainer.comm.rank:
         what = first.what if first else "the loss"
         how = ", though all that ranks had put into it was," if first and first.came else ""
-        raise FloatingPointError(f"step {step}: {what}{how} is not a number, the first such tensor; {_kept(saving)}")
+        raise FloatingPointError(f"step {step}: {what}{how} is not a number, the first such tensor; {_kept(saver)}")
     return True
 
 
@@ -47,8 +49,9 @@ def _told(trainer, mine: list[int]) -> list[int]:
     return trainer.report.all_gather(torch.tensor(mine, device=trainer.comm.device)).tolist()
 
 
-def _kept(saving) -> str:
-    if saving is None:
+def _kept(saver) -> str:
+    if saver is None:
         return "nothing was saved, since no folder of checkpoints was given"
-    newest = checkpoint.newest(saving.folder)
-    return f"the last good checkpoint is {newest}" if newest else f"no checkpoint is in {saving.folder} yet"
+    folder = saver.saving.folder
+    newest = checkpoint.newest(folder)
+    return f"the last good checkpoint is {newest}" if newest else f"no checkpoint is in {folder} yet"

@@ -21,6 +21,7 @@ from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat
 
 PURPOSE = "checkpoint"
+TAKEN = ("rate", "decay", "clip")  # may differ in the run that goes on: it is told
 STOP = "stop"  # a file of this name in the folder asks the run to end after the step under way
 
 
@@ -28,21 +29,52 @@ STOP = "stop"  # a file of this name in the folder asks the run to end after the
 class Saving:
     """Where checkpoints go, after how many steps each is made (0: at the end only), and whether to go on from there.
 
+    async_save  whether the training goes on while files are written
+
     raises  ValueError when it is to go on from a folder that is not there; in an empty one it begins
     """
 
     folder: Path
     every: int = 0
     resume: bool = False
+    async_save: bool = False
 
     def __post_init__(self):
+        if self.every < 0:
+            raise ValueError(f"every={self.every} is never: give a number of steps, or 0 for the end only")
         if self.resume and not self.folder.is_dir():
             raise ValueError(f"there is no folder {self.folder} to go on from: mend its name, or begin without resume")
+        if not self.resume and (there := checkpoint.newest(self.folder)):
+            raise ValueError(f"{there} is there already: go on from it with resume, or save into another folder")
+
+    @property
+    def newest(self) -> Path | None:
+        """The checkpoint to go on from, if there is one."""
+        return checkpoint.newest(self.folder) if self.resume else None
 
     def noted(self, name: str):
         """What the newest checkpoint notes under a name, if it is to go on from one; else None."""
-        newest = checkpoint.newest(self.folder) if self.resume else None
-        return newest and index.read(newest)["notes"].get(name)
+        return self.newest and index.read(self.newest)["notes"].get(name)
+
+    def refuse(self, job):
+        """Nothing, where a job can go on from here.
+
+        raises  ValueError in one sentence when the checkpoint is of another model, seed, optimizer, dtype, batch or
+                other data
+        """
+        if newest := self.newest:
+            record = index.read(newest)
+            index.refuse_another_model(newest, record, _stored(job))
+            refuse_other_notes(newest, record["notes"], job)
+
+    def told(self, job) -> str:
+        """In words, from where a job goes on, and what it now does otherwise; or ""."""
+        if not (newest := self.newest):
+            return ""
+        notes = index.read(newest)["notes"]
+        changed = [f"{name} is now {getattr(job, name)}, was {notes[name]}" for name in TAKEN
+                   if notes.get(name, getattr(job, name)) != getattr(job, name)]  # fmt: skip
+        return "; ".join([f"goes on from {newest}", *changed])
 
 
 @contextmanager
@@ -69,73 +101,111 @@ def stopping_gently(saving: Saving | None):
         stop.unlink(missing_ok=True)
 
 
-def _stored(trainer) -> Layout:
+def _stored(job) -> Layout:
     """The layout of a checkpoint: beside the parameters what layers keep, such as averages, whole on every holder."""
-    job, kept = trainer.job, []
-    homes = placing.homes_of_buffers(job)
+    kept, homes = [], placing.homes_of_buffers(job)
     for name, buffer in buffers_of(job.whole).items():
         at = {"pp": placing.seats_of(job, homes[name])}
         kept.append(Param(name, tuple(buffer.shape), at=at, pack=len(job.records) + len(kept)))
-    return replace(trainer.layout, params=(*trainer.layout.params, *kept))
+    return replace(job.layout, params=(*job.layout.params, *kept))
 
 
 def resumed(trainer, saving: Saving) -> int:
     """Bring a trainer to where the newest checkpoint stands, if it is to; returns the first step to be done.
 
-    raises  ValueError in one sentence when the checkpoint is of another model, seed, optimizer, dtype, batch or other
-            data, or damaged
+    raises  as `Saving.refuse`, and when the checkpoint is damaged
     """
-    newest = checkpoint.newest(saving.folder) if saving.resume else None
+    newest = saving.newest
     if newest is None:
         return 0
-    pieces, notes = checkpoint.load(trainer.comm.for_purpose(PURPOSE), newest, _stored(trainer))
-    for name, mine in _notes(trainer.job, notes["step"]).items():
-        if notes.get(name) != mine:
-            raise ValueError(f"{newest} was made with {name}={notes.get(name)}, this run has {mine}: make them equal")
+    pieces, notes = checkpoint.load(trainer.comm.for_purpose(PURPOSE), newest, _stored(trainer.job))
+    refuse_other_notes(newest, notes, trainer.job)
     _restore(trainer, pieces)
     return notes["step"]
 
 
-def saved(trainer, saving: Saving, step: int) -> bool:
-    """Save a checkpoint before this step if it is time; returns whether the run has been asked to stop."""
-    door = trainer.comm.for_purpose(PURPOSE)
-    asked = torch.tensor([float((saving.folder / STOP).exists())], device=door.device)
-    stop = bool(door.broadcast(asked).item())
-    end = step == trainer.job.steps
-    if stop or end or (saving.every and step % saving.every == 0):
-        checkpoint.save(door, saving.folder, _stored(trainer), pieces(trainer), _notes(trainer.job, step))
-    return stop
+def refuse_other_notes(newest: Path, notes: dict, job):
+    """Raise ValueError where a checkpoint was made by a job that this one cannot go on with."""
+    for name, mine in _same(job).items():
+        if notes.get(name) != mine:
+            raise ValueError(f"{newest} was made with {name}={notes.get(name)}, this run has {mine}: make them equal")
+
+
+class Saver:
+    """Saves a trainer's checkpoints, when it is time; all ranks ask it together.
+
+    under_way  the checkpoint whose files are being written
+    """
+
+    def __init__(self, trainer, saving: Saving):
+        self.trainer, self.saving, self.under_way = trainer, saving, None
+        self.door, self.layout = trainer.comm.for_purpose(PURPOSE), _stored(trainer.job)
+
+    def after(self, step: int) -> bool:
+        """Save a checkpoint before this step if it is time; returns whether the run has been asked to stop."""
+        stop, written = self._agreed(), self.under_way is not None
+        job, every = self.trainer.job, self.saving.every
+        if stop or step == job.steps or (every and step % every == 0):
+            self.finish()
+            about = self.saving.folder, self.layout, pieces(self.trainer), _notes(job, step)
+            self.under_way = checkpoint.Writing(self.door, *about, aside=self.saving.async_save)
+        elif not written:
+            return stop
+        if not self.saving.async_save or self._written():
+            self.finish()
+        return stop
+
+    def finish(self):
+        """Let the checkpoint that is under way appear, if there is one."""
+        if self.under_way:
+            self.under_way.finish()
+            self.under_way = None
+
+    def _agreed(self) -> bool:
+        """Whether the first rank has seen the wish to stop."""
+        asked = torch.tensor([float((self.saving.folder / STOP).exists())], device=self.door.device)
+        return bool(self.door.broadcast(asked).item())
+
+    def _written(self) -> bool:
+        """Whether all ranks have written their files."""
+        written = torch.tensor([float(self.under_way.written)], device=self.door.device)
+        return bool(self.door.all_reduce(written, op="min").item())
 
 
 def pieces(trainer) -> checkpoint.Pieces:
     """This rank's share of every parameter and what the optimizer knows of it, flat; and what its layers keep."""
     kept = {name: {"value": buffer.flatten()} for name, buffer in trainer.buffers.items()}
-    return kept | {
-        name: {"value": share.detach().flatten()}
-        | {kind: x.flatten() if x.dim() else x for kind, x in _state(trainer, share).items() if torch.is_tensor(x)}
-        for name, share in trainer.parameters.items()
-    }
-
-
-def _state(trainer, share) -> dict:
-    return trainer.optimizer.state.get(share, {})
+    shares = trainer.parameters
+    for name, (updated, states) in trainer.optimized().items():
+        state = {kind: x for kind, x in states.get(updated, {}).items() if torch.is_tensor(x)}
+        kept[name] = {"value": shares[name].detach().flatten()}
+        kept[name] |= {kind: x.flatten() if x.dim() else x for kind, x in state.items()}
+    return kept
 
 
 @torch.no_grad()
 def _restore(trainer, found: checkpoint.Pieces):
-    for name, share in trainer.parameters.items():
+    shares = trainer.parameters
+    for name, (updated, states) in trainer.optimized().items():
+        share = shares[name]
         kinds = {kind: x.to(share.device).view_as(share) if x.dim() else x for kind, x in found[name].items()}
         share.copy_(kinds.pop("value"))
         if kinds:
-            trainer.optimizer.state[share] = kinds
+            states[updated] = kinds
     for name, buffer in trainer.buffers.items():
         buffer.copy_(found[name]["value"].view_as(buffer))
-    trainer.weights.publish()
+    if trainer.job.flushes:
+        trainer.weights.publish()
 
 
 def _notes(job, step: int) -> dict:
+    """What a checkpoint says of its run, beside what has to be the same in the run that goes on."""
+    return {"step": step} | {name: getattr(job, name) for name in TAKEN} | _same(job)
+
+
+def _same(job) -> dict:
     """What has to be the same in the run that goes on; as a file gives it back."""
-    notes = {"step": step, "seed": job.seed, "optimizer": job.optimizer, "dtype": job.dtype}
+    notes = {"seed": job.seed, "optimizer": job.optimizer, "dtype": job.dtype}
     notes |= {"batch": job.microbatches * job.rows} | job.model.notes(job.whole)
     return json.loads(json.dumps(notes | {"data": job.once(_data_in_short)}))
 

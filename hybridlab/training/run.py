@@ -188,6 +188,7 @@ def train(
     checkpoint: str | Path | None = None,
     every: int = 0,
     resume: bool = False,
+    async_save: bool = False,
     progress: bool = True,
     on_event: Callable | None = None,
     **given,
@@ -199,9 +200,10 @@ def train(
     checkpoint     a folder: the run is saved there at its end, and after the first Ctrl-C, which ends it
     every          also save after every so many steps
     resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
+    async_save     the training goes on while files are written: each rank keeps a copy of its part for so long
     progress       show a line that counts steps
     on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
-                   tokens_per_second
+                   tokens_per_second; before them, on_event(0, {"resumed": …}) of a run that goes on, in words
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done}
@@ -212,17 +214,21 @@ def train(
     >>> len(trained["losses"]), trained["end"]
     (2, 2)
     """
-    saving = Saving(Path(checkpoint), every, resume) if checkpoint is not None else None
-    if saving is None and (every or resume):
-        raise ValueError("every and resume need a folder of checkpoints: give checkpoint=FOLDER")
+    if checkpoint is None and (every or resume or async_save):
+        raise ValueError("every, resume and async_save need a folder of checkpoints: give checkpoint=FOLDER")
+    saving = Saving(Path(checkpoint), every, resume, async_save) if checkpoint is not None else None
     if saving:
         folder(checkpoint)  # before the work whose result it takes
     if given.get("batch") is None and saving:
         given["batch"] = saving.noted("batch")  # another layout has another usual one
     job = affordable(**given)
     shown = Steps(job.steps) if progress and on_event is None else nullcontext(on_event)
+    if saving:
+        saving.refuse(job)
     foresee(__name__)
     with ranks(job.mesh) as pool, stopping_gently(saving), shown as tell:
+        if tell and saving and (words := saving.told(job)):
+            tell(0, {"resumed": words})
         homes = pool.run(_run_model, job, False, saving, KEPT, on_event=tell)
     timeline = _timeline(job.schedule, homes, job.mesh, "model", room=job.room) if homes[0]["times"] else None
     memory = [sum(home["memory"].values()) for home in homes]

@@ -398,7 +398,7 @@ def own(*between):
 @pytest.mark.parametrize("mesh", [hl.Mesh(cp=2), hl.Mesh(dp=2, cp=2, pp=2)], ids=str)
 def test_a_model_of_ones_own_declares_where_it_attends(bench, way, mesh):
     report = bench.asked(mesh, model=own(), microbatches=2, batch=8, attend=way)
-    assert report.ok and report.largest_gap < 1e-12, report
+    assert report.ok and report.largest_gap < 1e-11, report
     assert any(
         counted > 0 for (purpose, axis, _), (counted, _) in report.axes.items() if (purpose, axis) == ("context", "cp")
     )
@@ -406,7 +406,7 @@ def test_a_model_of_ones_own_declares_where_it_attends(bench, way, mesh):
 
 def test_its_attention_can_be_done_again_alone(bench):
     report = bench.asked(hl.Mesh(pp=2), model=own(), batch=8, recompute="selective")
-    assert report.ok and report.largest_gap < 1e-12, report
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def proved(*sizes, **more):
 @pytest.mark.parametrize("grid", GRIDS)
 def test_every_factorisation_trains_as_one_device_does_and_every_byte_is_claimed(grid):
     report = proved(*grid)
-    assert report.ok and report.largest_gap < 1e-12, report
+    assert report.ok and report.largest_gap < 1e-11, report
     assert across(report) == by_the_formula(SMALL, *grid)
 
 

@@ -76,7 +76,7 @@ def toy():
 )
 def test_a_mode_from_outside_is_one_device_and_its_bytes_are_claimed(bench, toy, mesh, more):
     report = bench.asked(mesh, shape=SMALL, microbatches=2, **more)
-    assert report.ok and report.largest_gap < 1e-12, report
+    assert report.ok and report.largest_gap < 1e-11, report
     assert report.bytes["inside stages, along rows"][0] > 0
 
 
@@ -107,7 +107,7 @@ def test_bytes_that_a_mode_does_not_own_up_to_fail_the_proof():
         report = hl.check(hl.Mesh(rows=2), shape=SMALL, microbatches=2)
     finally:
         registry.unregister(mode)
-    assert report.largest_gap < 1e-12 and not report.ok
+    assert report.largest_gap < 1e-11 and not report.ok
     assert "echo, along rows, all_gather: 49,152 bytes counted, 0 by the formula" in str(report)
 
 

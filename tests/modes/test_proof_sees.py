@@ -12,11 +12,11 @@ from hybridlab.modes.parts import vocabulary_parallel
 from hybridlab.modes.parts.replicated import Replicated
 from hybridlab.modes.tensor_parallel import RowParallel
 from hybridlab.training import check as proof
-from hybridlab.training.report import Report
 from hybridlab.training.data.text import Spread, Text
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
+from hybridlab.training.report import Report
 
 SMALL = hl.Shape(layers=2, width=16, heads=2, context=8)
 TP2 = hl.Mesh(tp=2)

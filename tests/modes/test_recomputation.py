@@ -55,7 +55,7 @@ def test_gradients_are_those_of_one_device(mesh, more, how):
 @pytest.mark.parametrize("model", ["conv", "unet"])
 def test_anyones_layers_are_done_again_and_count_once(model):
     report = hl.check(hl.Mesh(pp=2), model=model, recompute="full")
-    assert report.ok and report.largest_gap < 1e-12, report
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 def test_a_layer_may_take_a_tuple_and_hand_on_two_things():
@@ -123,4 +123,4 @@ def test_mutants_are_caught(mutant):
 def test_a_formula_that_forgets_what_is_sent_twice_is_caught(monkeypatch):
     monkeypatch.setattr(recomputation.Recomputation, "repeats", lambda *_: False)
     report = hl.check(hl.Mesh(tp=2), shape=SMALL, recompute="full")
-    assert not report.ok and report.largest_gap < 1e-12
+    assert not report.ok and report.largest_gap < 1e-11

@@ -172,7 +172,7 @@ MANY += [
 )
 def test_ranks_equal_the_replay_and_every_byte_is_claimed(bench, copies, model, more):
     report = bench.asked(hl.Mesh(pp=sum(copies)), schedule=copied(copies), model=model, **more)
-    assert report.ok and report.largest_gap < 1e-12, report
+    assert report.ok and report.largest_gap < 1e-11, report
     assert report.bytes["all-reduces of gradients"][0] > 0 or max(copies) == 1
 
 

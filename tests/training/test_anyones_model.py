@@ -164,7 +164,7 @@ CASES = {
 def test_anyones_model_is_one_device_and_every_byte_is_claimed(bench, case):
     mesh, asked = CASES[case]
     report = bench.asked(mesh, **asked)
-    assert report.ok and report.largest_gap < 1e-12, report
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 # ---- that these checks can fail

@@ -236,7 +236,7 @@ def test_any_graph_of_layers_cut_anywhere_is_one_device(bench, graph, microbatch
     takes, bounds, home = graph
     schedule = on_graph("any", home, list(Links.of(bounds, takes).crossing), microbatches)
     report = bench.asked(hl.Mesh(pp=2), schedule=schedule, model=mixed(takes), cut=list(map(len, bounds)))
-    assert report.ok and report.largest_gap < 1e-14, report
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 CASES = {
@@ -272,7 +272,7 @@ CASES = {
 def test_branches_are_one_device_and_every_byte_is_claimed(bench, case):
     mesh, job = CASES[case]
     report = bench.asked(mesh, **job)
-    assert report.ok and report.largest_gap < 1e-13, report
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 def only_first(arrived):
@@ -348,7 +348,7 @@ def test_a_run_waits_for_the_longest_branch(kept):
 @pytest.mark.ranks
 def test_what_is_done_again_is_done_in_branches_too(bench):
     report = bench.asked(PP4, shape=BLOCK, schedule="subgraph", recompute="full")
-    assert report.ok and report.largest_gap < 1e-14, report
+    assert report.ok and report.largest_gap < 1e-11, report
     job = job_of(PP4, shape=BLOCK, schedule="subgraph", recompute="full")
     module = job.model.made(0, torch.float32)
     recomputation.MODE.fit(module, None, job)

@@ -15,8 +15,8 @@ from hybridlab.runtime.versions import Versions
 from hybridlab.runtime.work import ModelWork
 from hybridlab.training import check as proof
 from hybridlab.training import loop
-from hybridlab.training.report import Report
 from hybridlab.training.make_job import job_of
+from hybridlab.training.report import Report
 
 pytestmark = pytest.mark.ranks
 PP2, PP4, DP2, BOTH = hl.Mesh(pp=2), hl.Mesh(pp=4), hl.Mesh(dp=2), hl.Mesh(dp=2, pp=2)
@@ -36,7 +36,7 @@ def test_fewer_microbatches_than_stages(bench):
 @pytest.mark.parametrize("mesh", [DP2, BOTH, hl.Mesh(dp=3, pp=2), hl.Mesh(pp=2, dp=3)])
 def test_data_parallel_copies_are_one_device(bench, mesh):
     report = bench.asked(mesh, **TRY)
-    assert report.ok and report.largest_gap < 1e-13, report
+    assert report.ok and report.largest_gap < 1e-11, report
     assert "all-reduces d·Ψ" in report.bytes
 
 
@@ -55,7 +55,7 @@ def test_bytes_are_compared_axis_by_axis_too(bench):
 @pytest.mark.long
 def test_single_precision_has_its_own_tolerance(bench):
     report = bench.asked(BOTH, schedule="gpipe", dtype="float32", **TRY)
-    assert report.ok and 0 < report.largest_gap < 1e-5, report
+    assert report.ok and 0 < report.largest_gap < 1e-3 and report.gaps["loss"] < 1e-6, report
 
 
 # Mutants: one line of the runtime changed on every rank; each must be noticed.
@@ -191,7 +191,7 @@ def test_without_stashing_a_gradient_belongs_to_no_function(bench):
     """The replay uses for each microbatch the weights of its forward: it notices that the backward found others."""
     job = TRY | {"schedule": "pipedream"}
     stashed, not_stashed = (bench.asked(PP4, stash=stash, **job) for stash in (True, False))
-    assert stashed.ok and not not_stashed.ok and not_stashed.largest_gap < 0.1
+    assert stashed.ok and not not_stashed.ok and not_stashed.largest_gap < 0.3
 
 
 @pytest.mark.long

@@ -313,7 +313,8 @@ def test_mutant_shards_swapped_on_load_are_seen(tmp_path, monkeypatch):
 
 def test_mutant_a_share_recorded_one_too_late_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(index, "_of_piece", off_by_one)
-    assert not equal_under(store(tmp_path, SHARED), ONE)
+    with pytest.raises(ValueError, match="is damaged: rank-003.safetensors has a piece of .* that lies outside of it"):
+        equal_under(store(tmp_path, SHARED), ONE)
 
 
 def test_mutant_every_copy_written_is_seen(tmp_path, monkeypatch):
@@ -398,6 +399,73 @@ def changed(path, **values):
     record = index.read(path) | values
     record["sha256"] = index._signature(record)
     (path / "checkpoint.json").write_text(json.dumps(record))
+
+
+def forged(record, change):
+    """A record in which something is otherwise: change(the record, one file's entry, one piece of it)."""
+    record = json.loads(json.dumps(record))
+    entry = next(iter(record["files"].values()))
+    change(record, entry, next(iter(entry["pieces"].values())))
+    return record
+
+
+def without(name):
+    return lambda record, entry, piece: [one.pop(name, None) for one in (record, entry, piece)]
+
+
+FORGED = {
+    "a piece too few": (lambda r, e, p: e["pieces"].pop(next(iter(e["pieces"]))), "do not make up|no file has"),
+    "a piece twice": (lambda r, e, p: [*r["files"].values()][-1]["pieces"].update(e["pieces"]), "make up|overlap"),
+    "a share that is shorter": (lambda r, e, p: p["share"].__setitem__(1, p["share"][1] - 1), "do not make up"),
+    "a box that is shorter": (lambda r, e, p: p["box"][0].__setitem__(1, p["box"][0][1] - 1), "outside|make up"),
+    "a box outside": (lambda r, e, p: p["box"][0].__setitem__(1, 10**9), "lies outside of it"),
+    "a box below": (lambda r, e, p: p["box"][0].__setitem__(0, -1), "lies outside of it"),
+    "a box of words": (lambda r, e, p: p.update(box=["a", "b"]), "lies outside of it"),
+    "a box of no dim": (lambda r, e, p: p.update(box=[]), "lies outside of it"),
+    "a share of three": (lambda r, e, p: p.update(share=[0, 1, 2]), "lies outside of it"),
+    "a share that is true": (lambda r, e, p: p.update(share=[False, True]), "lies outside of it"),
+    "no kinds": (lambda r, e, p: p.update(kinds={}), "tells no kinds"),
+    "kinds of their own": (lambda r, e, p: p["kinds"].update(value="nn.Module"), "tells no kinds"),
+    "another kind": (lambda r, e, p: p["kinds"].update(more="float32"), "differ in kind|has no more of"),
+    "a piece of nothing": (lambda r, e, p: e["pieces"].update(other=p), "has a piece of other, which has no shape"),
+    "a shape more": (lambda r, e, p: r["shapes"].update(other=[2]), "do not make up other|no file has other"),
+    "a shape of words": (lambda r, e, p: r["shapes"].update(other="ab"), "the shape of other is ab"),
+    "a shape below 0": (lambda r, e, p: r["shapes"].update(other=[-1]), r"the shape of other is \[-1\]"),
+    "a file elsewhere": (lambda r, e, p: r["files"].update({"../x": e}), "it names a file '../x'"),
+    "a file that is a list": (lambda r, e, p: r["files"].update(x=[]), "it names a file 'x'"),
+    "a length of words": (lambda r, e, p: e.update(bytes="8"), "has no length or digest"),
+    "notes that are a list": (lambda r, e, p: r.update(notes=[1]), "its notes have no step"),
+    "a step of words": (lambda r, e, p: r["notes"].update(step="3"), "its notes have no step"),
+    "a version of words": (lambda r, e, p: r.update(version="1"), "its version is no number"),
+    "no version": (without("version"), "its version is no number"),
+    "no notes": (without("notes"), "its notes have no step"),
+    "no files": (without("files"), "it has no table of shapes and files"),
+    "no shapes": (without("shapes"), "it has no table of shapes and files"),
+    "no pieces": (without("pieces"), "has no table of pieces"),
+    "no box": (without("box"), "lies outside of it"),
+    "no digest": (lambda r, e, p: e.pop("sha256"), "has no length or digest"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+@pytest.mark.parametrize("layout", [HYBRID, SHARED], ids=["boxes", "shares"])
+def test_a_record_that_cannot_be_is_refused_in_a_sentence(tmp_path, name, layout):
+    """Signed anew, so that its digest fits."""
+    change, says = FORGED[name]
+    path = store(tmp_path, layout)
+    record = forged(index.read(path), change)
+    record["sha256"] = index._signature({name: value for name, value in record.items() if name != "sha256"})
+    (path / "checkpoint.json").write_text(json.dumps(record))
+    for read in (partial(load, ALONE, path, ONE), partial(checkpoint.weights, path)):
+        with pytest.raises(ValueError, match=says) as found:
+            read()
+        assert "is damaged" in str(found.value) and "\n" not in str(found.value)
+
+
+def test_a_record_that_is_nested_without_end_is_no_json(stored):
+    (stored / "checkpoint.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="is damaged: it is not JSON"):
+        load(ALONE, stored, ONE)
 
 
 @pytest.mark.slow

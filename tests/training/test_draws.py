@@ -264,7 +264,7 @@ def test_of_anyones_model_a_rank_keeps_its_boxes():
 def test_a_buffer_that_is_in_no_layer_is_everybodys(bench, mesh):
     for whole in (Shared(), Shared):
         report = bench.asked(mesh, model=Model(whole, square_loss, vectors), batch=8, zero=int(mesh["dp"] > 1))
-        assert report.ok and report.largest_gap < 1e-12, report
+        assert report.ok and report.largest_gap < 1e-11, report
 
 
 @pytest.mark.ranks

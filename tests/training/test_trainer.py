@@ -38,7 +38,7 @@ def legal():
 @pytest.mark.parametrize("schedule, shape", list(legal()))
 def test_every_schedule_is_one_device(bench, schedule, shape):
     report = bench.asked(hl.Mesh(pp=schedule.ranks), schedule=schedule, shape=shape, rows=1)
-    assert report.ok and report.largest_gap < 1e-14, report
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 def test_every_schedule_is_among_them():
@@ -68,7 +68,7 @@ def test_other_orders_recomputation_and_copies(bench, mesh, name, more):
     one = hl.schedule(name, ranks=2, microbatches=4, **more)
     whole = replicate(one, mesh) if mesh["dp"] > 1 else one
     report = bench.asked(mesh, schedule=whole, shape=MLP, rows=1)
-    assert report.ok and report.largest_gap < 1e-14, report
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 @pytest.mark.long
@@ -88,7 +88,7 @@ def test_other_orders_recomputation_and_copies(bench, mesh, name, more):
 )
 def test_ways_to_run_a_task(bench, more):
     report = bench.asked(hl.Mesh(dp=2, pp=2), schedule="1f1b", microbatches=3, shape=GPT, **more)
-    assert report.ok and report.largest_gap < 1e-13, report
+    assert report.ok and report.largest_gap < 1e-11, report
 
 
 def test_message_driven_is_one_device_bit_for_bit_on_one_pipeline(bench):

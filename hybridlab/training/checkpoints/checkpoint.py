@@ -19,7 +19,9 @@ Read next: `training.checkpoints.index` (checkpoint.json).
 import json
 import os
 import shutil
+import threading
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -45,24 +47,69 @@ def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 
     raises  ValueError when that step is there already, or a tensor is not this rank's share; OSError when it cannot be
             written. The checkpoints before are whole in any case.
     """
-    target = Path(folder) / f"step-{notes['step']:06d}"
-    if target.exists():
-        raise ValueError(f"{target} is there already: delete it, or save into another folder")
-    writing = target.with_suffix(".writing")
-    if comm.rank == 0:
-        _sweep(target.parent)
-        writing.mkdir(parents=True)
-    comm.barrier()
-    files = _gathered(comm, _write_file(writing, layout, pieces, comm.rank))
-    if comm.rank == 0:
-        index.write(writing, layout, {name: file for each in files for name, file in each.items()}, notes)
-        _flush(writing / index.NAME)
-        _flush(writing)
-        writing.rename(target)
-        _flush(target.parent)
-        _retire(target.parent, notes["step"], keep)
-    comm.barrier()
-    return target
+    return Writing(comm, folder, layout, pieces, notes, keep).finish()
+
+
+class Writing:
+    """A checkpoint on its way to the disk; the arguments and errors are those of `save`. All ranks make it together,
+    and finish it together: then it is there.
+
+    aside  whether the training goes on while a thread writes: each rank takes a copy of its pieces first
+    """
+
+    def __init__(self, comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 2, aside: bool = False):
+        self.comm, self.layout, self.notes, self.keep = comm, layout, notes, keep
+        self.target = Path(folder) / f"step-{notes['step']:06d}"
+        self.folder = self.target.with_suffix(".writing")
+        if self.target.exists():
+            raise ValueError(f"{self.target} is there already: delete it, or save into another folder")
+        counted = {name: pieces[name] for name in layout.held(comm.rank) if layout.counts(name, comm.rank)}
+        tensors = {
+            f"{name}/{kind}": _share(layout, comm.rank, name, kind, tensor)
+            for name, kinds in counted.items()
+            for kind, tensor in kinds.items()
+        }
+        if comm.rank == 0:
+            _sweep(self.target.parent)
+            self.folder.mkdir(parents=True)
+        comm.barrier()
+        self.entry, self.error = {}, None
+        write = partial(_write_file, self.folder, layout, counted, rank=comm.rank)
+        if aside:
+            copies = {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+            self.thread = threading.Thread(target=self._try, args=(write, copies))
+            self.thread.start()
+        else:
+            self.thread, self.entry = None, write(tensors)
+
+    def _try(self, write, tensors):
+        try:
+            self.entry = write(tensors)
+        except Exception as error:  # it is raised where the checkpoint is finished
+            self.error = error
+
+    @property
+    def written(self) -> bool:
+        """Whether this rank's file is on the disk, or has failed."""
+        return self.thread is None or not self.thread.is_alive()
+
+    def finish(self) -> Path:
+        """Wait for the files of all ranks, and let the checkpoint appear; returns its folder."""
+        if self.thread:
+            self.thread.join()
+        if self.error:
+            raise self.error
+        entries = _gathered(self.comm, self.entry)
+        if self.comm.rank == 0:
+            files = {name: file for each in entries for name, file in each.items()}
+            index.write(self.folder, self.layout, files, self.notes)
+            _flush(self.folder / index.NAME)
+            _flush(self.folder)
+            self.folder.rename(self.target)
+            _flush(self.target.parent)
+            _retire(self.target.parent, self.notes["step"], self.keep)
+        self.comm.barrier()
+        return self.target
 
 
 def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
@@ -118,17 +165,11 @@ def newest(folder) -> Path | None:
 # one rank's file
 
 
-def _write_file(writing, layout, pieces, rank) -> dict:
+def _write_file(writing, layout, counted, tensors, rank) -> dict:
     """Write the pieces that this rank counts, if any; returns what the record says of them once they are on disk."""
-    counted = {name: pieces[name] for name in layout.held(rank) if layout.counts(name, rank)}
     if not counted:
         return {}
     file = writing / f"rank-{rank:03d}.safetensors"
-    tensors = {
-        f"{name}/{kind}": _share(layout, rank, name, kind, tensor)
-        for name, kinds in counted.items()
-        for kind, tensor in kinds.items()
-    }
     try:
         save_file(tensors, file)
     except SafetensorError as error:
@@ -173,9 +214,16 @@ def _piece(files, opened, layout, name, rank) -> dict[str, torch.Tensor]:
     common = {file: overlap(shape, _place(piece), here) for file, piece in told.items()}
     kinds = next(iter(told.values()))["kinds"]
     return {
-        kind: _joined([(opened[file].get_slice(f"{name}/{kind}"), common[file]) for file in told], length, dtype)
+        kind: _joined([(_slice(opened[file], file, name, kind), common[file]) for file in told], length, dtype)
         for kind, dtype in kinds.items()
     }
+
+
+def _slice(opened, file, name, kind):
+    try:
+        return opened.get_slice(f"{name}/{kind}")
+    except SafetensorError:
+        raise ValueError(f"{file} has no {kind} of {name}, and its record says that it has: it is damaged") from None
 
 
 def _place(told: dict) -> Piece:
@@ -219,7 +267,7 @@ def _sweep(folder):
     """Delete what is no checkpoint any more, and what a killed run left that never became one."""
     for ending in ("writing", "old"):
         for path in folder.glob(f"step-*.{ending}"):
-            shutil.rmtree(path)
+            path.unlink() if path.is_symlink() else shutil.rmtree(path)
 
 
 def _flush(path):

@@ -5,11 +5,14 @@ It is the only way into a checkpoint: what does not agree with it is refused in 
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
 from hybridlab.core.where.layout import Layout
 
 NAME, FORMAT, VERSION = "checkpoint.json", "hybridlab checkpoint", 1
+DTYPES = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int16", "int8")
+DTYPES += ("uint8", "bool")
 
 
 def write(folder: Path, layout: Layout, files: dict[str, dict], notes: dict):
@@ -52,16 +55,91 @@ def read(folder: Path) -> dict:
     if not file.is_file():
         raise ValueError(f"{folder} is no checkpoint: there is no {NAME} in it")
     try:
-        record = json.loads(file.read_text())
-    except ValueError:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
         raise ValueError(f"{file} is damaged: it is not JSON") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ValueError(f"{file} is not of the format {FORMAT!r}: another program wrote it, or it is damaged")
+    if not _whole(record.get("version")):
+        raise ValueError(f"{file} is damaged: its version is no number")
     if record["version"] > VERSION:
         raise ValueError(f"{file} has version {record['version']}, this hybridlab reads {VERSION}: install a newer one")
     if record.pop("sha256", None) != _signature(record):
         raise ValueError(f"{file} is damaged: what it says has another sha256 than when it was written")
+    refuse_nonsense(file, record)
     return record
+
+
+def refuse_nonsense(file: Path, record: dict):
+    """Raise ValueError unless a record says what a checkpoint needs, and its pieces make up every parameter, once."""
+    try:
+        _refuse_form(record)
+        for name, shape in record["shapes"].items():
+            pieces = [told["pieces"][name] for told in record["files"].values() if name in told["pieces"]]
+            _refuse_holes(name, shape, pieces)
+    except _Nonsense as error:
+        raise ValueError(f"{file} is damaged: {error}") from None
+
+
+class _Nonsense(Exception):
+    """What a record cannot say."""
+
+
+def _refuse_form(record: dict):
+    """The kinds of everything that a record says."""
+    spans = lambda x, most: all(_span(one, length) for one, length in zip(x, most, strict=True))
+    _see(isinstance(record.get("notes"), dict) and _whole(record["notes"].get("step")), "its notes have no step")
+    shapes, files = record.get("shapes"), record.get("files")
+    _see(isinstance(shapes, dict) and isinstance(files, dict), "it has no table of shapes and files")
+    for name, shape in shapes.items():
+        _see(isinstance(shape, list) and all(map(_whole, shape)), f"the shape of {name} is {shape}")
+    for file, told in files.items():
+        _see(Path(file).name == file and isinstance(told, dict), f"it names a file {file!r}")
+        _see(_whole(told.get("bytes")) and isinstance(told.get("sha256"), str), f"{file} has no length or digest")
+        _see(isinstance(told.get("pieces"), dict), f"{file} has no table of pieces")
+        for name, piece in told["pieces"].items():
+            _see(name in shapes and isinstance(piece, dict), f"{file} has a piece of {name}, which has no shape")
+            box, share, kinds = (piece.get(what) for what in ("box", "share", "kinds"))
+            fits = isinstance(box, list) and len(box) == len(shapes[name]) and spans(box, shapes[name])
+            _see(fits and _span(share, _size(box)), f"{file} has a piece of {name} that lies outside of it")
+            known = isinstance(kinds, dict) and kinds.keys() >= {"value"}
+            _see(known and all(x in DTYPES for x in kinds.values()), f"{file} tells no kinds of {name}")
+
+
+def _refuse_holes(name: str, shape: list, pieces: list):
+    """The pieces of one parameter: boxes that do not overlap, each in shares that follow each other."""
+    boxes: dict[tuple, list] = {}
+    for piece in pieces:
+        boxes.setdefault(tuple(map(tuple, piece["box"])), []).append(piece["share"])
+    every = list(boxes)
+    _see(sum(map(_size, every)) == math.prod(shape), f"its pieces do not make up {name}")
+    for number, box in enumerate(every):
+        apart = lambda other: any(a[1] <= b[0] or b[1] <= a[0] for a, b in zip(box, other))  # noqa: B023
+        _see(not _size(box) or all(map(apart, every[:number])), f"two pieces of {name} overlap")
+        end = 0
+        for low, high in sorted(boxes[box]):
+            _see(low == end or low == high, f"its pieces do not make up {name}")
+            end = max(end, high)
+        _see(end == _size(box), f"its pieces do not make up {name}")
+    _see(len({json.dumps(piece["kinds"], sort_keys=True) for piece in pieces}) <= 1, f"pieces of {name} differ in kind")
+    _see(bool(pieces), f"no file has {name}")
+
+
+def _see(holds: bool, says: str):
+    if not holds:
+        raise _Nonsense(says)
+
+
+def _whole(x) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool) and x >= 0
+
+
+def _span(x, most: int) -> bool:
+    return isinstance(x, list) and len(x) == 2 and all(map(_whole, x)) and x[0] <= x[1] <= most
+
+
+def _size(box) -> int:
+    return math.prod(high - low for low, high in box)
 
 
 def refuse_another_model(folder: Path, record: dict, layout: Layout):

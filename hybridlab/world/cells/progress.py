@@ -56,7 +56,9 @@ class Steps(contextlib.AbstractContextManager):
         self._steps, self._bar = steps, None
 
     def __call__(self, rank: int, event: dict):
-        """Take in one event of one rank; events that are not steps are ignored."""
+        """Take in one event of one rank; of those that are no steps, what a run goes on from is printed."""
+        if "resumed" in event:
+            print(event["resumed"])
         if "loss" not in event:
             return
         if self._bar is None:
