@@ -122,6 +122,100 @@ def test_hostile_submissions_change_nothing_but_their_own_row(tmp_path):
     assert package == {file: file.stat().st_mtime_ns for file in (ROOT / "hybridlab").rglob("*.py")}
 
 
+# What each protection that is printed keeps from a submission: an attempt that does not raise has broken it. An attempt
+# on a setting of the host opens it and closes it, and changes nothing where it gets through.
+ATTEMPTS = {
+    "no network": [
+        "import socket; socket.create_connection(('127.0.0.1', {port}), 1)",
+        "import socket; socket.create_connection(('1.1.1.1', 53), 1)",
+        "import socket; [n for _, n in socket.if_nameindex() if n != 'lo'][0]",
+    ],
+    "no file of this machine but what Python needs, to be read": [
+        "open('/etc/shadow')",
+        "open('{folder}/zoe.json')",
+        "os.listdir('{folder}')",
+        "os.listdir('{root}/tests')",
+        "os.listdir('{root}/notebooks')",
+        "os.listdir('/proc/1/root/var')",
+        "os.listdir('/home')",
+        "open('/usr/mark', 'w')",
+        "open('/mark', 'w')",
+        "open('{root}/hybridlab/mark', 'w')",
+        "open('{root}/hybridlab/__init__.py', 'a')",
+        "os.mknod('/tmp/disk', 0o60600, os.makedev(8, 0)); open('/tmp/disk', 'rb')",
+        "assert ctypes.CDLL(None).mount(None, b'/', None, 32, None) == 0",
+        "assert ctypes.CDLL(None).umount2(b'{root}/hybridlab', 2) == 0",
+        "os.chroot('/proc/1/root')",
+    ],
+    "no setting of the host": [
+        "os.close(os.open('/proc/sys/kernel/hostname', os.O_WRONLY))",
+        "os.close(os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY))",
+        "os.close(os.open('/proc/sys/vm/overcommit_memory', os.O_WRONLY))",
+        "os.close(os.open('/proc/sysrq-trigger', os.O_WRONLY)); assert os.stat('/proc/sysrq-trigger').st_rdev == 0",
+        "import socket; socket.sethostname(socket.gethostname())",
+        "import time; time.clock_settime(time.CLOCK_REALTIME, time.time())",
+        "os.listdir('/sys')",
+        "import resource; resource.setrlimit(resource.RLIMIT_NPROC, (10**6, 10**6))",
+        "assert open('/proc/sys/kernel/hostname').read().strip() == '{host}'",
+    ],
+    "no other process in sight": [
+        "os.kill({pid}, 0)",
+        "os.listdir('/proc/{pid}')",
+        "assert max(int(one) for one in os.listdir('/proc') if one.isdigit()) > 1000",
+        "os.kill(1, 15); import time; time.sleep(0.2); os.listdir('/proc/1') and 1 / 0",
+    ],
+    "the solutions out of reach": [
+        "assert open('{root}/hybridlab/labs/gpipe/solutions.py').read()",
+        "from hybridlab.labs.gpipe import solutions; solutions.SOLUTIONS",
+        "import glob; assert any('exercises' not in f and os.path.getsize(f)"
+        " for f in glob.glob('{root}/hybridlab/labs/*/**/*solutions*', recursive=True))",
+    ],
+    "limits on time, memory and files": [
+        "bytearray(10**13)",
+        "f = open('big', 'wb'); [f.write(bytes(10**7)) for _ in range(60)]",
+    ],
+    "no new rights": [
+        "os.setuid(0)",
+        "os.setgid(0)",
+        "assert 'CapEff:\\t0000000000000000' not in open('/proc/self/status').read()",
+        "assert 'NoNewPrivs:\\t1' not in open('/proc/self/status').read()",
+        "assert os.getuid() == 0",
+    ],
+    "none of your environment": [
+        "os.environ['SECRET_OF_THE_GRADER']",
+        "assert b'SECRET_OF_THE_GRADER' in open('/proc/1/environ', 'rb').read()",
+    ],
+}
+
+
+@pytest.mark.ranks
+def test_each_protection_that_is_printed_holds_against_a_submission_that_tries_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_GRADER", "x")
+    submit(tmp_path, "zoe", HARMLESS)
+    about = {"folder": tmp_path, "root": ROOT, "pid": os.getpid(), "host": socket.gethostname()}
+    with socket.create_server(("127.0.0.1", 0)) as home:
+        about["port"] = home.getsockname()[1]
+        every = [one.format(**about) for attempts in ATTEMPTS.values() for one in attempts]
+        code = f"""
+            import ctypes
+            broken = []
+            for number, attempt in enumerate({every!r}):
+                try:
+                    exec(attempt, {{"os": os, "ctypes": ctypes, "pathlib": pathlib}})
+                    broken.append(number)
+                except BaseException:
+                    pass
+            raise ValueError("broken are " + str(broken))
+        """
+        submit(tmp_path, "eve", {"1f1b.order": hostile(code)} | HARMLESS)
+        eve, zoe = grading.grade(tmp_path, seconds=100)
+    if not set(NAMESPACES) <= set(eve.behind):
+        pytest.skip("this system gives its users no namespaces; rows say so")
+    assert set(ATTEMPTS) == {*NAMESPACES, *ALWAYS[:-1]} == set(eve.behind) - {ALWAYS[-1]}, "each of them is tried"
+    assert "broken are []" in eve.tasks["1f1b.order"][1], (eve, [*enumerate(every)])
+    assert zoe.right == 1 and not zoe.problem
+
+
 NO_SUBMISSION = {
     "fifo": lambda path: os.mkfifo(path),
     "endless": lambda path: path.symlink_to("/dev/zero"),
@@ -172,12 +266,16 @@ def test_where_the_system_gives_no_namespaces_it_is_said(tmp_path, monkeypatch):
     submit(tmp_path, "ada", {"naive.slots": 5, "1f1b.order": function(f"import os\ndef f(*_):\n    {ALONE}")})
     (tmp_path / "none.py").write_text(
         "import sys\nfrom hybridlab.labs.exercises import confined\nconfined.namespaces.own = lambda *_: False\n"
+        "confined.namespaces.split = lambda *_: False\n"
         "sys.exit(confined.main(*sys.argv[1:]))\n"
     )
     monkeypatch.setattr(grading, "CONFINED", (str(tmp_path / "none.py"),))
     (row,) = rows = grading.grade(tmp_path)
-    assert row.tasks["naive.slots"][0] is True and row.behind == ALWAYS and sleepers() == []
-    assert "no network" not in grading.note(rows)
+    assert sleepers() == [] and "no network" not in grading.note(rows)
+    if os.getuid() == 0:  # whose files and settings would be the submission's
+        assert not row.tasks and "you are root, and this system gives no namespaces" in row.problem
+    else:
+        assert row.tasks["naive.slots"][0] is True and row.behind == ALWAYS
 
 
 def test_it_is_a_test_of_many():

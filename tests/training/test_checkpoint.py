@@ -697,32 +697,45 @@ def test_damage_that_one_rank_finds_ends_all(tmp_path):
         pool.run(again, layout, path)
 
 
-def saves_for_ever(comm, layout, folder, first, victim):
+def saves_for_ever(comm, layout, folder, first, victim, aside):
+    under_way = None
     for step in itertools.count(first):
-        save(comm, folder, layout, kept(layout, comm.rank, step), {"step": step, "task": "three layers"})
-        if comm.rank == victim:
-            comm.emit(step=step, pid=os.getpid(), strike=step == first)
+        if comm.rank == victim and step == first:
+            comm.emit(pid=os.getpid())
+        if under_way:
+            under_way.finish()
+            comm.emit(step=step - 1)
+        about = comm, folder, layout, kept(layout, comm.rank, step), {"step": step, "task": "three layers"}
+        under_way = checkpoint.Writing(*about, aside=aside)
+        if not aside:
+            under_way.finish()
+            comm.emit(step=step)
+            under_way = None
 
 
 @pytest.mark.long
 @pytest.mark.ranks
-def test_killed_at_twenty_moments_there_is_always_a_whole_checkpoint(tmp_path):
+@pytest.mark.parametrize("aside, kills", [(False, 20), (True, 100)], ids=["before the next step", "beside the steps"])
+def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path, aside, kills):
+    """The newest is the last one that was told, or one behind it, whole; and it is never an older one."""
     layout, moments, saved = layout_of(Mesh(dp=2), owners=2), random.Random(2), [0]
 
     def told(rank, event):
-        saved.append(event["step"])
-        if event["strike"]:
+        if "step" in event:
+            saved.append(event["step"])
+        else:
             threading.Timer(moments.uniform(0, 0.1), os.kill, (event["pid"], signal.SIGKILL)).start()
 
     store(tmp_path, layout, 0)
     with ranks(layout.mesh, on_event=told) as pool:
-        for moment in range(20):
+        for moment in range(kills):
             first = int(newest(tmp_path).name.removeprefix("step-")) + 1
             with pytest.raises(RankError):
-                pool.run(saves_for_ever, layout, tmp_path, first, moment % 2)
+                pool.run(saves_for_ever, layout, tmp_path, first, moment % 2, aside)
             step = int(newest(tmp_path).name.removeprefix("step-"))
-            assert first <= saved[-1] <= step
+            assert saved[-1] <= step <= saved[-1] + 1
             assert equal_under(newest(tmp_path), ONE, step)
+    assert len(saved) > kills, "most kills came after some checkpoints"
 
 
 def test_nothing_here_can_unpickle():
