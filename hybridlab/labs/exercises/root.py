@@ -31,6 +31,9 @@ def enter(empty: str, owner: int):
     """
     mount("none", "/", None, RECURSIVE | PRIVATE)
     mount("none", empty, "tmpfs", NO_SETUID | NO_DEVICES, "size=1m,mode=755")
+    for place in (ROOM, "/dev/shm"):
+        os.makedirs(empty + place, exist_ok=True)
+        mount("none", empty + place, "tmpfs", NO_SETUID | NO_DEVICES, f"size={SIZE},mode=700,uid={owner},gid={owner}")
     for path in SYSTEM:
         if os.path.islink(path):
             os.symlink(os.readlink(path), empty + path)
@@ -42,9 +45,6 @@ def enter(empty: str, owner: int):
     _etc(Path(empty), owner)
     for file in solutions():
         mount("/dev/null", f"{empty}{file}", None, BIND)
-    for place in (ROOM, "/dev/shm"):
-        os.makedirs(empty + place, exist_ok=True)
-        mount("none", empty + place, "tmpfs", NO_SETUID | NO_DEVICES, f"size={SIZE},mode=700,uid={owner},gid={owner}")
     os.mkdir(f"{empty}/proc")
     mount("none", f"{empty}/proc", "proc", READ_ONLY | NO_SETUID | NO_DEVICES | NO_PROGRAMS)
     for name in SECRET:
