@@ -1,8 +1,8 @@
 """A root of its own: a tree of folders in which there is what a submission's Python needs, to be read, and no more.
 
 Whoever is in it sees the system's programs and libraries, this Python, this package without its solutions, a few
-devices, and its own processes. Nothing else of the machine has a name there. It can write into /tmp and /dev/shm, which
-go with it. Linux only. Source: pivot_root(2), mount_setattr(2), proc(5); the same idea as bubblewrap's.
+devices, and its own processes. Nothing else of the machine has a name there. It can write into /room, which is its /tmp too, and
+/dev/shm; they go with it. Linux only. Source: pivot_root(2), mount_setattr(2), proc(5); the same idea as bubblewrap's.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ SITES = ("site-packages", "dist-packages")
 READ_ONLY, NO_SETUID, NO_DEVICES, NO_PROGRAMS = 0x1, 0x2, 0x4, 0x8  # MS_…, and MOUNT_ATTR_… alike
 BIND, RECURSIVE, PRIVATE, DETACH = 0x1000, 0x4000, 0x40000, 0x2
 MOUNT_SETATTR, HERE, AT_RECURSIVE = 442, -100, 0x8000
-ROOM, SIZE = "/tmp", "512m"  # for all that it writes
+ROOM, SIZE = "/room", "512m"  # for all that it writes
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -27,7 +27,7 @@ def enter(empty: str, owner: int):
     """Build the tree in an `empty` folder and make it this process's root; it must have mounts and processes of its
     own, see `world.processes.namespaces`.
 
-    owner  who may write into its /tmp
+    owner  who may write into its /room
     """
     mount("none", "/", None, RECURSIVE | PRIVATE)
     mount("none", empty, "tmpfs", NO_SETUID | NO_DEVICES, "size=1m,mode=755")
@@ -42,6 +42,8 @@ def enter(empty: str, owner: int):
     for path in [*(f"/etc/{name}" for name in ETC), *needed(), *(f"/dev/{name}" for name in DEVICES)]:
         if os.path.exists(path):
             show(path, empty, NO_SETUID if path.startswith("/dev/") else NO_SETUID | NO_DEVICES)
+    if not os.path.exists(f"{empty}/tmp"):  # else this Python or this package lies there
+        os.symlink(ROOM, f"{empty}/tmp")
     _etc(Path(empty), owner)
     for file in solutions():
         mount("/dev/null", f"{empty}{file}", None, BIND)
