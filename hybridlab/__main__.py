@@ -1,7 +1,24 @@
-"""`python -m hybridlab …`: the command line."""
+"""`python -m hybridlab …`, and the command `hybridlab`: the command line."""
 
+import signal
 import sys
 
-from hybridlab.cli.main import main
+INTERRUPTED = 130  # as shells say it
 
-sys.exit(main())
+
+def main() -> int:
+    """Run what was typed. An interrupt, and any further one, ends it in a sentence, also while libraries are read."""
+    try:
+        from hybridlab.cli.main import main as command
+
+        return command()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.stderr.write("hybridlab: interrupted\n")
+        return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,57 +7,67 @@ import contextlib
 import sys
 
 import hybridlab
+from hybridlab.__main__ import INTERRUPTED
 from hybridlab.cli import output
 from hybridlab.cli.commands import COMMANDS, ON_RANKS
 from hybridlab.cli.flags import open_exports
-from hybridlab.cli.parser import ALL_FLAGS, WITH_A_JOB, Parser
+from hybridlab.cli.parser import ALL_FLAGS, WITH_A_JOB, Mistyped, Parser
 from hybridlab.lazily import how_to_install
-
-INTERRUPTED = 130  # as shells say it
 
 
 @output.to_the_end
 def main(arguments=None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command; returns the exit code. With --json what went wrong is the last line, as an object."""
+    typed = sys.argv[1:] if arguments is None else arguments
+    name = next((f"hybridlab {word}" for word in typed[:1] if word in COMMANDS), "hybridlab")
     try:
-        typed = sys.argv[1:] if arguments is None else arguments
         if arguments is None:
             _foresee(typed)
-        chosen, left = _parser(typed).parse_known_args(typed)
-        if left:
-            chosen.parser.unknown(left)
-    except SystemExit as leaving:
-        return leaving.code or 0
-    except ModuleNotFoundError as error:  # flags of jobs are those of modes, which need torch
-        return _not_installed(error, typed[0])
-    try:
+        chosen = _read(typed)
         open_exports(chosen)
         result = chosen.command(chosen)
+    except Mistyped as error:
+        return _ended(str(error), 2, typed)
+    except SystemExit as leaving:  # help and version
+        return leaving.code or 0
     except (ValueError, FileNotFoundError) as error:
-        sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
-        return 2
-    except ModuleNotFoundError as error:
-        return _not_installed(error, chosen.name)
+        return _ended(f"{name}: {error}", 2, typed)
+    except ModuleNotFoundError as error:  # flags of jobs are those of modes, which need torch
+        if not (sentence := how_to_install(error)):
+            raise  # a mistake of ours
+        return _ended(f"{name}: {sentence}", 2, typed)
     except RuntimeError as error:
         if type(error).__name__ != "RankError":
             raise
-        sys.stderr.write(f"hybridlab {chosen.name}: {error}\n")
-        return 1
+        return _ended(f"{name}: {error}", 1, typed)
     except KeyboardInterrupt:
-        sys.stderr.write(f"hybridlab {chosen.name}: interrupted\n")
-        return INTERRUPTED
+        return _ended(f"{name}: interrupted", INTERRUPTED, typed)
     if chosen.json:
         print(output.as_json(result))
     return 0 if result.get("ok", True) else 1
 
 
-def _not_installed(error: ModuleNotFoundError, command: str) -> int:
-    """Say how to get the missing package; any other is a mistake of ours."""
-    sentence = how_to_install(error)
-    if not sentence:
-        raise error
-    sys.stderr.write(f"hybridlab {command}: {sentence}\n")
-    return 2
+def _ended(sentence: str, code: int, typed) -> int:
+    """Say what went wrong."""
+    sys.stderr.write(f"{sentence}\n")
+    if "--json" in typed:
+        print(output.as_json({"error": sentence, "code": code}))
+    return code
+
+
+def _read(typed):
+    """What was typed, as a command with its values.
+
+    raises  Mistyped in a sentence
+    """
+    chosen, left = _parser(typed).parse_known_args(typed)
+    if left:
+        chosen.parser.unknown(left)
+    for action in chosen.parser.flagged:
+        if getattr(chosen, action.dest, None) == "":
+            what = action.option_strings[0] if action.option_strings else action.metavar or action.dest
+            chosen.parser.error(f"{what} is empty: give a value, or leave it out")
+    return chosen
 
 
 def _foresee(typed):

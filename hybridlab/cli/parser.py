@@ -5,7 +5,6 @@ Every flag of a command with a job stands in one line of `GROUPS` or `FURTHER`; 
 
 import argparse
 import re
-import sys
 from functools import partial
 
 from hybridlab.signatures import Argument, nearest
@@ -34,11 +33,18 @@ GROUP_OF = {name: title for title, names in (GROUPS | FURTHER).items() for name 
 KINDS, METAVARS = {"int": int, "float": float, "str": str}, {"int": "N", "float": "X", "str": "NAME"}
 
 
+class Mistyped(Exception):
+    """What is wrong with what was typed, in one sentence."""
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser that says in one sentence what is wrong."""
+    """A parser that says in one sentence what is wrong.
+
+    flagged  its arguments, as argparse knows them
+    """
 
     def __init__(self, *given, **named):
-        self.flags, self.sections, self.hidden = [], {}, ()
+        self.flags, self.flagged, self.sections, self.hidden = [], [], {}, ()
         super().__init__(*given, formatter_class=partial(argparse.HelpFormatter, max_help_position=32), **named)
 
     def in_groups(self, everything: bool):
@@ -53,12 +59,11 @@ class Parser(argparse.ArgumentParser):
         title = GROUP_OF.get(names[0].lstrip("-").replace("-", "_"), otherwise)
         if title in self.hidden:
             how["help"] = argparse.SUPPRESS
-        self.sections.get(title, self).add_argument(*names, **how)
+        self.flagged.append(self.sections.get(title, self).add_argument(*names, **how))
 
     def error(self, message):
         see = " See" if message.endswith("?") else "; see"
-        sys.stderr.write(f"{self.prog}: {message}{see} {self.prog} --help\n")
-        sys.exit(2)
+        raise Mistyped(f"{self.prog}: {message}{see} {self.prog} --help")
 
     def unknown(self, words: list[str]):
         """End with a sentence about words that are no arguments: which flag may be meant."""

@@ -1,8 +1,9 @@
 """A root of its own: a tree of folders in which there is what a submission's Python needs, to be read, and no more.
 
 Whoever is in it sees the system's programs and libraries, this Python, this package without its solutions, a few
-devices, and its own processes. Nothing else of the machine has a name there. It can write into /room, which is its /tmp too, and
-/dev/shm; they go with it. Linux only. Source: pivot_root(2), mount_setattr(2), proc(5); the same idea as bubblewrap's.
+devices, and its own processes. Nothing else of the machine has a name there. It can write into /room, which is its /tmp
+too, and /dev/shm; they go with it. Linux only. Source: pivot_root(2), mount_setattr(2), proc(5); bubblewrap has the
+same idea.
 """
 
 import ctypes

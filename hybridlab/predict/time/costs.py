@@ -14,7 +14,9 @@ from hybridlab.core.when.timeline import Timeline
 
 UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # as long as these kinds of action together
 OTHER_HALF = {"I": "W", "W": "I"}
-FINEST = 9  # no cost is told apart below 1e-9 units (a nanosecond, where units are seconds)
+FINEST = 9  # digits behind the point of a cost that count, so a nanosecond where units are seconds …
+EXACT = 4  # … but of each cost at least so many digits
+LONGEST = 15  # digits of a cost in ticks: simulated times stay whole numbers of 64 bits
 
 
 @dataclass(frozen=True)
@@ -111,12 +113,24 @@ class Costs:
         return self.latency + (_at(self.bytes, edge) / self.bandwidth if self.bandwidth else 0)
 
     def tick(self) -> Fraction:
-        """The longest tick, a power of ten, in which every cost is a whole number, but never below 1e-9."""
-        numbers = [n for one in self._numeric() for n in np.atleast_1d(getattr(self, one.name) or 0).tolist()]
+        """The longest tick, a power of ten, in which every cost is a whole number, to at least four digits.
+
+        raises  ValueError where the longest and the shortest lie too far apart for that
+        """
+        given = [getattr(self, one.name) or 0 for one in self._numeric() if one.name not in ("bandwidth", "bytes")]
+        numbers = [n for cost in given for n in np.atleast_1d(cost).tolist()]
         numbers += [*self._of_all_stages("I"), *self._of_all_stages("W")]
         numbers += [self.of_message(e) for e in range(np.atleast_1d(self.bytes).size)]
+        place = lambda n: math.floor(math.log10(n))  # of its first digit
+        shortest, longest = min((n for n in numbers if n), default=1), max(*numbers, 1e-300)
         digits = max(-int(Decimal(str(n)).as_tuple().exponent) if n % 1 else 0 for n in numbers)
-        return Fraction(1, 10 ** min(digits, FINEST))
+        digits = min(digits, max(FINEST, EXACT - place(shortest)), LONGEST - place(longest))
+        tick = 10.0**-digits
+        if any(abs(round(n / tick) * tick - n) > n / 1000 for n in numbers):
+            raise ValueError(
+                f"costs from {shortest:g} to {longest:g} are too far apart to be simulated: give 0 for none"
+            )
+        return Fraction(10) ** -digits
 
     def table(self, schedule: Schedule) -> np.ndarray:
         """The time that every row of a schedule takes on its rank, in its order."""
