@@ -44,8 +44,10 @@ def run(chosen) -> dict:
 
     made = flags.read_schedule(chosen)
     if chosen.work == "model":
+        flags.refuse_of_waits(chosen)
         more = {"batch": chosen.batch, "mesh": flags.read_mesh(chosen), **flags.read_training(chosen)}
     else:
+        flags.refuse_of_a_model(chosen)
         more = {"costs": flags.read_costs(chosen), "latency": chosen.latency, "jitter": chosen.jitter}
         more |= {"ahead": chosen.ahead, "driven": chosen.driven}
     measured = play(made, work=chosen.work, steps=chosen.steps, **more)

@@ -21,6 +21,7 @@ ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # o
 TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {"parallel": True}}  # --model: its shape
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
 OF_A_JOB = ("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay")  # see `training.asked`
+OF_WAITS = ("F", "B", "I", "W", "latency", "jitter")
 LEARNING = ("steps", "optimizer", "rate")
 
 # --- a layout: the mesh, and the schedule on it -----------------------------------------------------------------
@@ -185,6 +186,30 @@ def _cut(text: str):
 
 def read_training(chosen) -> dict:
     return {"model": _read_model(chosen)} | {name: getattr(chosen, name) for name in OF_A_JOB} | read_modes(chosen)
+
+
+def refuse_of_a_model(chosen):
+    """Nothing, if no flag was given that only the training of a model can be asked for.
+
+    raises  ValueError that names the flag
+    """
+    from hybridlab.modes.registry import modes, options
+
+    axes = [axis for mode in modes() for axis in mode.axes if axis not in PLAYED]
+    sizes = ("batch", "model", "dropout", "tied", "skips", *MODEL_SIZES, *ROUTING)
+    _refuse(chosen, {*OF_A_JOB, *sizes, *options(), *axes} - {"ahead", "driven"}, "a model", "emulated work", "model")
+
+
+def refuse_of_waits(chosen):
+    """The same for flags of emulated work."""
+    _refuse(chosen, {*OF_WAITS}, "emulated work", "a model", "emulated")
+
+
+def _refuse(chosen, names: set[str], owner: str, has_none: str, work: str):
+    for action in chosen.parser.flagged:
+        if action.dest in names and getattr(chosen, action.dest) != action.default:
+            flag = action.option_strings[0]
+            raise ValueError(f"{flag} belongs to {owner}, not to {has_none}: leave it out, or give --work {work}")
 
 
 def _read_model(chosen):

@@ -6,7 +6,7 @@ products of its weights, six for each weight and token. Relatives: `core.afford`
 
 import math
 
-from hybridlab.core.afford import cores, refuse
+from hybridlab.core.afford import LONGEST, cores, refuse
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.training.asked import mesh_of
 from hybridlab.training.job import Job
@@ -18,10 +18,13 @@ from hybridlab.world.processes import torchrun
 from hybridlab.world.processes.launch import refuse_crowd
 
 FASTEST = 2e11  # products and sums a second, of one core
+ACTION = 1e-5  # seconds of an action, whatever it computes
 
 
-def affordable(**given) -> Job:
+def affordable(longest: float = LONGEST, **given) -> Job:
     """The job that is asked for, with the arguments of `job_of`.
+
+    longest  seconds that it may take
 
     raises  ValueError in one sentence as `job_of` does, and for one that this machine cannot serve
     """
@@ -34,7 +37,7 @@ def affordable(**given) -> Job:
         refuse(f"states on {mesh.size} rank{'s' * (mesh.size > 1)}", states_of(job))
         passing = activations_of(job)
         refuse(f"activations of microbatches of {job.rows} rows", passing, batch=job.rows * job.microbatches)
-        refuse(f"{job.steps} steps", seconds=seconds_of(job), steps=job.steps)
+        refuse(f"{job.steps} steps", seconds=seconds_of(job), longest=longest, steps=job.steps)
     if isinstance(job.model, Transformer):
         job.model.batch(0, 1, job.seed)  # is the text as long as one sequence?
     return job
@@ -56,4 +59,5 @@ def seconds_of(job: Job) -> float:
     weights = sum(math.prod(record.shape) for record in job.records)
     rows = job.rows * job.microbatches * job.accumulate
     tokens = rows * job.model.shape.context if isinstance(job.model, Transformer) else rows
-    return 6 * weights * tokens * job.steps / (FASTEST * cores())
+    actions = len(job.schedule.rows) / job.schedule.ranks * job.accumulate  # of a rank
+    return job.steps * (6 * weights * tokens / (FASTEST * cores()) + ACTION * actions)

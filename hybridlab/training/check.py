@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import torch
 
+from hybridlab.core.afford import DAY
 from hybridlab.core.operations import RECEIVES
 from hybridlab.predict.bytes.transfer import by_axis
 from hybridlab.signatures import spelled
@@ -49,7 +50,7 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
     >>> report.ok, report.largest_gap < 1e-11
     (True, True)
     """
-    job = affordable(**given)
+    job = affordable(DAY, **given)
     job = job.with_(model=job.model.for_proof())
     foresee(__name__)
     with ranks(job.mesh) as pool:

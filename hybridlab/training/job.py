@@ -145,7 +145,7 @@ class Job:
         """The stages that use each parameter."""
         return placing.homes_of(self)
 
-    @property
+    @cached_property
     def frozen(self) -> set[str]:
         """The parameters that are not trained."""
         return {name for name, weight in self.whole.named_parameters() if not weight.requires_grad}

@@ -68,13 +68,17 @@ def boxes_of(job, rank: int) -> dict[str, tuple[slice, ...]]:
 
 def last_dim(job, layer: nn.Module) -> str:
     """The letter of the last dim of what leaves a layer; "" where its parameters do not say it."""
-    named, last = zip(job.records, job.whole.parameters()), ""
-    dims_of = {id(weight): param.dims.split() for param, weight in named}
+    dims_of, last = job.once(_dims_of), ""
     for module in layer.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             dims = dims_of.get(id(module.weight))  # not there where the weight is computed from others
             last = dims[0 if isinstance(module, nn.Linear) else -1][0] if dims else last
     return last
+
+
+def _dims_of(job) -> dict[int, list[str]]:
+    """{id of a weight of the whole module: the names of its dims}."""
+    return {id(weight): param.dims.split() for param, weight in zip(job.records, job.whole.parameters())}
 
 
 def seats_of(job, stages: tuple[int, ...]) -> tuple[int, ...]:

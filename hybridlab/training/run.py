@@ -84,6 +84,7 @@ def run(
             raise ValueError(f"{what}={number} is not possible: give a number, 0 or more")
     mesh = given.get("mesh") or Mesh(dp=schedule.dp, pp=schedule.ranks // schedule.dp)
     if work == "model":
+        _refuse_of_waits(costs=costs != EMULATED, latency=latency, jitter=jitter, room=room)
         job = affordable(**given | {"mesh": mesh, "schedule": schedule, "steps": steps + 1})
         lowered, room, call = job.schedule, job.room, (_run_model, job, live)
         foresee(__name__)
@@ -97,6 +98,13 @@ def run(
     with ranks(mesh) as pool:
         homes = pool.run(*call, on_event=on_event)
     return _timeline(lowered, homes, mesh, work, skip=1, at_least=latency, room=room)
+
+
+def _refuse_of_waits(**given):
+    """Raise ValueError for what only emulated work can be asked for."""
+    for name in (name for name, value in given.items() if value):
+        instead = ", or give device_memory" * (name == "room")
+        raise ValueError(f"{name} belongs to emulated work, and a model takes its own time: leave it out{instead}")
 
 
 def _refuse_of_a_model(given: dict):

@@ -10,10 +10,17 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hybridlab.core.files import regular
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
+SIZES = ("n_layer", "n_embd", "n_head", "n_positions", "n_ctx", "n_inner", "vocab_size", "hidden_size", "head_dim")
+SIZES += ("num_attention_heads", "num_key_value_heads", "num_hidden_layers", "intermediate_size", "kv_lora_rank")
+SIZES += ("max_position_embeddings", "sliding_window", "num_nextn_predict_layers", "v_head_dim", "qk_nope_head_dim")
+SIZES += ("qk_rope_head_dim", "q_lora_rank", "num_local_experts", "num_experts", "n_routed_experts")
+SIZES += ("moe_intermediate_size", "num_experts_per_tok", "n_shared_experts", "first_k_dense_replace")
+MOST = 1e7  # bytes of a config
 SPARSE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "kimi_k2")
 
 
@@ -47,13 +54,29 @@ def imported(config: dict | str | Path, context: int | None = None) -> Imported:
 
 
 def _read(config) -> dict:
-    if isinstance(config, dict):
-        return config
-    text = str(config)
+    """A config as a dict, whose sizes are whole numbers."""
+    said = config if isinstance(config, dict) else _parsed(str(config))
+    for name in SIZES:
+        size = said.get(name)
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+            raise ValueError(f"the config says {name}={size!r}: give a whole number")
+    return said
+
+
+def _parsed(text: str) -> dict:
+    """JSON text, or a file of it, as a dict."""
+    what = "the config"
     if not text.lstrip().startswith("{"):
         path = Path(text)
-        text = (path / "config.json" if path.is_dir() else path).read_text("utf-8")
-    return json.loads(text)
+        path = regular(path / "config.json" if path.is_dir() else path, what, MOST)
+        text, what = path.read_text("utf-8", errors="replace"), str(path)
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{what} is no JSON: give a config.json, as it lies beside a model's weights") from None
+    if not isinstance(said, dict):
+        raise ValueError(f"{what} is a {type(said).__name__}: give an object of names and sizes, {{...}}")
+    return said
 
 
 def _size(said: dict, *names: str) -> int:

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 
+from hybridlab.core.afford import refuse
 from hybridlab.core.dry import KINDS, SENT, DryRun
 from hybridlab.core.what import catalog
 from hybridlab.core.when.lanes import COMPUTE
@@ -19,6 +20,10 @@ from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of
 
 AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # what is meant where nobody says
+
+
+A_RANK, A_PASS = 3e-3, 4e-3  # seconds, at least: of each rank of the mesh, of a layer's forward and backward
+LONGEST = 600.0  # seconds that one may wait for an answer
 
 
 @spelled(asked.arguments, positional=asked.FIRST, **AS_ON_GPUS)
@@ -45,6 +50,7 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     kind = catalog.machine(machine)
     if memory is not None and not 0 < memory < math.inf:
         raise ValueError(f"memory={memory} is no room: give bytes, such as 40e9")
+    refuse_crowd(asked.mesh_of(given).size)
     job = job_of(**given)
     _refuse(job)
     trainer, before = played(job, rank)
@@ -53,7 +59,14 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     return _told(job, trainer, before, timeline, room, time.perf_counter() - began)
 
 
+def refuse_crowd(ranks: int):
+    """Raise ValueError for more ranks than one can wait for: each has its part in the schedule and in the layout."""
+    refuse(f"{ranks:,} ranks", seconds=A_RANK * ranks, longest=LONGEST, ranks=ranks)
+
+
 def _refuse(job: Job):
+    passes = len(job.layers) * len(job.schedule.replica_of) // job.schedule.replicas * job.accumulate
+    refuse(f"{passes:,} passes of layers", seconds=A_PASS * passes, longest=LONGEST, layers=len(job.layers))
     if job.driven:
         raise ValueError("driven=True leaves the order to what arrives, and here nothing does: play the written order")
     if job["offload"]:

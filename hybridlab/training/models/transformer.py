@@ -17,7 +17,7 @@ from hybridlab.training.models.parts import between_parts, in_parts
 
 STYLES = {"gpt": GPT, "llama": Modern}
 BYTES = 256
-PART_BYTES, PART_SECONDS = 20_000, 2e-4  # of a layer's modules, attention or one MLP, without their numbers
+PART_BYTES, PART_SECONDS = 20_000, 2e-3  # of a layer's modules, attention or one MLP, without their numbers
 LONGEST = 60.0  # seconds until a model stands
 
 
