@@ -5,12 +5,16 @@ table {name: Argument}. `spelled` puts them into the verb's signature and into i
 `help`, the stub for editors and the reference pages show each of them, and refuses a name that none of them has.
 """
 
+import dataclasses
 import difflib
 import functools
 import inspect
+import numbers
+import os
 import re
+import reprlib
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 WIDTH = 108  # of a line in a docstring that is made here
@@ -58,8 +62,9 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
         @functools.wraps(function)
         def called(*given, **named):
             refuse(function.__name__, named, called.__signature__.parameters)
-            bound = called.__signature__.bind(*given, **named).arguments
+            bound = _bound(function.__name__, called.__signature__, given, named).arguments
             said = {name: bound[name] for name in bound if name not in named} | named  # in its order
+            said = {name: called.fits[name](value) for name, value in said.items()}
             return function(**said | {name: value for name, value in usual.items() if said.get(name) is None})
 
         def spell():
@@ -67,6 +72,7 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
             rows = {name: one for name, one in table().items() if name not in mine}
             rows = {name: one._replace(usual=usual.get(name, one.usual)) for name, one in rows.items()}
             called.__signature__ = _signature(function, own, rows, positional)
+            called.fits = _fits(function.__name__, called.__signature__, or_none=True)
             called.__doc__ = told.replace(PLACE, described(rows))
 
         spell()
@@ -74,6 +80,119 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
         return called
 
     return decorate
+
+
+def typed(function: Callable) -> Callable:
+    """A decorator: arguments of other types than the signature says are refused in a sentence, before the work.
+
+    raises  WrongType, from the function, with what to give; numpy's whole numbers count as int
+
+    >>> @typed
+    ... def twice(number: int) -> int:
+    ...     return 2 * number
+    >>> twice("3")
+    Traceback (most recent call last):
+    hybridlab.signatures.WrongType: twice takes number as int, not '3', a str
+    """
+    signature = inspect.signature(function)
+    fits = _fits(function.__name__, signature)
+    several = {one.name for one in signature.parameters.values() if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+
+    @functools.wraps(function)
+    def called(*given, **named):
+        if not several & {one.name for one in signature.parameters.values() if one.kind == one.VAR_KEYWORD}:
+            refuse(function.__name__, named, signature.parameters)
+        bound = _bound(function.__name__, signature, given, named)
+        for name, value in bound.arguments.items():
+            if name not in several:
+                bound.arguments[name] = fits[name](value)
+            elif isinstance(value, tuple):
+                bound.arguments[name] = tuple(map(fits[name], value))
+        return function(*bound.args, **bound.kwargs)
+
+    return called
+
+
+def _bound(name: str, signature: inspect.Signature, given, named) -> inspect.BoundArguments:
+    """The arguments by name.
+
+    raises  TypeError that says what is missing
+    """
+    try:
+        return signature.bind(*given, **named)
+    except TypeError as error:
+        needed = [one.name for one in signature.parameters.values() if one.default is one.empty]
+        raise TypeError(f"{name}: {error}; it needs {', '.join(needed) or 'no argument'}") from None
+
+
+def refuse_types(value):
+    """Nothing, if every field of a dataclass's value has the type that the class says; numpy's numbers become int.
+
+    For the end of a constructor, before anything is compared.
+
+    raises  TypeError in a sentence
+    """
+    for one in dataclasses.fields(value):
+        if one.init and not one.name.startswith("_"):
+            fit = _fit(type(value).__name__, one.name, str(_short(one.type)), False, getattr(value, one.name))
+            object.__setattr__(value, one.name, fit)
+
+
+class WrongType(TypeError, ValueError):
+    """A value of another type than an argument has: a ValueError too, as other arguments that do not fit."""
+
+
+GIVE = {  # how one gets what a function takes
+    "Module": "an nn.Module (of a list of layers, nn.Sequential(*layers))",
+    "Mesh": "hl.Mesh(dp=2, pp=2)",
+    "Schedule": 'hl.schedule("1f1b", ranks=4, microbatches=8)',
+    "Timeline": "hl.simulate(schedule), or what hl.run gives back",
+    "Costs": "hl.Costs(F=1, B=2)",
+    "Shape": "hl.Shape(layers=4, width=64)",
+    "Room": "hl.Room(capacity=4)",
+}
+ANYTHING = ("Any", "object", "")
+INSIDE = re.compile(r"\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]")  # what stands in brackets, two deep
+KINDS: dict[str, Callable] = {
+    "int": lambda x: isinstance(x, numbers.Integral) and not isinstance(x, bool),
+    "float": lambda x: isinstance(x, numbers.Real) and not isinstance(x, bool),
+    "bool": lambda x: type(x).__name__ in ("bool", "bool_"),
+    "str": lambda x: isinstance(x, str),
+    "Path": lambda x: isinstance(x, os.PathLike),
+    "Literal": lambda x: isinstance(x, str),
+    "Callable": callable,
+    "dict": lambda x: isinstance(x, Mapping),
+    "Sequence": lambda x: isinstance(x, Iterable) and not isinstance(x, str),
+    "None": lambda x: x is None,
+}
+KINDS |= dict.fromkeys(("Collection", "Iterable", "list", "tuple", "set"), KINDS["Sequence"])
+
+
+def _fits(function: str, signature: inspect.Signature, or_none: bool = False) -> dict[str, Callable]:
+    """{argument: what looks at a value of it, and gives it back}."""
+    words = {name: str(_short(one.annotation)) for name, one in signature.parameters.items()}
+    words |= {name: "" for name, one in signature.parameters.items() if one.annotation is one.empty}
+    return {name: functools.partial(_fit, function, name, said, or_none) for name, said in words.items()}
+
+
+def _fit(function: str, name: str, words: str, or_none: bool, value):
+    """A value, if it is of one of the types that the words name, by the names of its classes.
+
+    >>> _fit("f", "x", "Mesh | tuple[int, ...] | None", False, None)
+    """
+    classes = {one.__name__ for one in type(value).__mro__}
+    every = [one.partition("[")[0].strip().rpartition(".")[2] for one in INSIDE.sub("", words).split("|")]
+    fits = lambda one: one in ANYTHING or one in classes or (one in KINDS and KINDS[one](value))
+    if (or_none and value is None) or any(map(fits, every)):
+        numpys = isinstance(value, numbers.Integral) and type(value).__module__ == "numpy"
+        return int(value) if numpys else value
+    give = next((f": give {GIVE[one]}" for one in every if one in GIVE), "")
+    shown = reprlib.repr(value)
+    raise WrongType(f"{function} takes {name} as {words}, not {shown}, {_a(type(value).__name__)}{give}")
+
+
+def _a(name: str) -> str:
+    return f"a{'n' * (name[0].lower() in 'aeiou')} {name}"
 
 
 def renew():

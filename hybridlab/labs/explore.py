@@ -5,10 +5,11 @@ import inspect
 
 from hybridlab.show.live.explorer import Explorer
 from hybridlab.show.live.explorer import explore as _explore
-from hybridlab.signatures import refuse
+from hybridlab.signatures import refuse, typed
 
 
 @functools.wraps(_explore)
+@typed
 def explore(*shown, **choices) -> Explorer:
     refuse("explore", choices, inspect.signature(_explore).parameters)
     return _explore(*shown, **{"run": _run} | choices)

@@ -4,9 +4,11 @@ import functools
 
 from hybridlab.show.live.game import Game
 from hybridlab.show.live.game import play as _play
+from hybridlab.signatures import typed
 
 
 @functools.wraps(_play)
+@typed
 def play(*numbers, **choices) -> Game:
     return _play(*numbers, **{"run": _run} | choices)
 

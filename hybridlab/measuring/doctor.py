@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hybridlab.core import afford
 from hybridlab.measuring import machine
+from hybridlab.signatures import typed
 from hybridlab.world.devices.placement import placement
 from hybridlab.world.processes import namespaces
 from hybridlab.world.processes.launch import RankError, ranks
@@ -58,6 +59,7 @@ ADVICE = (  # what is wrong, told from the facts; what to do about it
 )
 
 
+@typed
 def doctor(count: int = 4) -> dict:
     """Facts about this machine, units in their names; the last one, "what to do", is a text.
 

@@ -12,11 +12,13 @@ from hybridlab.core.when.action import CODE
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.play import play
 from hybridlab.core.when.schedule import COLUMNS, Schedule
+from hybridlab.signatures import typed
 
 SENDS, RECEIVES = ([CODE[f"{side}_{way}"] for way in "FB"] for side in ("SEND", "RECV"))  # down an edge, and back up
 KIND, STAGE, REPLICA, PEER = (COLUMNS.index(name) for name in ("kind", "stage", "replica", "peer"))
 
 
+@typed
 def lower(schedule: Schedule) -> Schedule:
     """The same schedule with its messages written out; a schedule that has them already is returned as it is.
 

@@ -15,10 +15,12 @@ import numpy as np
 from hybridlab.core.when.flow import Flow
 from hybridlab.core.when.room import Room, during
 from hybridlab.core.when.schedule import Schedule
+from hybridlab.signatures import typed
 
 BACKWARDS = ("B", "I")  # what takes the saved tensors of a forward
 
 
+@typed
 def recomputed(schedule: Schedule, which: Collection | None = None) -> Schedule:
     """The same schedule where forwards keep only what comes in: C in place of F, and R right before the backward.
 
@@ -32,6 +34,7 @@ def recomputed(schedule: Schedule, which: Collection | None = None) -> Schedule:
     return schedule.with_programs([_with_repeats(program, _places(program, which)) for program in schedule.program])
 
 
+@typed
 def swapped(schedule: Schedule, which: Collection | None = None, room: Room | None = None, ahead: int = 1) -> Schedule:
     """The same schedule where what forwards keep waits on the host: SWAP_OUT right behind the forward, SWAP_IN before
     the backward.

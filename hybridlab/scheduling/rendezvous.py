@@ -12,10 +12,12 @@ from hybridlab.core.when.lanes import RECEIVE, SEND, lanes, messages
 from hybridlab.core.when.play import Stuck, play
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.scheduling.validate import Invalid
+from hybridlab.signatures import typed
 
 CONVENTIONS = ("blocking", "in_order")
 
 
+@typed
 def check_rendezvous(schedule: Schedule, convention: str = "blocking") -> Schedule:
     """The schedule itself, if nobody hangs and every receive gets the message that it means.
 

@@ -8,10 +8,12 @@ import numpy as np
 
 from hybridlab.core.when.action import CODE, Action, last_backwards
 from hybridlab.core.when.schedule import Schedule
+from hybridlab.signatures import typed
 
 GATHERS = ("UNSHARD", "RESHARD")
 
 
+@typed
 def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     """The same schedule with UNSHARD, RESHARD and REDUCE_GRAD actions, as data parallelism with sharded weights needs.
 

@@ -13,6 +13,7 @@ from hybridlab.core.when.play import play
 from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.values import AWAY, VERSIONED
+from hybridlab.signatures import typed
 
 
 class Invalid(ValueError):
@@ -23,6 +24,7 @@ class Invalid(ValueError):
         super().__init__(f"{schedule.name} is not valid: {why}\n{schedule.grid(mark=row)}")
 
 
+@typed
 def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
     """The schedule itself, if it is valid.
 

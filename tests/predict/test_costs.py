@@ -1,3 +1,10 @@
+"""Costs of any size, and of what kind they may be."""
+
+import pytest
+
+from hybridlab.predict.time.costs import Costs
+from hybridlab.predict.time.simulate import simulate
+from hybridlab.scheduling.registry import schedule
 
 
 @pytest.mark.parametrize("unit", [1.4e-9, 1 / 3 * 1e-9, 1e-300, 1, 2.5, 7e17, 1e300])
@@ -11,3 +18,19 @@ def test_costs_that_no_whole_number_of_ticks_can_hold_are_refused():
     for far in (dict(F=1e-20, B=1), dict(F=1, B=1e20), dict(F=1, latency=1e-17)):
         with pytest.raises(ValueError, match="too far apart to be simulated"):
             simulate(schedule("1f1b", 2, 2), Costs(**far))
+
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        ({"F": "1"}, "Costs takes F as float | tuple, not '1', a str"),
+        ({"F": ("1", "2")}, "F=1 is no duration: give a number, 0 or more"),
+        ({"F": True}, "Costs takes F as float | tuple, not True, a bool"),
+        ({"F": (1, 2, 3)}, "F has 3 numbers, and 1f1b 2 stages: give one each"),
+        ({"unit": 3}, "Costs takes unit as str, not 3, an int"),
+    ],
+)
+def test_costs_of_a_wrong_kind_are_refused_in_a_sentence(given, says):
+    with pytest.raises((TypeError, ValueError)) as found:
+        simulate(schedule("1f1b", 2, 2), Costs(**given))
+    assert str(found.value) == says

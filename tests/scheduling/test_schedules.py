@@ -128,7 +128,7 @@ def test_data_parallel_copies_run_their_own_microbatches_and_meet_at_the_end():
         (dict(name="1f2b"), "there is no schedule '1f2b': choose one of naive, gpipe, 1f1b"),
         (dict(ranks=0), "ranks=0 is not possible"),
         (dict(microbatches=-1), "microbatches=-1 is not possible"),
-        (dict(microbatches=2.5), "microbatches=2.5 is not possible"),
+        (dict(microbatches=2.5), "schedule takes microbatches as int, not 2.5, a float"),
         (dict(chunks=2), "has no option 'chunks'"),
         (dict(name="gpipe", backward="up"), 'choose "fifo" or "lifo"'),
     ],

@@ -351,7 +351,7 @@ class Scaled(nn.Module):
 REFUSED = {
     "nn.Sequential(…) but no loss": (dict(model=layers(), loss=None), "needs loss=f, a summed loss(output, target)"),
     "no data": (dict(model=layers(), data=None), "needs data=g, batches g(step, rows)"),
-    "a list": (dict(model=[1, 2]), "model=list is no module"),
+    "a list": (dict(model=[1, 2]), "not [1, 2], a list: give an nn.Module (of a list of layers, nn.Sequential"),
     "a class that takes other arguments": (dict(model=nn.Linear), "model=Linear is no module"),
     "no layers": (dict(model=nn.Linear(8, 5)), "Linear does not say what it does in sequence"),
     "torch's dropout": (dict(model=layers(nn.Dropout(0.1))), "1 is torch's Dropout, which draws other numbers"),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hybridlab.core.what.routing import Routing
+from hybridlab.signatures import refuse_types
 
 STYLES = ("gpt", "llama")
 PIECES = 3  # layers that a parallel block is: two branches and their sum
@@ -118,6 +119,7 @@ class Shape:
     rotary: int = 0
 
     def __post_init__(self) -> None:
+        refuse_types(self)
         sizes = {"layers": 1, "width": 1, "heads": 0, "context": 1, "vocabulary": 1, "experts": 1, "chosen": 1}
         sizes |= dict.fromkeys(("shared", "latent", "query_latent", "rotary"), 0)
         sizes |= {} if self.inner is None else {"inner": 1}

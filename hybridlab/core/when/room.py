@@ -19,6 +19,7 @@ import numpy as np
 
 from hybridlab.core.when.action import KINDS
 from hybridlab.core.when.law import KIND
+from hybridlab.signatures import refuse_types
 
 if TYPE_CHECKING:
     from hybridlab.core.when.flow import Flow
@@ -46,6 +47,7 @@ class Room:
     boundary: float | tuple = 0
 
     def __post_init__(self) -> None:
+        refuse_types(self)
         for name in ("capacity", "keeps", "boundary"):
             given = getattr(self, name)
             if not np.all(np.asarray(given, dtype=float) >= 0):

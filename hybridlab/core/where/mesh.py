@@ -6,6 +6,7 @@ Read next: `hybridlab.core.when.schedule` (what happens when). The mesh is the o
 import functools
 import itertools
 import math
+from numbers import Integral
 
 PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all others are inside a stage
 
@@ -27,10 +28,10 @@ class Mesh:
 
     def __init__(self, **axes: int):
         for axis, length in axes.items():
-            if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+            if not isinstance(length, Integral) or isinstance(length, bool) or length < 1:
                 raise ValueError(f"axis {axis} has length {length!r}: give a whole number of ranks, 1 or more")
-        self.axes = dict(axes)
-        self.size = math.prod(axes.values())
+        self.axes = {axis: int(length) for axis, length in axes.items()}
+        self.size = math.prod(self.axes.values())
 
     def __getitem__(self, axis: str) -> int:
         """The number of coordinates along `axis`; an axis that the mesh does not name has one."""

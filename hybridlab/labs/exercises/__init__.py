@@ -6,7 +6,7 @@ Asked and answered: `answer` replies; `student` says whose numbers; `source` car
 the hints that follow what failed. `answers_file` keeps what was answered, in the form of `written`; `progress` tells
 it.
 Handed in: `submission` is the file, `grade` grades many, `regrade` checks one again, in the place of its own that
-`confined` makes.
+`confined` makes, with a `root` in which there is little.
 For several rooms: `pipelines` (predictions in units of F and B), `played` (a game as an answer), `typed_schedule`,
 `words` (small numbers as words).
 """

@@ -8,6 +8,7 @@ from hybridlab.core.when.lanes import RECEIVE
 from hybridlab.core.when.lifetimes import lives
 from hybridlab.core.when.room import Room, stays
 from hybridlab.core.when.timeline import Timeline
+from hybridlab.signatures import typed
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Bytes:
     buffer: float = 0
 
 
+@typed
 def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """live[rank]: (times, bytes); from each time on, in the timeline's unit, the rank holds so much.
 

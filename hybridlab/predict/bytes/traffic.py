@@ -13,10 +13,12 @@ from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.lanes import lanes, messages
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.scheduling.lower import lower
+from hybridlab.signatures import typed
 
 LOSS_SUMS = (1, 2)  # numbers of a token in the loss's two sums along tp: the largest score; Σ exp and the target's
 
 
+@typed
 def traffic(schedule: Schedule, bytes: float = 1) -> dict[tuple[int, int], tuple[int, float]]:
     """{(from rank, to rank): (messages, bytes)} of one step.
 

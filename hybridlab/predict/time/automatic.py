@@ -18,6 +18,7 @@ from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.predict.time.costs import Costs
 from hybridlab.scheduling.zero_bubble import zb_h1, zb_h2
+from hybridlab.signatures import typed
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ POLISH = 400_000  # actions replayed in search of something better: about a thir
 FEWEST = 100  # swaps; so few, in a schedule so large that no more are afforded, find nothing
 
 
+@typed
 def automatic(
     ranks: int, microbatches: int, costs: Costs | None = None, limit: float | None = None, until_w: float = 1.0
 ) -> Schedule:

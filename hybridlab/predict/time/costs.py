@@ -11,6 +11,7 @@ from hybridlab.core.added import added
 from hybridlab.core.when.law import KIND
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
+from hybridlab.signatures import refuse_types
 
 UNLESS_GIVEN = {"B": ("I", "W"), "recompute": ("F",)}  # as long as these kinds of action together
 OTHER_HALF = {"I": "W", "W": "I"}
@@ -59,9 +60,10 @@ class Costs:
     unit: str = "units"
 
     def __post_init__(self) -> None:
+        refuse_types(self)
         for one in self._numeric():
             for number in np.atleast_1d(0 if getattr(self, one.name) is None else getattr(self, one.name)):
-                if not 0 <= number < math.inf:
+                if isinstance(number, str) or not 0 <= number < math.inf:
                     raise ValueError(f"{one.name}={number} is no duration: give a number, 0 or more")
         of_stages = {one.name: getattr(self, one.name) for one in self._numeric() if one.name != "bytes"}
         stages = {name: len(cost) for name, cost in of_stages.items() if np.ndim(cost)}
@@ -78,6 +80,15 @@ class Costs:
 
     def _numeric(self):
         return [one for one in fields(self) if one.name != "unit"]
+
+    def refuse(self, schedule: Schedule) -> None:
+        """Raise ValueError where these are costs of another number of stages than a schedule has."""
+        for one in self._numeric():
+            cost, stages = getattr(self, one.name), schedule.stages
+            if one.name != "bytes" and np.ndim(cost) and len(cost) != stages:
+                raise ValueError(
+                    f"{one.name} has {len(cost)} numbers, and {schedule.name} {stages} stages: give one each"
+                )
 
     def of(self, kind: str, stage: int) -> float:
         """The duration of one action of this kind on this stage; of a SEND or RECV, what posting it takes."""

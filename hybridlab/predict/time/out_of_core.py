@@ -22,6 +22,7 @@ from hybridlab.core.when.schedule import Schedule
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
 from hybridlab.scheduling.out_of_core import recomputed, swapped
+from hybridlab.signatures import typed
 
 STAY, AWAY, AGAIN = "stay", "away", "again"
 MOST = 2000  # mixtures that are tried: about ten seconds
@@ -42,6 +43,7 @@ class Mixture(NamedTuple):
     schedule: Schedule
 
 
+@typed
 def fitted(schedule: Schedule, room: Room, costs: Costs | None = None) -> Schedule:
     """The same step within a device's room: the best mixture of staying, swapping and recomputing that was found.
 

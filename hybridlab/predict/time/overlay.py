@@ -3,8 +3,10 @@
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
+from hybridlab.signatures import typed
 
 
+@typed
 def predicted_for(real: Timeline) -> Timeline:
     """The same program, simulated with the costs, the latency and the links that the run itself has shown.
 

@@ -29,6 +29,7 @@ from hybridlab.core.when.room import Room
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
+from hybridlab.signatures import typed
 
 LINKS = {  # what a message from rank a to rank b occupies
     "directed": lambda a, b: [(a, b)],
@@ -41,6 +42,7 @@ ENGINES = ("auto", "plain", "compiled")
 LAST_TICK = 2.0**62
 
 
+@typed
 def simulate(
     schedule: Schedule,
     costs: Costs | None = None,
@@ -89,6 +91,7 @@ class _Case:
     """What is to be simulated, in whole ticks: the same for both engines."""
 
     def __init__(self, schedule, costs, link, rendezvous, post, room=None):
+        costs.refuse(schedule)
         self.costs, self.flow, self.tick = costs, flow_of(schedule, room), costs.tick()
         self.resources, self.blocking = LINKS[link], link == "compute"
         self.rendezvous = rendezvous or self.blocking

@@ -23,6 +23,7 @@ from hybridlab.show.timelines.grid import MANY, grid
 from hybridlab.show.timelines.noted import strokes, texts
 from hybridlab.show.timelines.notes import Note
 from hybridlab.show.timelines.svg import page
+from hybridlab.signatures import typed
 
 BELOW, CAPTION_LINE = 66, 21  # pixels under the plot, and for each line of the captions there
 NARROW = 760  # captions are broken for a notebook beside an open file browser: plotly does not break them again
@@ -32,8 +33,9 @@ PALE = 0.6  # how far dots move towards their ground, so that a number on them c
 PX = STYLE["pixels"]
 
 
+@typed
 def draw(
-    *timelines: Timeline | Layout | DryRun,
+    *timelines: Timeline | Layout | DryRun | str,
     title: str | None = None,
     numbers: bool = True,
     notes: Sequence[Note] = (),

@@ -31,6 +31,7 @@ from safetensors.torch import save_file
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.reshard import Piece, overlap
+from hybridlab.signatures import typed
 from hybridlab.training.checkpoints import index
 
 Pieces = dict[str, dict[str, torch.Tensor]]
@@ -129,6 +130,7 @@ def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
     return _pieces(path, record, layout, comm.rank), record["notes"]
 
 
+@typed
 def weights(folder: str | Path) -> dict[str, torch.Tensor]:
     """The weights of a trained model, whole, by name: its state dict, whatever layout it was trained under.
 

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+from hybridlab.signatures import typed
+
 DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL2's
 COUNT = "import torch; print(torch.cuda.device_count())"
 ASKED = "HYBRIDLAB_DEVICES"  # what ranks compute on, in place of what is found: "cpu", or a kind and a number, "cuda:2"
@@ -59,6 +61,7 @@ class Placement:
         return variables
 
 
+@typed
 def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -> Placement:
     """Where `ranks` ranks run on a machine with `gpus` GPUs; None asks `devices_here`.
 

@@ -10,6 +10,7 @@ import threading
 import time
 
 from hybridlab.core.where.mesh import Mesh
+from hybridlab.signatures import typed
 from hybridlab.world.devices.placement import Placement
 from hybridlab.world.devices.placement import placement as usual
 from hybridlab.world.explain.faults import FRESH, RankError, failure, fault_of, patience
@@ -27,6 +28,7 @@ CROWD = 4  # ranks on a core
 GONE = "the former ranks have ended: what earlier runs left in them is gone"
 
 
+@typed
 def ranks(
     n_or_mesh: int | Mesh,
     *,
