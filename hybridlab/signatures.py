@@ -182,7 +182,7 @@ def _fit(function: str, name: str, words: str, or_none: bool, value):
     """
     classes = {one.__name__ for one in type(value).__mro__}
     every = [one.partition("[")[0].strip().rpartition(".")[2] for one in INSIDE.sub("", words).split("|")]
-    fits = lambda one: one in ANYTHING or one in classes or (one in KINDS and KINDS[one](value))
+    fits = lambda one: KINDS[one](value) if one in KINDS else one in ANYTHING or one in classes
     if (or_none and value is None) or any(map(fits, every)):
         numpys = isinstance(value, numbers.Integral) and type(value).__module__ == "numpy"
         return int(value) if numpys else value

@@ -172,7 +172,6 @@ def nothing(home: dict, job: Job) -> str:
     return ""
 
 
-@torch.no_grad()
 def _first_unlike_a_number(job: Job) -> str:
     """The name of the first tensor of a training that has an element that is no finite number."""
     device = OneDevice(job)
@@ -185,9 +184,7 @@ def _first_unlike_a_number(job: Job) -> str:
             for what, x in (("inputs", inputs), ("targets", targets)):
                 if not all(_finite(one) for one in flat(x)):
                     return f"a number among the {what} {where}"
-            with torch.enable_grad():
-                loss = job.model.loss(job.model.through(device.module, inputs), targets)
-            if not _finite(loss):
+            if not _finite(job.model.loss(job.model.through(device.module, inputs), targets)):
                 return f"the loss {where}"
         device.gradients(step)
         for name, gradient in device.gradient().items():

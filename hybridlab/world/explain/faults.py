@@ -11,6 +11,7 @@ import signal
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,10 @@ class RankError(RuntimeError):
         self.traceback_text = traceback_text
         if traceback_text:
             self.add_note(traceback_text)
+
+    def __reduce__(self):  # whole, through a pool of processes too
+        about = {name: getattr(self, name) for name in ("rank", "kind", "message", "where", "traceback_text")}
+        return partial(RankError, str(self), **about), ()
 
 
 @dataclass(frozen=True)
