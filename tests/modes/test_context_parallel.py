@@ -437,3 +437,16 @@ def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
 def test_what_cannot_be_cut_is_refused_in_a_sentence(words, mesh, more):
     with pytest.raises(ValueError, match=words):
         hl.check(mesh, **more)
+
+
+def test_parts_in_bfloat16_are_joined_in_float32():
+    """Of 64 parts one after the other, every rounding of the sums to bfloat16 would show."""
+    drawn = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 1, 1, 1, 256, 8, dtype=torch.float64, generator=drawn).bfloat16()
+    right, met = ring_attention.part_of_attention(q.double(), k[:, :, 0].double(), v[:, :, 0].double())[0], None
+    for first in range(0, 256, 4):
+        some = slice(first, first + 4)
+        part = ring_attention.part_of_attention(q, k[:, :, 0, some], v[:, :, 0, some])
+        assert part[1].dtype == torch.float32
+        met = part if met is None else ring_attention.joined(*met, *part)
+    assert (met[0].double() - right).abs().max() < 2 * 2**-9 * right.abs().max()

@@ -592,3 +592,21 @@ def test_experts_are_shared_by_fewer_than_all_else():
 def test_there_must_be_somebody_to_share_with(mesh, more):
     with pytest.raises(ValueError, match="see other data|more than the 2 ranks"):
         job_of(mesh, zero=1, **more)
+
+
+def _left_whole(comm, job):
+    """The bytes of gradients that a rank still has when its backward has ended."""
+    trainer = loop.Trainer(comm, job)
+    trainer.gradients(0)
+    every = (*trainer.weights.by_name.values(), *trainer.parameters.values())
+    storages = [weight.grad.untyped_storage() for weight in every if weight.grad is not None]
+    return sum({one.data_ptr(): one.nbytes() for one in storages}.values())
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("stage, copies", [(1, 2), (2, 1), (3, 1)])
+def test_from_stage_2_on_no_rank_keeps_a_whole_gradient(bench, stage, copies):
+    one = job(TWO, zero=stage)
+    kept = bench.pool(TWO).run(_left_whole, one)
+    weights = sum(torch.Size(record.shape).numel() for record in one.records)
+    assert sum(kept) == pytest.approx(copies * 8 * weights, rel=0.05)

@@ -126,6 +126,17 @@ def _evaluated(comm, job):
 
 
 @pytest.mark.ranks
+def test_an_evaluation_where_a_step_has_several_plays_is_the_mean_over_the_rows_of_one(bench):
+    """Divided by the rows of the whole batch it would be half as large."""
+    job = job_of(hl.Mesh(pp=1), **LEARN | {"microbatches": 1, "accumulate": 3})
+    ((said, _),) = bench.pool(hl.Mesh(pp=1)).run(_evaluated, job)
+    module = job.model.made(5, torch.float64)
+    for step in (0, 1):
+        inputs, targets = (x[:EACH] for x in batch(step, of_which="held back"))
+        assert said[step] == pytest.approx(mean_loss(module, inputs, targets).item(), rel=1e-12)
+
+
+@pytest.mark.ranks
 def test_an_evaluation_is_on_data_held_back_without_dropout_which_comes_back_afterwards(bench):
     learn = LEARN | {"shape": hl.Shape(layers=2, width=16, heads=2, context=8, dropout=0.3)}
     ((said, after),) = bench.pool(hl.Mesh(pp=1)).run(_evaluated, job_of(hl.Mesh(pp=1), **learn))

@@ -10,7 +10,7 @@ import torch
 
 import hybridlab as hl
 from hybridlab.modes.parts.replicated import Replicated, Sums
-from hybridlab.runtime import work
+from hybridlab.runtime import versions, work
 from hybridlab.runtime.versions import Versions
 from hybridlab.runtime.work import ModelWork
 from hybridlab.training import check as proof
@@ -40,7 +40,6 @@ def test_data_parallel_copies_are_one_device(bench, mesh):
     assert "all-reduces d·Ψ" in report.bytes
 
 
-@pytest.mark.long
 def test_bytes_are_compared_axis_by_axis_too(bench):
     report = bench.asked(hl.Mesh(dp=2, tp=2), shape=SMALL, sequence=True)
     assert report.ok and {what for what, _, _ in report.axes} == {"sums", "inside"}
@@ -186,7 +185,25 @@ def test_every_mutant_is_noticed(bench, mutant, mesh, job):
     assert not report.ok and "NOT equal" in str(report), report
 
 
-@pytest.mark.long
+def first_state_for_ever(patch):
+    """Every version is made by an optimizer that has forgotten those before."""
+    whole = versions._succeeded
+
+    def forgetful(optimizer, old):
+        new = whole(optimizer, old)
+        optimizer.state.clear()
+        return new
+
+    patch.setattr(versions, "_succeeded", forgetful)
+
+
+@pytest.mark.parametrize("schedule", ["pipedream", "pipedream_2bw"])
+def test_every_version_is_made_with_adams_state_of_the_one_before(bench, schedule):
+    about = TRY | {"schedule": schedule, "microbatches": 4, "optimizer": "adamw", "rate": 1e-2}
+    assert bench.right(PP4, **about)
+    assert not bench.asked(PP4, sabotage=first_state_for_ever, **about).ok
+
+
 def test_without_stashing_a_gradient_belongs_to_no_function(bench):
     """The replay uses for each microbatch the weights of its forward: it notices that the backward found others."""
     job = TRY | {"schedule": "pipedream"}

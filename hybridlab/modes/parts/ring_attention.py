@@ -55,6 +55,7 @@ class Ring(torch.autograd.Function):
                 found[mine] = joined(*found[mine], *met) if mine in found else met
             parts = None if last else coming.wait()
         out, lse = (torch.cat(every, -2) for every in zip(*(found[chunk] for chunk, _ in ring.own)))
+        out = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.ring = ring
         return out
@@ -129,7 +130,7 @@ def part_of_attention(q_BKGQH, k_BKSH, v_BKSH, seen_QS=None):
 
 
 def joined(out, lse, other_out, other_lse):
-    """Two parts as one.
+    """Two parts as one; in the dtype of lse, since of many parts each rounding would add up.
 
     >>> q, k, v = torch.randn(3, 1, 1, 1, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     >>> parts = [part_of_attention(q, k[:, :, 0, s], v[:, :, 0, s]) for s in (slice(0, 2), slice(2, 6))]
@@ -139,7 +140,7 @@ def joined(out, lse, other_out, other_lse):
     """
     together = torch.logaddexp(lse, other_lse)
     weighted = out * (lse - together).exp() + other_out * (other_lse - together).exp()
-    return weighted.to(out.dtype), together
+    return weighted, together
 
 
 def part_of_backward(q_BKGQH, by_out, lse, spread, k_BKSH, v_BKSH, seen_QS=None):

@@ -10,6 +10,7 @@ Relatives: `comm`, which adds the collectives; `groups`, `ledger`, `message`.
 import copy
 import functools
 import itertools
+import warnings
 from collections import deque
 from datetime import timedelta
 from typing import Self
@@ -201,6 +202,9 @@ class Door:
                 raise ValueError(f"no group of the ranks {axis} is open: comm.open({axis}) on every rank first")
             return self._groups[axis]
         axes = axes_of(self.mesh, tuple(self.mesh.axes) if axis is None else axis)
+        if isinstance(axis, str) and axis not in self.mesh.axes and not (self.purpose or self.rank):
+            told = f"{self.mesh} has no axis {axis}: along it each rank is alone, and nothing is sent"
+            warnings.warn(told, stacklevel=4)
         if axes not in self._groups:
             raise ValueError(f"no group is open along {axes}: name it at the start, hl.ranks(mesh, groups=[{axes}])")
         return self._groups[axes]
