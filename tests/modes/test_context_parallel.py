@@ -449,4 +449,6 @@ def test_parts_in_bfloat16_are_joined_in_float32():
         part = ring_attention.part_of_attention(q, k[:, :, 0, some], v[:, :, 0, some])
         assert part[1].dtype == torch.float32
         met = part if met is None else ring_attention.joined(*met, *part)
-    assert (met[0].double() - right).abs().max() < 2 * 2**-9 * right.abs().max()
+    whole = ring_attention.part_of_attention(q, k[:, :, 0], v[:, :, 0])[0]
+    off, its = ((found.double() - right).abs().max() for found in (met[0], whole))
+    assert off < 1.2 * its, "no worse than all keys at once"
