@@ -42,12 +42,16 @@ class Report:
         return worst(gap for name, gap in self.gaps.items() if name not in self.unproved)
 
     @property
+    def wrong(self) -> tuple[str, ...]:
+        """The names of what is further from one device than rounding can bring it, in the order of `gaps`."""
+        gaps = (name for name, gap in self.gaps.items() if not gap <= self.noisy.get(name, self.tolerance))
+        return *gaps, *(name for name, share in self.adam.items() if not share <= 1)
+
+    @property
     def equal(self) -> bool:
         """Every number within what is allowed, and every byte accounted for."""
         return (
-            not self.nothing
-            and all(gap <= self.noisy.get(name, self.tolerance) for name, gap in self.gaps.items())
-            and all(share <= 1 for share in self.adam.values())
+            not (self.nothing or self.wrong)
             and all(counted == formula for table in (self.bytes, self.axes) for counted, formula in table.values())
         )
 
