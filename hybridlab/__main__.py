@@ -3,8 +3,6 @@
 import signal
 import sys
 
-INTERRUPTED = 130  # as shells say it
-
 
 def main() -> int:
     """Run what was typed. An interrupt, and any further one, ends it in a sentence, also while libraries are read."""
@@ -15,7 +13,7 @@ def main() -> int:
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("hybridlab: interrupted\n")
-        return INTERRUPTED
+        return 128 + signal.SIGINT  # as shells say it
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
 

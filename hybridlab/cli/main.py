@@ -7,7 +7,6 @@ import contextlib
 import sys
 
 import hybridlab
-from hybridlab.__main__ import INTERRUPTED
 from hybridlab.cli import output
 from hybridlab.cli.commands import COMMANDS, ON_RANKS
 from hybridlab.cli.flags import open_exports
@@ -41,7 +40,7 @@ def main(arguments=None) -> int:
             raise
         return _ended(f"{name}: {error}", 1, typed)
     except KeyboardInterrupt:
-        return _ended(f"{name}: interrupted", INTERRUPTED, typed)
+        return _ended(f"{name}: interrupted", output.INTERRUPTED, typed)
     if chosen.json:
         print(output.as_json(result))
     return 0 if result.get("ok", True) else 1

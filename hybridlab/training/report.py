@@ -50,9 +50,8 @@ class Report:
     @property
     def equal(self) -> bool:
         """Every number within what is allowed, and every byte accounted for."""
-        return (
-            not (self.nothing or self.wrong)
-            and all(counted == formula for table in (self.bytes, self.axes) for counted, formula in table.values())
+        return not (self.nothing or self.wrong) and all(
+            counted == formula for table in (self.bytes, self.axes) for counted, formula in table.values()
         )
 
     @property
