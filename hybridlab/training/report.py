@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from hybridlab.training.gaps import worst
-
 LISTED = 4  # names of a kind that the text tells; the report has all
 
 
@@ -38,8 +36,13 @@ class Report:
 
     @property
     def largest_gap(self) -> float:
-        """The worst gap of those that are proved; not a number where anything was not one."""
-        return worst(gap for name, gap in self.gaps.items() if name not in self.unproved)
+        """The worst gap but for those that noise explains; not a number where anything was not one."""
+        return self.gaps[self._worst(lambda name: name not in self.noisy or name in self.wrong)]
+
+    def _worst(self, counts) -> str:
+        """The name of the worst gap of those that count; of them all where none does."""
+        names = [name for name in self.gaps if counts(name)] or [*self.gaps]
+        return max(names, key=lambda name: (self.gaps[name] != self.gaps[name], self.gaps[name]))
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -93,17 +96,21 @@ class Report:
         """The lines on numbers."""
         if self.nothing:
             return [f"  {self.nothing}: mend the data, the loss or the rate, and check again"]
-        over = {name: gap / self.noisy.get(name, self.tolerance) for name, gap in self.gaps.items()}
-        told = {name: share for name, share in over.items() if name not in self.unproved}
-        first = max(told, key=lambda name: (told[name] != told[name], told[name] > 1, self.gaps[name]))
-        gap, allowed = self.gaps[first], self.noisy.get(first, self.tolerance)
-        lines = [f"  largest gap {gap:.2g} ({first}), allowed {allowed:.2g}; {len(self.gaps)} compared"]
+        first = self._worst(lambda name: name not in self.noisy or name in self.wrong)
+        lines = [f"  largest gap {self._told(first)}; {len(self.gaps)} compared"]
+        more = [name for name in self.noisy if name not in self.unproved and self.gaps[name] > self.tolerance]
+        if more and first not in more:
+            lines.append(f"  rounding noise explains more in {len(more)}: {self._told(self._worst(more.__contains__))}")
         if self.adam:
             first = max(self.adam, key=self.adam.get)
             lines.append(f"  Adam: at most {self.adam[first]:.2g} of the bound ({first}); {len(self.adam)} compared")
         if self.unproved:
             lines.append(f"  rounding noise hides these, so not proved: {_listed(self.unproved, self.proved)}")
         return lines
+
+    def _told(self, name: str) -> str:
+        """A gap and what it may be."""
+        return f"{self.gaps[name]:.2g} ({name}), allowed {self.noisy.get(name, self.tolerance):.2g}"
 
 
 def _percent(share: float) -> str:
