@@ -206,7 +206,7 @@ def test_the_forgotten_sum_is_caught_where_it_matters(bench):
     right, lost = bench.asked(mesh, **asked), hl.check(mesh, **asked, sabotage=hybrid.forget_the_tensor_sum)
     assert right.ok and not lost.ok
     assert ": equal to one device" in hybrid.proof(right) and ": not equal to one device" in hybrid.proof(lost)
-    assert "gap below 1e-13" in hybrid.proof(right) and "gap below" not in hybrid.proof(lost)
+    assert "gap below 1e-11" in hybrid.proof(right) and "gap below" not in hybrid.proof(lost)
     wrong = {name for name in lost.wrong if name.startswith("gradient")}
     layout = hybrid.job(hl.Mesh(dp=2, tp=2), zero=1, sequence=True).layout
     assert wrong == {f"gradient {name}" for name in layout.named if len(layout.summed(name, 0)) == 4}

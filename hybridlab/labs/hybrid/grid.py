@@ -164,7 +164,7 @@ def curves(losses: dict[str, list[float]], first: dict[str, int] | None = None):
 
 def proof(report) -> str:
     """A report of `hl.check` without the last digits of its gap, which another processor may round otherwise."""
-    gap = "below 1e-13" if report.largest_gap < 1e-13 else f"{report.largest_gap:.0e}"
+    gap = "below 1e-11" if report.largest_gap < 1e-11 else f"{report.largest_gap:.0e}"
     verdict = f"{'equal' if report.ok else 'not equal'} to {report.reference}"
     rows = [f"{what}: {one:,} bytes counted, {other:,} by the formula" for what, (one, other) in report.bytes.items()]
     return "\n  ".join([f"{report.layout}: {verdict}", f"{len(report.gaps)} comparisons, largest gap {gap}", *rows])
