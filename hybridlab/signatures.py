@@ -45,7 +45,8 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
 
     raises  TypeError, from the function, for a name that it does not have, with the nearest one
 
-    >>> @spelled(lambda: {"steps": Argument("int", 3, "optimizer steps"), "rate": Argument("float", 1.0, "")}, rate=0.1)
+    >>> table = {"steps": Argument("int", 3, "optimizer steps"), "rate": Argument("float", 1.0, "")}
+    >>> @spelled(lambda table=table: table, rate=0.1)
     ... def learn(mesh, **more):
     ...     return more
     >>> learn(4, steps=2), inspect.signature(learn)
