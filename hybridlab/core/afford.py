@@ -43,11 +43,11 @@ def refuse(what: str, size: float = 0, seconds: float = 0, longest: float = LONG
             raise ValueError(f"{told}: give {advice} or fewer" if advice else f"{told}: ask for less")
 
 
-def refuse_actions(count: int, **numbers: int) -> None:
-    """Raise ValueError for a schedule with more actions than this machine can hold."""
+def refuse_actions(count: int, longest: float = LONGEST, **numbers: int) -> None:
+    """Raise ValueError for a schedule with more actions than this machine can hold, or makes in `longest` seconds."""
     size, seconds = ACTION
     most = max(numbers, key=numbers.__getitem__)
-    refuse(f"{count:.3g} actions", size * count, seconds * count, **{most: numbers[most]})
+    refuse(f"{count:.3g} actions", size * count, seconds * count, longest, **{most: numbers[most]})
 
 
 def in_words(amount: float, units: Units = BYTES) -> str:

@@ -6,7 +6,7 @@ products of its weights, six for each weight and token. Relatives: `core.afford`
 
 import math
 
-from hybridlab.core.afford import LONGEST, cores, refuse
+from hybridlab.core.afford import ACTION, LONGEST, cores, refuse
 from hybridlab.predict.bytes.memory import model_states
 from hybridlab.training.asked import mesh_of
 from hybridlab.training.job import Job
@@ -18,7 +18,6 @@ from hybridlab.world.processes import torchrun
 from hybridlab.world.processes.launch import refuse_crowd
 
 FASTEST = 2e11  # products and sums a second, of one core
-ACTION = 1e-5  # seconds of an action, whatever it computes
 
 
 def affordable(longest: float = LONGEST, **given) -> Job:
@@ -60,4 +59,4 @@ def seconds_of(job: Job) -> float:
     rows = job.rows * job.microbatches * job.accumulate
     tokens = rows * job.model.shape.context if isinstance(job.model, Transformer) else rows
     actions = len(job.schedule.rows) / job.schedule.ranks * job.accumulate  # of a rank
-    return job.steps * (6 * weights * tokens / (FASTEST * cores()) + ACTION * actions)
+    return job.steps * (6 * weights * tokens / (FASTEST * cores()) + ACTION[1] * actions)

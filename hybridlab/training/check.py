@@ -172,21 +172,22 @@ def _untouched(touched: dict, job: Job) -> dict[str, float]:
 
 
 def _adam_shares(parts, alone, job) -> tuple[dict[str, float], dict[str, float]]:
-    """({"weight <name>": the worst difference over its bound}, the share that differs of those that are not proved)."""
+    """({"weight <name>": the worst difference over its bound}, {the same: 1.0} of those that are not proved)."""
     shares, hidden = {}, {}
-    for name, bound in alone["bound"].items():
-        words, held = f"weight {name}", lambda about: _held("weight", name, parts, about, job)  # noqa: B023
-        every = [
-            ((mine - its).double().abs(), its_bound, its_move.abs())
-            for (mine, its), (_, its_bound), (_, its_move) in zip(
-                held(alone["weight"][name]), held(bound), held(alone["moves"][name])
-            )
-        ]
-        shares[words] = worst(largest(off / allowed) for off, allowed, _ in every)
-        near = min((nearer(off, move) for off, _, move in every), default=0.0)
+    for name in alone["bound"]:
+        words = f"weight {name}"
+        shares[words], near = _adam_share(name, parts, alone, job)
         if near < NEAR and shares[words] <= 1:
-            hidden[words] = 1 - near
+            hidden[words] = 1.0
     return shares, hidden
+
+
+def _adam_share(name, parts, alone, job) -> tuple[float, float]:
+    """(the worst difference of a weight over its bound, the share of its elements that are near the right ones)."""
+    every = (_held("weight", name, parts, alone[kind][name], job) for kind in ("weight", "bound", "moves"))
+    pieces = [((mine - its).double().abs(), bound, move.abs()) for (mine, its), (_, bound), (_, move) in zip(*every)]
+    share = worst(largest(off / bound) for off, bound, _ in pieces)
+    return share, min((nearer(off, move) for off, _, move in pieces), default=0.0)
 
 
 def _bytes(job: Job, parts) -> tuple[dict, dict]:

@@ -15,7 +15,7 @@ import torch
 from hybridlab.training.job import Job
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
-FACTOR = 3  # what a layout may be off by, in noise that was measured: in 12 runs of each transformer none had more
+FACTOR = 3  # what a layout may be off by, in noise that was measured; docs/decisions/proof.md says why
 NEAR = 0.75  # the share of a weight's elements that have to be near where Adam brought them on one device
 
 

@@ -133,11 +133,13 @@ class Trainer:
             for name, weight in zip(names, self.weights.latest(stage).values())
         }
 
-    def optimized(self) -> dict:
-        """{name: (what its optimizer updates, the state of that optimizer)} of every parameter of this rank.
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Its optimizers: one, or one for each stage that is updated while microbatches are under way."""
+        return [self.optimizer] if self.job.flushes else [*self.weights.optimizers.values()]
 
-        A stage that is updated while microbatches are under way has an optimizer of its own.
-        """
+    def optimized(self) -> dict:
+        """{name: (what its optimizer updates, the state of that optimizer)} of every parameter of this rank."""
         if self.job.flushes:
             return {name: (share, self.optimizer.state) for name, share in self.weights.shares.items()}
         weights = self.weights
@@ -251,8 +253,8 @@ def memory(trainer: Trainer) -> dict[str, int]:
     if not job.flushes or job["zero"] == 3:  # a version, or a share, is all that there is of a weight
         values, shares = values + shares, []
     gradients = [weight.grad for weight in (*values, *shares)]
-    states = {id(state): state for _, state in trainer.optimized().values()}.values()
-    state = [x for each in states for one in each.values() for x in one.values() if torch.is_tensor(x) and x.dim()]
+    kept = [x for one in trainer.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
+    state = [x for x in kept if x.dim()]
     counted, seen = {}, set()
     for what, tensors in (("value", values), ("optimizer", state + shares), ("gradient", gradients)):
         own = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors if x is not None}

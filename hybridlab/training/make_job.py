@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import torch
 
-from hybridlab.core.afford import refuse
+from hybridlab.core.afford import refuse_actions
 from hybridlab.core.what import seams
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.schedule import Schedule
@@ -26,7 +26,7 @@ from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
 from hybridlab.training.out_of_core import within
 
-ACTION, PREPARED = 4e-5, 60.0  # seconds until an action stands, with its messages; that one may wait for all of them
+PREPARED = 30.0  # seconds that the actions of a job may take at least until they stand: with messages it is twice that
 LARGEST = 2**63  # of any number that is given; infinity is larger
 FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # as given
 
@@ -98,10 +98,8 @@ def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
         has = f"{schedule.ranks} ranks in {schedule.dp} copies"
         raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.played.size} in {mesh['dp']}: make them equal")
     _refuse_other_order(mesh, schedule)
-    count = len(schedule.rows)
     most = {"microbatches": len(schedule.replica_of) // schedule.replicas, "stages": schedule.stages}
-    name = max(most, key=most.__getitem__)
-    refuse(f"{count:,} actions", seconds=ACTION * count, longest=PREPARED, **{name: most[name]})
+    refuse_actions(len(schedule.rows), PREPARED, **most)
     return schedule
 
 

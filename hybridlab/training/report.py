@@ -12,7 +12,7 @@ class Report:
     gaps    {"loss", "norm", "gradient <name>", "weight <name>", "buffer <name>": relative gap, see `training.gaps`}
     tolerance  what each gap may be;  noisy  {name: what it may be}, where rounding noise allows more
     adam    {"weight <name>": difference over its bound}, in place of gaps, where Adam made the weights
-    unproved  {name: how far noise may move it}: all zero it would fit too
+    unproved  {name: what it may be, 1 or more}: a gradient of zero, or a weight that never moved, would fit too
     untouched {parameter: the share of its elements that no step gave a gradient}: mistakes there would not show
     blind   what the proof could not see besides, in sentences
     nothing why there is nothing to compare, or ""
@@ -37,11 +37,16 @@ class Report:
     @property
     def largest_gap(self) -> float:
         """The worst gap but for those that noise explains; not a number where anything was not one."""
-        return self.gaps[self._worst(lambda name: name not in self.noisy or name in self.wrong)]
+        return self.gaps[self._largest]
 
-    def _worst(self, counts) -> str:
-        """The name of the worst gap of those that count; of them all where none does."""
-        names = [name for name in self.gaps if counts(name)] or [*self.gaps]
+    @property
+    def _largest(self) -> str:
+        """The name of the gap that is told."""
+        wrong = self.wrong
+        return self._worst([name for name in self.gaps if name not in self.noisy or name in wrong])
+
+    def _worst(self, names) -> str:
+        """The name of the worst of these gaps."""
         return max(names, key=lambda name: (self.gaps[name] != self.gaps[name], self.gaps[name]))
 
     @property
@@ -96,11 +101,11 @@ class Report:
         """The lines on numbers."""
         if self.nothing:
             return [f"  {self.nothing}: mend the data, the loss or the rate, and check again"]
-        first = self._worst(lambda name: name not in self.noisy or name in self.wrong)
+        first = self._largest
         lines = [f"  largest gap {self._told(first)}; {len(self.gaps)} compared"]
         more = [name for name in self.noisy if name not in self.unproved and self.gaps[name] > self.tolerance]
         if more and first not in more:
-            lines.append(f"  rounding noise explains more in {len(more)}: {self._told(self._worst(more.__contains__))}")
+            lines.append(f"  rounding noise explains more in {len(more)}: {self._told(self._worst(more))}")
         if self.adam:
             first = max(self.adam, key=self.adam.get)
             lines.append(f"  Adam: at most {self.adam[first]:.2g} of the bound ({first}); {len(self.adam)} compared")

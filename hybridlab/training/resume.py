@@ -143,15 +143,12 @@ class Saver:
 
     def after(self, step: int) -> bool:
         """Save a checkpoint before this step if it is time; returns whether the run has been asked to stop."""
-        stop, written = self._agreed(), self.under_way is not None
-        job, every = self.trainer.job, self.saving.every
+        stop, job, every = self._agreed(), self.trainer.job, self.saving.every
         if stop or step == job.steps or (every and step % every == 0):
             self.finish()
             about = self.saving.folder, self.layout, pieces(self.trainer), _notes(job, step)
             self.under_way = checkpoint.Writing(self.door, *about, aside=self.saving.async_save)
-        elif not written:
-            return stop
-        if not self.saving.async_save or self._written():
+        if self.under_way and self._written():
             self.finish()
         return stop
 

@@ -1,97 +1,151 @@
-"""Values of wrong types end in one sentence at every public function, before the work; numpy's whole numbers do not."""
+"""What a type checker and an editor see of the package: no error, every argument's name, a wrong one told."""
 
-import inspect
-import pickle
+import ast
+import json
+import pathlib
+import subprocess
+import sys
+import threading
 
-import numpy as np
 import pytest
 
-import hybridlab as hl
-from hybridlab.signatures import WrongType
+import hybridlab
 
-SCHEDULE = hl.schedule("1f1b", ranks=2, microbatches=2)
-WRONG = {
-    "simulate takes schedule as Schedule, not '1f1b', a str: give hl.schedule(": lambda: hl.simulate("1f1b"),
-    "simulate takes costs as Costs | None, not 3, an int: give hl.Costs(": lambda: hl.simulate(SCHEDULE, 3),
-    "check takes mesh as Mesh | None, not '1f1b', a str: give hl.Mesh(": lambda: hl.check("1f1b", hl.Mesh(pp=2)),
-    "check takes mesh as Mesh | None, not 4, an int": lambda: hl.check(4),
-    "check takes steps as int, not 1.0, a float": lambda: hl.check(hl.Mesh(pp=2), steps=1.0),
-    "check takes accumulate as int, not 1.5, a float": lambda: hl.check(hl.Mesh(pp=2), accumulate=1.5),
-    "check takes zero as int, not '1', a str": lambda: hl.check(hl.Mesh(pp=2), zero="1"),
-    "check takes steps as int, not True, a bool": lambda: hl.check(hl.Mesh(pp=2), steps=True),
-    "train takes rate as float, not '0.1', a str": lambda: hl.train(hl.Mesh(pp=2), rate="0.1"),
-    "train takes every as int, not '1', a str": lambda: hl.train(hl.Mesh(pp=2), checkpoint="x", every="1"),
-    "run takes schedule as Schedule, not '1f1b', a str": lambda: hl.run("1f1b"),
-    "run takes costs as Costs, not 2, an int": lambda: hl.run(SCHEDULE, costs=2),
-    "dry_run takes rank as int, not 'x', a str": lambda: hl.dry_run(rank="x"),
-    "plan takes gpus as int, not '8', a str": lambda: hl.plan("gpt3-175b", "a100", "8", 64),
-    "memory takes batch as int, not 'x', a str": lambda: hl.memory("gpt3-175b", "x"),
-    "schedule takes ranks as int, not '2', a str": lambda: hl.schedule("1f1b", ranks="2", microbatches=2),
-    "draw takes timelines as Timeline | Layout | DryRun | str, not 3, an int": lambda: hl.draw(3),
-    "lower takes schedule as Schedule, not 3, an int": lambda: hl.lower(3),
-    "validate takes schedule as Schedule, not 'x', a str": lambda: hl.validate("x"),
-    "traffic takes schedule as Schedule, not 'x', a str": lambda: hl.traffic("x"),
-    "ranks takes n_or_mesh as int | Mesh, not '3', a str": lambda: hl.ranks("3"),
-    "weights takes folder as str | Path, not 3, an int": lambda: hl.weights(3),
-    "Shape takes layers as int, not '4', a str": lambda: hl.Shape(layers="4"),
-    "Shape takes layers as int, not 4.5, a float": lambda: hl.Shape(layers=4.5),
-    "Room takes capacity as float, not '3', a str": lambda: hl.Room(capacity="3"),
-    "Costs takes latency as float, not [1], a list": lambda: hl.Costs(latency=[1]),
-    "axis pp has length 2.0: give a whole number of ranks, 1 or more": lambda: hl.Mesh(pp=2.0),
-}
+HOUSE = pathlib.Path(__file__).resolve().parents[2]
+CHECKED = [path for floor in ("core", "scheduling", "predict") for path in (HOUSE / "hybridlab" / floor).rglob("*.py")]
+SURFACE = HOUSE / "tests/house/surface.py"
+SECONDS = 240  # of which a quiet machine needs five
+SERVER = "from basedpyright.langserver import main; main()"
+WRONG = """import hybridlab as hl
+
+hl.check(hl.Mesh(pp=2), microbatchs=4)
+hl.schedule("1f1b", ranks="four", microbatches=8)
+hl.simulat
+"""
 
 
-@pytest.mark.parametrize("says", WRONG)
-def test_a_wrong_type_ends_in_one_sentence(says):
-    with pytest.raises((TypeError, ValueError)) as found:
-        WRONG[says]()
-    assert str(found.value).startswith(says) and "\n" not in str(found.value)
+def public(body, inside=False):
+    """The public functions of a module's or a class's body, and the methods of its public classes."""
+    for one in body:
+        if isinstance(one, ast.ClassDef) and not one.name.startswith("_"):
+            yield from public(one.body, inside=True)
+        elif isinstance(one, ast.FunctionDef) and (not one.name.startswith("_") or one.name.startswith("__")):
+            yield one, inside
 
 
-def test_it_is_a_value_error_too_as_all_that_does_not_fit():
-    with pytest.raises(ValueError):
-        hl.simulate(3)
-    assert issubclass(WrongType, TypeError)
+def bare(source: str) -> list[str]:
+    """The arguments and results of public functions that a source leaves without a type, as function.argument."""
+    found = []
+    for one, is_method in public(ast.parse(source).body):
+        told = [one.args.vararg, *one.args.posonlyargs, *one.args.args, *one.args.kwonlyargs, one.args.kwarg]
+        names = [
+            arg.arg for arg in told if arg and not arg.annotation and not (is_method and arg.arg in ("self", "cls"))
+        ]
+        found += [f"{one.name}.{name}" for name in names + ["return"] * (not one.returns and one.name != "__init__")]
+    return found
 
 
-class Odd:
-    """Of no type that any function takes."""
-
-    def __repr__(self):
-        return "Odd()"
+def test_public_functions_of_the_pure_floors_are_annotated():
+    assert {path.name: left for path in CHECKED if (left := bare(path.read_text(encoding="utf-8")))} == {}
 
 
-def takes_anything(one) -> bool:
-    return (
-        one.annotation is one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) or "Any" in str(one.annotation)
-    )
+def test_a_bare_argument_is_found():
+    source = "def f(a: int, b, *c): ...\nclass A:\n    def g(self, *, d=1) -> None: ...\ndef _h(x): ...\n"
+    assert bare(source) == ["f.c", "f.b", "f.return", "g.d"]
 
 
-FUNCTIONS = [name for name in hl._HOME if inspect.isfunction(getattr(hl, name)) and name not in ("explore", "play")]
+@pytest.mark.slow
+def test_the_public_surface_has_no_error_and_mistakes_are_reported(tmp_path):
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(WRONG, encoding="utf-8")
+    words = [sys.executable, "-m", "basedpyright", "--outputjson", "-p", str(HOUSE), str(SURFACE), str(wrong)]
+    told = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False).stdout
+    report = json.loads(told)
+    assert report["summary"]["filesAnalyzed"] == 2
+    found = [(pathlib.Path(one["file"]).name, one["range"]["start"]["line"]) for one in report["generalDiagnostics"]]
+    assert found == [("wrong.py", 2), ("wrong.py", 3), ("wrong.py", 4)], told
+    assert "microbatchs" in report["generalDiagnostics"][0]["message"]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_public_function_looks_at_the_type_of_every_argument(name):
-    """Those of the explorer and of the game are choices of a widget, which says itself what they may be."""
-    function = getattr(hl, name)
-    named = inspect.signature(function).parameters
-    needed = [one.name for one in named.values() if one.default is one.empty and one.kind != one.VAR_POSITIONAL]
-    for one in (one for one in named.values() if not takes_anything(one)):
-        given = dict.fromkeys(needed, Odd()) if needed[:1] == [one.name] else {}
-        if not given and needed:
-            continue  # an argument before it is refused first
-        with pytest.raises(WrongType, match=rf"^{name} takes {one.name} as .*, not Odd\(\), an Odd"):
-            function(**given or {one.name: Odd()})
+class Editor:
+    """The client of a language server: it sends requests, answers those of the server, and waits for its reply."""
+
+    def __init__(self):
+        self.server = subprocess.Popen(
+            [sys.executable, "-c", SERVER, "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.limit = threading.Timer(SECONDS, self.server.kill)
+        self.limit.start()
+        self.asked = 0
+        folder = {"uri": HOUSE.as_uri(), "name": "house"}
+        self.ask("initialize", processId=None, rootUri=folder["uri"], workspaceFolders=[folder], capabilities={})
+        self.tell("initialized")
+
+    def close(self):
+        self.ask("shutdown")
+        self.tell("exit")
+        self.server.communicate(timeout=SECONDS)
+        self.limit.cancel()
+
+    def send(self, **message):
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        self.server.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        self.server.stdin.flush()
+
+    def tell(self, method, **params):
+        self.send(method=method, params=params)
+
+    def receive(self) -> dict:
+        length = 0
+        while (line := self.server.stdout.readline()).strip():
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        return json.loads(self.server.stdout.read(length))
+
+    def ask(self, method, **params):
+        self.asked += 1
+        self.send(id=self.asked, method=method, params=params)
+        while "result" not in (message := self.receive()) or message.get("id") != self.asked:
+            if "id" in message and "method" in message:  # a question of the server's, such as for settings: none
+                items = message.get("params", {}).get("items")
+                self.send(id=message["id"], result=[None] * len(items) if items else None)
+        return message["result"]
+
+    def completed(self, text: str) -> set[str]:
+        """What is offered behind the end of a text."""
+        uri = (HOUSE / f"tests/house/typed_{self.asked}.py").as_uri()
+        self.tell("textDocument/didOpen", textDocument={"uri": uri, "languageId": "python", "version": 1, "text": text})
+        place = {"line": text.count("\n"), "character": len(text.rpartition("\n")[2])}
+        offered = self.ask("textDocument/completion", textDocument={"uri": uri}, position=place)
+        return {one["label"].strip() for one in offered["items"]}
 
 
-def test_whole_numbers_of_numpy_count():
-    two = np.int64(2)
-    assert hl.Mesh(pp=two) == hl.Mesh(pp=2) and type(hl.Mesh(pp=two).axes["pp"]) is int
-    assert hl.schedule("1f1b", ranks=two, microbatches=two).to_csv() == SCHEDULE.to_csv()
-    assert hl.Shape(layers=two) == hl.Shape(layers=2) and type(hl.Shape(layers=two).layers) is int
+@pytest.fixture(scope="module")
+def editor():
+    one = Editor()
+    yield one
+    one.close()
 
 
-def test_an_error_of_a_rank_is_whole_behind_a_pool_of_processes():
-    error = hl.RankError("rank 1 fails", rank=1, kind="ValueError", message="m", where="f.py:3", traceback_text="lines")
-    other = pickle.loads(pickle.dumps(error))
-    assert type(other) is hl.RankError and str(other) == "rank 1 fails" and vars(other) == vars(error)
+@pytest.mark.slow
+def test_an_editor_completes_the_public_names(editor):
+    assert editor.completed("import hybridlab as hl\nhl.") >= set(hybridlab.__all__) - {"__version__"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "call, names",
+    [
+        ("hl.check(hl.Mesh(pp=2), ", {"microbatches=", "model=", "loss=", "zero=", "sabotage="}),
+        ("hl.train(hl.Mesh(pp=2), ", {"steps=", "optimizer=", "data=", "dtype="}),
+        ("hl.plan('gpt3-175b', 'a100', ", {"gpus=", "batch=", "recompute=", "zero="}),
+        ("hl.schedule('gpipe', ", {"ranks=", "microbatches=", "chunks="}),
+    ],
+)
+def test_an_editor_completes_the_arguments_of_a_verb(editor, call, names):
+    assert editor.completed(f"import hybridlab as hl\n{call}") >= names
+
+
+@pytest.mark.slow
+def test_an_editor_offers_no_argument_that_a_verb_lacks(editor):
+    assert "microbatchs=" not in editor.completed("import hybridlab as hl\nhl.check(hl.Mesh(pp=2), ")

@@ -136,7 +136,7 @@ ATTEMPTS = {
         "os.listdir('{folder}')",
         "os.listdir('{root}/tests')",
         "os.listdir('{root}/notebooks')",
-        "os.listdir('/proc/1/root/var')",
+        "os.listdir('/var')",
         "os.listdir('/home')",
         "open('/usr/mark', 'w')",
         "open('/mark', 'w')",
@@ -209,8 +209,10 @@ def test_each_protection_that_is_printed_holds_against_a_submission_that_tries_i
         """
         submit(tmp_path, "eve", {"1f1b.order": hostile(code)} | HARMLESS)
         eve, zoe = grading.grade(tmp_path, seconds=100)
-    if not set(NAMESPACES) <= set(eve.behind):
-        pytest.skip("this system gives its users no namespaces; rows say so")
+    assert zoe.behind == eve.behind
+    if not set(NAMESPACES) <= set(eve.behind):  # a system that gives its users none: nothing of it is promised
+        assert not set(NAMESPACES) & set(eve.behind) and not any(word in grading.note([eve]) for word in NAMESPACES)
+        return
     assert set(ATTEMPTS) == {*NAMESPACES, *ALWAYS[:-1]} == set(eve.behind) - {ALWAYS[-1]}, "each of them is tried"
     assert "broken are []" in eve.tasks["1f1b.order"][1], (eve, [*enumerate(every)])
     assert zoe.right == 1 and not zoe.problem

@@ -466,12 +466,14 @@ def test_a_file_outside_the_package_is_checked_and_trained_from_the_command_line
 def test_a_file_that_says_something_else_is_told(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "broken.py").write_text("1/0")
+    (tmp_path / "ends.py").write_text("import sys; sys.exit(0)")
     for name, says in (
         ("own.py:yours", "has no yours"),
         ("own.py:number", "number in .* is a int: make it hybridlab.Model"),
         ("own.py:net", "net in .* is a function: make it hybridlab.Model"),
         ("own.py", "there is no model .*, or give FILE.py:name"),
         ("broken.py:net", "cannot be run: ZeroDivisionError"),
+        ("ends.py:net", r"ends the program when it is read, sys.exit\(0\): put what is not the model under if"),
     ):
         with pytest.raises(ValueError, match=says):
             named(str(tmp_path / name))

@@ -5,6 +5,7 @@ import itertools
 import re
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import cloudpickle
@@ -384,3 +385,19 @@ def test_nothing_that_comes_from_a_rank_is_unpickled():
 def test_unpickling_would_be_seen(line, tmp_path):
     (tmp_path / "file.py").write_text(line)
     assert any(map(dangerous, calls(tmp_path / "file.py")))
+
+
+def _along_no_axis(comm):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            x = comm.all_reduce(torch.ones(2), "dp")
+        comm.for_purpose("sums").all_reduce(torch.ones(2), "dp")
+    return x.tolist(), [str(one.message) for one in told]
+
+
+@on_ranks
+def test_an_axis_that_the_mesh_has_not_is_told_once(two):
+    (x, told), (_, other) = two.run(_along_no_axis)
+    assert x == [1, 1] and other == [], "the first rank says it"
+    assert len(told) == 1 and "has no axis dp: along it each rank is alone, and nothing is sent" in told[0]

@@ -114,8 +114,8 @@ def _refuse_holes(name: str, shape: list, pieces: list):
     every = list(boxes)
     _see(sum(map(_size, every)) == math.prod(shape), f"its pieces do not make up {name}")
     for number, box in enumerate(every):
-        apart = lambda other: any(a[1] <= b[0] or b[1] <= a[0] for a, b in zip(box, other))  # noqa: B023
-        _see(not _size(box) or all(map(apart, every[:number])), f"two pieces of {name} overlap")
+        apart = all(_apart(box, other) for other in every[:number])
+        _see(not _size(box) or apart, f"two pieces of {name} overlap")
         end = 0
         for low, high in sorted(boxes[box]):
             _see(low == end or low == high, f"its pieces do not make up {name}")
@@ -123,6 +123,11 @@ def _refuse_holes(name: str, shape: list, pieces: list):
         _see(end == _size(box), f"its pieces do not make up {name}")
     _see(len({json.dumps(piece["kinds"], sort_keys=True) for piece in pieces}) <= 1, f"pieces of {name} differ in kind")
     _see(bool(pieces), f"no file has {name}")
+
+
+def _apart(box, other) -> bool:
+    """Whether two boxes have no element in common."""
+    return any(a[1] <= b[0] or b[1] <= a[0] for a, b in zip(box, other))
 
 
 def _see(holds: bool, says: str):

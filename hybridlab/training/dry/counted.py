@@ -140,8 +140,7 @@ class Counted(loop.Trainer):
     def _name_what_stays(self):
         modules, shares = self.weights.stages.values(), list(self.parameters.values())
         computing = [x for module in modules for x in (*module.parameters(), *module.buffers())]
-        optimizers = [self.optimizer] if self.job.flushes else self.weights.optimizers.values()
-        state = [x for one in optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
+        state = [x for one in self.optimizers for its in one.state.values() for x in its.values() if torch.is_tensor(x)]
         only = self.job["zero"] == 3 or not self.job.flushes  # there is no other copy of the weights at rest
         self.alive.name("optimizer", self.alive.of([*state, *shares]))
         self.alive.name("weights", self.alive.of([*computing, *(shares if only else ())]))

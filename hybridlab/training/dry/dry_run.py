@@ -20,8 +20,6 @@ from hybridlab.training.job import Job
 from hybridlab.training.make_job import job_of
 
 AS_ON_GPUS = {"dtype": "bfloat16", "optimizer": "adamw"}  # what is meant where nobody says
-
-
 A_RANK, A_PASS = 3e-3, 4e-3  # seconds, at least: of each rank of the mesh, of a layer's forward and backward
 LONGEST = 600.0  # seconds that one may wait for an answer
 
@@ -50,18 +48,14 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     kind = catalog.machine(machine)
     if memory is not None and not 0 < memory < math.inf:
         raise ValueError(f"memory={memory} is no room: give bytes, such as 40e9")
-    refuse_crowd(asked.mesh_of(given).size)
+    ranks = asked.mesh_of(given).size
+    refuse(f"{ranks:,} ranks", seconds=A_RANK * ranks, longest=LONGEST, ranks=ranks)
     job = job_of(**given)
     _refuse(job)
     trainer, before = played(job, rank)
     timeline = simulate(job.schedule, costs_of(job, kind))
     room = kind.memory if memory is None else memory
     return _told(job, trainer, before, timeline, room, time.perf_counter() - began)
-
-
-def refuse_crowd(ranks: int):
-    """Raise ValueError for more ranks than one can wait for: each has its part in the schedule and in the layout."""
-    refuse(f"{ranks:,} ranks", seconds=A_RANK * ranks, longest=LONGEST, ranks=ranks)
 
 
 def _refuse(job: Job):

@@ -1,0 +1,93 @@
+"""What used to hang, to be ignored or to end in a traceback: one sentence before the work, an object with --json."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hybridlab.cli.main import main
+
+EMPTY = [
+    "simulate --from",
+    "simulate --csv",
+    "schedule --csv",
+    "train --checkpoint",
+    "check --schedule",
+    "check --data",
+    "plan --gpus 8 --batch 64 --config",
+    "grade",
+    "demo --out",
+]
+
+
+@pytest.mark.parametrize("words", EMPTY)
+def test_an_empty_value_is_refused(words, capsys):
+    assert main([*words.split(), ""]) == 2
+    said = capsys.readouterr().err
+    assert " is empty: give a value, or leave it out; see hybridlab " in said and said.count("\n") == 1
+
+
+NOT_DONE = {
+    "train --checkpoint {tmp}/x --every -1": "every=-1 is never: give a number of steps",
+    "run --tp 2": "--tp belongs to a model, not to emulated work: leave it out, or give --work model",
+    "run --zero 1": "--zero belongs to a model",
+    "run --batch 8": "--batch belongs to a model",
+    "run --layers 8": "--layers belongs to a model",
+    "run --work model --F 1": "--F belongs to emulated work, not to a model",
+    "run --work model --latency 1": "--latency belongs to emulated work",
+    "plan --gpus 8 --batch 64 --config {tmp}/list.json": "list.json is a list: give an object of names and sizes",
+    "plan --gpus 8 --batch 64 --config {tmp}/text.json": "the config says hidden_size='64': give a whole number",
+    "plan --gpus 8 --batch 64 --config {tmp}/deep.json": "deep.json is no JSON",
+    "plan --gpus 8 --batch 64 --config {tmp}/fifo": "it is a FIFO, give a plain file",
+    "plan --gpus 8 --batch 64 --config /dev/zero": "it is a device, give a plain file",
+    "dry-run --layers 100000": "100000 layers of 2 parts take",
+    "dry-run --dp 1000000": "1,000,000 ranks take",
+    "dry-run --layers 1000 --microbatches 10000": "passes of layers take",
+    "check --steps 1000000000": "1000000000 steps take",
+}
+
+
+@pytest.mark.parametrize("words", NOT_DONE)
+def test_what_cannot_be_done_is_said_at_once(words, tmp_path, capsys):
+    (tmp_path / "list.json").write_text("[1, 2]")
+    (tmp_path / "text.json").write_text('{"model_type": "llama", "hidden_size": "64"}')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    os.mkfifo(tmp_path / "fifo")
+    begin = time.monotonic()
+    assert main([*words.format(tmp=tmp_path).split(), "--json"]) == 2
+    said = capsys.readouterr()
+    last = json.loads(said.out.splitlines()[-1])
+    assert NOT_DONE[words] in last["error"] and last == {"error": said.err.rstrip("\n"), "code": 2}
+    assert said.err.count("\n") == 1 and time.monotonic() - begin < 30
+
+
+@pytest.mark.slow
+def test_a_schedule_that_takes_minutes_to_make_is_refused(capsys):
+    assert main("check --microbatches 1000000".split()) == 2
+    assert "8e+06 actions take" in capsys.readouterr().err
+
+
+def test_a_flag_that_there_is_not_is_an_object_too(capsys):
+    assert main("check --stpes 3 --json".split()) == 2
+    assert "did you mean '--steps'?" in json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.mark.long
+@pytest.mark.ranks
+def test_interrupted_twice_at_any_moment_there_is_a_sentence_and_no_traceback():
+    moments = random.Random(3)
+    for _ in range(40):
+        words = [sys.executable, "-m", "hybridlab", "check", "--pp", "2"]
+        running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        time.sleep(moments.uniform(0.15, 4))
+        for _ in range(2):
+            running.send_signal(signal.SIGINT)
+            time.sleep(moments.uniform(0, 0.2))
+        out, err = running.communicate(timeout=60)
+        assert b"Traceback" not in err + out, err
+        assert running.returncode in (0, 130, -signal.SIGINT), (running.returncode, err)

@@ -1,0 +1,97 @@
+"""Values of wrong types end in one sentence at every public function, before the work; numpy's whole numbers do not."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+
+import hybridlab as hl
+from hybridlab.signatures import WrongType
+
+SCHEDULE = hl.schedule("1f1b", ranks=2, microbatches=2)
+WRONG = {
+    "simulate takes schedule as Schedule, not '1f1b', a str: give hl.schedule(": lambda: hl.simulate("1f1b"),
+    "simulate takes costs as Costs | None, not 3, an int: give hl.Costs(": lambda: hl.simulate(SCHEDULE, 3),
+    "check takes mesh as Mesh | None, not '1f1b', a str: give hl.Mesh(": lambda: hl.check("1f1b", hl.Mesh(pp=2)),
+    "check takes mesh as Mesh | None, not 4, an int": lambda: hl.check(4),
+    "check takes steps as int, not 1.0, a float": lambda: hl.check(hl.Mesh(pp=2), steps=1.0),
+    "check takes accumulate as int, not 1.5, a float": lambda: hl.check(hl.Mesh(pp=2), accumulate=1.5),
+    "check takes zero as int, not '1', a str": lambda: hl.check(hl.Mesh(pp=2), zero="1"),
+    "check takes steps as int, not True, a bool": lambda: hl.check(hl.Mesh(pp=2), steps=True),
+    "train takes rate as float, not '0.1', a str": lambda: hl.train(hl.Mesh(pp=2), rate="0.1"),
+    "train takes every as int, not '1', a str": lambda: hl.train(hl.Mesh(pp=2), checkpoint="x", every="1"),
+    "run takes schedule as Schedule, not '1f1b', a str": lambda: hl.run("1f1b"),
+    "run takes costs as Costs, not 2, an int": lambda: hl.run(SCHEDULE, costs=2),
+    "dry_run takes rank as int, not 'x', a str": lambda: hl.dry_run(rank="x"),
+    "plan takes gpus as int, not '8', a str": lambda: hl.plan("gpt3-175b", "a100", "8", 64),
+    "memory takes batch as int, not 'x', a str": lambda: hl.memory("gpt3-175b", "x"),
+    "schedule takes ranks as int, not '2', a str": lambda: hl.schedule("1f1b", ranks="2", microbatches=2),
+    "draw takes timelines as Timeline | Layout | DryRun | str, not 3, an int": lambda: hl.draw(3),
+    "lower takes schedule as Schedule, not 3, an int": lambda: hl.lower(3),
+    "validate takes schedule as Schedule, not 'x', a str": lambda: hl.validate("x"),
+    "traffic takes schedule as Schedule, not 'x', a str": lambda: hl.traffic("x"),
+    "ranks takes n_or_mesh as int | Mesh, not '3', a str": lambda: hl.ranks("3"),
+    "weights takes folder as str | Path, not 3, an int": lambda: hl.weights(3),
+    "Shape takes layers as int, not '4', a str": lambda: hl.Shape(layers="4"),
+    "Shape takes layers as int, not 4.5, a float": lambda: hl.Shape(layers=4.5),
+    "Room takes capacity as float, not '3', a str": lambda: hl.Room(capacity="3"),
+    "Costs takes latency as float, not [1], a list": lambda: hl.Costs(latency=[1]),
+    "axis pp has length 2.0: give a whole number of ranks, 1 or more": lambda: hl.Mesh(pp=2.0),
+}
+
+
+@pytest.mark.parametrize("says", WRONG)
+def test_a_wrong_type_ends_in_one_sentence(says):
+    with pytest.raises((TypeError, ValueError)) as found:
+        WRONG[says]()
+    assert str(found.value).startswith(says) and "\n" not in str(found.value)
+
+
+def test_it_is_a_value_error_too_as_all_that_does_not_fit():
+    with pytest.raises(ValueError):
+        hl.simulate(3)
+    assert issubclass(WrongType, TypeError)
+
+
+class Odd:
+    """Of no type that any function takes."""
+
+    def __repr__(self):
+        return "Odd()"
+
+
+def takes_anything(one) -> bool:
+    return (
+        one.annotation is one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) or "Any" in str(one.annotation)
+    )
+
+
+FUNCTIONS = [name for name in hl._HOME if inspect.isfunction(getattr(hl, name)) and name not in ("explore", "play")]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_public_function_looks_at_the_type_of_every_argument(name):
+    """Those of the explorer and of the game are choices of a widget, which says itself what they may be."""
+    function = getattr(hl, name)
+    named = inspect.signature(function).parameters
+    needed = [one.name for one in named.values() if one.default is one.empty and one.kind != one.VAR_POSITIONAL]
+    for one in (one for one in named.values() if not takes_anything(one)):
+        given = dict.fromkeys(needed, Odd()) if needed[:1] == [one.name] else {}
+        if not given and needed:
+            continue  # an argument before it is refused first
+        with pytest.raises(WrongType, match=rf"^{name} takes {one.name} as .*, not Odd\(\), an Odd"):
+            function(**given or {one.name: Odd()})
+
+
+def test_whole_numbers_of_numpy_count():
+    two = np.int64(2)
+    assert hl.Mesh(pp=two) == hl.Mesh(pp=2) and type(hl.Mesh(pp=two).axes["pp"]) is int
+    assert hl.schedule("1f1b", ranks=two, microbatches=two).to_csv() == SCHEDULE.to_csv()
+    assert hl.Shape(layers=two) == hl.Shape(layers=2) and type(hl.Shape(layers=two).layers) is int
+
+
+def test_an_error_of_a_rank_is_whole_behind_a_pool_of_processes():
+    error = hl.RankError("rank 1 fails", rank=1, kind="ValueError", message="m", where="f.py:3", traceback_text="lines")
+    other = pickle.loads(pickle.dumps(error))
+    assert type(other) is hl.RankError and str(other) == "rank 1 fails" and vars(other) == vars(error)
