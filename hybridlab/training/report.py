@@ -1,7 +1,9 @@
 """What a proof has found: every gap, every byte, and what it could not prove; in words, and as numbers."""
 
+import textwrap
 from dataclasses import dataclass, field
 
+WIDTH = 110  # letters of a line that lists names
 LISTED = 4  # names of a kind that the text tells; the report has all
 
 
@@ -110,7 +112,8 @@ class Report:
             first = max(self.adam, key=self.adam.get)
             lines.append(f"  Adam: at most {self.adam[first]:.2g} of the bound ({first}); {len(self.adam)} compared")
         if self.unproved:
-            lines.append(f"  rounding noise hides these, so not proved: {_listed(self.unproved, self.proved)}")
+            told = f"  rounding noise hides these, so not proved: {_listed(self.unproved, self.proved)}"
+            lines += textwrap.wrap(told, WIDTH, subsequent_indent="    ", break_long_words=False)
         return lines
 
     def _told(self, name: str) -> str:

@@ -79,5 +79,7 @@ def ms(seconds: float) -> str:
     """
     >>> ms(0.004761)
     '4.761 ms'
+    >>> ms(-1e-20)
+    '0.000 ms'
     """
-    return f"{1e3 * seconds:.3f} ms"
+    return f"{round(1e3 * seconds, 3) + 0.0:.3f} ms"
