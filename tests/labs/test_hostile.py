@@ -9,7 +9,7 @@ import textwrap
 import time
 
 import pytest
-from test_grade import alive, function, submit
+from tests.labs.test_grade import alive, function, submit
 
 import hybridlab
 from hybridlab.labs.exercises import grade as grading

@@ -2,7 +2,7 @@
 
 import pytest
 from equality import asked, name_of, pairwise
-from test_dry_run import assert_bytes_are_those_of_the_formulas
+from tests.training.test_dry_run import assert_bytes_are_those_of_the_formulas
 
 import hybridlab as hl
 from hybridlab.core.what.shape import Shape
