@@ -125,8 +125,9 @@ def test_a_bad_folder_ends_in_one_sentence(tmp_path, folder, piece, capsys):
 @pytest.mark.ranks
 def test_all_solutions_in_one_submission_are_right_from_answer_to_grade(tmp_path, monkeypatch):
     """The way of an answer: cell, record, export, a process of its own."""
+    from test_exercises import run_cell
+
     from hybridlab import labs
-    from tests.labs.test_exercises import run_cell
 
     monkeypatch.setenv("HYBRIDLAB_PROGRESS", str(tmp_path / "kept"))
     labs.student("Ada")

@@ -9,11 +9,11 @@ import textwrap
 import time
 
 import pytest
+from test_grade import alive, function, submit
 
 import hybridlab
 from hybridlab.labs.exercises import grade as grading
 from hybridlab.labs.exercises.confined import ALWAYS, NAMESPACES
-from tests.labs.test_grade import alive, function, submit
 
 ROOT = pathlib.Path(hybridlab.__file__).parents[1]
 SECRET = "def _order"  # in a file of solutions: whoever shows it has read it

@@ -2,11 +2,11 @@
 
 import pytest
 from equality import asked, name_of, pairwise
+from test_dry_run import assert_bytes_are_those_of_the_formulas
 
 import hybridlab as hl
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
-from tests.training.test_dry_run import assert_bytes_are_those_of_the_formulas
 
 pytestmark = pytest.mark.soak  # choosing the combinations takes a second, and all of them minutes
 SCHEDULES = [name for name in hl.schedules() if name != "by_hand"]
