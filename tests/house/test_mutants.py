@@ -8,6 +8,7 @@ import pytest
 from tools.mutants.__main__ import HYBRIDLAB, bench
 from tools.mutants.draw import Mutant, candidates, drawn
 from tools.mutants.edits import OPERATORS
+from tools.mutants.meanings import MEANINGS
 from tools.mutants.report import accepted, found_again, good, record, standing, text, unnoticed
 from tools.mutants.tree import Tree
 from tools.mutants.trial import Verdict
@@ -64,11 +65,11 @@ def test_every_kind_of_mistake_can_be_made_somewhere():
     assert found == set(OPERATORS)
 
 
-def mistakes(tmp_path, code):
-    """{kind of mistake: what becomes of the code's first line}."""
+def mistakes(tmp_path, code, kinds=("line",)):
+    """{kind of mistake: what becomes of a line of the code}."""
     (tmp_path / "code.py").write_text(code)
     found = {}
-    for one in candidates(tmp_path, "code.py"):
+    for one in candidates(tmp_path, "code.py", kinds):
         found.setdefault(one.operator, []).append(one.after.strip())
     candidates.cache_clear()
     return found
@@ -103,6 +104,55 @@ def mistakes(tmp_path, code):
 def test_each_kind_of_mistake_on_a_line_of_its_own(tmp_path, code, operator, after):
     found = sorted(mistakes(tmp_path, code)[operator])
     assert found == after if isinstance(after, list) else len(found) == after
+
+
+@pytest.mark.parametrize(
+    "code, operator, after",
+    [
+        ("x = mesh['cp']", "axis", ['x = mesh["dp"]', 'x = mesh["tp"]']),
+        ("x = mesh.pp", "axis", ["x = mesh.dp", "x = mesh.tp"]),
+        ("x = a.sum(dim=-1)", "axis", ["x = a.sum(dim=0)"]),
+        ("event.wait()", "wait", ["pass"]),
+        ("x = f(a, group=b)", "group", ["x = f(a, group=None)"]),
+        ("x = mesh.group(a, b)", "group", ["x = mesh.group(a, b)[:1]"]),
+        ("x = f(a, b, 1)", "exchanged", ["x = f(a, 1, b)", "x = f(b, a, 1)"]),
+        ("x = a / b", "divisor", ["x = (a)", "x = (a) / ((b) + 1)"]),
+        ("x = a * b", "divisor", ["x = (a)", "x = (b)"]),
+        ("x = range(a)", "span", ["x = range((a) - 1)"]),
+        ("x = range(a, b)", "span", ["x = range((a) + 1, b)", "x = range(a, (b) - 1)"]),
+        ("x = a[b:c]", "span", ["x = a[(b) + 1:c]", "x = a[b:(c) - 1]"]),
+        ("x = [f(a) for a in b]", "span", ["x = [f(a) for a in list(b)[1:]]", "x = [f(a) for a in list(b)[:-1]]"]),
+        ("def f(x):\n    x = g(x)\n    y = x", "stale", ["pass"]),
+        ("def f(self):\n    self.x = y", "stale", ["pass"]),
+        ("x = {'a': b, **c}", "lost", ["x = { **c}", "x = {'a': b, }"]),
+        ("found.append(a)", "lost", ["pass"]),
+        ("x = a | b", "lost", ["x = (a)", "x = (b)"]),
+        ("x = a.clone()", "alias", ["x = a"]),
+        ("x = deepcopy(a)", "alias", ["x = (a)"]),
+        ("x = a.float()", "precision", ["x = a"]),
+        ("x = a.numel()", "byte", ["x = (a.numel() + 1)"]),
+    ],
+)
+def test_each_mistake_in_meaning(tmp_path, code, operator, after):
+    assert sorted(mistakes(tmp_path, code, ("meaning",))[operator]) == after
+
+
+@pytest.mark.slow
+def test_every_mistake_in_meaning_can_be_made_somewhere():
+    found = {
+        one.operator
+        for files in HYBRIDLAB.files().values()
+        for file in files
+        for one in candidates(HOUSE, file, ("meaning",))
+    }
+    assert found == set(MEANINGS)
+
+
+def test_a_rare_kind_of_mistake_is_drawn_as_often_as_a_common_one(tmp_path):
+    lines = ["def f(a, b):", "    w.wait()", *(f"    a = a + {n}" for n in range(2, 60)), "    return a"]
+    (tmp_path / "code.py").write_text("\n".join(lines))
+    first = [drawn(tmp_path, {"all": ["code.py"]}, 2, seed, ("line", "meaning")) for seed in range(20)]
+    assert sum("wait" in {one.operator for one in some} for some in first) >= 5
 
 
 @pytest.mark.parametrize(

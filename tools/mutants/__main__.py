@@ -2,6 +2,7 @@
 
     python -m tools.mutants [--number 200] [--seed 0] [--workers 2] [--minutes M] [--patience 300]
     python -m tools.mutants --floors world predict --out results/mutants-elsewhere.json     of other folders
+    python -m tools.mutants --kinds meaning --out results/mutants-meaning.json     mistakes in meaning, see `meanings`
     python -m tools.mutants --list                          the mutants, without a trial
     python -m tools.mutants --only hybridlab/core/where/mesh.py   those of one file or folder; the record stays as it is
     python -m tools.mutants --again                         those that no test noticed, in the record; the rest stands
@@ -22,7 +23,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from tools.mutants.draw import Mutant, drawn
+from tools.mutants.draw import KINDS, Mutant, drawn
 from tools.mutants.lanes import opened, worked
 from tools.mutants.reach import reach
 from tools.mutants.report import accepted, found_again, good, record, standing, text, unnoticed
@@ -77,6 +78,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--floors", nargs="+", default=FLOORS, metavar="FOLDER", help=f"default: {' '.join(FLOORS)}")
+    parser.add_argument("--kinds", nargs="+", default=("line",), choices=tuple(KINDS), help="default: line")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, metavar="FILE", help="the record")
     parser.add_argument("--only", default="", metavar="PATH", help="of the mutants drawn, those of this file or folder")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time; default: 2")
@@ -92,7 +94,7 @@ def main(arguments=None) -> int:
     def chosen(tree):
         if asked.again:
             return [one for row in unnoticed(before) if (one := found_again(row, tree.root))]
-        every = drawn(tree.root, tree.files(), asked.number, asked.seed)
+        every = drawn(tree.root, tree.files(), asked.number, asked.seed, tuple(asked.kinds))
         return [one for one in every if one.file.startswith(asked.only)]
 
     if asked.list:
@@ -114,8 +116,9 @@ def main(arguments=None) -> int:
         print(f"{len(verdicts)} of {len(mutants)} tried: a part of the bench is not recorded")
     else:
         floors = "" if house.floors == FLOORS else f" --floors {' '.join(house.floors)}"
+        kinds = "" if asked.kinds == ("line",) else f" --kinds {' '.join(asked.kinds)}"
         head = {
-            "command": f"make mutants ARGS='--number {asked.number} --seed {asked.seed}{floors}'",
+            "command": f"make mutants ARGS='--number {asked.number} --seed {asked.seed}{floors}{kinds}'",
             "seed": asked.seed,
         }
         head |= {"commit": _commit(), "took": round(time.monotonic() - begin), "machine": _machine()}

@@ -3,6 +3,7 @@
 import ast
 import random
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,10 @@ from itertools import islice
 from pathlib import Path
 
 from tools.mutants.edits import OPERATORS, Edit, Source
+from tools.mutants.meanings import MEANINGS
 from tools.mutants.words import words
+
+KINDS = {"line": OPERATORS, "meaning": MEANINGS}
 
 DECLARED = ("__all__", "__slots__")
 MODULE = "<module>"  # the function around a line that runs when the module is imported, as Python calls it
@@ -21,7 +25,7 @@ class Mutant:
     """One line of one file, before and after.
 
     file      its path in the tree;  line  its number, from 1;  before, after  the line without its end
-    operator  the kind of mistake, see `edits.OPERATORS`
+    operator  the kind of mistake, see `edits.OPERATORS` and `meanings.MEANINGS`
     function  the qualified name of the function around it, or "<module>"
     """
 
@@ -45,12 +49,13 @@ class Mutant:
 
 
 @cache
-def candidates(root: Path, file: str) -> tuple[Mutant, ...]:
-    """Every mutant of one file, by line; some do not compile (see `drawn`)."""
+def candidates(root: Path, file: str, kinds: tuple[str, ...] = ("line",)) -> tuple[Mutant, ...]:
+    """Every mutant of one file of these kinds, by line; some do not compile (see `drawn`)."""
     source = Source((root / file).read_text(encoding="utf-8"))
+    operators = {name: one for kind in kinds for name, one in KINDS[kind].items()}
     found = set()
     for node, function in _behaviour(source.tree, MODULE, "", words(source.tree)):
-        for name, operator in OPERATORS.items():
+        for name, operator in operators.items():
             if name == "statement" and function == MODULE:  # a name that is missing: no import survives
                 continue
             for edit in operator(node, source):
@@ -97,28 +102,34 @@ def _is_declaration(node) -> bool:
     return False
 
 
-def drawn(root: Path, floors: dict[str, list[str]], number: int, seed: int) -> list[Mutant]:
+def drawn(
+    root: Path, floors: dict[str, list[str]], number: int, seed: int, kinds: tuple[str, ...] = ("line",)
+) -> list[Mutant]:
     """So many mutants, at most one of a line, shared out among floors as their lines that can have one.
 
     floors  {name: its files}.  The same tree, number and seed give the same mutants on every machine; a longer list of
     one floor begins with the shorter one. Fewer come back where there are no more lines.
     """
-    lines = {floor: _lines(root, files) for floor, files in floors.items()}
+    lines = {floor: _lines(root, files, kinds) for floor, files in floors.items()}
     every = sum(map(len, lines.values()))
     quotas = _shared({floor: number * len(its) / max(1, every) for floor, its in lines.items()}, min(number, every))
+    common = Counter(name for its in lines.values() for ways in its.values() for name in {one.operator for one in ways})
     found = []
     for floor, its in lines.items():
         chance = random.Random(f"{seed} {floor}")
-        one_each = (_one_of(root, its[place], chance) for place in chance.sample(sorted(its), len(its)))
+        # Of two lines the one whose mistakes are rarer is likelier, so that waits are tried as well as numbers.
+        rare = {place: 1 / min(common[one.operator] for one in its[place]) for place in sorted(its)}
+        order = sorted(rare, key=lambda place: chance.random() ** (1 / rare[place] / len(common)), reverse=True)
+        one_each = (_one_of(root, its[place], common, chance) for place in order)
         found += sorted(islice(filter(None, one_each), quotas[floor]), key=lambda one: (one.file, one.line))
     return found
 
 
-def _lines(root, files) -> dict[tuple, list[Mutant]]:
+def _lines(root, files, kinds) -> dict[tuple, list[Mutant]]:
     """The mutants of every line that can have one."""
     found = {}
     for file in files:
-        for one in candidates(root, file):
+        for one in candidates(root, file, kinds):
             found.setdefault((file, one.line), []).append(one)
     return found
 
@@ -136,14 +147,14 @@ def _shared(exact: dict[str, float], number: int) -> dict[str, int]:
     return whole
 
 
-def _one_of(root, its: list[Mutant], chance) -> Mutant | None:
-    """One mutant of a line that compiles to something else: first the operator is drawn, then the mistake.
+def _one_of(root, its: list[Mutant], common, chance) -> Mutant | None:
+    """One mutant of a line that compiles to something else: of the rarest kind that can be made there.
 
     A statement is left out only where no other mistake can be made: that one is the easiest to notice.
     """
     text = _text(root, its[0].file)
-    operators = sorted({one.operator for one in its})
-    for operator in sorted(chance.sample(operators, len(operators)), key="statement".__eq__):
+    operators = sorted({one.operator for one in its}, key=lambda name: (name == "statement", common[name], name))
+    for operator in operators:
         ways = [one for one in its if one.operator == operator]
         for one in chance.sample(ways, len(ways)):
             if _compiled(one.applied(text)) not in (None, _compiled(text)):

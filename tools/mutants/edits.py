@@ -37,6 +37,9 @@ class Source:
     """The text of a file, asked for by nodes of its tree; columns are bytes, as in the syntax tree.
 
     words   every string in it that is a name or a kind
+    again   assignments to names that the function has given a value before, or got as arguments
+    inner   what is called, or asked for a field, an item or a method: no value that is passed on
+    later   assignments to fields outside `__init__`: the field may have a value already
     """
 
     def __init__(self, text: str):
@@ -44,6 +47,26 @@ class Source:
         self.tree = ast.parse(text)
         strings = [node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant)]
         self.words = sorted({one for one in strings if isinstance(one, str) and WORD.fullmatch(one)})
+        self.again, self.later, self.inner = set(), set(), set()
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.FunctionDef():
+                    self._known(node)
+                case ast.Call(func=part) | ast.Attribute(value=part) | ast.Subscript(value=part):
+                    self.inner.add(part)
+
+    def _known(self, function):
+        arguments = function.args
+        known = {one.arg for one in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]}
+        inside = [one for one in ast.walk(function) if isinstance(one, ast.Assign | ast.AugAssign | ast.For)]
+        for node in sorted(inside, key=lambda one: (one.lineno, one.col_offset)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+            if isinstance(node, ast.Assign) and names & known:
+                self.again.add(node)
+            if isinstance(node, ast.Assign) and function.name not in ("__init__", "__post_init__"):
+                self.later.add(node)
+            known |= names
 
     def whole(self, node, new: str) -> Iterator[Edit]:
         """The edit that replaces a node, where it stands on one line."""

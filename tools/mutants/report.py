@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path, PurePath
 
-from tools.mutants.draw import Mutant, candidates
+from tools.mutants.draw import KINDS, Mutant, candidates
 from tools.mutants.trial import Verdict
 
 ACCEPTED = Path(__file__).with_name("accepted.toml")
@@ -60,7 +60,7 @@ def unnoticed(found: dict) -> list[dict]:
 def found_again(row: dict, root: Path) -> Mutant | None:
     """The mutant of a row in the code as it is, wherever its line stands by now; None where it is gone."""
     same = lambda one: (one.before.strip(), one.after.strip()) == (row["before"], row["after"])
-    return next((one for one in candidates(root, row["file"]) if same(one)), None)
+    return next((one for one in candidates(root, row["file"], tuple(KINDS)) if same(one)), None)
 
 
 def standing(found: dict, again: list[Verdict]) -> list[Verdict]:
