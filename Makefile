@@ -1,7 +1,8 @@
 # hybridlab. `make` alone lists the targets. Written for GNU make 3.81 (macOS) and later.
 
 PYTHON ?= python3
-TORCH  ?= $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
+# The build of torch that runs with this machine's driver: cuda, PyPI's, made with CUDA 13; cu129 for older drivers; cpu.
+TORCH  ?= $(or $(shell $(PYTHON) hybridlab/world/devices/driver.py build 2>/dev/null),cpu)
 ARGS   ?=
 
 VENV   := .venv
@@ -9,7 +10,7 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 EXTRAS := torch,lab,fast,pages,test
 FAST   := not ranks and not notebooks
-INDEX  := https://download.pytorch.org/whl/cpu
+INDEX  := https://download.pytorch.org/whl/$(if $(filter cuda,$(TORCH)),cpu,$(TORCH))
 TORCH_PIN ?= $(shell grep '^torch==' requirements.lock)
 
 PIP    = $(1) -m pip --disable-pip-version-check
@@ -33,36 +34,36 @@ EXAMPLES := $(shell grep -rl --include='*.py' '\# starts ranks' hybridlab)
 # Two processes share the files, those with most tests first; the tests of a file stay in order, in one of them.
 SHARED := -n 2 --dist loadfile
 
-# Does the index of CPU builds answer? Never waits longer than eight seconds, name look-up included.
+# Does the index of builds answer? Never waits longer than eight seconds, name look-up included.
 ASK = $(1) -c "import signal, urllib.request as web; signal.alarm(8); web.urlopen('$(INDEX)/torch/', timeout=5)" 2>/dev/null
 # Does any index or folder that pip knows have the smallest package of the lock? Asked once, and not five times.
 ANSWERS = fresh=`mktemp -d` && $(PIP) download --quiet --no-deps --no-cache-dir --retries 0 --timeout 8 -d "$$fresh" `grep '^iniconfig==' requirements.lock` >/dev/null 2>&1; got=$$?; rm -rf "$$fresh"; (exit $$got)
-# torch's CPU build: from that index where it answers, else whatever build pip finds.
-CPU_TORCH = extra=; \
+# torch's build of that index where it answers, else whatever build pip finds.
+BUILD_OF_TORCH = extra=; \
 	if $(ASK); then extra="--extra-index-url $(INDEX)"; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
-	$(PIP) install --no-deps $$extra $(TORCH_PIN)
+	$(PIP) install $(if $(filter cpu,$(TORCH)),--no-deps) $$extra $(TORCH_PIN)
 
 .PHONY: help setup lab mine demo page pages scoreboard editions site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-cases soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
-	@echo; echo "  PYTHON=python3.12 and TORCH=cpu or TORCH=cuda count when .venv is made; to choose again: rm -rf $(VENV)"
+	@echo; echo "  PYTHON=python3.12 and TORCH=cpu, cuda or cu129 count when .venv is made; to choose again: rm -rf $(VENV)"
 
-setup: $(READY)  ## make .venv with everything in it (TORCH=cpu or cuda; default: cuda where nvidia-smi answers)
+setup: $(READY)  ## make .venv with everything in it (TORCH=cpu, cuda or cu129; default: the one that fits the driver)
 	@$(PY) -c "import sys; from importlib.metadata import version as v; print(f'Ready: Python {sys.version.split()[0]}, torch {v(\"torch\")}, JupyterLab {v(\"jupyterlab\")} in $(VENV). Next: make lab')"
 
 $(READY): requirements.lock pyproject.toml
-	$(if $(filter cpu cuda,$(TORCH)),,$(error TORCH is cpu or cuda, not '$(TORCH)'))
+	$(if $(filter cpu cuda cu129,$(TORCH)),,$(error TORCH is cpu, cuda or cu129, not '$(TORCH)'))
 	@$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and 'hybridlab needs Python 3.11 or newer and this is %d.%d: name another one, make setup PYTHON=python3.12' % v)"
 	@$(PYTHON) -c "import ensurepip, venv" 2>/dev/null || { echo "`$(PYTHON) -c 'import sys; print(sys.executable)'` cannot make environments: install its module venv (Debian and Ubuntu: sudo apt install python3-venv), or name another Python, make setup PYTHON=python3.12"; exit 1; }
-	@echo "Making $(VENV) with the $(TORCH) build of torch. The first time this downloads about 0.3 GB for cpu, about 3 GB for cuda."
+	@echo "Making $(VENV) with the $(TORCH) build of torch. The first time this downloads about 0.3 GB for cpu, about 3 GB for cuda or cu129, which take 5.3 GB on disk."
 	@# With the Python that it was made with: another one would find nothing of what is in it.
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@mkdir -p "$$HOME"
 	@$(call ANSWERS,$(PY)) || { echo "No package index answers: connect this machine to the network, or name an index that it reaches (pip config set global.index-url ADDRESS), and say make again."; exit 1; }
-	@if [ $(TORCH) = cpu ] && [ "`uname`" = Linux ]; then $(call CPU_TORCH,$(PY)); fi
+	@if [ $(TORCH) != cuda ] && [ "`uname`" = Linux ]; then $(call BUILD_OF_TORCH,$(PY)); fi
 	$(call PIP,$(PY)) install -r requirements.lock
 	$(call PIP,$(PY)) install --no-deps --no-build-isolation -e .
 	@touch $(READY)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from hybridlab.measuring import machine
 from hybridlab.measuring.row import in_words
+from hybridlab.world.devices import gpus
 from hybridlab.world.devices.placement import ASKED
 from tools import steps
 from tools.course import HOUSE
@@ -39,18 +40,19 @@ def main(arguments=None) -> int:
     parser.add_argument("--minutes", type=float, default=10, help="the limit of each step (default 10)")
     parser.add_argument("--results", type=Path, default=HOUSE / "results", help="default: results/")
     chosen = parser.parse_args(arguments)
-    gpus = machine.gpus()
-    if not gpus and not chosen.emulated:
+    here = gpus.here()
+    if not here and not chosen.emulated:
         would = ", ".join(step.name for step in on_a_gpu(1, False))
-        print(f"There is no GPU here that torch can use; with one, this would run {would}.", file=sys.stderr)
+        what = f"There is a GPU here, but {here.why}" if here.why else "There is no GPU here that torch can use"
+        print(f"{what}. With one, this would run {would}.", file=sys.stderr)
         return 2
     os.environ.pop(ASKED, None)  # the devices that are here, whatever was said before
     if chosen.emulated:
         os.environ[ASKED] = EMULATED
-    todo = equality() if chosen.emulated else on_a_gpu(len(gpus), chosen.nccl)  # an emulated GPU's speed says nothing
-    on = "an emulated accelerator" if chosen.emulated else label(gpus)
+    todo = equality() if chosen.emulated else on_a_gpu(len(here), chosen.nccl)  # an emulated GPU's speed says nothing
+    on = "an emulated accelerator" if chosen.emulated else label([gpu.name for gpu in here.usable])
     folder = chosen.results / "first-hour" / re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
-    key = {"machine": on, "driver": machine.driver(), "torch": machine.version("torch"), "code": code()}
+    key = {"machine": on, "driver": here.driver, "torch": machine.version("torch"), "code": code()}
     records = steps.run(todo, folder, TITLE, key, limit=60 * chosen.minutes, again=chosen.again)
     print(f"The page: {folder / 'README.md'}")
     return int(any("found" not in record and "why" not in record for record in records))
@@ -102,13 +104,12 @@ def suite(name: str) -> tuple[str, ...]:
     return "-m", "hybridlab", "measure", "--suite", name, "--json"
 
 
-def label(gpus) -> str:
+def label(names: list[str]) -> str:
     """The GPUs in words.
 
-    >>> label((("NVIDIA H200", 150e9), ("NVIDIA H200", 150e9)))
+    >>> label(["NVIDIA H200", "NVIDIA H200"])
     '2 × NVIDIA H200'
     """
-    names = [name for name, _ in gpus]
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from hybridlab.core import afford
 from hybridlab.measuring import machine
 from hybridlab.signatures import typed
+from hybridlab.world.devices import gpus
 from hybridlab.world.devices.placement import placement
 from hybridlab.world.processes import namespaces
 from hybridlab.world.processes.launch import RankError, ranks
@@ -43,9 +44,8 @@ ADVICE = (  # what is wrong, told from the facts; what to do about it
         "Few files may be open at once, and many ranks need many sockets: ulimit -n 1024.",
     ),
     (
-        lambda facts: facts["GPU driver"] != "none" and facts["GPUs"] == "none",
-        "There is a GPU driver, but torch cannot use it. If torch is a CPU build: remove .venv, then make setup "
-        "TORCH=cuda. Otherwise the driver is too old for this torch: update it.",
+        lambda facts: "GPUs not used" in facts,
+        "Ranks run on the CPU where torch cannot use the GPU: GPUs not used, above, says why, and what to do.",
     ),
     (
         lambda facts: facts["other users"] and facts["neighbours"] == CAN_BE_CLOSED,
@@ -89,7 +89,7 @@ def advice(facts: dict) -> list[str]:
 
 def _seen() -> dict:
     free, all_of_it = afford.memory() or (0, 0)
-    gpus = [f"{name}, {size / GIB:.0f} GiB" for name, size in machine.gpus()]
+    here = gpus.here()
     return {
         "system": machine.system(),
         "python": platform.python_version(),
@@ -103,9 +103,10 @@ def _seen() -> dict:
         "open files allowed": machine.open_files() or 0,
         "neighbours": neighbours(),
         "other users": other_users(),
-        "GPUs": "; ".join(gpus) or "none",
-        "GPU driver": machine.driver() or "none",
-        **{f"{n} ranks": placement(n, gpus=len(gpus)).sentence for n in (2, 4, 8)},
+        "GPUs": "; ".join(f"{gpu.name}, {gpu.memory / GIB:.0f} GiB" for gpu in here.usable) or "none",
+        **({"GPUs not used": here.why} if here.why else {}),
+        "GPU driver": here.driver or "none",
+        **{f"{n} ranks": placement(n).sentence for n in (2, 4, 8)},
     }
 
 

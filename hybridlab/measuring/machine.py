@@ -1,21 +1,11 @@
-"""The machine: what it has that ranks care about. Nothing is started but one child that looks at the GPUs."""
+"""The machine: what it has that ranks care about, its GPUs aside (`world.devices.gpus`)."""
 
-import functools
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
-import subprocess
-import sys
-
-from hybridlab.world.devices.placement import DRIVER_FILES
 
 PACKAGES = ("numpy", "torch", "cloudpickle", "safetensors", "jupyterlab", "ipywidgets", "plotly", "anywidget", "tqdm")
-GPUS = (
-    "import json, torch; of = torch.cuda.get_device_properties; "
-    "print(json.dumps([[of(i).name, of(i).total_memory] for i in range(torch.cuda.device_count())]))"
-)
 
 
 def shared_memory() -> int | None:
@@ -30,24 +20,6 @@ def open_files() -> int | None:
     except ImportError:  # Windows
         return None
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-@functools.cache
-def gpus() -> tuple[tuple[str, int], ...]:
-    """(name, bytes of memory) of each GPU that torch can use, asked in a child so that CUDA stays untouched here."""
-    if "torch" in missing() or not any(os.path.exists(file) for file in DRIVER_FILES):
-        return ()
-    child = subprocess.run([sys.executable, "-c", GPUS], capture_output=True, text=True)
-    return tuple((name, size) for name, size in json.loads(child.stdout)) if child.returncode == 0 else ()
-
-
-def driver() -> str | None:
-    """The version of NVIDIA's driver; None without one."""
-    if not shutil.which("nvidia-smi"):
-        return None
-    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    lines = subprocess.run(asked, capture_output=True, text=True).stdout.split()
-    return lines[0] if lines else None
 
 
 def missing() -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hybridlab.core import afford
-from hybridlab.measuring import machine
 from hybridlab.measuring.row import device_of_ranks
+from hybridlab.world.devices import gpus
 
 SUITES = ("cpu", "gpu", "course")
 
@@ -53,11 +53,12 @@ def hardware() -> dict:
     """What the machine has, beside what `run.provenance` says: memory, GPUs, their driver, CUDA and NCCL."""
     import torch
 
-    found = {"memory": (afford.memory() or (0, 0))[1], "gpus": [list(gpu) for gpu in machine.gpus()]}
+    here = gpus.here()
+    found = {"memory": (afford.memory() or (0, 0))[1], "gpus": [[gpu.name, gpu.memory] for gpu in here.usable]}
     if not found["gpus"]:
         return found
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    return found | {"driver": machine.driver(), "cuda": torch.version.cuda, "nccl": nccl}
+    return found | {"driver": here.driver, "cuda": torch.version.cuda, "nccl": nccl}
 
 
 def _rows(suite) -> Iterator[dict]:
@@ -69,11 +70,11 @@ def _rows(suite) -> Iterator[dict]:
         case "gpu":
             from hybridlab.measuring import gpu_suite
 
-            if not machine.gpus():
-                raise ValueError(
-                    "the gpu suite needs a GPU that torch can use (CUDA), and there is none: try --suite cpu"
-                )
-            return gpu_suite.rows(len(machine.gpus()))
+            here = gpus.here()
+            if not here:
+                why = f"there is one, but {here.why}" if here.why else "there is none: try --suite cpu"
+                raise ValueError(f"the gpu suite needs a GPU that torch can use (CUDA), and {why}")
+            return gpu_suite.rows(len(here))
         case "course":
             from hybridlab.measuring import course_suite
 

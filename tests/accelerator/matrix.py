@@ -134,10 +134,10 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="of the names of the jobs to prove; all, unless given")
     parser.add_argument("--devices", type=int, default=8, help="emulated ones, where there is no GPU")
     chosen = parser.parse_args()
-    kind, number = devices_here()
+    kind, numbers = devices_here()
     emulating = "emulated_gpu" in sys.modules
-    if number == 0 or (kind == "gpu" and not emulating):
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | emulated(number or chosen.devices))
+    if not numbers or (kind == "gpu" and not emulating):
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | emulated(len(numbers) or chosen.devices))
     found = [name for name in jobs() if not chosen.words or any(one in name for one in chosen.words)]
     told, begin = [], time.monotonic()
     with ProcessPoolExecutor(2 if emulating else 1, get_context("spawn")) as drivers:  # real GPUs are not for two
@@ -146,7 +146,7 @@ def main() -> int:
             print(json.dumps(one), flush=True)
     wrong = [one["name"] for one in told if not one["ok"]]
     seconds = time.monotonic() - begin
-    print(f"{len(told)} jobs on {kind}:{number} in {seconds:.0f} s; {len(wrong)} differ", *wrong, sep="\n  ")
+    print(f"{len(told)} jobs on {kind}:{len(numbers)} in {seconds:.0f} s; {len(wrong)} differ", *wrong, sep="\n  ")
     return 1 if wrong or not told else 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybridlab.cli import main as cli
-from hybridlab.measuring import machine
+from hybridlab.world.devices import gpus
 from tools import first_hour, steps
 from tools.course import HOUSE
 from tools.steps import Step
@@ -131,7 +131,7 @@ def test_the_page_tells_of_every_step_also_of_one_that_cannot_run(hour):
 
 
 def test_without_a_gpu_one_sentence_says_what_would_run(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(machine, "gpus", lambda: ())
+    monkeypatch.setattr(gpus, "here", gpus.Gpus)
     assert first_hour.main(["--results", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert (

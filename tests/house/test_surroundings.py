@@ -56,6 +56,26 @@ def test_pip_installs_into_the_environment_whatever_it_was_told_elsewhere(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "driver, build, index", [("580.65.06", "cuda", "cpu"), ("550.54.15", "cu129", "cu129"), ("470.1", "cpu", "cpu")]
+)
+def test_the_build_of_torch_fits_the_driver(tmp_path, driver, build, index):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\necho '{driver}, Default, Disabled'\n")
+    smi.chmod(0o755)
+    command = [
+        "make",
+        "--no-print-directory",
+        f"PYTHON={sys.executable}",
+        "--eval=show: ; @echo $(TORCH) $(INDEX)",
+        "show",
+    ]
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=HOUSE, env=env, capture_output=True, text=True)
+    assert done.stdout.split() == [build, f"https://download.pytorch.org/whl/{index}"], done.stderr
+
+
+@pytest.mark.slow
 def test_without_a_home_folder_there_is_one(tmp_path):
     own = tmp_path / "with a space"
     own.mkdir()

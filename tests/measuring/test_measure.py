@@ -9,9 +9,10 @@ import socket
 import pytest
 
 from hybridlab.cli import main as cli
-from hybridlab.measuring import cpu_suite, doctor, gpu_suite, machine, record
+from hybridlab.measuring import cpu_suite, doctor, gpu_suite, record
 from hybridlab.measuring.row import row
 from hybridlab.predict.bytes.collectives import Link, cost
+from hybridlab.world.devices import gpus
 from hybridlab.world.devices.placement import placement
 
 WELL = {
@@ -43,7 +44,7 @@ def test_a_machine_that_is_well_gets_no_advice():
         ({"memory free, GiB": 0.5}, "close other programs"),
         ({"shared memory, GiB": 0.062}, "--shm-size"),
         ({"open files allowed": 100}, "ulimit"),
-        ({"GPU driver": "535.1"}, "TORCH=cuda"),
+        ({"GPUs not used": "the driver is 535.1"}, "says why, and what to do"),
         ({"other users": 1}, "HYBRIDLAB_NETWORK=own"),
         ({"other users": 1, "neighbours": doctor.OPEN}, "in a container"),
         ({"ranks fail": "rank 0 failed"}, "do not start"),
@@ -160,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(mon
     ],
 )
 def test_a_suite_that_cannot_run_is_told_in_one_sentence(suite, sentence, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(machine, "gpus", lambda: ())
+    monkeypatch.setattr(gpus, "here", gpus.Gpus)
     monkeypatch.chdir(tmp_path)  # where no notebooks are
     assert cli.main(["measure", "--suite", suite, "--out", str(tmp_path)]) == 2
     told = capsys.readouterr().err

@@ -263,13 +263,13 @@ PLACES = {  # what each rank sees: (machine, GPUs); then the backend, the place 
 @pytest.mark.parametrize("case", PLACES)
 def test_devices_are_shared_out_by_what_processes_see(case):
     told, backend, places, shared = PLACES[case]
-    found = everywhere([Seen(machine, "cuda", names) for machine, names in told])
+    found = everywhere([Seen(machine, "cuda", list(enumerate(names))) for machine, names in told])
     assert found.devices == tuple(f"cuda:{place}" for place in places)
     assert (found.backend, found.shared) == (backend, shared)
 
 
 def test_one_process_without_a_gpu_keeps_all_on_the_cpu_and_is_named():
-    some = [Seen(1, "cuda", names) for names in (["a"], ["b"], [], ["d"])]
+    some = [Seen(1, "cuda", list(enumerate(names))) for names in (["a"], ["b"], [], ["d"])]
     assert everywhere(some).devices == ("cpu",) * 4
     assert str(everywhere(some)).startswith("rank 2 sees no GPU, so all are on the CPU")
     assert "sees no GPU" not in str(everywhere(some[2:3]))
@@ -277,7 +277,7 @@ def test_one_process_without_a_gpu_keeps_all_on_the_cpu_and_is_named():
 
 def test_what_a_process_sees_can_be_said(monkeypatch):
     monkeypatch.setenv(ASKED, "xpu:2")
-    assert seen()[1:] == ("xpu", ["xpu 0", "xpu 1"])
+    assert seen()[1:] == ("xpu", [(0, "xpu 0"), (1, "xpu 1")])
     monkeypatch.setenv(ASKED, "cpu")
     assert seen()[1:] == ("cpu", [])
 

@@ -1,5 +1,6 @@
 """The meeting: what a placement says, done. After it this process is one of several ranks that can talk."""
 
+import warnings
 from datetime import timedelta
 
 import torch
@@ -16,6 +17,8 @@ def meet(placed: Placement, timeout: timedelta, rank: int, **where):
     where  they find each other, as `init_process_group` takes it: store and world_size
     """
     dist.init_process_group(backends(placed), timeout=timeout, rank=rank, **where)
+    if placed.kind == "cpu":  # torch would tell in every backward that the driver of a GPU beside is too old
+        warnings.filterwarnings("ignore", "CUDA initialization", UserWarning)
     if not placed.devices[rank].endswith(("cpu", ":0")):
         take_device(placed, rank)  # else what a function puts on "the GPU" would lie on the first one
 

@@ -3,16 +3,13 @@
 Pure, so every case can be tested on any machine; only `gpus=None` looks at this one. What it says is done by `meet`.
 """
 
-import functools
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 
 from hybridlab.signatures import typed
+from hybridlab.world.devices import gpus as found
 
-DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL2's
-COUNT = "import torch; print(torch.cuda.device_count())"
 ASKED = "HYBRIDLAB_DEVICES"  # what ranks compute on, in place of what is found: "cpu", or a kind and a number, "cuda:2"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 NOT_SPEED_UPS = "times measured here are not speed-ups"
@@ -63,7 +60,7 @@ class Placement:
 
 @typed
 def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -> Placement:
-    """Where `ranks` ranks run on a machine with `gpus` GPUs; None asks `devices_here`.
+    """Where `ranks` ranks run on a machine with `gpus` GPUs; None looks at this one, and at HYBRIDLAB_DEVICES.
 
     ranks    how many
     gpus     how many; 0 keeps all ranks on the CPU
@@ -80,15 +77,16 @@ def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -
     """
     if ranks < 1:
         raise ValueError(f"{ranks} ranks cannot be placed: ask for 1 or more")
-    kind, gpus = devices_here() if gpus is None else ("cuda", gpus)
-    if gpus < 0:
+    if gpus is not None and gpus < 0:
         raise ValueError(f"a machine cannot have {gpus} GPUs: give 0 or more")
     if backend not in (None, "gloo", "nccl"):
         raise ValueError(f"there is no backend {backend!r}: choose gloo or nccl, or leave it out")
-    if gpus == 0:
-        return _on_the_cpu(ranks, backend)
+    kind, numbers, why = _devices(ranks) if gpus is None else ("cuda", range(gpus), "")
+    if not numbers:
+        return _on_the_cpu(ranks, backend, why)
+    gpus = len(numbers)
     shared = gpus < ranks
-    devices = tuple(f"{kind}:{r % gpus}" for r in range(ranks))
+    devices = tuple(f"{kind}:{numbers[r % gpus]}" for r in range(ranks))
     where = f"{_count(ranks, 'rank')} {'share' if shared else 'on'} {_count(gpus, 'GPU')}"
     backend = backend or ("gloo" if shared else "nccl")
     return Placement(backend, devices, shared, f"{where}: {WHY[backend, shared]}.")
@@ -102,35 +100,36 @@ WHY = {  # (backend, shared)
 }
 
 
-def _on_the_cpu(ranks, backend):
+def _devices(ranks):
+    """(kind, torch's numbers of the devices that these ranks can have here, why a GPU that is here has none)."""
+    kind, numbers = devices_here()
+    here = found.here() if not os.environ.get(ASKED) else found.Gpus()
+    if here.alone and len(numbers) < ranks:
+        return kind, [], f"its compute mode lets in one process, so {_count(ranks, 'rank')} cannot share it"
+    return kind, numbers, here.why
+
+
+def _on_the_cpu(ranks, backend, why=""):
     if backend == "nccl":
         raise ValueError("NCCL moves what lies on GPUs, and there is none here: leave backend out, or say gloo")
     each = ", one thread each" if ranks > 1 else ", one thread"
-    sentence = f"{_count(ranks, 'rank')} on the CPU: gloo over loopback{each}."
+    aside = f"; there is a GPU, but {why}" if why else ""
+    sentence = f"{_count(ranks, 'rank')} on the CPU: gloo over loopback{each}{aside}."
     return Placement("gloo", ("cpu",) * ranks, False, sentence)
 
 
-def devices_here() -> tuple[str, int]:
-    """(kind, how many) of the devices that ranks get: GPUs that torch can use, or what HYBRIDLAB_DEVICES says.
+def devices_here() -> tuple[str, list[int]]:
+    """(kind, torch's numbers) of the devices for ranks: GPUs that torch can use, or what HYBRIDLAB_DEVICES says.
 
     raises  ValueError when that is no device
     """
     said = os.environ.get(ASKED, "")
     if not said:
-        return "cuda", count_gpus()
+        return "cuda", [gpu.number for gpu in found.here().usable]
     kind, _, count = said.partition(":")
     if kind != "cpu" and not count.isdigit():
         raise ValueError(f'{ASKED}={said} is no device: say cpu, or a kind of device and how many, such as "cuda:2"')
-    return kind, 0 if kind == "cpu" else int(count)
-
-
-@functools.cache
-def count_gpus() -> int:
-    """How many GPUs torch can use on this machine, asked in a child so that CUDA stays untouched in this process."""
-    if not any(os.path.exists(file) for file in DRIVER_FILES):
-        return 0
-    child = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True)
-    return int(child.stdout) if child.returncode == 0 else 0
+    return kind, [] if kind == "cpu" else list(range(int(count)))
 
 
 def _count(number: int, noun: str) -> str:

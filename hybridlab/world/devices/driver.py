@@ -1,0 +1,81 @@
+"""NVIDIA's driver: how old it is, which build of torch fits it, and what torch says of the GPUs behind it.
+
+Nothing but Python is needed to import this, so that the Makefile can ask before there is an environment, and a child
+can ask torch without anything else:
+
+    python hybridlab/world/devices/driver.py build    cpu, cu129 or cuda: the build of torch that runs on this machine
+    python hybridlab/world/devices/driver.py torch    what torch sees, as JSON
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+
+FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL2's
+# The oldest driver that runs a release of CUDA: NVIDIA, "CUDA compatibility", minor version compatibility.
+OLDEST = {13: 580, 12: 525}
+BUILDS = ((580, "cuda"), (525, "cu129"))  # PyPI's torch is built with CUDA 13; an index of PyTorch has CUDA 12.9
+QUERY = "driver_version,compute_mode,mig.mode.current"
+
+
+def cards() -> list[dict[str, str]]:
+    """What nvidia-smi says of each GPU: driver_version, compute_mode, mig.mode.current; [] where it does not answer."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    asked = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return []
+    rows = [line.split(", ") for line in answer.stdout.splitlines()] if answer.returncode == 0 else []
+    return [dict(zip(QUERY.split(","), map(str.strip, row))) for row in rows if len(row) == len(QUERY.split(","))]
+
+
+def version() -> str:
+    """The driver's version, "550.54.15"; "" where there is none."""
+    for card in cards():
+        return card["driver_version"]
+    if os.path.exists(FILES[0]):
+        with open(FILES[0], encoding="utf-8") as file:
+            if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", file.readline()):
+                return found[0]
+    return ""
+
+
+def build(driver: str) -> str:
+    """The build of torch for a machine with this driver; PyPI's is called "cuda".
+
+    >>> build("580.65.06"), build("550.54.15"), build("470.82"), build("")
+    ('cuda', 'cu129', 'cpu', 'cpu')
+    """
+    major = int(driver.partition(".")[0] or 0)
+    return next((name for oldest, name in BUILDS if major >= oldest), "cpu")
+
+
+def told() -> dict:
+    """What this process's torch says of its GPUs; it may start CUDA to answer.
+
+    torch, cuda  its version and the CUDA it was built with ("" for a CPU build);  kernels  ["sm_80", …]
+    counted      GPUs that the driver has;  gpus  those that CUDA opens: [name, bytes of memory, [major, minor], UUID]
+    """
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the driver is too old, which the caller says in a sentence
+        opens = torch.cuda.is_available()
+        about = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count() if opens else 0)]
+        return {
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda or "",
+            "kernels": torch.cuda.get_arch_list(),
+            "counted": torch.cuda.device_count(),
+            "gpus": [[one.name, one.total_memory, [one.major, one.minor], str(one.uuid)] for one in about],
+        }
+
+
+if __name__ == "__main__":
+    print(build(version()) if sys.argv[1:] == ["build"] else json.dumps(told()))
