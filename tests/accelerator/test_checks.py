@@ -22,6 +22,7 @@ from hybridlab.runtime.work import ModelWork
 from hybridlab.training import loop
 from hybridlab.training.make_job import job_of
 from hybridlab.world.processes import torchrun
+from hybridlab.world.talk import clock
 from hybridlab.world.talk.clock import HostClock
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.message import StreamMessage
@@ -134,6 +135,11 @@ def no_assembly(patch):
     patch.setattr(Comm, "_assemble", lambda self, ranks: None)
 
 
+def marks_among_communicators(patch):
+    """Marks of messages are on streams that communicators have too."""
+    patch.setattr(clock, "FIRST", 0)
+
+
 MISTAKES = [
     (room_on_the_host, "tied"),
     (no_wait, "tied"),
@@ -141,6 +147,7 @@ MISTAKES = [
     (no_wait, "tp"),
     (no_greeting, "ahead 1"),
     (no_assembly, "tied buckets"),
+    (marks_among_communicators, "ahead 2"),
 ]
 
 

@@ -171,3 +171,46 @@ def test_a_shared_device_has_no_messages(shared):
 
     with hl.ranks(2, timeout=20) as pool, pytest.raises(hl.RankError, match="taken for one of host memory"):
         pool.run(sent)
+
+
+def test_a_collective_that_is_waited_for_has_no_work_and_is_heard(two):
+    """What torch's own code sends is in the ledger here too: it calls by torch's operators."""
+
+    def asked(comm):
+        x = filled(comm, 1)
+        work = dist.group.WORLD.allreduce([x], at_once(False))
+        out = torch.zeros(8, device=comm.device)
+        dist.all_gather_into_tensor(out, x)
+        dist.broadcast(out, 0)
+        return work, out.sum().item(), list(comm.ledger.op)
+
+    def at_once(asked):
+        opts = dist.AllreduceOptions()
+        opts.asyncOp = asked
+        return opts
+
+    heard = ["all_reduce", "all_gather", "broadcast"]
+    assert [(work, total, ops[-3:]) for work, total, ops in two.run(asked)] == [(None, 16.0, heard)] * 2
+
+
+def test_who_listens_keeps_nobody_from_computing(two):
+    """Rank 1 comes late to an all-reduce of theirs; rank 0 computes meanwhile, on the stream that launches it."""
+
+    def computed(comm):
+        x, y = filled(comm, 1), filled(comm, 0)
+        dist.all_reduce(filled(comm, 1))  # they have met
+        dist.barrier()
+        time.sleep(1.0 * comm.rank)
+        work = dist.all_reduce(x, async_op=True)
+        time.sleep(0.1)  # a thread that listens would have told the stream to wait by now
+        begin = time.monotonic()
+        y.add_(1)
+        took = time.monotonic() - begin
+        work.wait()
+        x.sum().item()
+        rows = list(zip(comm.ledger.op, comm.ledger.begin_ns, comm.ledger.end_ns))
+        op, start, end = next(row for row in reversed(rows) if row[0] == "all_reduce")
+        return took, (end - start) / 1e9
+
+    took, written = two.run(computed)[0]
+    assert took < 0.3 and written > 0.8

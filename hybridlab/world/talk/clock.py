@@ -12,6 +12,8 @@ import time
 
 import torch
 
+FIRST = -1  # the priority of streams that only wait
+
 
 class HostClock:
     """The clock of a device that computes while the host waits.
@@ -47,8 +49,12 @@ class StreamClock:
         return event
 
     def aside(self, wait) -> torch.Event:
-        """A mark of when a stream with nothing else to do gets past `wait`, a function that makes it wait."""
-        with torch.Stream(device=self.device):  # one of the many that the device has: another one for every message
+        """A mark of when a stream with nothing else to do gets past `wait`, a function that makes it wait.
+
+        torch has 32 streams of each priority on a device, taken in turns. NCCL's communicators have theirs of the usual
+        one: a mark on a stream of these would keep what is sent there next, for which the other side may wait.
+        """
+        with torch.Stream(device=self.device, priority=FIRST):
             wait()
             return self.mark()
 

@@ -128,8 +128,13 @@ class StreamMessage(Message):
             super().when_over(note, clock)
 
     def _end(self):
-        while not self._work.is_completed():
-            time.sleep(LOOK_SECONDS)
+        looked_after(self._work)
+
+
+def looked_after(work):
+    """Keep the host until a device's operation is over, without a stream that waits for it."""
+    while not work.is_completed():
+        time.sleep(LOOK_SECONDS)
 
 
 class _Watchers:

@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d
 from hybridlab.world import WORLD
 from hybridlab.world.talk.groups import Group, label_of
 from hybridlab.world.talk.ledger import LIBRARY, THEIRS
-from hybridlab.world.talk.message import WATCHERS
+from hybridlab.world.talk.message import WATCHERS, looked_after
 from hybridlab.world.talk.network import ABOVE
 
 # operator: what the ledger calls it, and the argument that is the full tensor, or of which each rank has a part
@@ -85,11 +85,12 @@ class Overheard:
         result = call()
         work = dist.Work.unbox(result[-1] if isinstance(result, tuple) else result)
         if waits:
-            work.wait()
+            if work:  # NCCL has none for a collective that the current stream waits for
+                work.wait()
             ledger.end(row)
         else:
-            note = ledger.when_over(row)
-            WATCHERS.put(lambda: (work.wait(), note()))
+            note, end = ledger.when_over(row), looked_after if _on_streams(told["process_group"], tensors) else _waited
+            WATCHERS.put(lambda: (end(work), note()))
         return result
 
     def _message(self, name, told, call):
@@ -136,6 +137,17 @@ class Watched(dist.Work):
 
     def is_completed(self):
         return not self._work or self._work.is_completed()
+
+
+def _waited(work):
+    work.wait()
+
+
+def _on_streams(group, tensors) -> bool:
+    """Whether the device waits for these tensors and not the host. Then nobody may wait from another thread: its stream
+    is the default one, so that whatever is computed there would wait too."""
+    devices = {x.device for x in tensors} - {torch.device("cpu")}
+    return any(dist.ProcessGroup.unbox(group)._get_backend(one).name() != "gloo" for one in devices)
 
 
 def _below(operator, given, named):

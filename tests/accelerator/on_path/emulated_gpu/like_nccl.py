@@ -1,9 +1,12 @@
-"""A process group that keeps NCCL's rules, and breaks what relies on gloo's.
+"""A backend that keeps NCCL's rules, and breaks what relies on gloo's.
 
 * It takes tensors on the device only, in one piece. Messages have no tags: those of one pair, in one group, are matched
   in order, in both directions together.
 * Ranks that meet for the first time make a communicator, and that keeps their hosts until all of them are there: two
   ranks for their messages, the group for its collectives.
+* A communicator takes a stream from the pool that programs take theirs from, of the same priority: an operation waits
+  for what this stream waits for, and what comes behind on it waits for the operation.
+* A collective that was not asked to return at once has no Work.
 * An operation returns at once. It goes in the background, one after the other within a communicator. `wait` keeps a
   stream, and not the host; what an operation brings is rubbish before (see Gate in device.cpp), and its tensors may not
   be changed, nor let go.
@@ -11,35 +14,36 @@
 What it is blind to: kernels run when they are launched, so a host is kept where only its stream would be.
 """
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-import torch.distributed as dist
 
 from emulated_gpu.groups import Group
 
+LOOK_SECONDS = 1e-4
 
-class Work(dist.Work):
+
+class Work:
     """An operation under way."""
 
     def __init__(self, gate, device):
-        super().__init__()
         self.gate, self.device = gate, device
 
-    def wait(self, timeout=None):
+    def wait(self):
         """Make the current stream wait; the host goes on."""
         self.gate.wait(self.device.index)
-        return True
 
     def is_completed(self):
         return self.gate.is_open()
 
 
 class Communicator:
-    """Ranks that have met: what they do together, one after the other, in a thread."""
+    """Ranks that have met: what they do together, one after the other, in a thread and on a stream."""
 
-    def __init__(self, gloo):
+    def __init__(self, gloo, device):
         self.gloo, self.thread = gloo, ThreadPoolExecutor(1)
+        self.stream = torch.Stream(device=device)
 
     def start(self, transfer, reads, writes) -> Work:
         """Begin with a snapshot of what is read, behind what its stream waits for; what will be written is rubbish."""
@@ -49,12 +53,19 @@ class Communicator:
             gate.expect(x.detach(), twins.setdefault(id(x), torch.empty(x.shape, dtype=x.dtype)))
         for x in reads:
             gate.watch(x.detach())
-        self.thread.submit(_finish, gate, transfer, self.gloo, twins)
-        return Work(gate, (*reads, *writes)[0].device)
+        device = (*reads, *writes)[0].device
+        with self.stream:
+            before = torch.Event(device=device)
+            before.record()
+            gate.wait(device.index)
+        self.thread.submit(_finish, gate, transfer, self.gloo, twins, before)
+        return Work(gate, device)
 
 
-def _finish(gate, transfer, gloo, twins):
+def _finish(gate, transfer, gloo, twins, before):
     try:
+        while not before.query():
+            time.sleep(LOOK_SECONDS)
         transfer(gloo, lambda x: twins[id(x)]).wait()
         gate.open("")
     except Exception as error:  # told where it is waited for
@@ -62,35 +73,37 @@ def _finish(gate, transfer, gloo, twins):
 
 
 class LikeNCCL(Group):
-    """The process group of ranks that have a device each."""
+    """The backend of ranks that have a device each."""
 
-    def __init__(self, about, with_host: bool = True):
-        super().__init__(about, with_host)
+    SILENT = True  # see groups.cpp
+
+    def __init__(self, *about):
+        super().__init__(*about)
         self.communicators = {}
 
     def _start(self, transfer, reads, writes):
         _refuse_pieces(*reads, *writes)
-        return self._communicator("all", range(self.size())).start(transfer, reads, writes)
+        return self._communicator("all", range(self.size), (*reads, *writes)[0]).start(transfer, reads, writes)
 
     def _message(self, op, x, peer):
         _refuse_pieces(x)
-        pair = sorted((self.rank(), peer))
+        pair = sorted((self.rank, peer))
         other = pair.index(peer)
         transfer = lambda gloo, twin: getattr(gloo, op)([twin(x)], other, 0)
         reads, writes = ([x], []) if op == "send" else ([], [x])
-        return self._communicator("{} and {}".format(*pair), pair).start(transfer, reads, writes)
+        return self._communicator("{} and {}".format(*pair), pair, x).start(transfer, reads, writes)
 
-    def _communicator(self, name: str, ranks) -> Communicator:
-        """That of some ranks of this group; made when first used."""
+    def _communicator(self, name: str, ranks, x) -> Communicator:
+        """That of some ranks of this group, on the device of x; made when first used."""
         if name not in self.communicators:
-            self.communicators[name] = Communicator(self._gloo(name, ranks.index(self.rank()), len(ranks)))
+            gloo = self._gloo(name, ranks.index(self.rank), len(ranks))
+            self.communicators[name] = Communicator(gloo, x.device)
         return self.communicators[name]
 
     def shutdown(self):
         for one in self.communicators.values():
             one.thread.shutdown(cancel_futures=True)
         self.communicators.clear()
-        super().shutdown()
 
 
 def _refuse_pieces(*tensors):
