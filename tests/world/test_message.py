@@ -1,7 +1,10 @@
 """Messages without a network: who waits for what, the host or the device; and who greets whom, in which order."""
 
+import random
+import sys
 import threading
 import time
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
@@ -236,3 +239,49 @@ def test_a_mesh_of_one_rank_opens_no_lanes(monkeypatch):
     assert opened == []
     Comm(Mesh(world=2), 0, placed=placement(2, gpus=2))
     assert opened == [(), ()]
+
+
+class Slow(deque):
+    """Between looking at the first and taking it, another thread has its turn."""
+
+    def popleft(self):
+        time.sleep(1e-5)
+        return super().popleft()
+
+
+@pytest.fixture
+def impatient():
+    """Threads take turns after a microsecond."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.slow
+def test_several_threads_post_and_each_message_ends_once(impatient):
+    """Receivers post from threads of their own, and who posts ends what is over: never what nobody has waited for."""
+    door = Comm.__new__(Comm)
+    door._streaming, door._turn, ended, wrong = Slow(), threading.Lock(), [], []
+    door.ledger = SimpleNamespace(end_ns=[], waiting=lambda row: None, end=ended.append, dropped=lambda *_: None)
+    door._placed, tensor = placement(2, gpus=2), SimpleNamespace(device=torch.device("cuda"))
+
+    def post(first):
+        me = threading.get_ident()
+        for row in range(first, first + 2000):
+            work = SimpleNamespace(until=time.perf_counter() + random.random() * 2e-5, waited=False)
+            work.is_completed = lambda work=work: time.perf_counter() >= work.until
+            work.wait = lambda: me == threading.get_ident() or wrong.append("not its own")
+            try:
+                message = door._started(work, row, tensor, lambda: None)
+                time.sleep(1e-5)
+                message.wait()
+                message.over()
+            except Exception as error:
+                wrong.append(repr(error))
+
+    threads = [threading.Thread(target=post, args=(first,)) for first in (0, 10_000, 20_000)]
+    for step in ("start", "join"):
+        for thread in threads:
+            getattr(thread, step)()
+    assert not wrong and len(ended) == len(set(ended)) == 6000

@@ -1,6 +1,6 @@
 """Where ranks compute, and by which backend they meet.
 
-`driver` asks NVIDIA's driver and torch which GPUs there are, and `gpus` tells which of them can be used. `placement` says
-which backend and device each rank gets, and `meet` does it. Where somebody else starts the ranks, `surroundings` places
-them by what they find.
+`driver` asks NVIDIA's driver and torch which GPUs there are, and `gpus` tells which of them can be used. `placement`
+says which backend and device each rank gets, and `meet` does it. Where somebody else starts the ranks, `surroundings`
+places them by what they find.
 """

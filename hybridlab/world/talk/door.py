@@ -10,6 +10,7 @@ Relatives: `comm`, which adds the collectives; `groups`, `ledger`, `message`.
 import copy
 import functools
 import itertools
+import threading
 import warnings
 from collections import deque
 from datetime import timedelta
@@ -62,6 +63,7 @@ class Door:
         self._lanes = [self.net.new_group(timeout=timeout) for _ in "↓↑"] if two else [None, None]
         self._pairs = [Group(self._path(peer), (rank, peer), None) for peer in range(mesh.size)]
         self._met, self._streaming = set(), deque()  # pairs that have greeted; messages that are work for the device
+        self._turn = threading.Lock()  # receivers post from threads of their own: see `runtime.message_driven`
         if self.size <= FEW:
             self.greet()
 
@@ -131,8 +133,10 @@ class Door:
 
         For use before numbers are read from the device: a rank that waits in vain has then said what for.
         """
-        while self._streaming:
-            message = self._streaming.popleft()
+        with self._turn:
+            messages = list(self._streaming)
+            self._streaming.clear()  # the same one in every door of this rank
+        for message in messages:
             if message.waited:
                 message.over()
 
@@ -229,10 +233,14 @@ class Door:
     def _started(self, work, row, travelling, deliver) -> Message:
         if travelling.device.type == "cpu" or not self._on_streams:
             return Message(deliver, work, travelling, self.ledger, row)
-        while self._streaming and self._streaming[0].waited and self._streaming[0].done():
-            self._streaming.popleft().over()
-        self._streaming.append(StreamMessage(deliver, work, travelling, self.ledger, row))
-        return self._streaming[-1]
+        message, ended = StreamMessage(deliver, work, travelling, self.ledger, row), []
+        with self._turn:
+            while self._streaming and self._streaming[0].waited and self._streaming[0].done():
+                ended.append(self._streaming.popleft())
+            self._streaming.append(message)
+        for one in ended:
+            one.over()
+        return message
 
     def _begin_message(self, op, x, peer, tag) -> int:
         tensor_of(x)

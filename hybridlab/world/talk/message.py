@@ -97,7 +97,9 @@ class StreamMessage(Message):
     ledger's row ends when the host learns that it is over.
     """
 
-    waited = False
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        self.waited, self._turn = False, threading.Lock()  # who posts the next message may end this one
 
     def _forgotten(self):
         return super()._forgotten() and not self.waited
@@ -109,17 +111,19 @@ class StreamMessage(Message):
         return self._delivered()
 
     def over(self):
-        if self._work:
-            self._ledger.waiting(self._row)
-            self._end()
-        result = self.wait()
-        if self._work:
-            self._ledger.end(self._row)
-            self._work = None
-        return result
+        with self._turn:
+            if self._work:
+                self._ledger.waiting(self._row)
+                self._end()
+            result = self.wait()
+            if self._work:
+                self._ledger.end(self._row)
+                self._work = None
+            return result
 
     def done(self):
-        return not self._work or self._work.is_completed()
+        work = self._work
+        return not work or work.is_completed()
 
     def when_over(self, note, clock=None):
         if self._work and clock and clock.sees:
