@@ -32,6 +32,7 @@ from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts.ring_attention import ring_attention
 from hybridlab.predict.bytes.context import ATTEND, hops
 from hybridlab.predict.plans import divisions
+from hybridlab.runtime import masks
 from hybridlab.world.talk.typed import all_gather, all_to_all
 
 
@@ -39,8 +40,7 @@ def gathered(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks):
     """This rank's queries against the keys and values of all positions."""
     lengths = [chunks.length(rank) for rank in range(len(chunks.of))]
     k_BKSH, v_BKSH = (all_gather(comm, x, "cp", 2, to="R", sizes=lengths) for x in (k_BKTH, v_BKTH))
-    looks_T2 = torch.from_numpy(chunks.looks[chunks.positions(comm.coordinates["cp"])]).to(q_BNTH.device)
-    seen_TS = seen(looks_T2, torch.tensor(chunks.order, device=q_BNTH.device))
+    seen_TS = masks.of_all(chunks, comm.coordinates["cp"], q_BNTH.device)
     return functional.scaled_dot_product_attention(q_BNTH, k_BKSH, v_BKSH, attn_mask=seen_TS, enable_gqa=True)
 
 

@@ -4,7 +4,6 @@ Relatives: `core.where.attended`, where a position looks; `modes.context_paralle
 `modes.parts.ring_attention`.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -63,15 +62,12 @@ class Chunks(NamedTuple):
         (begin, end), (low, high) = self.spans[mine], self.spans[other]
         return self.looks[begin, 0] < high and low < self.looks[end - 1, 1]
 
-    def seen(self, mine: int, other: int, placed: Callable = np.asarray) -> np.ndarray | None:
-        """Which keys of another chunk each query of one chunk sees, (Q, S); None where all see all.
-
-        placed  makes of an array what the answer is computed with: a tensor on some device
-        """
+    def seen(self, mine: int, other: int) -> np.ndarray | None:
+        """Which keys of another chunk each query of one chunk sees, (Q, S); None where all see all."""
         (begin, end), (low, high) = self.spans[mine], self.spans[other]
         if self.looks[end - 1, 0] <= low and high <= self.looks[begin, 1]:
             return None
-        return seen(placed(self.looks[begin:end]), placed(np.arange(low, high)))
+        return seen(self.looks[begin:end], np.arange(low, high))
 
     def length(self, rank: int) -> int:
         """How many positions a rank has."""

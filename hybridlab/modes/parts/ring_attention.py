@@ -26,6 +26,7 @@ import math
 import torch
 
 from hybridlab.core.where.chunks import Chunks
+from hybridlab.runtime import masks
 from hybridlab.world.talk.windows import Flight
 
 
@@ -50,7 +51,7 @@ class Ring(torch.autograd.Function):
         found, parts, widths = {}, torch.cat((k, v), -1), (k.shape[-1], v.shape[-1])
         for source, last in ring.sources():
             coming = None if last else ring.passed_on(parts, source)
-            for mine, at, its, seen_QS in ring.meetings(source):
+            for mine, at, its, seen_QS in ring.meetings(source, q.device):
                 met = part_of_attention(q[..., at, :], *parts[..., its, :].split(widths, -1), seen_QS)
                 found[mine] = joined(*found[mine], *met) if mine in found else met
             parts = None if last else coming.wait()
@@ -69,7 +70,7 @@ class Ring(torch.autograd.Function):
         for source, last in ring.sources():
             coming = None if last else ring.passed_on(parts, source)
             by_parts = torch.zeros_like(parts)
-            for _, at, its, seen_QS in ring.meetings(source):
+            for _, at, its, seen_QS in ring.meetings(source, q.device):
                 of_queries = (x[..., at, :] for x in (q, by_out, lse, spread))
                 found = part_of_backward(*of_queries, *parts[..., its, :].split(widths, -1), seen_QS)
                 by_q[..., at, :] += found[0]
@@ -94,7 +95,7 @@ class Round:
         size = len(self.ranks)
         return [((self.here - step) % size, step == size - 1) for step in range(size)]
 
-    def meetings(self, source: int):
+    def meetings(self, source: int, device: torch.device):
         """(a chunk of this rank, where it lies here, where a chunk of the source lies there, which keys are seen).
 
         Chunks that do not see each other are not computed.
@@ -102,10 +103,7 @@ class Round:
         for mine, at in self.own:
             for other, its in self.chunks.slices(source):
                 if self.chunks.meet(mine, other):
-                    yield mine, at, its, self.chunks.seen(mine, other, self._placed)
-
-    def _placed(self, x):
-        return torch.from_numpy(x).to(self.comm.device)
+                    yield mine, at, its, masks.between(self.chunks, mine, other, device)
 
     def passed_on(self, parts, source: int) -> Flight:
         """Begin to send a part to the next rank; `wait` gives the one that comes from the rank before."""

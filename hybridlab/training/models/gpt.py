@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from hybridlab.core.what.seams import Attends, Branches, Draws, DrawsByPlace, Features, Positions
 from hybridlab.core.what.shape import Shape
-from hybridlab.core.where.attended import looks, seen
+from hybridlab.runtime import masks
 from hybridlab.training.models.draws import ByPlace, drawn, stream
 from hybridlab.training.models.experts import mlp_of
 from hybridlab.training.models.graph import graph_of, through
@@ -83,8 +83,7 @@ class Embed(nn.Module, Positions):
     def _in_document(self, positions_T):
         if not self.documents:
             return positions_T
-        begins_S = torch.from_numpy(looks(sum(self.documents), self.documents)[:, 0]).to(positions_T.device)
-        return positions_T - begins_S[positions_T]
+        return positions_T - masks.begins(tuple(self.documents), positions_T.device)[positions_T]
 
 
 class Attention(nn.Module, Attends):
@@ -136,9 +135,7 @@ def attend(q_BNTH, k_BKTH, v_BKTH, documents=(), causal=True):
     """
     hidden = {"is_causal": causal}
     if documents:
-        T, device = q_BNTH.shape[2], q_BNTH.device
-        looks_T2 = torch.from_numpy(looks(T, documents, causal)).to(device)
-        hidden = {"attn_mask": seen(looks_T2, torch.arange(T, device=device))}
+        hidden = {"attn_mask": masks.of_row(q_BNTH.shape[2], tuple(documents), causal, q_BNTH.device)}
     return functional.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, **hidden, enable_gqa=True)
 
 
