@@ -250,13 +250,17 @@ def own_gradients():
 def all_seen():
     """Nothing is hidden inside a rank's own positions."""
     plain = ring_attention.Round.meetings
-    ring_attention.Round.meetings = lambda self, source, device: ((*one[:3], None) for one in plain(self, source, device))
+    ring_attention.Round.meetings = lambda self, source, device: (
+        (*one[:3], None) for one in plain(self, source, device)
+    )
 
 
 def one_less():
     """What lies before a rank is not looked at."""
     plain = ring_attention.Round.meetings
-    ring_attention.Round.meetings = lambda self, source, device: (one for one in plain(self, source, device) if one[3] is not None)
+    ring_attention.Round.meetings = lambda self, source, device: (
+        one for one in plain(self, source, device) if one[3] is not None
+    )
 
 
 def not_joined():
