@@ -40,14 +40,15 @@ class Again(torch.autograd.Function):
     def forward(ctx, do, draws, token, *entered):
         ctx.do, ctx.draws, ctx.row = do, draws, draws.row
         ctx.save_for_backward(*entered)
-        return do(*entered)
+        made = do(*entered)
+        return tuple(made) if isinstance(made, list) else made
 
     @staticmethod
     def backward(ctx, *gradients):
         entered = [x.detach().requires_grad_(x.requires_grad) for x in ctx.saved_tensors]
         with torch.enable_grad(), _at(ctx.draws, ctx.row):
             made = ctx.do(*entered)
-        made = made if isinstance(made, tuple) else (made,)
+        made = made if isinstance(made, tuple | list) else (made,)
         pulled = [(x, gradient) for x, gradient in zip(made, gradients) if x.requires_grad]
         if pulled:  # not of a layer without weights that reads the batch
             torch.autograd.backward(*zip(*pulled))  # weights get their gradients here
@@ -65,8 +66,8 @@ def again(do, draws):
     """
 
     def done(*entered):
-        widths = [len(one) if isinstance(one, tuple) else 0 for one in entered]
-        tensors = [x for one in entered for x in (one if isinstance(one, tuple) else (one,))]
+        widths = [len(one) if isinstance(one, tuple | list) else 0 for one in entered]
+        tensors = [x for one in entered for x in (one if isinstance(one, tuple | list) else (one,))]
         return Again.apply(
             lambda *each: do(*_as_it_came(each, widths)), draws, torch.empty(0, requires_grad=True), *tensors
         )

@@ -39,6 +39,8 @@ def affordable(longest: float = LONGEST, **given) -> Job:
         refuse(f"{job.steps} steps", seconds=seconds_of(job), longest=longest, steps=job.steps)
     if isinstance(job.model, Transformer):
         job.model.batch(0, 1, job.seed)  # is the text as long as one sequence?
+    else:
+        job.batch(0)  # has it as many rows as are asked for?
     return job
 
 

@@ -23,9 +23,10 @@ from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
 from hybridlab.training.gaps import NEAR, Gaps, difference, largest, nearer, tolerance_of, worst
 from hybridlab.training.job import Job
+from hybridlab.training.models.plain import mixes_by_design, strange
 from hybridlab.training.models.trees import flat
 from hybridlab.training.out_of_core import copied
-from hybridlab.training.reference import alone_on_rank
+from hybridlab.training.reference import alone_on_rank, owner_on_rank
 from hybridlab.training.replay import replayed_on_rank
 from hybridlab.training.report import Report
 from hybridlab.world.processes.launch import foresee, ranks
@@ -53,6 +54,8 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
     job = affordable(DAY, **given)
     job = job.with_(model=job.model.for_proof())
     foresee(__name__)
+    if said := _refused(job):
+        raise ValueError(said)
     with ranks(job.mesh) as pool:
         parts = pool.run(_on_rank, job, sabotage)
     alone = _reference(job)
@@ -75,6 +78,14 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
     )
 
 
+def _refused(job: Job) -> str:
+    """Why a model of somebody's own cannot be proved: its owner's run of the first batch says something else."""
+    if not strange(job.whole):
+        return ""
+    with ranks(1) as pool:
+        return pool.run(owner_on_rank, job)[0]
+
+
 def _reference(job: Job) -> dict:
     """What one device makes of a job."""
     with ranks(1) as pool:
@@ -90,7 +101,10 @@ def _blind(job: Job) -> tuple[str, ...]:
         for microbatches in job.batch(step)
     ]
     alike = all(bool((x == x[:1]).all()) for x in rows)
-    return ("which rank reads which rows: all rows of these batches are alike",) * alike
+    told = ("which rank reads which rows: all rows of these batches are alike",) * alike
+    if mixes_by_design(job.whole) and strange(job.whole):
+        told += ("the whole batch at once: layers count, or give places, among the rows of one microbatch",)
+    return told
 
 
 def _on_rank(comm, job, sabotage):
@@ -155,7 +169,8 @@ def _add(gaps: Gaps, kind, parts, alone, job, scale):
     own = {name: largest(x) for name, x in alone[scale].items()}
     for name, reference in alone[kind].items():
         off = worst(difference(mine, its) for mine, its in _held(kind, name, parts, reference, job))
-        gaps.add(f"{kind} {name}", off, own[name], alone["noise"][scale][name], max(own.values()))
+        trained = name not in job.frozen
+        gaps.add(f"{kind} {name}", off, own[name], alone["noise"][scale][name], max(own.values()), trained)
 
 
 def _add_buffers(gaps: Gaps, parts, alone):

@@ -5,9 +5,11 @@ a weight that entry is how far the weight has come, not its size: an optimizer t
 
 Allowed is what the dtype allows, or `FACTOR` times the noise of rounding that the reference has measured of this very
 tensor. Where noise is as large as the tensor itself, as in the bias of attention keys, whose true gradient is zero, a
-tensor that is all zero would pass: it is *not proved*, unless its gap happens to be small.
+tensor that is all zero would pass: it is *not proved*, unless its gap happens to be small. Where one device has nothing
+but zeros, as of a weight that never moves, a layout that does nothing would pass too: it is not proved either.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +18,7 @@ from hybridlab.training.job import Job
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2}
 FACTOR = 3  # what a layout may be off by, in noise that was measured; docs/decisions/proof.md says why
+STILL = math.inf  # what a tensor that is all 0 on one device may be off by, in what it is
 NEAR = 0.75  # the share of a weight's elements that have to be near where Adam brought them on one device
 
 
@@ -25,17 +28,20 @@ class Gaps:
 
     tolerance  what is allowed at least, by the dtype
     found      {name: gap};  allowed  {name: what is allowed}, of those whose noise allows more
+    still      names of what is all 0 on one device
     """
 
     tolerance: float
     found: dict[str, float] = field(default_factory=dict)
     allowed: dict[str, float] = field(default_factory=dict)
+    still: list[str] = field(default_factory=list)
 
-    def add(self, name: str, off: float, own: float, noise: float, loudest: float):
+    def add(self, name: str, off: float, own: float, noise: float, loudest: float, trained: bool = False):
         """Note the gap of one tensor.
 
         off      its largest difference;  own  the largest entry of one device;  noise  that was measured
         loudest  the largest entry among all tensors of its kind: even where noise hides a tensor, it may not be as loud
+        trained  whether it is of a weight that is trained, of which zeros prove nothing
         """
         scale = own or loudest or 1.0
         self.found[name] = off / scale
@@ -44,6 +50,8 @@ class Gaps:
             allowed = max(allowed, self.tolerance * loudest / scale)
         if allowed > self.tolerance:
             self.allowed[name] = allowed
+        if trained and own == 0:
+            self.still.append(name)
 
     def fits(self, name: str) -> bool:
         """Whether a gap is no larger than allowed; one that is not a number is larger."""
@@ -51,9 +59,11 @@ class Gaps:
 
     @property
     def unproved(self) -> dict[str, float]:
-        """{name: what is allowed} of those that fit although nothing is known of them: all zero they would fit too."""
+        """{name: what is allowed} of those that fit although nothing is known of them: all zero they would fit too.
+        Of what is all zero, `STILL`."""
         hidden = lambda name, allowed: allowed >= 1 and self.tolerance < self.found[name] and self.fits(name)
-        return {name: allowed for name, allowed in self.allowed.items() if hidden(name, allowed)}
+        noisy = {name: allowed for name, allowed in self.allowed.items() if hidden(name, allowed)}
+        return noisy | {name: STILL for name in self.still if self.fits(name)}
 
 
 def tolerance_of(job: Job) -> float:

@@ -40,7 +40,7 @@ class Job:
     driven     no written order: every rank does what has arrived
     stash      False: an asynchronous schedule keeps one version of its weights, see `runtime.versions`
     dtype      of the computation
-    decay      weight decay, of weights whose name does not say norm or bias
+    decay      weight decay, of weights with two dims or more whose name does not say norm or bias
     room       what forwards may keep on each device, and what each weighs there; None: as much as they like
     """
 
@@ -251,8 +251,10 @@ class Job:
     def optimizer_of(self, weights: dict) -> torch.optim.Optimizer:
         """The optimizer of named weights, in two groups: those that decay, and those that do not."""
         trained = {name: weight for name, weight in weights.items() if name not in self.frozen}
-        plain = [weight for name, weight in trained.items() if any(word in name for word in PLAIN)]
-        decaying = [weight for name, weight in trained.items() if not any(word in name for word in PLAIN)]
+        flat = {record.name for record in self.records if len(record.shape) < 2}  # a norm, whatever its name is
+        stays = lambda name: name in flat or any(word in name for word in PLAIN)
+        plain = [weight for name, weight in trained.items() if stays(name)]
+        decaying = [weight for name, weight in trained.items() if not stays(name)]
         groups = [{"params": decaying, "weight_decay": self.decay}, {"params": plain, "weight_decay": 0.0}]
         nothing = [{"params": [torch.nn.Parameter(torch.empty(0))]}]  # a stage may be without weights
         return OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]] or nothing, lr=self.rate)

@@ -13,7 +13,8 @@ from hybridlab.runtime import tallies
 from hybridlab.training.gaps import FACTOR, largest, tolerance_of
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
-from hybridlab.training.models.trees import flat
+from hybridlab.training.models.plain import refuse_another
+from hybridlab.training.models.trees import as_computed, flat, mapped_together
 
 SHADOWS = {"float64": 1}  # in other dtypes noise is large, so it is measured by MORE
 MORE = 3
@@ -120,6 +121,26 @@ def alone_on_rank(comm, job: Job) -> dict:
     found = [ended(device.module, device.masters, device.moves()) for device in shadows]
     noise |= {kind: spread(home[kind], [other[kind] for other in found]) for kind in ("moves", "buffer")}
     return home | {"noise": noise, "nothing": nothing(home, job)}
+
+
+def owner_on_rank(comm, job: Job) -> str:
+    """Compare batches, in microbatches, with the run of the model's owner: those of all steps, or the first one where
+    rounding is rough. Returns why it is another, or ""."""
+    device, exact = OneDevice(job), job.dtype == job["master_dtype"] == "float64" and job.flushes
+    module = device.module if exact else job.model.made(job.seed, torch.float64)
+    for step in range(job.steps if exact else 1):
+        batches = job.batch(step)
+        parts = [slice(begin, begin + job.rows) for begin in range(0, job.rows * len(batches[0]), job.rows)]
+        inputs, targets = (as_computed(mapped_together(torch.cat, each), torch.float64) for each in batches)
+        draws_of(module).step = step
+        try:
+            refuse_another(job.model, module, inputs, targets, parts)
+        except ValueError as error:
+            return f"{error} (step {step})" if step else str(error)
+        if step < job.steps - 1:
+            device.gradients(step)
+            device.update()
+    return ""
 
 
 def ended(module, weights: dict, moves: dict) -> dict:

@@ -3,6 +3,8 @@
 import textwrap
 from dataclasses import dataclass, field
 
+from hybridlab.training.gaps import STILL
+
 WIDTH = 110  # letters of a line that lists names
 LISTED = 4  # names of a kind that the text tells; the report has all
 
@@ -14,7 +16,8 @@ class Report:
     gaps    {"loss", "norm", "gradient <name>", "weight <name>", "buffer <name>": relative gap, see `training.gaps`}
     tolerance  what each gap may be;  noisy  {name: what it may be}, where rounding noise allows more
     adam    {"weight <name>": difference over its bound}, in place of gaps, where Adam made the weights
-    unproved  {name: what it may be, 1 or more}: a gradient of zero, or a weight that never moved, would fit too
+    unproved  {name: what it may be, 1 or more}: a gradient of zero, or a weight that never moved, would fit too;
+              infinite where one device has just that
     untouched {parameter: the share of its elements that no step gave a gradient}: mistakes there would not show
     blind   what the proof could not see besides, in sentences
     nothing why there is nothing to compare, or ""
@@ -111,8 +114,10 @@ class Report:
         if self.adam:
             first = max(self.adam, key=self.adam.get)
             lines.append(f"  Adam: at most {self.adam[first]:.2g} of the bound ({first}); {len(self.adam)} compared")
-        if self.unproved:
-            told = f"  rounding noise hides these, so not proved: {_listed(self.unproved, self.proved)}"
+        still = [name for name, allowed in self.unproved.items() if allowed == STILL]
+        noisy = [name for name in self.unproved if name not in still]
+        for names, why in ((noisy, "rounding noise hides these"), (still, "all 0, or never moved, on one device too")):
+            told = f"  {why}, so not proved: {_listed(names, self.proved)}" if names else ""
             lines += textwrap.wrap(told, WIDTH, subsequent_indent="    ", break_long_words=False)
         return lines
 

@@ -144,8 +144,9 @@ class Layout:
         return [name for name in self.named if self.box(name, rank) is not None]
 
     def size(self, name: str, rank: int) -> int:
-        """The number of elements of a rank's box."""
-        return math.prod(span.stop - span.start for span in self.box(name, rank) or [slice(0, 0)])
+        """The number of elements of a rank's box; of a parameter without dims 1."""
+        box = self.box(name, rank)
+        return 0 if box is None else math.prod(span.stop - span.start for span in box)
 
     # who has the same, and who adds what
 

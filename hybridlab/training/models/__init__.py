@@ -1,7 +1,8 @@
 """The reference models: plain modules of torch that do not know that they may be run in parallel.
 
 What the machinery knows of a model is a `model`; `gallery` finds one by name, `examination` tries it before it is
-shared out, `graph` says which layers feed which, `trees` handles tuples of tensors. Transformers: `transformer` is
+shared out (`plain`: is it what its owner runs? `left_behind`: what does a forward leave?), `graph` says which layers
+feed which, `trees` handles tuples of tensors. Transformers: `transformer` is
 made of `gpt`, or of its relatives `modern`, `parallel`, `multi_token`; `latent`, `rotary` and `experts` (`parts` cuts
 these in three) are their pieces. Image nets: `conv`, `resnet`, `inception` and `unet`, which share `layered`. `draws`
 draws by place; `counting` is a layer with a tally, such as `batch_norm`. `sampling` has a model write.

@@ -70,7 +70,8 @@ class BatchNorm(Counting, Normalises, DrawsByPlace):
 
     def _count(self, x_BCYX):
         number_C = torch.full_like(self.tally[0], x_BCYX[:, 0].numel())
-        self.tally += torch.stack([number_C, *(x.sum((0, 2, 3)) for x in (x_BCYX, x_BCYX.square()))])
+        every = [dim for dim in range(x_BCYX.dim()) if dim != 1]  # a row may have no place but its channels
+        self.tally += torch.stack([number_C, *(x.sum(every) for x in (x_BCYX, x_BCYX.square()))])
 
     def conclude(self):
         """Move the running averages towards what was tallied. The variance is the unbiased one, as in torch."""

@@ -63,6 +63,9 @@ def normal(key, deviation: float, shape, box: tuple[slice, ...], out: torch.Tens
     >>> torch.equal(normal(stream(7), 1.0, (4, 6), box, torch.empty(2, 4)), whole[box])
     True
     """
+    if not shape:  # one number
+        normal(key, deviation, (1,), (), out.view(1))
+        return out
     width = math.prod(shape[1:])
     columns = torch.arange(width, device=out.device).view(shape[1:])[box[1:]]
     rows = torch.arange(shape[0], device=out.device)[box[:1]].view(-1, *[1] * columns.dim()) * width

@@ -13,8 +13,18 @@ import torch
 from torch import nn
 
 from hybridlab.core.what.seams import Routes, Tallies
+from hybridlab.training.models import plain
+from hybridlab.training.models.draws import tensors_of
 from hybridlab.training.models.graph import in_sequence, refuse_lost
-from hybridlab.training.models.trees import as_computed, flat, mapped
+from hybridlab.training.models.left_behind import (
+    generators,
+    kept_by,
+    refuse_changes,
+    refuse_counters,
+    refuse_draws,
+)
+from hybridlab.training.models.plain import refuse_weights_of
+from hybridlab.training.models.trees import as_computed, flat, mapped, rows_of
 
 STEPS = (0, 1, 2)  # whose batches are asked for twice
 FEWEST = 2  # rows: of one row a mean is a sum, and it mixes with no other
@@ -32,35 +42,38 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
     _refuse_unseen_tensors(module)
     layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
     refuse_lost(takes, len(layers))
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    before = {name: x.detach().clone() for name, x in tensors_of(module).items()}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         made = in_sequence(_watched(layers, takes), takes, {-1: inputs})
+        kept, states = kept_by(module), generators()
         again = in_sequence(dict(layers), takes, {-1: inputs})
-    _refuse_changed_buffers(module, before)
+        refuse_draws(states)
+        refuse_counters(module, kept)
+    refuse_changes(module, before)
     for number, layer in layers.items():
         if not _same(made[number], again[number]):
             raise ValueError(
                 f"layer {number} ({type(layer).__name__}) gives two answers to one input: it draws random numbers, or "
                 "keeps something between calls; draw by place with hybridlab.training.models.gpt.Dropout, keep nothing"
             )
+    refuse_weights_of(model.loss)
     _refuse_means(model, made[len(layers) - 1], targets)
     _refuse_untrained(model, module, layers, takes, made, targets)
     _refuse_mixing(model, layers, takes, made, targets)
+    _refuse_another(model, module, layers, takes, made, max(rows, FEWEST))
     if rows < FEWEST:
         with torch.no_grad():
-            made = in_sequence(dict(layers), takes, {-1: _rows(inputs, slice(rows))})
+            made = in_sequence(dict(layers), takes, {-1: rows_of(inputs, slice(rows))})
     return [mapped(_without_memory, made[number]) for number in layers]
 
 
 def _batch(model, rows, dtype):
-    inputs, targets = model.batch(0, rows)
-    for x in (*flat(inputs), *flat(targets)):
-        if not torch.is_tensor(x):
-            raise ValueError(f"data(0, {rows}) gave a {type(x).__name__}: give tensors, or tuples of them")
-        if x.shape[:1] != (rows,):
-            raise ValueError(
-                f"data(0, {rows}) gave a tensor of shape {tuple(x.shape)}: its first dim must be {rows} rows"
-            )
+    try:
+        inputs, targets = model.batch(0, rows)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"data(0, {rows}) fails: {_said(error)}") from error
     for step in STEPS:
         (x, y), (x_again, y_again) = (model.batch(step, rows) for _ in range(2))
         if not (_same(x, x_again) and _same(y, y_again)):
@@ -72,7 +85,7 @@ def _batch(model, rows, dtype):
 
 def _refuse_torch_dropout(module):
     for name, layer in module.named_modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p:
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p and layer.training:
             raise ValueError(
                 f"{name} is torch's {type(layer).__name__}, which draws other numbers on every rank: use "
                 f"hybridlab.training.models.gpt.Dropout({layer.p}), which draws by place"
@@ -81,10 +94,11 @@ def _refuse_torch_dropout(module):
 
 def _refuse_unseen_tensors(module):
     """A tensor that asks for a gradient and is no parameter would be trained by nobody."""
+    weights = {id(weight) for weight in module.parameters()}
     for name, layer in module.named_modules():
         kept = {**vars(layer), **dict(layer.named_buffers(recurse=False))}
         for attribute, value in kept.items():
-            if any(torch.is_tensor(x) and x.requires_grad for x in flat(value)):
+            if any(torch.is_tensor(x) and x.requires_grad and id(x) not in weights for x in flat(value)):
                 raise ValueError(
                     f"{f'{name}.{attribute}'.lstrip('.')} is a plain tensor that asks for a gradient, and no optimizer "
                     "sees it: make it an nn.Parameter, or detach it"
@@ -109,6 +123,16 @@ def _watched(layers, takes) -> dict:
                         f"layer {number} ({type(layer).__name__}) hands on a {type(x).__name__}: only tensors, and "
                         "tuples of them, travel between stages"
                     )
+                if x.is_complex() and number < len(layers) - 1:
+                    raise ValueError(
+                        f"layer {number} ({type(layer).__name__}) hands on complex numbers, and stages exchange real "
+                        "ones: hand on torch.view_as_real of them"
+                    )
+            if isinstance(leaving, tuple) and type(leaving) is not tuple:
+                raise ValueError(
+                    f"layer {number} ({type(layer).__name__}) hands on a {type(leaving).__name__}, of which the next "
+                    "stage gets a plain tuple: hand on that"
+                )
             return leaving
 
         return call
@@ -136,21 +160,10 @@ def _said(error) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
-def _refuse_changed_buffers(module, before):
-    tallied = {f"{name}.tally".lstrip(".") for name, layer in module.named_modules() if isinstance(layer, Tallies)}
-    for name, buffer in module.named_buffers():
-        if name not in tallied and not torch.equal(buffer, before[name]):
-            layer = type(module.get_submodule(name.rpartition(".")[0])).__name__
-            raise ValueError(
-                f"a forward changes the buffer {name} of {layer}, and microbatches and replicas would each change it "
-                "otherwise: use hybridlab.training.models.batch_norm.BatchNorm, or count in a tally as it does"
-            )
-
-
 def _refuse_means(model, outputs, targets):
     """A sum over the rows is the sum of the rows' sums; a mean is not."""
     rows = len(flat(targets)[0])
-    row = lambda x, number: _rows(x, slice(number, number + 1))
+    row = lambda x, number: rows_of(x, slice(number, number + 1))
     with torch.no_grad():
         try:
             whole = model.loss(outputs, targets)
@@ -174,10 +187,8 @@ def _refuse_untrained(model, module, layers, takes, made, targets):
     """From the loss a gradient goes back to some weight."""
     if not any(weight.requires_grad for weight in module.parameters()):
         raise ValueError("every weight is frozen, so there is nothing to train: leave requires_grad=True on some")
-    first = slice(1)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        left = in_sequence(dict(layers), takes, {-1: _rows(made[-1], first)})[len(layers) - 1]
-        loss = model.loss(left, _rows(targets, first))
+        loss = model.loss(in_sequence(dict(layers), takes, {-1: made[-1]})[len(layers) - 1], targets)
     if not loss.requires_grad:
         raise ValueError(
             "no gradient goes back from the loss to a weight: leave out detach(), item() and torch.no_grad() in the "
@@ -194,7 +205,7 @@ def _refuse_mixing(model, layers, takes, made, targets):
     rows, last = len(flat(targets)[0]), len(layers) - 1
     for number in (0, rows - 1):
         alone = slice(number, number + 1)
-        arrived = {-1: _rows(made[-1], alone)}
+        arrived = {-1: rows_of(made[-1], alone)}
         for one, layer in layers.items():
             if counts(layer):
                 return
@@ -207,12 +218,21 @@ def _refuse_mixing(model, layers, takes, made, targets):
                     "hybridlab.training.models.batch_norm.BatchNorm"
                 )
         with torch.no_grad():
-            its, whole = (model.loss(x, _rows(targets, alone)) for x in (arrived[last], _rows(made[last], alone)))
+            its, whole = (model.loss(x, rows_of(targets, alone)) for x in (arrived[last], rows_of(made[last], alone)))
         if not torch.allclose(its, whole, rtol=math.sqrt(torch.finfo(whole.dtype).eps), equal_nan=True):
             raise ValueError(
                 "the model mixes rows: the loss of one row depends on the others, and microbatches and copies have "
                 "others; compute each row by itself"
             )
+
+
+def _refuse_another(model, module, layers, takes, made, rows):
+    """Layers do what the module does that its owner calls."""
+    if plain.strange(module):
+        plain.refuse_borrowed(layers, takes, made)
+        inputs, targets = (as_computed(one, torch.float64) for one in model.batch(0, rows))
+        singly = [slice(number, number + 1) for number in range(rows)]
+        plain.refuse_another(model, model.made(0, torch.float64), inputs, targets, singly)
 
 
 def _near(alone, whole, number: slice, rows: int) -> bool:
@@ -223,11 +243,6 @@ def _near(alone, whole, number: slice, rows: int) -> bool:
             if off > math.sqrt(torch.finfo(its.dtype).eps) * scale:  # never where they are not numbers
                 return False
     return True
-
-
-def _rows(x, some: slice):
-    """Some rows of a batch."""
-    return mapped(lambda one: one[some], x)
 
 
 class Passed(NamedTuple):

@@ -20,7 +20,8 @@ from hybridlab.core.what.seams import Branches
 from hybridlab.training.models.draws import ByPlace, Unfilled, shared_draws, stirred, tensors_of
 from hybridlab.training.models.examination import examined
 from hybridlab.training.models.graph import graph_of, through
-from hybridlab.training.models.trees import mapped
+from hybridlab.training.models.reading import readable
+from hybridlab.training.models.trees import flat, mapped
 
 UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the step is asked for them in evaluation
 
@@ -97,6 +98,11 @@ class Model:
         return {name: self.dims.get(name, "") for name in parameters}
 
     @property
+    def told(self) -> bool:
+        """Whether somebody said here which layers take from which: the module itself may know nothing of it."""
+        return any(said is not None for said in self._told.values())
+
+    @property
     def by_place(self) -> bool:
         """Whether its first numbers are drawn by place, so that a rank can make its part and no more."""
         kind = self.whole.func if isinstance(self.whole, partial) else self.whole
@@ -110,13 +116,13 @@ class Model:
         """The whole module of this `seed`, to make parts of and to leave as it is; by place, on torch's meta device, in
         this `dtype`."""
         if isinstance(self.whole, nn.Module):
-            return self.whole
+            return readable(self.whole, given=True)
         if self.by_place:
             with torch.device("meta"), Unfilled():
                 return self.whole(seed).to(dtype)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return self.whole(seed)
+            return readable(self.whole(seed), given=False)
 
     def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
         """A copy of the original that holds some boxes of its parameters and buffers.
@@ -156,10 +162,12 @@ class Model:
 
         raises  ValueError where a module does not say it
         """
-        if isinstance(module, nn.Sequential):
+        if isinstance(module, nn.Sequential) and len(module):
             return list(module)
         if hasattr(module, "layers") and inspect.ismethod(module.layers):
             return list(module.layers())
+        if isinstance(module, nn.Sequential):
+            raise ValueError("the model has no layers: give an nn.Sequential of some")
         raise ValueError(
             f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, or give it a "
             "method layers() that lists its layers"
@@ -191,7 +199,14 @@ class Model:
         if not isinstance(both, tuple | list) or len(both) != 2:
             what = f"{len(both)} things" if isinstance(both, tuple | list) else f"a {type(both).__name__}"
             raise ValueError(f"data({step}, {rows}) gave {what}: return (inputs, targets)")
-        return tuple(mapped(_tensor, one) for one in both)
+        inputs, targets = (mapped(_tensor, one) for one in both)
+        for x in (*flat(inputs), *flat(targets)):
+            if not torch.is_tensor(x):
+                raise ValueError(f"data({step}, {rows}) gave a {type(x).__name__}: give tensors, or tuples of them")
+            if x.shape[:1] != (rows,):
+                shape = f"a tensor of shape {tuple(x.shape)}: its first dim must be {rows} rows, in every step"
+                raise ValueError(f"data({step}, {rows}) gave {shape}")
+        return inputs, targets
 
     def between(self, rows: int, dtype: torch.dtype) -> list:
         """What leaves each layer, as examples without memory: a tensor, or a tuple of them.

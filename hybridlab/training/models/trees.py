@@ -17,6 +17,22 @@ def flat(x) -> tuple[torch.Tensor, ...]:
     return tuple(x) if isinstance(x, tuple | list) else (x,)
 
 
+def mapped_together(function, some: list):
+    """A function done to a list of tensors; of tuples, to the list of the first ones, of the second ones, …
+
+    >>> mapped_together(torch.stack, [(torch.tensor(1), torch.tensor(2)), (torch.tensor(3), torch.tensor(4))])
+    (tensor([1, 3]), tensor([2, 4]))
+    """
+    if isinstance(some[0], tuple | list):
+        return tuple(mapped_together(function, one) for one in zip(*some))
+    return function(list(some))
+
+
+def rows_of(x, some: slice):
+    """Some rows of a batch."""
+    return mapped(lambda one: one[some], x)
+
+
 def as_computed(x, dtype: torch.dtype):
     """The same in the dtype of the computation; whole numbers, such as tokens and labels, stay what they are."""
     return mapped(lambda one: one.to(dtype) if one.is_floating_point() else one, x)

@@ -1,0 +1,68 @@
+"""What a forward leaves behind: nothing, or ranks would go on from something else.
+
+Ranks call their layers other numbers of times than one device does, some twice. So a call may move no generator, count
+nothing, and change no buffer, unless the layer says that it tallies.
+"""
+
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+from hybridlab.core.what.seams import Tallies
+from hybridlab.training.models.draws import tensors_of
+
+
+def generators() -> tuple:
+    """The states of all generators that a layer could draw from."""
+    kind, keys, *rest = np.random.get_state()
+    return torch.get_rng_state().tolist(), random.getstate(), (kind, keys.tolist(), *rest)
+
+
+def refuse_draws(states):
+    """Nothing, where no generator has moved: what is drawn once in fifty calls is not seen in two answers."""
+    for before, now, whose in zip(states, generators(), ("torch's", "Python's", "numpy's")):
+        if before != now:
+            raise ValueError(
+                f"a forward draws from {whose} generator, and ranks would draw other numbers: draw by place, with "
+                "hybridlab.training.models.gpt.Dropout"
+            )
+
+
+def kept_by(module) -> dict[str, object]:
+    """What layers keep between calls beside weights and buffers: plain values, by name."""
+    return {
+        f"{name}.{attribute}".lstrip("."): value
+        for name, layer in module.named_modules()
+        for attribute, value in vars(layer).items()
+        if isinstance(value, bool | int | float | str)
+    }
+
+
+def refuse_counters(module, kept):
+    """Nothing, where a second call has left all as it was: what a layer counts, every rank counts otherwise."""
+    for name, value in kept_by(module).items():
+        if name in kept and kept[name] != value:
+            raise ValueError(
+                f"a forward changes {name} (now {value}), and ranks call their layers other numbers of times: keep "
+                "nothing between calls"
+            )
+
+
+def refuse_changes(module, before: dict[str, torch.Tensor]):
+    """Nothing, where weights and buffers are what they were, but for what layers say that they tally."""
+    tallied = {f"{name}.tally".lstrip(".") for name, layer in module.named_modules() if isinstance(layer, Tallies)}
+    for name, x in tensors_of(module).items():
+        if name in tallied or torch.equal(x, before[name]):
+            continue
+        layer = type(module.get_submodule(name.rpartition(".")[0])).__name__
+        if isinstance(x, nn.Parameter):
+            raise ValueError(
+                f"a forward changes the weight {name} of {layer}, of which an optimizer or another rank has a copy: "
+                "compute with what it should be (a clamp, a norm), and leave the weight to the optimizer"
+            )
+        raise ValueError(
+            f"a forward changes the buffer {name} of {layer}, and microbatches and replicas would each change it "
+            "otherwise: use hybridlab.training.models.batch_norm.BatchNorm, or count in a tally as it does"
+        )

@@ -1,0 +1,235 @@
+"""The third reference: a module as its owner runs it, called as a whole, on a whole batch, with plain autograd.
+
+Both sides of a proof read a model through the same door: a list of layers, copies of its weights, microbatches. What
+the owner's module does beside that would be lost on both, and they would be equal. So its loss and its gradients are
+compared, once, with those of its layers, row after row: a `forward` or a hook of the whole, a gradient or a loss that
+depends on which rows come together.
+
+Read next: `training.models.examination`, which asks.
+"""
+
+import copy
+import functools
+import math
+import types
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hybridlab.core.what.seams import Routes, Tallies, draws_of
+from hybridlab.training.models.draws import shared_draws, tensors_of
+from hybridlab.training.models.graph import in_sequence
+from hybridlab.training.models.trees import flat, mapped, rows_of
+
+SMALL = 1e-3  # of the largest of all gradients: a tensor that should be 0 is compared with this
+
+
+def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice]):
+    """Nothing, where a model's layers, on some rows after the other, do what the owner's module does with all of them.
+
+    module  the machinery's, with the numbers to begin with, in float64
+    rows    the parts in which layers are called: microbatches, or single rows
+
+    raises  ValueError in one sentence that tells both losses, and what differs
+    """
+    if not strange(module):
+        return
+    owner = owners(model, module)
+    if not called_as_a_whole(model, owner):
+        return
+    with Narrowest() as seen, torch.random.fork_rng(devices=[]):
+        draws_of(owner).row = draws_of(module).row = 0
+        own = _gradients(owner, lambda x: _called(owner, x), model.loss, inputs, targets, [slice(None)])
+        by_layers = _by_layers(model, module)
+        together = lambda: _gradients(module, by_layers, model.loss, inputs, targets, [slice(None)])
+        parts = (
+            together() if mixes_by_design(module) else _gradients(module, by_layers, model.loss, inputs, targets, rows)
+        )
+        near = math.sqrt(torch.finfo(seen.dtype).eps)
+        if not (what := _difference(own, parts, near)):
+            return
+        whole = together()
+    if what := _difference(own, whole, near):
+        raise ValueError(
+            f"called as a whole, {type(owner).__name__} has the loss {own[0]:.6g}, and its layers one after the other "
+            f"have {whole[0]:.6g} ({what}): what its own forward, or a hook on it, does beside its layers would be "
+            "lost; put it into a layer"
+        )
+    what = _difference(whole, parts, near)
+    raise ValueError(
+        f"the model mixes rows: on {len(flat(targets)[0])} rows at once its loss is {whole[0]:.6g}, in "
+        f"{len(rows)} parts {parts[0]:.6g} ({what}), and microbatches and copies have other rows beside each other; "
+        "compute each row by itself, in forward, backward and loss"
+    )
+
+
+def owners(model, like: nn.Module) -> nn.Module:
+    """A model's module as its owner has it, with the numbers of the machinery's."""
+    original = model.original(0, torch.float64)
+    owner = (copy.deepcopy(original) if original is model.whole else original).to(torch.float64)
+    with torch.no_grad():
+        for name, x in tensors_of(owner).items():
+            x.copy_(tensors_of(like)[name])
+    where = draws_of(like)
+    shared_draws(owner, where.seed).step = where.step
+    return owner
+
+
+def strange(module: nn.Module) -> bool:
+    """Whether a module is not of this package, whose own are proved by its tests."""
+    return not type(module).__module__.startswith("hybridlab.")
+
+
+def called_as_a_whole(model, owner: nn.Module) -> bool:
+    """Whether the owner calls the module: one that lists its layers only has no forward, and a list has one that knows
+    nothing of skips that are told beside it."""
+    forward = type(owner).forward
+    return forward is not nn.Module.forward and not (model.told and forward is nn.Sequential.forward)
+
+
+def mixes_by_design(module: nn.Module) -> bool:
+    """Whether layers count over rows, or give places to rows, and say so: in parts they do something else."""
+    return any(isinstance(one, Tallies | Routes) for one in module.modules())
+
+
+def refuse_weights_of(loss: Callable):
+    """Nothing, where a loss carries no weights along: a rank has a copy of it, and a gradient of it reaches nobody."""
+    for name, one in carried(loss):
+        if any(x.requires_grad for x in (one.parameters() if isinstance(one, nn.Module) else flat(one))):
+            raise ValueError(
+                f"the loss reads weights ({name}), whose gradient it would lose: a loss sees an output and a target; "
+                "put what has weights into the last layer"
+            )
+
+
+def carried(function: Callable) -> list[tuple[str, object]]:
+    """(name, a module or a tensor) of all that a function brings along: its own, in its closure, among the globals and
+    defaults that it names, bound to it."""
+    found, waiting, known = [], [("itself", function)], set()
+    while waiting:
+        name, one = waiting.pop()
+        if id(one) in known:
+            continue
+        known.add(id(one))
+        if isinstance(one, nn.Module) or torch.is_tensor(one):
+            found.append((name, one))
+        elif isinstance(one, functools.partial):
+            waiting += [(name, one.func), *((name, each) for each in (*one.args, *one.keywords.values()))]
+        elif isinstance(one, types.MethodType):
+            waiting += [(name, one.__self__), (name, one.__func__)]
+        elif isinstance(one, types.FunctionType):
+            waiting += named_in(one)
+        elif isinstance(one, list | tuple):
+            waiting += [(name, each) for each in one]
+        elif isinstance(one, dict):
+            waiting += [(name, each) for each in one.values()]
+    return found
+
+
+def named_in(function: types.FunctionType) -> list[tuple[str, object]]:
+    """(name, value) of the closure, the defaults and the globals of a function."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
+    closed = [(name, cell.cell_contents) for name, cell in cells if cell != types.CellType()]
+    reads = [(name, function.__globals__[name]) for name in function.__code__.co_names if name in function.__globals__]
+    return [*closed, *reads, *(("a default", one) for one in function.__defaults__ or ())]
+
+
+class Narrowest(TorchDispatchMode):
+    """Notes the narrowest dtype that anything is computed in while it lasts: `dtype`."""
+
+    def __init__(self):
+        super().__init__()
+        self.dtype = torch.float64
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for x in made if isinstance(made, tuple | list) else (made,):
+            if torch.is_tensor(x) and x.is_floating_point() and torch.finfo(x.dtype).eps > torch.finfo(self.dtype).eps:
+                self.dtype = x.dtype
+        return made
+
+
+def _by_layers(model, module):
+    layers, takes = dict(enumerate(model.layers(module))), model.takes(module)
+    return lambda x: in_sequence(dict(layers), takes, {-1: x})[len(layers) - 1]
+
+
+def _called(owner, x):
+    """A module called as its owner does: several inputs are several arguments, unless it takes them as one."""
+    try:
+        return owner(x)
+    except TypeError:
+        if not isinstance(x, tuple):
+            raise
+        return owner(*x)
+
+
+def _gradients(module, forward, loss_of, inputs, targets, rows) -> tuple[float, dict[str, torch.Tensor]]:
+    """(the loss, {weight: its gradient}) of a batch, in parts."""
+    losses, draws = [], draws_of(module)
+    module.zero_grad()
+    with torch.enable_grad():
+        for some in rows:
+            draws.row = some.start or 0
+            loss = loss_of(forward(rows_of(inputs, some)), rows_of(targets, some))
+            losses.append(loss.item())
+            if loss.requires_grad:
+                loss.backward()
+    draws.row = 0
+    found = {name: torch.zeros_like(x) if x.grad is None else x.grad for name, x in module.named_parameters()}
+    module.zero_grad()
+    return math.fsum(losses), found
+
+
+def _largest(x) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+def _difference(one, other, near: float) -> str:
+    """What differs, in words; nothing where both are the same but for rounding, or no numbers."""
+    size = max(map(_largest, one[1].values()), default=0.0)
+    if not math.isfinite(one[0] + other[0] + size):
+        return ""
+    if abs(one[0] - other[0]) > near * (abs(one[0]) + SMALL * size):
+        return f"they differ by {abs(one[0] - other[0]):.1e}"
+    for name, x in one[1].items():
+        off = _largest(x - other[1][name])
+        if off > near * (_largest(x) + SMALL * size):
+            return f"the gradient of {name} differs by {off:.1e}"
+    return ""
+
+
+def refuse_borrowed(layers: dict[int, nn.Module], takes: dict, made: dict):
+    """Nothing, where every layer computes with weights that are its own, alone or with others: a rank that has the
+    layer has these, and no others.
+
+    made  {layer: what left it}, and -1: what entered
+    """
+    names = {id(weight): f"{n}" for n, layer in layers.items() for weight in layer.parameters()}
+    for number, layer in layers.items():
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            left = layer(*(mapped(torch.Tensor.detach, made[source]) for source in takes[number]))
+        own = {id(weight) for weight in layer.parameters()}
+        for weight in read_by(flat(left)):
+            if id(weight) not in own:
+                whose = f"of layer {names[id(weight)]}" if id(weight) in names else "that no layer holds"
+                raise ValueError(
+                    f"layer {number} ({type(layer).__name__}) computes with a weight {tuple(weight.shape)} {whose}, "
+                    "and a rank may have one layer without the other: make it an attribute of this layer too"
+                )
+
+
+def read_by(tensors) -> list[torch.Tensor]:
+    """The weights that autograd would give a gradient from these tensors."""
+    waiting, known, found = [x.grad_fn for x in tensors if x.grad_fn], set(), []
+    while waiting:
+        node = waiting.pop()
+        if node in known:
+            continue
+        known.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        waiting += [before for before, _ in node.next_functions if before]
+    return found

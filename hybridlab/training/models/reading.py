@@ -1,0 +1,68 @@
+"""What a module is, seen without running it: whether ranks can have parts of it that are trained as its owner means.
+
+Relatives: `training.models.examination`, which runs it; `training.models.plain`, which compares it with itself.
+"""
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.utils import parametrize
+
+
+def readable(module: nn.Module, given: bool) -> nn.Module:
+    """The same module, where ranks can have parts of it.
+
+    given  whether it is the module itself that was given, and no function that makes one
+
+    raises  ValueError in one sentence for scripted or computed parts, and for weights that are lazy, on torch's meta
+            device, complex, in one another's memory, or have hooks
+    """
+    for name, layer in module.named_modules():
+        name = name or "the model"
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise ValueError(f"{name} is made by torch.jit, and ranks cannot copy it: give the module it was made of")
+        if given and parametrize.is_parametrized(layer):
+            raise ValueError(
+                f"{name} has parametrizations, and cannot be sent to ranks as it is: give a function of one argument, "
+                "the seed, that makes the model"
+            )
+        for attribute, x in vars(layer).items():
+            if torch.is_tensor(x) and x.grad_fn:
+                raise ValueError(
+                    f"{attribute} of {name} is computed from weights and kept between calls, as by the old "
+                    "weight_norm: use torch.nn.utils.parametrizations, or compute it in the forward"
+                )
+    for name, weight in module.named_parameters():
+        _refuse_weight(name, weight)
+    refuse_shared_memory(module)
+    return module
+
+
+def _refuse_weight(name: str, weight):
+    if isinstance(weight, UninitializedTensorMixin):
+        raise ValueError(f"{name} has no shape yet, in a lazy layer: call the model once, or give the layer its sizes")
+    if weight.is_meta:
+        raise ValueError(f"{name} is on torch's meta device and has no numbers: make the model on the CPU")
+    if weight.is_complex():
+        raise ValueError(
+            f"{name} is complex, and sums over ranks are not: keep a real weight with one more dim, of 2, and read it "
+            "with torch.view_as_complex"
+        )
+    if weight._backward_hooks or getattr(weight, "_post_accumulate_grad_hooks", None):
+        raise ValueError(
+            f"the weight {name} has a hook on its gradient, which would be lost where weights are shared out: compute "
+            "it in the layer's forward (of a mask, weight * mask)"
+        )
+
+
+def refuse_shared_memory(module: nn.Module):
+    """Nothing, where two weights are either one or have memory of their own."""
+    known = {}
+    for name, weight in module.named_parameters():
+        if weight.numel():
+            other = known.setdefault(weight.untyped_storage().data_ptr(), name)
+            if other != name:
+                raise ValueError(
+                    f"{name} and {other} are two weights in the same memory, and would be trained apart: tie them, "
+                    f"{name} = {other}, or copy one"
+                )
