@@ -236,7 +236,9 @@ def closed():
 
 
 @pytest.mark.parametrize(
-    "loss", [Scaled(), Scaled().bound, with_a_penalty, by_default, closed()], ids=lambda one: str(one)[:30]
+    "loss",
+    [Scaled(), Scaled().bound, with_a_penalty, by_default, closed()],
+    ids=["its own", "bound", "a global", "a default", "a closure"],
 )
 def test_a_loss_that_reads_weights_is_refused(loss):
     with pytest.raises(ValueError, match="the loss reads weights"):

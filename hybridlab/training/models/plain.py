@@ -229,7 +229,7 @@ def read_by(tensors) -> list[torch.Tensor]:
         if node in known:
             continue
         known.add(node)
-        if hasattr(node, "variable"):
+        if node.name().endswith("AccumulateGrad"):
             found.append(node.variable)
         waiting += [before for before, _ in node.next_functions if before]
     return found

@@ -48,7 +48,7 @@ def _refuse_weight(name: str, weight):
             f"{name} is complex, and sums over ranks are not: keep a real weight with one more dim, of 2, and read it "
             "with torch.view_as_complex"
         )
-    if weight._backward_hooks or getattr(weight, "_post_accumulate_grad_hooks", None):
+    if weight._backward_hooks or weight._post_accumulate_grad_hooks:
         raise ValueError(
             f"the weight {name} has a hook on its gradient, which would be lost where weights are shared out: compute "
             "it in the layer's forward (of a mask, weight * mask)"
