@@ -189,7 +189,7 @@ def one_use_forgotten():
     from hybridlab.training.models.gpt import Embed
 
     def forward(embed, tokens_BT):
-        positions_T = torch.arange(tokens_BT.shape[1])
+        positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         return embed.dropout(embed.token.weight.detach()[tokens_BT] + embed.position(positions_T))
 
     Embed.forward = forward

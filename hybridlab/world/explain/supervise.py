@@ -76,7 +76,7 @@ class Watch:
         # for a rank that is stopped, nobody need wait: it may be alone
         alone = {} if self.moved or waiting else {r: pid for r, pid in gang.pids.items() if r not in finished}
         if still := self._standing.still(alone, seconds):
-            story = f"{_are_stopped(still, self._hang_s)}; if that may take so long, raise hang_s"
+            story = f"{_are_stopped(still, self._hang_s)}; if that may take so long, give hl.ranks a larger hang_s"
             return error_of(Finding("hang", still[0], "", story))
         return None
 
@@ -138,7 +138,7 @@ class Watch:
         rank = next((rank for rank in odd if odd[rank]), next(iter(odd)))
         story = ", and ".join(self._does(rank, state, *whereabouts(stacks[rank])) for rank, state in odd.items())
         where = self._last(rank, stacks[rank]).where
-        advice = "if that may take so long, raise hang_s"
+        advice = "if that may take so long, give hl.ranks a larger hang_s"
         sentence = f"no progress for {self._hang_s:g} s: {together(waiting)}; {story}; {advice}"
         return Finding("hang", rank, where, sentence)
 
