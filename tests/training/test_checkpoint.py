@@ -717,7 +717,7 @@ def saves_for_ever(comm, layout, folder, first, victim, aside):
 @pytest.mark.ranks
 @pytest.mark.parametrize("aside, kills", [(False, 20), (True, 100)], ids=["before the next step", "beside the steps"])
 def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path, aside, kills):
-    """The newest is the last one that was told, or one behind it, whole; and it is never an older one."""
+    """The newest is the last one that was told, or a later one, whole; and it is never an older one."""
     layout, moments, saved = layout_of(Mesh(dp=2), owners=2), random.Random(2), [0]
 
     def told(rank, event):
@@ -733,7 +733,7 @@ def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path, aside
             with pytest.raises(RankError):
                 pool.run(saves_for_ever, layout, tmp_path, first, moment % 2, aside)
             step = int(newest(tmp_path).name.removeprefix("step-"))
-            assert saved[-1] <= step <= saved[-1] + 1
+            assert saved[-1] <= step  # what a rank has told last may be lost with it
             assert equal_under(newest(tmp_path), ONE, step)
     assert len(saved) > kills, "most kills came after some checkpoints"
 

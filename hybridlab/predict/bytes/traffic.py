@@ -2,6 +2,7 @@
 tp, and along x on a grid."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ LOSS_SUMS = (1, 2)  # numbers of a token in the loss's two sums along tp: the la
 
 
 @typed
-def traffic(schedule: Schedule, bytes: float = 1) -> dict[tuple[int, int], tuple[int, float]]:
+def traffic(schedule: Schedule, bytes: float | Sequence[float] = 1) -> dict[tuple[int, int], tuple[int, float]]:
     """{(from rank, to rank): (messages, bytes)} of one step.
 
     schedule  whose messages are counted
