@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -697,6 +698,13 @@ def test_damage_that_one_rank_finds_ends_all(tmp_path):
         pool.run(again, layout, path)
 
 
+def seconds_of_a_save(comm, layout, folder):
+    for step in (1, 2, 3):  # the first one creates the folder
+        begin = time.perf_counter()
+        save(comm, folder, layout, kept(layout, comm.rank, step), {"step": step, "task": "three layers"})
+    return time.perf_counter() - begin
+
+
 def saves_for_ever(comm, layout, folder, first, victim, aside):
     under_way = None
     for step in itertools.count(first):
@@ -724,10 +732,11 @@ def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path, aside
         if "step" in event:
             saved.append(event["step"])
         else:
-            threading.Timer(moments.uniform(0, 0.1), os.kill, (event["pid"], signal.SIGKILL)).start()
+            threading.Timer(moments.uniform(0, most), os.kill, (event["pid"], signal.SIGKILL)).start()
 
     store(tmp_path, layout, 0)
     with ranks(layout.mesh, on_event=told) as pool:
+        most = 12 * pool.run(seconds_of_a_save, layout, tmp_path / "timed")[0]  # so that most come after some saves
         for moment in range(kills):
             first = int(newest(tmp_path).name.removeprefix("step-")) + 1
             with pytest.raises(RankError):
