@@ -2,12 +2,16 @@
 
 import inspect
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 import hybridlab as hl
+from hybridlab.core.what.routing import Routing
 from hybridlab.signatures import WrongType
+from hybridlab.training.make_job import job_of
 
 SCHEDULE = hl.schedule("1f1b", ranks=2, microbatches=2)
 WRONG = {
@@ -95,3 +99,20 @@ def test_an_error_of_a_rank_is_whole_behind_a_pool_of_processes():
     error = hl.RankError("rank 1 fails", rank=1, kind="ValueError", message="m", where="f.py:3", traceback_text="lines")
     other = pickle.loads(pickle.dumps(error))
     assert type(other) is hl.RankError and str(other) == "rank 1 fails" and vars(other) == vars(error)
+
+
+HALF = [np.float32(0.5), np.float64(0.5), Fraction(1, 2), np.array(0.5), torch.tensor(0.5)]
+
+
+@pytest.mark.parametrize("half", HALF, ids=lambda one: type(one).__name__)
+def test_real_numbers_of_anybody_become_floats_so_that_a_checkpoint_can_note_them(half):
+    job = job_of(hl.Mesh(pp=1), rate=half, decay=half, clip=half)
+    assert [type(one) for one in (job.rate, job.decay, job.clip)] == [float] * 3 and job.rate == 0.5
+    assert type(hl.Shape(dropout=half).dropout) is float
+    assert type(Routing(pace=half).pace) is float
+
+
+def test_whole_numbers_and_truths_of_anybody_become_pythons():
+    job = job_of(hl.Mesh(pp=1), steps=torch.tensor(2), seed=np.uint8(1), stash=np.bool_(True), rate=1)
+    assert [type(one) for one in (job.steps, job.seed, job.stash)] == [int, int, bool]
+    assert type(hl.Shape(documents=np.array([8, 24])).documents[0]) is int

@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
 import hybridlab as hl
+from hybridlab.training.checkpoints import index
 from hybridlab.training.checkpoints.checkpoint import newest
 from hybridlab.training.run import train
 
@@ -101,6 +104,14 @@ def test_without_the_optimizers_state_the_losses_differ(stopped, kept, tmp_path)
 def test_another_run_is_refused(stopped, kept, tmp_path, more, says):
     with pytest.raises(ValueError, match=says):  # before a rank is started
         learn(hl.Mesh(pp=1), 6, copied(stopped[0], tmp_path), resume=True, **more)
+
+
+def test_numbers_of_numpy_are_noted_as_pythons(kept, tmp_path):
+    """A checkpoint is JSON, and what it cannot say ended a training behind its last step."""
+    about = {"rate": np.float32(0.01), "decay": Fraction(1, 8), "clip": np.float64(0.5)}
+    learn(hl.Mesh(pp=1), 1, tmp_path, shape=hl.Shape(dropout=np.float32(0.125)), **about)
+    notes = index.read(newest(tmp_path))["notes"]
+    assert (notes["decay"], notes["clip"], notes["shape"]["dropout"]) == (0.125, 0.5, 0.125)
 
 
 def test_a_run_that_was_finished_has_nothing_left_to_do(stopped, kept, tmp_path):
