@@ -66,7 +66,9 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
             bound = _bound(function.__name__, called.__signature__, given, named).arguments
             said = {name: bound[name] for name in bound if name not in named} | named  # in its order
             said = {name: called.fits[name](value) for name, value in said.items()}
-            return function(**said | {name: value for name, value in usual.items() if said.get(name) is None})
+            params = called.__signature__.parameters
+            said = {name: value for name, value in said.items() if value is not None or params[name].default is None}
+            return function(**said | {name: value for name, value in usual.items() if name not in said})
 
         def spell():
             mine = {one.name for one in own}
@@ -175,7 +177,8 @@ def _fits(function: str, signature: inspect.Signature, or_none: bool = False) ->
     """{argument: what looks at a value of it, and gives it back}."""
     words = {name: str(_short(one.annotation)) for name, one in signature.parameters.items()}
     words |= {name: "" for name, one in signature.parameters.items() if one.annotation is one.empty}
-    return {name: functools.partial(_fit, function, name, said, or_none) for name, said in words.items()}
+    left_out = {name: or_none and one.default is not one.empty for name, one in signature.parameters.items()}
+    return {name: functools.partial(_fit, function, name, said, left_out[name]) for name, said in words.items()}
 
 
 def _fit(function: str, name: str, words: str, or_none: bool, value):
