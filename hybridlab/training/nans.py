@@ -58,6 +58,6 @@ def _kept(saver, step: int) -> str:
     runs = saver.saving.folder
     here, good = folder.steps_of(runs).get(step), next(iter(folder.before(runs, step)), None)
     if here:
-        instead = f"delete it to go on from {good}, the last good one" if good else "there is none before it"
-        return f"{here} holds the weights that led to it: {instead}"
+        instead = f": delete it to go on from {good}, the last good one" if good else ", and there is none before it"
+        return f"{here} holds the weights that led to it{instead}"
     return f"the last good checkpoint is {good}" if good else f"no checkpoint is in {runs} yet"

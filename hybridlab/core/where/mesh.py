@@ -14,8 +14,9 @@ PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all
 class Mesh:
     """Ranks 0 … size-1 laid out on named axes; keyword order is rank order, the first axis varies slowest.
 
-    axes  the number of ranks along each axis, as in dp=3, pp=2. The course's axes are dp (data), pp (pipeline),
-          tp (tensor), cp (context) and ep (expert), but any name will do
+    axes     the number of ranks along each axis, as in dp=3, pp=2. The course's axes are dp (data), pp (pipeline),
+             tp (tensor), cp (context) and ep (expert), but any name will do
+    unnamed  refused, with how to name them
 
     raises  ValueError when an axis has fewer than one coordinate, or a number comes without a name
 
