@@ -448,13 +448,14 @@ def train(
     device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
     make_room      with device_memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
-    checkpoint     a folder: the run is saved there at its end, and after the first Ctrl-C, which ends it
-    every          also save after every so many steps
+    checkpoint     a folder: the run is saved there at its end, and after what ends it: the first Ctrl-C, SIGTERM, a
+                   terminal that hangs up, an on_event that raises
+    every          also save after every so many steps; the two newest checkpoints in the folder stay, older ones go
     resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
     async_save     the training goes on while files are written: each rank keeps a copy of its part for so long
     progress       show a line that counts steps
     on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
-                   tokens_per_second; before them, on_event(0, {"resumed": …}) of a run that goes on, in words
+                   tokens_per_second; before them, with resume, on_event(0, {"resumed": …}): from where it goes on
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done}

@@ -66,7 +66,9 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
             bound = _bound(function.__name__, called.__signature__, given, named).arguments
             said = {name: bound[name] for name in bound if name not in named} | named  # in its order
             said = {name: called.fits[name](value) for name, value in said.items()}
-            return function(**said | {name: value for name, value in usual.items() if said.get(name) is None})
+            params = called.__signature__.parameters
+            said = {name: value for name, value in said.items() if value is not None or params[name].default is None}
+            return function(**said | {name: value for name, value in usual.items() if name not in said})
 
         def spell():
             mine = {one.name for one in own}
@@ -86,7 +88,7 @@ def spelled(table: Callable[[], dict[str, Argument]], positional: int = 0, **usu
 def typed(function: Callable) -> Callable:
     """A decorator: arguments of other types than the signature says are refused in a sentence, before the work.
 
-    raises  WrongType, from the function, with what to give; numpy's whole numbers count as int
+    raises  WrongType, from the function, with what to give; numbers of others become Python's
 
     >>> @typed
     ... def twice(number: int) -> int:
@@ -127,7 +129,7 @@ def _bound(name: str, signature: inspect.Signature, given, named) -> inspect.Bou
 
 
 def refuse_types(value):
-    """Nothing, if every field of a dataclass's value has the type that the class says; numpy's numbers become int.
+    """Nothing, if every field of a dataclass's value has the type that the class says; numbers become Python's own.
 
     For the end of a constructor, before anything is compared.
 
@@ -154,10 +156,12 @@ GIVE = {  # how one gets what a function takes
 }
 ANYTHING = ("Any", "object", "")
 INSIDE = re.compile(r"\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]")  # what stands in brackets, two deep
+OF_ONE_KIND = re.compile(r"(tuple)\[(int|float), \.\.\.\]")
+NUMBERS = {"int", "float", "bool"}
 KINDS: dict[str, Callable] = {
     "int": lambda x: isinstance(x, numbers.Integral) and not isinstance(x, bool),
     "float": lambda x: isinstance(x, numbers.Real) and not isinstance(x, bool),
-    "bool": lambda x: type(x).__name__ in ("bool", "bool_"),
+    "bool": lambda x: isinstance(x, bool),
     "str": lambda x: isinstance(x, str),
     "Path": lambda x: isinstance(x, os.PathLike),
     "Literal": lambda x: isinstance(x, str),
@@ -173,23 +177,56 @@ def _fits(function: str, signature: inspect.Signature, or_none: bool = False) ->
     """{argument: what looks at a value of it, and gives it back}."""
     words = {name: str(_short(one.annotation)) for name, one in signature.parameters.items()}
     words |= {name: "" for name, one in signature.parameters.items() if one.annotation is one.empty}
-    return {name: functools.partial(_fit, function, name, said, or_none) for name, said in words.items()}
+    left_out = {name: or_none and one.default is not one.empty for name, one in signature.parameters.items()}
+    return {name: functools.partial(_fit, function, name, said, left_out[name]) for name, said in words.items()}
 
 
 def _fit(function: str, name: str, words: str, or_none: bool, value):
-    """A value, if it is of one of the types that the words name, by the names of its classes.
+    """A value, if it is of one of the types that the words name, by the names of its classes; numbers are then those of
+    Python, also in a tuple.
 
+    >>> import numpy as np
     >>> _fit("f", "x", "Mesh | tuple[int, ...] | None", False, None)
+    >>> _fit("f", "x", "float", False, np.float64(0.5)), _fit("f", "x", "tuple[float, ...]", False, np.ones(2))
+    (0.5, (1.0, 1.0))
     """
-    classes = {one.__name__ for one in type(value).__mro__}
     every = [one.partition("[")[0].strip().rpartition(".")[2] for one in INSIDE.sub("", words).split("|")]
-    fits = lambda one: KINDS[one](value) if one in KINDS else one in ANYTHING or one in classes
-    if (or_none and value is None) or any(map(fits, every)):
-        numpys = isinstance(value, numbers.Integral) and type(value).__module__ == "numpy"
-        return int(value) if numpys else value
+    said = lambda: f"{function} takes {name} as {words}"
+    try:
+        value = plain(value, every)
+        classes = {one.__name__ for one in type(value).__mro__}
+        fits = lambda one: KINDS[one](value) if one in KINDS else one in ANYTHING or one in classes
+        found = next(filter(fits, every), "None" if or_none and value is None else None)
+        if of := dict(OF_ONE_KIND.findall(words)).get(found):
+            items = tuple(plain(one, [of]) for one in value)
+            if all(map(KINDS[of], items)):
+                return items
+        elif found is not None:
+            return value
+    except OverflowError:
+        raise WrongType(f"{said()}, and {reprlib.repr(value)} is beyond all floats: give less") from None
     give = next((f": give {GIVE[one]}" for one in every if one in GIVE), "")
-    shown = reprlib.repr(value)
-    raise WrongType(f"{function} takes {name} as {words}, not {shown}, {_a(type(value).__name__)}{give}")
+    raise WrongType(f"{said()}, not {reprlib.repr(value)}, {_a(type(value).__name__)}{give}")
+
+
+def plain(value, kinds: Iterable[str]):
+    """A value as Python's own int, float or bool, where one of these is wanted: results travel as JSON, which knows no
+    number of numpy, no fraction, and no tensor without a dim.
+
+    raises  OverflowError where a float is wanted and the number is beyond all floats
+
+    >>> import fractions
+    >>> plain(fractions.Fraction(1, 4), ["float"]), plain("x", ["float"])
+    (0.25, 'x')
+    """
+    if not NUMBERS.isdisjoint(kinds) and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    if "float" in kinds:
+        number = float(value)
+        return int(value) if isinstance(value, numbers.Integral) else number
+    return int(value) if isinstance(value, numbers.Integral) else value
 
 
 def _a(name: str) -> str:

@@ -6,6 +6,7 @@ They print for people, and return what --json prints.
 import sys
 
 from hybridlab.cli import flags, output, plan
+from hybridlab.core.files import listed
 
 
 def schedule(chosen) -> dict:
@@ -94,7 +95,7 @@ def train(chosen) -> dict:
     if not chosen.json:
         kept = ", ".join(f"{size / 1e6:.2f}" for size in result["memory"])
         print(f"weights, gradients and optimizer state on each rank: {kept} MB")
-        if folder := chosen.checkpoint:
+        if (folder := chosen.checkpoint) and result["losses"]:
             print(f"saved after step {result['end']} in {folder}; --resume goes on from there")
     return {"losses": result["losses"], "memory": result["memory"], "end": result["end"]}
 
@@ -149,6 +150,7 @@ def grade(chosen) -> dict:
     def tell(row):
         print(f"{row.file}: {row.problem or f'{row.right} right'}", file=sys.stderr, flush=True)
 
+    listed(chosen.folder)  # what may not be looked into is said before
     rows = grading.grade(chosen.folder, chosen.seconds, tell)
     print(grading.table(rows))
     print(f"\n{grading.note(rows)}")

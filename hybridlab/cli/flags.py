@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from hybridlab.cli.parser import ADDED, add
+from hybridlab.cli.parser import ADDED, add, reader
 from hybridlab.core.files import writable
 from hybridlab.core.where.mesh import PLAYED, Mesh
 from hybridlab.signatures import Argument
@@ -57,7 +57,7 @@ def add_modes(one):
         for axis in (one for one in mode.axes if one not in PLAYED):
             add(one, axis, Argument("int", 1, f"ranks of {mode.name}"), otherwise=ADDED)
     for name, argument in of_modes().items():
-        kind = {} if options()[name].kind is bool else {"type": options()[name].kind}
+        kind = {} if options()[name].kind is bool else {"type": reader(options()[name].kind)}
         add(one, name, argument, otherwise=ADDED, **kind)
 
 
@@ -252,8 +252,9 @@ def read_learning(chosen) -> dict:
 
 
 def add_saving(one):
-    one.flag("--checkpoint", metavar="FOLDER", help="save there at the end, and when interrupted")
-    one.flag("--every", type=int, metavar="N", default=0, help="save after every so many steps too")
+    one.flag("--checkpoint", metavar="FOLDER", help="save there at the end, and when interrupted or hung up")
+    kept = "save after every so many steps too; the two newest checkpoints stay"
+    one.flag("--every", type=int, metavar="N", default=0, help=kept)
     one.flag("--resume", action="store_true", help="go on from the newest checkpoint, under any layout")
     one.flag("--async-save", action="store_true", help="go on training while files are written")
 

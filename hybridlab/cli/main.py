@@ -39,8 +39,8 @@ def main(arguments=None) -> int:
         if type(error).__name__ != "RankError":
             raise
         return _ended(f"{name}: {error}", 1, typed)
-    except KeyboardInterrupt:
-        return _ended(f"{name}: interrupted", output.INTERRUPTED, typed)
+    except KeyboardInterrupt as error:
+        return _ended(f"{name}: {error or 'interrupted'}", output.INTERRUPTED, typed)
     if chosen.json:
         print(output.as_json(result))
     return 0 if result.get("ok", True) else 1

@@ -36,7 +36,7 @@ def to_the_end(main):
     """A command whose output can fail without a traceback: main(arguments) -> exit code.
 
     A letter that the terminal lacks is written as \\xb5. Into a closed pipe nothing more is said, and the exit code is
-    `CLOSED`. Where a disk is full, one sentence says so.
+    `CLOSED`; of a training that was saved, a sentence says where. Where a disk is full, one sentence says so.
     """
 
     @functools.wraps(main)
@@ -49,18 +49,30 @@ def to_the_end(main):
             if sys.stdout:
                 sys.stdout.flush()
             return code
-        except BrokenPipeError:
+        except BrokenPipeError as error:
             _say_no_more()
+            if more := _more(error):
+                _told(f"nobody reads the output to its end{more}")
             return CLOSED
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise
+            what = error.filename or "the output" + ", or a file that ranks need" * (error.errno == errno.EFBIG)
             _say_no_more()
-            with contextlib.suppress(OSError):
-                sys.stderr.write(f"hybridlab: cannot write {error.filename or 'the output'}: {error.strerror}\n")
+            _told(f"cannot write {what}: {error.strerror}{_more(error)}")
             return 1
 
     return command
+
+
+def _more(error: Exception) -> str:
+    """What was noted on an error: what a training has kept."""
+    return "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+
+
+def _told(sentence: str):
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"hybridlab: {sentence}\n")
 
 
 def _say_no_more():

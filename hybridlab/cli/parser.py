@@ -5,6 +5,7 @@ Every flag of a command with a job stands in one line of `GROUPS` or `FURTHER`; 
 
 import argparse
 import re
+from collections.abc import Callable
 from functools import partial
 
 from hybridlab.signatures import Argument, nearest
@@ -86,3 +87,17 @@ def add(one, name: str, argument: Argument, otherwise="", **how):
     told = argument.meaning if usual is None or usual is False else f"{argument.meaning} (default {usual})"
     told = told.replace("None: ", "if not given: ")
     one.flag(f"--{name.replace('_', '-')}", otherwise=otherwise, **{"default": usual, "help": told} | how)
+
+
+def reader(kind: Callable) -> Callable:
+    """What argparse reads a value with: a type, or a function of ours, of whose errors it then shows the sentence."""
+    if isinstance(kind, type):
+        return kind
+
+    def typed(text: str):
+        try:
+            return kind(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return typed

@@ -11,8 +11,59 @@ import tempfile
 from os import PathLike
 from pathlib import Path
 
+LONGEST = 200  # letters of a name in a sentence
 KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 KINDS |= {stat.S_IFSOCK: "a socket"}
+
+
+def looked_at(path: str | PathLike[str]) -> os.stat_result | None:
+    """What the system says of a path; None where nothing is there.
+
+    raises  ValueError in one sentence where one cannot look: a name that is too long, a folder that may not be searched
+
+    >>> looked_at("no/such/file")
+    """
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot look at {_shown(path)}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def is_folder(path: str | PathLike[str]) -> bool:
+    """Whether a folder is there; raises as `looked_at`."""
+    return (found := looked_at(path)) is not None and stat.S_ISDIR(found.st_mode)
+
+
+def is_file(path: str | PathLike[str]) -> bool:
+    """Whether a plain file is there; raises as `looked_at`."""
+    return (found := looked_at(path)) is not None and stat.S_ISREG(found.st_mode)
+
+
+def listed(path: str | PathLike[str]) -> list[str]:
+    """The names of what is in a folder; of none that is there, nothing.
+
+    raises  ValueError in one sentence where one may not look into it
+    """
+    try:
+        return os.listdir(path) if is_folder(path) else []
+    except OSError as error:
+        raise ValueError(f"cannot look into {_shown(path)}: {error.strerror}") from None
+
+
+def _shown(path) -> str:
+    name = str(path)
+    name = name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
+    return name if name.isprintable() else repr(name)
+
+
+def content(path: str | PathLike[str], what: str = "the file", most: float = 4e9) -> bytes:
+    """The bytes of a plain file; the arguments and errors are those of `regular`, also where reading fails."""
+    try:
+        return regular(path, what, most).read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {what} {_shown(path)}: {error.strerror}") from None
 
 
 def regular(path: str | PathLike[str], what: str = "the file", most: float = 4e9) -> Path:
@@ -20,8 +71,9 @@ def regular(path: str | PathLike[str], what: str = "the file", most: float = 4e9
 
     raises  ValueError in one sentence for what is no plain file, may not be read, or holds more than `most` bytes
     """
-    name = str(path)[:200]
-    named = f"cannot read {what} {name if name.isprintable() else repr(name)}"
+    named = f"cannot read {what} {_shown(path)}"
+    if not isinstance(path, str | os.PathLike):  # a number would be one of this process's open files
+        raise ValueError(f"{named}: give the name of a file")
     try:
         found = os.stat(path)
     except (OSError, ValueError) as error:
@@ -50,7 +102,7 @@ def writable(path: str | PathLike[str]) -> Path:
             if not there:
                 path.unlink()
     except (OSError, ValueError) as error:
-        raise ValueError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise ValueError(f"cannot write {_shown(path)}: {getattr(error, 'strerror', None) or error}") from None
     if kind not in (None, "a device"):  # /dev/null is one
         raise ValueError(f"cannot write {path}: it is {kind}, name a file")
     return path
@@ -68,4 +120,4 @@ def folder(path: str | PathLike[str]) -> Path:
     except FileExistsError:
         raise ValueError(f"cannot write into {path}: it is no folder") from None
     except (OSError, ValueError) as error:
-        raise ValueError(f"cannot write into {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise ValueError(f"cannot write into {_shown(path)}: {getattr(error, 'strerror', None) or error}") from None

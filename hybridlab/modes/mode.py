@@ -26,7 +26,8 @@ from hybridlab.predict.bytes.transfer import Transfer, transfer
 class Option(NamedTuple):
     """One thing that the user of a mode may choose, in Python by its name, on the command line by a flag.
 
-    usual   its value where nobody gives one;  help  one line;  kind  of value: bool is a flag that is there or not
+    usual   its value where nobody gives one;  help  one line;  kind  of value: bool is a flag that is there or not; a
+            function makes the value of what was typed or given
     choices  the only legal ones, if they can be listed;  least  of a number, which then is finite
     beside  the option, or the axis of several ranks, without which it means nothing
     """
@@ -37,6 +38,10 @@ class Option(NamedTuple):
     choices: tuple = ()
     least: float | None = None
     beside: str = ""
+
+    def read(self, value):
+        """What is meant by a value that was typed, or given."""
+        return value if isinstance(self.kind, type) else self.kind(value)
 
 
 class Mode:

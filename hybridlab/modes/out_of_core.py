@@ -8,6 +8,7 @@ Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA). Relatives: the rows SWAP_OU
 `scheduling.out_of_core.swapped`, which writes them; `runtime.copies`, which do them.
 """
 
+import math
 import re
 from collections import Counter
 from functools import partial
@@ -136,17 +137,18 @@ def _memory(x) -> int:
 
 
 def room_of(text: str | float) -> float:
-    """Bytes, or a share of what is kept in core: what somebody means who types it.
+    """Bytes, or a share of what is kept in core: what somebody means who types it, or gives a number.
 
     raises  ValueError in one sentence
 
     >>> room_of("64KiB"), room_of("2e6"), room_of(0.5)
     (65536.0, 2000000.0, 0.5)
     """
-    spelled = re.fullmatch(r"([\d.]+(?:e\d+)?) ?([KMG]i?B|B)?", str(text))
-    if not spelled or not float(spelled[1]) > 0:
+    spelled = re.fullmatch(r"(\d+\.?\d*(?:e\+?\d+)?|\d*\.\d+) ?([KMG]i?B|B)?", str(text))
+    size = float(spelled[1]) * UNITS[spelled[2] or "B"] if spelled else 0
+    if not 0 < size < math.inf:
         raise ValueError(f"{text} is no room: give bytes, as in 64MiB or 2e6, or a share such as 0.5")
-    return float(spelled[1]) * UNITS[spelled[2] or "B"]
+    return size
 
 
 class OutOfCore(Mode):

@@ -54,10 +54,10 @@ def options() -> dict[str, Option]:
 def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
     """{option: what was said, what follows from that and from the computation's dtype, or what is usual}.
 
-    raises  ValueError for a value that is not one of an option's choices
+    raises  ValueError for a value that is not one of an option's choices, or that its kind cannot read
     """
     every = options()
-    said = {name: value for name, value in said.items() if value is not None}
+    said = {name: every[name].read(value) for name, value in said.items() if value is not None}
     for name, value in said.items():
         choices = every[name].choices
         if choices and value not in choices:

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import torch
 
 from hybridlab.core.afford import refuse_actions
+from hybridlab.core.files import looked_at
 from hybridlab.core.what import seams
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.when.schedule import Schedule
@@ -68,7 +69,11 @@ def _model(of: dict, given: dict) -> Model:
     if of["model"] is not None and of["shape"] is not None:
         raise ValueError("model and shape are two models: leave one out")
     said = next((one for one in (of["model"], of["shape"]) if one is not None), Shape())
+    if isinstance(said, str) and (file := said.rpartition(":")[0]):
+        looked_at(file)  # what may not be looked at is said as such
     model = model_of(said, of["loss"], of["data"], **about)
+    if model.terms < 1:
+        raise ValueError(f"terms={model.terms} are no summands of a loss: give how many one row has, 1 or more")
     if isinstance(of["schedule"], Schedule) and of["schedule"].exchanges:
         model = model.in_parts()
     model.refuse()
@@ -94,9 +99,7 @@ def _played(mesh: Mesh, of: dict, modes, chosen: dict, layers: int) -> Schedule:
         said = {name: value for name, value in (("chunks", chunks), ("copies", of["copies"])) if value is not None}
         one = named(schedule, ranks=mesh["pp"], microbatches=of["microbatches"], **said)
         schedule = replicate(one, mesh.played) if mesh["dp"] > 1 else one
-    if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.played.size):
-        has = f"{schedule.ranks} ranks in {schedule.dp} copies"
-        raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.played.size} in {mesh['dp']}: make them equal")
+    refuse_other_mesh(mesh, schedule)
     _refuse_other_order(mesh, schedule)
     most = {"microbatches": len(schedule.replica_of) // schedule.replicas, "stages": schedule.stages}
     refuse_actions(len(schedule.rows), PREPARED, **most)
@@ -152,6 +155,13 @@ def _fitted(job: Job, active: int) -> Schedule:
     return validate(lower(summed))
 
 
+def refuse_other_mesh(mesh: Mesh, schedule: Schedule):
+    """Raise ValueError where a mesh has other numbers of ranks and copies than a schedule."""
+    if (schedule.dp, schedule.ranks) != (mesh["dp"], mesh.played.size):
+        has = f"{schedule.ranks} ranks in {schedule.dp} copies"
+        raise ValueError(f"{schedule.name} has {has}, {mesh} has {mesh.played.size} in {mesh['dp']}: make them equal")
+
+
 def _refuse_other_order(mesh: Mesh, schedule: Schedule):
     """Raise ValueError where the schedule's copies are not numbered as the mesh numbers its ranks."""
     line, each = mesh.line(0), schedule.replicas // schedule.dp
@@ -169,7 +179,7 @@ def _refuse_numbers(of: dict):
             raise ValueError(f"{name}={of[name]} {does} nothing: give 1 or more")
     for name in ("rate", "decay", "seed"):
         if not 0 <= of[name] < LARGEST:
-            raise ValueError(f"{name}={of[name]} is not possible: give a number, 0 or more")
+            raise ValueError(f"{name}={of[name]} is not possible: give a number from 0 to below {LARGEST:.2g}")
     if of["clip"] is not None and not of["clip"] > 0:
         raise ValueError(f"clip={of['clip']} is no norm: give a number above 0")
 

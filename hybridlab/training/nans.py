@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from hybridlab.training.checkpoints import checkpoint
+from hybridlab.training.checkpoints import folder
 from hybridlab.world.talk.nans import FirstNan
 
 MADE, CAME, NEITHER = range(3)
@@ -40,7 +40,9 @@ def turned_nan(trainer, step: int, losses: list[float], saver) -> bool:
     if every.index(min(every)) == trainer.comm.rank:
         what = first.what if first else "the loss"
         how = ", though all that ranks had put into it was," if first and first.came else ""
-        raise FloatingPointError(f"step {step}: {what}{how} is not a number, the first such tensor; {_kept(saver)}")
+        raise FloatingPointError(
+            f"step {step}: {what}{how} is not a number, the first such tensor; {_kept(saver, step)}"
+        )
     return True
 
 
@@ -49,9 +51,13 @@ def _told(trainer, mine: list[int]) -> list[int]:
     return trainer.report.all_gather(torch.tensor(mine, device=trainer.comm.device)).tolist()
 
 
-def _kept(saver) -> str:
+def _kept(saver, step: int) -> str:
+    """What can be gone on from. A checkpoint of this very step holds the weights that made the nan, and would again."""
     if saver is None:
         return "nothing was saved, since no folder of checkpoints was given"
-    folder = saver.saving.folder
-    newest = checkpoint.newest(folder)
-    return f"the last good checkpoint is {newest}" if newest else f"no checkpoint is in {folder} yet"
+    runs = saver.saving.folder
+    here, good = folder.steps_of(runs).get(step), next(iter(folder.before(runs, step)), None)
+    if here:
+        instead = f": delete it to go on from {good}, the last good one" if good else ", and there is none before it"
+        return f"{here} holds the weights that led to it{instead}"
+    return f"the last good checkpoint is {good}" if good else f"no checkpoint is in {runs} yet"

@@ -6,23 +6,21 @@ draws at random follow from the seed and that number (`Job.batch`, `Draws`), so 
 
 import hashlib
 import json
-import signal
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from hybridlab.core.files import is_folder
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.training import placing
 from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat
+from hybridlab.training.stopping import STOP
 
 PURPOSE = "checkpoint"
-TAKEN = ("rate", "decay", "clip")  # may differ in the run that goes on: it is told
-STOP = "stop"  # a file of this name in the folder asks the run to end after the step under way
+TAKEN = ("rate", "decay", "clip", "stash")  # may differ in the run that goes on: it is told
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Saving:
     def __post_init__(self):
         if self.every < 0:
             raise ValueError(f"every={self.every} is never: give a number of steps, or 0 for the end only")
-        if self.resume and not self.folder.is_dir():
+        if self.resume and not is_folder(self.folder):
             raise ValueError(f"there is no folder {self.folder} to go on from: mend its name, or begin without resume")
         if not self.resume and (there := checkpoint.newest(self.folder)):
             raise ValueError(f"{there} is there already: go on from it with resume, or save into another folder")
@@ -54,7 +52,7 @@ class Saving:
 
     def noted(self, name: str):
         """What the newest checkpoint notes under a name, if it is to go on from one; else None."""
-        return self.newest and index.read(self.newest)["notes"].get(name)
+        return self.newest and checkpoint.record_of(self.newest)["notes"].get(name)
 
     def refuse(self, job):
         """Nothing, where a job can go on from here.
@@ -63,42 +61,22 @@ class Saving:
                 other data
         """
         if newest := self.newest:
-            record = index.read(newest)
+            record = checkpoint.record_of(newest)
             index.refuse_another_model(newest, record, _stored(job))
             refuse_other_notes(newest, record["notes"], job)
 
     def told(self, job) -> str:
-        """In words, from where a job goes on, and what it now does otherwise; or ""."""
-        if not (newest := self.newest):
+        """In words, from where a job goes on, and what it now does otherwise; "" for one that is not to go on."""
+        if not self.resume:
             return ""
-        notes = index.read(newest)["notes"]
-        changed = [f"{name} is now {getattr(job, name)}, was {notes[name]}" for name in TAKEN
-                   if notes.get(name, getattr(job, name)) != getattr(job, name)]  # fmt: skip
+        if not (newest := self.newest):
+            return f"no checkpoint is in {self.folder} yet: begins with step 0"
+        notes, now = checkpoint.record_of(newest)["notes"], _taken(job)
+        if notes["step"] >= job.steps:
+            return f"{newest} has {notes['step']} steps, and {job.steps} are asked for: nothing is left to do"
+        differ = [name for name in now if notes.get(name, now[name]) != now[name]]
+        changed = [f"{name} is now {now[name]}, was {notes[name]}" for name in differ]
         return "; ".join([f"goes on from {newest}", *changed])
-
-
-@contextmanager
-def stopping_gently(saving: Saving | None):
-    """While it lasts, the first Ctrl-C, or a batch system's SIGTERM, asks the ranks to save and stop; the second stops
-    at once, as without it."""
-    if saving is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    stop = saving.folder / STOP
-    saving.folder.mkdir(parents=True, exist_ok=True)
-    stop.unlink(missing_ok=True)
-
-    def ask(number, frame):
-        stop.touch()
-        signal.signal(number, before[number])
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        stop.unlink(missing_ok=True)
 
 
 def _stored(job) -> Layout:
@@ -127,8 +105,18 @@ def resumed(trainer, saving: Saving) -> int:
 def refuse_other_notes(newest: Path, notes: dict, job):
     """Raise ValueError where a checkpoint was made by a job that this one cannot go on with."""
     for name, mine in _same(job).items():
-        if notes.get(name) != mine:
-            raise ValueError(f"{newest} was made with {name}={notes.get(name)}, this run has {mine}: make them equal")
+        theirs = notes.get(name, mine)  # an older version noted less
+        if theirs != mine and isinstance(theirs, dict) and isinstance(mine, dict):
+            differ = [one for one in mine if theirs.get(one) != mine[one]]
+            theirs, mine = ({one: each.get(one) for one in differ} for each in (theirs, mine))
+        if theirs != mine:
+            theirs, mine = (_in_words(name, each) for each in (theirs, mine))
+            raise ValueError(f"{newest} was made with {theirs}, this run has {mine}: make them equal")
+
+
+def _in_words(name: str, value) -> str:
+    """What a checkpoint was made with: of a table, such as a shape, only what is in question."""
+    return ", ".join(f"{one}={it}" for one, it in value.items()) if isinstance(value, dict) else f"{name}={value}"
 
 
 class Saver:
@@ -197,12 +185,17 @@ def _restore(trainer, found: checkpoint.Pieces):
 
 def _notes(job, step: int) -> dict:
     """What a checkpoint says of its run, beside what has to be the same in the run that goes on."""
-    return {"step": step} | {name: getattr(job, name) for name in TAKEN} | _same(job)
+    return {"step": step} | _taken(job) | _same(job)
+
+
+def _taken(job) -> dict:
+    """What may be otherwise in the run that goes on."""
+    return {name: getattr(job, name) for name in TAKEN} | {"schedule": job.schedule.name}
 
 
 def _same(job) -> dict:
     """What has to be the same in the run that goes on; as a file gives it back."""
-    notes = {"seed": job.seed, "optimizer": job.optimizer, "dtype": job.dtype}
+    notes = {"seed": job.seed, "optimizer": job.optimizer, "dtype": job.dtype, "master_dtype": job["master_dtype"]}
     notes |= {"batch": job.microbatches * job.rows} | job.model.notes(job.whole)
     return json.loads(json.dumps(notes | {"data": job.once(_data_in_short)}))
 

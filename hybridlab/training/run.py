@@ -27,7 +27,9 @@ from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
-from hybridlab.training.resume import Saving, stopping_gently
+from hybridlab.training.make_job import refuse_other_mesh
+from hybridlab.training.resume import Saving
+from hybridlab.training.stopping import stopping_gently
 from hybridlab.world.cells.progress import Steps
 from hybridlab.world.processes.launch import SILENCE, foresee, ranks
 from hybridlab.world.talk.offset import offset
@@ -90,6 +92,7 @@ def run(
         foresee(__name__)
     else:
         _refuse_of_a_model(given)
+        refuse_other_mesh(mesh, schedule)
         driven, ahead = (given.get(name, asked.LAYOUT[name].usual) for name in ("driven", "ahead"))
         lowered = posted_ahead(validate(lower(one_chain(schedule) if driven else schedule), room), ahead)
         _refuse_long(lowered, costs, latency, steps)
@@ -205,13 +208,14 @@ def train(
     they come.
 
     {arguments}
-    checkpoint     a folder: the run is saved there at its end, and after the first Ctrl-C, which ends it
-    every          also save after every so many steps
+    checkpoint     a folder: the run is saved there at its end, and after what ends it: the first Ctrl-C, SIGTERM, a
+                   terminal that hangs up, an on_event that raises
+    every          also save after every so many steps; the two newest checkpoints in the folder stay, older ones go
     resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
     async_save     the training goes on while files are written: each rank keeps a copy of its part for so long
     progress       show a line that counts steps
     on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
-                   tokens_per_second; before them, on_event(0, {"resumed": …}) of a run that goes on, in words
+                   tokens_per_second; before them, with resume, on_event(0, {"resumed": …}): from where it goes on
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done}
@@ -234,7 +238,7 @@ def train(
     if saving:
         saving.refuse(job)
     foresee(__name__)
-    with ranks(job.mesh) as pool, stopping_gently(saving), shown as tell:
+    with ranks(job.mesh) as pool, shown as show, stopping_gently(saving and saving.folder, show) as tell:
         if tell and saving and (words := saving.told(job)):
             tell(0, {"resumed": words})
         homes = pool.run(_run_model, job, False, saving, KEPT, on_event=tell)

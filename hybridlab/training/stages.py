@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 from math import comb
+from numbers import Integral
 
 import torch
 from torch import nn
@@ -39,6 +40,7 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
     """
     model = model_of(model)
     module = model.made(0, torch.float32, {}) if module is None else module
+    by = by if isinstance(by, str) else list(by)
     if not isinstance(by, str) and all(isinstance(one, range) for one in by):
         return _as_said(tuple(by), stages, len(model.layers(module)))
     first, last = model.ends
@@ -55,6 +57,8 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
         by = [layers // stages + (stage < layers % stages) for stage in range(stages)]
     elif isinstance(by, str):
         raise ValueError(f"cut={by!r} is no way to cut: choose one of {', '.join(WAYS)}, or list blocks per stage")
+    if not all(isinstance(one, Integral) for one in by):
+        raise ValueError(f"cut={by} has what is no number of layers: give whole numbers, or ranges")
     if len(by) != stages or sum(by) != layers or min(by) < 0:
         raise ValueError(f"cut={list(by)} does not give {layers} layers to {stages} stages: make the numbers add up")
     bounds = [0, *(first + at for at in accumulate(by))]

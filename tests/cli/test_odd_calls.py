@@ -34,6 +34,15 @@ def test_an_empty_value_is_refused(words, capsys):
 
 NOT_DONE = {
     "train --checkpoint {tmp}/x --every -1": "every=-1 is never: give a number of steps",
+    "train --checkpoint {tmp}/{long}": "cannot look at {tmp}/xxx",
+    "train --checkpoint {tmp}/{long} --resume": ": File name too long",
+    "train --model {tmp}/{long}.py:x": ": File name too long",
+    "train --data {tmp}/{long}": ": File name too long",
+    "train --data /proc/self/mem": "cannot read the data file /proc/self/mem: ",
+    "plan --gpus 8 --batch 64 --config {tmp}/{long}": ": File name too long",
+    "grade {tmp}/{long}": ": File name too long",
+    "train --device-memory 64XB": "argument --device-memory: 64XB is no room: give bytes, as in 64MiB",
+    "plan --gpus 64 --batch 64 --zero 4": "zero=4 is not possible: give a number from 0 to 3",
     "run --tp 2": "--tp belongs to a model, not to emulated work: leave it out, or give --work model",
     "run --zero 1": "--zero belongs to a model",
     "run --batch 8": "--batch belongs to a model",
@@ -59,10 +68,11 @@ def test_what_cannot_be_done_is_said_at_once(words, tmp_path, capsys):
     (tmp_path / "deep.json").write_text("[" * 100_000)
     os.mkfifo(tmp_path / "fifo")
     begin = time.monotonic()
-    assert main([*words.format(tmp=tmp_path).split(), "--json"]) == 2
+    names = {"tmp": tmp_path, "long": "x" * 300}
+    assert main([*words.format(**names).split(), "--json"]) == 2
     said = capsys.readouterr()
     last = json.loads(said.out.splitlines()[-1])
-    assert NOT_DONE[words] in last["error"] and last == {"error": said.err.rstrip("\n"), "code": 2}
+    assert NOT_DONE[words].format(**names) in last["error"] and last == {"error": said.err.rstrip("\n"), "code": 2}
     assert said.err.count("\n") == 1 and time.monotonic() - begin < 30
 
 
@@ -91,3 +101,30 @@ def test_interrupted_twice_at_any_moment_there_is_a_sentence_and_no_traceback():
         out, err = running.communicate(timeout=60)
         assert b"Traceback" not in err + out, err
         assert running.returncode in (0, 130, -signal.SIGINT), (running.returncode, err)
+
+
+CLOSED = {
+    "train --checkpoint {place}/x": "look at",
+    "train --checkpoint {place}/x --resume": "look at",
+    "train --model {place}/x.py:x": "look at",
+    "train --data {place}/x": "read the data file",
+    "plan --gpus 8 --batch 64 --config {place}/x": "look at",
+    "grade {place}/x": "look at",
+}
+
+
+@pytest.mark.parametrize("words", CLOSED)
+def test_a_folder_that_may_not_be_searched_is_told(words, monkeypatch, capsys):
+    """The user of these tests may be one who may all; so the system's answer is put in its place."""
+    look = os.stat
+
+    def closed(path, *more, **how):
+        if str(path).startswith("/closed/"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, *more, **how)
+
+    monkeypatch.setattr(os, "stat", closed)
+    assert main([*words.format(place="/closed").split(), "--json"]) == 2
+    said = capsys.readouterr()
+    assert f"cannot {CLOSED[words]} /closed/x" in said.err and said.err.endswith(": Permission denied\n")
+    assert json.loads(said.out.splitlines()[-1]) == {"error": said.err.rstrip("\n"), "code": 2}

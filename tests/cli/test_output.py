@@ -76,6 +76,15 @@ def test_a_file_that_finds_no_room_is_named(option, capsys):
     assert said.count("\n") == 1 and "cannot write /dev/full" in said
 
 
+def test_a_limit_on_files_is_not_blamed_on_the_output_alone(capsys):
+    def wrong(_):
+        raise OSError(27, "File too large")
+
+    assert output.to_the_end(wrong)() == 1
+    said = "hybridlab: cannot write the output, or a file that ranks need: File too large\n"
+    assert capsys.readouterr().err == said
+
+
 def test_other_failures_are_not_hidden():
     def wrong(_):
         raise PermissionError(13, "Permission denied")

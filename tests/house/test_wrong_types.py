@@ -2,14 +2,24 @@
 
 import inspect
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 import hybridlab as hl
+from hybridlab.core.what.routing import Routing
 from hybridlab.signatures import WrongType
+from hybridlab.training.make_job import job_of
 
 SCHEDULE = hl.schedule("1f1b", ranks=2, microbatches=2)
+LINEAR = {
+    "model": torch.nn.Sequential(torch.nn.Linear(2, 2)),
+    "loss": lambda y, target: (y - target).square().sum(),
+    "data": lambda step, rows: (torch.ones(rows, 2), torch.ones(rows, 2)),
+    "mesh": hl.Mesh(pp=1),
+}
 WRONG = {
     "simulate takes schedule as Schedule, not '1f1b', a str: give hl.schedule(": lambda: hl.simulate("1f1b"),
     "simulate takes costs as Costs | None, not 3, an int: give hl.Costs(": lambda: hl.simulate(SCHEDULE, 3),
@@ -37,6 +47,30 @@ WRONG = {
     "Shape takes layers as int, not 4.5, a float": lambda: hl.Shape(layers=4.5),
     "Room takes capacity as float, not '3', a str": lambda: hl.Room(capacity="3"),
     "Costs takes latency as float, not [1], a list": lambda: hl.Costs(latency=[1]),
+    "schedule takes copies as tuple[int, ...] | None, not (1.5, 2.5), a tuple": lambda: hl.schedule(
+        "pipedream", 4, 8, copies=(1.5, 2.5)
+    ),
+    "plan takes model as str | Shape, not None, a NoneType": lambda: hl.plan(None, "a100", 8, 64),
+    "cut=[1.5, 2.5] has what is no number of layers: give whole numbers": lambda: hl.dry_run(cut=[1.5, 2.5]),
+    "cut=[range(0, 2), 3] has what is no number of layers": lambda: hl.dry_run(cut=[range(2), 3]),
+    "cannot read the data file 3: give the name of a file": lambda: hl.dry_run(data=3),
+    "Mesh(4) names no axis: say along which the ranks lie, as in hl.Mesh(": lambda: hl.Mesh(4),
+    "Mesh(dp=2, pp=2) has no rank 'a': its ranks are 0 to 3": lambda: hl.Mesh(dp=2, pp=2).coordinates("a"),
+    "Mesh(dp=2, pp=2) has no coordinate dp='a': it runs from 0": lambda: hl.Mesh(dp=2, pp=2).rank(dp="a"),
+    "nan is no room: give bytes, as in 64MiB": lambda: hl.dry_run(device_memory=float("nan")),
+    "-1 is no room: give bytes, as in 64MiB": lambda: hl.check(device_memory=-1),
+    "64XB is no room: give bytes, as in 64MiB": lambda: hl.train(device_memory="64XB"),
+    "1.2.3 is no room: give bytes": lambda: hl.train(device_memory="1.2.3"),
+    "zero=4 is not possible: give a number from 0 to 3": lambda: hl.plan("gpt3-175b", "a100", 64, 64, zero=4),
+    "redone=2 is not possible: give a number from 0 to 1": lambda: hl.plan("gpt3-175b", "a100", 64, 64, redone=2),
+    "rate=1e+30 is not possible: give a number from 0 to below 9.2e+18": lambda: hl.dry_run(rate=1e30),
+    "seed=1180591620717411303424 is not possible: give a number from 0 to below 9.2e": lambda: hl.dry_run(seed=2**70),
+    "layers=1000000000000 is no size: give a whole number from 1 to 1e+09": lambda: hl.Shape(layers=10**12),
+    "terms=0 are no summands of a loss: give how many one row has, 1 or more": lambda: hl.dry_run(terms=0, **LINEAR),
+    "terms=-1 are no summands of a loss": lambda: hl.train(terms=-1, **LINEAR),
+    "1f1b has 4 ranks in 1 copies, Mesh(pp=3) has 3 in 1: make them equal": lambda: hl.run(
+        hl.schedule("1f1b", 4, 8), mesh=hl.Mesh(pp=3)
+    ),
     "axis pp has length 2.0: give a whole number of ranks, 1 or more": lambda: hl.Mesh(pp=2.0),
 }
 
@@ -95,3 +129,33 @@ def test_an_error_of_a_rank_is_whole_behind_a_pool_of_processes():
     error = hl.RankError("rank 1 fails", rank=1, kind="ValueError", message="m", where="f.py:3", traceback_text="lines")
     other = pickle.loads(pickle.dumps(error))
     assert type(other) is hl.RankError and str(other) == "rank 1 fails" and vars(other) == vars(error)
+
+
+def test_none_is_the_usual_value_of_every_argument_that_has_one():
+    asked = ("gpt3-175b", "a100", 1024, 1536)
+    more = {"software": None, "precision": None, "grids": None, "zero": None}
+    assert hl.plan(*asked, **more).software == hl.plan(*asked).software
+    assert hl.dry_run(hl.Mesh(pp=1), rank=None, machine=None, steps=None, zero=None).rank == 0
+
+
+@pytest.mark.parametrize("room", ["64MiB", "6.4e7", 64_000_000, 0.75, np.float32(0.75), "0.75", 6e20])
+def test_memory_of_a_device_is_read_alike_in_python_and_on_a_command_line(room):
+    job = job_of(hl.Mesh(pp=2), device_memory=room)
+    assert job["device_memory"] in (2**26, 6.4e7, 0.75, 6e20) and job.room.capacity > 0
+
+
+HALF = [np.float32(0.5), np.float64(0.5), Fraction(1, 2), np.array(0.5), torch.tensor(0.5)]
+
+
+@pytest.mark.parametrize("half", HALF, ids=lambda one: type(one).__name__)
+def test_real_numbers_of_anybody_become_floats_so_that_a_checkpoint_can_note_them(half):
+    job = job_of(hl.Mesh(pp=1), rate=half, decay=half, clip=half)
+    assert [type(one) for one in (job.rate, job.decay, job.clip)] == [float] * 3 and job.rate == 0.5
+    assert type(hl.Shape(dropout=half).dropout) is float
+    assert type(Routing(pace=half).pace) is float
+
+
+def test_whole_numbers_and_truths_of_anybody_become_pythons():
+    job = job_of(hl.Mesh(pp=1), steps=torch.tensor(2), seed=np.uint8(1), stash=np.bool_(True), rate=1)
+    assert [type(one) for one in (job.steps, job.seed, job.stash)] == [int, int, bool]
+    assert type(hl.Shape(documents=np.array([8, 24])).documents[0]) is int

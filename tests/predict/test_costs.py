@@ -1,6 +1,8 @@
 """Costs of any size, and of what kind they may be."""
 
+import numpy as np
 import pytest
+import torch
 
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.simulate import simulate
@@ -23,9 +25,21 @@ def test_costs_that_no_whole_number_of_ticks_can_hold_are_refused():
 @pytest.mark.parametrize(
     "given, says",
     [
-        ({"F": "1"}, "Costs takes F as float | tuple, not '1', a str"),
-        ({"F": ("1", "2")}, "F=1 is no duration: give a number, 0 or more"),
-        ({"F": True}, "Costs takes F as float | tuple, not True, a bool"),
+        ({"F": "1"}, "Costs takes F as float | tuple[float, ...], not '1', a str"),
+        ({"F": ("1", "2")}, "Costs takes F as float | tuple[float, ...], not ('1', '2'), a tuple"),
+        ({"F": True}, "Costs takes F as float | tuple[float, ...], not True, a bool"),
+        (
+            {"F": 10**400},
+            f"Costs takes F as float | tuple[float, ...], and {'1' + 17 * '0'}...{19 * '0'} is beyond all "
+            "floats: give less",
+        ),
+        ({"F": ()}, "F=() has no number: give one for each stage, or one for all"),
+        ({"I": ()}, "I=() has no number: give one for each stage, or one for all"),
+        ({"W": ()}, "W=() has no number: give one for each stage, or one for all"),
+        (
+            {"bytes": (1, 2, 3), "bandwidth": 1},
+            "bytes has 3 numbers, and 1f1b 2 edges, counting that which leads out: give one each",
+        ),
         ({"F": (1, 2, 3)}, "F has 3 numbers, and 1f1b 2 stages: give one each"),
         ({"unit": 3}, "Costs takes unit as str, not 3, an int"),
     ],
@@ -34,3 +48,19 @@ def test_costs_of_a_wrong_kind_are_refused_in_a_sentence(given, says):
     with pytest.raises((TypeError, ValueError)) as found:
         simulate(schedule("1f1b", 2, 2), Costs(**given))
     assert str(found.value) == says
+
+
+@pytest.mark.parametrize("array", [np.array, torch.tensor, list, iter], ids=lambda one: one.__name__)
+def test_costs_in_any_container_are_those_in_a_tuple(array):
+    plain = Costs(F=(1.0, 2.0), B=(2.0, 4.0))
+    other = Costs(F=array([1.0, 2.0]), B=array([2.0, 4.0]))
+    assert other == plain and simulate(schedule("1f1b", 2, 2), other).length == 15
+    assert {type(one) for one in other.F} == {float}
+
+
+def test_a_run_and_a_bound_refuse_costs_of_other_stages_too():
+    for ask in (lambda costs: costs.table(schedule("1f1b", 2, 2)), lambda costs: costs.of("F", 3)):
+        with pytest.raises(ValueError, match="give one each|has no number 3: count from 0 to 2"):
+            ask(Costs(F=(1, 2, 3)))
+    with pytest.raises(ValueError, match="there is no kind of action 'X': choose one of F, B"):
+        Costs().of("X", 0)

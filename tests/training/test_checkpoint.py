@@ -32,6 +32,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.reshard import Piece, overlap, stretches
 from hybridlab.training.checkpoints import checkpoint, index
 from hybridlab.training.checkpoints.checkpoint import load, newest, save
+from hybridlab.training.checkpoints.folder import steps_of
 from hybridlab.world.processes.launch import RankError, ranks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -341,13 +342,34 @@ def test_mutant_padding_stored_is_seen(tmp_path, monkeypatch):
 
 def test_the_newest_stay_and_what_a_killed_run_left_goes(tmp_path):
     (tmp_path / "step-000002.writing").mkdir()
-    (tmp_path / "step-000001.old").mkdir()
+    (tmp_path / "step-000001.deleting").mkdir()
     (tmp_path / "results").mkdir()
     assert newest(tmp_path) is None
     for step in (3, 9, 10):
         store(tmp_path, ONE, step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "step-000009", "step-000010"]
     assert newest(tmp_path) == tmp_path / "step-000010"
+
+
+def test_what_is_no_checkpoint_or_was_set_aside_by_hand_stays(tmp_path):
+    store(tmp_path, ONE, 1).rename(tmp_path / "step-000001.old")
+    (tmp_path / "step-000002").mkdir()
+    (tmp_path / "step-000002" / "thesis.txt").write_text("mine")
+    for step in (3, 4, 5):
+        store(tmp_path, ONE, step)
+    assert sorted(path.name[-5:] for path in tmp_path.iterdir()) == ["00002", "00004", "00005", "1.old"]
+
+
+def test_beside_a_damaged_checkpoint_the_whole_one_before_it_is_named(tmp_path):
+    for step in (1, 2):
+        store(tmp_path, ONE, step)
+    for name, says in (("rank-000.safetensors", "has 0 bytes"), ("checkpoint.json", "is damaged")):
+        os.truncate(tmp_path / "step-000002" / name, 0)
+        with pytest.raises(ValueError, match=f"{says}.*; .*/step-000001 is whole: delete .*/step-000002 to go on from"):
+            checkpoint.weights(tmp_path)
+    os.truncate(tmp_path / "step-000001" / "rank-000.safetensors", 0)
+    with pytest.raises(ValueError, match="is not JSON$"):
+        checkpoint.weights(tmp_path)
 
 
 def test_a_million_steps_are_newer_than_the_last_before(tmp_path):
@@ -642,7 +664,7 @@ def test_ended_while_an_old_checkpoint_is_deleted_it_is_none(tmp_path, monkeypat
     with monkeypatch.context() as patched, pytest.raises(Ended):
         patched.setattr(shutil, "rmtree", in_part)
         save(ALONE, tmp_path, ONE, kept(ONE, 0, 3), {"step": 3, "task": "three layers"})
-    assert all(equal_under(path, ONE, step) for step, path in checkpoint._steps(tmp_path).items())
+    assert all(equal_under(path, ONE, step) for step, path in steps_of(tmp_path).items())
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):

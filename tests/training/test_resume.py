@@ -2,17 +2,25 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
 import hybridlab as hl
+from hybridlab.training.checkpoints import index
 from hybridlab.training.checkpoints.checkpoint import newest
+from hybridlab.training.make_job import job_of
+from hybridlab.training.resume import Saving
 from hybridlab.training.run import train
+from hybridlab.training.stopping import stopping_gently
 
 pytestmark = pytest.mark.ranks
 SHAPE = hl.Shape(layers=4, width=16, heads=4, context=8, dropout=0.1)
@@ -89,12 +97,14 @@ def test_without_the_optimizers_state_the_losses_differ(stopped, kept, tmp_path)
 @pytest.mark.parametrize(
     "more, says",
     [
-        ({"seed": 1}, "seed=0, this run has 1"),
+        ({"seed": 1}, "seed=0, this run has seed=1"),
         ({"optimizer": "sgd"}, "optimizer=adamw"),
-        ({"dtype": "bfloat16"}, "dtype=float64, this run has bfloat16"),
-        ({"dtype": "float32"}, "dtype=float64, this run has float32"),
-        ({"batch": 32}, "batch=16, this run has 32"),
-        ({"data": __file__}, "data=[0-9a-f]{16}, this run has [0-9a-f]{16}: make them equal"),
+        ({"dtype": "bfloat16"}, "dtype=float64, this run has dtype=bfloat16"),
+        ({"dtype": "float32"}, "dtype=float64, this run has dtype=float32"),
+        ({"batch": 32}, "batch=16, this run has batch=32"),
+        ({"data": __file__}, "data=[0-9a-f]{16}, this run has data=[0-9a-f]{16}: make them equal"),
+        ({"master_dtype": "float32"}, "master_dtype=float64, this run has master_dtype=float32"),
+        ({"shape": replace(SHAPE, dropout=0.2)}, r"made with dropout=0.1, this run has dropout=0.2: make them equal$"),
         ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "no parameter blocks.4"),
     ],
 )
@@ -103,10 +113,20 @@ def test_another_run_is_refused(stopped, kept, tmp_path, more, says):
         learn(hl.Mesh(pp=1), 6, copied(stopped[0], tmp_path), resume=True, **more)
 
 
+def test_numbers_of_numpy_are_noted_as_pythons(kept, tmp_path):
+    """A checkpoint is JSON, and what it cannot say ended a training behind its last step."""
+    about = {"rate": np.float32(0.01), "decay": Fraction(1, 8), "clip": np.float64(0.5)}
+    learn(hl.Mesh(pp=1), 1, tmp_path, shape=hl.Shape(dropout=np.float32(0.125)), **about)
+    notes = index.read(newest(tmp_path))["notes"]
+    assert (notes["decay"], notes["clip"], notes["shape"]["dropout"]) == (0.125, 0.5, 0.125)
+
+
 def test_a_run_that_was_finished_has_nothing_left_to_do(stopped, kept, tmp_path):
     folder = copied(stopped[0], tmp_path)
     result = train(hl.Mesh(pp=1), steps=3, microbatches=8, checkpoint=folder, resume=True, progress=False, **LEARN)
     assert result["losses"] == [] and result["timeline"] is None and result["end"] == 3 and min(result["memory"]) > 0
+    told = Saving(folder, resume=True).told(job_of(hl.Mesh(pp=1), steps=2, microbatches=8, **LEARN))
+    assert told == f"{folder}/step-000003 has 3 steps, and 2 are asked for: nothing is left to do"
 
 
 def test_the_batch_of_the_run_before_is_taken_where_none_is_said(stopped, kept, tmp_path):
@@ -121,7 +141,10 @@ def test_a_mistyped_folder_is_told_and_an_empty_one_begins(kept, tmp_path):
     with pytest.raises(ValueError, match="there is no folder .*/runn to go on from: mend its name"):
         learn(hl.Mesh(pp=1), 1, tmp_path / "runn", resume=True)
     assert not (tmp_path / "runn").exists()
-    assert len(learn(hl.Mesh(pp=1), 1, tmp_path, resume=True)) == 1
+    events = []
+    more = {"resume": True, "on_event": lambda rank, event: events.append(event)}
+    assert len(learn(hl.Mesh(pp=1), 1, tmp_path, **more)) == 1
+    assert events[0] == {"resumed": f"no checkpoint is in {tmp_path} yet: begins with step 0"}
 
 
 def test_a_folder_with_a_checkpoint_is_refused_before_the_work_unless_it_goes_on(stopped, kept, tmp_path):
@@ -143,6 +166,44 @@ def test_a_run_says_from_where_it_goes_on_and_what_it_does_otherwise(stopped, ke
     assert step["step"] == 3
     learn(hl.Mesh(pp=1), 5, tmp_path, resume=True, clip=None, decay=0.1, progress=True)
     assert capsys.readouterr().out == f"goes on from {tmp_path}/step-000004\n", "nothing is otherwise"
+    learn(hl.Mesh(pp=1), 6, tmp_path, resume=True, clip=None, decay=0.1, progress=True, schedule="gpipe")
+    says = f"goes on from {tmp_path}/step-000005; schedule is now gpipe, was 1f1b\n"
+    assert capsys.readouterr().out == says
+
+
+def test_what_a_callback_raises_comes_when_all_is_saved(kept, tmp_path):
+    told = []
+
+    def fail(rank, event):
+        told.append(event)
+        raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError) as found:
+        learn(hl.Mesh(pp=1), 1_000, tmp_path, on_event=fail)
+    (path,) = tmp_path.iterdir()
+    assert found.value.__notes__ == [f"the last checkpoint is {path}"] and path.name.startswith("step-00")
+    assert len(told) == 1
+
+
+def test_a_second_interrupt_ends_at_once_and_tells_the_last_checkpoint(tmp_path):
+    (tmp_path / "step-000007").mkdir()
+    with pytest.raises(KeyboardInterrupt, match=f"interrupted at once; the last checkpoint is {tmp_path}/step-000007"):
+        with stopping_gently(tmp_path, None):
+            signal.raise_signal(signal.SIGINT)
+            assert (tmp_path / "stop").exists()
+            signal.raise_signal(signal.SIGINT)
+    assert not (tmp_path / "stop").exists()
+
+
+def test_another_name_of_a_checkpoint_and_a_record_that_may_not_be_read_are_told(stopped, kept, tmp_path):
+    path = shutil.copytree(newest(stopped[0]), tmp_path / "step-000009")
+    with pytest.raises(ValueError, match="step-000009 holds step 3: give it its name back, step-000003"):
+        learn(hl.Mesh(pp=1), 6, tmp_path, resume=True)
+    path = path.rename(tmp_path / "step-000003")
+    (path / "checkpoint.json").unlink()
+    (path / "checkpoint.json").symlink_to("/proc/self/mem")  # of which no byte can be read
+    with pytest.raises(ValueError, match="cannot read the record .*checkpoint.json: Input/output error"):
+        learn(hl.Mesh(pp=1), 6, tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("schedule", ["pipedream", "pipedream_2bw"])
@@ -195,11 +256,34 @@ def test_the_command_interrupted_ends_after_the_step_under_way_saves_it_and_resu
     assert told(lines, first=end) == end + 2
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["closed", "full", "hung up"])
+def test_the_command_saves_when_nobody_can_be_told_more(tmp_path, what):
+    words = f"train --pp 1 --layers 2 --width 8 --heads 2 --context 8 --steps 1000000 --checkpoint {tmp_path}".split()
+    pipe = {"stdout": open("/dev/full", "wb") if what == "full" else subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = subprocess.Popen([sys.executable, "-m", "hybridlab", *words], start_new_session=True, **pipe)
+    if what != "full":
+        running.stdout.readline()
+    if what == "closed":
+        running.stdout.close()
+    if what == "hung up":
+        os.killpg(running.pid, signal.SIGHUP)
+        os.killpg(running.pid, signal.SIGHUP)
+    said = running.stderr.read().decode() if what == "closed" else running.communicate(timeout=60)[1].decode()
+    code = running.wait(60)
+    begins = {
+        "closed": ("hybridlab: nobody reads the output to its end; the last", 141),
+        "full": ("hybridlab: cannot write the output: No space left on device; the last", 1),
+        "hung up": ("hybridlab train: the terminal hung up; the last", 130),
+    }
+    says, wanted = begins[what]
+    assert (said, code) == (f"{says} checkpoint is {newest(tmp_path)}\n", wanted)
+
+
 def told(lines, first) -> int:
     """The step at which a run of the command ended, every line being as it should."""
     *lines, last = map(json.loads, lines)
-    if first:
-        assert lines.pop(0)["resumed"].startswith("goes on from ")
+    assert lines.pop(0)["resumed"].startswith("goes on from " if first else "no checkpoint is in ")
     assert [line["step"] for line in lines] == list(range(first, last["end"]))
     assert all(line["tokens_per_second"] > 0 and 0 < line["loss"] < 6 for line in lines)
     assert len(last["memory"]) == 4 and min(last["memory"]) > 0

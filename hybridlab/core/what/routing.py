@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from hybridlab.signatures import refuse_types
+
 SCORES = ("softmax", "sigmoid")
 BALANCES = ("none", "loss", "bias")
 
@@ -33,13 +35,14 @@ class Routing:
     capacity: float | None = None
 
     def __post_init__(self) -> None:
+        refuse_types(self)
         for name, choices in (("scores", SCORES), ("balance", BALANCES)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known: choose one of {', '.join(choices)}")
         for name in ("pace", "capacity"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}={value} is not positive: give a number above 0")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} is not positive, or has no end: give a number above 0")
 
     def slots(self, context: int, experts: int, chosen: int) -> int:
         """The tokens of one sequence that an expert takes at most, where there is a capacity.

@@ -125,7 +125,8 @@ class Shape:
         sizes |= {} if self.inner is None else {"inner": 1}
         for name, least in sizes.items():
             if not least <= getattr(self, name) <= MOST:
-                raise ValueError(f"{name}={getattr(self, name)} is no size: give a whole number, {least} or more")
+                span = f"from {least} to {MOST:.0e}"
+                raise ValueError(f"{name}={getattr(self, name)} is no size: give a whole number {span}")
         if self.parameters * WIDEST > MOST_BYTES:
             raise ValueError(f"{self.parameters:.3g} parameters are more than a memory can number: give smaller sizes")
         if self.heads and self.per_head is None and self.width % self.heads:

@@ -43,8 +43,8 @@ class Room:
     """
 
     capacity: float
-    keeps: float | tuple = 1
-    boundary: float | tuple = 0
+    keeps: float | tuple[float, ...] = 1
+    boundary: float | tuple[float, ...] = 0
 
     def __post_init__(self) -> None:
         refuse_types(self)
@@ -52,14 +52,20 @@ class Room:
             given = getattr(self, name)
             if not np.all(np.asarray(given, dtype=float) >= 0):
                 raise ValueError(f"Room({name}={given}): give bytes, or activations, 0 or more")
-            object.__setattr__(self, name, given if np.isscalar(given) else tuple(given))
 
     def kept(self, stage: int) -> float:
         """What a forward of this stage keeps."""
         return self.keeps[stage] if isinstance(self.keeps, tuple) else self.keeps
 
     def weights(self, flow: "Flow") -> np.ndarray:
-        """What every value of a flow weighs on a device. What F keeps counts until its `input` is let go."""
+        """What every value of a flow weighs on a device. What F keeps counts until its `input` is let go.
+
+        raises  ValueError where these are numbers of other stages, or edges
+        """
+        for name, count in (("keeps", flow.schedule.stages), ("boundary", len(flow.edges))):
+            given = getattr(self, name)
+            if isinstance(given, tuple) and len(given) != count:
+                raise ValueError(f"Room({name}={given}) has {len(given)} numbers, not {count}: give one each, or one")
         weights = np.zeros(flow.size)
         keeps = np.broadcast_to(np.asarray(self.keeps, dtype=float), flow.schedule.stages)
         weights[flow.named("input")] = np.repeat(keeps, int(np.prod(flow.shape["input"][1:])))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybridlab.core.files import regular
+from hybridlab.core.files import content
 from hybridlab.core.when.flow import flow_of
 from hybridlab.core.when.lanes import LANES, lanes
 from hybridlab.core.when.schedule import Schedule
@@ -36,9 +36,9 @@ def read(path: str | PathLike[str]) -> dict:
 
     raises  ValueError when there is no such file, or it is no JSON
     """
-    file = regular(path, "the timeline")
+    text = content(path, "the timeline")
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"{path} is no saved hybridlab timeline: save one with timeline.save(path)") from None
 

@@ -14,10 +14,11 @@ PLAYED = ("dp", "pp")  # the axes that a schedule knows: copies, and stages; all
 class Mesh:
     """Ranks 0 … size-1 laid out on named axes; keyword order is rank order, the first axis varies slowest.
 
-    axes  the number of ranks along each axis, as in dp=3, pp=2. The course's axes are dp (data), pp (pipeline),
-          tp (tensor), cp (context) and ep (expert), but any name will do
+    axes     the number of ranks along each axis, as in dp=3, pp=2. The course's axes are dp (data), pp (pipeline),
+             tp (tensor), cp (context) and ep (expert), but any name will do
+    unnamed  refused, with how to name them
 
-    raises  ValueError when an axis has fewer than one coordinate
+    raises  ValueError when an axis has fewer than one coordinate, or a number comes without a name
 
     >>> mesh = Mesh(dp=3, pp=2)
     >>> mesh.size, mesh.coordinates(4), mesh.rank(dp=2, pp=0)
@@ -26,7 +27,10 @@ class Mesh:
     [(0, 2, 4), (1, 3, 5)]
     """
 
-    def __init__(self, **axes: int):
+    def __init__(self, *unnamed: int, **axes: int):
+        if unnamed:
+            said = ", ".join(map(repr, unnamed))
+            raise ValueError(f"Mesh({said}) names no axis: say along which the ranks lie, as in hl.Mesh(dp=2, pp=4)")
         for axis, length in axes.items():
             if not isinstance(length, Integral) or isinstance(length, bool) or length < 1:
                 raise ValueError(f"axis {axis} has length {length!r}: give a whole number of ranks, 1 or more")
@@ -51,8 +55,8 @@ class Mesh:
 
         raises  ValueError when the mesh has no such rank
         """
-        if not 0 <= rank < self.size:
-            raise ValueError(f"{self} has no rank {rank}: its ranks are 0 to {self.size - 1}")
+        if not isinstance(rank, Integral) or not 0 <= rank < self.size:
+            raise ValueError(f"{self} has no rank {rank!r}: its ranks are 0 to {self.size - 1}")
         place = {}
         for axis, length in reversed(self.axes.items()):
             rank, place[axis] = divmod(rank, length)
@@ -69,8 +73,8 @@ class Mesh:
         rank = 0
         for axis, length in self.axes.items():
             place = coordinates.get(axis, 0)
-            if not 0 <= place < length:
-                raise ValueError(f"{self} has no coordinate {axis}={place}: it runs from 0 to {length - 1}")
+            if not isinstance(place, Integral) or not 0 <= place < length:
+                raise ValueError(f"{self} has no coordinate {axis}={place!r}: it runs from 0 to {length - 1}")
             rank = rank * length + place
         return rank
 

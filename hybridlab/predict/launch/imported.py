@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybridlab.core.files import regular
+from hybridlab.core.files import content, is_folder
 from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 
@@ -68,8 +68,8 @@ def _parsed(text: str) -> dict:
     what = "the config"
     if not text.lstrip().startswith("{"):
         path = Path(text)
-        path = regular(path / "config.json" if path.is_dir() else path, what, MOST)
-        text, what = path.read_text("utf-8", errors="replace"), str(path)
+        path = path / "config.json" if is_folder(path) else path
+        text, what = content(path, what, MOST).decode("utf-8", errors="replace"), str(path)
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):

@@ -53,11 +53,9 @@ def too_little(found: "Planned", room: float) -> str:
 
 def refuse_sizes(given: dict) -> None:
     """Raise ValueError for sizes of a plan that nothing can have."""
+    whole = {name: (1 if name in Plan._fields[:5] + ("x", "cp", "ep") else 0, MOST) for name in Plan._fields}
+    spans = whole | {"zero": (0, 3), "redone": (0, 1)}
     for name, value in given.items():
-        if name == "skew":
-            possible, least = value is None or 0 <= value < math.inf, 0
-        else:
-            least = 1 if name in Plan._fields[:5] + ("x", "cp", "ep") else 0
-            possible = isinstance(value, str) or least <= value <= MOST
-        if not possible:
-            raise ValueError(f"{name}={value} is not possible: give a number, {least} or more")
+        least, most = spans.get(name, (0, MOST))
+        if value is not None and not isinstance(value, str) and not least <= value <= most:
+            raise ValueError(f"{name}={value} is not possible: give a number from {least} to {most:g}")

@@ -33,7 +33,7 @@ class Costs:
     latency      of a message between ranks, to which bytes / bandwidth is added
     bandwidth    of a link, in bytes per unit; None: bytes take no time
     post         time that a rank spends on posting one SEND or RECV of a lowered schedule (the o of LogP)
-    bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1)
+    bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1, the last one out)
     unit         what the durations are in: "units", or "s"
 
     raises  ValueError when a cost is negative, a half is longer than B, costs are of different numbers of stages, or
@@ -43,27 +43,30 @@ class Costs:
     (2, 0.25, 2)
     """
 
-    F: float | tuple = 1
-    I: float | tuple | None = None
-    W: float | tuple | None = None
-    B: float | tuple | None = None
-    fused: float | tuple | None = None
-    recompute: float | tuple | None = None
-    optimizer: float | tuple = 0
-    reduce: float | tuple = 0
-    gather: float | tuple = 0
-    swap: float | tuple = 0
+    F: float | tuple[float, ...] = 1
+    I: float | tuple[float, ...] | None = None
+    W: float | tuple[float, ...] | None = None
+    B: float | tuple[float, ...] | None = None
+    fused: float | tuple[float, ...] | None = None
+    recompute: float | tuple[float, ...] | None = None
+    optimizer: float | tuple[float, ...] = 0
+    reduce: float | tuple[float, ...] = 0
+    gather: float | tuple[float, ...] = 0
+    swap: float | tuple[float, ...] = 0
     latency: float = 0
     post: float = 0
     bandwidth: float | None = None
-    bytes: float | tuple = 0
+    bytes: float | tuple[float, ...] = 0
     unit: str = "units"
 
     def __post_init__(self) -> None:
         refuse_types(self)
         for one in self._numeric():
-            for number in np.atleast_1d(0 if getattr(self, one.name) is None else getattr(self, one.name)):
-                if isinstance(number, str) or not 0 <= number < math.inf:
+            given = getattr(self, one.name)
+            if given == ():
+                raise ValueError(f"{one.name}=() has no number: give one for each stage, or one for all")
+            for number in given if isinstance(given, tuple) else (given or 0,):
+                if not 0 <= number < math.inf:
                     raise ValueError(f"{one.name}={number} is no duration: give a number, 0 or more")
         of_stages = {one.name: getattr(self, one.name) for one in self._numeric() if one.name != "bytes"}
         stages = {name: len(cost) for name, cost in of_stages.items() if np.ndim(cost)}
@@ -82,16 +85,22 @@ class Costs:
         return [one for one in fields(self) if one.name != "unit"]
 
     def refuse(self, schedule: Schedule) -> None:
-        """Raise ValueError where these are costs of another number of stages than a schedule has."""
+        """Raise ValueError where these are costs of another number of stages, or edges, than a schedule has."""
+        has = {"stages": schedule.stages, "edges, counting that which leads out": len(schedule.edges)}
         for one in self._numeric():
-            cost, stages = getattr(self, one.name), schedule.stages
-            if one.name != "bytes" and np.ndim(cost) and len(cost) != stages:
+            cost, (what, count) = getattr(self, one.name), [*has.items()][one.name == "bytes"]
+            if isinstance(cost, tuple) and len(cost) != count:
                 raise ValueError(
-                    f"{one.name} has {len(cost)} numbers, and {schedule.name} {stages} stages: give one each"
+                    f"{one.name} has {len(cost)} numbers, and {schedule.name} {count} {what}: give one each"
                 )
 
     def of(self, kind: str, stage: int) -> float:
-        """The duration of one action of this kind on this stage; of a SEND or RECV, what posting it takes."""
+        """The duration of one action of this kind on this stage; of a SEND or RECV, what posting it takes.
+
+        raises  ValueError for a kind or a stage that there is not
+        """
+        if kind not in KIND:
+            raise ValueError(f"there is no kind of action {kind!r}: choose one of {', '.join(KIND)}")
         cost = KIND[kind].cost
         given = getattr(self, cost) if cost else 0
         if given is None and cost in OTHER_HALF:
@@ -144,7 +153,11 @@ class Costs:
         return Fraction(10) ** -digits
 
     def table(self, schedule: Schedule) -> np.ndarray:
-        """The time that every row of a schedule takes on its rank, in its order."""
+        """The time that every row of a schedule takes on its rank, in its order.
+
+        raises  ValueError as `refuse` does
+        """
+        self.refuse(schedule)
         by_kind = np.array([[self.of(kind, stage) for stage in range(schedule.stages)] for kind in KIND], dtype=float)
         return by_kind[schedule.rows[:, 0], schedule.rows[:, 1]]
 
@@ -176,7 +189,11 @@ class Costs:
 
 
 def _at(cost, stage):
-    return cost[stage] if isinstance(cost, tuple | list | np.ndarray) else cost
+    if not isinstance(cost, tuple):
+        return cost
+    if not 0 <= stage < len(cost):
+        raise ValueError(f"{cost} has no number {stage}: count from 0 to {len(cost) - 1}")
+    return cost[stage]
 
 
 def _carried(flow, seconds, latency) -> tuple[float, ...]:

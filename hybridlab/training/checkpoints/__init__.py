@@ -1,4 +1,5 @@
-"""Checkpoints on the disk: `checkpoint` (saved under one layout, loaded under any other) and `index` (its record).
+"""Checkpoints on the disk: `checkpoint` (saved under one layout, loaded under any other), `index` (its record) and
+`folder` (those of a run).
 
 What a trainer puts into one, and how a run goes on from it, is `training.resume`.
 """

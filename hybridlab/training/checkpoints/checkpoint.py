@@ -13,14 +13,12 @@ gathered, and nothing is ever unpickled: a checkpoint is numbers and text.
 It appears whole or not at all. Until everything is on the disk the folder is called `step-000012.writing`; then it is
 renamed, and that either happens or does not. A run that is killed while saving leaves the checkpoint before.
 
-Read next: `training.checkpoints.index` (checkpoint.json).
+Read next: `training.checkpoints.index` (checkpoint.json), `folder` (the checkpoints of a run).
 """
 
 import json
-import os
-import shutil
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +31,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.reshard import Piece, overlap
 from hybridlab.signatures import typed
 from hybridlab.training.checkpoints import index
+from hybridlab.training.checkpoints.folder import COMING, before, flush, newest, retire, sweep
 
 Pieces = dict[str, dict[str, torch.Tensor]]
 
@@ -61,7 +60,7 @@ class Writing:
     def __init__(self, comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 2, aside: bool = False):
         self.comm, self.layout, self.notes, self.keep = comm, layout, notes, keep
         self.target = Path(folder) / f"step-{notes['step']:06d}"
-        self.folder = self.target.with_suffix(".writing")
+        self.folder = self.target.with_suffix(COMING)
         if self.target.exists():
             raise ValueError(f"{self.target} is there already: delete it, or save into another folder")
         counted = {name: pieces[name] for name in layout.held(comm.rank) if layout.counts(name, comm.rank)}
@@ -71,7 +70,7 @@ class Writing:
             for kind, tensor in kinds.items()
         }
         if comm.rank == 0:
-            _sweep(self.target.parent)
+            sweep(self.target.parent)
             self.folder.mkdir(parents=True)
         comm.barrier()
         self.entry, self.error = {}, None
@@ -104,11 +103,11 @@ class Writing:
         if self.comm.rank == 0:
             files = {name: file for each in entries for name, file in each.items()}
             index.write(self.folder, self.layout, files, self.notes)
-            _flush(self.folder / index.NAME)
-            _flush(self.folder)
+            flush(self.folder / index.NAME)
+            flush(self.folder)
             self.folder.rename(self.target)
-            _flush(self.target.parent)
-            _retire(self.target.parent, self.notes["step"], self.keep)
+            flush(self.target.parent)
+            retire(self.target.parent, self.notes["step"], self.keep)
         self.comm.barrier()
         return self.target
 
@@ -123,11 +122,35 @@ def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
             or the layout's parameters have other names or shapes
     """
     path = Path(path)
-    record = index.read(path)
+    record = record_of(path)
     index.refuse_another_model(path, record, layout)
-    index.refuse_damage(path, record, comm.rank, comm.size)
+    with _naming_another(path):
+        index.refuse_damage(path, record, comm.rank, comm.size)
     comm.barrier()
     return _pieces(path, record, layout, comm.rank), record["notes"]
+
+
+def record_of(path: Path) -> dict:
+    """The record of a checkpoint, as `index.read` has it; what is damaged comes with the one to go on from instead."""
+    with _naming_another(path):
+        return index.read(path)
+
+
+@contextmanager
+def _naming_another(path: Path):
+    """Let an error about a checkpoint name the newest one before it that is whole, if there is one."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{error}{_another(path)}") from None
+
+
+def _another(path: Path) -> str:
+    for place in before(path.parent, path.name.removeprefix("step-")):
+        with suppress(ValueError):
+            index.refuse_damage(place, index.read(place))
+            return f"; {place} is whole: delete {path} to go on from there"
+    return ""
 
 
 @typed
@@ -148,20 +171,12 @@ def weights(folder: str | Path) -> dict[str, torch.Tensor]:
     <All keys matched successfully>
     """
     path = newest(folder) or Path(folder)
-    record = index.read(path)
-    index.refuse_damage(path, record)
+    record = record_of(path)
+    with _naming_another(path):
+        index.refuse_damage(path, record)
     params = [Param(name, tuple(shape), pack=place) for place, (name, shape) in enumerate(record["shapes"].items())]
     pieces = _pieces(path, record, Layout(Mesh(), tuple(params)), rank=0)
     return {param.name: pieces[param.name]["value"].view(param.shape) for param in params}
-
-
-def newest(folder) -> Path | None:
-    """The newest whole checkpoint in a folder; None if there is none.
-
-    >>> newest("no/such/folder")
-    """
-    steps = _steps(folder)
-    return steps[max(steps)] if steps else None
 
 
 # one rank's file
@@ -176,7 +191,7 @@ def _write_file(writing, layout, counted, tensors, rank) -> dict:
         save_file(tensors, file)
     except SafetensorError as error:
         raise OSError(f"cannot write {file}: {error}; the checkpoints before it are whole") from None
-    _flush(file)
+    flush(file)
     return {file.name: index.of_file(file, layout, rank, counted)}
 
 
@@ -245,37 +260,3 @@ def _joined(parts, length, dtype):
             for there, here, count in common:
                 joined[here : here + count] = read[there - low : there - low + count]
     return joined
-
-
-# the folder of checkpoints
-
-
-def _steps(folder) -> dict[int, Path]:
-    """The checkpoints in a folder by step; those that are being written or deleted are none."""
-    found = {path.name.removeprefix("step-"): path for path in Path(folder).glob("step-*")}
-    return {int(step): path for step, path in found.items() if step.isdecimal()}
-
-
-def _retire(folder, step, keep):
-    """Delete the oldest checkpoints before this step. Each loses its name first, so that none is ever seen in part."""
-    steps = _steps(folder)
-    before = sorted((other for other in steps if other < step), reverse=True)
-    for other in before[keep - 1 :]:
-        steps[other].rename(steps[other].with_suffix(".old"))
-    _sweep(folder)
-
-
-def _sweep(folder):
-    """Delete what is no checkpoint any more, and what a killed run left that never became one."""
-    for ending in ("writing", "old"):
-        for path in folder.glob(f"step-*.{ending}"):
-            path.unlink() if path.is_symlink() else shutil.rmtree(path)
-
-
-def _flush(path):
-    """Wait until a file's content, or a folder's list of names, is on the disk and not only in memory."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -8,6 +8,7 @@ import json
 import math
 from pathlib import Path
 
+from hybridlab.core.files import content, is_file, regular
 from hybridlab.core.where.layout import Layout
 
 NAME, FORMAT, VERSION = "checkpoint.json", "hybridlab checkpoint", 1
@@ -25,7 +26,12 @@ def write(folder: Path, layout: Layout, files: dict[str, dict], notes: dict):
         "files": files,
         "notes": notes,
     }
-    (folder / NAME).write_text(json.dumps(record | {"sha256": _signature(record)}, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(record | {"sha256": _signature(record)}, indent=1) + "\n"
+    try:
+        (folder / NAME).write_text(text, encoding="utf-8")
+    except OSError as error:
+        told = f"cannot write {folder / NAME}: {error.strerror}; the checkpoints before it are whole"
+        raise OSError(told) from None
 
 
 def of_file(file: Path, layout: Layout, rank: int, pieces: dict[str, dict]) -> dict:
@@ -49,13 +55,15 @@ def _of_piece(layout, rank, name, kinds) -> dict:
 def read(folder: Path) -> dict:
     """The record of a checkpoint.
 
-    raises  ValueError when there is none, or it is not ours, damaged, or of a later version
+    raises  ValueError when there is none, it cannot be read, or is not ours, damaged, of a later version, or of another
+            step than the folder's name says
     """
     file = folder / NAME
-    if not file.is_file():
+    if not is_file(file):
         raise ValueError(f"{folder} is no checkpoint: there is no {NAME} in it")
+    text = content(file, "the record")
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"{file} is damaged: it is not JSON") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
@@ -67,6 +75,9 @@ def read(folder: Path) -> dict:
     if record.pop("sha256", None) != _signature(record):
         raise ValueError(f"{file} is damaged: what it says has another sha256 than when it was written")
     refuse_nonsense(file, record)
+    named, step = folder.name.removeprefix("step-"), record["notes"]["step"]
+    if folder.name.startswith("step-") and named.isdecimal() and int(named) != step:
+        raise ValueError(f"{folder} holds step {step}: give it its name back, step-{step:06d}")
     return record
 
 
@@ -167,7 +178,7 @@ def refuse_damage(folder: Path, record: dict, rank: int = 0, ranks: int = 1):
     """
     for number, (name, told) in enumerate(record["files"].items()):
         file, holds = folder / name, f"it holds pieces of {', '.join(told['pieces'])}"
-        if not file.is_file():
+        if not is_file(file):
             raise ValueError(f"{file} is missing: {holds}")
         if file.stat().st_size != told["bytes"]:
             raise ValueError(f"{file} has {file.stat().st_size} bytes, and had {told['bytes']} when saved: {holds}")
@@ -176,8 +187,8 @@ def refuse_damage(folder: Path, record: dict, rank: int = 0, ranks: int = 1):
 
 
 def _digest(file) -> str:
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    with open(regular(file), "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _signature(record) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlab.core.files import regular
+from hybridlab.core.files import content
 from hybridlab.core.where.layout import even
 
 COURSE = Path(__file__).with_name("course.txt")
@@ -40,11 +40,11 @@ class Text:
 
     @classmethod
     def _split(cls, path, source):
-        content = np.frombuffer(regular(path, "the data file").read_bytes(), dtype=np.uint8)
-        if len(content) < 1000:
-            raise ValueError(f"the data file {path} has {len(content)} bytes: give one of at least 1000")
-        cut = len(content) - len(content) // 10
-        return cls(content[:cut], content[cut:], source)
+        read = np.frombuffer(content(path, "the data file"), dtype=np.uint8)
+        if len(read) < 1000:
+            raise ValueError(f"the data file {path} has {len(read)} bytes: give one of at least 1000")
+        cut = len(read) - len(read) // 10
+        return cls(read[:cut], read[cut:], source)
 
     @property
     def unseen(self) -> "Text":

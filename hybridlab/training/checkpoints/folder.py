@@ -1,0 +1,62 @@
+"""The folder of a run's checkpoints: which there are, which is the newest, and which old ones go."""
+
+import os
+import shutil
+from pathlib import Path
+
+from hybridlab.core.files import is_file, listed
+from hybridlab.training.checkpoints import index
+
+COMING, GOING = ".writing", ".deleting"  # ends of names that nobody gives by hand, as a backup may be called step-….old
+
+
+def newest(folder) -> Path | None:
+    """The newest whole checkpoint in a folder; None if there is none.
+
+    >>> newest("no/such/folder")
+    """
+    steps = steps_of(folder)
+    return steps[max(steps)] if steps else None
+
+
+def steps_of(folder) -> dict[int, Path]:
+    """The checkpoints in a folder by step; those that are being written or deleted are none.
+
+    raises  ValueError where one may not look into the folder
+    """
+    numbers = {name: name.removeprefix("step-") for name in listed(folder) if name.startswith("step-")}
+    return {int(step): Path(folder) / name for name, step in numbers.items() if step.isdecimal()}
+
+
+def before(folder, step: int | str) -> list[Path]:
+    """The checkpoints of the steps before this one, the newest first; none for what is no number."""
+    steps = steps_of(folder) if str(step).isdecimal() else {}
+    return [steps[other] for other in sorted(steps, reverse=True) if other < int(step)]
+
+
+def retire(folder, step, keep):
+    """Delete the oldest checkpoints before this step. Each loses its name first, so that none is ever seen in part.
+
+    Those of runs that this one goes on from count among them: they are one training, and a hundred runs would else
+    leave two hundred. What is no checkpoint, or was given another name by hand, stays.
+    """
+    every = [path for path in before(folder, step) if is_file(path / index.NAME)]
+    for path in every[keep - 1 :]:
+        path.rename(path.with_suffix(GOING))
+    sweep(folder)
+
+
+def sweep(folder):
+    """Delete what is no checkpoint any more, and what a killed run left that never became one."""
+    for ending in (COMING, GOING):
+        for path in folder.glob(f"step-*{ending}"):
+            path.unlink() if path.is_symlink() else shutil.rmtree(path)
+
+
+def flush(path):
+    """Wait until a file's content, or a folder's list of names, is on the disk and not only in memory."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
