@@ -14,6 +14,7 @@ import hybridlab
 from hybridlab.core.files import regular
 from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.student import seed_of
+from hybridlab.labs.exercises.written import unwritten
 
 FORM = 1
 LARGEST = 5_000_000  # bytes
@@ -37,8 +38,8 @@ def export(path: str | Path) -> Path:
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
     for name, written in answers.items():
-        if isinstance(written, dict) and "unwritten" in written:
-            print(f"{name} is not in it: {written['unwritten']}")
+        if reason := unwritten(written):
+            print(f"{name} is not in it: {reason}")
     return path
 
 

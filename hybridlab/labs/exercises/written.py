@@ -67,6 +67,20 @@ def _write(answer):
     raise ValueError(f"{a_kind(answer)} cannot be written down")
 
 
+def has_code(written) -> bool:
+    """Whether there is a function in a written answer."""
+    return (
+        any(map(has_code, written))
+        if isinstance(written, list)
+        else isinstance(written, dict) and "function" in written
+    )
+
+
+def unwritten(written) -> str:
+    """Why an answer could not be written down; "" where it was."""
+    return written.get("unwritten", "") if isinstance(written, dict) else ""
+
+
 def read(written):
     """The answer that was written; a tuple comes back as a list, a function as its `Source`.
 
