@@ -151,8 +151,9 @@ def grade(chosen) -> dict:
 
     rows = grading.grade(chosen.folder, chosen.seconds, tell)
     print(grading.table(rows))
-    print(f"\n{grading.note(rows)}")
-    return grading.as_json(rows)
+    told = grading.remarks(chosen.folder, rows)
+    print("\n".join(["", *told, grading.note(rows)]))
+    return grading.as_json(rows, told)
 
 
 # --- the flags of each command ----------------------------------------------------------------------------------

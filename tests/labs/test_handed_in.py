@@ -87,3 +87,24 @@ def test_what_holds_itself_is_told():
     itself = []
     itself.append(itself)
     assert write(itself) == {"unwritten": "it holds itself, or is nested too deeply"}
+
+
+NUMBER, HALF = "it has a number of more than 4,000 digits", "it has half of a letter in it, a lone surrogate"
+DAMAGED = {
+    '{"form": 1, "student": ' + "9" * 10_000 + "}": NUMBER,
+    '{"form": 1, "answers": {"a": ' + "9" * 10_000 + "}}": NUMBER,
+    r'{"form": 1, "student": "\ud800"}': HALF,
+    r'{"form": 1, "answers": {"a": "\udc00"}}': HALF,
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
+def test_what_python_cannot_read_is_told_in_a_sentence_of_ours(folder, text):
+    (folder / "x.json").write_text(text)
+    with pytest.raises(ValueError, match=f"^damaged: {DAMAGED[text]}; export it again$"):
+        load(folder / "x.json")
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(folder):
+    (folder / "x.json").write_text('\ufeff{"form": 1, "student": null, "seed": 0, "answers": {}}', encoding="utf-8")
+    assert load(folder / "x.json")["answers"] == {}

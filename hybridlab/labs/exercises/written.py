@@ -9,6 +9,7 @@ from hybridlab.labs.exercises.source import Source, source_of
 from hybridlab.labs.exercises.words import a_kind
 
 LONGEST = 200_000  # letters of one answer
+NO_WRITING = "this is no answer that labs.export has written"
 LONGEST_NUMBER = 10**4000  # Python reads numbers of some 4,300 digits
 
 
@@ -89,19 +90,26 @@ def read(written):
     >>> read(write({"mesh": (1, {2})}))
     {'mesh': [1, {2}]}
     """
+    try:
+        return _read(written)
+    except (TypeError, RecursionError):  # a list in a set
+        raise ValueError(NO_WRITING) from None
+
+
+def _read(written):
     from hybridlab.core.when.schedule import Schedule
     from hybridlab.core.where.mesh import Mesh
 
     if isinstance(written, list):
-        return [read(one) for one in written]
+        return [_read(one) for one in written]
     if not isinstance(written, dict):
         return written
     match written:
         case {"set": list(items)}:
-            return {read(one) for one in items}
-        case {"dict": list(items)}:
-            return {read(key): read(value) for key, value in items}
-        case {"float": str(text)}:
+            return {_read(one) for one in items}
+        case {"dict": list(items)} if all(isinstance(one, list) and len(one) == 2 for one in items):
+            return {_read(key): _read(value) for key, value in items}
+        case {"float": "inf" | "-inf" | "nan" as text}:
             return float(text)
         case {"mesh": dict(axes)}:
             return Mesh(**axes)
@@ -111,4 +119,4 @@ def read(written):
             return Source(text, name)
         case {"unwritten": str(reason)}:
             raise ValueError(f"the answer could not be written down: {reason}")
-    raise ValueError("this is no answer that labs.export has written")
+    raise ValueError(NO_WRITING)
