@@ -153,8 +153,9 @@ def grade(chosen) -> dict:
     listed(chosen.folder)  # what may not be looked into is said before
     rows = grading.grade(chosen.folder, chosen.seconds, tell)
     print(grading.table(rows))
-    print(f"\n{grading.note(rows)}")
-    return grading.as_json(rows)
+    told = grading.remarks(chosen.folder, rows)
+    print("\n".join(["", *told, grading.note(rows)]))
+    return grading.as_json(rows, told)
 
 
 # --- the flags of each command ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import hybridlab
 from hybridlab.cli.main import main
 from hybridlab.labs.exercises import grade as grading
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS
@@ -110,6 +111,38 @@ def test_the_command_prints_the_table_and_says_what_it_is_not(tmp_path, capsys):
     assert "not tamper-proof" in told.out and "ada.json: 1 right" in told.err
     assert found["students"][0]["tasks"]["naive.slots"] == {"right": True, "reply": "5 slots."}
     assert found["students"][0]["right"] == 1 and "not tamper-proof" in found["note"]
+
+
+@pytest.mark.ranks
+def test_what_a_teacher_should_know_beside_the_table_is_told_in_a_line_each(tmp_path, capsys):
+    submit(tmp_path, "ada", {}, "Ada")
+    submit(tmp_path, "again", {}, " ada ", versions={"hybridlab": "0.0.9"})
+    submit(tmp_path, "bob", {}, "Bob", versions={"hybridlab": hybridlab.__version__})
+    submit(tmp_path, "odd", {}, versions=["0"])
+    (tmp_path / "group").mkdir()
+    for name in ("x.JSON", "x.ipynb", "x.zip", "x.txt", ".x.json", "._x.json"):
+        (tmp_path / name).write_text("{}")
+    assert main(["grade", str(tmp_path), "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = json.loads(lines[-1])
+    assert [one["file"] for one in found["students"]] == ["ada.json", "again.json", "bob.json", "odd.json"]
+    assert found["remarks"] == [
+        "not read: ._x.json, .x.json, group/, x.JSON, x.ipynb, x.txt, x.zip (a submission is a file *.json in this "
+        "folder itself)",
+        "two files or more of Ada: ada.json, again.json",
+        f"made with hybridlab 0.0.9, graded with {hybridlab.__version__}: again.json",
+    ]
+    assert set(found["remarks"]) <= set(lines)
+
+
+def test_a_folder_without_a_submission_says_what_is_in_it(tmp_path):
+    (tmp_path / ".x.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"no submission in .*labs.export\('name.json'\); not read: .x.json \("):
+        grading.grade(tmp_path)
+    for number in range(30):
+        (tmp_path / f"{number:02}.txt").write_text("")
+    with pytest.raises(ValueError, match="18.txt and 11 more"):
+        grading.grade(tmp_path)
 
 
 BAD = [("nowhere", "is no folder: name the folder"), (".", "there is no submission in")]

@@ -125,9 +125,10 @@ def test_hostile_submissions_change_nothing_but_their_own_row(tmp_path):
 # What each protection that is printed keeps from a submission: an attempt that does not raise has broken it. An attempt
 # on a setting of the host opens it and closes it, and changes nothing where it gets through.
 ATTEMPTS = {
-    "no network": [
+    "no IP network": [
         "import socket; socket.create_connection(('127.0.0.1', {port}), 1)",
         "import socket; socket.create_connection(('1.1.1.1', 53), 1)",
+        "import socket; socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).connect(('2606:4700::1111', 53))",
         "import socket; [n for _, n in socket.if_nameindex() if n != 'lo'][0]",
     ],
     "no file of this machine but what Python needs, to be read": [
@@ -170,7 +171,7 @@ ATTEMPTS = {
         "import glob; assert any('exercises' not in f and os.path.getsize(f)"
         " for f in glob.glob('{root}/hybridlab/labs/*/**/*solutions*', recursive=True))",
     ],
-    "limits on time, memory and files": [
+    "limits on time, on files and on each process's own memory": [
         "bytearray(10**13)",
         "f = open('big', 'wb'); [f.write(bytes(10**7)) for _ in range(60)]",
     ],
@@ -181,7 +182,7 @@ ATTEMPTS = {
         "assert 'NoNewPrivs:\\t1' not in open('/proc/self/status').read()",
         "assert os.getuid() == 0",
     ],
-    "none of your environment": [
+    "of your environment only what Python needs": [
         "os.environ['SECRET_OF_THE_GRADER']",
         "assert b'SECRET_OF_THE_GRADER' in open('/proc/1/environ', 'rb').read()",
     ],
@@ -258,7 +259,7 @@ def test_names_are_shown_as_letters_and_verdicts_only_of_what_was_answered(tmp_p
     assert row.tasks == {} and row.right == 0
     table = grading.table(rows)
     assert table.replace("\n", "").isprintable() and "\x1b" not in grading.note(rows)
-    assert "no network" in grading.note(rows) and "not filtered" in grading.note(rows)
+    assert "no IP network" in grading.note(rows) and "not filtered" in grading.note(rows)
 
 
 @pytest.mark.long
@@ -273,7 +274,7 @@ def test_where_the_system_gives_no_namespaces_it_is_said(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(grading, "CONFINED", (str(tmp_path / "none.py"),))
     (row,) = rows = grading.grade(tmp_path)
-    assert sleepers() == [] and "no network" not in grading.note(rows)
+    assert sleepers() == [] and "no IP network" not in grading.note(rows)
     if os.getuid() == 0:  # whose files and settings would be the submission's
         assert not row.tasks and "you are root, and this system gives no namespaces" in row.problem
     else:

@@ -141,7 +141,7 @@ def test_a_student_has_numbers_of_their_own_and_answers_them_again(folder, capsy
     assert "1F1B on 8 ranks with 24 microbatches" in labs.question("tour.bubble")
 
 
-@pytest.mark.parametrize("who", [None, -1, True, 1.5, "", "  ", "x" * 81])
+@pytest.mark.parametrize("who", [None, -1, True, 1.5, "", "  ", "x" * 81, "\ud800", 10**20])
 def test_nobody_else_is_a_student(who):
     with pytest.raises(ValueError, match="labs.student"):
         labs.student(who)
@@ -206,7 +206,7 @@ def test_what_is_public_is_imported_from_where_it_is_public(value, line):
 
 
 def test_other_json_is_refused():
-    for damaged in ({"function": 1}, {"mesh": 2}, {"what": 1}):
+    for damaged in ({"function": 1}, {"mesh": 2}, {"what": 1}, {"set": [[1]]}, {"dict": [1]}, {"float": "x"}):
         with pytest.raises(ValueError, match="no answer that labs.export has written"):
             read(damaged)
 

@@ -13,16 +13,14 @@ from hybridlab.labs.trials.watched import Watched
 def try_layer(run, answer, case):
     """The student's forward on this rank: answer(comm, x, share, lengths, inner, outer); the backward is autograd's."""
     from hybridlab.labs.axonn.on_ranks import inputs
-    from hybridlab.modes.products.grid_layer import GridLinear, block, here, share
+    from hybridlab.modes.products.grid_layer import block, here, share
 
     comm, inner, outer = run.comm, case.inner, case.outer
-    X, (W,), G = inputs((case.sizes[0], case.sizes[1:]))
-    layer = GridLinear(comm, W, inner, outer)
-    x, w = here(comm, X, inner).clone().requires_grad_(), layer.share.detach().clone().requires_grad_()
-    g, whole = here(comm, G, outer), block(comm, W, inner, outer)
-    forward, backward = _package(comm, layer, x.detach(), g)
+    x, w, sizes, forward, backward = _package(comm, case)
     run.begin()
-    y = answer(comm, x, w, layer.sizes, inner, outer)
+    y = answer(comm, x, w, sizes, inner, outer)
+    X, (W,), G = inputs((case.sizes[0], case.sizes[1:]))
+    g, whole = here(comm, G, outer), block(comm, W, inner, outer)
     alone = (x.detach() @ whole.T, "returned a partial sum: what its own inputs make of Y. Who has the other inputs of "
              "these rows?")  # fmt: skip
     otherwise = "along which axis are the inputs cut, and so the summands?"
@@ -36,14 +34,20 @@ def try_layer(run, answer, case):
     run.backward(y, g, "Y", leaves, backward)
 
 
-def _package(comm, layer, x, g) -> tuple[int, int]:
-    """Words that the package's layer sends, forward and backward."""
-    x = x.clone().requires_grad_()
+def _package(comm, case) -> tuple:
+    """(this rank's x, its share of W, the layer's sizes), and the words that the package's layer sends both ways."""
+    from hybridlab.labs.axonn.on_ranks import inputs
+    from hybridlab.modes.products.grid_layer import GridLinear, here
+
+    X, (W,), G = inputs((case.sizes[0], case.sizes[1:]))
+    layer = GridLinear(comm, W, case.inner, case.outer)
+    mine = lambda: here(comm, X, case.inner).clone().requires_grad_()
     start = len(comm.ledger)
-    y = layer(x)
+    y = layer(mine())
     forward, middle = words_of(comm.ledger, start), len(comm.ledger)
-    y.backward(g)
-    return forward, words_of(comm.ledger, middle)
+    y.backward(here(comm, G, case.outer))
+    share = layer.share.detach().clone().requires_grad_()
+    return mine(), share, layer.sizes, forward, words_of(comm.ledger, middle)
 
 
 # --- the overlapped backward --------------------------------------------------------------------------------------
@@ -56,10 +60,10 @@ def try_product(comm, answer, case) -> str:
 
     if not hasattr(answer, "apply"):
         return "has no autograd function: answer with the class itself, a torch.autograd.Function."
-    X, (W,), G = inputs((case.sizes[0], case.sizes[1:]))
-    x = here(comm, X, case.inner).clone().requires_grad_()
-    w = block(comm, W, case.inner, case.outer).clone().requires_grad_()
-    g = here(comm, G, case.outer)
+    numbers = lambda: inputs((case.sizes[0], case.sizes[1:]))
+    x = here(comm, numbers()[0], case.inner).clone().requires_grad_()
+    w = block(comm, numbers()[1][0], case.inner, case.outer).clone().requires_grad_()
+    g = here(comm, numbers()[2], case.outer)
     seen = []
     y = answer.apply(x, w, Watched(comm, seen), case.outer)
     if gap(y.detach(), x.detach() @ w.detach().T) > SMALL:
@@ -67,6 +71,7 @@ def try_product(comm, answer, case) -> str:
     seen.clear()
     with _products(seen, x.numel(), w.numel()):
         y.backward(g)
+    _, (W,), G = numbers()
     right, partial = here(comm, G @ W, case.inner), g @ w.detach()
     told = _of_order(seen, case.outer) if comm.mesh[case.outer] > 1 else ""
     return told or _of_products(x, w, right, partial, g.T @ x.detach())

@@ -34,7 +34,7 @@ def _composed(answer) -> Verdict:
     """The sum on every rank, made of a reduce-scatter and an all-gather: (numbers, operations) from each rank."""
     homes = _lists(answer, RANKS)
     if homes is None or not all(isinstance(home, list | tuple) and len(home) == 2 for home in homes):
-        return False, "Give the list that pool.run returned: numbers and operations from each of four ranks."
+        return False, "Answer with a function that returns numbers and operations from each of four ranks."
     expected = [float(RANKS * i + sum(range(RANKS))) for i in range(PARTS)]
     for rank, (values, operations) in enumerate(homes):
         held = _numbers(values)
@@ -67,7 +67,7 @@ def _shifted(answer) -> Verdict:
         return False, told
     values = homes and _numbers(homes)
     if values is None:
-        return False, "Give the list that impatient.run returned: one number from each of four ranks."
+        return False, "Answer with a function that returns one number from each of four ranks."
     if values == [float(rank) for rank in range(RANKS)]:
         return False, "Every rank still holds its own number: nothing has arrived."
     if values != [float((rank - 1) % RANKS) for rank in range(RANKS)]:

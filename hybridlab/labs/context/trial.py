@@ -28,18 +28,28 @@ def try_joined(comm, answer, case) -> str:
     """The student's join of two parts: answer(out, lse, other_out, other_lse), scores as large as `case.scale`."""
     import torch
 
-    q, k, v = case.scale**0.5 * torch.randn(
-        3, 2, case.length, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
-    parts = [meet(q, k[:, some], v[:, some]) for some in (slice(0, case.first), slice(case.first, None))]
-    right = meet(q, k, v)
+    parts = _parts(case)
     kept = [[x.clone() for x in part] for part in parts]
     both = answer(*parts[0], *parts[1])
     if not isinstance(both, tuple | list) or len(both) != 2:
         return f"gave {repr(both)[:40]}; return two tensors, out and lse of both parts together."
     if any(not torch.equal(x, y) for part, its in zip(parts, kept) for x, y in zip(part, its)):
         return "changed what it was given; make new tensors."
-    return _of_joined(*both, *right, parts)
+    return _of_joined(*both, *meet(*_attention(case)), parts)
+
+
+def _attention(case):
+    """Queries, keys and values."""
+    import torch
+
+    draw = torch.Generator().manual_seed(0)
+    return case.scale**0.5 * torch.randn(3, 2, case.length, 4, dtype=torch.float64, generator=draw)
+
+
+def _parts(case) -> list:
+    """What the queries find in the first keys, and in the others."""
+    q, k, v = _attention(case)
+    return [meet(q, k[:, some], v[:, some]) for some in (slice(0, case.first), slice(case.first, None))]
 
 
 def _of_joined(out, lse, right_out, right_lse, parts) -> str:

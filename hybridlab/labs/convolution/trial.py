@@ -18,21 +18,31 @@ def strip(x, span):
 @against_one_device
 def try_halo(run, answer, case):
     """The student's functions on this rank: fetch(comm, x, have, want) and fold(comm, g, have, want)."""
+    have, want = case.have, wanted(case.have, case.conv.sight)[1]
+    run.settle(_fetched(run.comm, answer[0], case, have, want))  # the way back is tried once all ranks have their rows
+    run.settle(_folded(run.comm, answer[1], case, have, want))
+
+
+def _picture(case):
     from hybridlab.labs.convolution.on_ranks import inputs
 
-    fetch, fold = answer
-    comm = run.comm
-    X, *_ = inputs(case.conv)
-    have, want = case.have, wanted(case.have, case.conv.sight)[1]
-    here, sees = have[comm.rank], want[comm.rank]
+    return inputs(case.conv)[0]
+
+
+def _fetched(comm, fetch, case, have, want) -> str:
     start = len(comm.ledger)
-    told = _of_rows(fetch(comm, strip(X, here).clone(), have, want), X, here, sees)
-    told = told or _of_messages(comm.ledger, start, comm.rank, have, want, X[:, :, :1].numel())
-    run.settle(told)  # the way back is tried once all ranks have their rows
-    G = [strip(X, span) * (rank + 1) for rank, span in enumerate(want)]  # summands of every rank
-    start = len(comm.ledger)
-    told = _of_sums(fold(comm, G[comm.rank].clone(), have, want), G, here, want, comm.rank)
-    run.settle(told or _of_messages(comm.ledger, start, comm.rank, want, have, X[:, :, :1].numel(), " back"))
+    found = fetch(comm, strip(_picture(case), have[comm.rank]).clone(), have, want)
+    X = _picture(case)
+    told = _of_rows(found, X, have[comm.rank], want[comm.rank])
+    return told or _of_messages(comm.ledger, start, comm.rank, have, want, X[:, :, :1].numel())
+
+
+def _folded(comm, fold, case, have, want) -> str:
+    start, summand = len(comm.ledger), lambda rank: strip(_picture(case), want[rank]) * (rank + 1)
+    found = fold(comm, summand(comm.rank), have, want)
+    each = _picture(case)[:, :, :1].numel()
+    told = _of_sums(found, [summand(rank) for rank in range(comm.size)], have[comm.rank], want, comm.rank)
+    return told or _of_messages(comm.ledger, start, comm.rank, want, have, each, " back")
 
 
 def _of_rows(found, X, here, sees) -> str:
@@ -100,16 +110,17 @@ def _same(one, other) -> bool:
 @against_one_device
 def try_layer(run, answer, case):
     """The student's layer on this rank: answer(comm, x, w, b, have, want, sees, stride)."""
-    from hybridlab.labs.convolution.on_ranks import alone
+    from hybridlab.labs.convolution.on_ranks import alone, inputs
 
     comm, conv = run.comm, case.conv
-    values, gradients = alone(conv)
     made, want = wanted(case.have, conv.sight)
     sees = tuple(conv.sight.seen(one) for one in made)
     here, mine = case.have[comm.rank], made[comm.rank]
-    x, w, b = (one.clone().requires_grad_() for one in (strip(values["X"], here), values["W"], values["b"]))
+    x, w, b = (one.clone().requires_grad_() for one in (strip(inputs(conv)[0], here), *inputs(conv)[1:3]))
     run.begin()
-    y, right = answer(comm, x, w, b, case.have, want, sees, conv.stride), strip(values["Y"], mine)
+    y = answer(comm, x, w, b, case.have, want, sees, conv.stride)
+    values, gradients = alone(conv)
+    right = strip(values["Y"], mine)
     run.result(y, right, "Y", otherwise=_rows_off(y, right))
     own = "of its own strip alone: all ranks have used it, each for pixels of its own."
     leaves = {"X": (x, strip(gradients["X"], here), (), "gradients of the halo must go home.")}
@@ -137,17 +148,17 @@ def try_split(run, answer, case):
 
     from torch.nn import functional
 
-    from hybridlab.labs.convolution.on_ranks import alone
+    from hybridlab.labs.convolution.on_ranks import alone, inputs
     from hybridlab.modes.products.channel_splits import here
     from hybridlab.predict.bytes.convolution import sent
 
     comm, conv = run.comm, case.conv
-    values, gradients = alone(conv)
-    whole = values["Y"] - values["b"][:, None, None]
-    leaves = {name: here(comm, values[name], name).clone().requires_grad_() for name in "XW"}
+    leaves = {name: here(comm, whole, name).clone().requires_grad_() for name, whole in zip("XW", inputs(conv))}
     convolve = partial(functional.conv2d, stride=conv.stride, padding=conv.padding)
     run.begin()
     y = answer(comm, *leaves.values(), convolve)
+    values, gradients = alone(conv)
+    whole = values["Y"] - values["b"][:, None, None]
     foreseen = sent(conv, comm.mesh, comm.rank)["channels"].forward
     run.result(y, here(comm, whole, "Y"), "Y", (), "which sum runs over an axis that is cut?", foreseen)
     told = "each rank uses the gathered channels for filters of its own. What type is that?"

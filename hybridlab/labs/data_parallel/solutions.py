@@ -4,7 +4,7 @@ import numpy as np
 
 from hybridlab.labs.data_parallel import build_solutions
 from hybridlab.labs.data_parallel.pictures import model
-from hybridlab.labs.data_parallel.tasks import ROWS, _uses, tied_gradient
+from hybridlab.labs.data_parallel.tasks import ROWS, _uses
 from hybridlab.labs.exercises.solution import Cell, Solution
 
 
@@ -61,9 +61,9 @@ SOLUTIONS: dict[str, Solution] = {
             (_homes(FIRST_0, FIRST_1 / 3), "And nothing was summed"),
             (_homes(LAST_0 + LAST_1 / 3), "mean of its own rows"),
             (_homes(SUM / 5), "not the gradient"),
-            (_homes(SUM / 4)[:1], "Give the list"),
+            (_homes(SUM / 4), "Hand in the function"),
+            (_homes(SUM / 4)[:1], "Answer with a function"),
         ),
-        also=(_homes(SUM / 4), [tied_gradient()] * 2),
     ),
     "data_parallel.exposed": Solution(
         """\

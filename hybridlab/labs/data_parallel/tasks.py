@@ -61,7 +61,7 @@ def _equal(answer) -> Verdict:
     except (TypeError, ValueError, OverflowError):
         homes = np.zeros(0)
     if homes.shape != (2, FEATURES * WIDTH):
-        return False, f"Give the list that pair.run returned: {FEATURES * WIDTH} numbers from each of two ranks."
+        return False, f"Answer with a function that returns {FEATURES * WIDTH} numbers from each of two ranks."
     if np.allclose(homes, tied_gradient(), rtol=1e-9, atol=0):
         return True, "Both ranks hold the gradient that one process computes, of a weight that is used twice."
     for wrong, told in _slips():

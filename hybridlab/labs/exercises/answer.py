@@ -4,6 +4,7 @@ import ast
 import html
 import inspect
 import textwrap
+import time
 import types
 from dataclasses import dataclass
 
@@ -11,9 +12,11 @@ from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.failures import hints_for
 from hybridlab.labs.exercises.played import played
 from hybridlab.labs.exercises.student import task as asked
-from hybridlab.labs.exercises.written import write
+from hybridlab.labs.exercises.task import Task
+from hybridlab.labs.exercises.written import has_code, read, unwritten, write
 from hybridlab.show.paper.style import REPLIES
 
+QUICK = 5.0  # seconds of a check that is done twice
 GREEN, ORANGE, BLUE = REPLIES.values()
 
 _given: dict[str, list[str]] = {}  # the hints that each task has given
@@ -42,8 +45,8 @@ def answer(task: str, value) -> Reply:
     """The reply to one answer; every wrong one brings the next hint, those about what failed first, and the last stays.
     The answer is kept (`record`).
 
-    What is still empty (None, a function with ... in it, a game that goes on) is no try, nor is a task's starter as it
-    was: no hint.
+    A right answer that cannot be handed in is told so. What is still empty (None, a function with ... in it, a game
+    that goes on) is no try, nor is a task's starter as it was: no hint.
 
     raises  ValueError when there is no such task
 
@@ -58,27 +61,37 @@ def answer(task: str, value) -> Reply:
     exercise = asked(task)
     if told := empty(value):
         return Reply(False, told)
+    begin = time.monotonic()
     right, sentence = exercise.check(value)
+    took = time.monotonic() - begin
     if type(value) is type(exercise.starter) and value == exercise.starter:
         return Reply(right, sentence)
-    _keep(task, right, value)
+    written = _graded(exercise, write(value)) if right and took < QUICK else write(value)
+    _keep(task, right, written)
     if right:
         _given.pop(task, None)
-        return Reply(True, sentence)
+        reason = unwritten(written)
+        return Reply(True, f"{sentence} But labs.export leaves it out: {reason}." if reason else sentence)
     given, hints = _given.setdefault(task, []), hints_for(exercise, sentence)
     given.append(next((hint for hint in hints if hint not in given), hints[-1]))
     return Reply(False, sentence, given[-1])
 
 
-def _keep(task: str, right: bool, value):
-    """Add an answer to the record; a wrong one does not replace a right one."""
+def _graded(exercise: Task, written):
+    """A right answer in writing; code is checked again from its source alone, as `hybridlab grade` does it."""
+    right, told = exercise.check(read(written)) if has_code(written) else (True, "")
+    return written if right else {"unwritten": f"from its source alone it is not right: {told.rstrip('.')}"}
+
+
+def _keep(task: str, right: bool, written):
+    """Add an answer to the record; a wrong one does not replace a right one, nor one that cannot be handed in."""
     with answers_file.changing() as kept:
         before = kept["tasks"].get(task, {"right": False, "tries": 0, "answer": None})
-        stays = before["right"] and not right
+        stays = before["right"] and (not right or (unwritten(written) and not unwritten(before["answer"])))
         kept["tasks"][task] = {
             "right": right or before["right"],
             "tries": before["tries"] + 1,
-            "answer": before["answer"] if stays else write(value),
+            "answer": before["answer"] if stays else written,
         }
 
 

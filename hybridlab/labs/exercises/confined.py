@@ -2,11 +2,12 @@
 
 `python -m hybridlab.labs.exercises.confined ROOM GRADER` reads a submission from its input and checks it behind
 
-- namespaces of its own (Linux, where users may make them) and a root of its own (`labs.exercises.root`): no network, no
-  other processes, no file of the machine but those that Python needs, and these to be read; no setting of the host;
+- namespaces of its own (Linux, where users may make them) and a root of its own (`labs.exercises.root`): no IP network,
+  no other processes, no file of the machine but those that Python needs, and these to be read; no setting of the host;
 - another user of the kernel, where the grader is root: without that root's files and settings would be the
   submission's;
-- limits on memory, processes and the size of files; and none of the grader's environment;
+- limits on processes, the size of files, and each process's own memory (what processes share, no limit knows); and of
+  the grader's environment only what Python needs;
 - and no new rights, as setuid programs would give; when it ends, all that it has started ends. When the process GRADER
   has gone, which asked for this, so has it, and the ROOM with it.
 
@@ -37,15 +38,20 @@ LARGEST_FILE, MOST_PROCESSES = 100_000_000, 1000
 LOOK_SECONDS = 0.02  # between two looks whether the grader is still there
 UNSAFE = 78  # the exit code where root has no namespaces
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUTF8")  # of the environment
-KEPT += ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "HYBRIDLAB_PROGRESS")
+KEPT += ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 NAMESPACES = (
-    "no network",
+    "no IP network",
     "no file of this machine but what Python needs, to be read",
     "no setting of the host",
     "no other process in sight",
     "the solutions out of reach",
 )
-ALWAYS = ("limits on time, memory and files", "no new rights", "none of your environment", "an end for all it starts")
+ALWAYS = (
+    "limits on time, on files and on each process's own memory",
+    "no new rights",
+    "of your environment only what Python needs",
+    "an end for all it starts",
+)
 libc = ctypes.CDLL(None, use_errno=True)
 
 

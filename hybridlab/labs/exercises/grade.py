@@ -26,6 +26,7 @@ CONFINED = ("-m", "hybridlab.labs.exercises.confined")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # else no namespaces
 SWEEP = 3.0  # seconds, for it to end what it has started
 LONGEST_OUTPUT = 1_000_000  # bytes that are read of what a submission's process tells
+MOST_NAMED = 20  # files that are not read, by name
 MARKS = {True: "+", False: "-", None: "?"}
 NOT_TAMPER_PROOF = (
     "The answers ran on this machine as this user{}. That keeps mistakes apart. It does not stop a submission that "
@@ -42,6 +43,7 @@ class Row:
     tasks: dict[str, tuple[bool | None, str]] = field(default_factory=dict)
     problem: str = ""
     behind: tuple[str, ...] = ()  # what kept it apart from the rest of this machine
+    made_with: str = ""  # the version of this package
 
     @property
     def right(self) -> int:
@@ -49,8 +51,9 @@ class Row:
 
 
 def grade(folder: str | Path, seconds: float = SECONDS, on_row=lambda row: None) -> list[Row]:
-    """A row for every submission (*.json) in a folder, in the order of their names; `on_row` sees each as it is ready.
+    """A row for every submission (*.json, not hidden) in a folder, in the order of their names.
 
+    on_row  sees each as it is ready
     raises  ValueError when there is no such folder, or no submission in it
     """
     if not 0 < seconds <= LONGEST:
@@ -58,15 +61,21 @@ def grade(folder: str | Path, seconds: float = SECONDS, on_row=lambda row: None)
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder} is {'a file' if folder.is_file() else 'no folder'}: name the folder of submissions")
-    files = sorted(folder.glob("*.json"))
+    files = submissions(folder)
     if not files:
-        raise ValueError(f"there is no submission in {folder}: students write one with labs.export('name.json')")
+        other = f"; {told}" if (told := _not_read(folder)) else ""
+        raise ValueError(f"there is no submission in {folder}: students write one with labs.export('name.json'){other}")
     read = [(file, _read(file)) for file in files]  # all of them, before the first can change another
     rows = []
     for file, submission in read:
         rows.append(_graded(file, submission, seconds))
         on_row(rows[-1])
     return rows
+
+
+def submissions(folder: Path) -> list[Path]:
+    """The files that are graded."""
+    return sorted(file for file in folder.glob("*.json") if not file.name.startswith("."))
 
 
 def _read(file: Path) -> dict | str:
@@ -85,6 +94,8 @@ def _graded(file: Path, submission: dict | str, seconds: float) -> Row:
         return Row(name, problem=_printable(submission, 300))
     student = submission["student"]
     row = Row(name, "" if student is None else _printable(str(student)))
+    versions = submission.get("versions")
+    row.made_with = _printable(str(versions.get("hybridlab", ""))) if isinstance(versions, dict) else ""
     has, *lines = _alone(submission, seconds, row)
     row.behind = tuple(has)
     for line in lines:
@@ -183,12 +194,36 @@ def _mark(row: Row, task: str) -> str:
     return MARKS[row.tasks[task][0]] if task in row.tasks else "."
 
 
-def as_json(rows: list[Row]) -> dict:
+def remarks(folder: str | Path, rows: list[Row]) -> list[str]:
+    """What a teacher should know beside the table: what was not read, who is there twice, other versions."""
+    told, names, versions = [_not_read(Path(folder))], {}, {}
+    for row in rows:
+        names.setdefault(" ".join(row.student.split()).lower(), []).append(row)
+        versions.setdefault(row.made_with, []).append(row.file)
+    for name, its in names.items():
+        if name and len(its) > 1:
+            told.append(f"two files or more of {its[0].student}: {', '.join(row.file for row in its)}")
+    for version, files in versions.items():
+        if version not in ("", hybridlab.__version__):
+            told.append(f"made with hybridlab {version}, graded with {hybridlab.__version__}: {', '.join(files)}")
+    return [one for one in told if one]
+
+
+def _not_read(folder: Path) -> str:
+    """What else lies in the folder."""
+    read = {file.name for file in submissions(folder)}
+    others = sorted(one.name + "/" * one.is_dir() for one in folder.iterdir() if one.name not in read)
+    more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+    names = ", ".join(map(_printable, others[:MOST_NAMED]))
+    return f"not read: {names}{more} (a submission is a file *.json in this folder itself)" if others else ""
+
+
+def as_json(rows: list[Row], told: list[str]) -> dict:
     """What --json prints."""
     students = [asdict(row) | {"right": row.right} for row in rows]
     for one in students:
         one["tasks"] = {task: {"right": right, "reply": reply} for task, (right, reply) in one["tasks"].items()}
-    return {"students": students, "of": len(TASKS), "note": note(rows)}
+    return {"students": students, "of": len(TASKS), "remarks": told, "note": note(rows)}
 
 
 def note(rows: list[Row]) -> str:

@@ -1,10 +1,13 @@
 """Whose numbers an exercise has: a name or a number chooses the seed; nobody's, seed 0, are those of the notebooks."""
 
 import hashlib
+import re
 
 from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.all_tasks import TASKS
 from hybridlab.labs.exercises.task import Task
+
+LARGEST = 10**18  # number of a student
 
 
 def seed_of(student: str | int | None) -> int:
@@ -41,9 +44,9 @@ def student(who: str | int) -> None:
 
     raises  ValueError for anything else
     """
-    if isinstance(who, bool) or not isinstance(who, str | int) or (isinstance(who, int) and who < 0):
+    if isinstance(who, bool) or not isinstance(who, str | int) or (isinstance(who, int) and not 0 <= who < LARGEST):
         raise ValueError("say who you are with a name or a number from 0 on: labs.student('Ada') or labs.student(17)")
-    if isinstance(who, str) and not 0 < len(who.strip()) <= 80:
+    if isinstance(who, str) and (not 0 < len(who.strip()) <= 80 or re.search("[\ud800-\udfff]", who)):
         raise ValueError("a name has 1 to 80 letters: labs.student('Ada')")
     with answers_file.changing() as kept:
         before, kept["student"] = seed_of(kept["student"]), who or None

@@ -14,9 +14,11 @@ import hybridlab
 from hybridlab.core.files import regular
 from hybridlab.labs.exercises import answers_file
 from hybridlab.labs.exercises.student import seed_of
+from hybridlab.labs.exercises.written import unwritten
 
 FORM = 1
 LARGEST = 5_000_000  # bytes
+NO_JSON = "damaged: this is no JSON"
 
 
 def export(path: str | Path) -> Path:
@@ -37,8 +39,8 @@ def export(path: str | Path) -> Path:
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
     for name, written in answers.items():
-        if isinstance(written, dict) and "unwritten" in written:
-            print(f"{name} is not in it: {written['unwritten']}")
+        if reason := unwritten(written):
+            print(f"{name} is not in it: {reason}")
     return path
 
 
@@ -48,11 +50,12 @@ def load(path: Path) -> dict:
     raises  ValueError in one sentence for a file that is none
     """
     try:
-        found = json.loads(regular(path, most=LARGEST).read_text(encoding="utf-8"))
+        text = regular(path, most=LARGEST).read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-        raise ValueError("damaged: this is no JSON") from None
+    except UnicodeDecodeError:
+        raise ValueError(NO_JSON) from None
+    found = _parsed(text)
     if not isinstance(found, dict) or found.get("form") != FORM or not isinstance(found.get("answers"), dict):
         raise ValueError("no submission that labs.export has written")
     student = found.get("student")
@@ -61,3 +64,20 @@ def load(path: Path) -> dict:
     if found.get("seed") != seed_of(student):
         raise ValueError("its seed is not the one of its student")
     return found
+
+
+def _parsed(text: str):
+    """What a JSON text says.
+
+    raises  ValueError in one sentence
+    """
+    try:
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()
+        return found
+    except (json.JSONDecodeError, RecursionError):
+        raise ValueError(NO_JSON) from None
+    except UnicodeEncodeError:
+        raise ValueError("damaged: it has half of a letter in it, a lone surrogate; export it again") from None
+    except ValueError:
+        raise ValueError("damaged: it has a number of more than 4,000 digits; export it again") from None

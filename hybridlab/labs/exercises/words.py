@@ -1,4 +1,4 @@
-"""Small numbers as words, for questions and replies whose numbers vary."""
+"""Words for questions and replies: small numbers, kinds of values."""
 
 WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
 
@@ -9,3 +9,13 @@ def in_words(number: int) -> str:
     ('three', '24')
     """
     return WORDS[number] if number < len(WORDS) else str(number)
+
+
+def a_kind(value) -> str:
+    """What kind of thing a value is, with its article.
+
+    >>> a_kind(3), a_kind([])
+    ('an int', 'a list')
+    """
+    kind = type(value).__name__
+    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"

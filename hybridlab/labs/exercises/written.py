@@ -2,11 +2,15 @@
 
 import json
 import math
-import types
+from decimal import Decimal
+from fractions import Fraction
 
 from hybridlab.labs.exercises.source import Source, source_of
+from hybridlab.labs.exercises.words import a_kind
 
 LONGEST = 200_000  # letters of one answer
+NO_WRITING = "this is no answer that labs.export has written"
+LONGEST_NUMBER = 10**4000  # Python reads numbers of some 4,300 digits
 
 
 def write(answer):
@@ -19,9 +23,14 @@ def write(answer):
     """
     try:
         written = _write(answer)
+        letters = len(json.dumps(written, ensure_ascii=False).encode())
+    except UnicodeEncodeError:
+        return {"unwritten": "it has half of a letter in it, a lone surrogate"}
     except ValueError as error:
         return {"unwritten": str(error)}
-    if len(json.dumps(written)) > LONGEST:
+    except RecursionError:
+        return {"unwritten": "it holds itself, or is nested too deeply"}
+    if letters > LONGEST:
         return {"unwritten": f"it has more than {LONGEST} letters"}
     return written
 
@@ -30,6 +39,8 @@ def _write(answer):
     from hybridlab.core.when.schedule import Schedule
     from hybridlab.core.where.mesh import Mesh
 
+    if isinstance(answer, int) and abs(answer) > LONGEST_NUMBER:
+        raise ValueError("it has a number of more than 4,000 digits")
     if answer is None or isinstance(answer, bool | str | int):
         return answer
     if isinstance(answer, float):
@@ -46,17 +57,29 @@ def _write(answer):
         return {"schedule": answer.to_csv()}
     if isinstance(answer, Source):
         return {"function": {"name": answer.name, "source": answer.text}}
-    if isinstance(answer, types.FunctionType | types.MethodType | types.BuiltinFunctionType | type):
-        return _write(source_of(answer))
+    if isinstance(answer, Fraction | Decimal):
+        return _write(float(answer))
     if hasattr(answer, "tolist"):  # numpy's numbers and arrays, and torch's
         return _write(answer.tolist())
     if isinstance(getattr(answer, "schedule", None), Schedule):  # a game; an unfinished one has no valid schedule
         return _write(answer.schedule) if getattr(answer, "finished", True) else {"unwritten": "it was not finished"}
-    raise ValueError(f"{_a(type(answer).__name__)} cannot be written down")
+    if callable(answer):
+        return _write(source_of(answer))
+    raise ValueError(f"{a_kind(answer)} cannot be written down")
 
 
-def _a(noun: str) -> str:
-    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+def has_code(written) -> bool:
+    """Whether there is a function in a written answer."""
+    return (
+        any(map(has_code, written))
+        if isinstance(written, list)
+        else isinstance(written, dict) and "function" in written
+    )
+
+
+def unwritten(written) -> str:
+    """Why an answer could not be written down; "" where it was."""
+    return written.get("unwritten", "") if isinstance(written, dict) else ""
 
 
 def read(written):
@@ -67,19 +90,26 @@ def read(written):
     >>> read(write({"mesh": (1, {2})}))
     {'mesh': [1, {2}]}
     """
+    try:
+        return _read(written)
+    except (TypeError, RecursionError):  # a list in a set
+        raise ValueError(NO_WRITING) from None
+
+
+def _read(written):
     from hybridlab.core.when.schedule import Schedule
     from hybridlab.core.where.mesh import Mesh
 
     if isinstance(written, list):
-        return [read(one) for one in written]
+        return [_read(one) for one in written]
     if not isinstance(written, dict):
         return written
     match written:
         case {"set": list(items)}:
-            return {read(one) for one in items}
-        case {"dict": list(items)}:
-            return {read(key): read(value) for key, value in items}
-        case {"float": str(text)}:
+            return {_read(one) for one in items}
+        case {"dict": list(items)} if all(isinstance(one, list) and len(one) == 2 for one in items):
+            return {_read(key): _read(value) for key, value in items}
+        case {"float": "inf" | "-inf" | "nan" as text}:
             return float(text)
         case {"mesh": dict(axes)}:
             return Mesh(**axes)
@@ -89,4 +119,4 @@ def read(written):
             return Source(text, name)
         case {"unwritten": str(reason)}:
             raise ValueError(f"the answer could not be written down: {reason}")
-    raise ValueError("this is no answer that labs.export has written")
+    raise ValueError(NO_WRITING)

@@ -54,8 +54,6 @@ def play(comm, answer, case) -> dict:
     from hybridlab.modes.parts.dispatch import by_all_to_all
 
     whole, x, target = _given(case)
-    loss = _loss(whole, x, target)
-    loss.backward()
     layer, here = _part(whole, comm, case), slice(TOKENS * comm.rank, TOKENS * (comm.rank + 1))
     owned = [end - begin for begin, end in _spans(case)]
     layer.dispatch = lambda *of_tokens: by_all_to_all(*of_tokens, comm, owned)
@@ -63,6 +61,8 @@ def play(comm, answer, case) -> dict:
     mine.backward()
     found = {name: weight.grad for name, weight in layer.named_parameters()}
     answer(comm, found)
+    loss = _loss(whole, x, target)
+    loss.backward()
     mean = comm.all_reduce(mine.detach().clone()) / comm.size
     span = slice(*_spans(case)[comm.coordinates.get("ep", 0)])
     wanted = {

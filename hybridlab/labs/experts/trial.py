@@ -9,10 +9,10 @@ from hybridlab.labs.trials.against import SMALL, anywhere, gap
 
 def try_dispatch(comm, answer, case) -> str:
     """The student's function on this rank: answer(comm, x, chosen, weights, experts, owned)."""
-
-    mine, wanted, start = home(comm, case), right(comm, case), len(comm.ledger)
+    mine, start = home(comm, case), len(comm.ledger)
     y = answer(comm, mine.x, mine.chosen, mine.weights, _Checked(mine.experts), case.owned)
     sent = sum(comm.ledger.bytes[start:])
+    wanted = right(comm, case)
     told = _of_y(y, wanted["y"]) or _of_messages(sent, case, comm.coordinates["ep"])
     if anywhere(comm, told):  # a backward is run by all ranks or by none
         return told

@@ -20,13 +20,15 @@ def try_layers(run, answer, case):
     from hybridlab.modes.products.layout_proof import foreseen, numbers
 
     comm, graph, ways = run.comm, case.graph, run.comm.mesh["j"]
-    strategy, wholes = shared(graph, RULES, comm.mesh), numbers(graph)
-    whole = layouts.alone(graph, wholes)
-    mine = layouts.parts(comm, graph, strategy, wholes)
+    strategy = shared(graph, RULES, comm.mesh)
+    mine = layouts.parts(comm, graph, strategy, numbers(graph))
     cut = lambda whole, name: layouts.part(comm, whole, *LEAVES[name])
     run.begin()
-    y, right = answer(comm, mine["x"], mine["A"], mine["W"]), cut(whole.detach(), "x")  # Z lies as x does
+    y = answer(comm, mine["x"], mine["A"], mine["W"])
     forward = slice(run.since, len(comm.ledger))
+    wholes = numbers(graph)
+    whole = layouts.alone(graph, wholes)
+    right = cut(whole.detach(), "x")  # Z lies as x does
     summed = (ways * right, f"returned {ways} times its part of Z: it was summed although it was whole.")
     run.result(y, right, "Z", [summed], OWN)
     gradient, start = whole.detach().cos(), run.since

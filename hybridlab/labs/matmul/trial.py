@@ -17,12 +17,12 @@ def try_product(run, answer, case):
     from hybridlab.predict.bytes.matmul_by_rank import sent
 
     comm = run.comm
-    (A, B, G), (a_home, b_home, c_home) = blocks(comm, case.algorithm, case.sizes)
-    a, b = A[a_home].clone().requires_grad_(), B[b_home].clone().requires_grad_()
+    a, b = _home(comm, case)
     grid, place = zip(*((comm.mesh[axis], comm.coordinates[axis]) for axis in "ijl"))
     foreseen = sent(case.algorithm, case.sizes, grid, place)
-    rows, columns = A[a_home[0]], B[:, b_home[1]]
     c = answer(comm, a, b, case.sizes)
+    (A, B, G), (a_home, b_home, c_home) = blocks(comm, case.algorithm, case.sizes)
+    rows, columns = A[a_home[0]], B[:, b_home[1]]
     run.result(
         c,
         rows @ columns,
@@ -34,6 +34,14 @@ def try_product(run, answer, case):
     )
     leaves = {"A": (a, (G @ B.T)[a_home], (), PARTIAL), "B": (b, (A.T @ G)[b_home], (), PARTIAL)}
     run.backward(c, G[c_home], "C", leaves, foreseen.backward)
+
+
+def _home(comm, case) -> list:
+    """This rank's parts of A and B."""
+    from hybridlab.labs.matmul.on_ranks import blocks
+
+    wholes, homes = blocks(comm, case.algorithm, case.sizes)
+    return [whole[home].clone().requires_grad_() for whole, home in zip(wholes[:2], homes)]
 
 
 def _slips(A, B, parts):

@@ -68,16 +68,23 @@ def alone(most: float | None = MOST) -> list[float]:
 
 def try_clip(comm, answer, case) -> str:
     """A way to clip, against one process: gradients scaled by the same factor, and not at all where they are small."""
-    whole, _, _ = one_process()
-    wanted = {name: weight.grad for name, weight in whole.named_parameters()}
-    norm = torch.stack([gradient.norm() for gradient in wanted.values()]).norm().item()
-    most = case.part * norm
-    mine = {name: shard(name, gradient, comm.rank, comm.size).clone() for name, gradient in wanted.items()}
+    mine, most = {name: shard(name, one, comm.rank, comm.size).clone() for name, one in _whole().items()}, _most(case)
     start = len(comm.ledger)
     answer([g for name, g in mine.items() if name not in COPIES], [mine[name] for name in COPIES], comm, most)
     sent = sum(row["bytes"] for row in comm.ledger.rows()[start:])
+    wanted = _whole()
     factor = {name: _factor(g, shard(name, wanted[name], comm.rank, comm.size)) for name, g in mine.items()}
     return _factors(factor, min(1.0, case.part), _guesses(wanted, comm, most)) or _bytes(sent)
+
+
+def _whole() -> dict:
+    """The gradients of one process."""
+    return {name: weight.grad for name, weight in one_process()[0].named_parameters()}
+
+
+def _most(case) -> float:
+    """The norm that is allowed."""
+    return case.part * torch.stack([gradient.norm() for gradient in _whole().values()]).norm().item()
 
 
 def _factor(found, before) -> float:

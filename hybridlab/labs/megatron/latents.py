@@ -89,14 +89,15 @@ def try_latent(comm, answer, case) -> str:
     """my_attention(x, own, f, g) on this rank: its output and all gradients, against one process."""
     from hybridlab.world.talk import typed
 
-    (x, gradient), (z, gradients, x_gradient) = given(), one_process()
-    mine, right = own(weights(), comm.rank, comm.size), own(gradients, comm.rank, comm.size)
+    (x, gradient), mine = given(), own(weights(), comm.rank, comm.size)
     for one in (x, *mine):
         one.requires_grad_()
     start = len(comm.ledger)
     f, g = (lambda one: typed.enter(comm, one, None)), (lambda one: typed.all_reduce(comm, one, None, to="I"))
     made = answer(x, mine, f, g)
     sent = [(row["op"], row["bytes"]) for row in comm.ledger.rows()][start:]
+    z, gradients, x_gradient = one_process()
+    right = own(gradients, comm.rank, comm.size)
     if not isinstance(made, Tensor) or made.shape != z.shape:
         return f"returned {_shape(made)}: all ranks need all of Z, {tuple(z.shape)}."
     if not near(made, z):

@@ -28,15 +28,15 @@ def drawn(shift: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
 def try_loss(comm, answer, case) -> str:
     """loss and gradient of a function (this rank's logits, targets, comm), against one process."""
     logits, targets = drawn(case.shift)
-    whole = logits.double().requires_grad_()
-    right = functional.cross_entropy(whole, targets, reduction="none")
-    right.sum().backward()
     part = lambda tensor: tensor.chunk(comm.size, dim=1)[comm.rank]
     start = len(comm.ledger)
     made = answer(part(logits).clone(), targets.clone(), comm)
     rows = comm.ledger.rows()[start:]
     if not isinstance(made, list | tuple) or len(made) != 2 or not all(isinstance(one, torch.Tensor) for one in made):
         return "did not return two tensors: the loss of each position, and the gradient by its logits."
+    whole = logits.double().requires_grad_()
+    right = functional.cross_entropy(whole, targets, reduction="none")
+    right.sum().backward()
     return (
         _moved(rows)
         or _loss(made[0], right.detach(), logits.double(), targets, comm)

@@ -93,13 +93,14 @@ def try_engine(comm, answer, case) -> str:
 
     torch.manual_seed(comm.rank)
     blocks, x, g = _made(torch, case)
-    right = _gradients(blocks, x, g)
     arena, link = Bytes(FIT * case.kept), Link()
     try:
         told = _run(answer(arena, link), arena, link, blocks, x, g)
     except MemoryError as error:
         return f"has no room after {_pieces(link.done, len(blocks))}: {error}."
-    return _of_what_came(blocks) or told or _of_gradients(blocks, right) or _of_the_end(arena) or _of_copies(link)
+    mine = _taken(blocks)
+    told = _of_what_came(mine) or told or _of_gradients(mine, _gradients(blocks, x, g))
+    return told or _of_the_end(arena) or _of_copies(link)
 
 
 def _made(torch, case):
@@ -116,6 +117,11 @@ def _gradients(blocks, x, g):
     for block in blocks:
         x = block(x)
     x.backward(g)
+    return _taken(blocks)
+
+
+def _taken(blocks) -> list:
+    """The gradients of all weights, which then have none."""
     found = [weight.grad for weight in _weights(blocks)]
     for weight in _weights(blocks):
         weight.grad = None
@@ -170,14 +176,13 @@ def _run(engine, arena, link, blocks, x, g) -> str:
     return f"holds more than it has told the arena, behind {told[0]}. Take before, give back after." if told else ""
 
 
-def _of_what_came(blocks) -> str:
-    if any(weight.grad.isnan().any() for weight in _weights(blocks)):
+def _of_what_came(mine) -> str:
+    if any(one.isnan().any() for one in mine):
         return "computed with what a copy was still to bring: wait for the copy before its tensor is used."
     return ""
 
 
-def _of_gradients(blocks, right) -> str:
-    mine = [weight.grad for weight in _weights(blocks)]
+def _of_gradients(mine, right) -> str:
     if all(bool((one == other).all()) for one, other in zip(mine, right)):
         return ""
     return "has other gradients than a step in core: does unpack return the tensor that this ticket was given for?"

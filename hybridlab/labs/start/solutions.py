@@ -31,6 +31,7 @@ def my_swap(comm):
     return theirs.item()
 
 labs.answer("start.swap", my_swap)"""
+HAND_IN = 'labs.answer("start.swap", my_swap)'
 FIRST_ATTEMPT = """\
 def my_swap(comm):
     x = torch.tensor([100.0 + comm.rank])
@@ -56,10 +57,11 @@ SOLUTIONS: dict[str, Solution] = {
             (_sum("raise KeyError(comm.size)"), "KeyError"),
             ([1.0, 2.0, 3.0, 4.0], "still holds its own"),
             ([10.0], "There are 1 numbers"),
+            (_sum("x = torch.tensor([comm.size * (comm.size + 1) / 2])"), "neither sent nor received"),
+            ([10.0, 10.0, 10.0, 10.0], "Hand in the function"),
             ([10.0, 2.0, 3.0, 4.0], "All four must be equal"),
-            (10, "Give the list"),
+            (10, "Answer with a function"),
         ),
-        also=([10.0, 10.0, 10.0, 10.0], (10, 10, 10, 10)),
     ),
     "start.swap": Solution(
         SWAP,
@@ -67,13 +69,17 @@ SOLUTIONS: dict[str, Solution] = {
         (
             (Cell(FIRST_ATTEMPT), "Rank 0 still holds its own number, 100"),
             (Cell(SWAP.replace("comm.rank == 0", "comm.rank >= 0").replace("to=1", "to=1 - comm.rank")), "rank"),
+            (
+                Cell("def my_swap(comm):\n    return 101 - comm.rank\n\n" + HAND_IN),
+                "rank 0 has neither sent nor received",
+            ),
+            ((101, 100), "Hand in the function"),
             ([100.0, 101.0], "Both ranks still hold"),
             ([100.0, 100.0], "Rank 0 still holds its own number, 100"),
             ([101.0, 101.0], "Rank 1 still holds its own number, 101"),
             ([0.0, 0.0], "Rank 0 must end with 101"),
             ([1, 2, 3, 4], "use the pool that is called pair"),
         ),
-        also=([101.0, 100.0], (101, 100)),
     ),
     "tour.bubble": Solution(
         'labs.answer("tour.bubble", ($ranks - 1) / ($microbatches + $ranks - 1))',

@@ -15,7 +15,7 @@ def _all_reduced(answer) -> Verdict:
     try:
         values = [float(value) for value in answer]
     except (TypeError, ValueError, OverflowError):
-        return False, "Give the list that pool.run returned: one number for each rank."
+        return False, "Answer with a function that returns one number from each rank."
     if values == [10.0] * 4:
         return True, "Every rank holds the same sum, 1 + 2 + 3 + 4 = 10."
     if len(values) != 4:
@@ -30,7 +30,7 @@ def _swapped(answer) -> Verdict:
     try:
         values = [float(value) for value in answer]
     except (TypeError, ValueError, OverflowError):
-        return False, "Give the list that pair.run returned: one number for each rank."
+        return False, "Answer with a function that returns one number from each rank."
     if len(values) != 2:
         return False, f"The list has {len(values)} entries, two ranks give two: use the pool that is called pair."
     kept = [rank for rank, value in enumerate(values) if value == 100 + rank]

@@ -19,6 +19,8 @@ from hybridlab.world.processes import frames
 
 SECONDS = 10.0  # for one run
 HANG_S = 3.0  # for an operation in which a rank waits
+HAND_IN = "Those are the right results. Hand in the function that makes them: its name, without parentheses."
+SILENT = "The results are right, but rank {} has neither sent nor received anything: let messages carry the numbers."
 MOST_PRINTED = 2000  # letters from each rank
 
 
@@ -97,6 +99,12 @@ class _Short(io.TextIOBase):
         self._stream.flush()
 
 
+def _heard(comm, answer, trial) -> tuple:
+    """(what the trial returns, whether this rank has sent or received anything)."""
+    found = trial(comm, answer)
+    return found, len(comm.ledger) > 0
+
+
 # --- the two kinds ----------------------------------------------------------------------------------------------
 
 
@@ -109,7 +117,8 @@ def called_on_rank(comm, function, *args):
 class OnRanks:
     """A check of a function that runs on every rank.
 
-    judge     the verdict on what the ranks of the first size return; an answer that is no code is judged as such a list
+    judge     the verdict on what the ranks of the first size return; an answer that is no code is told of as such a
+              list, and never right: results can be typed, messages cannot
     sizes     on how many ranks it is tried; those after the first are not in the question
     expected  expected(size): what right ranks return there, rank by rank
     """
@@ -121,14 +130,18 @@ class OnRanks:
 
     def __call__(self, answer) -> Verdict:
         if not is_code(answer):
-            return self.judge(answer)
+            right, sentence = self.judge(answer)
+            return False, HAND_IN if right else sentence
         asked, *others = self.sizes
         try:
-            right, sentence = self.judge(run(asked, self.trial, answer))
+            found, spoke = zip(*run(asked, _heard, answer, self.trial))
+            right, sentence = self.judge(list(found))
         except Failed as failed:
             return False, str(failed)
         wrong = (told for size in others if right and (told := self._elsewhere(size, answer)))
-        return next(((False, f"Right on {asked} ranks. {told}") for told in wrong), (right, sentence))
+        if told := next(wrong, ""):
+            return False, f"Right on {asked} ranks. {told}"
+        return (False, SILENT.format(spoke.index(False))) if right and not all(spoke) else (right, sentence)
 
     def _elsewhere(self, size: int, answer) -> str:
         """What is wrong on a size that the question does not name; empty when nothing is."""

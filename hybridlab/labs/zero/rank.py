@@ -171,8 +171,8 @@ def _far(found, right) -> float:
 def play_program(comm, answer, case: clinic_case.Case) -> clinic_case.Did:
     """On each rank: the program for one step, for two, and for all of them, each time from the first weights."""
     before = len(comm.ledger)
-    right = [flat(net(case.widths).parameters()), *_by_sgd(case)]
     found = [_after(steps, comm, answer, case) for steps in range(1, clinic_case.STEPS + 1)]
+    right = [flat(net(case.widths).parameters()), *_by_sgd(case)]
     changed = [(one[1] - right[0]).norm() for one in ([None, found[0]], right)]
     gaps = [(one - wanted).abs().max().item() for one, wanted in zip(found, right[1:])]
     ops = [row["op"] for row in comm.ledger.rows()[before:]]

@@ -1,0 +1,70 @@
+"""The line that imports a module, a function or a class; from where it is public, so that it may move behind."""
+
+import builtins
+import inspect
+import re
+import sys
+import sysconfig
+import types
+from pathlib import Path
+
+import hybridlab
+
+PUBLIC = re.compile(r"hybridlab(\.front\.\w+|\.labs\.\w+)?")  # where public names are
+PACKAGES = {Path(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib", "purelib", "platlib")}
+PACKAGES |= {Path(hybridlab.__file__).parent}
+SITES = {"site-packages", "dist-packages"}
+
+
+def import_of(name: str, value) -> str:
+    """The line that binds a name to something of a package; "" for what is of none.
+
+    raises  ValueError for a module that is a file of the student's
+
+    >>> import hybridlab as hl
+    >>> import_of("mesh", hl.Mesh)
+    'from hybridlab import Mesh as mesh'
+    """
+    if isinstance(value, types.ModuleType) and not _installed(value):
+        raise ValueError(
+            f"it uses the module {value.__name__}, a file of your own, which is not handed in: copy what you need of "
+            "it into a cell"
+        )
+    if not (home := value if isinstance(value, types.ModuleType) else _home(value)):
+        return ""
+    own = value.__name__.rpartition(".")[2]
+    for public in (sys.modules[module] for module in sorted(sys.modules) if PUBLIC.fullmatch(module)):
+        if own in getattr(public, "__all__", ()) and vars(public).get(own) is value:
+            return f"from {public.__name__} import {own} as {name}"
+    if home is value:
+        return f"import {value.__name__} as {name}"
+    return f"from {home.__name__} import {own} as {name}"
+
+
+def _home(value) -> types.ModuleType | None:
+    """The module of a package from which a function or class can be imported."""
+    own = getattr(value, "__name__", None)
+    if not callable(value) or not isinstance(own, str):
+        return None
+    module = inspect.getmodule(value)
+    if module is None and isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType):
+        module = _holder(own, value)  # as of torch.zeros, which does not know where it lives
+    if module and _installed(module) and getattr(module, own, None) is value:
+        return module
+    return None
+
+
+def _holder(own: str, value) -> types.ModuleType | None:
+    """The module with the shortest public name that has it."""
+    public = [name for name in sys.modules if not any(part.startswith("_") for part in name.split("."))]
+    homes = (sys.modules[name] for name in sorted(public, key=lambda name: (name.count("."), name)))
+    return next((one for one in homes if isinstance(one, types.ModuleType) and vars(one).get(own) is value), None)
+
+
+def _installed(module: types.ModuleType) -> bool:
+    """Whether another machine with this package has it, too: it is no notebook, and no file beside one."""
+    file = getattr(module, "__file__", None)
+    if module.__name__ == "__main__" or file is None:
+        return module is builtins or module.__name__ in sys.builtin_module_names or hasattr(module, "__path__")
+    path = Path(file)
+    return bool(SITES & set(path.parts)) or any(path.is_relative_to(one) for one in PACKAGES)
