@@ -21,7 +21,7 @@ from hybridlab.predict.bytes.transfer import by_axis
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
-from hybridlab.training.gaps import NEAR, Gaps, difference, largest, nearer, tolerance_of, worst
+from hybridlab.training.gaps import FACTOR, NEAR, Gaps, difference, largest, nearer, tolerance_of, worst
 from hybridlab.training.job import Job
 from hybridlab.training.models.plain import mixes_by_design, strange
 from hybridlab.training.models.trees import flat
@@ -169,8 +169,14 @@ def _add(gaps: Gaps, kind, parts, alone, job, scale):
     own = {name: largest(x) for name, x in alone[scale].items()}
     for name, reference in alone[kind].items():
         off = worst(difference(mine, its) for mine, its in _held(kind, name, parts, reference, job))
-        trained = name not in job.frozen
+        trained = name not in job.frozen and (kind == "gradient" or _pulled(name, alone))
         gaps.add(f"{kind} {name}", off, own[name], alone["noise"][scale][name], max(own.values()), trained)
+
+
+def _pulled(name, alone) -> bool:
+    """Whether a weight had a gradient that is more than noise, so that it should have moved."""
+    its = alone.get("gradient", {}).get(name)
+    return its is not None and largest(its) > FACTOR * alone["noise"]["gradient"][name]
 
 
 def _add_buffers(gaps: Gaps, parts, alone):
