@@ -79,7 +79,7 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
 
 
 def _refused(job: Job) -> str:
-    """Why a model of somebody's own cannot be proved: its owner's run of the first batch says something else."""
+    """Why a model of somebody's own cannot be proved: its owner's run of a batch says something else."""
     if not strange(job.whole):
         return ""
     with ranks(1) as pool:
@@ -169,7 +169,7 @@ def _add(gaps: Gaps, kind, parts, alone, job, scale):
     own = {name: largest(x) for name, x in alone[scale].items()}
     for name, reference in alone[kind].items():
         off = worst(difference(mine, its) for mine, its in _held(kind, name, parts, reference, job))
-        trained = name not in job.frozen and (kind == "gradient" or _pulled(name, alone))
+        trained = name not in job.frozen and (kind == "gradient" or not any(own.values()) or _pulled(name, alone))
         gaps.add(f"{kind} {name}", off, own[name], alone["noise"][scale][name], max(own.values()), trained)
 
 

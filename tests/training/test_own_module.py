@@ -2,6 +2,7 @@
 
 import random
 import sys
+import types
 import warnings
 from typing import NamedTuple
 
@@ -167,7 +168,7 @@ REFUSED = {  # a model, and what is said of it
     "a hook behind a weight": (
         changed(net(), lambda m: m[2].bias.register_post_accumulate_grad_hook(lambda p: None)), "2.bias has a hook",
     ),
-    "two weights in one memory": (shared(), "3.weight and 2.weight are two weights in the same memory"),
+    "two weights in one memory": (shared(), "are two weights in the same memory"),
     "a gradient by how often": (
         nn.Sequential(Counted(16, 8, scale_grad_by_freq=True), nn.Linear(8, 3)), "the gradient of 0.weight differs",
     ),
@@ -245,6 +246,48 @@ def test_a_loss_that_reads_weights_is_refused(loss):
         hl.dry_run(PP2, model=net(), loss=loss, data=data)
 
 
+def test_a_word_that_is_a_weight_elsewhere_is_none_here():
+    """The name of an attribute is no global, even where one is called alike."""
+    read = lambda output, target: squares(output.T.T, target)
+    namespace = {"squares": squares, "T": NET}
+    hl.dry_run(PP2, model=net(), loss=types.FunctionType(read.__code__, namespace), data=data)
+
+
+class Whole(Listed):
+    """As others write it: the forward wants targets, and gives the loss."""
+
+    def forward(self, x, target):
+        return squares(self.last(torch.tanh(self.first(x))), target)
+
+
+class Failing(Listed):
+    def forward(self, x):
+        return self.gone(x)
+
+
+class Nan(Listed):
+    def forward(self, x):
+        return self.last(self.first(x)) * torch.nan
+
+
+@pytest.mark.slow
+def test_a_forward_that_wants_more_than_inputs_is_not_the_owners_run():
+    hl.dry_run(PP2, model=Whole(), loss=squares, data=data, cut=[1, 2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model, why", [(Failing(), "called as a whole, Failing fails"), (Nan(), "is no number")])
+def test_a_forward_that_fails_or_gives_no_number_is_told(model, why):
+    with pytest.raises(ValueError, match=why):
+        hl.dry_run(PP2, model=model, loss=squares, data=data, cut=[1, 2])
+
+
+def test_two_weights_may_lie_side_by_side_in_one_buffer():
+    flat, model = torch.randn(64 + 8), net()
+    model[2].weight, model[2].bias = nn.Parameter(flat[:64].view(8, 8)), nn.Parameter(flat[64:])
+    hl.dry_run(PP2, model=model, loss=squares, data=data)
+
+
 def hardest(output, target):
     return ((output - target) ** 2).sum(1).topk(min(2, len(output))).values.sum()
 
@@ -302,8 +345,9 @@ def test_a_norm_over_the_rows_of_a_microbatch_is_told():
 
 
 @pytest.mark.ranks
-def test_weights_that_never_move_are_not_proved():
-    report = hl.check(PP2, model=net(), loss=squares, data=data, rate=0.0)
+@pytest.mark.parametrize("schedule", ["1f1b", "pipedream"])
+def test_weights_that_never_move_are_not_proved(schedule):
+    report = hl.check(PP2, schedule, model=net(), loss=squares, data=data, rate=0.0)
     assert report.equal and not report.ok and report.proved["weight"] == (0, 6)
     assert "never moved" in str(report) and "NOT PROVED equal" in str(report)
 

@@ -9,10 +9,13 @@ Read next: `training.models.examination`, which asks.
 """
 
 import copy
+import dis
 import functools
+import inspect
 import math
 import types
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import nn
@@ -37,20 +40,17 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
     if not strange(module):
         return
     owner = owners(model, module)
-    if not called_as_a_whole(model, owner):
+    if not called_as_a_whole(model, owner, inputs):
         return
+    at_once, by_layers = [slice(None)], _by_layers(model, module)
     with Narrowest() as seen, torch.random.fork_rng(devices=[]):
-        draws_of(owner).row = draws_of(module).row = 0
-        own = _gradients(owner, lambda x: _called(owner, x), model.loss, inputs, targets, [slice(None)])
-        by_layers = _by_layers(model, module)
-        together = lambda: _gradients(module, by_layers, model.loss, inputs, targets, [slice(None)])
-        parts = (
-            together() if mixes_by_design(module) else _gradients(module, by_layers, model.loss, inputs, targets, rows)
-        )
+        own = _gradients(owner, lambda x: _called(owner, x), model.loss, inputs, targets, at_once)
+        pieces = at_once if mixes_by_design(module) else rows
+        parts = _gradients(module, by_layers, model.loss, inputs, targets, pieces)
         near = math.sqrt(torch.finfo(seen.dtype).eps)
-        if not (what := _difference(own, parts, near)):
+        if not _difference(own, parts, near):
             return
-        whole = together()
+        whole = _gradients(module, by_layers, model.loss, inputs, targets, at_once)
     if what := _difference(own, whole, near):
         raise ValueError(
             f"called as a whole, {type(owner).__name__} has the loss {own[0]:.6g}, and its layers one after the other "
@@ -69,9 +69,10 @@ def owners(model, like: nn.Module) -> nn.Module:
     """A model's module as its owner has it, with the numbers of the machinery's."""
     original = model.original(0, torch.float64)
     owner = (copy.deepcopy(original) if original is model.whole else original).to(torch.float64)
+    numbers = tensors_of(like)
     with torch.no_grad():
         for name, x in tensors_of(owner).items():
-            x.copy_(tensors_of(like)[name])
+            x.copy_(numbers[name])
     where = draws_of(like)
     shared_draws(owner, where.seed).step = where.step
     return owner
@@ -82,11 +83,13 @@ def strange(module: nn.Module) -> bool:
     return not type(module).__module__.startswith("hybridlab.")
 
 
-def called_as_a_whole(model, owner: nn.Module) -> bool:
-    """Whether the owner calls the module: one that lists its layers only has no forward, and a list has one that knows
-    nothing of skips that are told beside it."""
+def called_as_a_whole(model, owner: nn.Module, inputs) -> bool:
+    """Whether the owner calls the module on such inputs: one that lists its layers only has no forward, and a list has
+    one that knows nothing of skips that are told beside it."""
     forward = type(owner).forward
-    return forward is not nn.Module.forward and not (model.told and forward is nn.Sequential.forward)
+    if forward is nn.Module.forward or (model.told and forward is nn.Sequential.forward):
+        return False
+    return bool(_arguments(owner, inputs))
 
 
 def mixes_by_design(module: nn.Module) -> bool:
@@ -119,7 +122,7 @@ def carried(function: Callable) -> list[tuple[str, object]]:
             waiting += [(name, one.func), *((name, each) for each in (*one.args, *one.keywords.values()))]
         elif isinstance(one, types.MethodType):
             waiting += [(name, one.__self__), (name, one.__func__)]
-        elif isinstance(one, types.FunctionType):
+        elif isinstance(one, types.FunctionType) and not str(one.__module__).startswith("torch."):
             waiting += named_in(one)
         elif isinstance(one, list | tuple):
             waiting += [(name, each) for each in one]
@@ -132,7 +135,8 @@ def named_in(function: types.FunctionType) -> list[tuple[str, object]]:
     """(name, value) of the closure, the defaults and the globals of a function."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or ())
     closed = [(name, cell.cell_contents) for name, cell in cells if cell != types.CellType()]
-    reads = [(name, function.__globals__[name]) for name in function.__code__.co_names if name in function.__globals__]
+    names = (one.argval for one in dis.get_instructions(function) if one.opname == "LOAD_GLOBAL")
+    reads = [(name, function.__globals__[name]) for name in names if name in function.__globals__]
     return [*closed, *reads, *(("a default", one) for one in function.__defaults__ or ())]
 
 
@@ -156,14 +160,23 @@ def _by_layers(model, module):
     return lambda x: in_sequence(dict(layers), takes, {-1: x})[len(layers) - 1]
 
 
+def _arguments(owner, x) -> tuple:
+    """The inputs as arguments of a module's forward: as one, else each by itself; none where it asks for others, such
+    as the targets too."""
+    for given in ((x,), x if isinstance(x, tuple) else ()):
+        with suppress(TypeError):
+            inspect.signature(owner.forward).bind(*given)
+            return given
+    return ()
+
+
 def _called(owner, x):
-    """A module called as its owner does: several inputs are several arguments, unless it takes them as one."""
+    """A module called as its owner does."""
     try:
-        return owner(x)
-    except TypeError:
-        if not isinstance(x, tuple):
-            raise
-        return owner(*x)
+        return owner(*_arguments(owner, x))
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(f"called as a whole, {type(owner).__name__} fails, and its layers do not: {told}") from error
 
 
 def _gradients(module, forward, loss_of, inputs, targets, rows) -> tuple[float, dict[str, torch.Tensor]]:
@@ -188,10 +201,11 @@ def _largest(x) -> float:
 
 
 def _difference(one, other, near: float) -> str:
-    """What differs, in words; nothing where both are the same but for rounding, or no numbers."""
-    size = max(map(_largest, one[1].values()), default=0.0)
-    if not math.isfinite(one[0] + other[0] + size):
-        return ""
+    """What differs, in words; nothing where both are the same but for rounding, or both are no numbers."""
+    size, its = (max(map(_largest, each[1].values()), default=0.0) for each in (one, other))
+    finite = [math.isfinite(each) for each in (one[0] + size, other[0] + its)]
+    if not all(finite):
+        return "one of them has a loss or a gradient that is no number" if any(finite) else ""
     if abs(one[0] - other[0]) > near * (abs(one[0]) + SMALL * size):
         return f"they differ by {abs(one[0] - other[0]):.1e}"
     for name, x in one[1].items():
@@ -207,7 +221,7 @@ def refuse_borrowed(layers: dict[int, nn.Module], takes: dict, made: dict):
 
     made  {layer: what left it}, and -1: what entered
     """
-    names = {id(weight): f"{n}" for n, layer in layers.items() for weight in layer.parameters()}
+    names = {id(weight): n for n, layer in layers.items() for weight in layer.parameters()}
     for number, layer in layers.items():
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             left = layer(*(mapped(torch.Tensor.detach, made[source]) for source in takes[number]))

@@ -57,12 +57,17 @@ def _refuse_weight(name: str, weight):
 
 def refuse_shared_memory(module: nn.Module):
     """Nothing, where two weights are either one or have memory of their own."""
-    known = {}
-    for name, weight in module.named_parameters():
-        if weight.numel():
-            other = known.setdefault(weight.untyped_storage().data_ptr(), name)
-            if other != name:
-                raise ValueError(
-                    f"{name} and {other} are two weights in the same memory, and would be trained apart: tie them, "
-                    f"{name} = {other}, or copy one"
-                )
+    every = [(name, weight) for name, weight in module.named_parameters() if weight.numel()]
+    in_memory = sorted((*_addresses(weight), name) for name, weight in every)
+    for (_, end, other), (begin, _, name) in zip(in_memory, in_memory[1:]):
+        if begin < end:
+            raise ValueError(
+                f"{name} and {other} are two weights in the same memory, and would be trained apart: tie them, "
+                f"{name} = {other}, or copy one"
+            )
+
+
+def _addresses(x) -> tuple[int, int]:
+    """From where to where a tensor lies in memory."""
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride()))
+    return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()
