@@ -44,7 +44,7 @@ BUILD_OF_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install $(if $(filter cpu,$(TORCH)),--no-deps) $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages scoreboard editions site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-cases soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages scoreboard editions hosted site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-cases soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -89,6 +89,9 @@ scoreboard: $(READY)  ## every published run predicted without its source: resul
 
 editions: $(READY)  ## build/editions: slides, pages to print, solutions, notebooks to hand out
 	$(PY) -m tools.editions
+
+hosted: $(READY)  ## build/colab: notebooks that install themselves on Colab and Kaggle (ARGS=OWNER/NAME on GitHub)
+	$(PY) -m tools.hosted $(ARGS)
 
 site: $(READY)  ## build/site: the course as static pages, for any host; nothing is fetched
 	$(PY) -m tools.website

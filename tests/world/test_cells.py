@@ -1,13 +1,17 @@
 """`%%ranks`: cells that run on ranks, and what stays, what is lost and what is said when one fails."""
 
+import linecache
 import os
+import sys
 import time
+from types import SimpleNamespace
 
 import jupyter_client
 import pytest
 
 import hybridlab as hl
 from hybridlab.world.cells import cells, namespace
+from hybridlab.world.explain import places
 
 pytestmark = pytest.mark.ranks
 
@@ -259,3 +263,13 @@ def test_in_a_kernel_an_error_is_shown_as_in_a_cell(kernel):
     assert "return 1 / 0" in told["error"] and "ZeroDivisionError" in told["error"]
     assert f"(cell [{told['number']}]:3)" in told["error"]
     assert "cells.py" not in told["error"]
+
+
+@pytest.mark.parametrize("file, told", [("/tmp/ipykernel_7/1.py", "cell [3]"), ("/home/me/lab.py", "lab.py")])
+def test_a_cell_has_its_number_in_ipython_7_too_which_keeps_none_with_its_files(monkeypatch, file, told):
+    lines = ["def f():\n", "    return 1\n"]
+    monkeypatch.setitem(linecache.cache, "/tmp/ipykernel_7/1.py", (0, None, lines, ""))
+    history = SimpleNamespace(input_hist_parsed=["", "".join(lines), "x = 1", "".join(lines).rstrip()])
+    shell = SimpleNamespace(compile=SimpleNamespace(), history_manager=history)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert places.title(file) == told

@@ -22,8 +22,18 @@ def place(file: str, line) -> str:
 def title(file: str) -> str:
     """The name of a file without its folders; of a notebook's cell, its number as the notebook shows it."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    cell = shell and shell.compile.format_code_name(file)  # ("Cell", "In[7]"), or None for a file
-    return f"cell {cell[1].removeprefix('In')}" if cell else os.path.basename(file)
+    number = shell and _cell(shell, file)
+    return f"cell [{number}]" if number else os.path.basename(file)
+
+
+def _cell(shell, file: str) -> str | None:
+    """The number of the cell whose code IPython has kept as this file; None: it is no cell."""
+    if says := getattr(shell.compile, "format_code_name", None):
+        told = says(file)  # ("Cell", "In[7]"), or None for a file
+        return told and told[1].removeprefix("In").strip("[]")
+    # IPython 7, which Colab has, keeps no number with the file: the last cell with this text
+    text, cells = "".join(linecache.getlines(file)).strip(), shell.history_manager.input_hist_parsed
+    return next((str(number) for number in range(len(cells) - 1, 0, -1) if cells[number].strip() == text), None)
 
 
 def code(file: str, line: int, columns: str = "") -> str:

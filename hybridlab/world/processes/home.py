@@ -22,6 +22,7 @@ from hybridlab.world.processes import frames
 FLOOD = 1_000_000  # characters a second, and at once, of each stream of a rank
 LINE = 250
 PIPE = 2**20  # bytes that C code can print while it keeps Python's lock
+GREETING = "[Gloo] Rank "  # a line of each rank and group, which older versions of torch print when ranks have met
 NO_KEYBOARD = "a rank has no keyboard: ask in the notebook and hand the answer over, pool.run(function, answer)"
 NO_DEBUGGER = "a debugger cannot reach a rank: print there, or call the function here with a stand-in for comm"
 
@@ -52,10 +53,13 @@ class Home:
 
 
 class Lines(io.TextIOBase):
-    """A text stream that goes home line by line, as "output" frames [stream name, line]."""
+    """A text stream that goes home line by line, as "output" frames [stream name, line].
 
-    def __init__(self, name: str, home: Home):
-        self._name, self._home, self._rest = name, home, []
+    unheard  how lines begin that nobody asked for: they are dropped
+    """
+
+    def __init__(self, name: str, home: Home, unheard: tuple[str, ...] = ()):
+        self._name, self._home, self._unheard, self._rest = name, home, unheard, []
         self._room, self._filled = float(FLOOD), time.monotonic()
         self._cut = 0
 
@@ -76,7 +80,9 @@ class Lines(io.TextIOBase):
         *ends, rest = text.split("\n")
         for end in ends:
             self._add(end)
-            self._home.send("output", [self._name, "".join(self._rest).rstrip("\r")])
+            line = "".join(self._rest).rstrip("\r")
+            if not line.startswith(self._unheard):
+                self._home.send("output", [self._name, line])
             self._rest.clear()
         self._add(rest)
         return len(text)
@@ -130,7 +136,7 @@ class Aside:
         with contextlib.suppress(OSError, AttributeError):  # a user may have so many pipes only, macOS has no such call
             fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, PIPE)
         os.dup2(self._open, 1)
-        self._lines, self._turn = Lines("stdout", home), threading.Lock()
+        self._lines, self._turn = Lines("stdout", home, unheard=(GREETING,)), threading.Lock()
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
 
     def pass_on(self, finish=False):
