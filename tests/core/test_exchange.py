@@ -169,6 +169,7 @@ def test_a_hand_typed_schedule_runs():
         "# mine\n0F0 0B0 # first\n   # between\n1F0 1B0 #last",
         "        Rank 0 Rank 1\nStep 0: 0F0           \nStep 1:        1F0\nStep 2:        1B0    <-- ERROR HERE\n"
         "Step 3: 0B0",
+        "        Rank 0 Rank 1\nStep 0: 0F0\nStep 1: 0B0    1F0\nStep 2:        1B0",
     ],
 )
 def test_spellings_of_one_schedule(text):

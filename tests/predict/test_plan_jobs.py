@@ -69,7 +69,7 @@ def test_the_command_runs_its_plan(typed, said, capsys):
     assert said in out and "equal to one device" in out and found["run"]["ok"] and found["run"]["largest_gap"] < 1e-10
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_too_many_ranks_even_scaled_are_played_dry(capsys):
     typed = "--model mixtral-8x7b --machine h100 --gpus 16 --batch 16 --context 64 --fused"
     typed += " --tp 2 --ep 2 --pp 2 --dp 2 --zero 1"
