@@ -133,6 +133,57 @@ def test_the_same_rank_twice_is_refused():
         laid(hl.plan("gpt-7.5b", "h100", gpus=16, batch=64).best.step, [one, one])
 
 
+T0 = 1_700_000_000_000_000  # microseconds since 1970, as profilers write them
+USELESS = {
+    "begins at 0": {"ts": 0},
+    "no begin": {"ts": None},
+    "times as text": {"ts": str(T0 + 60), "dur": "1"},
+    "no duration": {"dur": None},
+    "ends before it begins": {"dur": -5},
+    "lasts for ever": {"dur": float("inf")},
+    "lasts for no number": {"dur": float("nan")},
+    "lasts for days": {"dur": 2e11},
+}
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("field", USELESS)
+def test_an_event_without_a_usable_time_is_left_out_and_counted(field, marked):
+    marks = [mark(3, T0, 100)] if marked else []
+    work = [kernel("my_gemm", T0, 40), kernel("ncclDevKernel_AllReduce", T0 + 60, 40)]
+    plain = traced(trace(*marks, *work))
+    found = traced(trace(*marks, *work, kernel("my_gemm", T0 + 60, 1) | USELESS[field]))
+    assert found.left_out == 1 and found._replace(left_out=0) == plain and plain.total == pytest.approx(1e-4)
+    best = hl.plan("gpt-7.5b", "h100", gpus=16, batch=64).best
+    assert "\n1 events without a usable time are left out" in str(laid(best.step, [found]))
+
+
+def test_an_event_whose_words_are_missing_is_other_work():
+    for more in ({"name": None}, {"name": 7}, {"args": None}, {"args": []}):
+        assert traced(trace(kernel("x", T0, 10) | more)).seconds["other kernels"] == pytest.approx(1e-5)
+
+
+def test_the_categories_of_older_profilers_are_read():
+    old = [{"ph": "X", "cat": "Kernel", "name": "volta_sgemm", "ts": T0, "dur": 9}]
+    old += [{"ph": "X", "cat": "Memcpy", "name": "Memcpy HtoD", "ts": T0 + 9, "dur": 1}]
+    old += [{"ph": "X", "cat": "Operator", "name": "ProfilerStep#1", "ts": T0, "dur": 20}]
+    found = traced(trace(*old))
+    told = {"products": 9e-6, "other kernels": 1e-6, "device idle": 10e-6}
+    assert found.seconds == pytest.approx(dict.fromkeys(CAUSES, 0.0) | told)
+
+
+def test_several_traces_of_which_one_names_no_rank_are_refused_and_one_is_laid():
+    best = hl.plan("gpt-7.5b", "h100", gpus=16, batch=64).best
+    nameless = [
+        traced(trace(kernel("gemm", 0, 1)) | {"distributedInfo": told}) for told in (None, [], {}, {"rank": "first"})
+    ]
+    assert {one.rank for one in nameless} == {None}
+    with pytest.raises(ValueError, match="a trace names no rank: give traces with distributedInfo"):
+        laid(best.step, nameless[:2])
+    assert str(laid(best.step, nameless[:1])).split()[:2] == ["predicted", "traced"]
+    assert traced(trace(kernel("gemm", 0, 1), rank="3")).rank == 3
+
+
 @pytest.mark.slow
 def test_the_command_line_lays_traces_under_the_plan(tmp_path, capsys):
     for rank in (0, 1):

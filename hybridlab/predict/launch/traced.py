@@ -7,13 +7,16 @@ What a device does is told by the names of its kernels. At any moment one cause 
 kernels, either before messages, since a message beside work costs nothing. So the causes add up to the step, and their
 gaps to the whole gap. The bubble looks like a receive that takes long, and stands with the messages between stages.
 
-Format: what `torch.profiler.profile(...).export_chrome_trace` writes. Without "Collective name" in a kernel's
-arguments, an all-to-all that NCCL does by sends and receives is counted with them.
+Format: what `torch.profiler.profile(...).export_chrome_trace` writes, since PyTorch 1.8. Without "Collective name" in a
+kernel's arguments, an all-to-all that NCCL does by sends and receives is counted with them. An event without a usable
+time is left out, and counted: none at all, a duration below zero or infinite, a moment days from all others.
 """
 
 import gzip
 import json
+import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +29,8 @@ from hybridlab.predict.plans.performance import Step
 PRODUCT = re.compile(r"gemm|gemv|cublas|cutlass|xmma|nvjet|splitk|wgrad|dgrad|flash|fmha|attention|cudnn|cijk_", re.I)
 MESSAGE = re.compile(r"nccl|rccl|nvshmem", re.I)
 BETWEEN = re.compile(r"send|recv", re.I)  # two ranks, and not a group
-ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")  # the last two until PyTorch 1.11
+DAY = 86_400e6  # microseconds: no step is as long, nor as far away
 STEP = re.compile(r"ProfilerStep#\d+")
 CAUSES = {  # what the prediction has for each; the order is who counts where several run at once
     "products": ("multiply", "head"),
@@ -37,16 +41,29 @@ CAUSES = {  # what the prediction has for each; the order is who counts where se
 }
 
 
+class Event(NamedTuple):
+    """What a profiler saw from one moment to another, in microseconds; its category in small letters."""
+
+    category: str
+    name: str
+    begin: float
+    end: float
+    collective: str
+
+
 class Traced(NamedTuple):
     """One rank's step, in seconds.
 
-    seconds  by cause: those of `CAUSES`, which add up to the step;  hidden  messages behind work;  steps  seen
+    rank      None where the trace names none
+    seconds   by cause: those of `CAUSES`, which add up to the step;  hidden  messages behind work;  steps  seen
+    left_out  events of the device without a usable time
     """
 
-    rank: int
+    rank: int | None
     seconds: dict[str, float]
     hidden: float
     steps: int
+    left_out: int
 
     @property
     def total(self) -> float:
@@ -61,18 +78,18 @@ def traced(trace: dict | str | Path, steps: int = 1) -> Traced:
     raises  ValueError when it is no such trace, or no device did anything in it
     """
     said = trace if isinstance(trace, dict) else _read(regular(trace, "the trace"))
-    events = [one for one in said.get("traceEvents", ()) if isinstance(one, dict) and one.get("ph") == "X"]
-    work = [one for one in events if one.get("cat") in ON_DEVICE]
+    events = list(_events(said.get("traceEvents")))
+    device = [one for one in events if one.category in ON_DEVICE]
+    work = _of_one_day(device)
     if not work:
         raise ValueError("no device did anything in this trace: profile a step on a GPU, with activities=[CPU, CUDA]")
     where = [_cause(one) for one in work]
-    spans = np.array([_span(one) for one in work])
+    spans = np.array([(one.begin, one.end) for one in work])
     windows = _steps(events) or [(spans[:, 0].min(), spans[:, 1].max())] * steps
     inside = _shown(spans, where, sorted(set(windows)))
-    names = list(CAUSES)
-    shown = {name: float(inside[place]) / 1e6 / len(windows) for place, name in enumerate(names)}
-    rank = said.get("distributedInfo", {}).get("rank", 0)
-    return Traced(rank, shown, float(inside[-1]) / 1e6 / len(windows), len(windows))
+    shown = {name: float(inside[place]) / 1e6 / len(windows) for place, name in enumerate(CAUSES)}
+    hidden = float(inside[-1]) / 1e6 / len(windows)
+    return Traced(_rank(said.get("distributedInfo")), shown, hidden, len(windows), len(device) - len(work))
 
 
 def _read(path: Path) -> dict:
@@ -86,28 +103,46 @@ def _read(path: Path) -> dict:
     return said
 
 
-def _span(event: dict) -> tuple[float, float]:
-    return event["ts"], event["ts"] + event.get("dur", 0)
+def _events(told) -> Iterator[Event]:
+    """Whatever lasts; a time that is no number is nan."""
+    for one in told if isinstance(told, list) else ():
+        if isinstance(one, dict) and one.get("ph") == "X":
+            begin, more = _number(one.get("ts")), one.get("args")
+            collective = more.get("Collective name") if isinstance(more, dict) else None
+            words = (str(one.get("cat")).lower(), str(one.get("name")))
+            yield Event(*words, begin, begin + _number(one.get("dur", 0)), str(collective or ""))
 
 
-def _cause(event: dict) -> int:
+def _number(told) -> float:
+    return float(told) if isinstance(told, int | float) else math.nan
+
+
+def _of_one_day(events: list[Event]) -> list[Event]:
+    """Those that end, not before they begin, within a day of the one in the middle."""
+    ended = [one for one in events if 0 <= one.end - one.begin < DAY]
+    middle = float(np.median([one.begin for one in ended])) if ended else 0.0
+    return [one for one in ended if abs(one.begin - middle) < DAY]
+
+
+def _rank(told) -> int | None:
+    rank = str(told.get("rank")) if isinstance(told, dict) else ""
+    return int(rank) if rank.isdecimal() else None
+
+
+def _cause(event: Event) -> int:
     """Its place in CAUSES."""
-    name = event.get("name", "")
-    if event["cat"] != "kernel":
+    if event.category != "kernel":
         return 1
-    if MESSAGE.search(name):
-        told = event.get("args", {}).get("Collective name") or name
-        return 3 if BETWEEN.search(told) else 2
-    return 0 if PRODUCT.search(name) else 1
+    if MESSAGE.search(event.name):
+        return 3 if BETWEEN.search(event.collective or event.name) else 2
+    return 0 if PRODUCT.search(event.name) else 1
 
 
-def _steps(events: list[dict]) -> list[tuple[float, float]]:
+def _steps(events: list[Event]) -> list[tuple[float, float]]:
     """The profiler's steps, by the device's clock where it has them."""
-    for kind in ("gpu_user_annotation", "user_annotation"):
-        marks = [one for one in events if one.get("cat") == kind and STEP.fullmatch(one.get("name", ""))]
-        if marks:
-            return [_span(one) for one in marks]
-    return []
+    marks = [one for one in events if STEP.fullmatch(one.name)]
+    on_device = [one for one in marks if one.category == "gpu_user_annotation"]
+    return [(one.begin, one.end) for one in _of_one_day(on_device or marks)]
 
 
 def _shown(spans: np.ndarray, where: list[int], windows: list[tuple[float, float]]) -> np.ndarray:
@@ -126,10 +161,14 @@ def _shown(spans: np.ndarray, where: list[int], windows: list[tuple[float, float
 
 
 class Laid(NamedTuple):
-    """A predicted step and what ranks took: {cause: (predicted, [seconds of each rank])}."""
+    """A predicted step and what ranks took: {cause: (predicted, [seconds of each rank])}.
+
+    ranks  the one of a trace that names none is None;  left_out  events without a usable time, of all traces
+    """
 
     causes: dict[str, tuple[float, list[float]]]
-    ranks: list[int]
+    ranks: list[int | None]
+    left_out: int
 
     @property
     def gap(self) -> dict[str, float]:
@@ -138,7 +177,7 @@ class Laid(NamedTuple):
         return {name: took[slowest] - predicted for name, (predicted, took) in self.causes.items()}
 
     def __str__(self) -> str:
-        heads = ["", "predicted", *(f"rank {rank}" for rank in self.ranks), "gap"]
+        heads = ["", "predicted", *("traced" if rank is None else f"rank {rank}" for rank in self.ranks), "gap"]
         gap = self.gap
         rows = [
             [name, *(f"{1e3 * one:.1f}" for one in (predicted, *took)), f"{1e3 * gap[name]:+.1f}"]
@@ -147,25 +186,28 @@ class Laid(NamedTuple):
         sums = [added(column) for column in zip(*([one, *took] for one, took in self.causes.values()))]
         rows.append(["step, ms", *(f"{1e3 * one:.1f}" for one in sums), f"{1e3 * added(gap.values()):+.1f}"])
         wide = [max(map(len, column)) for column in zip(heads, *rows)]
-        return "\n".join(
+        lines = [
             "  ".join(
                 f"{cell:<{width}}" if not at else f"{cell:>{width}}" for at, (cell, width) in enumerate(zip(row, wide))
             )
             for row in [heads, *rows]
-        )
+        ]
+        return "\n".join(lines + [f"{self.left_out} events without a usable time are left out"] * (self.left_out > 0))
 
 
 def laid(step: Step, found: list[Traced]) -> Laid:
     """What ranks took under what was predicted for the one that has most to do.
 
-    raises  ValueError when no rank is given, or one twice
+    raises  ValueError when no rank is given, one twice, or several traces of which one names none
     """
     ranks = [one.rank for one in found]
+    if len(found) > 1 and None in ranks:
+        raise ValueError("a trace names no rank: give traces with distributedInfo, which a run of several ranks writes")
     if not found or len(set(ranks)) < len(ranks):
         raise ValueError(f"traces of ranks {ranks} are no different ranks of one run: give one of each, at least one")
-    found = sorted(found, key=lambda one: one.rank)
+    found = sorted(found, key=lambda one: one.rank or 0)
     causes = {
         name: (added(float(getattr(step, term)) for term in terms), [one.seconds[name] for one in found])
         for name, terms in CAUSES.items()
     }
-    return Laid(causes, sorted(ranks))
+    return Laid(causes, [one.rank for one in found], sum(one.left_out for one in found))
