@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ import hybridlab as hl
 from hybridlab.core.what.catalog import model
 from hybridlab.predict.launch.imported import imported
 from hybridlab.predict.launch.lines import megatron, slurm, torchtitan
-from hybridlab.predict.plans.plan import Plan
+from hybridlab.predict.plans.plan import Plan, check_plan
 from hybridlab.predict.plans.planner import plan
 
 LLAMA = {
@@ -51,13 +52,69 @@ def test_what_a_shape_cannot_say_is_said():
     assert (shape.layers, shape.experts, shape.chosen, shape.shared, shape.context) == (61, 256, 8, 1, 4096)
     assert shape == model("deepseek-v3").shape
     assert [note.split(":")[0] for note in notes] == [
-        "the first 3 layers have one MLP of 18432; counted with experts",
+        "3 of 61 layers have one MLP of 18432, no experts",
         "1 more layers that predict further tokens are not counted",
     ]
 
 
+QWEN2_MOE = {  # Qwen1.5-MoE-A2.7B, as published
+    "model_type": "qwen2_moe", "decoder_sparse_step": 1, "hidden_size": 2048, "intermediate_size": 5632,
+    "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
+    "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16,
+    "vocab_size": 151936, "max_position_embeddings": 32768, "tie_word_embeddings": False,
+    "use_sliding_window": False, "sliding_window": 32768,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "config, published",
+    [
+        (QWEN2_MOE, 14.316e9),
+        (
+            QWEN2_MOE
+            | {"hidden_size": 3584, "moe_intermediate_size": 2560, "shared_expert_intermediate_size": 20480}
+            | {"num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 28, "num_attention_heads": 28}
+            | {"num_key_value_heads": 4},  # Qwen2-57B-A14B
+            57.41e9,
+        ),
+        (GPT2 | {"n_layer": 12, "n_embd": 768, "n_head": 12, "tie_word_embeddings": False}, 163.0e6),
+    ],
+)
+def test_all_weights_are_counted(config, published):
+    shape, notes = imported(config)
+    assert shape.parameters == pytest.approx(published, rel=0.003) and notes == ()
+
+
+@pytest.mark.parametrize(
+    "config, dense",
+    [
+        (QWEN | {"decoder_sparse_step": 2}, 24),
+        (QWEN | {"mlp_only_layers": [0, 3]}, 2),
+        (QWEN | {"decoder_sparse_step": 2, "mlp_only_layers": [0, 3]}, 25),
+        (DEEPSEEK | {"moe_layer_freq": 2}, 61 - 29),  # of layers 3 to 60 those with an even number
+        (DEEPSEEK | {"moe_layer_freq": [0] * 10 + [1] * 51}, 10),
+    ],
+)
+def test_layers_without_experts_are_counted_by_their_codes_rules(config, dense):
+    assert imported(config).notes[0].startswith(f"{dense} of {config['num_hidden_layers']} layers have one MLP")
+
+
+def test_a_shared_expert_of_another_width_is_said():
+    assert imported(QWEN2_MOE | {"shared_expert_intermediate_size": 2000}).notes == (
+        "the shared expert is 2000 wide: counted as 1408",
+    )
+
+
+def test_what_sounds_like_weights_and_is_not_read_is_said():
+    more = {"num_memory_tokens": 16, "loops_of_layers": [1, 2], "pad_token_id": 3, "rope_theta": 1e4, "n_group": 8}
+    assert imported(LLAMA | more | {"layer_types": ["full_attention"], "hidden_act": "silu"}).notes == (
+        "num_memory_tokens=16 is not read here",
+        "loops_of_layers=[1, 2] is not read here",
+    )
+
+
 def test_a_config_is_a_dict_a_text_a_file_or_a_folder(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8-sig")  # as Notepad writes it
     every = [LLAMA, json.dumps(LLAMA), tmp_path / "config.json", str(tmp_path)]
     assert len({imported(one).shape for one in every}) == 1
 
@@ -67,6 +124,11 @@ def test_a_config_is_a_dict_a_text_a_file_or_a_folder(tmp_path):
     [
         ({"model_type": "mamba"}, "model_type='mamba' is not known here: one of gpt2, llama"),
         ({"model_type": "llama", "hidden_size": 8}, "the config says nothing of num_attention_heads: add it"),
+        (LLAMA | {"num_key_value_heads": 0}, "the config says num_key_value_heads=0: give a whole number from 1"),
+        (LLAMA | {"head_dim": 0}, "the config says head_dim=0: give a whole number from 1"),
+        (DEEPSEEK | {"moe_layer_freq": [1]}, "moe_layer_freq of 1 layers, and has 61: one for each"),
+        (QWEN | {"mlp_only_layers": "all"}, "the config says mlp_only_layers='all': give a list of whole numbers"),
+        ([1, 2], "the config is a list: give a dict, a text, or the path of a config.json"),
     ],
 )
 def test_what_cannot_be_read_is_said(config, words):
@@ -145,6 +207,30 @@ def test_latents_have_their_flags():
 def test_what_a_program_cannot_do_is_said(write, one, words):
     with pytest.raises(ValueError, match=words):
         write(one, SHAPE, 32)
+
+
+@pytest.mark.parametrize(
+    "write, one, more, words",
+    [
+        (megatron, Plan(cp=2), {"context": 66}, "cuts a sequence into 2·cp pieces"),
+        (megatron, Plan(t=4, sequence=True), {"context": 66}, "cuts a sequence into t·cp pieces"),
+        (megatron, Plan(t=2), {"experts": 4, "chosen": 2}, "with sequence parallelism only: give sequence=True"),
+        (megatron, Plan(), {"heads": 0, "kv_heads": None}, "models with attention only"),
+        (torchtitan, Plan(t=8, sequence=True), {}, "gives each rank along t whole heads of keys"),
+        (torchtitan, Plan(t=4, sequence=True), {"context": 68}, "cuts a sequence into 2·t·cp pieces"),
+        (torchtitan, Plan(cp=2), {"context": 66}, "cuts a sequence into 2·t·cp pieces"),
+        (torchtitan, Plan(), {"heads": 0, "kv_heads": None}, "models with attention only"),
+    ],
+)
+def test_a_legal_plan_that_a_program_refuses_has_no_line(write, one, more, words):
+    shape = replace(SHAPE, **more)
+    check_plan(one, shape, 32)
+    with pytest.raises(ValueError, match=f"{'torchtitan' if write is torchtitan else 'Megatron-LM'} .*{words}"):
+        write(one, shape, 32)
+
+
+def test_fewer_heads_of_keys_than_ranks_are_copied_by_megatron():
+    assert "--num-query-groups" in megatron(Plan(t=8, sequence=True), SHAPE, 32)
 
 
 def test_torchtitan_shards_among_owners_and_copies_them():

@@ -7,6 +7,7 @@ Relatives: `core.what.shape`, `core.what.catalog`, `predict.plans.planner`.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +16,19 @@ from hybridlab.core.what.routing import Routing
 from hybridlab.core.what.shape import Shape
 
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
-SIZES = ("n_layer", "n_embd", "n_head", "n_positions", "n_ctx", "n_inner", "vocab_size", "hidden_size", "head_dim")
-SIZES += ("num_attention_heads", "num_key_value_heads", "num_hidden_layers", "intermediate_size", "kv_lora_rank")
-SIZES += ("max_position_embeddings", "sliding_window", "num_nextn_predict_layers", "v_head_dim", "qk_nope_head_dim")
-SIZES += ("qk_rope_head_dim", "q_lora_rank", "num_local_experts", "num_experts", "n_routed_experts")
-SIZES += ("moe_intermediate_size", "num_experts_per_tok", "n_shared_experts", "first_k_dense_replace")
-MOST = 1e7  # bytes of a config
 SPARSE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "kimi_k2")
+SIZES = ("n_layer", "n_embd", "n_head", "n_positions", "n_ctx", "n_inner", "vocab_size", "hidden_size", "head_dim")
+SIZES += ("num_attention_heads", "num_key_value_heads", "num_hidden_layers", "intermediate_size", "v_head_dim")
+SIZES += ("max_position_embeddings", "qk_nope_head_dim", "qk_rope_head_dim", "num_local_experts", "num_experts")
+SIZES += ("n_routed_experts", "moe_intermediate_size", "num_experts_per_tok", "decoder_sparse_step")
+OR_NONE = ("sliding_window", "num_nextn_predict_layers", "n_shared_experts", "first_k_dense_replace", "q_lora_rank")
+OR_NONE += ("kv_lora_rank", "shared_expert_intermediate_size")  # 0 says that there is none
+LISTS = ("mlp_only_layers", "moe_layer_freq")  # which layers have experts
+# About the vocabulary, groups of experts to choose from, the choice of a kernel, another length or window: no weights.
+NO_WEIGHTS = ("n_group", "topk_group", "ep_size", "pretraining_tp", "max_window_layers", "layer_types")
+NO_WEIGHTS += ("type_vocab_size", "chunk_size_feed_forward", "qk_head_dim", "num_experts_per_group")
+OF_WEIGHTS = re.compile(r"size|dim|rank|layer|expert|head|inner|^n_|^num_")  # in names that change their number
+MOST = 1e7  # bytes of a config
 
 
 class Imported(NamedTuple):
@@ -45,22 +52,41 @@ def imported(config: dict | str | Path, context: int | None = None) -> Imported:
     """
     said = _read(config)
     family = said.get("model_type")
-    if family == "gpt2":
-        return Imported(_gpt2(said, context), ())
-    if family not in (*LLAMAS, *SPARSE):
+    if family not in ("gpt2", *LLAMAS, *SPARSE):
         known = ", ".join(("gpt2", *LLAMAS, *SPARSE))
         raise ValueError(f"model_type={family!r} is not known here: one of {known}, or write a Shape by hand")
-    return _modern(said, family, context)
+    shape, notes = _gpt2(said, context) if family == "gpt2" else _modern(said, family, context)
+    return Imported(shape, notes + _unread(said))
 
 
 def _read(config) -> dict:
     """A config as a dict, whose sizes are whole numbers."""
+    if not isinstance(config, dict | str | Path):
+        raise ValueError(f"the config is a {type(config).__name__}: give a dict, a text, or the path of a config.json")
     said = config if isinstance(config, dict) else _parsed(str(config))
-    for name in SIZES:
+    for name in (*SIZES, *OR_NONE):
         size = said.get(name)
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-            raise ValueError(f"the config says {name}={size!r}: give a whole number")
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < (name in SIZES)):
+            raise ValueError(f"the config says {name}={size!r}: give a whole number{' from 1' * (name in SIZES)}")
+    for name in LISTS:
+        told = said.get(name)
+        if told is not None and not (isinstance(told, int) or isinstance(told, list) and all(map(_whole, told))):
+            raise ValueError(f"the config says {name}={told!r}: give a list of whole numbers")
     return said
+
+
+def _whole(number) -> bool:
+    return isinstance(number, int)
+
+
+def _unread(said: dict) -> tuple[str, ...]:
+    """A note for whatever sounds as if it changed the number of weights, and is not read."""
+    known = (*SIZES, *OR_NONE, *LISTS, *NO_WEIGHTS)
+    return tuple(
+        f"{name}={value!r} is not read here"
+        for name, value in said.items()
+        if name not in known and OF_WEIGHTS.search(name) and not isinstance(value, bool | str | float | dict) and value
+    )
 
 
 def _parsed(text: str) -> dict:
@@ -69,7 +95,7 @@ def _parsed(text: str) -> dict:
     if not text.lstrip().startswith("{"):
         path = Path(text)
         path = path / "config.json" if is_folder(path) else path
-        text, what = content(path, what, MOST).decode("utf-8", errors="replace"), str(path)
+        text, what = content(path, what, MOST).decode("utf-8-sig", errors="replace"), str(path)
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
@@ -86,10 +112,11 @@ def _size(said: dict, *names: str) -> int:
     raise ValueError(f"the config says nothing of {names[0]}: add it")
 
 
-def _gpt2(said: dict, context: int | None) -> Shape:
+def _gpt2(said: dict, context: int | None) -> Imported:
     layers, width, heads = (_size(said, name) for name in ("n_layer", "n_embd", "n_head"))
-    length = context or _size(said, "n_positions", "n_ctx")
-    return Shape(layers, width, heads, length, _size(said, "vocab_size"), tied=True, inner=said.get("n_inner"))
+    length, tied = context or _size(said, "n_positions", "n_ctx"), bool(said.get("tie_word_embeddings", True))
+    shape = Shape(layers, width, heads, length, _size(said, "vocab_size"), tied=tied, inner=said.get("n_inner"))
+    return Imported(shape, ())
 
 
 def _modern(said: dict, family: str, context: int | None) -> Imported:
@@ -128,14 +155,32 @@ def _latents(said: dict) -> tuple[int, dict[str, int], list[str]]:
 
 
 def _experts(said: dict, family: str) -> tuple[dict[str, Any], list[str]]:
+    """Sizes of experts, and notes of layers that have none."""
     own = {"mixtral": "intermediate_size"}.get(family, "moe_intermediate_size")
-    experts = _size(said, "num_local_experts", "num_experts", "n_routed_experts")
-    more: dict[str, Any] = {"inner": _size(said, own), "experts": experts, "chosen": _size(said, "num_experts_per_tok")}
-    more["shared"] = said.get("n_shared_experts") or 0
+    experts, inner = _size(said, "num_local_experts", "num_experts", "n_routed_experts"), _size(said, own)
+    more: dict[str, Any] = {"inner": inner, "experts": experts, "chosen": _size(said, "num_experts_per_tok")}
+    width = said.get("shared_expert_intermediate_size") or (said.get("n_shared_experts") or 0) * inner
+    more["shared"] = width // inner
     if said.get("scoring_func") == "sigmoid":
         balance = "bias" if said.get("topk_method") == "noaux_tc" else "none"  # its name in DeepSeek's code
         more["routing"] = Routing(scores="sigmoid", balance=balance)
-    notes = []
-    if dense := said.get("first_k_dense_replace") or 0:
-        notes.append(f"the first {dense} layers have one MLP of {said.get('intermediate_size')}; counted with experts")
+    notes = [f"the shared expert is {width} wide: counted as {more['shared'] * inner}"] * (width % inner > 0)
+    if dense := _dense(said):
+        layers, mlp = _size(said, "num_hidden_layers"), said.get("intermediate_size")
+        notes.append(f"{dense} of {layers} layers have one MLP of {mlp}, no experts: counted with experts")
     return more, notes
+
+
+def _dense(said: dict) -> int:
+    """How many layers have one MLP where the others have experts, by the rules of Qwen's and of DeepSeek's code."""
+    layers, alone = range(_size(said, "num_hidden_layers")), said.get("mlp_only_layers") or []
+    first, step, every = (said.get(name) for name in ("first_k_dense_replace", "decoder_sparse_step", "moe_layer_freq"))
+    chosen = every if isinstance(every, list) else [layer % (every or 1) == 0 for layer in layers]
+    if len(chosen) != len(layers):
+        raise ValueError(f"the config says moe_layer_freq of {len(chosen)} layers, and has {len(layers)}: one for each")
+    sparse = (
+        layer
+        for layer in layers
+        if layer not in alone and layer >= (first or 0) and (layer + 1) % (step or 1) == 0 and chosen[layer]
+    )
+    return len(layers) - sum(1 for _ in sparse)

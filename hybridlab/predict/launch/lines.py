@@ -7,7 +7,8 @@ sbatch and srun. Relatives: `predict.plans.jobs`, the same for our own runtime; 
 """
 
 import shlex
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from hybridlab.core.what.shape import Shape
 from hybridlab.predict.bytes.activations import FULL, SELECTIVE
@@ -17,6 +18,55 @@ from hybridlab.predict.plans.plan import Plan, check_plan
 
 CP = {GATHER: "allgather", RING: "p2p", ULYSSES: "a2a"}  # --cp-comm-type
 SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-sharding-strategy
+
+
+class Rule(NamedTuple):
+    """What a program refuses though the plan is legal: a test of a plan and a model, and the sentence for it."""
+
+    broken: Callable[[Plan, Shape], bool]
+    why: str
+
+
+TRANSFORMERS = Rule(lambda plan, shape: not shape.heads, "starts models with attention only: give a shape with heads")
+# Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the key heads.
+OF_MEGATRON = (
+    TRANSFORMERS,
+    Rule(lambda plan, shape: plan.x > 1 or plan.z > 0, "has no axis x and no owners: plan without grids"),
+    Rule(
+        lambda plan, shape: plan.offload or plan.redone not in (0.0, 1.0),
+        "has no line for activations kept on the host, nor for some layers done again: leave them out",
+    ),
+    Rule(
+        lambda plan, shape: plan.cp > 1 and shape.context % (2 * plan.cp) > 0,
+        "cuts a sequence into 2·cp pieces: choose a context that is a multiple of it",
+    ),
+    Rule(
+        lambda plan, shape: bool(plan.sequence) and shape.context % (plan.t * plan.cp) > 0,
+        "cuts a sequence into t·cp pieces with sequence parallelism: choose a context that is a multiple of it",
+    ),
+    Rule(
+        lambda plan, shape: shape.experts > 1 and plan.t > 1 and not plan.sequence,
+        "joins experts and tensor parallelism with sequence parallelism only: give sequence=True",
+    ),
+)
+# torchtitan 0.2, distributed/parallel_dims.py (seq_len_divisor) and models/*/infra/parallelize.py.
+OF_TORCHTITAN = (
+    TRANSFORMERS,
+    Rule(lambda plan, shape: plan.x > 1, "has no axis x: plan without grids"),
+    Rule(lambda plan, shape: plan.zero in (1, 2), "shards weights too, or nothing: give zero=3 or zero=0"),
+    Rule(
+        lambda plan, shape: plan.t > 1 and not plan.sequence,
+        "cuts the sequence too with tensor parallelism: give sequence=True",
+    ),
+    Rule(
+        lambda plan, shape: shape.key_heads % plan.t > 0,
+        "gives each rank along t whole heads of keys: choose a t that divides them",
+    ),
+    Rule(
+        lambda plan, shape: shape.context % (2 * plan.t * plan.cp) > 0,
+        "cuts a sequence into 2·t·cp pieces: choose a context that is a multiple of it",
+    ),
+)
 
 
 def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> list[str]:
@@ -34,10 +84,7 @@ def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> l
     --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1
     """
     check_plan(plan, shape, batch)
-    if plan.x > 1 or plan.z:
-        raise ValueError("Megatron-LM has no axis x and no owners: plan without grids")
-    if plan.offload or plan.redone not in (0.0, 1.0):
-        raise ValueError("of activations kept on the host, or some layers done again, there is no line: leave them out")
+    _keep("Megatron-LM", OF_MEGATRON, plan, shape)
     found = {
         "tensor-model-parallel-size": plan.t,
         "pipeline-model-parallel-size": plan.p,
@@ -58,6 +105,12 @@ def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> l
         kind = "allgather" if plan.dispatch == ALL_GATHER else "alltoall"
         found["moe-token-dispatcher-type"] = kind
     return [word for name, value in found.items() for word in (f"--{name}", str(value)) if word]
+
+
+def _keep(program: str, rules: tuple[Rule, ...], plan: Plan, shape: Shape):
+    for rule in rules:
+        if rule.broken(plan, shape):
+            raise ValueError(f"{program} {rule.why}")
 
 
 def _virtual(plan: Plan, shape: Shape) -> dict:
@@ -133,14 +186,7 @@ def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
     --parallelism.data_parallel_shard_degree 8
     """
     check_plan(plan, shape, batch)
-    if plan.x > 1:
-        raise ValueError("torchtitan has no axis x: plan without grids")
-    if plan.zero in (1, 2):
-        raise ValueError(
-            f"torchtitan shares weights too, or nothing: zero={plan.zero} is neither, give zero=3 or zero=0"
-        )
-    if plan.t > 1 and not plan.sequence:
-        raise ValueError("torchtitan's tensor parallelism cuts the sequence too: give sequence=True")
+    _keep("torchtitan", OF_TORCHTITAN, plan, shape)
     shard = plan.z or plan.d if plan.zero == 3 else 1
     found = {
         "parallelism.data_parallel_shard_degree": shard,
