@@ -36,6 +36,7 @@ from torch.nn import functional
 from hybridlab.core.what.seams import Features
 from hybridlab.core.where.layout import even
 from hybridlab.modes.mode import Mode
+from hybridlab.modes.parts.plain_layers import before, refuse_more
 from hybridlab.predict.plans import divisions
 from hybridlab.world.talk.typed import all_reduce, enter
 
@@ -88,6 +89,7 @@ class GridParallel(Mode):
             )
         divisions.refuse(job.sizes, job.division, "x")
         job.once(_crossings)
+        refuse_more(job.whole, job.layout, "x")
 
     def rules(self, job):
         return RULES
@@ -101,7 +103,7 @@ class GridParallel(Mode):
             around, _, last = name.rpartition(".")
             layer = module.get_submodule(name)
             if kind == "enter":
-                layer.register_forward_pre_hook(lambda _, arrived: (enter(comm, arrived[0], "x"), *arrived[1:]))
+                before(layer, lambda x: enter(comm, x, "x"))
             elif kind == "leave":
                 layer.forward = summed(layer, comm)  # in place: tensor parallelism may put more around it
             else:

@@ -35,6 +35,7 @@ from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.rules import placed
 from hybridlab.modes.mode import Mode, Option
 from hybridlab.modes.parts import cut_experts
+from hybridlab.modes.parts.plain_layers import before, refuse_more
 from hybridlab.modes.parts.scatter_gather import narrowed
 from hybridlab.modes.parts.sequence_parallel import CutStream
 from hybridlab.modes.parts.tp_boundaries import Crossing, beside, crossings
@@ -81,7 +82,7 @@ class WholeStream:
 
     def enter(self, module):
         """Make a module's input one that ranks use for different work: Megatron's f."""
-        module.register_forward_pre_hook(lambda _, arrived: enter(self.comm, arrived[0], "tp"))
+        before(module, lambda x: enter(self.comm, x, "tp"))
 
     def leave(self, summand_BTD):
         """Add the ranks' summands: Megatron's g."""
@@ -100,8 +101,8 @@ class RowParallel(nn.Module):
     def __init__(self, linear: nn.Linear, stream):
         super().__init__()
         self.weight, self.bias, self.stream = linear.weight, linear.bias, stream
-        for enters in linear._forward_pre_hooks.values():
-            self.register_forward_pre_hook(enters)
+        for enters in linear._forward_pre_hooks.values():  # `before` has registered them
+            self.register_forward_pre_hook(enters, with_kwargs=True)
 
     def forward(self, x_BTF):
         y_BTD = self.stream.leave(functional.linear(x_BTF, self.weight))
@@ -175,6 +176,7 @@ class TensorParallel(Mode):
         divisions.refuse(sizes, job.division, "tp")
         self._refuse_open_cuts(job)
         self._refuse_other_biases(job)
+        refuse_more(job.whole, job.layout, "tp")
 
     def _refuse_other_biases(self, job):
         """A bias goes with the outputs of its matrix."""
@@ -296,7 +298,12 @@ def _read_in_pairs(job, layout) -> list[str]:
     """The parameters of which every rank has all, and that only its own heads or hidden units read."""
     found = beside(job.whole, layout)
     turn = {name: number for number, name in enumerate(job.passed)} if found else {}
-    return [name for name, last in found.items() if turn[name.rpartition(".")[0]] < turn[last]]
+    return [name for name, last in found.items() if _turn(name.rpartition(".")[0], turn) < turn[last]]
+
+
+def _turn(module: str, turn: dict[str, int]) -> int:
+    """When a module is through; where it is never called itself, the one around it that is."""
+    return turn[module] if module in turn or not module else _turn(module.rpartition(".")[0], turn | {"": len(turn)})
 
 
 def _by_layer(job) -> dict[int, list[tuple[str, str, int, bool]]]:

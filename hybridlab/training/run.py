@@ -28,6 +28,7 @@ from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
 from hybridlab.training.make_job import refuse_other_mesh
+from hybridlab.training.rehearsal import refuse_other_in_parts
 from hybridlab.training.resume import Saving
 from hybridlab.training.stopping import stopping_gently
 from hybridlab.world.cells.progress import Steps
@@ -237,6 +238,7 @@ def train(
     shown = Steps(job.steps) if progress and on_event is None else nullcontext(on_event)
     if saving:
         saving.refuse(job)
+    refuse_other_in_parts(job)
     foresee(__name__)
     with ranks(job.mesh) as pool, shown as show, stopping_gently(saving and saving.folder, show) as tell:
         if tell and saving and (words := saving.told(job)):

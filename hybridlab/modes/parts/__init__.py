@@ -1,8 +1,8 @@
 """Parts of modes: what a mode puts into a model, or calls on its way.
 
 Data parallelism: `replicated` (a rank's weights, and the sums of their gradients), which ZeRO changes.
-Tensor parallelism: `tp_boundaries` (where f and g stand), `sequence_parallel`, `vocabulary_parallel`, `cut_experts`,
-and `scatter_gather` (each rank sends its part to the next stage). Expert parallelism: `dispatch` (how tokens travel)
-and `token_order` (in which order). Context parallelism: `ring_attention`. Spatial parallelism: `halos`, `cut_layers`,
-and `pixelwise` (whether a layer needs none).
+Tensor parallelism: `plain_layers` (what may be cut, also along x), `tp_boundaries` (where f and g stand),
+`sequence_parallel`, `vocabulary_parallel`, `cut_experts`, and `scatter_gather` (each rank sends its part to the next
+stage). Expert parallelism: `dispatch` (how tokens travel) and `token_order` (in which order). Context parallelism:
+`ring_attention`. Spatial parallelism: `halos`, `cut_layers`, and `pixelwise` (whether a layer needs none).
 """

@@ -16,6 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from hybridlab.core.what.seams import Positions
 from hybridlab.core.where.layout import even
+from hybridlab.modes.parts.plain_layers import first, first_is
 from hybridlab.world.talk.typed import all_gather, reduce_scatter
 
 
@@ -38,11 +39,13 @@ class CutStream:
         """Have a module called with the whole sequence, gathered from the parts and gathered again for its backward."""
         on_whole = module.forward
 
-        def on_part(part_BTD):
+        def on_part(*args, **named):
+            part_BTD = first(args, named)
             whole_BTD = all_gather(self.comm, part_BTD, "tp", 1, to="R", sizes=self.sizes)
             again = GatheredAgain(self, part_BTD, whole_BTD)
             with saved_tensors_hooks(again.keep, again.find):
-                return on_whole(whole_BTD)
+                args, named = first_is(whole_BTD, args, named)
+                return on_whole(*args, **named)
 
         module.forward = on_part
 

@@ -25,11 +25,13 @@ class VocabularyEmbedding(nn.Module):
     def __init__(self, embedding: nn.Embedding, comm, vocabulary: int, stream):
         super().__init__()
         self.weight, self.stream = embedding.weight, stream
-        self.tokens = _span(vocabulary, comm)
+        self.tokens = first, last = _span(vocabulary, comm)
+        padding = embedding.padding_idx  # the token whose row has no gradient
+        self.padding = None if padding is None or not first <= padding < last else padding - first
 
     def forward(self, tokens_BT):
         here_BT, row_BT = _rows(tokens_BT, *self.tokens)
-        return self.stream.leave(functional.embedding(row_BT, self.weight) * here_BT[..., None])
+        return self.stream.leave(functional.embedding(row_BT, self.weight, self.padding) * here_BT[..., None])
 
 
 def token_loss(comm, vocabulary: int):

@@ -172,15 +172,14 @@ def _experts(said: dict, family: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _dense(said: dict) -> int:
-    """How many layers have one MLP where the others have experts, by the rules of Qwen's and of DeepSeek's code."""
+    """How many layers have one MLP where the others have experts, by the rules of Qwen's and DeepSeek's code."""
     layers, alone = range(_size(said, "num_hidden_layers")), said.get("mlp_only_layers") or []
     first, step, every = (said.get(name) for name in ("first_k_dense_replace", "decoder_sparse_step", "moe_layer_freq"))
     chosen = every if isinstance(every, list) else [layer % (every or 1) == 0 for layer in layers]
     if len(chosen) != len(layers):
         raise ValueError(f"the config says moe_layer_freq of {len(chosen)} layers, and has {len(layers)}: one for each")
-    sparse = (
+    return len([
         layer
         for layer in layers
-        if layer not in alone and layer >= (first or 0) and (layer + 1) % (step or 1) == 0 and chosen[layer]
-    )
-    return len(layers) - sum(1 for _ in sparse)
+        if layer in alone or layer < (first or 0) or (layer + 1) % (step or 1) or not chosen[layer]
+    ])  # fmt: skip

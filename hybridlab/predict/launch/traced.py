@@ -210,4 +210,4 @@ def laid(step: Step, found: list[Traced]) -> Laid:
         name: (added(float(getattr(step, term)) for term in terms), [one.seconds[name] for one in found])
         for name, terms in CAUSES.items()
     }
-    return Laid(causes, [one.rank for one in found], sum(one.left_out for one in found))
+    return Laid(causes, [one.rank for one in found], added(one.left_out for one in found))

@@ -268,15 +268,15 @@ def passed(model, seed: int, dtype: torch.dtype) -> dict[str, Passed]:
     layer_of = {id(one): number for number, layer in enumerate(model.layers(module)) for one in layer.modules()}
 
     def note(name):
-        def hook(one, arrived, leaving):
-            x = arrived[0]
+        def hook(one, arrived, named, leaving):
+            x = arrived[0] if arrived else next(iter(named.values()))
             found[name] = Passed(layer_of[id(one)], x.requires_grad, x.shape, flat(leaving)[0].shape)
 
         return hook
 
     for name, one in module.named_modules():
         if id(one) in layer_of:
-            one.register_forward_hook(note(name))
+            one.register_forward_hook(note(name), with_kwargs=True)
     inputs, _ = model.batch(0, 1)
     model.through(module, mapped(lambda x: x.to(device), as_computed(inputs, dtype)))
     return found

@@ -1,0 +1,65 @@
+"""Plain layers: what a mode may cut, and how it changes what comes into one.
+
+A mode that cuts a Linear, an Embedding or a norm does the layer's work itself, from its weights. A forward of one's own
+or a hook would be left out, and another function trained: such a layer is refused.
+
+Relatives: `tensor_parallel` and `grid_parallel`, which cut them; `cut_layers`, those of pictures.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)
+HOOKS = {  # where torch keeps them
+    "forward hook": "_forward_hooks",
+    "forward pre-hook": "_forward_pre_hooks",
+    "backward hook": "_backward_hooks",
+    "backward pre-hook": "_backward_pre_hooks",
+}
+
+
+def refuse_more(module: nn.Module, layout, axis: str):
+    """Nothing, if every layer with a weight that is cut along this axis does what torch's layer does, and no more.
+
+    raises  ValueError with the layer's name and what is left to do
+    """
+    for name in dict.fromkeys(name.rpartition(".")[0] for name, param in layout.named.items() if axis in param.shard):
+        if why := _more(module.get_submodule(name)):
+            raise ValueError(
+                f"{name} is cut along {axis}, and {why}, which a part of it cannot do: make that a layer of its own "
+                "behind it, or leave the dims of its weights without names"
+            )
+
+
+def _more(layer: nn.Module) -> str:
+    """What a layer does beyond torch's own, in words; "" where nothing."""
+    if isinstance(layer, PLAIN) and ("forward" in vars(layer) or type(layer).forward not in (k.forward for k in PLAIN)):
+        return f"{type(layer).__name__} has a forward of its own"
+    hooked = next((kind for kind, place in HOOKS.items() if vars(layer)[place]), "")
+    return hooked and f"has a {hooked}"
+
+
+def before(module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]):
+    """Have the first argument of a module changed, given by place or by name; the others arrive as they are."""
+    hook = lambda _, args, named: first_is(change(first(args, named)), args, named)
+    module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+def first(args: tuple, named: dict):
+    """The first argument of a call.
+
+    >>> first((), {"hidden_states": 3, "mask": 5})
+    3
+    """
+    return args[0] if args else next(iter(named.values()))
+
+
+def first_is(x, args: tuple, named: dict) -> tuple[tuple, dict]:
+    """The arguments of a call, the first one exchanged.
+
+    >>> first_is(4, (), {"hidden_states": 3, "mask": 5})
+    ((), {'hidden_states': 4, 'mask': 5})
+    """
+    return ((x, *args[1:]), named) if args else (args, named | {next(iter(named)): x})
