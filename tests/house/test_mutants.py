@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from tools.mutants.__main__ import HYBRIDLAB, bench
-from tools.mutants.draw import Mutant, candidates, drawn
+from tools.mutants.draw import KINDS, Mutant, candidates, drawn
 from tools.mutants.edits import OPERATORS
 from tools.mutants.meanings import MEANINGS
 from tools.mutants.report import accepted, found_again, good, record, standing, text, unnoticed
@@ -369,5 +369,5 @@ def test_the_bench_is_good_when_enough_are_killed_and_every_survivor_is_explaine
 @pytest.mark.slow
 def test_every_accepted_survivor_still_stands_in_its_file_and_has_a_reason():
     for (file, before, after), why in accepted().items():
-        lines = {(one.before.strip(), one.after.strip()) for one in candidates(HOUSE, file)}
+        lines = {(one.before.strip(), one.after.strip()) for one in candidates(HOUSE, file, tuple(KINDS))}
         assert (before, after) in lines and why.endswith("."), (file, before)

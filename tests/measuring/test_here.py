@@ -3,10 +3,12 @@
 import math
 
 import pytest
+import torch
 
 import hybridlab as hl
 from hybridlab.core.what.catalog import machine
-from hybridlab.measuring.here import FEW, MANY, OURS, calibrated, here, hidden, in_turns
+from hybridlab.measuring import one_device
+from hybridlab.measuring.here import FEW, MANY, OURS, _microbatch, calibrated, here, hidden, in_turns
 from hybridlab.predict.plans.performance import pieces, step
 from hybridlab.predict.plans.plan import Plan
 
@@ -38,6 +40,23 @@ def test_what_messages_do_not_show_is_found_again(share):
     one, fit = Plan(p=2, b=2), calibrated(SHAPE, A100, few=2e-3, many=3e-3)
     took = step(SHAPE, one, 32, A100, fit, OURS._replace(messages=share)).total
     assert math.isclose(hidden(SHAPE, one, 32, A100, fit, float(took)), share, abs_tol=1e-9)
+
+
+def test_a_microbatch_has_so_many_sequences_of_the_models_length():
+    class Noted(torch.nn.Linear):
+        def forward(self, tokens):
+            seen.append(tuple(tokens.shape))
+            return self.weight.sum() + torch.zeros(*tokens.shape, SHAPE.vocabulary)
+
+    seen, model = [], Noted(1, 1)
+    _microbatch(model, SHAPE, 3)()
+    assert seen == [(3, SHAPE.context)] and model.weight.grad is not None
+
+
+def test_what_is_done_many_times_between_two_looks_at_the_clock_is_told_of_one(monkeypatch):
+    done, clock = [], lambda device: lambda: 0.25 * len(done)
+    monkeypatch.setattr(one_device, "own_clock", clock)
+    assert one_device._least(lambda: done.append(1), torch.device("cpu"), repeat=2, times=4) == 0.25
 
 
 @pytest.mark.ranks

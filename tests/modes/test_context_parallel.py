@@ -408,6 +408,18 @@ def test_a_model_of_ones_own_declares_where_it_attends(bench, way, mesh):
     )
 
 
+def floats_of(step, rows):
+    x = torch.randn(rows, 4, 6, generator=torch.Generator().manual_seed(step))
+    return x, x.cumsum(2)
+
+
+def test_a_model_that_reads_floats_is_tried_in_float64_whatever_it_trains_in(bench):
+    made = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
+    model = Model(made, square_loss, floats_of, enters="B T", targets="B T", sizes={"T": 4})
+    report = bench.asked(hl.Mesh(cp=2), model=model, microbatches=2, batch=4, dtype="float32")
+    assert report.ok, report
+
+
 def test_its_attention_can_be_done_again_alone(bench):
     report = bench.asked(hl.Mesh(pp=2), model=own(), batch=8, recompute="selective")
     assert report.ok and report.largest_gap < 1e-11, report

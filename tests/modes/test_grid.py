@@ -52,17 +52,18 @@ def test_it_stands_inside_a_pipeline(schedule, chunks):
     assert report.ok, report
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "changes, more",
     [
-        ({"kv_heads": 2}, {}),
-        ({"tied": True, "dropout": 0.2}, {"clip": 1.0, "optimizer": "adamw"}),
-        ({"width": 40}, {"sequence": True}),
-        ({"style": "llama"}, {}),
-        ({}, {"dtype": "bfloat16"}),
+        pytest.param({"kv_heads": 2}, {}, id="grouped queries", marks=pytest.mark.long),
+        pytest.param(
+            {"tied": True, "dropout": 0.2}, {"clip": 1.0, "optimizer": "adamw"}, id="dropout", marks=pytest.mark.long
+        ),
+        pytest.param({"width": 40}, {"sequence": True}, id="sequence", marks=pytest.mark.long),
+        pytest.param({"style": "llama"}, {}, id="modern", marks=pytest.mark.long),
+        pytest.param({}, {"dtype": "bfloat16"}, id="bfloat16", marks=pytest.mark.long),
+        pytest.param({"style": "llama"}, {"dtype": "bfloat16"}, id="modern in bfloat16"),
     ],
-    ids=["grouped queries", "tied, dropout, AdamW", "sequence", "modern", "bfloat16"],
 )
 def test_it_goes_together_with_the_rest(changes, more):
     shape = Shape(**{"layers": 2, "width": 32, "heads": 4, "context": 8} | changes)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import hybridlab as hl
 from hybridlab.core.when.flow import Flow
+from hybridlab.core.when.lanes import LANES
 
 S = dict(ranks=4, microbatches=8)
 
@@ -231,6 +232,7 @@ def test_chrome_trace_says_of_each_action_what_the_timeline_knows(tmp_path):
         assert (event["name"], event["cat"], event["pid"]) == (str(span.action), span.action.kind, span.rank)
         assert (event["ts"], event["dur"]) == (1000 * span.begin, 1000 * (span.end - span.begin))
         assert event["args"] == {"step": span.step, "index": span.index, "ready": span.ready}
+        assert event["tid"] == LANES.index(span.lane)  # a thread for each lane
 
 
 def test_the_law_is_applied_once_to_each_schedule(monkeypatch):
