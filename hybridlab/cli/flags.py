@@ -62,21 +62,14 @@ def add_modes(one):
 
 
 def read_modes(chosen) -> dict:
-    from hybridlab.modes.registry import options
+    from hybridlab.modes.registry import missing, options
 
-    for name, option in options().items():
-        if option.beside and getattr(chosen, name) != option.usual and not _given(chosen, option.beside):
-            flag, beside = (one.replace("_", "-") for one in (name, option.beside))
+    mesh, said = read_mesh(chosen), {name: getattr(chosen, name) for name in options()}
+    for name, value in said.items():
+        if value != options()[name].usual and (lacking := missing(name, mesh, said)):
+            flag, beside = (one.replace("_", "-") for one in (name, lacking))
             raise ValueError(f"--{flag} means nothing without --{beside}: give both, or leave it out")
-    return {name: getattr(chosen, name) for name in options()}
-
-
-def _given(chosen, name: str) -> bool:
-    """Whether an option was chosen, or an axis has more than one rank."""
-    from hybridlab.modes.registry import options
-
-    usual = options()[name].usual if name in options() else 1
-    return getattr(chosen, name) != usual
+    return said
 
 
 def read_mesh(chosen) -> Mesh:

@@ -54,7 +54,8 @@ def options() -> dict[str, Option]:
 def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
     """{option: what was said, what follows from that and from the computation's dtype, or what is usual}.
 
-    raises  ValueError for a value that is not one of an option's choices, or that its kind cannot read
+    raises  ValueError for a value that is not one of an option's choices, that its kind cannot read, or that means
+            nothing without an axis or another option
     """
     every = options()
     said = {name: every[name].read(value) for name, value in said.items() if value is not None}
@@ -65,10 +66,24 @@ def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
         least = every[name].least
         if least is not None and not least <= value < math.inf:
             raise ValueError(f"{name}={value} is not possible: give a number, {least} or more")
+        if value != every[name].usual and (lacking := missing(name, mesh, said)):
+            raise ValueError(f"{name}={value!r} means nothing without {lacking}: give both, or leave {name} out")
     chosen = {name: option.usual for name, option in every.items()} | said
     for mode in modes():
         chosen |= {name: value for name, value in mode.completed(mesh, chosen, dtype).items() if name not in said}
     return chosen
+
+
+def missing(name: str, mesh: Mesh, said: dict) -> str:
+    """The axis, or the other option, without which an option means nothing; "" where it is there.
+
+    >>> missing("sequence", Mesh(dp=2), {}), missing("sequence", Mesh(tp=2), {}), missing("owners", Mesh(), {"zero": 0})
+    ('tp', '', 'zero')
+    """
+    every = options()
+    other = every[name].beside
+    there = said.get(other, every[other].usual) != every[other].usual if other in every else mesh[other] > 1
+    return "" if there or not other else other
 
 
 def taking_part(mesh: Mesh, chosen: dict) -> tuple[Mode, ...]:

@@ -4,6 +4,7 @@ The toy cuts the rows of a microbatch among the ranks of a stage. So that it sen
 first layer and cuts it again.
 """
 
+import re
 import sys
 
 import cloudpickle
@@ -219,3 +220,22 @@ def test_a_pack_is_gathered_as_often_as_the_stages_that_use_it_are_opened():
 def test_an_optimizer_on_the_host_is_sent_each_gradient_and_sends_each_value_back(mesh, more, elements):
     job = job_of(mesh, "gpipe", microbatches=2, shape=TIED, offload=True, **more)
     assert job.keeper.moved(job) == (4 + 4) * elements
+
+
+@pytest.mark.parametrize(
+    "mesh, more, said",
+    [
+        (hl.Mesh(dp=2), {"sequence": True}, "sequence=True means nothing without tp: give both, or leave sequence out"),
+        (hl.Mesh(tp=2), {"zigzag": True}, "zigzag=True means nothing without cp"),
+        (hl.Mesh(dp=2), {"attend": "ring"}, "attend='ring' means nothing without cp"),
+        (hl.Mesh(dp=2), {"owners": 2}, "owners=2 means nothing without zero"),
+        (hl.Mesh(dp=2), {"owners": 2, "zero": 0}, "owners=2 means nothing without zero"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(mesh, more, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        job_of(mesh=mesh, **more)
+
+
+def test_what_is_usual_may_be_said_where_it_means_nothing():
+    assert not job_of(mesh=hl.Mesh(dp=2), sequence=False, attend="gather", zero=0)["sequence"]
