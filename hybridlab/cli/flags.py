@@ -222,7 +222,7 @@ def _read_model(chosen):
         typed.pop("data", None)
         return replace(MODELS[chosen.model].shape, **typed)
     if typed:
-        flag = next(iter(typed)).replace("_", "-")
+        flag = next(name for name in (*typed, *routing) if name != "routing").replace("_", "-")
         raise ValueError(
             f"--{flag} is of a transformer, and --model {chosen.model} has sizes and data of its own: leave it out"
         )

@@ -219,6 +219,7 @@ def test_evaluation_and_forwards_without_a_backward_count_nothing():
         (lambda: Routing(balance="luck"), "balance='luck' is not known"),
         (lambda: Routing(capacity=0), "capacity=0 is not positive"),
         (lambda: Shape(shared=1), "shared=1 stands beside several experts"),
+        (lambda: Shape(routing=Routing(capacity=1.5)), "capacity, balance, pace and scores are of several experts"),
         (lambda: Shape(experts=2, chosen=3), "a token cannot go through 3 of 2 experts"),
     ],
 )

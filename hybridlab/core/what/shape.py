@@ -145,6 +145,8 @@ class Shape:
             raise ValueError(f"a token cannot go through {self.chosen} of {self.experts} experts: choose fewer")
         if self.shared and self.experts == 1:
             raise ValueError(f"shared={self.shared} stands beside several experts: give experts=2 or more")
+        if self.routing != Routing() and self.experts == 1:
+            raise ValueError("capacity, balance, pace and scores are of several experts: give experts=2 or more")
         if self.parallel and (not self.heads or self.skips):
             raise ValueError("a parallel block has attention beside its MLP: give heads=1 or more, and no skips")
         self._refuse_latents()
