@@ -21,10 +21,7 @@ def plan(chosen) -> dict:
     machine = _machine(chosen)
     more |= {"fit": _calibrated(chosen, shape, machine)} if chosen.took else {}
     planned = search(shape, machine, chosen.gpus, chosen.batch, **more)
-    print(f"{len(planned.seconds)} legal plans, {int(planned.fits.sum())} of them fit; the quickest:")
-    for one in planned.top(5):
-        print(f"  {one}")
-    print(f"Predictions err by {planned.error}: the first {len(planned.ties)} are as good as equal")
+    print(planned)
     answer = {"best": planned.best.facts, "front": [one.facts for one in planned.front], "rejected": planned.rejected}
     if chosen.tokens is not None:
         answer["best"]["days"] = days(planned.best, planned.shape, chosen.batch, chosen.tokens)

@@ -3,10 +3,12 @@
 import io
 import itertools
 import json
+import pickle
 import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -145,6 +147,18 @@ def test_a_hand_typed_1f1b_is_1f1b():
     typed, ready = hl.Schedule.from_csv(HAND_TYPED), hl.schedule("1f1b", ranks=2, microbatches=4)
     assert facts(typed) == facts(ready)
     assert hl.simulate(hl.validate(typed)).length == hl.simulate(ready).length
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb_v", "chimera", "subgraph", "dualpipe", "pipedream"])
+def test_schedules_that_say_the_same_are_equal_and_others_are_not(name, tmp_path):
+    made = lambda **more: hl.schedule(name, **{"ranks": 4, "microbatches": 8} | more)
+    one = made()
+    one.save(tmp_path / "one.json")
+    again = [made(), hl.Schedule.load(tmp_path / "one.json"), pickle.loads(pickle.dumps(one)), replace(one)]
+    assert all(other == one and hash(other) == hash(one) for other in again) and len({one, *again}) == 1
+    assert hl.lower(one) == hl.lower(made())
+    others = [made(microbatches=12), made(ranks=2), one.renamed("mine"), hl.lower(one), replace(one, window=3), "1f1b"]
+    assert all(other != one for other in others)
 
 
 @pytest.mark.ranks

@@ -436,6 +436,15 @@ def test_the_161b_figure_peaks_where_t_and_p_are_8(batch):
     assert max(rows, key=lambda row: row.predicted()).plan[:2] == (8, 8)
 
 
+def test_what_is_shown_of_all_plans_is_the_five_quickest():
+    found = plan("gpt-1.7b", A100, 64, 64)
+    first, *rows, last = repr(found).splitlines()
+    assert first == f"{len(found.seconds)} legal plans, {int(found.fits.sum())} of them fit; the quickest:"
+    assert rows == [f"  {one}" for one in found.top(5)] and last.startswith(f"Predictions err by {found.error}")
+    none = found.only(p=3)
+    assert repr(none) == f"0 legal plans, none of them fits: {none.nothing}" and none.nothing
+
+
 # --- the command line -------------------------------------------------------------------------------------------
 
 

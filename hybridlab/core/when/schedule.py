@@ -8,7 +8,7 @@ cost milliseconds; `program` shows them as `Action`s. How they are written as te
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -215,6 +215,16 @@ class Schedule:
         """The action in one row (one half of it, where two are fused)."""
         kind, *numbers = self.rows[row].tolist()
         return Action(KINDS[kind], *numbers)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same of everything: schedules that were made twice, saved and loaded."""
+        if self is other or not isinstance(other, Schedule):
+            return self is other
+        mine, its = ([getattr(one, field.name) for field in fields(one)] for one in (self, other))
+        return all(np.array_equal(x, y) if isinstance(x, np.ndarray) else x == y for x, y in zip(mine, its))
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.rows.shape, self.microbatches, self.dp))
 
     def __repr__(self) -> str:
         m = f"{self.microbatches} microbatch{'es' if self.microbatches != 1 else ''}"

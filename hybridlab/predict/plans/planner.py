@@ -94,6 +94,14 @@ class Planned:
     software: Software = MEGATRON_2021
     nothing: str = ""
 
+    def __repr__(self) -> str:
+        """The five quickest, as the command line prints them."""
+        legal, fit = f"{len(self.seconds)} legal plans", int(self.fits.sum())
+        if not fit:
+            return f"{legal}, none of them fits: {self.nothing}"
+        lines = [f"{legal}, {fit} of them fit; the quickest:", *(f"  {one}" for one in self.top(5))]
+        return "\n".join([*lines, f"Predictions err by {self.error}: the first {len(self.ties)} are as good as equal"])
+
     @property
     def room(self) -> float:
         """Bytes of a device that a plan may use."""
