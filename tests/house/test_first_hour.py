@@ -1,6 +1,10 @@
 """The first hour on a GPU: steps are run once, go on after a failure, end in time, and everything is on one page."""
 
+import dataclasses
+import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -119,6 +123,147 @@ def test_a_step_may_find_several_things():
     assert steps.ran(two, 20.0)["found"] == [{"n": 1}, {"n": 2}]
 
 
+def test_an_error_that_a_command_tells_as_json_is_no_finding(hour):
+    failing = hour.step("failing", """print('{"error": "there is none", "code": 2}'); import sys; sys.exit(2)""")
+    (failed,) = hour.run(failing)
+    assert "found" not in failed and failed["ended"] == "with exit code 2" and "there is none" in failed["said"][-1]
+
+
+def test_a_finding_that_is_not_understood_costs_its_own_line_only(hour):
+    odd, fine = hour.run(hour.step("odd", "print('{}')"), hour.step("odd too", "print('{\"m\": 3}')"))
+    assert odd["said"] and fine["found"] == [{"m": 3}]
+    assert fine["headlines"] == ["what it found is not understood: KeyError: 'n'"]
+
+
+# ---- steps that are made of parts
+
+TELLS = """
+import json, sys, time
+for name in sys.argv[1:]:
+    open(STARTED, "a").write(f"{name} ")
+    if (name, open(STARTED).read().count(name)) in ODD:
+        ODD[name, open(STARTED).read().count(name)]()
+    print(json.dumps({"name": name, "n": 1}), flush=True)
+print('{"name": "all of them"}')
+"""
+
+
+def parts(hour, odd="{}", names="abc", **more):
+    """A step of three parts, each of which notes that it begins; odd: {(name, how often it began): what it does}."""
+    code = f"STARTED, ODD = {str(hour.started)!r}, {odd}\n{TELLS}"
+    return Step("parts", "whether", ("-c", code), lambda found: [f"{len(found)} told"], parts=lambda: [*names], **more)
+
+
+def test_a_step_of_parts_is_whole_when_each_has_told(hour):
+    for _ in range(2):
+        (one,) = hour.run(parts(hour))
+        assert [found["name"] for found in one["found"]] == ["a", "b", "c"] and one["headlines"] == ["3 told"]
+    assert hour.starts() == ["a", "b", "c"]
+
+
+def test_a_step_that_was_broken_off_goes_on_with_the_parts_that_are_missing(hour, monkeypatch):
+    """As by Ctrl-C, or when the machine is taken away: what was told is in the file already."""
+    hear, broken = steps._object, iter("ab")
+
+    def breaks(line):
+        if "b" == next(broken, "b"):
+            raise KeyboardInterrupt
+        return hear(line)
+
+    monkeypatch.setattr(steps, "_object", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        hour.run(parts(hour))
+    monkeypatch.undo()
+    kept = json.loads((hour.folder / "parts.json").read_text())
+    assert [one["name"] for one in kept["so far"]] == ["a"]
+    before = hour.starts()
+    (one,) = hour.run(parts(hour))
+    assert [found["name"] for found in one["found"]] == ["a", "b", "c"]
+    assert hour.starts()[len(before) :] == ["b", "c"]
+
+
+def test_a_part_that_takes_too_long_is_named_and_left_out_and_the_next_call_tries_it_again(hour):
+    slow = parts(hour, '{("b", 1): lambda: time.sleep(60)}')
+    (late,) = hour.run(slow, limit=3.0)
+    assert late["ended"] == "was stopped after 3 s in b" and [one["name"] for one in late["so far"]] == ["a", "c"]
+    assert hour.starts() == ["a", "b", "c"]
+    (one,) = hour.run(slow, limit=20.0)
+    assert {found["name"] for found in one["found"]} == {"a", "b", "c"} and hour.starts() == ["a", "b", "c", "b"]
+
+
+def test_the_limit_of_a_step_of_parts_is_that_of_each_part(hour):
+    slow = parts(hour, "dict.fromkeys([(name, 1) for name in 'abc'], lambda: time.sleep(1.5))")
+    (one,) = hour.run(slow, limit=3.0)
+    assert one["took"] > 4 and one["ended"] == "well" and len(one["found"]) == 3
+
+
+def test_a_part_that_ends_its_process_does_not_end_the_hour(hour):
+    (one,) = hour.run(parts(hour, '{("b", n): lambda: sys.exit(3) for n in range(9)}'))
+    assert one["ended"] == "with exit code 3" and [found["name"] for found in one["so far"]] == ["a"]
+    assert hour.starts() == ["a", "b", "b"]
+
+
+def test_parts_of_other_code_are_not_kept(hour):
+    hour.run(parts(hour, '{("b", n): lambda: sys.exit(3) for n in range(9)}', code="a"))
+    (one,) = hour.run(parts(hour, code="b"))
+    assert len(one["found"]) == 3 and hour.starts()[-3:] == ["a", "b", "c"]
+
+
+def test_a_step_whose_parts_cannot_be_told_costs_its_own_line_only(hour):
+    def none():
+        raise subprocess.CalledProcessError(1, "matrix", stderr="no such module\n")
+
+    broken = Step("broken", "whether", ("-c", ""), lambda found: [], parts=none)
+    one, fine = hour.run(broken, hour.step("well", WELL))
+    assert one["said"] == ["no such module"] and "found" not in one and fine["found"]
+
+
+def test_a_job_is_chosen_by_its_whole_name():
+    """The names of some begin as those of others: "mode dp" and "mode dp each"."""
+    from accelerator.matrix import chosen_by  # here, as it makes all pairs
+
+    assert chosen_by(["mode dp", "model conv"]) == ["mode dp", "model conv"] and chosen_by(["dp each"]) == [
+        "mode dp each"
+    ]
+    assert first_hour._jobs("model ") == chosen_by(["model "])
+
+
+ENDED = """
+import sys
+from pathlib import Path
+from tools import first_hour
+from tools.steps import Step
+
+child = "import os; print('begun', os.getpid()); import time; time.sleep(60)"
+first_hour.equality = lambda: [Step("slow", "whether", ("-c", child), lambda found: [])]
+first_hour.main(["--emulated", "--results", sys.argv[1]])
+"""
+
+
+def test_whoever_is_ended_from_outside_ends_the_step_that_runs(tmp_path):
+    """As a batch system does at its limit: what went on alone would write into the same record as the next call."""
+    hour = subprocess.Popen([sys.executable, "-c", ENDED, str(tmp_path)], cwd=HOUSE, stdout=subprocess.PIPE, text=True)
+    pid = next(int(line.split()[1]) for line in hour.stdout if line.startswith("begun"))
+    hour.terminate()
+    assert hour.wait(20) == 143
+    end = time.monotonic() + 5
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+@pytest.mark.long
+@pytest.mark.ranks
+@pytest.mark.parametrize("name, least", [("pipelining", 3), ("sharding", 4)])
+def test_what_a_benchmark_prints_is_understood_and_says_how_often_it_repeated(name, least):
+    step = {step.name: step for step in first_hour.on_a_gpu(2, False)}[name]
+    shorter = dataclasses.replace(step, command=(*step.command, "--rounds", "2", "--device", "cpu"))
+    (one,) = steps.ran(shorter, 300.0)["found"]
+    rows = [row for name, row in one.items() if name != first_hour.WHERE]
+    assert len(rows) >= least and {row["repetitions"] for row in rows} == {2}
+    assert len(step.headlines([one])) == 1 + len(rows)
+
+
 def test_the_page_tells_of_every_step_also_of_one_that_cannot_run(hour):
     records = hour.run(hour.step("well", WELL), hour.step("many", WELL, missing="it needs two GPUs"))
     assert records[1]["why"] == "it needs two GPUs" and hour.starts() == ["well"]
@@ -185,10 +330,8 @@ def test_headlines_are_read_from_what_the_commands_print():
     lines = told["sharding"]([{"placement": "2 ranks", "replicas": row, "cut layers": {"failed": "rank 0 failed"}}])
     assert lines[1].endswith("8.0 ms") and lines[2] == "cut layers: rank 0 failed"
     whole = {"name": "the whole notebook", "device": "cuda", "notebook": "00_start"}
-    rows = [whole, whole | {"notebook": "01_tour", "failed": "ValueError: no"}, {"name": "1F1B", "device": "cpu"}]
-    line, failed = told["course"]([{"rows": rows, "file": "results/x.json"}])
-    assert line == "1 of 2 notebooks ran; 1 rows on cpu, 2 rows on cuda; in results/x.json"
-    assert failed == "01_tour: ValueError: no"
+    line, failed = told["course"]([whole, whole | {"notebook": "01_tour", "failed": "ValueError: no"}])
+    assert line == "1 of 2 notebooks ran" and failed == "01_tour: ValueError: no"
     jobs = [{"name": "mode dp", "ok": True, "largest_gap": 1e-16, "error": ""}]
     jobs += [{"name": "mode tp", "ok": False, "largest_gap": None, "error": "RankError: rank 1 failed"}]
     assert told["modes"](jobs) == [
@@ -200,11 +343,39 @@ def test_headlines_are_read_from_what_the_commands_print():
     assert told["doctor"]([{"ranks fail": "no sockets", "what to do": "…"}])[0] == "ranks fail: no sockets"
 
 
-def test_the_code_has_a_name_that_changes_with_it(monkeypatch, tmp_path):
-    before = first_hour.code()
-    assert before == first_hour.code() and len(before) == 12
-    (tmp_path / "bench").mkdir()
-    monkeypatch.setattr(first_hour, "HOUSE", tmp_path)
-    empty = first_hour.code()
-    (tmp_path / "bench" / "one.py").write_text("")
-    assert len({before, empty, first_hour.code()}) == 3
+RUNS = {  # a file that a step runs, beside the package; and steps that do not run it
+    "notebooks/10_naive.ipynb": ("course", "doctor modes pairs pipelining sharding ways"),
+    "tests/equality.py": ("modes schedules models pairs", "doctor pipelining sharding ways course"),
+    "tests/accelerator/matrix.py": ("modes schedules models pairs", "ways course"),
+    "tests/accelerator/device.cpp": ("modes pairs", "ways course"),
+    "tests/accelerator/groups.cpp": ("modes pairs", "ways course"),
+    "tests/training/test_oracle.py": ("sharding", "doctor modes pipelining ways course"),
+    "bench/pipeline.py": ("pipelining sharding", "doctor modes ways course"),
+    "hybridlab/front/typed.py": ("doctor modes schedules models pairs pipelining sharding ways course", ""),
+}
+
+
+@pytest.mark.parametrize("file", RUNS)
+def test_a_record_holds_as_long_as_what_its_step_runs_is_the_same(monkeypatch, tmp_path, file):
+    for name in RUNS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    monkeypatch.setattr(steps, "HOUSE", tmp_path)
+    codes = lambda: {step.name: step.code for step in first_hour.on_a_gpu(2, False)}
+    before = codes()
+    (tmp_path / file).write_text("changed")
+    changed = {name for name, code in codes().items() if code != before[name]}
+    its, others = map(str.split, RUNS[file])
+    assert changed >= set(its) and not changed & set(others) and all(len(code) == 12 for code in before.values())
+
+
+def test_builds_of_torch_are_told_apart_and_what_is_not_here_is_not_named(monkeypatch):
+    import torch
+
+    builds = []
+    for cuda in ("13.0", "12.9"):
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        builds.append(first_hour._build("580.65"))
+    assert builds[0] != builds[1] and builds[0].keys() == {"driver", "torch", "CUDA"}
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert first_hour._build("").keys() == {"torch"}
