@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from hybridlab.measuring import course_suite, machine
+from hybridlab.measuring.recorded import counted
 from hybridlab.measuring.row import in_words
 from hybridlab.world.devices import gpus
 from hybridlab.world.devices.placement import ASKED
@@ -54,7 +55,7 @@ def main(arguments=None) -> int:
     if chosen.emulated:
         os.environ[ASKED] = EMULATED
     todo = equality() if chosen.emulated else on_a_gpu(len(here), chosen.nccl)  # an emulated GPU's speed says nothing
-    on = "an emulated accelerator" if chosen.emulated else label([gpu.name for gpu in here.usable])
+    on = "an emulated accelerator" if chosen.emulated else counted([gpu.name for gpu in here.usable])
     folder = chosen.results / "first-hour" / re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
     key = {"machine": on, **_build(here.driver)}
     records = steps.run(todo, folder, TITLE, key, limit=60 * chosen.minutes, again=chosen.again)
@@ -142,15 +143,6 @@ def _jobs(word: str) -> list[str]:
 def suite(name: str) -> tuple[str, ...]:
     """The command that measures a suite."""
     return "-m", "hybridlab", "measure", "--suite", name, "--json"
-
-
-def label(names: list[str]) -> str:
-    """The GPUs in words.
-
-    >>> label(["NVIDIA H200", "NVIDIA H200"])
-    '2 × NVIDIA H200'
-    """
-    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 
 def _build(driver: str) -> dict:

@@ -75,7 +75,15 @@ def label(machine: dict, device: str, sharing: int = 0) -> str:
     """
     shared = f" shared by {sharing} ranks" if sharing else ""
     if device == "cuda":
-        names = [name for name, *_ in machine["gpus"]]
-        return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)) + shared
+        return counted([name for name, *_ in machine["gpus"]]) + shared
     emulated = "" if device == "cpu" else f" as an emulated accelerator{shared}"
     return f"{machine['cores']} cores {machine['machine']}{emulated}"
+
+
+def counted(gpus: list[str]) -> str:
+    """The GPUs of a machine in words.
+
+    >>> counted(["NVIDIA H200", "NVIDIA H200", "Tesla T4"])
+    '2 × NVIDIA H200, 1 × Tesla T4'
+    """
+    return ", ".join(f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus))
