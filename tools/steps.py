@@ -104,15 +104,17 @@ def ran(step: Step, limit: float, kept: dict | None = None, keep: Callable[[dict
     kept  the record of a call that was broken off: the parts that it tells of are not run again
     keep  called with the record as it is, whenever a part has told what it found
     """
-    when, begin = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), time.monotonic()
+    kept, when = kept or {}, datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
         parts = step.parts()
     except subprocess.CalledProcessError as error:
         said = (error.stderr or "").splitlines()[-LINES:]
-        return told(step) | {"when": when, "took": 0.0, "ended": f"with exit code {error.returncode}", "said": said}
-    before = (kept or {}) if parts else {}
-    found = list(before.get("so far", ()))
-    about = lambda: told(step) | {"when": when, "took": round(before.get("took", 0) + time.monotonic() - begin, 1)}
+        ended = {"when": when, "took": 0.0, "ended": _ending(error.returncode, limit), "said": said}
+        return kept | told(step) | ended
+    found, begin = [], time.monotonic()
+    if parts:
+        found, begin = list(kept.get("so far", ())), begin - kept.get("took", 0)
+    about = lambda: told(step) | {"when": when, "took": round(time.monotonic() - begin, 1)}
     missing = lambda: [part for part in parts if part not in {one.get(step.part) for one in found}]
 
     def hear(line) -> bool:
@@ -124,35 +126,39 @@ def ran(step: Step, limit: float, kept: dict | None = None, keep: Callable[[dict
             keep(about() | {"ended": "was broken off", "so far": found})
         return bool(parts)
 
-    todo = not parts or missing()
-    lines, code, late = _until_told(step.command, missing, limit, hear) if todo else ([], 0, [])
-    ended = {0: "well", None: f"was stopped after {limit:.0f} s"}.get(code, f"with exit code {code}")
-    record = about() | {"ended": f"was stopped after {limit:.0f} s in {', '.join(late)}" if late else ended}
+    lines, endings = _until_told(step.command, missing, limit, hear) if missing() or not parts else ([], {"": 0})
+    ended = (_ending(code, limit) + (f" in {part}" if part else "") for part, code in endings.items())
+    record = about() | {"ended": "; ".join(ended)}
     if not found:
         return record | {"said": lines[-LINES:]}
     headlines = _headlines(step, found)
     for one in found:
         if "file" in one:  # it keeps its rows there itself
             one.pop("rows", None)
-    whole = not missing() if parts else code is not None
+    whole = not missing() if parts else endings[""] is not None
     return record | {"headlines": headlines, "found" if whole else "so far": found}
 
 
-def _until_told(command, missing, limit, hear) -> tuple[list[str], int | None, list[str]]:
-    """Run a command until no part is missing: (lines of its last run, its exit code, parts that took too long).
+def _ending(code, limit) -> str:
+    return {0: "well", None: f"was stopped after {limit:.0f} s"}.get(code, f"with exit code {code}")
 
-    A part that takes too long is left out, and the command started again for those behind it. Parts are run in order,
-    so the first one that is missing is the one that was stopped.
+
+def _until_told(command, missing, limit, hear) -> tuple[list[str], dict[str, int | None]]:
+    """Run a command until no part is missing: (lines of its last run, {part: the exit code with which it ended a run}).
+
+    Parts are run in order, so the first one that is missing ended the run; the command is started again for those
+    behind it. A command that tells of no part at all is at fault itself: its exit code has the name "".
     """
-    late = []
+    lost = {}
     while True:
-        todo = [part for part in missing() if part not in late]
+        todo = [part for part in missing() if part not in lost]
         lines, code = _played((*command, *todo), limit, hear)
-        left = [part for part in missing() if part not in late]
-        if code is None:
-            late += left[:1]
-        if not left[code is None :] or (code is not None and left == todo):  # all are told, or it ends by itself
-            return lines, code, late
+        left = [part for part in missing() if part not in lost]
+        if not left or (left == todo and code is not None and not lost):
+            return lines, lost or {"": code}
+        lost[left[0]] = code
+        if len(left) == 1:
+            return lines, lost
 
 
 def _headlines(step, found) -> list[str]:
