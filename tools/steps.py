@@ -47,7 +47,7 @@ class Step:
     command: tuple[str, ...]
     headlines: Callable[[list[dict]], list[str]]
     missing: str = ""
-    parts: Callable[[], list[str]] = list
+    parts: Callable[[], list[str]] | None = None
     part: str = "name"
     code: str = ""
 
@@ -90,7 +90,8 @@ def _keep(record, file) -> dict:
 
 def told(step: Step) -> dict:
     """What is known of a step before it runs."""
-    return {"step": step.name, "settles": step.settles, "command": shlex.join(("python", *step.command))}
+    command = shlex.join(("python", *step.command)) + (" NAME…" if step.parts else "")
+    return {"step": step.name, "settles": step.settles, "command": command}
 
 
 def holds(record: dict, key: dict) -> bool:
@@ -106,7 +107,7 @@ def ran(step: Step, limit: float, kept: dict | None = None, keep: Callable[[dict
     """
     kept, when = kept or {}, datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
-        parts = step.parts()
+        parts = step.parts() if step.parts else []
     except subprocess.CalledProcessError as error:
         said = (error.stderr or "").splitlines()[-LINES:]
         ended = {"when": when, "took": 0.0, "ended": _ending(error.returncode, limit), "said": said}

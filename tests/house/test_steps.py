@@ -163,7 +163,7 @@ def test_a_step_of_parts_is_whole_when_each_has_told(hour):
     for _ in range(2):
         (one,) = hour.run(parts(hour))
         assert [found["name"] for found in one["found"]] == ["a", "b", "c"] and one["headlines"] == ["3 told"]
-    assert hour.starts() == ["a", "b", "c"]
+    assert hour.starts() == ["a", "b", "c"] and one["command"].endswith(" NAME…")
 
 
 def test_a_step_that_was_broken_off_goes_on_with_the_parts_that_are_missing(hour, monkeypatch):
