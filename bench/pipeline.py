@@ -128,7 +128,8 @@ def main():
                 f"{name:12}  {statistics.median(mine) * 1e3:9.1f}  {statistics.median(other) * 1e3:9.1f}  "
                 f"{middle:5.3f} ({low:.3f} to {high:.3f}) {rate:14,.0f}  {busy:.3f}  {verdict}"
             )
-            results[name] = {"ratio": middle, "interval": [low, high], "efficiency": busy, "tokens_per_second": rate}
+            told = {"ratio": middle, "interval": [low, high], "efficiency": busy, "tokens_per_second": rate}
+            results[name] = told | {"repetitions": chosen.rounds}
         for name in NAMES:
             made = schedule(name, ranks=2, microbatches=MICROBATCHES)
             job = job_of(Mesh(pp=2), made, batch=MICROBATCHES, shape=TINY, ahead=AHEAD)

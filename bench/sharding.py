@@ -31,7 +31,7 @@ from hybridlab.training import loop
 from hybridlab.training.make_job import job_of
 from hybridlab.world.processes.launch import RankError, ranks
 
-TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"
+TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests" / "training"
 SHAPES = {"cpu": Shape(layers=8, width=256, heads=4, context=64), "cuda": Shape(8, 1024, 16, 512)}
 BATCH, WARM, MOST = 8, 3, 1.05
 MODES = {  # name: (axis, how we are asked, the peer, how it is asked)
@@ -102,7 +102,7 @@ def compared(mode, rounds, placed) -> dict:
     low, middle, high = statistics.quantiles([a / b for a, b in zip(mine, other)], n=4)
     each = {"ours_ms": statistics.median(mine) * 1e3, "torch_ms": statistics.median(other) * 1e3}
     processor = statistics.median(a / b for a, b in zip(work, its_work))
-    return each | {"ratio": middle, "interval": [low, high], "processor": processor}
+    return each | {"ratio": middle, "interval": [low, high], "processor": processor, "repetitions": rounds}
 
 
 def main():

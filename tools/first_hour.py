@@ -5,30 +5,34 @@
     python -m tools.first_hour --nccl     ranks that share a GPU talk by NCCL where torch's own code needs it
     python -m tools.first_hour --emulated what can be run on the emulated accelerator, without a GPU
 
-Each step ends after ten minutes. What it found lies in results/first-hour/, with a page that sums it up. With one GPU
-ranks share it, so nothing there is a speed-up; with several, each rank has one.
+Each step ends after ten minutes, or each of its notebooks and jobs does; whoever stops it in between goes on where he
+was. What it found lies in results/first-hour/, with a page that sums it up. With one GPU ranks share it, so nothing
+there is a speed-up; with several, each rank has one.
 """
 
 import argparse
-import hashlib
 import os
 import re
+import signal
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-from hybridlab.measuring import machine
+from hybridlab.measuring import course_suite, machine
+from hybridlab.measuring.recorded import counted
 from hybridlab.measuring.row import in_words
 from hybridlab.world.devices import gpus
 from hybridlab.world.devices.placement import ASKED
 from tools import steps
-from tools.course import HOUSE
+from tools.course import FOLDER, HOUSE
 from tools.steps import Step
 
 MATRIX = "tests/accelerator/matrix.py"
 EMULATED = "gpu:8"  # as HYBRIDLAB_DEVICES names devices that are emulated
 WHERE = "placement"  # in what a benchmark found; all else are its rows
 TITLE = "The first hour on a GPU, written by `make gpu`"
-CODE = ("hybridlab", "bench", "tests/accelerator")  # a record holds as long as these are the same
+PROOF = ("tests/accelerator", "tests/equality.py")
 
 
 def main(arguments=None) -> int:
@@ -37,7 +41,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--again", action="store_true", help="repeat what was run before")
     parser.add_argument("--nccl", action="store_true", help="on one GPU: let ranks share it by NCCL, where needed")
     parser.add_argument("--emulated", action="store_true", help="run what the emulated accelerator can")
-    parser.add_argument("--minutes", type=float, default=10, help="the limit of each step (default 10)")
+    parser.add_argument("--minutes", type=float, default=10, help="the limit of a step, a notebook, a job (default 10)")
     parser.add_argument("--results", type=Path, default=HOUSE / "results", help="default: results/")
     chosen = parser.parse_args(arguments)
     here = gpus.here()
@@ -46,13 +50,14 @@ def main(arguments=None) -> int:
         what = f"There is a GPU here, but {here.why}" if here.why else "There is no GPU here that torch can use"
         print(f"{what}. With one, this would run {would}.", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as at Ctrl-C, the step that runs is ended too
     os.environ.pop(ASKED, None)  # the devices that are here, whatever was said before
     if chosen.emulated:
         os.environ[ASKED] = EMULATED
     todo = equality() if chosen.emulated else on_a_gpu(len(here), chosen.nccl)  # an emulated GPU's speed says nothing
-    on = "an emulated accelerator" if chosen.emulated else label([gpu.name for gpu in here.usable])
+    on = "an emulated accelerator" if chosen.emulated else counted([gpu.name for gpu in here.usable])
     folder = chosen.results / "first-hour" / re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
-    key = {"machine": on, "driver": here.driver, "torch": machine.version("torch"), "code": code()}
+    key = {"machine": on, **_build(here.driver)}
     records = steps.run(todo, folder, TITLE, key, limit=60 * chosen.minutes, again=chosen.again)
     print(f"The page: {folder / 'README.md'}")
     return int(any("found" not in record and "why" not in record for record in records))
@@ -64,7 +69,13 @@ def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
     backend = ("--backend", "nccl") if shared and nccl else ()
     needs = "torch's pipelining cannot send by gloo: it needs two GPUs, or --nccl" if shared and not nccl else ""
     return [
-        Step("doctor", "whether ranks start and talk", ("-m", "hybridlab", "doctor", "--json"), _of_the_doctor),
+        Step(
+            "doctor",
+            "whether ranks start and talk",
+            ("-m", "hybridlab", "doctor", "--json"),
+            _of_the_doctor,
+            code=steps.code(),
+        ),
         *equality(),
         Step(
             "pipelining",
@@ -72,31 +83,61 @@ def on_a_gpu(gpus: int, nccl: bool) -> list[Step]:
             ("bench/pipeline.py", "--json", *backend),
             _of_pipelining,
             needs,
+            code=steps.code("bench"),
         ),
         Step(
             "sharding",
             "our data, sharded and tensor parallelism beside DDP, FSDP2 and torch's tensor parallelism",
             ("bench/sharding.py", "--json", *backend),
             _of_sharding,
+            code=steps.code("bench", "tests/training/test_oracle.py"),
         ),
-        Step("ways", "by which ways ranks share a GPU, and what a GPU for each changes", suite("gpu"), _of_ways),
-        Step("course", "what the notebooks measure", suite("course"), _of_the_course),
+        Step(
+            "ways",
+            "by which ways ranks share a GPU, and what a GPU for each changes",
+            suite("gpu"),
+            _of_ways,
+            code=steps.code(),
+        ),
+        Step(
+            "course",
+            "what the notebooks measure",
+            (*suite("course"), "--only"),
+            _of_the_course,
+            parts=lambda: [path.stem for path in course_suite.notebooks(FOLDER)],
+            part="notebook",
+            code=steps.code("notebooks"),
+        ),
     ]
 
 
 def equality() -> list[Step]:
-    """Every way to be parallel, proved equal to one device, in four parts: words in the names of its jobs."""
+    """Every way to be parallel, proved equal to one device, in four steps: words in the names of its jobs."""
     missing = "" if (HOUSE / MATRIX).exists() else f"{MATRIX} is not in this copy"
-    parts = {
+    kinds = {
         "modes": ("mode ", "every mode and form"),
         "schedules": ("schedule ", "every schedule on two and on four ranks"),
         "models": ("model ", "every reference model"),
         "pairs": ("pair ", "every two choices that can be joined"),
     }
     return [
-        Step(name, f"whether {what} equals one device", (MATRIX, word), _of_equality, missing)
-        for name, (word, what) in parts.items()
+        Step(
+            name,
+            f"whether {what} equals one device",
+            (MATRIX,),
+            _of_equality,
+            missing,
+            parts=partial(_jobs, word),
+            code=steps.code(*PROOF),
+        )
+        for name, (word, what) in kinds.items()
     ]
+
+
+def _jobs(word: str) -> list[str]:
+    """The names of the jobs that hold a word."""
+    asked = [sys.executable, MATRIX, "--list", word]
+    return subprocess.run(asked, cwd=HOUSE, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def suite(name: str) -> tuple[str, ...]:
@@ -104,20 +145,12 @@ def suite(name: str) -> tuple[str, ...]:
     return "-m", "hybridlab", "measure", "--suite", name, "--json"
 
 
-def label(names: list[str]) -> str:
-    """The GPUs in words.
+def _build(driver: str) -> dict:
+    """The driver, torch, and the CUDA that this build of torch was made with; what is not here is not named."""
+    import torch
 
-    >>> label(["NVIDIA H200", "NVIDIA H200"])
-    '2 × NVIDIA H200'
-    """
-    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
-
-
-def code() -> str:
-    """Twelve letters that change with any file of the code that is run."""
-    files = sorted(file for folder in CODE for file in (HOUSE / folder).rglob("*.py"))
-    each = (f"{file.relative_to(HOUSE)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)
-    return hashlib.sha256("\n".join(each).encode()).hexdigest()[:12]
+    found = {"driver": driver, "torch": machine.version("torch"), "CUDA": torch.version.cuda}
+    return {name: version for name, version in found.items() if version}
 
 
 def _of_the_doctor(found):
@@ -152,13 +185,9 @@ def _of_ways(found):
     return [in_words(row) for row in one["rows"]]
 
 
-def _of_the_course(found):
-    (one,) = found
-    whole = [row for row in one["rows"] if row["name"] == "the whole notebook"]
-    failed = [f"{row['notebook']}: {row['failed']}" for row in whole if "failed" in row]
-    devices = [row["device"] for row in one["rows"]]
-    counted = ", ".join(f"{devices.count(kind)} rows on {kind}" for kind in sorted(set(devices)))
-    return [f"{len(whole) - len(failed)} of {len(whole)} notebooks ran; {counted}; in {one['file']}", *failed]
+def _of_the_course(notebooks):
+    failed = [f"{one['notebook']}: {one['failed']}" for one in notebooks if "failed" in one]
+    return [f"{len(notebooks) - len(failed)} of {len(notebooks)} notebooks ran", *failed]
 
 
 if __name__ == "__main__":

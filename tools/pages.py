@@ -1,13 +1,16 @@
 """Write the pages about the course again, from the notebooks, docs/slides.toml and docs/systems.toml.
 
-python -m tools.pages            notebooks/README.md; in docs/ prerequisites.svg, slides.md, systems.md and lecturers.md
+python -m tools.pages            notebooks/README.md; in docs/ prerequisites.svg, slides.md, systems.md, lecturers.md,
+                                 and the line of gpu.md that says what was measured on
 python -m tools.pages --check    write nothing; name the pages that are not current
 """
 
 import argparse
 import pathlib
+import re
 import sys
 
+from hybridlab.measuring.recorded import Recorded, recorded
 from tools import graph, landing, lessons, slides, systems
 from tools.course import FOLDER, HOUSE, books
 
@@ -23,11 +26,29 @@ def texts() -> dict[pathlib.Path, str]:
     }
 
 
+def with_machines(text: str, records: list[Recorded]) -> str:
+    """A page whose line "Measured on" names these records.
+
+    >>> with_machines("Measured on: nothing.", [Recorded("2 cores x86_64, 2026-11-21", ())])
+    'Measured on: 2 cores x86_64, 2026-11-21.'
+    """
+    line = f"Measured on: {'; '.join(one.label for one in records)}."
+    return re.sub(r"^Measured on: .*$", line, text, flags=re.MULTILINE)
+
+
+def about_records() -> dict[pathlib.Path, str]:
+    """The page that names what was measured on. It follows from records and not from the course: a record that was just
+    added makes no test fail."""
+    path = HOUSE / "docs" / "gpu.md"
+    return {path: with_machines(path.read_text("utf-8"), recorded())}
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; name the pages that are not current")
     check = parser.parse_args(arguments).check
-    old = {path: text for path, text in texts().items() if not path.exists() or path.read_text("utf-8") != text}
+    every = texts() | about_records()
+    old = {path: text for path, text in every.items() if not path.exists() or path.read_text("utf-8") != text}
     for path, text in old.items():
         print(f"{path.relative_to(HOUSE)}: {'not current; run  make pages' if check else 'written'}")
         if not check:

@@ -1,13 +1,16 @@
 """Steps: commands that are run one after the other, each once, with what they told kept in a folder and on a page.
 
-A step that was run on this machine with this code is not run again, so whoever breaks off goes on where he was. Each
-has a limit of time, and one that fails or is stopped costs nobody else a result.
+A step that was run on this machine with this code is not run again, so whoever breaks off goes on where he was. A step
+may be made of parts, notebooks or jobs: what each of them told is kept as soon as it is printed, and only the parts
+that are missing are run. A step, or a part of one, has a limit of time; one that fails or is stopped costs nobody else
+a result.
 
 Relatives: `tools.first_hour`, the steps for a GPU.
 """
 
 import contextlib
 import datetime
+import hashlib
 import json
 import os
 import shlex
@@ -20,10 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hybridlab.core.files import put
 from hybridlab.measuring.gpu_suite import FOLDERS
 from tools.course import HOUSE
 
 LINES, LETTERS = 5, 160  # of what a step said: lines that are kept where it found nothing, letters of a line shown
+CODE = (".py", ".cpp", ".ipynb")
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,9 @@ class Step:
 
     headlines  of what it found, the JSON objects that it printed: lines for the page
     missing    why it cannot run here; "" where it can
+    parts      the names of its parts, which its command takes behind it; a step of one piece has none
+    part       under which name an object says which part it tells of
+    code       letters that change with what it runs
     """
 
     name: str
@@ -39,37 +47,51 @@ class Step:
     command: tuple[str, ...]
     headlines: Callable[[list[dict]], list[str]]
     missing: str = ""
+    parts: Callable[[], list[str]] | None = None
+    part: str = "name"
+    code: str = ""
 
 
 def run(steps: list[Step], folder: Path, title: str, key: dict, *, limit: float, again: bool = False) -> list[dict]:
     """Run what has not been run; returns every step's record, in order. The page is written after each step.
 
-    title  of the page;  key  what a record holds for: the machine and the code
-    limit  seconds for each step;  again  repeats what is there
+    title  of the page;  key  what a record holds for, beside the code of its step: the machine
+    limit  seconds for each step, or for each part of one;  again  repeats what is there
     """
     folder.mkdir(parents=True, exist_ok=True)
     records = []
     for number, step in enumerate(steps, 1):
-        file = folder / f"{step.name}.json"
-        kept = json.loads(file.read_text("utf-8")) if file.exists() else {}
-        if step.missing:
-            record = told(step) | {"ended": "not run", "why": step.missing}
-        elif not again and holds(kept, key):
-            record = kept
-        else:
-            print(f"== {number} of {len(steps)}, {step.name}: {step.settles}", flush=True)
-            text = without_paths(json.dumps(ran(step, limit) | {"key": key}, indent=1, ensure_ascii=False))
-            file.write_text(text + "\n", "utf-8")
-            record = json.loads(text)
-        print(f"== {number} of {len(steps)}, {step.name}: {in_words(record)}", flush=True)
+        heading = f"== {number} of {len(steps)}, {step.name}:"
+        record = _record(step, folder / f"{step.name}.json", key, heading, limit, again)
+        print(heading, in_words(record), flush=True)
         records.append(record)
         (folder / "README.md").write_text(page(title, key, records), "utf-8")
     return records
 
 
+def _record(step, file, key, heading, limit, again) -> dict:
+    """What is known of a step in the end; run, unless its record holds."""
+    key = key | ({"code": step.code} if step.code else {})
+    kept = json.loads(file.read_text("utf-8")) if file.exists() and not again else {}
+    if step.missing:
+        return told(step) | {"ended": "not run", "why": step.missing}
+    if holds(kept, key):
+        return kept
+    print(heading, step.settles, flush=True)
+    keep = lambda record: _keep(record | {"key": key}, file)
+    return keep(ran(step, limit, kept if kept.get("key") == key else {}, keep))
+
+
+def _keep(record, file) -> dict:
+    text = without_paths(json.dumps(record, indent=1, ensure_ascii=False))
+    put(file, text + "\n")
+    return json.loads(text)
+
+
 def told(step: Step) -> dict:
     """What is known of a step before it runs."""
-    return {"step": step.name, "settles": step.settles, "command": shlex.join(("python", *step.command))}
+    command = shlex.join(("python", *step.command)) + (" NAME…" if step.parts else "")
+    return {"step": step.name, "settles": step.settles, "command": command}
 
 
 def holds(record: dict, key: dict) -> bool:
@@ -77,32 +99,89 @@ def holds(record: dict, key: dict) -> bool:
     return record.get("key") == key and "found" in record
 
 
-def ran(step: Step, limit: float) -> dict:
-    """Run a step in processes of its own; what it prints is shown as it comes. One that is stopped tells "so far"."""
-    when, begin = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), time.monotonic()
-    lines, code = _played(step.command, limit)
-    ended = {0: "well", None: f"was stopped after {limit:.0f} s"}.get(code, f"with exit code {code}")
-    record = told(step) | {"when": when, "took": round(time.monotonic() - begin, 1), "ended": ended}
-    found = list(_objects(lines))
+def ran(step: Step, limit: float, kept: dict | None = None, keep: Callable[[dict], object] = id) -> dict:
+    """Run a step in processes of its own; what it prints is shown as it comes. One that is stopped tells "so far".
+
+    kept  the record of a call that was broken off: the parts that it tells of are not run again
+    keep  called with the record as it is, whenever a part has told what it found
+    """
+    kept, when = kept or {}, datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    try:
+        parts = step.parts() if step.parts else []
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or "").splitlines()[-LINES:]
+        ended = {"when": when, "took": 0.0, "ended": _ending(error.returncode, limit), "said": said}
+        return kept | told(step) | ended
+    found, begin = [], time.monotonic()
+    if parts:
+        found, begin = list(kept.get("so far", ())), begin - kept.get("took", 0)
+    about = lambda: told(step) | {"when": when, "took": round(time.monotonic() - begin, 1)}
+    missing = lambda: [part for part in parts if part not in {one.get(step.part) for one in found}]
+
+    def hear(line) -> bool:
+        one = _object(line)
+        if not one or (parts and one.get(step.part) not in parts):
+            return False
+        found.append(one)
+        if parts:
+            keep(about() | {"ended": "was broken off", "so far": found})
+        return bool(parts)
+
+    lines, endings = _until_told(step.command, missing, limit, hear) if missing() or not parts else ([], {"": 0})
+    ended = (_ending(code, limit) + (f" in {part}" if part else "") for part, code in endings.items())
+    record = about() | {"ended": "; ".join(ended)}
     if not found:
         return record | {"said": lines[-LINES:]}
-    headlines = step.headlines(found)
+    headlines = _headlines(step, found)
     for one in found:
         if "file" in one:  # it keeps its rows there itself
             one.pop("rows", None)
-    return record | {"headlines": headlines, "so far" if code is None else "found": found}
+    whole = not missing() if parts else endings[""] is not None
+    return record | {"headlines": headlines, "found" if whole else "so far": found}
 
 
-def _objects(lines):
-    """The JSON objects among some lines. One that was broken off, or is no JSON, is not the step's."""
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            if line.startswith("{"):
-                yield json.loads(line)
+def _ending(code, limit) -> str:
+    return {0: "well", None: f"was stopped after {limit:.0f} s"}.get(code, f"with exit code {code}")
 
 
-def _played(command, limit) -> tuple[list[str], int | None]:
-    """(lines that a command printed, its exit code, or None if it took too long)."""
+def _until_told(command, missing, limit, hear) -> tuple[list[str], dict[str, int | None]]:
+    """Run a command until no part is missing: (lines of its last run, {part: the exit code with which it ended a run}).
+
+    Parts are run in order, so the first one that is missing ended the run; the command is started again for those
+    behind it. A command that tells of no part at all is at fault itself: its exit code has the name "".
+    """
+    lost = {}
+    while True:
+        todo = [part for part in missing() if part not in lost]
+        lines, code = _played((*command, *todo), limit, hear)
+        left = [part for part in missing() if part not in lost]
+        if not left or (left == todo and code is not None and not lost):
+            return lines, lost or {"": code}
+        lost[left[0]] = code
+        if len(left) == 1:
+            return lines, lost
+
+
+def _headlines(step, found) -> list[str]:
+    try:
+        return step.headlines(found)
+    except Exception as error:  # whatever it is, what was found is kept, and the other steps are run
+        return [f"what it found is not understood: {type(error).__name__}: {error}"]
+
+
+def _object(line) -> dict | None:
+    """The JSON object that a line is. One that was broken off, is no JSON, or tells an error, is not the step's."""
+    with contextlib.suppress(ValueError):
+        one = json.loads(line) if line.startswith("{") else None
+        return one if one and one.keys() != {"error", "code"} else None
+    return None
+
+
+def _played(command, limit, hear) -> tuple[list[str], int | None]:
+    """(lines that a command printed, its exit code, or None if it took too long).
+
+    hear  called with each line; where it says yes, a part was told, and the time of the next one begins
+    """
     process = subprocess.Popen(
         [sys.executable, "-u", *command],
         cwd=HOUSE,
@@ -114,13 +193,15 @@ def _played(command, limit) -> tuple[list[str], int | None]:
         start_new_session=True,
     )
     late = threading.Event()
-    clock = threading.Timer(limit, lambda: (late.set(), _end(process)))
-    clock.start()
+    clock = _clock(limit, late, process)
     lines = []
     try:
         for line in process.stdout:
             lines.append(line.rstrip())
             print(lines[-1][:LETTERS], flush=True)
+            if hear(lines[-1]):
+                clock.cancel()
+                clock = _clock(limit, late, process)
         code = process.wait()
     finally:
         clock.cancel()
@@ -128,10 +209,31 @@ def _played(command, limit) -> tuple[list[str], int | None]:
     return lines, None if late.is_set() else code
 
 
+def _clock(limit, late, process) -> threading.Timer:
+    clock = threading.Timer(limit, lambda: (late.set(), _end(process)))
+    clock.start()
+    return clock
+
+
 def _end(process):
     """End a command and what it has started; ranks end when the one who started them does."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def code(*places: str) -> str:
+    """Twelve letters that change with any file of the package, or of these other places, files or folders.
+
+    >>> code("tools") == code("tools"), code("tools") == code("tools", "bench")
+    (True, False)
+    """
+    named = sorted({file for place in ("hybridlab", *places) for file in _files(HOUSE / place)})
+    each = (f"{file.relative_to(HOUSE)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in named)
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()[:12]
+
+
+def _files(place):
+    return [file for file in (place.rglob("*") if place.is_dir() else [place]) if file.suffix in CODE]
 
 
 def without_paths(text: str) -> str:

@@ -131,7 +131,8 @@ def measure(chosen) -> dict:
     from hybridlab.measuring.record import measure as record
     from hybridlab.measuring.row import in_words
 
-    found, file = record(chosen.suite, chosen.out, on_row=lambda row: print(in_words(row), flush=True))
+    told = output.as_json if chosen.json and chosen.only else in_words  # `make gpu` reads which notebook is done
+    found, file = record(chosen.suite, chosen.out, lambda row: print(told(row), flush=True), tuple(chosen.only))
     print(f"recorded in {file}, after {found['took']:.0f} s")
     return found | {"file": str(file)}
 
@@ -213,6 +214,9 @@ def _dry_run_flags(one):
 def _measure_flags(one):
     one.flag("--suite", default="cpu", help="cpu (default), gpu (needs CUDA), course (the notebooks)")
     one.flag("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
+    one.flag(
+        "--only", nargs="+", default=(), metavar="NOTEBOOK", help="of the course: run these, go on with its record"
+    )
 
 
 def _demo_flags(one):

@@ -108,6 +108,17 @@ def writable(path: str | PathLike[str]) -> Path:
     return path
 
 
+def put(path: str | PathLike[str], text: str) -> None:
+    """Write a text file as a whole: whoever is stopped halfway leaves the one that was there.
+
+    raises  OSError where that is impossible
+    """
+    path = Path(path)
+    beside = path.with_name(f"{path.name}.part")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
 def folder(path: str | PathLike[str]) -> Path:
     """A path of a folder in which files can be made; it is made if it is not there.
 

@@ -1,6 +1,7 @@
 """What this machine measured, beside its prediction and beside what other machines recorded."""
 
 import json
+import math
 import os
 from dataclasses import dataclass
 
@@ -8,9 +9,11 @@ from hybridlab.core.when.timeline import Timeline
 from hybridlab.labs.rows import as_html
 from hybridlab.measuring.course_suite import TO
 from hybridlab.measuring.recorded import Recorded, recorded
-from hybridlab.measuring.row import device_of_ranks, row
+from hybridlab.measuring.row import device_of_ranks, row, where
+from hybridlab.world.devices.placement import placement
 
 HERE, PREDICTED = "this machine", "predicted"
+ELSEWHERE = "elsewhere"  # the class of other machines' columns, by which tests/nbval.cfg leaves them out
 SCALES = {"s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")), "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")),
           "B/s": ((1e9, "GB/s"), (1e6, "MB/s"))}  # fmt: skip
 
@@ -29,7 +32,8 @@ class Machines:
         return [f"{column} {cell}" for column, cell in zip(self.columns, cells) if cell]
 
     def _repr_html_(self):
-        return as_html(("", *self.columns), [(what, *cells) for what, cells in self.rows.items()])
+        classes = ("", *("" if column in (PREDICTED, HERE) else ELSEWHERE for column in self.columns))
+        return as_html(("", *self.columns), [(what, *cells) for what, cells in self.rows.items()], classes)
 
 
 def machines(
@@ -38,13 +42,16 @@ def machines(
     unit: str = "s",
     records: list[Recorded] | None = None,
     device: str | None = None,
+    ranks: int | dict[str, int] = 1,
 ) -> Machines:
     """A table of what a notebook measured: predicted, on this machine, and on those whose records are in `results`.
 
     measured  {what: measured, or (predicted, measured)}; each a timeline, a number of `unit`, or several, whose median
               counts
     unit      "s", "FLOP/s" or "B/s"
-    device    the kind of device of what was measured; None: that of the ranks here. A timeline says its own
+    device    the kind of device of what was measured; None: that of the ranks here. "cpu" is for what was waited for
+    ranks     how many measured it, all or {what: ranks}: on GPUs a row says whether they shared one
+              A timeline says its own device and ranks
 
     Under `hybridlab measure --suite course` what was measured is written down too.
 
@@ -54,8 +61,9 @@ def machines(
     records = recorded() if records is None else records
     both = {what: one if isinstance(one, tuple) else (None, one) for what, one in measured.items()}
     device = device or device_of_ranks()
+    count = lambda what: ranks.get(what, 1) if isinstance(ranks, dict) else ranks
     rows = {
-        what: row(what, unit, numbers(one), device=device_of(one, device), notebook=notebook)
+        what: row(what, unit, numbers(one), notebook=notebook, **of_ranks(one, device, count(what)))
         for what, (_, one) in both.items()
     }
     _write_down(rows.values())
@@ -78,9 +86,16 @@ def numbers(measured) -> list[float]:
     return [float(one) for one in measured] if isinstance(measured, list) else [float(measured)]
 
 
-def device_of(measured, otherwise: str) -> str:
-    """The kind of device that a timeline was measured on; of plain numbers, what is said of them."""
-    return measured.origin.get("device", otherwise) if isinstance(measured, Timeline) else otherwise
+def of_ranks(measured, device: str, ranks: int) -> dict:
+    """Where a timeline was measured, by its own word: its device, and of GPUs its ranks; of numbers, what is said.
+
+    >>> of_ranks(0.5, "cpu", 4)
+    {'device': 'cpu'}
+    """
+    if isinstance(measured, Timeline):
+        device, mesh = measured.origin.get("device", device), measured.origin.get("mesh", {})
+        ranks = math.prod(mesh.values())
+    return {"device": device} | (where(placement(ranks)) if device != "cpu" else {})
 
 
 def in_unit(number: float | None, unit: str) -> str:

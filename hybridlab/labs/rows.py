@@ -3,6 +3,7 @@
 import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from hybridlab.core.when.timeline import Timeline
 
@@ -25,13 +26,18 @@ class Table:
         return as_html(self.heads, self.rows)
 
 
-def as_html(heads, rows) -> str:
+def as_html(heads, rows, classes=()) -> str:
     """A table of text as HTML: what every table and card of a notebook shows.
+
+    classes  of the columns, as CSS has them; "" for those without one, and for the columns that follow
 
     >>> as_html(("a",), [("<b>",)])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
     """
-    line = lambda cells, tag: "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+    opened = lambda tag, name: f'<{tag} class="{name}">' if name else f"<{tag}>"
+    line = lambda cells, tag: "".join(
+        f"{opened(tag, name)}{html.escape(cell)}</{tag}>" for cell, name in zip_longest(cells, classes, fillvalue="")
+    )
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
     return f"<table><thead><tr>{line(heads, 'th')}</tr></thead><tbody>{body}</tbody></table>"
 

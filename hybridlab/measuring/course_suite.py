@@ -10,26 +10,59 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hybridlab.measuring.row import device_of_ranks, row
 
 SECONDS_PER_CELL = 120  # the limit of `make test` too
+WHOLE = "the whole notebook"  # the last row of each
 TO = "HYBRIDLAB_RECORD"  # names the file to which a notebook's rows go
 
 
-def rows(folder: str | Path = "notebooks") -> Iterator[dict]:
+def notebooks(folder: str | Path = "notebooks") -> list[Path]:
+    """The notebooks of the course, in order.
+
+    raises  ValueError when the folder holds none
+    """
+    if paths := sorted(Path(folder).glob("*.ipynb")):
+        return paths
+    raise ValueError(
+        f"the course suite runs the notebooks, and there is none in {folder}/: start it beside that folder"
+    )
+
+
+def rows(only: Sequence[str] = (), folder: str | Path = "notebooks") -> Iterator[dict]:
     """The rows of each notebook in its turn; one that fails is told, and the next one run.
 
-    raises  ValueError when the folder holds no notebook
+    only    the names of those to run; all, unless given
+    raises  ValueError when there is none of this name
     """
-    paths = sorted(Path(folder).glob("*.ipynb"))
-    if not paths:
-        raise ValueError(
-            f"the course suite runs the notebooks, and there is none in {folder}/: start it beside that folder"
-        )
-    return (one for path in paths for one in _told_by(path))
+    paths = {path.stem: path for path in notebooks(folder)}
+    if unknown := [name for name in only if name not in paths]:
+        raise ValueError(f"there is no notebook {unknown[0]!r} in {folder}/: choose {', '.join(paths)}")
+    return (one for name in only or paths for one in _told_by(paths[name]))
+
+
+def without(rows: list[dict], notebooks: Sequence[str]) -> list[dict]:
+    """The rows of a record, less those of these notebooks, and less those of one that was broken off.
+
+    >>> rows = [{"name": "a step"}, {"name": WHOLE, "notebook": "10_naive"}, {"name": "a step"}]
+    >>> len(without(rows, ())), len(without(rows, ["10_naive"]))
+    (2, 0)
+    """
+    kept, mine = [], []
+    for one in rows:
+        mine.append(one)
+        if one["name"] == WHOLE:
+            kept += [] if one["notebook"] in notebooks else mine
+            mine = []
+    return kept
+
+
+def is_whole(rows: list[dict], folder: str | Path = "notebooks") -> bool:
+    """Whether rows tell of every notebook."""
+    return {path.stem for path in notebooks(folder)} <= {row["notebook"] for row in rows if row["name"] == WHOLE}
 
 
 def _told_by(path: Path) -> Iterator[dict]:
@@ -46,7 +79,7 @@ def _told_by(path: Path) -> Iterator[dict]:
         if told.exists():
             yield from map(json.loads, told.read_text(encoding="utf-8").splitlines())
         took = round(took, 1)
-        yield row("the whole notebook", "s", [took], device=device_of_ranks(), notebook=path.stem, **failed)
+        yield row(WHOLE, "s", [took], device=device_of_ranks(), notebook=path.stem, **failed)
 
 
 def _in_one_line(error) -> str:

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.measuring import startup
 from hybridlab.measuring.links import SIZES, measured_link
-from hybridlab.measuring.row import device_of_ranks, row
+from hybridlab.measuring.row import device_of_ranks, row, where
 from hybridlab.predict.time.costs import Costs
 from hybridlab.predict.time.overlay import predicted_for
 from hybridlab.scheduling.registry import schedule
 from hybridlab.training.check import check
 from hybridlab.training.run import run
+from hybridlab.world.devices.placement import placement
 from hybridlab.world.processes.launch import ranks
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
@@ -40,12 +41,13 @@ def _startup():
 
 
 def _links():
-    device = device_of_ranks()
+    device, placed = device_of_ranks(), where(placement(4))
     with ranks(4) as pool:
         for op in ("send", *COLLECTIVES):
             link, times = measured_link(pool, op)
             for size, runs in zip(SIZES, times):
-                yield row(f"{op}, one", "s", runs, device=device, ranks=2 if op == "send" else 4, bytes=size)
+                about = placed | {"ranks": 2 if op == "send" else 4, "bytes": size}
+                yield row(f"{op}, one", "s", runs, device=device, **about)
             fit = {"unit": "s, s per byte", "alpha": link.alpha, "beta": link.beta}
             yield {"name": f"{op}, fitted", "device": device} | fit
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from hybridlab.measuring.row import where
 from hybridlab.world.devices.placement import Placement, placement
 
 TIMEOUT = 15  # seconds after which an operation gives up
@@ -107,7 +108,7 @@ def rows(gpus: int) -> Iterator[dict]:
             yield told | {"needs": f"{question.gpus} GPUs; this machine has {gpus}"}
         else:
             placed = placement(question.ranks, gpus=question.gpus, backend=question.backend)
-            yield told | {"device": placed.kind, "placement": placed.sentence} | ask(question, placed)
+            yield told | {"device": placed.kind, "placement": placed.sentence} | where(placed) | ask(question, placed)
 
 
 def ask(question: Question, placed: Placement) -> dict:

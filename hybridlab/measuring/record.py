@@ -1,56 +1,84 @@
 """Measure: runs a suite of measurements and records it, with all repetitions and where they come from.
 
-A record is JSON: {"suite", "command", "took", "machine" (and when), "rows"}. The machine says what there is, and what
-ranks compute on here. Each row says what was measured, on which kind of device its tensors were, in which unit, every
-repetition, their median and the least of them. A record holds no name of a machine, a person or a path.
+A record is JSON: {"suite", "command", "took", "whole", "machine" (and when), "rows"}. It is whole when its suite has
+ended. The machine says what there is, and what ranks compute on here. Each row says what was measured, on which kind of
+device its tensors were, in which unit, every repetition, their median and the least of them; of ranks on GPUs also by
+which backend they talked, and how many had one GPU. A record holds no name of a machine, a person or a path.
 """
 
 import itertools
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hybridlab.core import afford
+from hybridlab.core.files import put
+from hybridlab.measuring import cards, course_suite
+from hybridlab.measuring.recorded import is_whole
 from hybridlab.measuring.row import device_of_ranks
 from hybridlab.world.devices import gpus
 
 SUITES = ("cpu", "gpu", "course")
+SAME = ("machine", "cores", "device", "gpus", "torch")  # of two records of one machine
 
 
-def measure(suite: str = "cpu", out: str | Path = "results", on_row=lambda row: None) -> tuple[dict, Path]:
+def measure(
+    suite: str = "cpu", out: str | Path = "results", on_row=lambda row: None, only: Sequence[str] = ()
+) -> tuple[dict, Path]:
     """Run a suite; returns its record and the file that holds it, `<suite>-<day>.json` in the folder `out`
     (`course-<device>-<day>.json`); later ones of a day end in -2, -3, …
 
     on_row  called with each row as soon as it is measured; the file then holds it, so whoever breaks off loses nothing
+    only    notebooks of the course: those are run, and added to the newest record of this machine that is not whole
 
-    raises  ValueError when there is no such suite, when it needs what this machine lacks, or the file cannot be written
+    raises  ValueError when there is no such suite or notebook, when it needs what this machine lacks, or the file
+            cannot be written
     """
-    rows = _rows(suite)
-    from hybridlab.training.run import provenance  # only now, so that a wrong suite is told at once
-
-    begin = time.monotonic()
-    record = {
-        "suite": suite,
-        "command": f"python -m hybridlab measure --suite {suite}",
-        "took": 0.0,
-        "machine": provenance(device_of_ranks()) | hardware() | {"load before": round(os.getloadavg()[0], 2)},
-        "rows": [],
-    }
-    device = "-" + record["machine"]["device"] if suite == "course" else ""  # the one that runs on either
-    file = _new(Path(out), f"{suite}{device}-{record['machine']['when'][:10]}")
+    rows = _rows(suite, only)
+    record, file = _opened(suite, Path(out), only)
+    begin = time.monotonic() - record["took"]
     _keep(record, file)  # now, so that a place where nothing can be written is told before minutes are spent
     for one in rows:
         record["rows"].append(one)
         record["took"] = round(time.monotonic() - begin, 1)
         _keep(record, file)
         on_row(one)
+    record["whole"] = not only or course_suite.is_whole(record["rows"])
+    _keep(record, file)
     return record, file
 
 
+def _opened(suite, folder, only) -> tuple[dict, Path]:
+    """A record without rows, or the newest one here that lacks these notebooks; and its file."""
+    from hybridlab.training.run import provenance  # only now, so that a wrong suite is told at once
+
+    machine = provenance(device_of_ranks()) | hardware() | {"load before": round(os.getloadavg()[0], 2)}
+    name = f"{suite}-{machine['device']}" if suite == "course" else suite  # the one that runs on either
+    if only and (begun := _begun(folder.glob(f"{name}-*.json"), machine, only)):
+        return begun
+    command = f"python -m hybridlab measure --suite {suite}"
+    record = {"suite": suite, "command": command, "took": 0.0, "whole": False, "machine": machine, "rows": []}
+    return record, _new(folder, f"{name}-{machine['when'][:10]}")
+
+
+def _begun(files, machine, only) -> tuple[dict, Path] | None:
+    """The newest record of this machine and this torch that is not whole, without these notebooks, and its file; None
+    where none has others."""
+    found = [(json.loads(file.read_text(encoding="utf-8")), file) for file in files]
+    same = lambda other: all(other[name] == machine[name] for name in SAME)
+    begun = [
+        (record | {"rows": rows}, file)
+        for record, file in found
+        if not is_whole(record) and same(record["machine"]) and (rows := course_suite.without(record["rows"], only))
+    ]
+    return max(begun, key=lambda one: one[0]["machine"]["when"], default=None)
+
+
 def hardware() -> dict:
-    """What the machine has, beside what `run.provenance` says: memory, GPUs, their driver, CUDA and NCCL."""
+    """What the machine has, beside what `run.provenance` says: memory, GPUs, their driver, CUDA and NCCL, and how the
+    cards are set."""
     import torch
 
     here = gpus.here()
@@ -58,10 +86,12 @@ def hardware() -> dict:
     if not found["gpus"]:
         return found
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    return found | {"driver": here.driver, "cuda": torch.version.cuda, "nccl": nccl}
+    return found | {"driver": here.driver, "cuda": torch.version.cuda, "nccl": nccl} | cards.settings()
 
 
-def _rows(suite) -> Iterator[dict]:
+def _rows(suite, only) -> Iterator[dict]:
+    if only and suite != "course":
+        raise ValueError(f"the {suite} suite has no notebooks: say only=… of the course suite")
     match suite:
         case "cpu":
             from hybridlab.measuring import cpu_suite
@@ -76,9 +106,7 @@ def _rows(suite) -> Iterator[dict]:
                 raise ValueError(f"the gpu suite needs a GPU that torch can use (CUDA), and {why}")
             return gpu_suite.rows(len(here))
         case "course":
-            from hybridlab.measuring import course_suite
-
-            return course_suite.rows()
+            return course_suite.rows(only)
     raise ValueError(f"there is no suite {suite!r}: choose {', '.join(SUITES[:-1])} or {SUITES[-1]}")
 
 
@@ -91,6 +119,6 @@ def _new(folder: Path, name: str) -> Path:
 def _keep(record, file):
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        put(file, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise ValueError(f"cannot write to {file.parent}: {error.strerror}") from None

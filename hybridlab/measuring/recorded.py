@@ -1,6 +1,7 @@
 """What was recorded of the course, here and elsewhere: the records of the course suite in the folder `results`.
 
-A machine with a GPU measures some things on its GPU and some on its CPU, so its record is read as two.
+A machine with a GPU measures some things on its GPU and some on its CPU, and where ranks shared the GPU that is no
+speed-up: so its record is read as several. Only whole records count, and of one machine the newest.
 
     records = recorded()
     records[0].label, records[0].row("1f1b", "1F1B, one step")
@@ -30,38 +31,59 @@ class Recorded:
 
 
 def recorded(folder: str | Path = RESULTS) -> list[Recorded]:
-    """All records of the course, the oldest first; one for each kind of device that tensors were on."""
+    """The whole records of the course, the oldest first; one for each place where a machine's tensors were."""
     records = [json.loads(file.read_text(encoding="utf-8")) for file in Path(folder).glob(f"{SUITE}-*.json")]
-    records.sort(key=lambda record: record["machine"]["when"])
-    return [
-        Recorded(label(record["machine"], device), tuple(rows))
-        for record in records
-        for device, rows in by_device(record["rows"]).items()
-    ]
+    found = {}
+    for record in sorted(filter(is_whole, records), key=lambda record: record["machine"]["when"]):
+        machine = record["machine"]
+        for (device, sharing), rows in by_place(record["rows"]).items():
+            name = label(machine, device, sharing)
+            found.pop(name, None)  # an older one
+            found[name] = Recorded(f"{name}, {machine['when'][:10]}", tuple(rows))
+    return list(found.values())
 
 
-def by_device(rows: list[dict]) -> dict[str, list[dict]]:
-    """The rows of each kind of device. Those that name none are of the days before 2026-11-22, all measured on CPUs."""
+def is_whole(record: dict) -> bool:
+    """Whether a suite has ended. Records of the days before 2026-11-27 do not say it; all that were kept have."""
+    return record.get("whole", True)
+
+
+def by_place(rows: list[dict]) -> dict[tuple[str, int], list[dict]]:
+    """The rows of each (kind of device, number of ranks that shared GPUs; 0 where none did).
+
+    Those that name no device are of the days before 2026-11-22, all measured on CPUs.
+    """
     found = {}
     for row in rows:
-        found.setdefault(row.get("device", "cpu"), []).append(row)
+        sharing = row["ranks"] if row.get("ranks per GPU", 1) > 1 else 0
+        found.setdefault((row.get("device", "cpu"), sharing), []).append(row)
     return found
 
 
-def label(machine: dict, device: str) -> str:
-    """The device and the day of a measurement.
+def label(machine: dict, device: str, sharing: int = 0) -> str:
+    """What was measured on; sharing: the number of ranks that shared it, if they did.
 
-    >>> machine = {"when": "2026-12-01T13:05:27+00:00", "cores": 2, "machine": "x86_64"}
+    >>> machine = {"cores": 2, "machine": "x86_64"}
     >>> label(machine | {"gpus": [["NVIDIA H200", 150e9]] * 2}, "cuda")
-    '2 × NVIDIA H200, 2026-12-01'
+    '2 × NVIDIA H200'
+    >>> label(machine | {"gpus": [["NVIDIA H200", 150e9]]}, "cuda", sharing=4)
+    '1 × NVIDIA H200 shared by 4 ranks'
     >>> label(machine | {"gpus": [["NVIDIA H200", 150e9]] * 2}, "cpu")
-    '2 cores x86_64, 2026-12-01'
+    '2 cores x86_64'
     >>> label(machine | {"gpus": []}, "accelerator")
-    '2 cores x86_64 as an emulated accelerator, 2026-12-01'
+    '2 cores x86_64 as an emulated accelerator'
     """
-    day = machine["when"][:10]
+    shared = f" shared by {sharing} ranks" if sharing else ""
     if device == "cuda":
-        names = [name for name, *_ in machine["gpus"]]
-        return ", ".join([*(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)), day])
-    emulated = "" if device == "cpu" else " as an emulated accelerator"
-    return f"{machine['cores']} cores {machine['machine']}{emulated}, {day}"
+        return counted([name for name, *_ in machine["gpus"]]) + shared
+    emulated = "" if device == "cpu" else f" as an emulated accelerator{shared}"
+    return f"{machine['cores']} cores {machine['machine']}{emulated}"
+
+
+def counted(gpus: list[str]) -> str:
+    """The GPUs of a machine in words.
+
+    >>> counted(["NVIDIA H200", "NVIDIA H200", "Tesla T4"])
+    '2 × NVIDIA H200, 1 × Tesla T4'
+    """
+    return ", ".join(f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus))

@@ -2,12 +2,24 @@
 
 import statistics
 
-from hybridlab.world.devices.placement import placement
+from hybridlab.world.devices.placement import Placement, placement
 
 
 def device_of_ranks() -> str:
     """The kind of device that ranks compute on here, as torch calls it: "cpu", "cuda"."""
     return placement(1).kind
+
+
+def where(placed: Placement) -> dict:
+    """What a row says of its ranks on GPUs: how many, by which backend they talk, how many of them have one GPU.
+
+    >>> where(placement(4, gpus=1)), where(placement(4, gpus=0))
+    ({'ranks': 4, 'backend': 'gloo', 'ranks per GPU': 4}, {})
+    """
+    if placed.kind == "cpu":
+        return {}
+    ranks = len(placed.devices)
+    return {"ranks": ranks, "backend": placed.backend, "ranks per GPU": -(-ranks // len(set(placed.devices)))}
 
 
 def row(name: str, unit: str, repetitions: list, *, device: str, **more) -> dict:

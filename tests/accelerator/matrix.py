@@ -1,11 +1,11 @@
 """Every kind of job, proved on a GPU: the real ones of this machine, or the emulated accelerator.
 
-    python tests/accelerator/matrix.py [WORD…] [--devices N]
+    python tests/accelerator/matrix.py [WORD…] [--devices N] [--list]
 
 Real processes train as one device does, job by job, on emulated devices two at a time: all schedules, all modes and
 forms, the reference models, and the table in which every two choices meet (tests/equality.py). Each tells one line of
-JSON: name, ok, largest_gap, seconds, error. Words choose the jobs whose names hold one of them. The exit code is 1 when
-anything differs.
+JSON: name, ok, largest_gap, seconds, error. Words choose the jobs whose names hold one of them; the whole name of a job
+chooses that one. The exit code is 1 when anything differs.
 
 Where torch sees no GPU, or HYBRIDLAB_DEVICES says gpu:N, devices are emulated: eight, so that each rank has its own and
 talks as by NCCL; with --devices 1 all share one and talk by gloo.
@@ -117,6 +117,12 @@ def jobs() -> dict:
     return {f"mode {name}": job for name, job in MODES.items()} | of_schedules() | MODELS | of_pairs()
 
 
+def chosen_by(words: list[str]) -> list[str]:
+    """The names of the jobs that these words choose; all, where there are none."""
+    chooses = lambda word, name: word == name if word in jobs() else word in name
+    return [name for name in jobs() if not words or any(chooses(word, name) for word in words)]
+
+
 def proved(name: str) -> dict:
     """What one job tells. Its ranks are new ones: those that have met before cannot stand still for each other."""
     mesh, arguments = jobs()[name]
@@ -133,12 +139,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("words", nargs="*", help="of the names of the jobs to prove; all, unless given")
     parser.add_argument("--devices", type=int, default=8, help="emulated ones, where there is no GPU")
+    parser.add_argument("--list", action="store_true", help="say the names of these jobs, and prove none")
     chosen = parser.parse_args()
+    found = chosen_by(chosen.words)
+    if chosen.list:
+        print(*found, sep="\n")
+        return 0
     kind, numbers = devices_here()
     emulating = "emulated_gpu" in sys.modules
     if not numbers or (kind == "gpu" and not emulating):
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | emulated(len(numbers) or chosen.devices))
-    found = [name for name in jobs() if not chosen.words or any(one in name for one in chosen.words)]
     told, begin = [], time.monotonic()
     with ProcessPoolExecutor(2 if emulating else 1, get_context("spawn")) as drivers:  # real GPUs are not for two
         for one in drivers.map(proved, found):

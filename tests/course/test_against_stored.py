@@ -1,10 +1,15 @@
 """Notebooks against what is stored: what differs is tried again, alone, and said."""
 
+import json
 import pathlib
 
 import nbformat
 import pytest
 
+from hybridlab.labs.by_machine import machines
+from hybridlab.measuring.recorded import recorded
+from hybridlab.measuring.row import row, where
+from hybridlab.world.devices.placement import placement
 from tools import against_stored
 from tools.course import FOLDER
 
@@ -36,6 +41,34 @@ def test_what_differs_is_run_again_and_named(tmp_path, capfd, monkeypatch):
     assert capfd.readouterr().out.endswith("Tried again, alone: 1 of 2 notebooks: once\n")
     assert against_stored.compare([good, never]) == 1
     assert capfd.readouterr().out.endswith("Tried again, alone: 1 of 2 notebooks: never\n")
+
+
+@pytest.mark.notebooks
+def test_a_record_of_another_machine_is_shown_and_does_not_fail_a_notebook(tmp_path, capfd, monkeypatch):
+    """Whoever has measured a GPU adds its record to results/: every table has columns more than the stored one."""
+    monkeypatch.setattr(against_stored, "TWO", ())
+    gpu = {"when": "2026-12-01T10:00:00+00:00", "gpus": [["NVIDIA H200", 150e9]], "cores": 16, "machine": "x86_64"}
+    measured = [
+        row(name, "s", [0.2], device="cuda", notebook="tour", **where(placement(ranks, gpus=1)))
+        for name, ranks in (("one", 1), ("four", 4))
+    ]
+    (tmp_path / "course-cuda.json").write_text(json.dumps({"machine": gpu, "whole": True, "rows": measured}))
+    assert [one.label for one in recorded(tmp_path)] == [
+        "1 × NVIDIA H200, 2026-12-01",
+        "1 × NVIDIA H200 shared by 4 ranks, 2026-12-01",
+    ]
+    more = machines("tour", {"one": (0.1, 0.3), "four": 0.4}, records=recorded(tmp_path), device="cpu")
+    fewer = machines("tour", {"one": (0.1, 0.3), "four": 0.4}, records=[], device="cpu")
+    assert len(more.columns) == len(fewer.columns) + 2 and "NVIDIA" in more._repr_html_()
+    source = """from hybridlab import labs
+from hybridlab.measuring.recorded import recorded
+labs.machines("tour", {"one": (0.1, 0.35), "four": MEASURED}, records=recorded("."), device="cpu")"""
+    for name, said in (("0.44", 0), ("(0.2, 0.44)", 1)):  # what is predicted is still compared
+        shown = {"text/plain": repr(fewer), "text/html": fewer._repr_html_()}
+        output = nbformat.v4.new_output("execute_result", shown, execution_count=1)
+        cell = nbformat.v4.new_code_cell(source.replace("MEASURED", name), outputs=[output], execution_count=1)
+        nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "made.ipynb")
+        assert against_stored.run([tmp_path / "made.ipynb"])[0] == said, capfd.readouterr().out
 
 
 @pytest.mark.notebooks

@@ -1,5 +1,6 @@
 """The pages about the course: current with the notebooks, and the routes through it walkable."""
 
+import json
 import re
 import xml.etree.ElementTree as xml
 
@@ -7,6 +8,7 @@ import pytest
 
 from hybridlab import labs
 from hybridlab.cli.commands import COMMANDS
+from hybridlab.measuring.recorded import recorded
 from tools import graph, landing, lessons, pages
 from tools.course import HOUSE, books, tables
 
@@ -20,6 +22,18 @@ def name(path):
 @pytest.mark.parametrize("path", pages.texts(), ids=name)
 def test_a_page_says_what_the_notebooks_say(path):
     assert path.read_text(encoding="utf-8") == pages.texts()[path], "run  make pages"
+
+
+def test_the_page_about_gpus_names_the_machines_of_the_records(tmp_path):
+    """Whoever adds a record says `make pages`; until then no test fails."""
+    ((path, text),) = pages.about_records().items()
+    assert path.name == "gpu.md" and text.count("\nMeasured on: ") == 1
+    gpu = {"when": "2999-12-01T10:00:00+00:00", "gpus": [["NVIDIA H200", 150e9]]}
+    rows = [{"name": "one", "device": "cuda", "ranks": 4, "ranks per GPU": 4}]
+    (tmp_path / "course-cuda.json").write_text(json.dumps({"machine": gpu, "whole": True, "rows": rows}))
+    with_gpu = pages.with_machines(text, recorded(tmp_path))
+    assert "\nMeasured on: 1 × NVIDIA H200 shared by 4 ranks, 2999-12-01.\n" in with_gpu
+    assert pages.with_machines(with_gpu, recorded()) == text
 
 
 ROUTES = (*landing.ROUTES, *landing.ASSIGNMENTS, landing.whole())

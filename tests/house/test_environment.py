@@ -206,6 +206,8 @@ def sanitised(text):
         ("1.25 GB/s", "980.1 MB/s"),
         ("idle: measured ≈27.3%, off by ≈-1.2 points", "idle: measured ≈31%, off by ≈+2.5 points"),
         ("<td>≈50 ms</td><td>≈+8.0 %: as foreseen</td>", "<td>≈1,050 ms</td><td>≈-0.5 %: as foreseen</td>"),
+        ("a: this machine 2 s\nb: 1", "a: this machine 2 s; 2 cores, 2026-11-21 9 s; 1 × T4, 2026-12-01 1 ms\nb: 1"),
+        ("<td>a</td></tr>", '<td>a</td><td class="elsewhere">2 cores</td><td class="elsewhere"></td></tr>'),
     ],
 )
 def test_a_measured_number_does_not_fail_a_notebook(one, other):
@@ -223,6 +225,7 @@ def test_a_measured_number_does_not_fail_a_notebook(one, other):
         ("rank 0 pid 1", "rank 1 pid 1"),
         ("2F0 2B0", "2F0 2B1"),
         ("≈+8.0 %: as foreseen", "≈+18.0 %: more than 10 % off"),
+        ("a: this machine 2 s; rank 0 waits", "a: this machine 2 s; rank 1 waits"),
     ],
 )
 def test_a_computed_number_does(one, other):

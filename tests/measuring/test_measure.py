@@ -133,7 +133,7 @@ def test_a_record_is_a_file_with_its_rows_and_where_they_come_from(quick, tmp_pa
     assert cli.main(["measure", "--out", str(tmp_path), "--json"]) == 0
     (file,) = tmp_path.iterdir()
     record = json.loads(file.read_text())
-    assert record["rows"] == quick
+    assert record["rows"] == quick and record["whole"]
     assert record["suite"] == "cpu" and record["command"] == "python -m hybridlab measure --suite cpu"
     assert {"when", "system", "cores", "python", "torch", "device", "memory", "gpus"} <= record["machine"].keys()
     assert file.name == f"cpu-{record['machine']['when'][:10]}.json"
@@ -207,6 +207,8 @@ def test_questions_for_more_gpus_say_so_and_the_rest_is_asked(monkeypatch):
     assert rows["a GPU each, 4 ranks"]["needs"] == "4 GPUs; this machine has 2"
     assert rows["a GPU each, 2 ranks"]["on"] == 2
     assert rows["ours, 2 ranks"]["on"] == 1, "what is asked about one GPU is asked on one"
+    assert (rows["ours, 4 ranks"]["backend"], rows["ours, 4 ranks"]["ranks per GPU"]) == ("gloo", 4)
+    assert (rows["a GPU each, 2 ranks"]["backend"], rows["a GPU each, 2 ranks"]["ranks per GPU"]) == ("nccl", 1)
 
 
 def test_a_rank_can_say_that_it_gave_up_before_it_is_stopped():
@@ -287,7 +289,7 @@ def test_a_rank_that_is_not_disguised_sees_nothing_of_the_disguise(monkeypatch, 
 
 
 def test_a_second_record_of_a_day_leaves_the_first_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "_rows", lambda suite: iter([row("a call", "s", [1.0], device="cpu")]))
+    monkeypatch.setattr(record, "_rows", lambda *_: iter([row("a call", "s", [1.0], device="cpu")]))
     _, first = record.measure("cpu", tmp_path)
     before = first.read_bytes()
 

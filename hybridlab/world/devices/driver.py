@@ -22,17 +22,22 @@ BUILDS = ((580, "cuda"), (525, "cu129"))  # PyPI's torch is built with CUDA 13; 
 QUERY = "driver_version,compute_mode,mig.mode.current"
 
 
-def cards() -> list[dict[str, str]]:
-    """What nvidia-smi says of each GPU: driver_version, compute_mode, mig.mode.current; [] where it does not answer."""
+def cards(query: str = QUERY) -> list[dict[str, str]]:
+    """What nvidia-smi says of each GPU, by the names of its query; [] where it does not answer."""
+    names = query.split(",")
+    rows = [line.split(", ") for line in asked(f"--query-gpu={query}", "--format=csv,noheader")]
+    return [dict(zip(names, map(str.strip, row))) for row in rows if len(row) == len(names)]
+
+
+def asked(*about: str) -> list[str]:
+    """The lines that nvidia-smi answers; [] where it does not."""
     if not shutil.which("nvidia-smi"):
         return []
-    asked = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+        answer = subprocess.run(["nvidia-smi", *about], capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
         return []
-    rows = [line.split(", ") for line in answer.stdout.splitlines()] if answer.returncode == 0 else []
-    return [dict(zip(QUERY.split(","), map(str.strip, row))) for row in rows if len(row) == len(QUERY.split(","))]
+    return answer.stdout.splitlines() if answer.returncode == 0 else []
 
 
 def version() -> str:
