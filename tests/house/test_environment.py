@@ -20,7 +20,7 @@ from packaging.version import Version
 HOUSE = pathlib.Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-COURSE = [extra for extra in EXTRAS if extra != "browser"]  # what `make setup` installs
+COURSE = [extra for extra in EXTRAS if extra not in ("browser", "colab")]  # what `make setup` installs
 DIRECT = [Requirement(line) for lines in (PROJECT["dependencies"], *map(EXTRAS.get, COURSE)) for line in lines]
 
 

@@ -21,7 +21,11 @@ SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-shardin
 
 
 class Rule(NamedTuple):
-    """What a program refuses though the plan is legal: a test of a plan and a model, and the sentence for it."""
+    """What a program refuses though the plan is legal.
+
+    broken  a test of a plan and a model
+    why     the sentence for it, behind the program's name
+    """
 
     broken: Callable[[Plan, Shape], bool]
     why: str
