@@ -137,6 +137,7 @@ struct Turn {
 struct Gate final : torch::CustomClassHolder {
   // x becomes what the twin on the host holds by then; until then it is rubbish, and nothing may write to it.
   void expect(const Tensor& x, const Tensor& twin) {
+    Turn turn(mine);
     int rubbish = x.is_floating_point() || x.is_complex() ? 0xFF : 0x7F;  // not a number; a large number
     memset(seen(x).data_ptr(), rubbish, x.nbytes());
     coming.push_back({x, twin, seen(x).clone()});
