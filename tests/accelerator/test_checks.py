@@ -109,6 +109,21 @@ def test_a_rank_that_waits_in_vain_says_for_what(eight):
         pool.run(lonely)
 
 
+def test_ranks_that_take_their_device_one_after_the_other_do_not_hang(shared):
+    """As contexts on one GPU are made, in the first run. Who is late afterwards keeps the others waiting in vain."""
+
+    def together(comm, late=0.0):
+        os.environ["EMULATED_GPU_STARTS_IN"] = str(comm.rank)
+        torch.ones(1, device=comm.device)
+        time.sleep(late * comm.rank)
+        comm.barrier()
+
+    with hl.ranks(4, hang_s=1) as pool:
+        pool.run(together)
+        with pytest.raises(hl.RankError, match="no progress for 1 s"):
+            pool.run(together, 1.0)
+
+
 # ---- mistakes
 
 
