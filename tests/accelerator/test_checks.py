@@ -8,15 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 
-import equality
 import pytest
 import torch
 import torch.distributed as dist
 
 import hybridlab as hl
 from accelerator import environment, matrix
+from accelerator.conftest import PATIENCE
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.runtime.work import ModelWork
 from hybridlab.training import loop
@@ -31,15 +30,6 @@ pytestmark = [pytest.mark.long, pytest.mark.ranks]  # an accelerator is built fi
 
 USUAL = ("all three", "zero 3 pipeline", "ahead 1", "driven", "bf16 zero 2", "offload", "swapped", "weights on hosts")
 SLOW = 0.2  # seconds
-PATIENCE = 30  # seconds: eight ranks on two slow cores may say nothing for ten
-
-
-@pytest.fixture(scope="module")
-def proofs(eight):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(equality, "ranks", partial(hl.ranks, timeout=PATIENCE))
-        with equality.Bench() as bench:
-            yield bench
 
 
 @pytest.mark.parametrize("name", USUAL)

@@ -74,6 +74,15 @@ ON_THE_CPU = {
     "world/talk/offset.py": 4,
 }
 
+# Where the host waits for a device in so many words; other waits are counted by tests/accelerator/test_waits.py.
+SYNCHRONIZE = {
+    "measuring/timed.py": 1,  # seconds of what a device has done
+    "modes/on_host.py": 1,  # the hosts sum gradients that have come
+    "modes/parts/replicated.py": 1,  # so does an optimizer on the host
+    "runtime/copies.py": 1,  # whoever waits for a copy on the host
+    "world/talk/clock.py": 3,  # the zero of the clock, before the first step, and times that are read behind a step
+}
+
 
 def calls(text: str):
     """(module, function, words) of the calls of attributes in a file: torch.zeros(…)."""
@@ -103,6 +112,12 @@ def test_who_makes_a_tensor_says_where_or_is_counted_here():
     more, fewer = +(found - Counter(ON_THE_CPU)), +(Counter(ON_THE_CPU) - found)
     assert not more, f"say device=, or these make tensors on the CPU: {dict(more)}"
     assert not fewer, f"fewer than are listed, so lower these numbers: {dict(fewer)}"
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_device_in_other_words_than_these():
+    waits = lambda text: sum(what == "synchronize" for _, what, _ in calls(text))
+    assert +Counter({name: waits(text) for name, text in files().items()}) == SYNCHRONIZE
 
 
 @pytest.mark.slow
