@@ -17,10 +17,8 @@ import time
 from typing import NamedTuple
 
 RING = 2048  # posts of one rank that can wait for the reader
-RUN, WRITTEN, WAITING, READ, BEAT, TAKING = range(
-    6
-)  # the head: words of eight bytes, which are read and written in one piece
-WORD = 8
+RUN, WRITTEN, WAITING, READ, BEAT, TAKING = range(6)  # words of the head, each read and written in one piece
+WORD = 8  # bytes
 POST = struct.Struct("=QQQQqqqH")  # number, group, turn, bytes, root, peer, tag, bytes of text
 ENTRY = 320  # bytes of one post, its text included
 HEAD_ROOM = 256
