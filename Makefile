@@ -44,11 +44,11 @@ BUILD_OF_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install $(if $(filter cpu,$(TORCH)),--no-deps) $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages scoreboard editions hosted site test test-fast test-long test-notebooks test-gpu test-dry test-browser gpu soak soak-cases soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages scoreboard editions hosted site test test-fast test-long test-notebooks test-gpu test-gpu-notebooks test-dry test-browser gpu soak soak-cases soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
 	@echo; echo "  PYTHON=python3.12 and TORCH=cpu, cuda or cu129 count when .venv is made; to choose again: rm -rf $(VENV)"
 
 setup: $(READY)  ## make .venv with everything in it (TORCH=cpu, cuda or cu129; default: the one that fits the driver)
@@ -118,6 +118,9 @@ test-notebooks: $(READY)  ## every cell of every notebook, against its stored ou
 
 test-gpu: $(READY)  ## every kind of job on the GPUs of this machine, or on emulated ones (ARGS="tied ahead" for some)
 	$(PY) tests/accelerator/matrix.py $(ARGS)
+
+test-gpu-notebooks: $(READY)  ## every cell of every notebook on the GPUs of this machine, or on eight emulated ones (ARGS="--devices 1")
+	$(PY) tests/accelerator/course.py $(ARGS)
 
 test-dry: $(READY)  ## dry runs of every schedule, of every pair of modes, of plans for every model, and of a rank of 3 072
 	$(PYTEST) -n 2 tests/training/test_dry_run.py tests/training/test_dry_soak.py tests/predict/test_drawn_plans.py --slow --long --soak -m "soak and not ranks" $(ARGS)

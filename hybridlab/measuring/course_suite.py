@@ -92,8 +92,11 @@ def _in_one_line(error) -> str:
     return f"{name}: {said}"
 
 
-def execute(notebook, folder, **environment):
-    """The notebook with the outputs of a fresh kernel that runs in `folder`; raises nbclient's errors."""
+def execute(notebook, folder, through=False, **environment):
+    """The notebook with the outputs of a fresh kernel that runs in `folder`; raises nbclient's errors.
+
+    through  whether it goes on behind a cell that raises, whose error is among its outputs then
+    """
     from nbclient import NotebookClient
 
     client = NotebookClient(
@@ -103,6 +106,7 @@ def execute(notebook, folder, **environment):
         resources={"metadata": {"path": str(folder)}},
         store_widget_state=False,
         coalesce_streams=True,
+        allow_errors=through,
     )
     # stored answers are nobody's
     client.execute(env=os.environ | {"HYBRIDLAB_PROGRESS": "off"} | environment)

@@ -1,13 +1,15 @@
-"""Fused attention on torch's meta device: it keeps what the fused kernels keep.
+"""Attention on torch's meta device: it keeps what it keeps where ranks compute.
 
-Left to itself, torch takes attention apart on that device, and keeps all scores.
+Left to itself, torch takes attention apart on that device, and keeps all scores. So it does on a GPU in float64, for
+which CUDA has no fused kernel.
 """
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch.nn import functional
 
+FUSED = {"cpu": ("float64", "float32", "bfloat16"), "cuda": ("float32", "bfloat16")}  # where, and in which dtypes
 fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
@@ -20,6 +22,14 @@ def fused_attention():
         yield
     finally:
         functional.scaled_dot_product_attention = own
+
+
+def attention_on(kind: str, dtype: str) -> AbstractContextManager:
+    """While this lasts, attention keeps on the meta device what it keeps on a device of this kind.
+
+    kind   as torch calls it: "cpu", "cuda"
+    """
+    return fused_attention() if dtype in FUSED.get(kind, ()) else nullcontext()
 
 
 class NarrowValues(torch.autograd.Function):

@@ -1,8 +1,9 @@
 """A job on devices with less memory than its forwards fill: what they keep is weighed beforehand, and some of it is
 swapped out or computed again, so that the rest fits.
 
-It is weighed by what torch's kernels on a CPU save. Where a device has others (attention in double precision on a GPU
-saves more), the arena refuses what does not fit, and a proof finds other bytes copied than the formula says.
+It is weighed by what torch's kernels save on the device of the ranks: attention in float64 saves more on a GPU than on
+a CPU. Fused kernels are taken for alike; where a GPU's save other tensors than the CPU's, the arena refuses what does
+not fit, and a proof finds other bytes copied than the formula says.
 
 Relatives: `modes.out_of_core`, which does it; `core.when.room` and `predict.time.out_of_core`, which plan it.
 """
@@ -20,8 +21,9 @@ from hybridlab.predict.time.out_of_core import AGAIN, AWAY, forwards, habits, mi
 from hybridlab.runtime.arena import Arena
 from hybridlab.training import loop
 from hybridlab.training.costs import DIGITS, by_weights
-from hybridlab.training.fused_attention import fused_attention
+from hybridlab.training.fused_attention import attention_on
 from hybridlab.training.job import Job
+from hybridlab.world.devices.placement import placement
 from hybridlab.world.talk.dry import DryComm
 
 
@@ -53,9 +55,10 @@ def kept_on_ranks(job: Job) -> dict[int, dict[int, int]]:
     """{rank: {stage: bytes that one forward keeps}}, of the ranks of the first replica: one microbatch goes through
     every stage on torch's meta device."""
     found, job = {}, job.with_(chosen=job.chosen | {"offload": False})  # where there are no numbers, there is no host
+    kind = placement(job.mesh.size).kind
     for rank in range(job.mesh.size):
         if job.mesh.coordinates(rank).get("dp", 0) == 0:
-            with fused_attention():
+            with attention_on(kind, job.dtype):
                 found[rank] = _Weighing(DryComm(job.mesh, rank), job).weighed()
     return found
 

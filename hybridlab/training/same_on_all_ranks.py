@@ -44,4 +44,4 @@ def _sum_of_bits(x):
     """A number that is another one for nearly every other tensor; of a large one, some elements are looked at."""
     some = x.reshape(-1)[:: max(1, x.numel() // SAMPLE)]
     bits = some.contiguous().view(torch.uint8).to(torch.int64)
-    return (bits * (torch.arange(len(bits)) % 8191 + 1)).sum()
+    return (bits * (torch.arange(len(bits), device=bits.device) % 8191 + 1)).sum()

@@ -1,7 +1,9 @@
 """Ranks on the emulated accelerator: this process stays as it is, and the parent of the ranks is another one."""
 
 from contextlib import contextmanager
+from functools import partial
 
+import equality
 import pytest
 
 import hybridlab as hl
@@ -9,6 +11,7 @@ from accelerator import environment
 from hybridlab.world.processes import gang, handle, launch
 
 collect_ignore = ["on_path"]  # it would come to lie on this process's path, where torch looks for devices
+PATIENCE = 30  # seconds: eight ranks on two slow cores may say nothing for ten
 
 
 @contextmanager
@@ -33,6 +36,15 @@ def eight():
     """A device for each rank: they talk as by NCCL."""
     with started(8):
         yield
+
+
+@pytest.fixture(scope="module")
+def proofs(eight):
+    """Checks on ranks that stay for the tests of a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(equality, "ranks", partial(hl.ranks, timeout=PATIENCE))
+        with equality.Bench() as bench:
+            yield bench
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -44,6 +46,14 @@ constexpr size_t HEAD = 64;  // bytes before a block, which tell its size and de
 constexpr int64_t TOTAL = int64_t(16) << 30;
 
 thread_local c10::DeviceIndex here = 0;
+
+// What a GPU takes to begin in a process, with its first memory; nothing, unless this variable says how many seconds.
+void begin() {
+  static bool begun = [] {
+    if (auto seconds = getenv("EMULATED_GPU_STARTS_IN")) usleep(std::stod(seconds) * 1e6);
+    return true;
+  }();
+}
 
 int64_t now() {
   using namespace std::chrono;
@@ -77,6 +87,7 @@ void let_go(void* memory) {
 struct Memory final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t size) override {
     c10::Device device(GPU, here);
+    begin();
     if (!size) return {nullptr, nullptr, &let_go, device};
     auto block = static_cast<Block*>(aligned_alloc(HEAD, (size + 2 * HEAD - 1) / HEAD * HEAD));
     TORCH_CHECK(block, "the emulated device has no room for ", size, " bytes");
@@ -137,6 +148,7 @@ struct Turn {
 struct Gate final : torch::CustomClassHolder {
   // x becomes what the twin on the host holds by then; until then it is rubbish, and nothing may write to it.
   void expect(const Tensor& x, const Tensor& twin) {
+    Turn turn(mine);
     int rubbish = x.is_floating_point() || x.is_complex() ? 0xFF : 0x7F;  // not a number; a large number
     memset(seen(x).data_ptr(), rubbish, x.nbytes());
     coming.push_back({x, twin, seen(x).clone()});

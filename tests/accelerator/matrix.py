@@ -13,11 +13,9 @@ talks as by NCCL; with --devices 1 all share one and talk by gloo.
 
 import argparse
 import json
-import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,16 +25,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the table of combinations 
 import equality
 
 import hybridlab as hl
-from accelerator.environment import emulated
+from accelerator.environment import on_devices
 from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.scheduling.registry import schedules
-from hybridlab.world.devices.placement import devices_here
 
 DEEP = Shape(layers=8)
 SKIPPED = Shape(layers=4, skips=True)
 BRANCHED = Shape(layers=2, parallel=True)
-MLP = Shape(layers=4, heads=0)  # attention keeps other tensors on other devices
 
 
 def of_schedules() -> dict:
@@ -71,10 +67,10 @@ MODES = {
     "offload": (Mesh(dp=2, pp=2), {"offload": True, "optimizer": "adamw", "rate": 0.01, "clip": 0.05}),
     "offload zero 3": (Mesh(dp=2), {"offload": True, "zero": 3}),
     "weights on hosts": (Mesh(dp=2, pp=2), {"offload": True, "zero": 3, "owners": 1, "schedule": "interleaved"}),
-    "swapped": (Mesh(dp=2, pp=2), {"schedule": "gpipe", "device_memory": 0.5, "zero": 1, "shape": MLP}),
+    "swapped": (Mesh(dp=2, pp=2), {"schedule": "gpipe", "device_memory": 0.5, "zero": 1}),
     "swapped skips": (
         Mesh(pp=4),
-        {"schedule": "gpipe", "device_memory": 0.4, "shape": replace(MLP, skips=True), "accumulate": 2},
+        {"schedule": "gpipe", "device_memory": 0.4, "shape": SKIPPED, "accumulate": 2},
     ),
     "dropout": (Mesh(dp=2, pp=2), {"shape": Shape(dropout=0.1)}),
     "dropout sequence": (Mesh(tp=2), {"shape": Shape(dropout=0.1), "sequence": True}),
@@ -145,10 +141,7 @@ def main() -> int:
     if chosen.list:
         print(*found, sep="\n")
         return 0
-    kind, numbers = devices_here()
-    emulating = "emulated_gpu" in sys.modules
-    if not numbers or (kind == "gpu" and not emulating):
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | emulated(len(numbers) or chosen.devices))
+    where, emulating = on_devices(chosen.devices)
     told, begin = [], time.monotonic()
     with ProcessPoolExecutor(2 if emulating else 1, get_context("spawn")) as drivers:  # real GPUs are not for two
         for one in drivers.map(proved, found):
@@ -156,7 +149,7 @@ def main() -> int:
             print(json.dumps(one), flush=True)
     wrong = [one["name"] for one in told if not one["ok"]]
     seconds = time.monotonic() - begin
-    print(f"{len(told)} jobs on {kind}:{len(numbers)} in {seconds:.0f} s; {len(wrong)} differ", *wrong, sep="\n  ")
+    print(f"{len(told)} jobs on {where} in {seconds:.0f} s; {len(wrong)} differ", *wrong, sep="\n  ")
     return 1 if wrong or not told else 0
 
 

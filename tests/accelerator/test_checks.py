@@ -8,15 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 
-import equality
 import pytest
 import torch
 import torch.distributed as dist
 
 import hybridlab as hl
 from accelerator import environment, matrix
+from accelerator.conftest import PATIENCE
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.runtime.work import ModelWork
 from hybridlab.training import loop
@@ -31,15 +30,6 @@ pytestmark = [pytest.mark.long, pytest.mark.ranks]  # an accelerator is built fi
 
 USUAL = ("all three", "zero 3 pipeline", "ahead 1", "driven", "bf16 zero 2", "offload", "swapped", "weights on hosts")
 SLOW = 0.2  # seconds
-PATIENCE = 30  # seconds: eight ranks on two slow cores may say nothing for ten
-
-
-@pytest.fixture(scope="module")
-def proofs(eight):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(equality, "ranks", partial(hl.ranks, timeout=PATIENCE))
-        with equality.Bench() as bench:
-            yield bench
 
 
 @pytest.mark.parametrize("name", USUAL)
@@ -107,6 +97,21 @@ def test_a_rank_that_waits_in_vain_says_for_what(eight):
         pytest.raises(hl.RankError, match="rank 0 has finished, and rank 1 wait"),
     ):
         pool.run(lonely)
+
+
+def test_ranks_that_take_their_device_one_after_the_other_do_not_hang(shared):
+    """As contexts on one GPU are made, in the first run. Who is late afterwards keeps the others waiting in vain."""
+
+    def together(comm, late=0.0):
+        os.environ["EMULATED_GPU_STARTS_IN"] = str(comm.rank)
+        torch.ones(1, device=comm.device)
+        time.sleep(late * comm.rank)
+        comm.barrier()
+
+    with hl.ranks(4, hang_s=1) as pool:
+        pool.run(together)
+        with pytest.raises(hl.RankError, match="no progress for 1 s"):
+            pool.run(together, 1.0)
 
 
 # ---- mistakes

@@ -61,6 +61,16 @@ def test_its_numbers_are_the_cpus(one):
     assert len(both[0]) == 15 and all(torch.equal(mine, its) for mine, its in zip(*both))
 
 
+def test_random_numbers_can_be_drawn_aside(one):
+    def drawn(comm):
+        torch.manual_seed(1)
+        with torch.random.fork_rng():
+            first = torch.rand(3, device=comm.device)
+        return torch.equal(first, torch.rand(3, device=comm.device))
+
+    assert one.run(drawn) == [True]
+
+
 def test_to_keeps_weights_tied(one):
     def tied(comm):
         net = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False))

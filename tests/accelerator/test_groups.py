@@ -114,6 +114,23 @@ def test_an_operation_returns_at_once_and_its_result_is_rubbish_before_it_is_wai
     assert seen == (True, False) and said < 0.2 and total == 8.0 and late > 0.3 and unwaited
 
 
+def test_a_room_that_is_still_sent_from_may_be_filled_next_on_the_same_stream(two):
+    """Rank 1 takes its time. Rank 0's receive comes behind its send, because its stream does."""
+
+    def there_and_back(comm):
+        ball = filled(comm, 5)
+        if comm.rank == 0:
+            comm.send(ball, 1)
+            comm.recv(ball, 1)
+        else:
+            time.sleep(0.3)
+            comm.recv(ball, 0)
+            comm.send(ball.add_(1), 0)
+        return ball.tolist()
+
+    assert two.run(there_and_back)[0] == [6.0] * 4
+
+
 def test_who_asks_is_told_when_it_is_over(two):
     def asked(comm):
         dist.all_reduce(filled(comm, 1))
@@ -208,6 +225,8 @@ def test_who_listens_keeps_nobody_from_computing(two):
         took = time.monotonic() - begin
         work.wait()
         x.sum().item()
+        while not all(comm.ledger.end_ns):  # who listens looks again and again
+            time.sleep(0.001)
         rows = list(zip(comm.ledger.op, comm.ledger.begin_ns, comm.ledger.end_ns))
         op, start, end = next(row for row in reversed(rows) if row[0] == "all_reduce")
         return took, (end - start) / 1e9

@@ -1,6 +1,7 @@
 """Training beyond the device's memory, on real ranks: equal to one process, no byte over, as long as predicted."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from hybridlab.runtime.copies import Leaving
 from hybridlab.runtime.player import Player
 from hybridlab.training.make_job import job_of
 from hybridlab.training.out_of_core import copied, most_held, weighed
+from hybridlab.world.devices.placement import ASKED
 
 SHAPE = Shape(layers=4, width=16, heads=2, context=8)
 TWO = {"schedule": "gpipe", "microbatches": 8, "shape": SHAPE}
@@ -76,6 +78,20 @@ def test_the_shape_of_the_room_follows_the_formula_of_what_blocks_keep():
     embed, *blocks, head = layers(SHAPE, job.rows)
     ids = 8 * job.rows * SHAPE.context
     assert weighed(job).keeps == (embed - ids + sum(blocks[:2]), sum(blocks[2:]) + head - ids - inputs(job))
+
+
+@pytest.mark.slow
+def test_attention_is_weighed_by_the_kernels_of_the_ranks_device(monkeypatch):
+    """None of CUDA's fused ones takes float64: what is kept there are the scores too."""
+
+    def kept(devices, dtype, shape=SHAPE):
+        monkeypatch.setenv(ASKED, devices)
+        return weighed(job_of(Mesh(pp=2), "gpipe", 2, shape=shape, dtype=dtype)).keeps
+
+    assert kept("cuda:2", "float32") == kept("cpu", "float32")
+    assert all(a > b for a, b in zip(kept("cuda:2", "float64"), kept("cpu", "float64")))
+    without = replace(SHAPE, heads=0)
+    assert kept("cuda:2", "float64", without) == kept("cpu", "float64", without)
 
 
 def inputs(job):

@@ -65,6 +65,14 @@ def test_waiting_and_going_on_show_in_the_head(file):
     assert reader.head(1).waiting == 2 and [post.turn for post in reader.news(1, 1)] == [1, 2]
 
 
+def test_who_takes_its_device_says_so_in_the_head_also_where_that_fails(file):
+    ledger, reader = Ledger(Mesh(dp=3), pen_of(file, 1)), Journal(file)
+    with pytest.raises(MemoryError), ledger.taking_device():
+        assert reader.head(1).taking and not reader.head(0).taking
+        raise MemoryError
+    assert not reader.head(1).taking
+
+
 def test_a_ledger_counts_turns_by_group_and_by_direction_peer_and_tag(file):
     ledger, reader = Ledger(Mesh(dp=3), pen_of(file, 0)), Journal(file)
     one, two = Group("dp", (0, 1, 2), None), Group("dp", (0, 1), None)

@@ -22,7 +22,7 @@ class Net(nn.Module):
 
     def __init__(self, twist: str):
         super().__init__()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
         if twist == "tied":

@@ -22,7 +22,7 @@ NEAR = 1e-5  # of weights, after steps of 0.01
 def net(widths) -> nn.Sequential:
     """Linear layers with tanh between them; alike on every rank."""
     made = nn.Sequential()
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for a, b in pairwise(widths):
             made.append(nn.Linear(a, b)).append(nn.Tanh())

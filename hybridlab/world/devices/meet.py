@@ -41,6 +41,7 @@ def take_device(placed: Placement, rank: int) -> torch.device:
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
         exact()
+        torch.zeros(1, device=device)  # the first memory makes a context, which takes seconds
     if device.type == "cuda" and placed.shared:
         torch.cuda.set_per_process_memory_fraction(SHARE / placed.devices.count(str(device)), device)
     return device

@@ -3,7 +3,8 @@
 `Watch` reads the journal of one run. Two kinds of trouble it can prove, and tells at once: operations that do not fit,
 and ranks that wait in vain (`compare`). The third is a matter of patience: a rank has waited in one operation for
 `hang_s` seconds, and some rank has not come to it. Then that rank is looked at: stopped? in C code? at which line?
-Time that nobody spends in communication does not count: a breakpoint or a first compilation is no hang.
+Time that nobody spends in communication does not count: a breakpoint or a first compilation is no hang. Nor does time
+in which some rank takes its device: eight that start on one GPU come seconds apart.
 """
 
 import contextlib
@@ -100,14 +101,15 @@ class Watch:
         )
 
     def _read(self, seconds: float):
-        heads = []
         for rank in range(self._size):
             for post in self._journal.news(rank, self._run):
                 self._comparison.add(post)
-            head = self._journal.head(rank)
+        heads = [self._journal.head(rank) for rank in range(self._size)]
+        seconds = 0.0 if any(head.taking for head in heads) else seconds
+        for rank, head in enumerate(heads):
             self._keep(rank, head.waiting if head.run == self._run else 0, seconds)
-            heads.append(head[:3])
-        self.moved, self._heads = heads != self._heads, heads
+        seen = [head._replace(beat=0) for head in heads]
+        self.moved, self._heads = seen != self._heads, seen
 
     def _keep(self, rank: int, number: int, seconds: float):
         """Add to the time that a rank has waited in this operation, or begin to count."""

@@ -73,7 +73,8 @@ class Door:
     @functools.cached_property
     def device(self) -> torch.device:
         """Where this rank computes; taken when first asked for, because on a GPU that costs time and memory."""
-        return take_device(self._placed, self.rank)
+        with self.ledger.taking_device():
+            return take_device(self._placed, self.rank)
 
     @property
     def placed(self) -> Placement:

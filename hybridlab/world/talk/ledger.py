@@ -110,6 +110,18 @@ class Ledger:
         if self._pen and not _beside():
             self._pen.wait(self._numbers[row])
 
+    @contextlib.contextmanager
+    def taking_device(self):
+        """While this lasts, nobody waits for this rank in vain: it takes its device, which can last for seconds."""
+        if not self._pen:
+            yield
+            return
+        self._pen.take(True)
+        try:
+            yield
+        finally:
+            self._pen.take(False)
+
     def end(self, row: int):
         """Write down that the operation has ended now; tells on stderr when its tensor was changed on the way."""
         self.end_ns[row] = time.perf_counter_ns()

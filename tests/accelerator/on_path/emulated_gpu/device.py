@@ -31,5 +31,14 @@ def manual_seed_all(seed):
     """Nothing: its kernels are the CPU's, and draw from the CPU's generator."""
 
 
+def get_rng_state(device="gpu"):
+    """The CPU's, for the same reason."""
+    return torch.get_rng_state()
+
+
+def set_rng_state(state, device="gpu"):
+    torch.set_rng_state(state)
+
+
 def _is_in_bad_fork():
     return False

@@ -5,7 +5,7 @@
 * Ranks that meet for the first time make a communicator, and that keeps their hosts until all of them are there: two
   ranks for their messages, the group for its collectives.
 * A communicator takes a stream from the pool that programs take theirs from, of the same priority: an operation waits
-  for what this stream waits for, and what comes behind on it waits for the operation.
+  for what this stream waits for, and for what the caller's does; what comes behind on it waits for the operation.
 * A collective that was not asked to return at once has no Work.
 * An operation returns at once. It goes in the background, one after the other within a communicator. `wait` keeps a
   stream, and not the host; what an operation brings is rubbish before (see Gate in device.cpp), and its tensors may not
@@ -46,26 +46,37 @@ class Communicator:
         self.stream = torch.Stream(device=device)
 
     def start(self, transfer, reads, writes) -> Work:
-        """Begin with a snapshot of what is read, behind what its stream waits for; what will be written is rubbish."""
+        """Begin with a snapshot of what is read, behind what both its stream and the caller's wait for. What will be
+        written is rubbish from the moment when the caller's stream has nothing left to wait for."""
         gate = torch.classes.emulated_gpu.Gate()
         twins = {id(x): x.detach().cpu() for x in reads}
-        for x in writes:
-            gate.expect(x.detach(), twins.setdefault(id(x), torch.empty(x.shape, dtype=x.dtype)))
+        room = [(x.detach(), twins.setdefault(id(x), torch.empty(x.shape, dtype=x.dtype))) for x in writes]
+        device = (*reads, *writes)[0].device
+        callers = torch.accelerator.current_stream(device)
+        if callers.query():
+            _expect(gate, room)
+            room = []
         for x in reads:
             gate.watch(x.detach())
-        device = (*reads, *writes)[0].device
+        self.stream.wait_stream(callers)
         with self.stream:
             before = torch.Event(device=device)
             before.record()
             gate.wait(device.index)
-        self.thread.submit(_finish, gate, transfer, self.gloo, twins, before)
+        self.thread.submit(_finish, gate, room, transfer, self.gloo, twins, before)
         return Work(gate, device)
 
 
-def _finish(gate, transfer, gloo, twins, before):
+def _expect(gate, room):
+    for x, twin in room:
+        gate.expect(x, twin)
+
+
+def _finish(gate, room, transfer, gloo, twins, before):
     try:
         while not before.query():
             time.sleep(LOOK_SECONDS)
+        _expect(gate, room)
         transfer(gloo, lambda x: twins[id(x)]).wait()
         gate.open("")
     except Exception as error:  # told where it is waited for
