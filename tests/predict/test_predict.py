@@ -245,7 +245,7 @@ def test_the_law_is_applied_once_to_each_schedule(monkeypatch):
     t = hl.simulate(lowered)
     assert t.peak_live == [3, 3, 3] and t.critical_path and hl.traffic(plain)
     assert hl.check_rendezvous(lowered) is lowered
-    assert made[:2] == [plain, lowered] and len(made) == 3  # traffic lowers once more
+    assert made == [plain, lowered]  # traffic lowers once more, and what it gets is known
 
 
 def test_gap_compares_runs_of_one_program_only():
