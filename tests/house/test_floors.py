@@ -256,3 +256,10 @@ def test_a_module_that_a_function_hides_would_be_seen(tmp_path):
     (room / "play.py").write_text("def play(): pass\n")
     done = subprocess.run([sys.executable, "-c", EACH_MODULE], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.split() == ["hybridlab.play", "2"], done.stderr
+
+
+def test_files_of_tests_have_names_of_their_own():
+    """pytest imports them by these names; browser tests run apart."""
+    files = [path for path in (PACKAGE.parent / "tests").rglob("test_*.py") if "browser" not in path.parts]
+    names = [path.name for path in files]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
