@@ -40,7 +40,7 @@ def main(arguments=None) -> int:
             raise
         return _ended(f"{name}: {error}", 1, typed)
     except KeyboardInterrupt as error:
-        return _ended(f"{name}: {error or 'interrupted'}", output.INTERRUPTED, typed)
+        return _ended(f"{name}: {str(error) or 'interrupted'}", output.INTERRUPTED, typed)
     if chosen.json:
         print(output.as_json(result))
     return 0 if result.get("ok", True) else 1
