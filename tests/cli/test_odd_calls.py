@@ -102,7 +102,7 @@ def test_interrupted_twice_at_any_moment_there_is_a_sentence_and_no_traceback():
         assert b"Traceback" not in err + out, err
         assert running.returncode in (0, 130, -signal.SIGINT, -signal.SIGABRT), (running.returncode, err)
         codes.append(running.returncode)
-    assert codes.count(-signal.SIGABRT) <= 1  # Python itself gives up where it is struck while it shuts down
+    assert codes.count(-signal.SIGABRT) <= 1  # seen once in forty, and not explained yet
 
 
 CLOSED = {

@@ -53,7 +53,7 @@ OF_MEGATRON = (
         "joins experts and tensor parallelism with sequence parallelism only: give sequence=True",
     ),
 )
-# torchtitan 0.2, distributed/parallel_dims.py (seq_len_divisor) and models/*/infra/parallelize.py.
+# torchtitan, commit 0119de1: distributed/parallel_dims.py (seq_len_divisor); pytorch/torchtitan#2577 for key heads.
 OF_TORCHTITAN = (
     TRANSFORMERS,
     Rule(lambda plan, shape: plan.x > 1, "has no axis x: plan without grids"),
