@@ -44,7 +44,7 @@ BUILD_OF_TORCH = extra=; \
 	else echo "$(INDEX) does not answer: taking the build that pip finds (from PyPI on Linux: CUDA, about 3 GB)"; fi; \
 	$(PIP) install $(if $(filter cpu,$(TORCH)),--no-deps) $$extra $(TORCH_PIN)
 
-.PHONY: help setup lab mine demo page pages scoreboard editions hosted site test test-fast test-long test-notebooks test-gpu test-gpu-notebooks test-dry test-browser gpu soak soak-cases soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
+.PHONY: help setup lab mine demo page pages scoreboard editions hosted site test test-fast test-long test-notebooks test-gpu test-gpu-notebooks test-dry test-browser test-peers gpu soak soak-cases soak-moments soak-equality soak-notebooks mutants lint notebooks lock wheel clean
 
 help:  ## list the targets
 	@echo "hybridlab: make TARGET"; echo
@@ -128,6 +128,10 @@ test-dry: $(READY)  ## dry runs of every schedule, of every pair of modes, of pl
 test-browser: $(READY)  ## JupyterLab and the page in a real browser (Debian: sudo apt install chromium); ARGS=--long: every notebook too
 	@$(PY) -c "import playwright" 2>/dev/null || $(call PIP,$(PY)) install -r requirements-browser.lock
 	$(PYTEST) tests/browser $(ARGS)
+
+test-peers: $(READY)  ## models of Hugging Face and timm, trace readers and others' files; installs them into build/peers
+	@cmp -s requirements-peers.lock build/peers/lock || { rm -rf build/peers && $(call PIP,$(PY)) install --quiet --no-deps --target build/peers -r requirements-peers.lock && cp requirements-peers.lock build/peers/lock; }
+	PYTHONPATH=build/peers $(PYTEST) $(SHARED) tests/peers --slow --long $(ARGS)
 
 gpu: $(READY)  ## the first hour on a GPU: proof, speed beside torch, records; writes results/first-hour/ (ARGS=--again)
 	$(PY) -m tools.first_hour $(ARGS)

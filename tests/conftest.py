@@ -14,6 +14,7 @@ import time
 import pytest
 
 ASKED_FOR = ("slow", "long", "soak")
+NAMED = ("browser", "peers")
 os.environ.setdefault("HYBRIDLAB_DEVICES", "cpu")  # the same tests on every machine; `make test-gpu` says otherwise
 sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema would compile its forty grammars of web addresses, a second
 for library in ("OMP", "OPENBLAS", "MKL"):  # for tensors this small, threads only wait for each other
@@ -36,12 +37,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Browser tests are collected where they are named: `pytest tests/browser`, as make test-browser does.
+    """Tests with a browser, and those beside packages of others, are collected where they are named: `pytest
+    tests/browser`, as make test-browser does, and make test-peers.
 
     A file of long tests only is not opened without --long, and so with the other marks; nor one of ranks only where
     `-m` says "not ranks": importing it takes as long as running others.
     """
-    if collection_path.name == "browser" and not any("browser" in pathlib.Path(one).parts for one in config.args):
+    if collection_path.name in NAMED and not any(collection_path.name in pathlib.Path(one).parts for one in config.args):
         return True
     unasked = [mark for mark in ASKED_FOR if not config.getoption(f"--{mark}")]
     unasked += ["ranks"] * config.option.markexpr.startswith("not ranks")
