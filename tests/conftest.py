@@ -43,7 +43,8 @@ def pytest_ignore_collect(collection_path, config):
     A file of long tests only is not opened without --long, and so with the other marks; nor one of ranks only where
     `-m` says "not ranks": importing it takes as long as running others.
     """
-    if collection_path.name in NAMED and not any(collection_path.name in pathlib.Path(one).parts for one in config.args):
+    room = collection_path.name
+    if room in NAMED and not any(room in pathlib.Path(one).parts for one in config.args):
         return True
     unasked = [mark for mark in ASKED_FOR if not config.getoption(f"--{mark}")]
     unasked += ["ranks"] * config.option.markexpr.startswith("not ranks")

@@ -7,7 +7,9 @@ import re
 
 import torch
 
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")  # every model is made from its config: nothing is fetched
+os.environ.update(
+    HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1"
+)  # every model is made from its config: nothing is fetched
 
 
 def operators_without_kernels():
