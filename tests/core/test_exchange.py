@@ -329,7 +329,7 @@ REFUSED = {
     "0F0 #3": "line 1, cell 2: '#3' is no action",
     "0BW0": "older PyTorch's spelling: write 0B0, and 0I0 for the input half",
     "0F0 0B0 0W0": "0B0 and 0W0 stand together, as in older PyTorch's files: write 0I0 for 0B0",
-    "   ".join(f"Rank {rank}" for rank in range(65)): "this table has 65 ranks: at most 64 are read",
+    "   ".join(f"Rank {rank}" for rank in range(129)): "this table has 129 ranks: at most 128 are read",
     "0F0" + " " * 2_100_000: "line 1 is too far or too long",
     (" " * 2_000_000 + "\n") * 5: "this text is too long for a schedule: at most 8 MB are read",
     "0F0 0B0\n0F1 0B1": "line 2, cell 1: 0F1 is on rank 1, but stage 0 lives on rank 0: move it there",
@@ -343,8 +343,8 @@ REFUSED = {
     "(0F0)OVERLAP_F_B": "is no pair",
     "(0F0;0SEND_F0)OVERLAP_F_B": "is no pair",
     "(0F0;0B0": r"'\(0F0' is no action",
-    "\n".join(f"{rank}F0 {rank}B0" for rank in range(65)): "line 65 would be rank 64: at most 64 ranks are read",
-    "0F0\n" + "\n" * 70 + "1F0": "at most 64 ranks are read",
+    "\n".join(f"{rank}F0 {rank}B0" for rank in range(129)): "line 129 would be rank 128: at most 128 ranks are read",
+    "0F0\n" + "\n" * 140 + "1F0": "at most 128 ranks are read",
     "rank 0: 0F0\nrank 2: 1F0": "line 2 is called rank 2: call it rank 1",
     "rank 0: 0F0\nrank 0: 1F0": "line 2 is called rank 0: call it rank 1",
     "rank 0: 0F0\n1F0": "line 2 differs from the others: write 'rank 1:' on every line, or on none",
@@ -370,11 +370,11 @@ def test_a_whole_backward_beside_both_halves_is_left_to_validate():
 
 @pytest.mark.slow
 def test_the_largest_schedule_that_is_read(monkeypatch):
-    ranks = "\n".join(f"{rank}F0 {rank}B0" for rank in range(64))
-    assert hl.Schedule.from_csv(ranks).ranks == 64
+    ranks = "\n".join(f"{rank}F0 {rank}B0" for rank in range(128))
+    assert hl.Schedule.from_csv(ranks).ranks == 128
     assert hl.Schedule.from_csv(" ".join(f"0F{m} 0B{m}" for m in range(5000))).microbatches == 5000
-    monkeypatch.setattr(inferred, "ACTIONS", 127)
-    with pytest.raises(ValueError, match="line 64, cell 2: at most 127 actions are read"):
+    monkeypatch.setattr(inferred, "ACTIONS", 255)
+    with pytest.raises(ValueError, match="line 128, cell 2: at most 255 actions are read"):
         hl.Schedule.from_csv(ranks)
 
 

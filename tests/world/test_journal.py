@@ -14,6 +14,7 @@ from hybridlab.world.talk.journal import Journal, Pen
 from hybridlab.world.talk.ledger import Ledger
 
 TEXT = "all_reduce\n(8,)\nfloat32\nsum\n3,5\n4-21\n/home/me/lab.py:3"
+HERE = journal.mask_of((0,))
 
 
 @pytest.fixture
@@ -44,11 +45,11 @@ def test_a_post_is_read_as_it_was_written_and_once(file):
 
 def test_a_rank_in_another_run_has_no_news(file):
     pen, reader = pen_of(file, 0), Journal(file)
-    pen.post(1, 1, 0, None, None, None, TEXT, False)
+    pen.post(HERE, 1, 0, None, None, None, TEXT, False)
     assert reader.news(0, 2) == []
     pen.begin_run(2)
     assert reader.news(0, 2) == [] and reader.head(0).written == 0
-    pen.post(1, 1, 0, None, None, None, TEXT, False)
+    pen.post(HERE, 1, 0, None, None, None, TEXT, False)
     assert len(reader.news(0, 2)) == 1
 
 
@@ -87,7 +88,8 @@ def test_a_ledger_counts_turns_by_group_and_by_direction_peer_and_tag(file):
 def test_nothing_is_lost_when_the_reader_is_slow(file):
     """A writer that is a whole ring ahead waits."""
     pen, reader, count = pen_of(file, 0), Journal(file), 3 * journal.RING
-    writer = threading.Thread(target=lambda: [pen.post(1, n, 0, None, None, None, TEXT, False) for n in range(count)])
+    posts = lambda: [pen.post(HERE, number, 0, None, None, None, TEXT, False) for number in range(count)]
+    writer = threading.Thread(target=posts)
     writer.start()
     time.sleep(0.1)
     assert reader.head(0).written == journal.RING
@@ -125,7 +127,7 @@ def test_every_post_is_read_once_while_another_process_writes(file):
     if pid == 0:
         pen = pen_of(file, 1)
         for number in range(count):
-            pen.wait(pen.post(3, number, 0, None, None, None, TEXT, False))
+            pen.wait(pen.post(journal.mask_of((0, 1)), number, 0, None, None, None, TEXT, False))
             pen.wait(0)
         os._exit(0)
     end = time.monotonic() + 60
@@ -141,7 +143,7 @@ def test_a_text_that_is_too_long_loses_its_middle_and_no_field(file, field):
     fields = TEXT.split("\n")
     fields[field] = "start" + "x" * 1000 + "end:77"
     pen = pen_of(file, 0)
-    pen.post(1, 1, 0, None, None, None, "\n".join(fields), False)
+    pen.post(HERE, 1, 0, None, None, None, "\n".join(fields), False)
     (post,) = Journal(file).news(0, 1)
     found = [post.op, post.shape, post.dtype, post.how, post.lengths, post.columns, post.source]
     assert found[field].startswith("start") and found[field].endswith("end:77") and "..." in found[field]
@@ -154,7 +156,7 @@ def test_a_text_that_is_too_long_loses_its_middle_and_no_field(file, field):
 def test_what_a_killed_process_wrote_can_be_read(file):
     pid = os.fork()
     if pid == 0:
-        pen_of(file, 1).post(1, 1, 0, None, None, None, TEXT, True)
+        pen_of(file, 1).post(HERE, 1, 0, None, None, None, TEXT, True)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
     assert Journal(file).news(1, 1)[0].op == "all_reduce" and Journal(file).head(1).waiting == 1

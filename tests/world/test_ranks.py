@@ -355,9 +355,17 @@ def test_ranks_killed_between_two_runs_are_replaced(four):
     assert not set(pids_of(four)[1:]) & set(before) and gone(before)
 
 
+@pytest.mark.long
+def test_as_many_ranks_as_are_allowed_meet_and_name_the_last_of_them():
+    with ranks(128) as pool:
+        assert pool.run(lambda comm: int(comm.all_reduce(torch.ones(1)).item())) == [128] * 128
+        with pytest.raises(RankError, match="rank 127"):
+            pool.run(lambda comm: comm.rank < 127 or 1 / 0)
+
+
 def test_numbers_of_ranks_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="65 ranks are too many .* 64 or fewer"):
-        ranks(65)
+    with pytest.raises(ValueError, match="129 ranks are too many .* 128 or fewer"):
+        ranks(129)
     for none in (0, -1):
         with pytest.raises(ValueError, match="1 or more"):
             ranks(none)

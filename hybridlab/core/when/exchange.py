@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hybridlab.core.when.schedule import Schedule
 
 FORMAT, VERSION = "hybridlab.schedule", 1
-RANKS, LINES, BYTES = 64, 100_000, 8 * 2**20  # the most that is read
+RANKS, LINES, BYTES = 128, 100_000, 8 * 2**20  # the most that is read
 
 T = TypeVar("T")
 _COMMENT = re.compile(r"(?:^|(?<=[\s,;]))#(?!\d).*")

@@ -1,6 +1,6 @@
 """Draw: a timeline, or several on one time axis, as a plotly figure; a layout as a grid of ranks.
 
-Bars with a base; a heat-map past `MANY` boxes; never shapes, which take seconds where bars take milliseconds.
+Bars with a base; an image past `MANY` boxes; never shapes, which take seconds where bars take milliseconds.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from hybridlab.show.paper.still import Still
 from hybridlab.show.paper.style import STYLE, mix
 from hybridlab.show.timelines.boxes import boxes
 from hybridlab.show.timelines.drawn import LEFT, RIGHT, USUAL_WIDTH
-from hybridlab.show.timelines.grid import MANY, grid
+from hybridlab.show.timelines.grid import MANY, grid, png
 from hybridlab.show.timelines.noted import strokes, texts
 from hybridlab.show.timelines.notes import Note
 from hybridlab.show.timelines.svg import page
@@ -28,7 +28,7 @@ from hybridlab.signatures import typed
 BELOW, CAPTION_LINE = 66, 21  # pixels under the plot, and for each line of the captions there
 NARROW = 760  # captions are broken for a notebook beside an open file browser: plotly does not break them again
 LEGEND_ROW, LEGEND_KEY = 22, 40  # pixels: of the legend, and of the mark before a name
-COLUMNS = 2000  # of the heat-map
+COLUMNS, ROWS = 2000, 8  # pixels of the image: across, and for each height of a lane
 PALE = 0.6  # how far dots move towards their ground, so that a number on them can be read
 PX = STYLE["pixels"]
 
@@ -70,7 +70,7 @@ def draw(
     if timelines and isinstance(timelines[0], DryRun):
         return memory_over_time(timelines[0], title)
     picture = boxes(*timelines, notes=notes, numbers=numbers, columns=columns, titles=titles)
-    traces = [*(_heatmap(picture) if len(picture) > MANY else _bars(picture)), *_strokes(picture)]
+    traces = [*(_keys(picture) if len(picture) > MANY else _bars(picture)), *_strokes(picture)]
     return Figure.of(traces, _layout(picture, title), page(picture, title=title), picture.summary)
 
 
@@ -129,25 +129,19 @@ def _line_in_legend(look, place, name):
     return go.Scatter(x=[None], y=[None], mode="lines", line=pen, name=name, legendrank=1 + place, hoverinfo="skip")
 
 
-def _heatmap(picture):
-    """Cells instead of boxes: what it costs to show depends on the screen alone. The legend has traces of its own."""
-    cells, fills = grid(picture, COLUMNS), [STYLE["paper"], *(look.fill for look in picture.looks)]
-    colours = [[edge / len(fills), fill] for i, fill in enumerate(fills) for edge in (i, i + 1)]
-    heat = go.Heatmap(
-        z=cells.look.astype(np.int8),  # -1, nothing, is drawn as paper
-        x=cells.x.astype(np.float32),
-        y=cells.y,
-        zmin=-1.5,
-        zmax=len(fills) - 1.5,
-        colorscale=colours,
-        showscale=False,
-        hovertemplate=f"%{{x:.4g}} {picture.unit}<extra></extra>",
-    )
-    keys = [
+def _keys(picture):
+    """The legend of an image: bars without length."""
+    return [
         go.Bar(x=[None], y=[None], marker={"color": look.fill, "line": {"color": look.edge}}, name=name)
         for name, look in picture.legend
     ]
-    return [heat, *keys]
+
+
+def _image(picture):
+    """All boxes as one image under the axes: how long it takes to show depends on the screen alone."""
+    pixels = grid(picture, COLUMNS, round(ROWS * picture.height))
+    place = {"xref": "x", "yref": "y", "x": 0, "y": 0, "sizex": picture.width, "sizey": picture.height}
+    return place | {"source": png(pixels), "sizing": "stretch", "layer": "below", "xanchor": "left", "yanchor": "top"}
 
 
 def _strokes(picture):
@@ -208,10 +202,11 @@ def _layout(picture, title):
                   | _ticks_of_columns(picture),
         "yaxis": {"range": [picture.height, 0], "fixedrange": True, "showgrid": False, "zeroline": False,
                   "ticks": "outside", "ticklen": 8, "tickcolor": STYLE["paper"],
-                  "tickvals": [lane.top + 0.5 for lane in picture.lanes if not lane.x],
-                  "ticktext": [lane.label for lane in picture.lanes if not lane.x]},
+                  "tickvals": [lane.top + 0.5 for lane in picture.named_lanes if not lane.x],
+                  "ticktext": [lane.label for lane in picture.named_lanes if not lane.x]},
         "annotations": [caption, *_headings(picture, font), *_labels_of_columns(picture, font),
                         *_written(picture, font)],
+        "images": [_image(picture)] if len(picture) > MANY else [],
     }  # fmt: skip
 
 
@@ -253,7 +248,7 @@ def _ticks_of_columns(picture):
 
 def _labels_of_columns(picture, font):
     """The names of lanes in every column but the first, which has the axis."""
-    for lane in picture.lanes:
+    for lane in picture.named_lanes:
         if lane.x:
             yield {"text": lane.label, "x": lane.x, "xanchor": "right", "xshift": -8, "y": lane.top + 0.5,
                    "yanchor": "middle", "showarrow": False, "borderpad": 0, "font": font}  # fmt: skip

@@ -119,6 +119,13 @@ class Boxes:
         return min(usual, TALLEST / self.height)
 
     @property
+    def named_lanes(self) -> list[Lane]:
+        """The lanes whose names are written: as many as there is room for."""
+        every = max(1, int(np.ceil((PX["axis"] + 2) / self.lane_pixels)))
+        of_both = every == 1 or len(self.headings)
+        return [one for one in self.lanes if one.rank % every == 0 and (of_both or not one.measured)]
+
+    @property
     def unnumbered(self) -> "Boxes":
         """The same picture; its captions say what is drawn, and no number of it."""
         captions = tuple(caption.partition(":")[0] for caption in self.captions)

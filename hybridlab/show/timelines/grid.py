@@ -1,53 +1,78 @@
-"""A grid: a picture of very many boxes as cells, so that its size depends on the screen and not on the schedule."""
+"""A grid: a picture of very many boxes as an image, so that its size depends on the screen and not on the schedule.
 
-from typing import NamedTuple
+A pixel mixes the colours of all boxes that it covers, each by its share of the pixel. If it took the colour of one of
+them, boxes thinner than a pixel would draw a pattern that the schedule does not have.
+"""
+
+import base64
+import struct
+import zlib
 
 import numpy as np
 
+from hybridlab.show.paper.style import STYLE
 from hybridlab.show.timelines.drawn import Boxes
 
 MANY = 2000  # more boxes than this are drawn as a grid
 
 
-class Grid(NamedTuple):
-    """Cells: `look[row, column]` is a number into the boxes' looks, or -1 where nothing lies.
-
-    y  the edges of the rows, in lane heights;  x  the edges of the columns, in time
-    """
-
-    y: np.ndarray
-    x: np.ndarray
-    look: np.ndarray
-
-
-def grid(picture: Boxes, columns: int) -> Grid:
-    """The boxes as cells: a cell shows the box that lies over its middle.
+def grid(picture: Boxes, columns: int, rows: int) -> np.ndarray:
+    """The boxes as pixels: [rows, columns, 3], red, green and blue from 0 to 255.
 
     >>> from hybridlab.predict.time.simulate import simulate
     >>> from hybridlab.scheduling.registry import schedule
     >>> from hybridlab.show.timelines.boxes import boxes
-    >>> grid(boxes(simulate(schedule("gpipe", ranks=1, microbatches=2))), columns=6).look.tolist()
-    [[0, 0, 1, 1, 1, 1]]
+    >>> picture = boxes(simulate(schedule("gpipe", ranks=1, microbatches=2)))  # F F BB BB
+    >>> [bytes(pixel).hex() for pixel in grid(picture, columns=6, rows=1)[0]]
+    ['0072b2', '0072b2', 'e69f00', 'e69f00', 'e69f00', 'e69f00']
+    >>> bytes(grid(picture, columns=1, rows=1)[0, 0]).hex()  # a third blue
+    '99903b'
     """
-    y = np.unique(np.concatenate([picture.y0, picture.y1]))
-    x = np.linspace(0, picture.width, columns + 1)
-    middles = (x[:-1] + x[1:]) / 2
-    look = np.full((len(y) - 1, columns), -1)
+    edges = np.linspace(0, picture.width, columns + 1)
+    middles = (np.arange(rows) + 0.5) * picture.height / rows
+    fills = np.array([_rgb(look.fill) for look in picture.looks])
     order = np.argsort(picture.x0, kind="stable")
-    y0, y1 = picture.y0[order], picture.y1[order]
-    for row, (top, bottom) in enumerate(zip(y, y[1:])):
-        here = order[(y0 <= top) & (y1 >= bottom)]
-        if len(here):
-            last = np.searchsorted(picture.x0[here], middles, side="right") - 1
-            box = here[np.maximum(last, 0)]
-            look[row] = np.where((last >= 0) & (picture.x1[box] > middles), picture.look[box], -1)
-    return Grid(y, x, look)
+    bands = np.searchsorted(np.unique(np.concatenate([picture.y0, picture.y1])), middles, side="right")
+    pixels = np.empty((rows, columns, 3))
+    for band in np.unique(bands):  # rows of pixels between the same edges are alike
+        y = middles[bands == band][0]
+        here = order[(picture.y0[order] <= y) & (picture.y1[order] > y)]
+        pixels[bands == band] = _mixed(picture, here, edges, fills)
+    return np.rint(pixels).astype(np.uint8)
 
 
-def runs(cells: Grid):
-    """Yield (look, x0, x1, y0, y1) for every run of equal cells in a row of a grid."""
-    for row, line in enumerate(cells.look):
-        cuts = np.concatenate([[0], np.flatnonzero(np.diff(line)) + 1, [len(line)]])
-        for a, b in zip(cuts.tolist(), cuts[1:].tolist()):
-            if line[a] >= 0:
-                yield int(line[a]), cells.x[a], cells.x[b], cells.y[row], cells.y[row + 1]
+def png(pixels: np.ndarray) -> str:
+    """An image as a PNG in a `data:` address, which SVG and plotly take.
+
+    >>> png(np.zeros((1, 1, 3), np.uint8))[:34]
+    'data:image/png;base64,iVBORw0KGgoA'
+    """
+    rows, columns, _ = pixels.shape
+    lines = np.zeros((rows, 1 + 3 * columns), np.uint8)
+    lines[:, 1:] = pixels.reshape(rows, -1)
+    lines[1:, 1:] -= pixels.reshape(rows, -1)[:-1]
+    lines[1:, 0] = 2  # a line holds its difference from the one above: equal lines are zeros
+    head = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    file = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
+    return f"data:image/png;base64,{base64.b64encode(file).decode()}"
+
+
+def _mixed(picture, here, edges, fills):
+    """One row of pixels: what these boxes, in order of time and none over another, cover of each, in their colours."""
+    shares = np.zeros((len(edges) - 1, len(fills)))
+    for look in np.unique(picture.look[here]):
+        mine = here[picture.look[here] == look]
+        points = np.stack([picture.x0[mine], picture.x1[mine]], axis=1).ravel()
+        covered = np.repeat(np.concatenate([[0.0], np.cumsum(picture.x1[mine] - picture.x0[mine])]), 2)[1:-1]
+        shares[:, look] = np.diff(np.interp(edges, points, covered)) / np.diff(edges)
+    paper = np.maximum(1 - np.add.reduce(shares, axis=1, keepdims=True), 0)
+    return np.clip(shares @ fills + paper * np.array(_rgb(STYLE["paper"])), 0, 255)
+
+
+def _rgb(colour: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(colour[1:]))
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -13,7 +13,7 @@ from hybridlab.show.paper.sheet import prose_width, sheet, short, words, wrap
 from hybridlab.show.paper.style import STYLE, dashed
 from hybridlab.show.timelines.boxes import boxes
 from hybridlab.show.timelines.drawn import LEFT, RIGHT, Boxes
-from hybridlab.show.timelines.grid import MANY, grid, runs
+from hybridlab.show.timelines.grid import MANY, grid, png
 from hybridlab.show.timelines.noted import strokes, texts
 
 PX = STYLE["pixels"]
@@ -45,7 +45,7 @@ def page(picture: Boxes, width: float = 960, title: str | None = None, moving: b
     added, bottom = more(y, bottom, lane, scale) if more else ([], bottom)
     caption, height = _caption(() if picture.small else picture.captions, bottom, width)
     name = f"h{zlib.crc32(repr((picture.captions, width, moving)).encode()):08x}"
-    drawn = _many(picture, y, lane, scale, name) if len(picture) > MANY else _few(picture, y, lane, scale, name)
+    drawn = _many(picture, y, lane, scale) if len(picture) > MANY else _few(picture, y, lane, scale, name)
     curtain = _curtain(picture, y, lane, width) if moving else []
     noted = _notes(picture, y, lane, scale)
     body = [*_hatches(picture, name), *head, *axis, *drawn, *noted, *curtain, *plot, *added, *caption]
@@ -93,11 +93,9 @@ def _headings(picture, y, lane, scale):
 
 def _lane_labels(picture, y, lane, scale):
     """The name of every lane, as many as there is room for."""
-    every = max(1, int(np.ceil((PX["axis"] + 2) / lane)))
     return [
         words(LEFT + one.x * scale - 10, y + (one.top + 0.5) * lane + 5, one.label, PX["axis"], "end", fill=_ink(one))
-        for one in picture.lanes
-        if one.rank % every == 0 and (every == 1 or not one.measured or len(picture.headings))
+        for one in picture.named_lanes
     ]
 
 
@@ -174,13 +172,12 @@ def _few(picture, top, lane, scale, name):
     return out
 
 
-def _many(picture, top, lane, scale, name):
-    """So many boxes that they are drawn as runs of cells, one column per pixel, without edges and labels."""
-    cells = grid(picture, columns=max(1, round(picture.width * scale)))
-    paths = [""] * len(picture.looks)
-    for number, x0, x1, y0, y1 in runs(cells):
-        paths[number] += _rectangle(LEFT + x0 * scale, LEFT + x1 * scale, top + y0 * lane, top + y1 * lane)
-    return [f'<path fill="{look.fill}" d="{d}"/>' for look, d in zip(picture.looks, paths) if d]
+def _many(picture, top, lane, scale):
+    """So many boxes that they are drawn as one image, a pixel for each pixel, without edges and labels."""
+    wide, tall = picture.width * scale, picture.height * lane
+    pixels = grid(picture, columns=max(1, round(wide)), rows=max(1, round(tall)))
+    where = f'x="{LEFT}" y="{short(top)}" width="{short(wide)}" height="{short(tall)}"'
+    return [f'<image {where} preserveAspectRatio="none" href="{png(pixels)}"/>']
 
 
 def _curtain(picture, top, lane, width):

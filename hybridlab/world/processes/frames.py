@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-MOST_RANKS = 64  # their sockets travel in one packet, and Linux passes at most 253 descriptors in it
+MOST_RANKS = 128  # their sockets travel in one packet, and Linux passes at most 253 descriptors in it
 PLAIN = (type(None), bool, int, float, str)
 NUMPY_KINDS = "biufcSUmM"  # numbers, text and dates; objects and records would need pickle
 TORCH_DTYPES = frozenset(  # those whose bytes are all that they are; a quantised tensor has a scale beside it

@@ -51,7 +51,7 @@ def ranks(
     start      "kept": the ranks stay for the next run; "fresh": every run has its own ranks
     placement  backend and device of each rank; None: what `hl.placement` finds best here
 
-    raises  ValueError for less than 1 or more than 64 ranks, another start, or a placement of another number of ranks
+    raises  ValueError for less than 1 or more than 128 ranks, another start, or a placement of another number of ranks
 
     >>> import hybridlab as hl
     >>> with hl.ranks(2) as pool:  # starts ranks

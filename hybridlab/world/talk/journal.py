@@ -19,8 +19,9 @@ from typing import NamedTuple
 RING = 2048  # posts of one rank that can wait for the reader
 RUN, WRITTEN, WAITING, READ, BEAT, TAKING = range(6)  # words of the head, each read and written in one piece
 WORD = 8  # bytes
-POST = struct.Struct("=QQQQqqqH")  # number, group, turn, bytes, root, peer, tag, bytes of text
-ENTRY = 320  # bytes of one post, its text included
+MASK = 16  # bytes of a group: a bit for each of 128 ranks
+POST = struct.Struct(f"=Q{MASK}sQQqqqH")  # number, group, turn, bytes, root, peer, tag, bytes of text
+ENTRY = 328  # bytes of one post, its text included
 HEAD_ROOM = 256
 SLOT = HEAD_ROOM + RING * ENTRY
 TEXT = ENTRY - POST.size
@@ -76,15 +77,16 @@ def create(size: int):
     return nameless
 
 
-def mask_of(ranks) -> int:
-    return sum(1 << rank for rank in ranks)
+def mask_of(ranks) -> bytes:
+    return sum(1 << rank for rank in ranks).to_bytes(MASK, "little")
 
 
-def ranks_of(mask: int) -> tuple[int, ...]:
+def ranks_of(mask: bytes) -> tuple[int, ...]:
     """
-    >>> ranks_of(mask_of((0, 2, 3)))
-    (0, 2, 3)
+    >>> ranks_of(mask_of((0, 2, 127)))
+    (0, 2, 127)
     """
+    mask = int.from_bytes(mask, "little")
     return tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
 
 
@@ -104,7 +106,7 @@ class Pen:
             self._set(field, 0)
         self._set(RUN, run)
 
-    def post(self, group: int, turn: int, size: int, root, peer, tag, text: str, waits: bool) -> int:
+    def post(self, group: bytes, turn: int, size: int, root, peer, tag, text: str, waits: bool) -> int:
         """Announce an operation; returns its number. `text` is op, shape, dtype, how, lengths, columns
         and source, one per line."""
         number = self._written + 1
