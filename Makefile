@@ -72,7 +72,7 @@ lab: $(READY)  ## open the notebooks in JupyterLab (ARGS=--no-browser prints the
 	$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 $(ROOT) --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 mine: $(READY)  ## copies of the notebooks of your own, in JupyterLab; no update overwrites them
-	$(PY) -m tools.mine
+	$(PY) -m hybridlab notebooks mine
 	$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 $(ROOT) --LabApp.default_url=/lab/tree/mine $(ARGS)
 
 demo: $(READY)  ## one pipeline predicted, run on real processes, and compared

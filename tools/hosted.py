@@ -13,7 +13,7 @@ import shutil
 
 import nbformat
 
-from tools import mine
+from hybridlab.labs.copies import fresh
 from tools.course import FOLDER, HOUSE, Book, books
 
 BRANCH = "colab"
@@ -45,7 +45,7 @@ def badges(repository: str, name: str) -> str:
 
 def hosted(book: Book, repository: str) -> nbformat.NotebookNode:
     """A notebook with the two cells that a host needs at its head; not run."""
-    notebook = nbformat.reads(mine.fresh(FOLDER / f"{book.name}.ipynb"), as_version=4)
+    notebook = nbformat.reads(fresh(FOLDER / f"{book.name}.ipynb"), as_version=4)
     head = [
         nbformat.v4.new_markdown_cell(badges(repository, book.name), id="badges"),
         nbformat.v4.new_code_cell(INSTALL.format(repository), id="install"),

@@ -14,8 +14,9 @@ import re
 import shutil
 from html import escape, unescape
 
+from hybridlab.labs.copies import fresh
 from hybridlab.show.live import page as explorer
-from tools import mine, reference, sheet
+from tools import reference, sheet
 from tools.course import FOLDER, HOUSE, Book, books
 
 WRITTEN = ("*.md", "notebooks/README.md", "examples/README.md", "docs/**/*.md")  # patterns of the pages
@@ -40,7 +41,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     shutil.copytree(HOUSE / "examples", folder / "examples", ignore=shutil.ignore_patterns(".*", "*.md", "__pycache__"))
     for name, book in books().items():
         _write(folder / "notebooks" / f"{name}.html", notebook(book))
-        _write(folder / "notebooks" / f"{name}.ipynb", mine.fresh(FOLDER / f"{name}.ipynb"))
+        _write(folder / "notebooks" / f"{name}.ipynb", fresh(FOLDER / f"{name}.ipynb"))
         _write(folder / "slides" / f"{name}.html", _linked(sheet.slides(book.plain, book.cells), "../notebooks/"))
     for path in (str(path.relative_to(HOUSE)) for pattern in WRITTEN for path in sorted(HOUSE.glob(pattern))):
         source = (HOUSE / path).read_text(encoding="utf-8")

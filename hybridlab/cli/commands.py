@@ -3,6 +3,7 @@
 They print for people, and return what --json prints.
 """
 
+import pathlib
 import sys
 
 from hybridlab.cli import flags, output, plan
@@ -144,6 +145,15 @@ def demo(chosen) -> dict:
     return show(steps=chosen.steps, data=chosen.data, out=chosen.out)
 
 
+def notebooks(chosen) -> dict:
+    """Copy the course."""
+    from hybridlab.labs import copies
+
+    taken = copies.take(pathlib.Path(chosen.folder))
+    print(copies.told(taken, chosen.folder))
+    return {"folder": chosen.folder, "notebooks": taken}
+
+
 def grade(chosen) -> dict:
     """Check the submissions of a folder again; told on stderr as they come, then the table."""
     from hybridlab.labs.exercises import grade as grading
@@ -225,6 +235,10 @@ def _demo_flags(one):
     one.flag("--out", default="build/report.html", metavar="FILE", help="where the report goes")
 
 
+def _notebooks_flags(one):
+    one.flag("folder", nargs="?", default="mine", metavar="FOLDER", help="where your copies go (default mine)")
+
+
 def _grade_flags(one):
     one.flag("folder", metavar="FOLDER", help="where the files lie that students wrote with labs.export")
     one.flag("--seconds", type=float, default=300.0, help="for one submission at most (default 300)")
@@ -258,5 +272,10 @@ COMMANDS = {  # by name: what it does, in a line, and its flags
     ),
     "measure": (measure, "Measure this machine, and record it with where it comes from.", _measure_flags),
     "demo": (demo, "The main job: train three ways, run three schedules, write build/report.html.", _demo_flags),
+    "notebooks": (
+        notebooks,
+        "Copy the course into a folder of your own; no update overwrites your work.",
+        _notebooks_flags,
+    ),
     "grade": (grade, "Check submissions again, each in a process of its own: a table student × task.", _grade_flags),
 }

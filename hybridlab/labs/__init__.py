@@ -4,7 +4,7 @@ And `labs.machines`: what you measured, beside what was recorded on other machin
 `labs.compare`: what was predicted over what was measured; `labs.table`, `labs.timelines`: rows that a loop would print.
 
 The names live in `exercises`, `by_machine`, `revealed`, `comparison` and `rows`; `explore`, `play` and `demo` are
-`hl.explore`, `hl.play` and the main job. Every notebook has a room of its own.
+`hl.explore`, `hl.play` and the main job; `copies` are those of notebooks. Every notebook has a room of its own.
 Each name is loaded when it is first used: ranks import modules of this package, and want none of that.
 """
 

@@ -13,7 +13,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"  # of the repository; an installed wheel has none
+from hybridlab.core.beside import beside
+
 SUITE = "course"
 
 
@@ -30,9 +31,13 @@ class Recorded:
         return next(mine, None)
 
 
-def recorded(folder: str | Path = RESULTS) -> list[Recorded]:
-    """The whole records of the course, the oldest first; one for each place where a machine's tensors were."""
-    records = [json.loads(file.read_text(encoding="utf-8")) for file in Path(folder).glob(f"{SUITE}-*.json")]
+def recorded(folder: str | Path | None = None) -> list[Recorded]:
+    """The whole records of the course, the oldest first; one for each place where a machine's tensors were.
+
+    folder  where they are; None: those that came with the package
+    """
+    files = Path(folder or beside("results")).glob(f"{SUITE}-*.json")
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     found = {}
     for record in sorted(filter(is_whole, records), key=lambda record: record["machine"]["when"]):
         machine = record["machine"]

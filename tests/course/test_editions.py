@@ -1,6 +1,5 @@
 """The editions: pages that fetch nothing, slides by beats, solutions behind exercises, copies that stay one's own."""
 
-import pathlib
 import re
 from functools import cache
 from html.parser import HTMLParser
@@ -10,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridlab.labs.copies import TAKEN, take
 from hybridlab.labs.exercises.all_solutions import SOLUTIONS
-from tools import editions, mine, sheet
-from tools.course import books
+from tools import editions, sheet
+from tools.course import FOLDER, books
 
 pytestmark = pytest.mark.slow
 
@@ -136,16 +136,16 @@ def test_an_untouched_copy_follows_the_course_and_a_changed_one_stays(tmp_path):
     source.mkdir()
     original, copied = source / "a.ipynb", own / "a.ipynb"
     original.write_text(a_notebook("one"))
-    assert mine.take(own, source) == {"a.ipynb": "new"} and said(copied) == "one"
-    assert mine.take(own, source) == {}
+    assert take(own, source) == {"a.ipynb": "new"} and said(copied) == "one"
+    assert take(own, source) == {}
     original.write_text(a_notebook("two"))
-    assert mine.take(own, source) == {"a.ipynb": "updated"} and said(copied) == "two"
+    assert take(own, source) == {"a.ipynb": "updated"} and said(copied) == "two"
     copied.write_text("my work")
-    assert mine.take(own, source) == {"a.ipynb": "kept"}
+    assert take(own, source) == {"a.ipynb": "kept"}
     original.write_text(a_notebook("three"))
-    assert mine.take(own, source) == {"a.ipynb": "newer"} and copied.read_text() == "my work"
+    assert take(own, source) == {"a.ipynb": "newer"} and copied.read_text() == "my work"
     copied.rename(own / "my.ipynb")
-    assert mine.take(own, source) == {"a.ipynb": "new"} and said(copied) == "three"
+    assert take(own, source) == {"a.ipynb": "new"} and said(copied) == "three"
     assert (own / "my.ipynb").read_text() == "my work"
 
 
@@ -159,7 +159,7 @@ def test_what_its_owner_has_written_is_never_lost(moves, tmp_path_factory):
     written = None
     for number, move in enumerate(moves):
         if move == "take":
-            mine.take(own, source)
+            take(own, source)
         elif move == "course":
             (source / "a.ipynb").write_text(a_notebook(f"course {number}"))
         else:
@@ -168,14 +168,13 @@ def test_what_its_owner_has_written_is_never_lost(moves, tmp_path_factory):
         assert written is None or (own / "a.ipynb").read_text() == written
 
 
-def test_the_originals_are_no_place_for_copies(capsys):
-    with pytest.raises(SystemExit):
-        mine.main([str(mine.FOLDER)])
-    assert "choose another one" in capsys.readouterr().err
+def test_the_originals_are_no_place_for_copies():
+    with pytest.raises(ValueError, match="choose another folder"):
+        take(FOLDER)
 
 
 def test_copies_open_where_their_links_lead(tmp_path):
-    mine.take(tmp_path)
+    take(tmp_path)
     names = {path.name for path in tmp_path.glob("*.ipynb")}
     assert names == {f"{name}.ipynb" for name in books()}
-    assert pathlib.Path(tmp_path / mine.TAKEN).exists()
+    assert (tmp_path / TAKEN).exists()

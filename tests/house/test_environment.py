@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 
@@ -119,6 +120,8 @@ def test_a_wheel_carries_every_file_of_the_package(tmp_path):
     """Built from a copy, with two files put beside the code so that the check never passes for want of any."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(HOUSE / name, tmp_path)
+    for name in ("notebooks", "results"):
+        shutil.copytree(HOUSE / name, tmp_path / name)
     package = tmp_path / "hybridlab"
     shutil.copytree(HOUSE / "hybridlab", package, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     (package / "core" / "probe.js").write_text("export default {}")
@@ -130,6 +133,27 @@ def test_a_wheel_carries_every_file_of_the_package(tmp_path):
     carried = set(zipfile.ZipFile(wheel).namelist())
     there = {path.relative_to(tmp_path).as_posix() for path in package.rglob("*") if path.is_file()}
     assert there - carried == set(), "add their endings to package-data in pyproject.toml"
+    brings_the_course(wheel, tmp_path)
+
+
+def brings_the_course(wheel, tmp_path):
+    """In an environment of its own, away from any checkout, the wheel copies the course out and knows its records."""
+    bare = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    (site,) = bare.glob("lib/python*/site-packages")
+    (site / "all_others.pth").write_text(sysconfig.get_path("purelib"))  # not the checkout: no .pth is read of these
+    command = [sys.executable, "-m", "pip", f"--python={bare}", "install", "-q", "--no-deps", wheel]
+    subprocess.run(command, check=True, capture_output=True)
+    own = tmp_path / "elsewhere"
+    own.mkdir()
+    words = [bare / "bin" / "python", "-m", "hybridlab", "notebooks", "mine"]
+    told = subprocess.run(words, cwd=own, capture_output=True, text=True)
+    assert told.stdout.endswith("Your copies are in mine\n"), told.stderr
+    originals = {path.name for path in (HOUSE / "notebooks").glob("*.ipynb")}
+    assert {path.name for path in (own / "mine").glob("*.ipynb")} == originals
+    asked = "import hybridlab.measuring.recorded as r; print(r.__file__, len(r.recorded()))"
+    where, records = subprocess.run([words[0], "-c", asked], cwd=own, capture_output=True, text=True).stdout.split()
+    assert where.startswith(str(bare)) and int(records) > 0
 
 
 # --- what the README tells ------------------------------------------------------------------------------------

@@ -338,6 +338,13 @@ def test_a_weight_without_dims_is_trained_and_proved(mesh, more):
 
 
 @pytest.mark.ranks
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+def test_a_check_inside_a_block_without_gradients_has_its_own(around):
+    with around():
+        assert hl.check(PP2, model=net(), loss=squares, data=data).ok
+
+
+@pytest.mark.ranks
 def test_a_norm_over_the_rows_of_a_microbatch_is_told():
     report = hl.check(DP2, model=net(BatchNorm(8)), loss=squares, data=data)
     assert report.equal and any("among the rows of one microbatch" in one for one in report.blind)

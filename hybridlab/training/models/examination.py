@@ -30,6 +30,7 @@ STEPS = (0, 1, 2)  # whose batches are asked for twice
 FEWEST = 2  # rows: of one row a mean is a sum, and it mixes with no other
 
 
+@torch.inference_mode(False)  # whatever the surroundings of the call: weights are given gradients here
 def examined(model, rows: int, dtype: torch.dtype) -> list:
     """What leaves each layer for a microbatch of so many rows, as examples without memory.
 

@@ -1,0 +1,25 @@
+"""Where the files are that come with the package and are no part of it: the course's notebooks, records of machines."""
+
+import site
+import sys
+from pathlib import Path
+
+HOUSE = Path(__file__).resolve().parents[2]
+SHARE = "share/hybridlab"  # where a wheel puts them, in the environment or beside the package
+
+
+def beside(folder: str) -> Path:
+    """The folder of this name: in a checkout next to the package, else in the share of the environment.
+
+    raises  FileNotFoundError where the package came without it
+
+    >>> beside("notebooks").name
+    'notebooks'
+    """
+    if (HOUSE / "pyproject.toml").exists():
+        return HOUSE / folder
+    homes = [Path(home) / SHARE / folder for home in (HOUSE, sys.prefix, site.getuserbase())]
+    for home in homes:
+        if home.is_dir():
+            return home
+    raise FileNotFoundError(f"this copy of hybridlab has no {folder}: install its wheel, or clone its repository")
