@@ -6,6 +6,7 @@ process calls its own cuda:0. A GPU's UUID tells them apart.
 
 import hashlib
 import os
+import socket
 import uuid
 from collections import Counter
 from dataclasses import replace
@@ -21,11 +22,12 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")  # another one on every machine, 
 
 class Seen(NamedTuple):
     """What a process has: a number for its machine, and the devices that torch can use: their kind, and for each
-    torch's number here and a name that is the same in every process that sees it."""
+    torch's number here and a name that is the same in every process that sees it; and what its machine is called."""
 
     machine: int
     kind: str
     devices: list[tuple[int, str]]
+    host: str = ""
 
 
 def seen() -> Seen:
@@ -33,7 +35,9 @@ def seen() -> Seen:
     kind, numbers = devices_here() if os.environ.get(ASKED) else ("cuda", None)
     gpus = {gpu.number: gpu.uuid for gpu in judged(driver.told(), "", []).usable} if kind == "cuda" else {}
     numbers = gpus if numbers is None else numbers
-    return Seen(machine(), kind, [(number, gpus.get(number, f"{kind} {number}")) for number in numbers])
+    return Seen(
+        machine(), kind, [(number, gpus.get(number, f"{kind} {number}")) for number in numbers], socket.gethostname()
+    )
 
 
 def machine() -> int:

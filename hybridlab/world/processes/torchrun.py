@@ -100,14 +100,16 @@ class TorchrunRanks:
                 lines.finish()
             return frames.encode(result)
         except Exception as error:
-            raise self._failure(error, function) from error
+            comm.ledger.failed = True  # what it left on its way is nobody's mistake
+            raise self._failure(error, function, comm.ledger.unended()) from error
 
-    def _failure(self, error, function) -> RankError:
+    def _failure(self, error, function, unended=("", ())) -> RankError:
         lines = [(line.filename, line.lineno, line.name) for line in traceback.extract_tb(error.__traceback__)]
         fault = Fault(self.rank, type(error).__name__, str(error), tuple(lines), time.monotonic(), died=False)
         told = failure([fault], self.size, function, {})
         what = f"{fault} ({told.where}); torchrun now ends the others"
-        sentence = f"rank {self.rank} {'lost a rank that it was talking to' if fault.victim else what}"
+        lost = lost_sentence(self.rank, *unended, [one.host for one in _seen_by_all()])
+        sentence = lost if fault.victim else f"rank {self.rank} {what}"
         return RankError(
             sentence,
             rank=self.rank,
@@ -129,6 +131,19 @@ class TorchrunRanks:
             meet(_placed(), timedelta(seconds=self.timeout), **where)
             _results()
             atexit.register(_leave)
+
+
+def lost_sentence(rank: int, operation: str, ranks: tuple[int, ...], hosts: list[str]) -> str:
+    """What a rank says that waits in an operation with ranks of which one has ended, or cannot be reached any more.
+
+    >>> lost_sentence(0, "all_reduce (loop.py:183)", (0, 2), ["a", "a", "b", "b"])
+    'rank 0 on a lost a rank that it was talking to: rank 2 on b, in all_reduce (loop.py:183)'
+    >>> lost_sentence(1, "", (), ["a", "a"])
+    'rank 1 on a lost a rank that it was talking to'
+    """
+    others = " or ".join(f"rank {other} on {hosts[other]}" for other in ranks if other != rank)
+    told = f"rank {rank} on {hosts[rank]} lost a rank that it was talking to"
+    return f"{told}: {others}, in {operation}" if others else told
 
 
 def _leave():
@@ -202,11 +217,17 @@ def _store():
 
 @functools.cache
 def _placed() -> Placement:
-    """Where all ranks run: each process tells what it sees, and reads what the others do."""
+    """Where all ranks run."""
+    return everywhere(_seen_by_all())
+
+
+@functools.cache
+def _seen_by_all() -> list[Seen]:
+    """What each process sees: it tells that, and reads what the others do."""
     rank, started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     _store().set(f"seen by {rank}", json.dumps(seen()))
     told = _store().multi_get([f"seen by {each}" for each in range(started)])
-    return everywhere([Seen(*json.loads(one)) for one in told])
+    return [Seen(*json.loads(one)) for one in told]
 
 
 @functools.cache

@@ -49,6 +49,8 @@ class Ledger:
         self._turns: dict[object, int] = {}  # how often each group has met, and each pair in each direction and tag
         self._numbers: list[int] = []  # of each row in the journal
         self.forgotten = 0  # rows that were here, before the first that is
+        self._open: dict[int, tuple[int, ...]] = {}  # by row: the ranks of what has begun and not ended
+        self.failed = False  # whether the run has, so that what it left behind is no mistake
         self._lent: dict[int, tuple] = {}  # by row: a tensor on its way, its version when it left, some of its numbers
         self.nans: Unwatched = UNWATCHED  # who looks for the first nan, for the rest of this run
         for column in self.COLUMNS:
@@ -86,6 +88,7 @@ class Ledger:
                 self._announce(op, group, size, (shape, *about), root, peer, tag, waits and not _beside(), source)
             if x is not None and not waits and x.device.type == "cpu":  # gloo counts its own writes on a GPU as changes
                 self._lent[row] = x, x._version, op in READ_ONLY and x.is_contiguous() and _some(x)
+            self._open[row] = group.ranks if peer is None else (peer,)
             self.op.append(op)
             self.axis.append(group.label)
             self.group.append(group.size)
@@ -125,6 +128,7 @@ class Ledger:
     def end(self, row: int):
         """Write down that the operation has ended now; tells on stderr when its tensor was changed on the way."""
         self.end_ns[row] = time.perf_counter_ns()
+        self._open.pop(row, None)
         if self._pen and not _beside():
             self._pen.wait(0)
         if row in self._lent:
@@ -135,11 +139,12 @@ class Ledger:
 
     def when_over(self, row: int):
         """A function that notes the end of an operation, whatever its rank does then, even in another run."""
-        ends, lent = self.end_ns, self._lent  # of this run: `clear` makes new ones
+        ends, lent, begun = self.end_ns, self._lent, self._open  # of this run: `clear` makes new ones
 
         def note():
             ends[row] = time.perf_counter_ns()
             lent.pop(row, None)
+            begun.pop(row, None)
 
         return note
 
@@ -148,7 +153,7 @@ class Ledger:
 
         run  `end_ns` when it was written down: an earlier run's has been told by `close`, and its row is another one's
         """
-        if run is self.end_ns and not run[row]:
+        if run is self.end_ns and not run[row] and not self.failed:
             self._lent.pop(row, None)
             run[row] = time.perf_counter_ns()
             print(
@@ -157,6 +162,13 @@ class Ledger:
                 file=sys.stderr,
                 flush=True,
             )
+
+    def unended(self) -> tuple[str, tuple[int, ...]]:
+        """The operation that began last and has not ended, and its ranks; ("", ()) where all have."""
+        if not self._open:
+            return "", ()
+        row = max(self._open)
+        return self._name(row), self._open[row]
 
     def close(self):
         """At the end of a run: tell on stderr what nobody waited for."""
