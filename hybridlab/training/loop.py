@@ -278,7 +278,7 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
     """
     trainer = Trainer(comm, job, watching(comm) if live else None)
     watched(trainer)
-    first, saver = (resumed(trainer, saving), Saver(trainer, saving)) if saving else (0, None)
+    saver, first = (Saver(trainer, saving), resumed(trainer, saving)) if saving else (None, 0)
     home = {"losses": [], "end": first} | {name: deque(maxlen=kept) for name in ("times", "programs", "held")}
     begins = deque(maxlen=kept)  # the number of the first operation of each of these steps
     for step in range(first, job.steps):

@@ -123,11 +123,14 @@ class Saver:
     """Saves a trainer's checkpoints, when it is time; all ranks ask it together.
 
     under_way  the checkpoint whose files are being written
+
+    raises  ValueError where ranks see different folders
     """
 
     def __init__(self, trainer, saving: Saving):
         self.trainer, self.saving, self.under_way = trainer, saving, None
         self.door, self.layout = trainer.comm.for_purpose(PURPOSE), _stored(trainer.job)
+        checkpoint.refuse_unshared(self.door, saving.folder)
 
     def after(self, step: int) -> bool:
         """Save a checkpoint before this step if it is time; returns whether the run has been asked to stop."""

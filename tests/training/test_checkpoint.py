@@ -85,6 +85,21 @@ ALONE = Actor(0, 1, [None], threading.Barrier(1))
 # ---- what is saved: every element of every parameter is a number of its own
 
 
+def test_a_folder_that_a_host_does_not_share_is_refused_before_there_is_work(tmp_path):
+    for name in ("one host", "another"):
+        (tmp_path / name).mkdir()
+
+    def of_two_hosts(comm):
+        with pytest.raises(
+            ValueError, match="is another folder on the hosts of ranks 2, 3: give one that all hosts share"
+        ):
+            checkpoint.refuse_unshared(comm, tmp_path / ("one host" if comm.rank < 2 else "another"))
+
+    together(4, of_two_hosts)
+    together(4, lambda comm: checkpoint.refuse_unshared(comm, tmp_path / "another"))
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
 def whole(param, step=0):
     """A parameter and its optimizer's state, all of it."""
     numbers = torch.arange(np.prod(param.shape)).reshape(param.shape) + 1000 * step

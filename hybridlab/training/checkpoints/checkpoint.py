@@ -18,6 +18,7 @@ Read next: `training.checkpoints.index` (checkpoint.json), `folder` (the checkpo
 
 import json
 import threading
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -110,6 +111,25 @@ class Writing:
             retire(self.target.parent, self.notes["step"], self.keep)
         self.comm.barrier()
         return self.target
+
+
+def refuse_unshared(comm, folder: Path):
+    """Nothing, if the ranks of all hosts see the same folder; all ranks ask it together, before there is work to lose.
+
+    raises  ValueError with the ranks that do not see what the first rank writes
+    """
+    (name, *_) = _gathered(comm, f".seen-by-all-{time.time_ns()}")
+    if comm.rank == 0:
+        (folder / name).touch()
+    comm.barrier()
+    blind = [rank for rank, sees in enumerate(_gathered(comm, (folder / name).exists())) if not sees]
+    if comm.rank == 0:
+        (folder / name).unlink()
+    if blind:
+        told = f"rank{'s' * (len(blind) > 1)} {', '.join(map(str, blind))}"
+        raise ValueError(
+            f"checkpoint={folder} is another folder on the hosts of {told}: give one that all hosts share"
+        )
 
 
 def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
