@@ -487,7 +487,7 @@ COMPUTED = [
     ),
     ("13_interleaved", "0.48 for", lambda: f"{(33 - left_side(4, 0)) / (30 - 16):.2f} for"),
     ("13_interleaved", "says 0.38", lambda: f"says {interleaved.loses_from(4):.2f}"),
-    ("13_interleaved", "from 1.38 on", lambda: f"from {interleaved.loses_from(2):.2f} on"),
+    ("13_interleaved", "*c* ≥ 1.38", lambda: f"*c* ≥ {interleaved.loses_from(2):.2f}"),
     ("13_interleaved", "idle for 9 units", lambda: f"idle for {idle_on_a_rank(1):g} units"),
     ("13_interleaved", "and for 4.5 with", lambda: f"and for {idle_on_a_rank(2):g} with"),
     ("13_interleaved", "these are 62 messages", lambda: f"these are {2 * (8 * 4 - 1)} messages"),
