@@ -504,7 +504,7 @@ COMPUTED = [
     ),
     ("14_zero_bubble", "24 units of this step", lambda: f"{played('zb_h1', 4, 8, F=1).busy[0]:g} units of this step"),
     ("15_pipedream", "takes 3 units,", lambda: f"takes {played('pipedream', 4, 12).busy[0] / 12:g} units,"),
-    ("15_pipedream", "PipeDream 4 times", lambda: f"PipeDream {endless(1)}"),
+    ("15_pipedream", "PipeDream is 4 times", lambda: f"PipeDream is {endless(1)}"),
     ("15_pipedream", "still 1.75 times", lambda: f"still {endless(4)}"),
     (
         "15_pipedream",
