@@ -9,8 +9,10 @@ from hybridlab.labs.asynchronous.on_ranks import trained
 from hybridlab.labs.asynchronous.pictures import learned, met, versions_met
 from hybridlab.labs.asynchronous.tasks import _slope, _times_faster
 from hybridlab.labs.asynchronous.updates import Trained, flushed
+from hybridlab.predict.papers.published import published
 from hybridlab.show.paper.style import STYLE
 from hybridlab.training.run import train
+from tools.course import books
 
 SMALL = {"shape": hl.Shape(layers=4, width=8, heads=2, context=8), "rows": 1}
 PIPEDREAM = hl.schedule("pipedream", ranks=4, microbatches=8)
@@ -18,6 +20,14 @@ PIPEDREAM = hl.schedule("pipedream", ranks=4, microbatches=8)
 
 def delayed(rank, ranks, microbatch):
     return max(0, microbatch - (ranks - 1 - rank))
+
+
+def test_three_of_the_last_seven_layers_of_vgg16_are_linear():
+    """As notebook 15 says of the profile: the others are ReLU and dropout, and they have no weights."""
+    last = published("pipedream_vgg16")[-7:]
+    assert sum(row["layer"].startswith("linear") for row in last) == 3
+    assert {row["layer"] for row in last if not row["weight_bytes"]} == {"relu", "dropout"}
+    assert "its last 7 layers (three of them linear, the others ReLU and dropout)" in books()["15_pipedream"].prose
 
 
 # --- exercises --------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from hybridlab.show.layouts.anatomy import LABELS, LOOKS, RIGHT, WIDTH, Bar, ana
 from hybridlab.show.layouts.memory_bars import PARTS
 from hybridlab.show.plans.step_parts import Row, step_parts
 from hybridlab.training.make_job import job_of
+from tools.course import books
 
 SHAPE = hl.Shape(layers=2, width=16, heads=2, context=16)
 ROOM = WIDTH - LABELS - RIGHT
@@ -169,6 +170,14 @@ def test_every_framework_is_drawn_and_listed_with_its_notebook(tmp_path):
         assert f">{row.name}<" in figure.twin and f"| {row.name} |" in told and row.name in repr(table)
     assert told.count("[11_gpipe](11_gpipe.ipynb)") == 2 and "22_zero_fsdp (to come)" in told
     assert sum(len(trace.x) for trace in figure.data) == len(FRAMEWORKS)
+
+
+def test_notebook_02_sends_every_framework_to_the_notebook_that_has_it():
+    """As the table does; AxoNN is in no row of the lecture's table, and notebook 36 bears its name."""
+    (cell,) = (cell for cell in books()["02_one_device"].cells if "The slide *Hybrid parallelism*" in cell.source)
+    linked = dict(re.findall(r"([A-Z][\w-]+)(?:, which[^()]*)?\s*\(\[(\w+)\]", cell.source))
+    right = {row.name: row.notebook for row in FRAMEWORKS if row.name in linked} | {"AxoNN": "36_axonn"}
+    assert linked == right and len(linked) == 5
 
 
 def test_the_things_of_a_block_add_up_to_what_it_keeps_and_to_the_papers_formula():

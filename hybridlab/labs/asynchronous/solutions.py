@@ -65,7 +65,7 @@ AT_THE_END = ENGINE.but(UPDATE, "last_gradients = [old.grad for old in versions.
 SOLUTIONS: dict[str, Solution] = {
     "pipedream.engine": Solution(
         ENGINE,
-        "An update makes new tensors beside those that older microbatches still use, and a version goes with its "
+        "An update makes new tensors next to those that older microbatches still use, and a version belongs to its "
         "microbatch.",
         (
             (IN_PLACE, "overwrote weights that were still in use: the backward of microbatch"),
@@ -93,7 +93,7 @@ SOLUTIONS: dict[str, Solution] = {
         'labs.answer("pipedream.versions", [6 - r for r in range(6)])',
         "While a microbatch goes from rank r to the end and back, p-r forwards begin there, each with a newer version.",
         (
-            ([1, 2, 3, 4, 5, 6], "other way round"),
+            ([1, 2, 3, 4, 5, 6], "The order is reversed"),
             ([5, 4, 3, 2, 1, 0], "The version before them"),
             ([6] * 6, "vertical sync"),
             ([6, 5, 4, 3, 2, 2], "rank 5"),
@@ -105,7 +105,10 @@ SOLUTIONS: dict[str, Solution] = {
         _version("max(0, microbatch - (ranks - 1 - rank))"),
         "Of the microbatches before this one, p-1-r are still in flight; the others have made updates.",
         (
-            (_version("microbatch - (ranks - 1 - rank)"), "rank 0 of 4, microbatch 0 it says -3; the schedule says 0"),
+            (
+                _version("microbatch - (ranks - 1 - rank)"),
+                "rank 0 of 4, microbatch 0 it returns -3; the schedule says 0",
+            ),
             (_version("microbatch"), "rank 0 of 4, microbatch 1"),
             (Cell('labs.answer("pipedream.delay", lambda rank: 0)'), "raised TypeError"),
             (0, "your function itself"),
@@ -114,21 +117,22 @@ SOLUTIONS: dict[str, Solution] = {
     "pipedream.memory": Solution(
         'labs.answer("pipedream.memory", sum($ranks - r for r in range($ranks)) - 2 * $ranks)',
         "Stashing keeps p-r versions on rank r, 2BW two on every rank.",
-        ((36, "what stashing takes"), (16, "what 2BW takes"), (6, "first rank alone"), (48, "p-r")),
+        ((36, "memory of stashing"), (16, "memory of 2BW"), (6, "first rank alone"), (48, "p-r")),
         also=(20, "20"),
     ),
     "pipedream.throughput": Solution(
         'labs.answer("pipedream.throughput", 4 * (4 + 3) / (16 + 3))',
         "With a flush the pipeline is filled and drained four times, without one once.",
-        ((1.75, "fills and drains too"), (19 / 16, "no bubble at all"), (4, "Too large")),
+        ((1.75, "fills and drains once"), (19 / 16, "without any bubble"), (4, "Too large")),
         also=(84 / 57, 1.474),
     ),
     "pipedream.copies": Solution(
         'labs.answer("pipedream.copies", [2, 2, 2, 1])',
-        "As many minibatches are in flight from a stage on as there are ranks, and its copies share them out.",
+        "A stage has one minibatch in flight for each of its own ranks and each later rank, and its copies divide "
+        "them.",
         (
             ([4, 3, 2, 1], "straight pipeline"),
-            ([4, 4, 2, 1], "share them out"),
+            ([4, 4, 2, 1], "copies divide them"),
             ([2, 2, 1, 1], "rank 2"),
             ([2, 2, 1], "4 numbers"),
         ),

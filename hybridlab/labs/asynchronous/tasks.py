@@ -33,11 +33,11 @@ def _kept(answer) -> Verdict:
     if given == right:
         return True, f"{' '.join(map(str, right))}: p-r, one for each microbatch in flight."
     if given == right[::-1]:
-        return False, "The other way round: on the first rank a microbatch is in flight longest."
+        return False, "The order is reversed: on the first rank a microbatch is in flight longest."
     if given == [one - 1 for one in right]:
-        return False, "You have counted the updates that come between. The version before them is kept too."
+        return False, "That is the number of updates in between. The version before them is kept too."
     if given == _versions("pipedream", 6, vertical_sync=True):
-        return False, "That is vertical sync, where the last rank must keep what the first one still uses."
+        return False, "That is vertical sync, where the last rank must keep the versions that the first one still uses."
     wrong = next(rank for rank in range(6) if given[rank] != right[rank])
     return False, f"Look at rank {wrong} again."
 
@@ -49,11 +49,15 @@ def _held_by_copies(answer) -> Verdict:
     if given is None:
         return False, f"Answer with {sum(COPIES)} numbers, one for each rank."
     if given == right:
-        return True, f"{' '.join(map(str, right))}: the ranks from a stage on, shared out among its copies, rounded up."
+        return (
+            True,
+            f"{' '.join(map(str, right))}: the ranks of a stage and all later stages, divided by the copies of the "
+            "stage, rounded up.",
+        )
     if given == _versions("pipedream", sum(COPIES)):
         return False, "That is a straight pipeline of four stages. Here there are three, the first on two ranks."
     if given == [4, 4, 2, 1]:
-        return False, "So many minibatches are in flight behind the input of stage 0. Its two copies share them out."
+        return False, "That is the number of minibatches in flight on stage 0 in all. Its two copies divide them."
     wrong = next(rank for rank in range(len(right)) if given[rank] != right[rank])
     return False, f"Look at rank {wrong} again."
 
@@ -70,8 +74,8 @@ def _version(gave: list[Gave]) -> Verdict:
                 if call.raised:
                     return False, f"For {where} it raised {call.raised}."
                 if isinstance(call.value, bool) or call.value != versions[m]:
-                    return False, f"For {where} it says {str(call.value)[:20]}; the schedule says {versions[m]}."
-    return True, f"The same as the schedule for all {len(SIZES)} sizes that were tried."
+                    return False, f"For {where} it returns {str(call.value)[:20]}; the schedule says {versions[m]}."
+    return True, f"The same as the schedule for all {len(SIZES)} sizes tested."
 
 
 def _slope(b: float, step: float = 1e-3) -> float:
@@ -88,12 +92,12 @@ def _wrong_way(answer) -> Verdict:
     before, after = pair
     true = [_slope(b) for b in pair]
     mixed = before * after  # the gradient by y comes from the forward, where y = b; the factor b from the backward
-    told = f"By finite differences {true[0]:.3g} with the old b, {true[1]:.3g} with the new one; mixed: {mixed:.3g}."
+    told = f"Finite differences give {true[0]:.3g} with the old b, {true[1]:.3g} with the new one; mixed: {mixed:.3g}."
     if min(true) < 1e-6:
-        return False, f"{told} One of the true gradients is zero: choose two b that are not."
+        return False, f"{told} One of the true gradients is zero: choose two nonzero b."
     if mixed > 0:
-        return False, f"{told} The same sign: a step goes down in all three."
-    return True, f"{told} The mixed one has the other sign: a step along it makes the loss larger, with either b."
+        return False, f"{told} All three have the same sign, so a step reduces the loss."
+    return True, f"{told} The mixed one has the other sign: a step against it makes the loss larger, with either b."
 
 
 def _times_faster() -> float:
@@ -106,14 +110,14 @@ def _memory(ranks):
     p = ranks
     stashed, twice = p * (p + 1) // 2, 2 * p
     return task(
-        f"{p} ranks, and one version of a stage's weights takes 1 GB. All ranks together: how many GB of weights does "
-        "2BW save against weight stashing?",
+        f"There are {p} ranks, and one version of a stage's weights takes 1 GB. How many GB of weights does "
+        "2BW save on all ranks together, compared with weight stashing?",
         Number(
             lambda: sum(_versions("pipedream", p)) - sum(_versions("pipedream_2bw", p)),
             "GB",
             slips=[
-                (stashed, "That is what stashing takes. The question is what 2BW saves of it."),
-                (twice, "That is what 2BW takes. The question is what it saves."),
+                (stashed, "That is the memory of stashing. The question is how much 2BW saves."),
+                (twice, "That is the memory of 2BW. The question is how much it saves."),
                 (p - 2, "That is the first rank alone."),
                 (p * p - twice, "Stashing keeps p-r versions on rank r, not p on every rank."),
             ],
@@ -123,7 +127,7 @@ def _memory(ranks):
             f"{p} + {p - 1} + … + 1 against {p} times 2.",
             f"Stashing takes {stashed} GB. 2BW keeps two versions on each of {p} ranks.",
         ),
-        objective="Say what two versions save against many.",
+        objective="Say how much memory two versions save.",
         difficulty=1,
         minutes=4,
     )
@@ -133,21 +137,23 @@ TASKS: dict[str, Task] = {
     "pipedream.engine": task(
         "Write PipeDream's interpreter. Each rank calls my_play(comm, stage, weights, program, data, rate). "
         "stage(weights, x) is the forward with these weights. The forward of microbatch k uses the newest weights and "
-        "keeps them as versions[k]; its backward uses the same; right after each backward the newest weights become "
-        "newest - rate * gradient. Return the newest weights. Tried with the lists of 1F1B on 3 ranks, m = 8, then on "
-        "other sizes and with the lists of GPipe, against a replay in one process, to the last bit.",
+        "saves them as versions[k]; its backward uses the same; right after each backward the newest weights become "
+        "newest - rate * gradient. Return the newest weights. It is tried with the lists of 1F1B on 3 ranks, m = 8, "
+        "then on "
+        "other sizes and with the lists of GPipe. The result must equal a replay in one process, to the last bit.",
         OnCases(
             "asynchronous.rank:play",
             wrong,
             RUNS,
-            "The weights of every rank are those of the replay, to the last bit, and no rank keeps more versions than "
-            "its list asks for.",
+            "The weights of every rank equal those of the replay, to the last bit, and no rank keeps more versions "
+            "than "
+            "its list requires.",
         ),
         (
-            "Start from the interpreter of notebook 12. Its F calls stage(x); here it also says with which weights. "
+            "Start from the interpreter of notebook 12. Its F calls stage(x); here it also passes the weights. "
             "What would happen if the update wrote into these tensors?",
             "versions[k] = [w.clone().requires_grad_() for w in weights] in F. After the backward each of them has its "
-            ".grad. Nothing is divided by m: the loss of a microbatch is its own.",
+            ".grad. Do not divide by m: each microbatch has its own loss and update.",
             "In B, after y.backward(…): weights = [w - rate * old.grad for w, old in zip(weights, versions.pop(k))].",
         ),
         about=ABOUT,
@@ -157,28 +163,29 @@ TASKS: dict[str, Task] = {
     ),
     "pipedream.deque": task(
         "PipeDream's code keeps versions in a deque of num_versions places and fills it before training begins: each "
-        "place gets a copy of the weights. num_versions is one more than there are ranks behind this one. How many "
+        "place gets a copy of the weights. num_versions is one more than the number of ranks after this one. How many "
         f"copies does the first of {DEQUE} ranks hold in its deque before the first update?",
         Number(
             lambda: float(DEQUE),
             "copies",
             slips=[
-                (1, "Only that many differ, and our ranks hold only that many. This code copies in advance."),
-                (DEQUE - 1, "That is how many ranks are behind the first one. num_versions is one more."),
-                (DEQUE + 1, "With the weights of the module itself. The question is what lies in the deque."),
+                (1, "Only one version exists by then, and our ranks hold only one. This code copies in advance."),
+                (DEQUE - 1, "That is the number of ranks after the first one. num_versions is one more."),
+                (DEQUE + 1, "That includes the weights of the module itself. The question is about the deque."),
             ],
         ),
         (
             "initialize_queue appends in a loop. How often?",
             "The loop runs num_versions times, and nothing has been updated yet.",
-            f"Behind the first of {DEQUE} ranks are {DEQUE - 1}; num_versions is one more.",
+            f"After the first of {DEQUE} ranks there are {DEQUE - 1}; num_versions is one more.",
         ),
-        objective="Say what PipeDream's own code keeps, and from when on.",
+        objective="Say how many versions PipeDream's own code keeps, and since when.",
         difficulty=1,
         minutes=3,
     ),
     "pipedream.versions": task(
-        "PipeDream with weight stashing on 6 ranks. How many versions of its weights does each rank hold at most? Give "
+        "PipeDream with weight stashing runs on 6 ranks. How many versions of its weights does each rank hold at "
+        "most? Give "
         "a list.",
         _kept,
         (
@@ -191,7 +198,7 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "pipedream.delay": task(
-        "Write a function (rank, ranks, microbatch) that returns the version which the forward of a microbatch finds "
+        "Write a function (rank, ranks, microbatch) that returns the version which the forward of a microbatch uses "
         "on a rank, in PipeDream with stashing. Version 0 is the first.",
         Function(
             tuple((r, ranks, m) for ranks, microbatches in SIZES for r in range(ranks) for m in range(microbatches)),
@@ -199,9 +206,9 @@ TASKS: dict[str, Task] = {
             "Answer with your function itself: my_version, without parentheses.",
         ),
         (
-            "The last rank has always done every update before: there, microbatch i finds version i.",
+            "The last rank has done all earlier updates: there, microbatch i uses version i.",
             "On rank r, p-1-r microbatches are still in flight, and no version is older than the first.",
-            "Take p-1-r from i, the number of the microbatch, and let max(0, …) see to it that nothing is negative.",
+            "Subtract p-1-r from i, the number of the microbatch, and use max(0, …), so that no version is negative.",
         ),
         objective="State the delay of asynchronous updates as a rule.",
         difficulty=2,
@@ -209,32 +216,33 @@ TASKS: dict[str, Task] = {
     ),
     "pipedream.memory": varying(_memory, ranks=(8, 6, 10, 12)),
     "pipedream.throughput": task(
-        "4 ranks, 16 microbatches, F takes 1 unit and B takes 2, updates are free. How many times as long as PipeDream "
-        "does 1F1B take, with a flush after every 4 microbatches, from start to end?",
+        "There are 4 ranks and 16 microbatches; F takes 1 unit, B takes 2, and updates are free. By what factor does "
+        "1F1B with a flush after every 4 microbatches take longer than PipeDream, from start to end?",
         Number(
             _times_faster,
             slips=[
-                (7 / 4, "That is the factor in the long run. Here PipeDream fills and drains too, once."),
-                (19 / 16, "That is PipeDream against no bubble at all."),
+                (7 / 4, "That is the factor in the long run. Here PipeDream also fills and drains once."),
+                (19 / 16, "That compares PipeDream with a pipeline without any bubble."),
             ],
         ),
         (
             "A step with a flush takes (m+p-1)(F+B), with m = 4. How many steps are there?",
             "PipeDream is one pipeline of 16 microbatches: (16+4-1) times 3 units.",
-            "Four steps of 7 times 3 units, over 19 times 3 units.",
+            "Four steps of 7 times 3 units, divided by 19 times 3 units.",
         ),
-        objective="Say what is gained when a pipeline is filled only once.",
+        objective="Say how much time is saved if a pipeline fills only once.",
         difficulty=2,
         minutes=5,
     ),
     "pipedream.copies": task(
-        "PipeDream with copies 2-1-1 on 4 ranks: stage 0 on ranks 0 and 1, stage 1 on rank 2, stage 2 on rank 3. How "
+        "PipeDream runs with copies 2-1-1 on 4 ranks: stage 0 is on ranks 0 and 1, stage 1 on rank 2, stage 2 on rank "
+        "3. How "
         "many versions of its weights does each rank hold at most? Give a list.",
         _held_by_copies,
         (
-            "To keep all ranks busy, as many minibatches must be in flight from a stage on as there are ranks from "
-            "there on.",
-            "From stage 0 on there are 4 ranks, from stage 1 on 2, from stage 2 on 1. Copies of a stage take turns.",
+            "To keep all ranks busy, a stage needs one minibatch in flight for each of its own ranks and for each rank "
+            "of the later stages.",
+            "These are 4 ranks for stage 0, 2 for stage 1 and 1 for stage 2. Copies of a stage take turns.",
             "Stage 0: 4 minibatches for 2 copies. Stage 1: 2 for one. Stage 2: 1 for one.",
         ),
         objective="Say how many versions a copy of a stage keeps.",
@@ -242,14 +250,18 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "pipedream.wrong_way": task(
-        "A stage computes y = b·a·x, the loss is y²/2; x = 1 and a = 1. An update changes b between forward and "
-        "backward. Without stashing, the gradient of the weight a mixes both b. Give b as a pair (in the forward, in "
-        "the backward) for which its sign is wrong: the true gradient has the other sign, with the old b and with the "
-        "new one.",
+        "A stage computes y = b·a·x, and the loss is y²/2, with x = 1 and a = 1. An update changes b between forward "
+        "and "
+        "backward. Without stashing, the gradient of the weight a mixes both values of b. Give b as a pair (in the "
+        "forward, in "
+        "the backward) for which its sign is wrong: the true gradient has the opposite sign, both with the old and "
+        "with the "
+        "new b.",
         _wrong_way,
         (
-            "The gradient of a is (gradient by y) · b · x. The first factor is from the forward, b from the backward.",
-            "The true gradient of a is b²: never negative. The mixed one is old b times new b.",
+            "The gradient of a is (gradient with respect to y) · b · x. The first factor comes from the forward, b "
+            "from the backward.",
+            "The true gradient of a is b², which is never negative. The mixed one is old b times new b.",
             "Choose one b above zero and one below it.",
         ),
         objective="Build a case in which mixed versions make the loss larger.",

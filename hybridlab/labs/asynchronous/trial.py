@@ -5,26 +5,26 @@ from hybridlab.labs.engine.trial import BOUNDARY, _short
 
 LINGERS = 1  # a version that is over may still hang on a variable, until the next one takes its place
 ABOUT = {  # {words of a reply: the hint about what it says is off}
-    "its list says": "The lists are those of 1F1B: nothing is to be reordered. Take kind and microbatch from each "
+    "its list says": "The lists are those of 1F1B; do not reorder them. Take kind and microbatch from each "
     "entry, and find versions[k] and kept[k] by that number.",
-    "were still in use": "Other microbatches are between their forward and their backward, with these very tensors. "
-    "An update must leave them as they are: w - rate * gradient is a new tensor, w -= is not.",
+    "were still in use": "Other microbatches are between their forward and their backward, with these same tensors. "
+    "An update must not change them: w - rate * gradient is a new tensor, w -= is not.",
     "modified by an inplace operation": "Autograd has noticed that a weight which a forward saved has changed "
-    "since. Make the next version beside it: w - rate * gradient is a new tensor.",
-    "used the same tensors": "Microbatches that share a tensor also share its .grad. What does each forward need of "
-    "its own?",
+    "since. Make the next version in new tensors: w - rate * gradient is a new tensor.",
+    "used the same tensors": "Microbatches that share a tensor also share its .grad. Which tensors must each forward "
+    "have for itself?",
     "meanwhile is lost": "Two lists of tensors meet in an update: the version of the microbatch, which has the "
-    "gradient, and the newest one, which is to change. Which of them is on the left of the minus sign?",
+    "gradient, and the newest one, which must change. Which of them is on the left of the minus sign?",
     "versions at once": "A version is needed until the backward of its microbatch, and not longer: versions.pop(k).",
-    "times too small": "The loss of one microbatch is a whole loss here. Where do you divide?",
+    "times too small": "Every microbatch makes its own update here, so its loss is not divided by m. Where do you "
+    "divide?",
 }
 ALIKE = {  # what a run equals that does not equal its replay
     "from the version": "made each update from the weights that the microbatch had used: what other microbatches had "
     "updated meanwhile is lost. Update the newest weights.",
-    "divided by m": "has updates m times too small: every microbatch makes an update of its own here, so nothing is "
-    "divided by m.",
+    "divided by m": "has updates m times too small: every microbatch makes its own update here, so do not divide by m.",
     "one .grad": "used the same tensors for several microbatches: .grad adds up over all of their backwards. Give "
-    "each microbatch a copy of its own: w.clone().requires_grad_().",
+    "each microbatch its own copy: w.clone().requires_grad_().",
     "never updated": "returned the weights with which it began.",
 }
 
@@ -48,7 +48,7 @@ def _same_version(case, rank, problem, gap, like, order, changed, *_) -> str:
         return ""
     return (
         f"overwrote weights that were still in use: the backward of microbatch {changed} found other weights "
-        "than its forward. Make new tensors in an update, and leave the old ones alone."
+        "than its forward. Make new tensors in an update, and do not change the old ones."
     )
 
 

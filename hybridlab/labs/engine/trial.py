@@ -9,20 +9,20 @@ from hybridlab.labs.trials.cases import OnCases
 BOUNDARY = ROWS * WIDTH * 4  # bytes of one message, in single precision
 ABOUT = {  # {words of a reply: the hint about what it says is off}, in all tasks that build the engine
     "its list says": "The list is the order: take kind and microbatch from each of its entries in turn, and find by "
-    "that number what the forward of the same microbatch has kept. An order of your own is not asked for.",
+    "that number the tensors that the forward of the same microbatch has saved. Do not choose another order.",
     "has other gradients": "Go from the last rank to the first: which one is the first that can be wrong? There, "
-    "look at both ends of its backward: what goes into y.backward(…), and which gradient it sends on, that of its x "
+    "look at both ends of its backward: which gradient goes into y.backward(…), and which one it sends, that of its x "
     "or of its y.",
     "times too large": "The loss of the batch is a mean: divide the loss of each microbatch by their number, on the "
     "rank that has the loss, before its backward.",
-    "times too small": "Look for two divisions: once where the loss is made is right, and the gradients that arrive "
-    "from the next rank have it in them already.",
-    "forwards at once": "What a backward has used must not stay: take it out of where you kept it with kept.pop(k). "
-    "Is it also held by another name, or by a list that only grows?",
-    "was not marked with requires_grad_()": "What arrives has no history, so autograd keeps no gradient for it. "
+    "times too small": "Look for two divisions. Divide only where the loss is computed: the gradients that arrive "
+    "from the next rank already include it.",
+    "forwards at once": "Free the tensors that a backward has used: remove them from your dictionary with kept.pop(k). "
+    "Does another name also hold them, or a list that only grows?",
+    "was not marked with requires_grad_()": "A received tensor has no history, so autograd keeps no gradient for it. "
     "Mark it right after the receive, before the forward: x = comm.recv(…).requires_grad_().",
-    "still in use": "A receive writes into the tensor that it is given, and the forward has kept that tensor, not a "
-    "copy. Make a new room for each microbatch, torch.empty_like(…), where you receive it.",
+    "still in use": "A receive writes into the tensor that it is given, and the forward has saved that tensor, not a "
+    "copy. Receive each microbatch into a new tensor, torch.empty_like(…).",
 }
 NEAR = 1e-6  # the gradients are those of one device to the last bit; another order of sums is no mistake
 
@@ -47,7 +47,7 @@ def _played(call, comm, answer, case):
 def _explained(case, failed: str) -> str:
     """A report with what follows from it: in these lists two messages cross, and both ranks stand in a send."""
     crossing = case.name not in ("naive", "gpipe") and "waits in send" in failed
-    return f"{failed} A send returns when its message is taken; isend returns at once." if crossing else failed
+    return f"{failed} A send returns when its message has been received; isend returns at once." if crossing else failed
 
 
 def _wrong(case, home) -> str:
@@ -74,7 +74,7 @@ def _overwritten(case, rank, did) -> str:
         return ""
     return (
         f"received into a tensor that was still in use: when the backward of microbatch {did.overwrote[0]} came, its x "
-        "held another message. Receive each microbatch into a tensor of its own."
+        "held another message. Receive each microbatch into its own tensor."
     )
 
 

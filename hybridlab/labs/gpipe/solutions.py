@@ -47,7 +47,8 @@ MENDED = ENGINE.but("my_gpipe", "mended").but('("gpipe.engine", mended)', '("gpi
 SOLUTIONS: dict[str, Solution] = {
     "gpipe.clinic": Solution(
         MENDED,
-        "Autograd keeps the tensor that came in, not a copy: the next message into the same room changes what the "
+        "Autograd saves the received tensor, not a copy: the next message into the same tensor changes the values "
+        "that the "
         "backward reads.",
         (
             (
@@ -97,7 +98,7 @@ SOLUTIONS: dict[str, Solution] = {
         'labs.answer("gpipe.bubbles", (3 / 11, 3 / 8))',
         "Each rank is idle in p-1 = 3 slots and works in m = 8: three of eleven, or three for every eight.",
         (
-            ((3 / 8, 3 / 11), "the other way round"),
+            ((3 / 8, 3 / 11), "The two are swapped"),
             ((3 / 8, 3 / 8), "idle / ideal is right"),
             ((3 / 11, 3 / 11), "idle / total is right"),
             ((27.3, 37.5), "between 0 and 1"),
@@ -112,7 +113,7 @@ SOLUTIONS: dict[str, Solution] = {
         (
             ((30, 70), "idle / ideal is a tenth"),
             ((16, 32), "p = 4, m = 16: idle / total is 15.8%, too much"),
-            ((27, 64), "p = 8, m = 64: idle / total is 9.9%, little enough, but"),
+            ((27, 64), "p = 8, m = 64: idle / total is 9.9%, small enough, but"),
             ((63, 27), "p = 4, m = 63"),
             ((26.5, 63), "not possible"),
             ((0, 63), "not possible"),
@@ -123,12 +124,12 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "gpipe.chart": Solution(
         'labs.answer("gpipe.chart", ("2B0", "3B0"))',
-        "All ranks begin their backwards in slot 7, but 2B0 takes the gradient that 3B0 makes in that very slot.",
+        "All ranks begin their backwards in slot 7, but 2B0 needs the gradient that 3B0 computes in the same slot.",
         (
-            (("3B0", "2B0"), "The other way round: 2B0 takes what 3B0 makes"),
+            (("3B0", "2B0"), "The two are swapped: 2B0 needs the result of 3B0"),
             (("1F0", "0F0"), "slot 1 after 0"),
-            (("3B0", "3F3"), "takes nothing from 3F3"),
-            (("9F9", "0F0"), "no box of this chart"),
+            (("3B0", "3F3"), "does not need the result of 3F3"),
+            (("9F9", "0F0"), "not a box of this chart"),
             ("2B0", "two boxes"),
         ),
         also=(["0B0", "1B0"], (" 1B3 ", "2B3")),
@@ -152,7 +153,7 @@ def length(b):
     return 3 * (96 // b + 4 - 1) * (2 + b)
 
 labs.answer("gpipe.design", min((b for b in range(1, 97) if 96 % b == 0), key=length))""",
-        "A larger b pays the 2 units less often and makes the bubble larger; at b = 8 the product is smallest.",
+        "A larger b pays the 2 units less often but makes the bubble larger; at b = 8 the step is shortest.",
         (
             (Cell('b = 1  # the smallest bubble\nlabs.answer("gpipe.design", b)'), "m = 96: idle / total 3.0%"),
             (1, "m = 96: idle / total 3.0%, a step takes 891 units; 450 are possible"),
@@ -168,7 +169,7 @@ labs.answer("gpipe.design", min((b for b in range(1, 97) if 96 % b == 0), key=le
     ),
     "gpipe.again": Solution(
         'labs.answer("gpipe.again", $microbatches * 1)',
-        "Every rank does m forwards of one unit again, all ranks at the same time, and the idle time stays.",
+        "Every rank repeats m forwards of one unit, all ranks at the same time, and the idle time stays the same.",
         ((32, "all four ranks"), (11, "in eight of them"), (7, "Too small"), (41, "Too large")),
         also=(8, "8"),
     ),

@@ -32,13 +32,13 @@ def _two_bubbles(answer) -> Verdict:
     if close(given, right):
         return True, f"idle / total is {right[0]:.1%}, idle / ideal is {right[1]:.1%}."
     if close(given, right[::-1]):
-        return False, "These are the two, the other way round: the larger one divides by less."
+        return False, "The two are swapped: idle / ideal divides by less, so it is larger."
     if close(given, [100 * one for one in right]):
-        return False, "Give shares between 0 and 1."
+        return False, "Give fractions between 0 and 1."
     if close(given[:1], right[:1]):
         return False, "idle / total is right. idle / ideal divides the same idle time by the busy time alone."
     if close(given[1:], right[1:]):
-        return False, "idle / ideal is right. idle / total divides the same idle time by all of the time."
+        return False, "idle / ideal is right. idle / total divides the same idle time by the total time."
     return False, "Neither is right: count idle and busy units on one rank, then divide."
 
 
@@ -58,7 +58,7 @@ def _enough_microbatches(answer) -> Verdict:
         return False, "Answer with two whole numbers: (m for 4 ranks, m for 8 ranks)."
     right = [_fewest(p, "bubble_fraction") for p in stages]
     if given == right:
-        return True, f"m = {right[0]} and {right[1]}: 9 (p-1), so every further rank asks for 9 more microbatches."
+        return True, f"m = {right[0]} and {right[1]}: 9 (p-1), so every additional rank needs 9 more microbatches."
     if given == [_fewest(p, "bubble_overhead") for p in stages]:
         return False, "With these, idle / ideal is a tenth. The question is idle / total."
     for p, m, enough in zip(stages, given, right):
@@ -66,7 +66,7 @@ def _enough_microbatches(answer) -> Verdict:
             if m < 1 or m != int(m) or m > 10_000:
                 return False, f"{m:g} microbatches are not possible here."
             share = predicted("gpipe", p, int(m)).bubble_fraction
-            word = "too much" if m < enough else "little enough, but fewer microbatches will do"
+            word = "too much" if m < enough else "small enough, but fewer microbatches are enough"
             return False, f"p = {p}, m = {m:g}: idle / total is {share:.1%}, {word}."
 
 
@@ -91,19 +91,25 @@ def _too_early(answer) -> Verdict:
     slots, needs = _slots(), _needs()
     boxes = [str(box).strip() for box in answer] if isinstance(answer, list | tuple) else []
     if len(boxes) != 2:
-        return False, 'Answer with two boxes: (one that stands too early, one it waits for), as in ("1F0", "0F0").'
+        return (
+            False,
+            'Answer with two boxes: (one that comes too early, one that it must wait for), as in ("1F0", "0F0").',
+        )
     for box in boxes:
         if box not in slots:
-            return False, f"{box[:20]!r} is no box of this chart."
+            return False, f"{box[:20]!r} is not a box of this chart."
     late, early = boxes
     if (late, early) in needs:
         if slots[late] <= slots[early]:
             where = "the same slot" if slots[late] == slots[early] else "an earlier slot"
-            return True, f"{late} takes what {early} makes, and is drawn in {where}. No machine can do that."
-        return False, f"{late} takes what {early} makes, and stands behind it: slot {slots[late]} after {slots[early]}."
+            return True, f"{late} needs the result of {early}, but is drawn in {where}. No machine can do that."
+        return (
+            False,
+            f"{late} needs the result of {early}, and comes after it: slot {slots[late]} after {slots[early]}.",
+        )
     if (early, late) in needs:
-        return False, f"The other way round: {early} takes what {late} makes."
-    return False, f"{late} takes nothing from {early}."
+        return False, f"The two are swapped: {early} needs the result of {late}."
+    return False, f"{late} does not need the result of {early}."
 
 
 def _resized(answer) -> Verdict:
@@ -119,7 +125,7 @@ def _resized(answer) -> Verdict:
             f"to {after.bubble_overhead:.1%}."
         )
     if given[0] == 4 * m:
-        return False, f"More microbatches? {batch} sequences are cut into larger pieces now."
+        return False, f"There are fewer microbatches now: the {batch} sequences are cut into larger pieces."
     if given[0] == 2 * m:
         return False, "That is m before b was doubled."
     if given[0] != m:
@@ -147,7 +153,7 @@ def _best_size(answer) -> Verdict:
     told = f"b = {b}, m = {batch // b}: idle / total {t.bubble_fraction:.1%}, a step takes {t.length:g} units"
     if t.length > best:
         return False, f"{told}; {best:g} are possible."
-    return True, f"{told}. No other b is quicker."
+    return True, f"{told}. No other b is faster."
 
 
 def _length(ranks: int, microbatches: int, recompute: str) -> float:
@@ -159,13 +165,13 @@ def _again(ranks, microbatches):
     p, m = ranks, microbatches
     return task(
         f"GPipe on {p} ranks with {m} microbatches; F takes 1 unit, B takes 2. Now activations are recomputed: every "
-        "forward runs a second time, in the list of its rank right before its backward. By how many units does the "
-        "step get longer?",
+        "forward runs a second time, right before its backward in the list of its rank. By how many units is the "
+        "step longer?",
         Number(
             lambda: _length(p, m, "always") - _length(p, m, "never"),
             "units",
             slips=[
-                (p * m, f"That is the work of all {in_words(p)} ranks. They do it at the same time."),
+                (p * m, f"That is the work of all {in_words(p)} ranks. They work at the same time."),
                 (
                     m + p - 1,
                     f"{in_words(m + p - 1).capitalize()} slots, but only in {in_words(m)} of them does a rank repeat "
@@ -176,9 +182,9 @@ def _again(ranks, microbatches):
         (
             "How many forwards does each rank repeat?",
             f"{in_words(m).capitalize()} on each rank, one unit each; all ranks at the same time.",
-            f"Each rank is busy for {m} times 1 unit more, and its idle time stays what it was.",
+            f"Each rank is busy for {m} times 1 unit more, and its idle time does not change.",
         ),
-        objective="Say what recomputing every forward costs in time.",
+        objective="Say how much time recomputing every forward costs.",
         difficulty=1,
         minutes=2,
     )
@@ -193,12 +199,12 @@ CAUSES = {
 
 TASKS: dict[str, Task] = {
     "gpipe.bubbles": task(
-        "GPipe with 4 stages and 8 microbatches: which share is idle? Answer with (idle / total, idle / ideal).",
+        "GPipe with 4 stages and 8 microbatches: what fraction is idle? Answer with (idle / total, idle / ideal).",
         _two_bubbles,
         (
             "Every rank waits for three slots, and works in eight.",
-            "Total is what is idle and what is busy together: 3 in 11. Ideal is what is busy: 3 to 8.",
-            "Answer with a pair, first the smaller one: (3 / 11, 3 / 8).",
+            "The total is idle and busy time together: 3 of 11 slots. The ideal is the busy time alone: 3 to 8.",
+            "Answer with a pair, the smaller number first: (3 / 11, 3 / 8).",
         ),
         objective="Tell the two bubbles apart.",
         difficulty=1,
@@ -209,7 +215,7 @@ TASKS: dict[str, Task] = {
         _enough_microbatches,
         (
             "idle / total is (p-1)/(m+p-1).",
-            "(p-1)/(m+p-1) = 1/10 says that m+p-1 is ten times p-1.",
+            "(p-1)/(m+p-1) = 1/10 means that m+p-1 is ten times p-1.",
             "So m is nine times p-1: with 4 ranks p-1 is 3, with 8 ranks it is 7.",
         ),
         objective="Choose the number of microbatches for a bubble that you can afford.",
@@ -217,32 +223,34 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "gpipe.chart": task(
-        "Some boxes of the chart stand before what they need has been made. Answer with one such box and the box that "
-        'it should have waited for, as in ("1F0", "0F0").',
+        "Some boxes of the chart come before the box whose result they need has ended. Answer with one such box and "
+        "the box that "
+        'it must wait for, as in ("1F0", "0F0").',
         _too_early,
         (
             "Where does a backward get its gradient from, on every rank but the last?",
-            "In which slot do all ranks begin their backwards? Only one of them has what it needs there.",
-            "In slot 7 four ranks begin their backwards at once. 2B0 takes the gradient that 3B0 makes.",
+            "In which slot do all ranks begin their backwards? Only one of them has its gradient by then.",
+            "In slot 7 four ranks begin their backwards at once. 2B0 needs the gradient that 3B0 computes.",
         ),
-        objective="Find in a printed chart what no machine can do.",
+        objective="Find the action of a printed chart that no machine can do.",
         difficulty=2,
         minutes=6,
     ),
     "gpipe.engine": task(
         "Write GPipe. Each rank calls my_gpipe(comm, stage, data); data is the list of microbatches, each (x, target). "
         "All forwards first, then all backwards, both in the order of the list. The loss of the batch is the mean of "
-        "loss(y, target) over its microbatches. Tried on 3 ranks with 4 microbatches, then on other sizes.",
+        "loss(y, target) over its microbatches. It is tried on 3 ranks with 4 microbatches, then on other sizes.",
         pipeline(
             "gpipe",
             SIZES,
-            "The gradients of one device, to the last bit, on four sizes; every rank holds m forwards and no more.",
+            "The gradients of one device, to the last bit, on four sizes; every rank holds at most m forwards.",
         ),
         (
             "Two loops over the microbatches. A backward needs the x and the y of its own forward: keep both.",
             "kept[k] = x, y in the first loop; x, y = kept.pop(k) in the second. On the last rank y is the loss, "
             "divided by the number of microbatches.",
-            "Second loop: y.backward() on the last rank, elsewhere y.backward(g) with g received from comm.rank + 1; "
+            "Second loop: y.backward() on the last rank; on the others y.backward(g), with g received from comm.rank "
+            "+ 1; "
             "then send x.grad to comm.rank - 1.",
         ),
         about=ABOUT,
@@ -252,14 +260,14 @@ TASKS: dict[str, Task] = {
     ),
     "gpipe.size": task(
         f"A batch of {HALVED['batch']} sequences, {HALVED['ranks']} stages, microbatches of b = {HALVED['sequences']}. "
-        "Now b is doubled, and the batch stays. Answer with the new (m, idle / ideal).",
+        "Now b is doubled, and the batch stays the same. Answer with the new (m, idle / ideal).",
         _resized,
         (
-            "m = B / b: half as many microbatches.",
+            "m = B / b, so there are half as many microbatches.",
             "m = 64 / 8, and idle / ideal is 3/m.",
             "m is 8. With the three idle slots of four stages, idle / ideal is 3 / 8.",
         ),
-        objective="Tell the number of microbatches from their size.",
+        objective="Distinguish the number of microbatches from their size.",
         difficulty=1,
         minutes=3,
     ),
@@ -268,9 +276,9 @@ TASKS: dict[str, Task] = {
         f"on each stage, a backward twice that. Which b, a divisor of {CHOSEN['batch']}, makes the step shortest?",
         _best_size,
         (
-            "Small b: hardly any bubble, but 2 units are paid for every microbatch. Large b: the other way round.",
+            "A small b has almost no bubble, but every microbatch costs 2 units. A large b is the opposite.",
             "The step takes 3 (B/b + p - 1) (2 + b) units. Write a loop over the divisors.",
-            "With b = 6 it takes 456 units, with b = 12 it takes 462. Which divisor lies between them?",
+            "With b = 6 it takes 456 units, with b = 12 it takes 462. Which divisor is between them?",
         ),
         objective="Choose a microbatch size by the time of a step, not by the bubble alone.",
         difficulty=2,
@@ -279,16 +287,19 @@ TASKS: dict[str, Task] = {
     "gpipe.again": varying(_again, ranks=(4, 3, 5, 6), microbatches=(8, 10, 12, 16)),
     "gpipe.clinic": task(
         "What is wrong with broken? (a) The loss of the batch is not the mean over its microbatches. (b) All "
-        "microbatches are received into one tensor. (c) Gradients arrive in another order than activations. Answer "
+        "microbatches are received into one tensor. (c) Gradients arrive in a different order from activations. Answer "
         "with the letter and the mended function.",
-        Clinic(CAUSES, pipeline("gpipe", SIZES, "One room for each microbatch that is held: all gradients are right.")),
+        Clinic(
+            CAUSES,
+            pipeline("gpipe", SIZES, "With one tensor for each microbatch that is held, all gradients are right."),
+        ),
         (
             "The loss is right, so every forward is. What does a backward need besides the gradient that arrives?",
             "Autograd saves x itself, not a copy of it. What is in x when the backward comes?",
-            "Make the room where it is needed: comm.recv(torch.empty_like(x), before).",
+            "Make a new tensor for every receive: comm.recv(torch.empty_like(x), before).",
         ),
         about=ABOUT,
-        objective="Find a buffer that is used again too early, from gradients alone.",
+        objective="Find a buffer that is reused too early, from gradients alone.",
         difficulty=2,
         minutes=5,
     ),

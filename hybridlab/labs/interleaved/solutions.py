@@ -57,7 +57,7 @@ SOLUTIONS: dict[str, Solution] = {
         'labs.answer("interleaved.bubbles", [3 / 19, 3 / 16])',
         "idle / ideal halves to (1/2)(3/8) = 3/16; three parts idle to sixteen of work are 3/19 of the total.",
         (
-            ([3 / 16, 3 / 19], "other way round"),
+            ([3 / 16, 3 / 19], "The two are swapped"),
             ([3 / 11, 3 / 8], "without interleaving"),
             ([3 / 22, 3 / 16], "does not simply halve"),
             ([0.9, 3 / 16], "idle / total is too large"),
@@ -70,7 +70,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "interleaved.memory": Solution(
         'labs.answer("interleaved.memory", $ranks * (1 + ($ranks - 1) / ($ranks * $chunks)))',
-        "The warm-up of rank 0 goes through all chunks of p microbatches but the last, and then p-1 forwards further.",
+        "In its warm-up rank 0 passes p microbatches through all chunks but the last, then does 2(p-1) more forwards.",
         ((23, "counts chunks"), (6, "That is 1F1B"), (23 / 18, "the factor"), (9, "Too large")),
         also=(23 / 3, "7.667"),
     ),
@@ -81,7 +81,7 @@ SOLUTIONS: dict[str, Solution] = {
 """.strip()
 
 labs.answer("interleaved.warmup", mine)''',
-        "With free messages nothing is lost; each forward of the longer warm-up pays for a message, with memory.",
+        "With free messages no time is lost; each forward of the longer warm-up hides a message, but costs memory.",
         (
             (USUAL, "warms up with 4 forwards before its first pair; make it 3"),
             (f"{RANK_0}\n{RANK_1.replace('1F1,3F0', '3F0,1F1')}", "Leave the line of rank 1"),
@@ -101,8 +101,8 @@ labs.answer("interleaved.warmup", mine)''',
         "0.127 is idle / total and 0.073 is idle / ideal; by idle / ideal it is 7/48 before and half of it after.",
         (
             ([0.127, 0.073], "That is the published pair"),
-            ([7 / 96, 7 / 48], "other way round"),
-            ([7 / 48, 7 / 103], "not of one definition"),
+            ([7 / 96, 7 / 48], "The two are swapped"),
+            ([7 / 48, 7 / 103], "not by the same definition"),
             ([12.7, 7.3], "between 0 and 1"),
             ([0.5, 0.25], "take one of the two formulas"),
             (1.74, "two numbers"),
@@ -111,16 +111,16 @@ labs.answer("interleaved.warmup", mine)''',
     ),
     "interleaved.design": Solution(
         'labs.answer("interleaved.design", 4)',
-        "Three chunks hold 5 shares, too much; four hold 4.75 and are quick enough; six send too many messages.",
+        "Three chunks hold 5 shares, too much; four hold 4.75 and are fast enough; six send too many messages.",
         (
             (Cell('labs.answer("interleaved.design", 2)'), "too slow, and too much"),
             (1, "memory is fine, but a step may take 355 units at most"),
             (2, "too slow, and too much"),
             (3, "the time is fine, but a rank may hold 4.8 shares at most"),
             (6, "a step may take 355 units at most"),
-            (5, "no 5 equal chunks"),
+            (5, "cannot be cut into 5 equal chunks"),
             (2.5, "one whole number"),
-            (0, "no 0 equal chunks"),
+            (0, "cannot be cut into 0 equal chunks"),
             (10**12, "equal chunks"),
         ),
         also=(4.0, "4"),

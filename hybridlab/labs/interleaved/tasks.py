@@ -49,7 +49,7 @@ def _both_bubbles(answer) -> Verdict:
     if _same(given, right):
         return True, f"Idle / total is {right[0]:.4g}, idle / ideal is {right[1]:.4g}."
     if _same(given, right[::-1]):
-        return False, "The other way round: idle / total comes first, and it is the smaller one."
+        return False, "The two are swapped: idle / total comes first, and it is the smaller one."
     if _same(given, [getattr(whole, name) for name in BOTH]):
         return False, "These are the two bubbles of 1F1B, without interleaving."
     if _same(given, [getattr(whole, BOTH[0]) / 2, right[1]]):
@@ -70,18 +70,18 @@ def _shorter_warm_up(answer) -> Verdict:
     if (mine.ranks, mine.stages, len(mine.replica_of)) != (usual.ranks, usual.stages, usual.microbatches):
         return False, "Keep 2 ranks, 4 stages and 4 microbatches."
     if mine.place != usual.place or mine.program[1] != usual.program[1]:
-        return False, "Leave the line of rank 1 as it was; only rank 0 changes."
+        return False, "Leave the line of rank 1 unchanged; only rank 0 changes."
     warm, needed = (_warm_up(one.program[0]) for one in (mine, usual))
     if warm != needed - 1:
         return False, f"Rank 0 warms up with {warm} forwards before its first pair; make it {needed - 1}."
     if not _alternates(mine.program[0], warm):
         return False, f"After {warm} forwards rank 0 must do one forward, one backward, one forward, … while it can."
     told = []
-    for words, cost in (("messages free", 0), ("a message of 1 unit", 1)):
+    for words, cost in (("with free messages", 0), ("with messages of 1 unit", 1)):
         costs = hl.Costs(F=1, B=2, latency=cost)
         told.append(f"{words}: {hl.simulate(mine, costs).length:g} units, before {hl.simulate(usual, costs).length:g}")
     held = [hl.simulate(one).peak_live[0] for one in (mine, usual)]
-    return True, f"{'; '.join(told)}. Rank 0 holds {held[0]} chunks in place of {held[1]}."
+    return True, f"{'; '.join(told)}. Rank 0 holds {held[0]} chunks instead of {held[1]}."
 
 
 def _warm_up(program):
@@ -101,7 +101,7 @@ def _like_for_like(answer) -> Verdict:
     if given is None:
         return False, "Answer with two numbers: [before, after]."
     if max(given) > 1:
-        return False, "Give shares between 0 and 1."
+        return False, "Give fractions between 0 and 1."
     before = hl.simulate(hl.schedule("gpipe", ranks=8, microbatches=48))
     after = hl.simulate(thinned(2, ranks=8, microbatches=48))
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in BOTH}
@@ -109,12 +109,12 @@ def _like_for_like(answer) -> Verdict:
         if _same(given, pair):
             return True, f"Both are {name}. They differ by a factor of {pair[0] / pair[1]:.4g}."
         if _same(given, pair[::-1]):
-            return False, "The other way round: first the number without interleaving."
+            return False, "The two are swapped: the number without interleaving comes first."
     if _same(given, (pairs[BOTH[0]][0], pairs[BOTH[1]][1])):
         return False, "That is the published pair: the first is idle / total, the second idle / ideal."
     known = [value for pair in pairs.values() for value in pair]
     if all(any(abs(one - value) <= CLOSE * value for value in known) for one in given):
-        return False, "Both numbers occur, but they are not of one definition."
+        return False, "Both numbers occur, but not by the same definition."
     return False, "p = 8 and m = 48: take one of the two formulas, and use it for both numbers."
 
 
@@ -141,34 +141,35 @@ def _design(answer) -> Verdict:
     if not whole:
         return False, f"Answer with one whole number of chunks per rank, one of {', '.join(map(str, possible))}."
     if chunks not in possible:
-        return False, f"{LAYERS_PER_RANK} layers make no {chunks} equal chunks: choose from {possible}."
+        return False, f"{LAYERS_PER_RANK} layers cannot be cut into {chunks} equal chunks: choose from {possible}."
     length, held = _designed(chunks)
     told = f"With v = {chunks} a step takes {length:.4g} units and rank 0 holds {held:.4g} rank shares"
     if length > LONGEST and held > MOST_HELD:
-        return False, f"{told}: too slow, and too much."
+        return False, f"{told}: too slow, and too much memory."
     if length > LONGEST:
         return False, f"{told}: memory is fine, but a step may take {LONGEST} units at most."
     if held > MOST_HELD:
         return False, f"{told}: the time is fine, but a rank may hold {MOST_HELD} shares at most."
     smaller = [v for v in possible if v < chunks and _fits(v)]
     if smaller:
-        return False, f"{told}. That will do, and so will a smaller v."
-    return True, f"{told}. Fewer chunks hold too much, many more send too much."
+        return False, f"{told}. That is enough, but a smaller v is enough too."
+    return True, f"{told}. Fewer chunks need too much memory, and many more send too many messages."
 
 
 def _memory(ranks, chunks):
     p, v, m = ranks, chunks, 2 * ranks
     right = p * (1 + (p - 1) / (p * v))
     return task(
-        f"Interleaved 1F1B: {p} ranks, {m} microbatches, {v} chunks. How many activations does rank 0 hold at most? "
+        f"Interleaved 1F1B runs on {p} ranks with {m} microbatches and {v} chunks. How many activations does rank 0 "
+        "hold at most? "
         "Answer in rank shares: chunks held / chunks per rank.",
         Number(
             lambda: _shares(hl.simulate(thinned(v, p, m))),
             "rank shares",
             slips=[
-                (v * right, f"That counts chunks. A chunk is {PARTS[v]} of what a rank owns."),
+                (v * right, f"That counts chunks. A chunk is {PARTS[v]} of the layers of a rank."),
                 (p, "That is 1F1B. Interleaving holds more."),
-                (right / p, "That is the factor over 1F1B. How much is it?"),
+                (right / p, "That is the factor over 1F1B. How many rank shares is it?"),
             ],
         ),
         (
@@ -176,7 +177,7 @@ def _memory(ranks, chunks):
             "p shares times 1 + (p-1)/(p v).",
             f"{p} times (1 + {p - 1} / {p * v}).",
         ),
-        objective="Say what interleaving costs in memory.",
+        objective="Say how much memory interleaving costs.",
         difficulty=2,
         minutes=4,
     )
@@ -187,19 +188,21 @@ WHOLE = (("1f1b", 3, 4, 1), ("gpipe", 4, 2, 1), ("naive", 2, 3, 1))  # lists of 
 
 TASKS: dict[str, Task] = {
     "interleaved.engine": task(
-        "Let the interpreter play several stages on a rank. Each rank calls my_chunks(comm, stages, program, data): "
+        "Let the interpreter execute several stages on a rank. Each rank calls my_chunks(comm, stages, program, data): "
         "stages[s] is stage s, for each s that the rank owns: rank, rank + p, rank + 2p, … In program[rank], "
-        '("F", 2, 5) is the forward of microbatch 2 on stage 5. Tried on 2 ranks with 2 stages each, m = 4, then on '
+        '("F", 2, 5) is the forward of microbatch 2 on stage 5. It is tried on 2 ranks with 2 stages each, m = 4, '
+        "then on "
         "other sizes, and with lists of one stage on each rank.",
         pipeline(
             "chunks",
             (*THIN, *WHOLE),
-            "Your interpreter plays naive, GPipe, 1F1B and interleaved 1F1B, with any number of stages on a rank.",
+            "Your interpreter executes naive, GPipe, 1F1B and interleaved 1F1B, with any number of stages on a rank.",
         ),
         (
             "The first and the last are stages now, not ranks. On which rank is the stage before s?",
-            "Stage s - 1 is on rank (s - 1) % p. Keep by (k, s): a rank holds one microbatch on several stages.",
-            "A message from stage s needs a tag of its own among all that pass between two ranks: k * count + s "
+            "Stage s - 1 is on rank (s - 1) % p. Save by (k, s): a rank holds one microbatch on several stages.",
+            "Among all messages between two ranks, each needs its own tag. For a message from stage s use k * count + "
+            "s "
             "forward, with count = p * len(stages); backward the same, plus m * count.",
         ),
         about=ABOUT,
@@ -208,28 +211,30 @@ TASKS: dict[str, Task] = {
         minutes=15,
     ),
     "interleaved.bubbles": task(
-        "Interleaved 1F1B: 4 ranks, 8 microbatches, 2 chunks. Answer with [idle / total, idle / ideal].",
+        "Interleaved 1F1B runs on 4 ranks with 8 microbatches and 2 chunks. Answer with [idle / total, idle / ideal].",
         _both_bubbles,
         (
             "idle / ideal is (1/v)(p-1)/m, as on the slide. Here v = 2.",
             "If idle / ideal is x, idle / total is x / (1 + x).",
-            "x = 3/16. Three parts of idle time to sixteen of work: 3 of how many are idle?",
+            "x = 3/16. There are three parts of idle time to sixteen of work: 3 of how many parts are idle?",
         ),
-        objective="Say by how much two chunks shrink each of the two bubbles.",
+        objective="Say by how much two chunks reduce each of the two bubbles.",
         difficulty=1,
         minutes=3,
     ),
     "interleaved.memory": varying(_memory, ranks=(6, 4, 8), chunks=(3, 2, 4)),
     "interleaved.warmup": task(
-        "2 ranks, 2 chunks, 4 microbatches. Let rank 0 warm up with 3 forwards in place of 4; then come pairs of "
-        "one forward and one backward, then what is left, all in the old order of each kind. Type this schedule.",
+        "There are 2 ranks, 2 chunks and 4 microbatches. Let rank 0 warm up with 3 forwards instead of 4. Then it "
+        "does pairs of "
+        "one forward and one backward, then the remaining backwards; the order of the forwards and that of the "
+        "backwards do not change. Type this schedule.",
         _shorter_warm_up,
         (
-            "The fourth forward of rank 0, 2F1, now opens the first pair: the backward 2B0 comes right after it.",
-            "Rank 0: 0F0,0F1,2F0, then the pairs 2F1,2B0 and 0F2,2B1 and so on; three backwards are left for the end.",
+            "The fourth forward of rank 0, 2F1, now begins the first pair: the backward 2B0 comes right after it.",
+            "Rank 0: 0F0,0F1,2F0, then the pairs 2F1,2B0 and 0F2,2B1 and so on; three backwards remain at the end.",
             "The line of rank 0 begins 0F0,0F1,2F0,2F1,2B0,0F2,2B1,0F3,0B0,2F2,0B1 and ends 2F3,2B2,2B3,0B2,0B3.",
         ),
-        objective="Find out what each forward of the warm-up is for.",
+        objective="Find out the purpose of each forward of the warm-up.",
         difficulty=2,
         minutes=8,
         starter=(
@@ -238,12 +243,13 @@ TASKS: dict[str, Task] = {
         ),
     ),
     "interleaved.published": task(
-        "8 ranks, 48 microbatches. A text puts the bubble of GPipe at 0.127 and that of interleaving with v = 2 at "
-        "0.073, and finds it 1.74 times smaller. Correct it: answer with [before, after], both by one definition.",
+        "There are 8 ranks and 48 microbatches. A text says that the bubble is 0.127 for GPipe and "
+        "0.073 for interleaving with v = 2, so 1.74 times smaller. Correct it: answer with [before, after], both by "
+        "the same definition.",
         _like_for_like,
         (
-            "7/55 is 0.127 and 7/96 is 0.073. Which is idle / total, which idle / ideal?",
-            "7/55 is idle / total: 48 slots of work and 7 idle ones. Take 7/96 as it is; what is idle / ideal before?",
+            "7/55 is 0.127 and 7/96 is 0.073. Which is idle / total, and which is idle / ideal?",
+            "7/55 is idle / total: 48 slots of work and 7 idle ones. Keep 7/96; what is idle / ideal before?",
             "idle / ideal: 7/48 before, 7/96 after.",
         ),
         objective="Compare two schedules by one definition.",
@@ -251,17 +257,19 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "interleaved.design": task(
-        f"4 ranks with {LAYERS_PER_RANK} layers each, 8 microbatches. A rank's layers take {FORWARD} units forward and "
-        f"{BACKWARD} backward, a message takes {MESSAGE}. Find the smallest number of chunks per rank with which a "
+        f"There are 4 ranks with {LAYERS_PER_RANK} layers each and 8 microbatches. A rank's layers take {FORWARD} "
+        "units forward and "
+        f"{BACKWARD} backward, and a message takes {MESSAGE}. Find the smallest number of chunks per rank with which a "
         f"step takes at most {LONGEST} units and no rank holds more than {MOST_HELD} rank shares.",
         _design,
         (
-            "The chunks are equal, so v divides 24. Memory is p(1 + (p-1)/(pv)) shares: from which v on is it enough?",
+            "The chunks are equal, so v divides 24. Memory is p(1 + (p-1)/(pv)) shares: for which v is it small "
+            "enough?",
             "hl.simulate(hl.schedule('interleaved', ranks=4, microbatches=8, chunks=v), "
-            f"hl.Costs(F={FORWARD}/v, B={BACKWARD}/v, latency={MESSAGE})) tells the length. Try the divisors of 24.",
-            "With v = 3 memory is 5 shares, a little too much; with v = 6 the messages take too long.",
+            f"hl.Costs(F={FORWARD}/v, B={BACKWARD}/v, latency={MESSAGE})) gives the length. Try the divisors of 24.",
+            "With v = 3 memory is 5 shares, slightly too much; with v = 6 the messages take too long.",
         ),
-        objective="Choose the number of chunks under a limit of time and one of memory.",
+        objective="Choose the number of chunks for a limit of time and a limit of memory.",
         difficulty=3,
         minutes=8,
     ),

@@ -44,7 +44,7 @@ SOLUTIONS: dict[str, Solution] = {
     "naive.utilisation": Solution(
         'labs.answer("naive.utilisation", 1 / $ranks)',
         "The GPUs take turns and share the work equally, so each works 1/N of the time.",
-        ((0.75, "idle share"), (25, "between 0 and 1"), (0.5, "Too large")),
+        ((0.75, "idle fraction"), (25, "between 0 and 1"), (0.5, "Too large")),
         also=(0.25, "0.25"),
     ),
     "naive.slots": Solution(
@@ -55,13 +55,13 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "naive.speedup": Solution(
         'labs.answer("naive.speedup", 1)',
-        "Nothing is done at the same time; only the memory is shared out.",
-        ((4, "never two at work"), (0.25, "in the same time"), (2, "Too large")),
+        "No two GPUs work at the same time; only the memory is divided.",
+        ((4, "never two at work"), (0.25, "takes the same time"), (2, "Too large")),
         also=(1.0, "1"),
     ),
     "naive.clinic": Solution(
         MENDED,
-        "The gradient that arrives belongs to y. The rank before needs that of x.",
+        "The received gradient is that of y. The rank before needs the gradient of x.",
         (
             (MENDED.but("y.backward(comm", "y.backward(2 * comm"), "the cause. But: Rank 0 has other gradients"),
             (

@@ -44,7 +44,7 @@ def _balanced(answer) -> Verdict:
     except (TypeError, ValueError, OverflowError):
         whole = False
     if not whole:
-        return False, "Answer with three whole numbers: how many layers each stage gets, as in [3, 3, 2]."
+        return False, "Answer with three whole numbers, the number of layers of each stage, as in [3, 3, 2]."
     if len(sizes) != 3 or min(sizes) < 1:
         return False, "Make it three stages, each with at least one layer."
     if sum(sizes) != len(LAYER_TIMES):
@@ -53,25 +53,25 @@ def _balanced(answer) -> Verdict:
     told = f"The stages take {' '.join(map(str, times))} ms"
     if max(times) > target:
         return False, f"{told}: stage {times.index(max(times))} is the slowest. {target} ms are possible."
-    return True, f"{told}: no cut into three has a quicker slowest stage."
+    return True, f"{told}: in no cut into three is the slowest stage faster."
 
 
 def _utilisation(ranks):
     return task(
-        f"Naive model parallelism on {ranks} GPUs: which share of the time is each GPU busy?",
+        f"Naive model parallelism on {ranks} GPUs: for what fraction of the time is each GPU busy?",
         Number(
             lambda: 1 - hl.simulate(hl.schedule("naive", ranks=ranks, microbatches=1)).bubble_fraction,
             slips=[
-                (1 - 1 / ranks, "That is the idle share. The question is the busy one."),
-                (100 / ranks, "Give a share between 0 and 1."),
+                (1 - 1 / ranks, "That is the idle fraction. The question is the busy one."),
+                (100 / ranks, "Give a fraction between 0 and 1."),
             ],
         ),
         (
-            "Only one GPU works at a time, and the work is shared equally.",
+            "Only one GPU works at a time, and the work is divided equally.",
             "Each of N GPUs works 1/N of the time.",
             f"N = {ranks}: one divided by {ranks}.",
         ),
-        objective="Say how busy GPUs are that take turns.",
+        objective="Say for what fraction of the time GPUs are busy that take turns.",
         difficulty=1,
         minutes=1,
     )
@@ -80,7 +80,8 @@ def _utilisation(ranks):
 def _slots(stages, microbatches):
     p, m = stages, microbatches
     return task(
-        f"{p} stages, {m} microbatches, one slot is F and B of one microbatch. How many slots does a pipeline (GPipe) "
+        f"{p} stages, {m} microbatches, and a slot is F and B of one microbatch. How many slots does a pipeline "
+        "(GPipe) "
         "need?",
         Number(
             lambda: _slots_of("gpipe", p, m),
@@ -104,14 +105,14 @@ def _slots(stages, microbatches):
 ENGINE = (
     "Write naive model parallelism. Each rank calls my_naive(comm, stage, x, target) with its own stage; x and target "
     "are the same on every rank. Afterwards the parameters of each stage hold the gradients that one device would "
-    "compute. Tried on 3 ranks, then on 2 and 4."
+    "compute. It is tried on 3 ranks, then on 2 and 4."
 )
 
 SIZES = (("naive", 3, 1), ("naive", 2, 1), ("naive", 4, 1))  # (schedule, ranks, microbatches) of naive.engine
 CAUSES = {
     "a": "Then x.grad would be None on ranks 1 and 2, and they would fail. Here all ranks finish.",
     "b": "",
-    "c": "Then rank 2 would be wrong too, and with it every rank before. Which rank is the last one that is right?",
+    "c": "Then rank 2 would be wrong too, and so would every rank before it. Which is the last rank that is right?",
 }
 
 TASKS: dict[str, Task] = {
@@ -127,9 +128,10 @@ TASKS: dict[str, Task] = {
         (
             "Forward: every rank but the first receives its x, and every rank but the last sends its y. Backward: the "
             "other way round.",
-            "What arrives has no autograd history. Call requires_grad_() on it before the forward: the rank before "
+            "A received tensor has no autograd history. Call requires_grad_() on it before the forward: the rank "
+            "before "
             "needs its .grad. The last rank begins the backward with loss(y, target).backward(), the others with "
-            "y.backward(g), g received.",
+            "y.backward(g), with g received.",
             "if comm.rank > 0: x = comm.recv(torch.empty_like(x), comm.rank - 1).requires_grad_(); y = stage(x); then "
             "send y.detach() on, or call loss(y, target).backward(); at the end send x.grad to comm.rank - 1.",
         ),
@@ -139,20 +141,20 @@ TASKS: dict[str, Task] = {
         minutes=10,
     ),
     "naive.speedup": task(
-        "The same model on 1 GPU and, naively, on 4. By which factor is the step faster on 4 (messages free)?",
+        "The same model runs on 1 GPU and, naively, on 4. By what factor is the step faster on 4 (messages are free)?",
         Number(
             lambda: _naive_speedup(4),
             slips=[
                 (4, "Four GPUs, but never two at work together."),
-                (0.25, "Each is busy a quarter of the time, yet the work is done in the same time."),
+                (0.25, "Each GPU is busy for a quarter of the time, but the whole work takes the same time."),
             ],
         ),
         (
-            "Add up who works when: is any of it done at the same time?",
-            "Nothing overlaps: the time stays what it was.",
-            "A step that takes as long as before is faster by the factor one.",
+            "Note when each GPU works: do two of them ever work at the same time?",
+            "Nothing overlaps, so the time does not change.",
+            "A step that takes the same time as before is faster by a factor of one.",
         ),
-        objective="Tell memory that is gained from time that is not.",
+        objective="Distinguish saving memory from saving time.",
         difficulty=1,
         minutes=1,
     ),
@@ -162,30 +164,31 @@ TASKS: dict[str, Task] = {
         "wrong target. Answer with the letter and the mended function.",
         Clinic(CAUSES, pipeline("naive", SIZES, "Every rank sends back the gradient of its own input.")),
         (
-            "Two ranks have no rank in the middle. What does rank 1 do that neither the first rank nor the last does?",
-            "The chain rule: a stage receives the gradient of its y, and owes the rank before the gradient of its x.",
+            "Two ranks have no rank in the middle. What does rank 1 do that the first and the last rank do not?",
+            "The chain rule: a stage receives the gradient of its y, and must send the rank before the gradient of "
+            "its x.",
             "comm.send(x.grad, before), on every rank but the first.",
         ),
         about=ABOUT,
-        objective="Find a wrong gradient by the rank from which on it is wrong.",
+        objective="Find a wrong gradient from the first rank that has it.",
         difficulty=2,
         minutes=5,
     ),
     "naive.balance": task(
         f"Eight layers take {' '.join(map(str, LAYER_TIMES))} ms. Cut them, in order, into three stages so that the "
-        "slowest stage is as quick as possible. Answer with the number of layers of each stage.",
+        "slowest stage is as fast as possible. Answer with the number of layers of each stage.",
         _balanced,
         (
-            "All layers together take 120 ms. What would each of three equal stages take?",
+            "All layers together take 120 ms. How long would each of three equal stages take?",
             "Add up layers from the first one until 40 ms are reached; begin the next stage there.",
             "Stage 0 gets the four layers of 10 ms. The other four take 20 ms each, and two of them make 40.",
         ),
-        objective="Cut a model where its time is, not where its layers are.",
+        objective="Cut a model by time, not by number of layers.",
         difficulty=2,
         minutes=5,
     ),
     "naive.bottleneck": task(
-        "The same eight layers, now on four stages. How long does the slowest stage take in the best cut?",
+        "Now cut the same eight layers into four stages. How long does the slowest stage take in the best cut?",
         Number(
             lambda: _bottleneck(4),
             "ms",
@@ -193,7 +196,7 @@ TASKS: dict[str, Task] = {
         ),
         (
             "If every stage took 30 ms, the first three layers would be stage 0. Go on from there.",
-            "30 for stage 0, and 10 + 20 for stage 1. Then three layers of 20 ms are left, for two stages.",
+            "30 for stage 0, and 10 + 20 for stage 1. Then three layers of 20 ms are left for two stages.",
             "One of these two stages gets two layers of 20 ms, and no other cut avoids that.",
         ),
         objective="See why the mean over the stages cannot always be reached.",

@@ -37,7 +37,7 @@ def fits(model: str, sequences: int, precision: str, recompute: str, cards: int,
 
     >>> one = fits("gpt3-175b", 1, "mixed", "full", 64, "a100")
     >>> one.summary.split("; ")[1]
-    'all shared, 43.7 GB of the model and 8.12 GB of activations on each of 64 cards: fits in 80 GB'
+    'all sharded, 43.7 GB of the model and 8.12 GB of activations on each of 64 cards: fits in 80 GB'
     """
     shape, room = catalog.model(model).shape, catalog.machine(card).memory
     model_s, active = states(shape.parameters, POLICIES[precision]), activations(shape, sequences, precision, recompute)
@@ -45,14 +45,14 @@ def fits(model: str, sequences: int, precision: str, recompute: str, cards: int,
     bars = [
         Bar("weights alone", f"an equal part on each of {cards}" if cards > 1 else "on one card", shared[:1]),
         Bar("training, copies", "all of the model on each", model_s._replace(activations=active)),
-        Bar("training, shared", f"an equal part on each of {cards}" if cards > 1 else "on one card", shared),
+        Bar("training, sharded", f"an equal part on each of {cards}" if cards > 1 else "on one card", shared),
     ]
     whole = sum(model_s)
     left = room - active
     needed = f"at least {math.ceil(whole / left)} such cards" if left > 0 else "no number of cards helps"
     where = f"on each of {cards} cards" if cards > 1 else "on one card"
     told = (
-        f"{catalog.model(model).label}: {shape.parameters / 1e9:.4g} billion parameters; all shared, "
+        f"{catalog.model(model).label}: {shape.parameters / 1e9:.4g} billion parameters; all sharded, "
         f"{size(whole / cards)} of the model and {size(active)} of activations {where}: "
         f"{'fits' if sum(shared) <= room else 'does not fit'} in {size(room)}; {needed}"
     )

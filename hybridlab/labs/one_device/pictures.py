@@ -81,7 +81,7 @@ class Frameworks:
         ]
 
     def _repr_markdown_(self):
-        head = ("framework", "it divides by", "most devices", "largest network", "its technique runs in")
+        head = ("framework", "it divides", "most devices", "largest network", "notebook")
         rows = [(*row[:-1], self._link(row[-1])) for row in self.rows]
         return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
@@ -175,26 +175,26 @@ def roofline(square: list[Product], thin: list[Product], roof: Roof) -> Figure:
         f"roof: {roof.peak / 1e9:.3g} GFLOP/s and {roof.bandwidth / 1e9:.3g} GB/s; ridge at {roof.ridge:.3g} FLOPs for "
         f"each byte; best {best.rate / 1e9:.3g} GFLOP/s, worst {worst.rate / 1e9:.3g} GFLOP/s"
     )
-    return chart(curves, x, y, "Products of matrices under the roofline of this core", told)
+    return chart(curves, x, y, "GEMMs under the roofline of this core", told)
 
 
 WHY_BELOW = {  # by which of its sizes a product is small
-    "n": "a small product: the call takes as long as the work",
+    "n": "a small GEMM: the call takes as long as the work",
     "m": "thin: the weights are read, copied to another layout, and read again",
 }
 
 
 def below_the_roof(products: list[Product], roof: Roof) -> Comparison:
-    """The share of its roof that each product reaches; of all but the largest, what keeps it below.
+    """The fraction of its roof that each product reaches; of all but the largest, what keeps it below.
 
     >>> below_the_roof([Product(4, 4, 4, 1e-6), Product(1, 4096, 4096, 4e-3)], Roof(1e11, 1e10)).rows[0].row[:4]
-    ('n = 4, share of its roof', '', '100%', '≈2%')
+    ('n = 4, fraction of its roof', '', '100%', '≈2%')
     """
     rows, largest = [], max(products, key=lambda one: one.m * one.k * one.n)
     for one in products:
         letter = "n" if one.m == one.n else "m"
         allowed = min(roof.peak, roof.bandwidth * _intensity(one))
-        name = f"{letter} = {getattr(one, letter)}, share of its roof"
+        name = f"{letter} = {getattr(one, letter)}, fraction of its roof"
         why = "" if one is largest else WHY_BELOW[letter]
         rows.append(Compared(name, 1, one.rate / allowed, "{:.0%}", within=None, why=why))
     return compare(*rows)

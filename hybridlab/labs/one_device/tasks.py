@@ -30,7 +30,7 @@ def _parameters(layers: int) -> Task:
             "billion",
             DIGITS,
             [
-                (blocks / 1e9, "That is the blocks alone: tokens and positions have embeddings, (V + s) h."),
+                (blocks / 1e9, "Those are the blocks alone: tokens and positions have embeddings too, (V + s) h."),
                 ((shape.parameters + V * h) / 1e9, "That counts the tokens' embedding twice: the head shares it."),
                 (4 * l * h * h / 1e9, "That is attention alone; the MLP has 8 h² in each block."),
                 (8 * l * h * h / 1e9, "That is the MLPs alone; attention has 4 h² in each block."),
@@ -57,20 +57,23 @@ def _cards(card: int) -> Task:
     whole, weights = training(PARAMETERS, 1).total / 1e9, placing(PARAMETERS, 1).total / 1e9
     least = lambda gigabytes: math.ceil(gigabytes / card)
     rounded = [
-        (whole / card, "Cards come whole: round up."),
+        (whole / card, "The number of cards is an integer: round up."),
         (whole // card, "That is not quite enough: round up."),
     ]
     return task(
-        f"175 billion parameters, mixed precision with Adam, and cards of {card} GB. At the least, how many cards does "
-        "training need, before a single activation is kept, if all that it keeps is sharded equally?",
+        f"175 billion parameters, mixed precision with Adam, and cards of {card} GB. How many cards does "
+        "training need at least, without activations, if weights, gradients and optimizer state are sharded equally?",
         Number(
             lambda: least(whole),
             "cards",
             1e-9,
             [
-                (least(weights), "So many hold the weights alone. Training keeps gradients and Adam's state too."),
-                (8, "The lecture's eight cards place the weights. Training keeps 16 bytes for each parameter."),
-                (least(2 * weights), "Weights and gradients: Adam keeps 12 bytes more for each parameter."),
+                (
+                    least(weights),
+                    "That is enough for the weights alone. Training keeps gradients and Adam's state too.",
+                ),
+                (8, "The lecture's eight cards hold the weights. Training keeps 16 bytes for each parameter."),
+                (least(2 * weights), "Those hold weights and gradients: Adam keeps 12 more bytes for each parameter."),
                 (least(whole * 3 / 4), "12 bytes are Adam's alone; weights and gradients take 2 each."),
                 *(rounded if whole % card else []),
             ],
@@ -78,9 +81,9 @@ def _cards(card: int) -> Task:
         (
             "For each parameter training keeps a weight, a gradient, a master copy and two averages.",
             "2 + 2 + 4 + 4 + 4 bytes: 16 for each of 175 billion parameters.",
-            f"{whole:g} GB over {card} GB, rounded up.",
+            f"{whole:g} GB divided by {card} GB, rounded up.",
         ),
-        objective="Tell placing a model from training it.",
+        objective="Distinguish placing a model from training it.",
         difficulty=1,
         minutes=3,
     )
@@ -97,10 +100,10 @@ PRODUCTS = {  # (m, k, n): m×k times k×n
 }
 INTENSITY = {letter: f"{product(*sizes, 1, 1).intensity:.0f}" for letter, sizes in PRODUCTS.items()}
 WHY = {
-    "A": f"three matrices of one size, and {INTENSITY['A']} operations for each byte",
+    "A": f"three matrices of the same size, and {INTENSITY['A']} operations per byte",
     "B": "a matrix times a vector: each weight is read for one multiplication and one addition",
-    "C": f"each weight is used for 64 rows only, which is {INTENSITY['C']} operations for each byte",
-    "D": "the result is huge, and each of its numbers took only 64 multiplications",
+    "C": f"each weight is used for 64 rows only, which is {INTENSITY['C']} operations per byte",
+    "D": "the result is huge, and each of its numbers needs only 64 multiplications",
 }
 
 
@@ -109,7 +112,7 @@ def _bound(letter: str) -> str:
 
 
 def _memory_bound(answer) -> Verdict:
-    """The letters of the products that memory holds up."""
+    """The letters of the GEMMs that are memory-bound."""
     try:
         given = {str(letter).strip().upper() for letter in answer} - {",", ""}
     except TypeError:
@@ -118,10 +121,10 @@ def _memory_bound(answer) -> Verdict:
         return False, 'Answer with letters from A to D, as in "AB".'
     wrong = [letter for letter in PRODUCTS if (_bound(letter) == "memory") != (letter in given)]
     if not wrong:
-        return True, f"D is the trap: {WHY['D']}. Attention's scores are such a product."
+        return True, f"D is the trap: {WHY['D']}. Attention's scores are such a GEMM."
     letter = wrong[0]
     held = "arithmetic" if letter in given else "memory"
-    return False, f"{letter} is held up by {held}: {WHY[letter]}."
+    return False, f"{letter} is {held}-bound: {WHY[letter]}."
 
 
 # --- seconds ------------------------------------------------------------------------------------------------------
@@ -142,11 +145,14 @@ def _seconds(batch: int) -> Task:
             lambda: right,
             "s",
             slips=[
-                (right / 3, "That is the forward alone; a backward is two forwards' work."),
+                (right / 3, "That is the forward alone; a backward has the work of two forwards."),
                 (right * 2 / 3, "That is the backward alone."),
-                (right / 2, "That is at the full peak; it reaches half of it."),
-                (flops(SHAPE, batch, "full").total / rate, "That does every forward twice, as recomputation would."),
-                (by_parameters, "Six operations for each parameter and token leave out attention's own products."),
+                (right / 2, "That is at the full peak; the card reaches half of it."),
+                (flops(SHAPE, batch, "full").total / rate, "That counts every forward twice, as with recomputation."),
+                (
+                    by_parameters,
+                    "Six operations for each parameter and token do not include the GEMMs of the attention scores.",
+                ),
                 (1000 * right, "Those are milliseconds."),
             ],
         ),
@@ -166,16 +172,17 @@ TASKS: dict[str, Task] = {
     "one_device.parameters": varying(_parameters, layers=(96, 48, 64, 80)),
     "one_device.cards": varying(_cards, card=(80, 32, 40, 141)),
     "one_device.bound": task(
-        f"Products in half precision on an A100, {A100.peak / 1e12:g} TFLOP/s and {A100.bandwidth / 1e12:g} TB/s: A is "
+        f"Four GEMMs in half precision on an A100, {A100.peak / 1e12:g} TFLOP/s and {A100.bandwidth / 1e12:g} TB/s: A "
+        "is "
         "4096×4096 times 4096×4096, B is 1×4096 times 4096×4096, C is 64×4096 times 4096×4096, D is 65536×64 times "
-        '64×65536. Which of them wait for memory, and not for arithmetic? Answer with letters, as in "AB".',
+        '64×65536. Which of them are memory-bound? Answer with letters, as in "AB".',
         _memory_bound,
         (
-            "Operations: 2mkn. Bytes: 2(mk + kn + mn). Which has few operations for each byte?",
-            f"The ridge of this card is at {A100.peak / A100.bandwidth:.0f} FLOPs for each byte.",
-            f"FLOPs for each byte: A {INTENSITY['A']}, B {INTENSITY['B']}, C {INTENSITY['C']}. D is close to C.",
+            "Operations: 2mkn. Bytes: 2(mk + kn + mn). Which has few operations per byte?",
+            f"The ridge of this card is at {A100.peak / A100.bandwidth:.0f} FLOPs per byte.",
+            f"FLOPs per byte: A {INTENSITY['A']}, B {INTENSITY['B']}, C {INTENSITY['C']}. D is close to C.",
         ),
-        objective="Tell from its sizes whether memory or arithmetic limits a product.",
+        objective="Tell from its sizes whether memory or arithmetic limits a GEMM.",
         difficulty=2,
         minutes=5,
     ),

@@ -18,7 +18,7 @@ def blocked(answer) -> Verdict:
     if kind == "deadlock":
         return True, f"GPipe ends. 1F1B does not: {report}"
     if kind:
-        return False, f"GPipe ends. 1F1B fails, and not because two ranks wait for each other: {report}"
+        return False, f"GPipe ends. 1F1B fails, but not because two ranks wait for each other: {report}"
     return False, "GPipe ends, and so does 1F1B: use comm.send, for activations and for gradients."
 
 

@@ -71,7 +71,7 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "1f1b.engine": Solution(
         ENGINE,
-        "The list says what comes next, the messages say when: the function knows no schedule.",
+        "The list gives the order and the messages give the times: the function contains no schedule.",
         (
             (BLOCKING, "deadlock: rank 1 waits in send"),
             (BLOCKING, "isend returns at once"),
@@ -102,7 +102,7 @@ SOLUTIONS: dict[str, Solution] = {
             (BLOCKED.but("kept.pop(k)", "kept.pop(m - 1 - k)"), "With the lists of gpipe: Rank 0 did"),
             (
                 BLOCKED.but("sent = {}, []", "sent = {}, []\n    assert program[0][3] == ('F', 3)"),
-                "fails, and not because",
+                "fails, but not because",
             ),
             ("deadlock", "your function itself"),
         ),
@@ -111,7 +111,7 @@ SOLUTIONS: dict[str, Solution] = {
         'labs.answer("1f1b.warmup", (4 - 1 - 1, 4 - 1))',
         "Rank 1 does three forwards before its first backward; the third is already half of the first steady pair.",
         (
-            ((3, 2), "The other way round"),
+            ((3, 2), "The two are swapped"),
             ((2, 2), "They differ"),
             ((1, 2), "begins with 3 forwards"),
             (2, "two whole numbers"),
@@ -127,7 +127,7 @@ labs.answer("1f1b.game", mine)''',
         "Warm-up of p-1-r forwards, then a forward and a backward in turn: the last rank never waits, and rank r holds "
         "p-r activations.",
         (
-            (GPIPE_LETTERS, "rank 0 holds 4 activations at once; 3 will do"),
+            (GPIPE_LETTERS, "rank 0 holds 4 activations at once; 3 would be enough"),
             (["FB" * 4] * 3, "It takes 36 units, idle / total 66.7%; 18 are possible"),
             (GAME.replace("2F0,2B0", "2B0,2F0"), "waits on itself"),
             (GAME.replace(",2B3", ""), "add 2B3"),
@@ -147,7 +147,7 @@ labs.answer("1f1b.play", [
     "FFFBBB" + "FFBFBB",
     "FB" * 6,
 ])""",
-        "Three microbatches go round at a time, 12 units each round; every rank takes what is ready, a backward first.",
+        "Three microbatches are in flight, 12 units each round; every rank does a ready action, a backward first.",
         (
             (["F" * 6 + "B" * 6] * 4, "27 units, but rank 0 holds 6 activations; 3 are allowed"),
             (hl.schedule("1f1b", ranks=4, microbatches=6), "27 units, but rank 0 holds 4 activations; 3 are allowed"),
@@ -166,7 +166,7 @@ labs.answer("1f1b.play", [
         (
             ([6, 5, 4, 3, 2, 1], "only 4 microbatches"),
             ([4] * 6, "That is GPipe"),
-            ([1, 2, 3, 4, 4, 4], "The other way round"),
+            ([1, 2, 3, 4, 4, 4], "The order is reversed"),
             ([4, 4, 3, 3, 2, 1], "Look at rank 2"),
             ([4, 3, 2, 1], "6 numbers"),
         ),
@@ -174,7 +174,7 @@ labs.answer("1f1b.play", [
     ),
     "1f1b.order": Solution(
         _phases("min(ranks - 1 - rank, microbatches)"),
-        "Warm-up, turns, cool-down; with few microbatches the warm-up ends when there are no more of them.",
+        "Warm-up, pairs, cool-down; with few microbatches the warm-up ends when there are no more of them.",
         (
             (_order('return "F" * microbatches + "B" * microbatches'), "rank 0 holds 8 activations at once"),
             (_phases("min(ranks - rank, microbatches)"), "activations at once"),
@@ -191,8 +191,8 @@ labs.answer("1f1b.play", [
         "Rank 2 sends its second activation before it receives a gradient, rank 3 sends its first gradient before it "
         "receives a second activation.",
         (
-            (("0SEND_F3", "1SEND_F2"), "a rank that waits for another"),
-            (("2SEND_F1", "0SEND_F0"), "no rank waits at '0SEND_F0'"),
+            (("0SEND_F3", "1SEND_F2"), "a rank that waits for another rank"),
+            (("2SEND_F1", "0SEND_F0"), "No rank hangs at '0SEND_F0'"),
             (("2RECV_B0", "3RECV_F1"), "Name the sends"),
             ("2SEND_F1", "two messages"),
         ),
@@ -207,10 +207,10 @@ room = [
     "FB" * 12,
 ]
 labs.answer("1f1b.design", room)""",
-        "Only three microbatches can be in flight, and each takes 12 units to come back: the others keep to that "
-        "rhythm and take what has come.",
+        "Only three microbatches can be in flight, and each takes 12 units to come back: the others follow this "
+        "rhythm and do the actions that are ready.",
         (
-            (from_letters(IN_LETTERS), "rank 0 holds 4 activations and has room for 3"),
+            (from_letters(IN_LETTERS), "rank 0 holds 4 activations and has memory for 3"),
             (IN_TURNS, "rank 0 holds 3. It takes 72 units; 54 are possible"),
             (["FB" * 12] * 4, "144 units; 54 are possible"),
             (["FB" * 8] * 4, "Make it 4, 4, 12"),

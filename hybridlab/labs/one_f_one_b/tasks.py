@@ -21,7 +21,7 @@ task = partial(Task, notebook="12_1f1b")
 
 def _typed(answer, ranks: int, microbatches: int) -> tuple[hl.Timeline | None, str]:
     """(the predicted timeline of an answer, "") or (None, what is wrong with it)."""
-    told = "Answer with text: one line for each rank, its actions with commas between them."
+    told = "Answer with text: one line for each rank, with commas between its actions."
     answer, problem = played(answer)
     if problem:
         return None, problem
@@ -42,7 +42,7 @@ def _typed(answer, ranks: int, microbatches: int) -> tuple[hl.Timeline | None, s
         return None, "Use whole backwards only: F and B."
     sizes = (mine.ranks, mine.stages, len(mine.replica_of))
     if sizes != (ranks, ranks, microbatches):
-        has = f"Ranks, stages, microbatches: {', '.join(map(str, sizes))} here."
+        has = f"The ranks, stages and microbatches are {', '.join(map(str, sizes))}."
         return None, f"{has} Make it {ranks}, {ranks}, {microbatches}."
     return hl.simulate(mine, UNIT), ""
 
@@ -54,7 +54,7 @@ def _against_1f1b(t: hl.Timeline) -> str:
         return f"It takes {t.length:g} units, idle / total {t.bubble_fraction:.1%}; {target.length:g} are possible."
     for rank, (held, enough) in enumerate(zip(t.peak_live, target.peak_live)):
         if held > enough:
-            return f"It is quick enough, but rank {rank} holds {held} activations at once; {enough} will do."
+            return f"It is fast enough, but rank {rank} holds {held} activations at once; {enough} would be enough."
     return ""
 
 
@@ -83,7 +83,7 @@ def _held_with_few(answer) -> Verdict:
     if given == predicted("gpipe", ranks, microbatches).peak_live:
         return False, "That is GPipe. The last rank can do a backward right after its first forward."
     if given == right[::-1]:
-        return False, "The other way round: the first rank waits longest for its gradients."
+        return False, "The order is reversed: the first rank waits longest for its gradients."
     wrong = next(rank for rank in range(ranks) if given[rank] != right[rank])
     return False, f"Look at rank {wrong} again."
 
@@ -107,7 +107,7 @@ def _order_of_a_rank(gave: list[Gave]) -> Verdict:
         problem = problem if t is None else _against_1f1b(t)
         if problem:
             return False, f"With {ranks} ranks and {microbatches} microbatches: {problem}"
-    return True, f"As good as 1F1B in all {len(SIZES)} sizes that were tried, fewer microbatches than ranks included."
+    return True, f"As good as 1F1B in all {len(SIZES)} sizes tested, including fewer microbatches than ranks."
 
 
 def _by_hand(schedule: hl.Schedule) -> hl.Schedule:
@@ -142,11 +142,14 @@ def _deadlocked(answer) -> Verdict:
     if set(pair) == set(queue[-2:]):
         return True, f"{queue[-2]} and {queue[-1]}: each waits for a receive that comes after the other send."
     if set(pair) <= set(queue):
-        return False, "Both hang, but not because of each other: one of them waits for a rank that waits for another."
+        return (
+            False,
+            "Both hang, but not because of each other: one of them waits for a rank that waits for another rank.",
+        )
     if any("RECV" in one for one in pair):
         return False, "Name the sends: every rank waits at one."
     wrong = next(one for one in pair if one not in queue)
-    return False, f"In the end no rank waits at {wrong[:20]!r}."
+    return False, f"No rank hangs at {wrong[:20]!r}."
 
 
 def _least_length(microbatches: int) -> float:
@@ -167,13 +170,13 @@ def _within_room(answer) -> Verdict:
         return False, problem
     held, least = t.peak_live[0], _least_length(12)
     if held > ROOM:
-        return False, f"Valid, {t.length:g} units. But rank 0 holds {held} activations and has room for {ROOM}."
+        return False, f"Valid, {t.length:g} units. But rank 0 holds {held} activations and has memory for {ROOM}."
     if t.length > least:
         return False, f"Valid, and it fits: rank 0 holds {held}. It takes {t.length:g} units; {least:g} are possible."
     free = predicted("1f1b", 4, 12)
     return True, (
-        f"{t.length:g} units with {held} activations on rank 0: nothing is quicker. 1F1B takes {free.length:g} "
-        f"and holds {free.peak_live[0]}: one activation less costs {t.length / free.length - 1:.0%} more time."
+        f"{t.length:g} units with {held} activations on rank 0: no schedule is faster. 1F1B takes {free.length:g} "
+        f"and holds {free.peak_live[0]}: one activation fewer costs {t.length / free.length - 1:.0%} more time."
     )
 
 
@@ -188,24 +191,28 @@ def _played(answer) -> Verdict:
         rank = t.peak_live.index(held)
         return False, f"{t.length:g} units, but rank {rank} holds {held} activations; {GAME['held']} are allowed."
     if t.length > GAME["units"]:
-        return False, f"{told}. But it takes longer than {GAME['units']} units: who waits although there is work?"
+        return (
+            False,
+            f"{told}. But it takes longer than {GAME['units']} units: which rank waits although there is work?",
+        )
     free = predicted("1f1b", GAME["ranks"], GAME["microbatches"])
     with_more = f"1F1B takes {free.length:g} and holds {max(free.peak_live)}"
-    return True, f"{told}. Within this room nothing is shorter; {with_more}."
+    return True, f"{told}. With this memory no schedule is shorter; {with_more}."
 
 
 TASKS: dict[str, Task] = {
     **build_tasks.TASKS,
     "1f1b.game": task(
-        "Type a schedule for 3 ranks and 4 microbatches. With F = 1, B = 2 a step must take 18 units, and ranks 0, 1 "
-        "and 2 may hold 3, 2 and 1 activations at most.",
+        "Type a schedule for 3 ranks and 4 microbatches. With F = 1 and B = 2 a step must take 18 units, and ranks 0, "
+        "1 "
+        "and 2 may hold at most 3, 2 and 1 activations.",
         _your_schedule,
         (
             "The last rank can do every backward right after its forward. How do the others keep it busy?",
-            "Two forwards first on rank 0 and one on rank 1; then one forward, one backward, in turn.",
+            "Rank 0 first does two forwards and rank 1 does one; then each alternates one forward and one backward.",
             "Letter by letter: rank 0 FFFBFBBB, rank 1 FFBFBFBB, rank 2 FBFBFBFB. Number each kind from 0.",
         ),
-        objective="Write a schedule by hand that loses no time and keeps little.",
+        objective="Write a schedule by hand that loses no time and needs little memory.",
         difficulty=2,
         minutes=8,
         starter="0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3",
@@ -217,14 +224,15 @@ TASKS: dict[str, Task] = {
         f"limit={GAME['held']}) and hand in the finished game, or a string of F and B for each rank.",
         _played,
         (
-            "Rank 0 must pause after three forwards, until a gradient comes. Does it help the others to keep their "
-            "turns of one forward and one backward meanwhile?",
-            "Whenever a rank is free, let it do what is ready: a backward if there is one, else a forward if there is "
-            "room. No rank takes turns for the sake of turns.",
+            "Rank 0 must pause after three forwards until a gradient arrives. Should the others keep alternating "
+            "one forward and one backward in the meantime?",
+            "Whenever a rank is free, let it do a ready action: a backward if there is one, otherwise a forward if "
+            "there is "
+            "memory. No rank has to alternate.",
             'Rank 0: "FFF" + "BF" * 3 + "BBB". Rank 1: "FFF" + "BBFBFF" + "BBB". Rank 3: "FB" * 6. What does rank 2 do '
-            "while nothing new comes from rank 0?",
+            "while rank 0 sends nothing new?",
         ),
-        objective="Keep a target of time and one of memory at once, where 1F1B does not fit.",
+        objective="Meet a limit of time and a limit of memory where 1F1B does not fit.",
         difficulty=2,
         minutes=8,
     ),
@@ -232,11 +240,11 @@ TASKS: dict[str, Task] = {
         "1F1B on 6 ranks with only 4 microbatches. How many activations does each rank hold at most? Give a list.",
         _held_with_few,
         (
-            "Rank r can have as many in flight as there are ranks from it to the end.",
+            "The number in flight on rank r is at most the number of ranks from r to the last one.",
             "min(p-r, m) for r = 0 … 5.",
             "p-r is 6, 5, 4, 3, 2, 1; no entry can be larger than m = 4.",
         ),
-        objective="Say what each rank holds, with few microbatches too.",
+        objective="Say how many activations each rank holds, even with few microbatches.",
         difficulty=1,
         minutes=3,
     ),
@@ -248,7 +256,7 @@ TASKS: dict[str, Task] = {
             "Answer with your function itself: my_order, without parentheses.",
         ),
         (
-            "First w forwards, then F and B in turn, then the backwards that are left. What is w on the last rank?",
+            "First w forwards, then F and B alternately, then the remaining backwards. What is w on the last rank?",
             "On rank r, w = ranks - 1 - rank. What if there are fewer microbatches than that?",
             'w = min(ranks - 1 - rank, microbatches), and the middle is "FB" * (microbatches - w).',
         ),
@@ -261,8 +269,8 @@ TASKS: dict[str, Task] = {
         "a send blocks until it is received. Which two sends wait for each other?",
         _deadlocked,
         (
-            "Everybody gets as far as the first backward of the last rank. Who is to receive its gradient?",
-            "Rank 3 has done 3F0 and 3B0. Rank 2 has done 2F0 and 2F1, and is about to send the second one.",
+            "All ranks continue until the first backward of the last rank. Which rank must receive its gradient?",
+            "Rank 3 has done 3F0 and 3B0. Rank 2 has done 2F0 and 2F1, and must now send the second activation.",
             "Rank 3 waits at 3SEND_B0. Rank 2 waits at the send of its second forward, written the same way.",
         ),
         objective="Find the circle in which ranks wait for each other.",
@@ -270,18 +278,20 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "1f1b.design": task(
-        f"4 ranks, 12 microbatches, and rank 0 has room for {ROOM} activations only; the other ranks have "
-        "room for all. F takes 1 unit, B takes 2. Which schedule is the shortest?",
+        f"There are 4 ranks and 12 microbatches. Rank 0 has memory for only {ROOM} activations; the other ranks have "
+        "memory for all. F takes 1 unit, B takes 2. Which schedule is the shortest?",
         _within_room,
         (
-            'Rank 0: "FFF" + "BF" * 9 + "BBB". If the others insist on turns, who waits for forwards that cannot come?',
-            "So no rank should follow a fixed turn: when it is free it does what is ready, a backward before a "
-            "forward. hl.play(4, 12) shows what is ready at each moment. What do ranks 1 and 2 do, until six "
-            "microbatches are through?",
-            'Three microbatches go round every 12 units. Rank 1: "FFF" + "BBFBFF" * 3 + "BBB". Rank 3: "FB" * 12. What '
+            'Rank 0: "FFF" + "BF" * 9 + "BBB". If the others must alternate, which rank waits for forwards that '
+            "cannot come?",
+            "So no rank should alternate: when it is free it does a ready action, a backward before a "
+            "forward. hl.play(4, 12) shows the ready actions at each moment. What do ranks 1 and 2 do until six "
+            "microbatches have finished?",
+            'Three microbatches pass the pipeline every 12 units. Rank 1: "FFF" + "BBFBFF" * 3 + "BBB". Rank 3: "FB" '
+            "* 12. What "
             "is the rhythm of rank 2?",
         ),
-        objective="Design a schedule for a limit of memory, and say what it costs in time.",
+        objective="Design a schedule for a limit of memory, and say how much time it costs.",
         difficulty=3,
         minutes=12,
         starter=["FFF" + "FB" * 9 + "BBB", "FF" + "FB" * 10 + "BB", "F" + "FB" * 11 + "B", "FB" * 12],

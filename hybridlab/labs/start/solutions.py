@@ -78,7 +78,7 @@ SOLUTIONS: dict[str, Solution] = {
             ([100.0, 100.0], "Rank 0 still holds its own number, 100"),
             ([101.0, 101.0], "Rank 1 still holds its own number, 101"),
             ([0.0, 0.0], "Rank 0 must end with 101"),
-            ([1, 2, 3, 4], "use the pool that is called pair"),
+            ([1, 2, 3, 4], "use the pool named pair"),
         ),
     ),
     "tour.bubble": Solution(
@@ -93,11 +93,11 @@ SOLUTIONS: dict[str, Solution] = {
 """.strip()
 
 labs.answer("tour.schedule", mine)''',
-        "Rank 0 hands over the second microbatch before the first gradient comes back, so rank 1 never waits; and it "
+        "Rank 0 sends the second microbatch before the first gradient comes back, so rank 1 never waits; and it "
         "does each backward at once, so it holds one activation.",
         (
             (NAIVE_ORDER, "It takes 12 units; 9 are possible"),
-            (GPIPE_ORDER, "rank 1 holds 2 activations at once; 1 will do"),
+            (GPIPE_ORDER, "rank 1 holds 2 activations at once; 1 would be enough"),
             ("0F0,0F1,0B0,0B1\n1B0,1F0,1F1,1B1", "waits on itself"),
             ("0F0,0F1,0B0,0B1\n1F0,1B0,1F1", "add 1B1"),
             ("0F0,0B0\n1F0,1B0", "Make it 2, 2, 2"),

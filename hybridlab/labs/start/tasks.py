@@ -32,21 +32,21 @@ def _swapped(answer) -> Verdict:
     except (TypeError, ValueError, OverflowError):
         return False, "Answer with a function that returns one number from each rank."
     if len(values) != 2:
-        return False, f"The list has {len(values)} entries, two ranks give two: use the pool that is called pair."
+        return False, f"The list has {len(values)} entries, but two ranks give two: use the pool named pair."
     kept = [rank for rank, value in enumerate(values) if value == 100 + rank]
     if len(kept) == 2:
         return False, "Both ranks still hold their own number: no message has arrived."
     if kept:
         return False, f"Rank {kept[0]} still holds its own number, {values[kept[0]]:g}; the other one has it too."
     if values != [101.0, 100.0]:
-        return False, "Rank 0 must end with 101 and rank 1 with 100, the numbers that the other one began with."
-    return True, "Each rank holds the number of the other, and nobody waits for ever."
+        return False, "Rank 0 must end with 101 and rank 1 with 100: each with the number of the other rank."
+    return True, "Each rank holds the number of the other rank, and no rank waits forever."
 
 
 def _same_order(answer) -> Verdict:
     """A typed schedule for two ranks and two microbatches that needs no more than 1F1B does."""
     if not isinstance(answer, str | hl.Schedule):
-        return False, "Answer with text: one line for each rank, its actions with commas between them."
+        return False, "Answer with text: one line for each rank, with commas between its actions."
     try:
         mine = hl.validate(hl.Schedule.from_csv(answer) if isinstance(answer, str) else answer)
     except (ValueError, OSError) as error:
@@ -54,13 +54,13 @@ def _same_order(answer) -> Verdict:
     target = hl.simulate(hl.schedule("1f1b", ranks=2, microbatches=2))
     sizes = (mine.ranks, mine.stages, len(mine.replica_of))
     if sizes != (2, 2, 2):
-        return False, f"Ranks, stages, microbatches: {', '.join(map(str, sizes))} here. Make it 2, 2, 2."
+        return False, f"The ranks, stages and microbatches are {', '.join(map(str, sizes))}. Make it 2, 2, 2."
     t = hl.simulate(mine)
     if t.length > target.length:
         return False, f"Valid. It takes {t.length:g} units; {target.length:g} are possible."
     for rank, (held, enough) in enumerate(zip(t.peak_live, target.peak_live)):
         if held > enough:
-            return False, f"Quick enough, but rank {rank} holds {held} activations at once; {enough} will do."
+            return False, f"Fast enough, but rank {rank} holds {held} activations at once; {enough} would be enough."
     word = "as good as" if (t.length, t.peak_live) == (target.length, target.peak_live) else "better than"
     held = " and ".join(map(str, t.peak_live))
     return True, f"{t.length:g} units, and the ranks hold {held} activations at most: {word} 1F1B."
@@ -69,14 +69,14 @@ def _same_order(answer) -> Verdict:
 def _bubble(ranks, microbatches):
     p, m = ranks, microbatches
     return tour_task(
-        f"1F1B on {p} ranks with {m} microbatches: which share of all rank-time is idle (idle / total)?",
+        f"1F1B on {p} ranks with {m} microbatches: what fraction of all rank-time is idle (idle / total)?",
         Number(
             lambda: hl.simulate(hl.schedule("1f1b", ranks=p, microbatches=m)).bubble_fraction,
             slips=[((p - 1) / m, "That is idle / ideal, (p-1)/m. The question is idle / total.")],
         ),
         (
             "Idle over total is (p-1)/(m+p-1).",
-            f"p = {p} and m = {m}: {in_words(p - 1)} idle slots in how many?",
+            f"p = {p} and m = {m}: {in_words(p - 1)} idle slots out of how many?",
             f"Each rank works in {m} slots and is idle in {p - 1}: {p - 1} divided by ({m} + {p - 1}).",
         ),
         objective="Say how large the bubble is, and by which definition.",
@@ -91,7 +91,7 @@ TASKS: dict[str, Task] = {
         OnRanks(_all_reduced, (4, 3), lambda size: [size * (size + 1) / 2] * size),
         (
             "comm.all_reduce(x) puts the sum into x. Call it on every rank, after x is made and before it is returned.",
-            "The missing line stands between the one that makes x and the return, and it names x once.",
+            "The missing line goes between the line that makes x and the return. It uses x once.",
             "x = torch.tensor([comm.rank + 1.0]); comm.all_reduce(x); return x.item()",
         ),
         objective="Write a function in which all ranks take part.",
@@ -99,14 +99,14 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "start.swap": start_task(
-        "Two ranks; rank r starts with 100 + r. Return from each rank the number that the other one began with.",
+        "Two ranks; rank r starts with 100 + r. From each rank, return the number that the other rank started with.",
         OnRanks(_swapped, (2,)),
         (
-            "Rank 1 needs its own number after the message has come: receive into a new tensor, torch.zeros(1).",
-            "Rank 0 sends, then receives. Rank 1 receives, then sends. In any other order somebody waits for ever.",
+            "Rank 1 needs its own number after the message has arrived: receive into a new tensor, torch.zeros(1).",
+            "Rank 0 sends, then receives. Rank 1 receives, then sends. In any other order a rank waits forever.",
             "Rank 1: theirs = torch.zeros(1); comm.recv(theirs, source=0); comm.send(x, to=0); return theirs.item()",
         ),
-        objective="Order sends and receives so that nobody waits for ever.",
+        objective="Order sends and receives so that no rank waits forever.",
         difficulty=2,
         minutes=5,
     ),
@@ -115,8 +115,10 @@ TASKS: dict[str, Task] = {
         "Type a schedule for 2 ranks and 2 microbatches. It must be as short as 1F1B, and hold no more on any rank.",
         _same_order,
         (
-            "Rank 1 works well already: each backward right after its forward. So change the line of rank 0.",
-            "Rank 0 has two forwards and two backwards. What does rank 1 wait for, and when could it have it?",
+            "The line of rank 1 is already good: each backward directly follows its forward. Change the line of rank "
+            "0.",
+            "Rank 0 has two forwards and two backwards. Which message does rank 1 wait for, and how early could it "
+            "get it?",
             "Rank 0 must give rank 1 its second microbatch before the first gradient comes back: 0F0,0F1,0B0,0B1.",
         ),
         objective="Type a schedule, and see what its order costs in time and memory.",

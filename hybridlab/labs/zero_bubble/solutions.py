@@ -97,13 +97,13 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "zero_bubble.engine": Solution(
         ENGINE,
-        "I makes what the rank before waits for and keeps gz and x; W multiplies them when its turn comes.",
+        "I computes the gradient for which the rank before waits, and saves gz and x; W multiplies them later.",
         (
             (W_INSIDE_I, "multiplied in the order"),
             (ENGINE.but('kind in "IB"', 'kind in "WB"'), "multiplied in the order"),
             (WITH_W, "deadlock"),
             (AFTER_THE_NEXT, "had not sent the result of I0 when it began F2: another rank waits for it"),
-            (ENGINE.but("later.pop(k)", "later[k]"), "kept something of 6 microbatches at once; 3 are enough"),
+            (ENGINE.but("later.pop(k)", "later[k]"), "held tensors of 6 microbatches at once; 3 are enough"),
             (ENGINE.but("later.pop(k)", "later.popitem()[1]"), "multiplied in the order"),
             (ENGINE.but(" / m\n", "\n"), "6 times too large"),
             (ENGINE.but("gradient += gz.T @ x", "gradient.copy_(gz.T @ x)"), "other gradients than autograd"),
@@ -117,7 +117,7 @@ SOLUTIONS: dict[str, Solution] = {
             (ENGINE.but("return gradients", "return gradients[::-1]"), "in the wrong order: weights has the first"),
             (ENGINE.but('kind in "IB"', 'kind == "I"'), "Right on 3 ranks with the lists of zb_h1, m = 6. On 3 ranks"),
             (ENGINE.but("== comm.size", "== 3"), "On 2 ranks with the lists of zb_h1, m = 5"),
-            (ENGINE.but("gz.T @ x", "(gz[:, :, None] * x[:, None, :]).sum(0)"), "no product of W was seen"),
+            (ENGINE.but("gz.T @ x", "(gz[:, :, None] * x[:, None, :]).sum(0)"), "no GEMM of W was seen"),
             ("FIWF", "your function itself"),
         ),
         also=(
@@ -129,8 +129,13 @@ SOLUTIONS: dict[str, Solution] = {
     ),
     "zero_bubble.merged": Solution(
         'labs.answer("zero_bubble.merged", "1B3")',
-        "Next to each other, I and W are a whole backward, and one walk through the graph is cheaper than two.",
-        (("1I3 1W3", "does not leave the two"), ("1W3", "does not leave"), ("F", "as torch prints"), (3, "as torch")),
+        "Next to each other, I and W are a full backward, and one walk through the graph is cheaper than two.",
+        (
+            ("1I3 1W3", "does not leave the two"),
+            ("1W3", "does not leave"),
+            ("F", "as PyTorch prints"),
+            (3, "as PyTorch"),
+        ),
         also=("1b3", "B"),
     ),
     "zero_bubble.h1": Solution(
@@ -151,8 +156,8 @@ zb_v = hl.simulate(hl.schedule("zb_v", ranks=4, microbatches=8), hl.Costs(F=0.5,
 dualpipe = hl.schedule("dualpipe", ranks=4, microbatches=8)
 at_2, at_3 = (hl.simulate(dualpipe, hl.Costs(fused=pair)).length for pair in (2, 3))
 labs.answer("zero_bubble.pair", 3 - (at_3 - zb_v) / (at_3 - at_2))""",
-        "DualPipe's length falls with what a fused pair saves; where its line meets ZB-V, a pair takes 2.875.",
-        ((3, "nothing is gained"), (2, "Too small"), (2.95, "Too large")),
+        "DualPipe's length falls with the time that a fused pair saves; where its line meets ZB-V, a pair takes 2.875.",
+        ((3, "saves no time"), (2, "Too small"), (2.95, "Too large")),
         also=(2.875, 2.88),
     ),
     "zero_bubble.puzzle": Solution(
@@ -164,7 +169,7 @@ labs.answer("zero_bubble.puzzle", mine)''',
         "I is done as soon as its gradient has come, so the rank before it can go on; W waits for idle time, but not "
         "longer than the limit of memory allows.",
         (
-            (CUT, "it takes 30 units. Beat 30; 27 can be reached"),
+            (CUT, "it takes 30 units. Make it shorter than 30; 27 is possible"),
             (_text("1f1b"), "it takes 33 units"),
             (_text("zb_h2"), "27 units, but rank 0 holds 7 activations until W; 4 are allowed"),
             (LONGER, "waits"),

@@ -54,7 +54,7 @@ def _moved(answer) -> Verdict:
         return False, f"{t.length:g} units, but rank {rank} holds {held} activations until W; {RANKS} are allowed."
     start = _beside()
     if t.length >= start:
-        return False, f"Valid, and it takes {t.length:g} units. Beat {start:g}; {target:g} can be reached."
+        return False, f"Valid, and it takes {t.length:g} units. Make it shorter than {start:g}; {target:g} is possible."
     if t.length > target:
         return True, f"{t.length:g} units, {held} activations at most. Can you reach {target:g}?"
     return True, f"{t.length:g} units, {held} activations at most: as short as ZB-H1, and no order is shorter."
@@ -72,7 +72,8 @@ def _beside():
 def _h1(I, W):
     p = RANKS
     return task(
-        f"ZB-H1 on {p} ranks, {MICROBATCHES} microbatches, with F = 1, I = {I}, W = {W}. How long is a rank idle, from "
+        f"ZB-H1 runs on {p} ranks with {MICROBATCHES} microbatches and F = 1, I = {I}, W = {W}. How long is a rank "
+        "idle, from "
         "start to end?",
         Number(
             lambda: _zero_bubble_idle(hl.Costs(F=1, I=I, W=W)),
@@ -83,8 +84,8 @@ def _h1(I, W):
                 ((p - 1) * (1 + I), "That is (p-1)(F+I): W has not been moved into the idle time."),
             ],
         ),
-        ("(p-1)(F+I-W): what W fills is no longer idle.", "p-1 is 3, and F is 1.", f"3 times (1 + {I} - {W})."),
-        objective="Say how much idle time weight halves can fill.",
+        ("The idle time is (p-1)(F+I-W): W fills a part of it.", "p-1 is 3, and F is 1.", f"3 times (1 + {I} - {W})."),
+        objective="Say how much idle time the weight halves can fill.",
         difficulty=1,
         minutes=3,
     )
@@ -97,8 +98,9 @@ def _against_one(cost):
 def _clipped(ranks, microbatches):
     p, m = ranks, microbatches
     return task(
-        f"ZB-H2 on {p} ranks with {m} microbatches, F = I = W = 1. Every step ends with clipping by the global "
-        "gradient norm, so no rank goes on before all are done. What fraction of all rank time is idle (idle / total)?",
+        f"ZB-H2 runs on {p} ranks with {m} microbatches and F = I = W = 1. Every step ends with clipping by the global "
+        "gradient norm, so no rank continues before all have finished. What fraction of all rank time is idle (idle / "
+        "total)?",
         Number(
             lambda: hl.simulate(hl.schedule("zb_h2", ranks=p, microbatches=m)).bubble_fraction,
             slips=[
@@ -108,10 +110,10 @@ def _clipped(ranks, microbatches):
         ),
         (
             "bubble_span is 0, but the clipping waits for the last rank, which started (p-1)F late.",
-            f"A rank works {m} times 3 units, and waits {p - 1}.",
+            f"A rank works for {m} times 3 units, and waits for {p - 1}.",
             f"{p - 1} divided by ({3 * m} + {p - 1}).",
         ),
-        objective="Say what is left of a bubble that one definition does not see.",
+        objective="Compute the part of a bubble that one definition does not count.",
         difficulty=2,
         minutes=3,
     )
@@ -121,52 +123,64 @@ def _merged(answer) -> Verdict:
     """What torch's runtime makes of an I that its own W follows."""
     given = str(answer).strip().upper()
     if given in ("1B3", "B"):
-        return True, "1B3: where I and W meet, torch does the whole backward in one walk, which costs less than two."
+        return (
+            True,
+            "1B3: if W directly follows I, PyTorch does the full backward in one walk, which costs less than two.",
+        )
     if given in ("1I3 1W3", "1I3,1W3", "1I3, 1W3", "1I3", "1W3", "IW"):
-        return False, "It does not leave the two as they are. Read the loop: what does it append, what does it pop?"
-    return False, 'Answer with text as torch prints an action: stage, letter, microbatch, as in "0F2".'
+        return (
+            False,
+            "It does not leave the two unchanged. Read the loop: which action does it append, and which does it pop?",
+        )
+    return False, 'Answer with text as PyTorch prints an action: stage, letter, microbatch, as in "0F2".'
 
 
 TASKS: dict[str, Task] = {
     "zero_bubble.halves": task(
-        "One layer, y = tanh(x @ w.T). Write I and W as two functions, without autograd. my_input_half(gy, y, w) takes "
-        "the gradient gy that comes from the next layer and returns (gx, gz): gx goes to the layer before, gz stays "
-        "for W. my_weight_half(gz, x) returns gw. Tried on several shapes, against autograd.",
+        "Take one layer, y = tanh(x @ w.T). Write I and W as two functions, without autograd. my_input_half(gy, y, w) "
+        "takes "
+        "the gradient gy from the next layer and returns (gx, gz): gx goes to the layer before, gz is saved "
+        "for W. my_weight_half(gz, x) returns gw. Both are compared with autograd on several shapes.",
         OnCases(
             "zero_bubble.rank:halve",
             first_wrong,
             (SHAPES,),
-            "Both halves are autograd's, for every shape. I has not seen x, and W has not seen w or gy.",
+            "Both halves agree with autograd for every shape. I does not use x, and W uses neither w nor gy.",
             names=("my_input_half", "my_weight_half"),
         ),
         (
-            "Call z = x @ w.T. I goes back through tanh, from gy to gz, and then through the product, from gz to gx. W "
+            "Call z = x @ w.T. I goes back through tanh, from gy to gz, and then through the GEMM, from gz to gx. W "
             "goes from the same gz to gw. Which shapes fit?",
-            "The derivative of tanh at z is 1 - tanh(z)**2, and tanh(z) is y. Then look at shapes: gx has that of x, "
+            "The derivative of tanh at z is 1 - tanh(z)**2, and tanh(z) is y. Then look at the shapes: gx has that of "
+            "x, "
             "gw that of w.",
             "gz = gy * (1 - y**2); gx is gz times w; gw is the transpose of gz times x.",
         ),
-        objective="Write the two halves of a backward as products of matrices.",
+        objective="Write the two halves of a backward as GEMMs.",
         difficulty=2,
         minutes=8,
     ),
     "zero_bubble.engine": task(
-        "Write the interpreter for halved backwards. Each rank calls my_play(comm, weights, program, data): weights is "
+        "Write the interpreter for split backwards. Each rank calls my_play(comm, weights, program, data): weights is "
         "the list of its stage's matrices, each layer y = tanh(x @ w.T); program[rank] has F, I, W and, in some lists, "
-        "B. Without autograd; return the list of the gradients of the weights. Tried with the lists of ZB-H1 on 3 "
+        "B. Do not use autograd. Return the list of the gradients of the weights. It is tried with the lists of ZB-H1 "
+        "on 3 "
         "ranks, m = 6, then with those of 1F1B, and on other sizes.",
         OnCases(
             "zero_bubble.rank:play",
             wrong,
             RUNS,
-            "One function plays F, I, W and B: the gradients of autograd, every product in its turn, every gradient "
-            "sent before the next action, and nothing kept after W.",
+            "One function executes F, I, W and B: the gradients agree with autograd, every GEMM comes at its place, "
+            "every gradient is "
+            "sent before the next action, and nothing is held after W.",
         ),
         (
-            "Start from the interpreter of notebook 12. F must keep what I and W need of each layer. What does I leave "
-            "behind for W?",
-            "I goes through the layers from the last to the first: gz, keep (gz, x), then the gradient for the layer "
-            "before. What comes out at the first layer is sent at once. On the last rank the gradient by y begins as "
+            "Start from the interpreter of notebook 12. For each layer, F must save the tensors that I and W need. "
+            "Which tensors must I save "
+            "for W?",
+            "I goes through the layers from the last to the first: compute gz, save (gz, x), then compute the "
+            "gradient for the layer "
+            "before. Send the result of the first layer at once. On the last rank the gradient with respect to y is "
             "2 * (y - target) / y.numel() / m.",
             'if kind in "IB": … kept.pop(k) … later[k] = [(gz, x), …], send; if kind in "WB": add gz.T @ x to the '
             "gradient of each layer, for (gz, x) in later.pop(k). Two ifs, so that B does both.",
@@ -178,47 +192,51 @@ TASKS: dict[str, Task] = {
     ),
     "zero_bubble.merged": task(
         "torch.distributed.pipelining prints actions as stage, letter, microbatch. Before it runs a list, _merge_bw in "
-        "its schedules.py looks at neighbours. A list has 1I3 and, right after it, 1W3. What does it have "
+        "its schedules.py looks at neighbouring actions. A list has 1I3 and, right after it, 1W3. What does the list "
+        "have "
         "there afterwards?",
         _merged,
         (
-            "When the condition of the if holds, what is appended to merged_actions, and what is popped?",
+            "If the condition of the if holds, which action is appended to merged_actions, and which is popped?",
             "It appends one action and pops the next: two become one.",
-            "I and W of the same stage and microbatch are a whole backward. Which letter has that?",
+            "I and W of the same stage and microbatch are a full backward. Which letter stands for it?",
         ),
-        objective="Say what PyTorch does where I and W stand next to each other.",
+        objective="Say what PyTorch does if W directly follows I.",
         difficulty=1,
         minutes=2,
     ),
     "zero_bubble.h1": varying(_h1, I=(1.2, 1.1, 1.3, 1.4), W=(0.8, 0.9, 0.7, 0.6)),
     "zero_bubble.clipped": varying(_clipped, ranks=(8, 6, 4), microbatches=(24, 16, 20, 32)),
     "zero_bubble.pair": task(
-        "DualPipe on 4 ranks, 8 microbatches, F = I = W = 1: F and B one after another take 3. How long may a fused "
-        "pair take at most, so that a step is no longer than that of ZB-V?",
+        "DualPipe runs on 4 ranks with 8 microbatches and F = I = W = 1, so F and B one after another take 3. How "
+        "long may a fused "
+        "pair take at most, if a step must not be longer than that of ZB-V?",
         Number(
             _longest_pair,
             "units",
             within=0.005,
-            slips=[(3, "That is F + B: fused, but nothing is gained, and ZB-V is shorter.")],
+            slips=[(3, "That is F + B: the pair is fused, but saves no time, and ZB-V is shorter.")],
         ),
         (
-            "ZB-V has two chunks per rank: simulate it with F = I = W = 0.5. DualPipe with hl.Costs(fused=…).",
-            "Each fused pair in the longest chain saves the same. Compare the lengths at fused=3 and at fused=2.",
+            "ZB-V has two chunks per rank: simulate it with F = I = W = 0.5. Simulate DualPipe with hl.Costs(fused=…).",
+            "Each fused pair in the longest chain saves the same time. Compare the lengths at fused=3 and at fused=2.",
             "A line through these two lengths meets that of ZB-V between 2.8 and 2.95. Try values there.",
         ),
-        objective="Say how much fusing must gain to be worth it.",
+        objective="Say how much time fusing must save to be useful.",
         difficulty=2,
         minutes=5,
     ),
     "zero_bubble.puzzle": task(
-        "4 ranks, 8 microbatches, F = I = W = 1. Move weight halves (W) into the idle time: make a step that is "
-        "shorter than 30 units, and in which no rank holds more than 4 activations, each counted from F until W.",
+        "There are 4 ranks and 8 microbatches, and F = I = W = 1. Move weight halves (W) into the idle time. The step "
+        "must be "
+        "shorter than 30 units, and no rank may hold more than 4 activations, each counted from F until W.",
         _moved,
         (
-            "Whoever waits is waiting for an input half of the last rank. Do I first there, and W when nothing else is "
-            "due.",
-            "Rank r does W of microbatch i-r right after I of microbatch i, and the W that are left at the end.",
-            "The last rank begins 3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3F4,3I4,3W1 and goes on like that; each W "
+            "Every waiting rank waits for an input half of the last rank. So the last rank should do I first, and W "
+            "when no "
+            "other action is ready.",
+            "Rank r does W of microbatch i-r right after I of microbatch i, and the remaining W at the end.",
+            "The last rank begins 3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3F4,3I4,3W1 and continues in this way; each W "
             "comes 3 late.",
         ),
         objective="Fill idle time with weight halves, within a limit of memory.",

@@ -7,18 +7,17 @@ from hybridlab.labs.engine.case import Case, counted, lists, sends
 from hybridlab.labs.engine.trial import BOUNDARY, _short
 
 ABOUT = {  # {words of a reply: the hint about what it says is off}
-    "multiplied in the order": "The list says when each product has its turn, W among them: I must leave W's "
-    "product for later, and B does both at once. Which of your branches multiplies more than its letter says?",
+    "multiplied in the order": "The list gives the place of each GEMM, including those of W: I must leave W's "
+    "GEMM for later, and B does both at once. Which of your branches multiplies more than its letter allows?",
     "had not sent the result of I": "The gradient for the rank before is ready when I is: send it inside I, before "
-    "the next action begins. W comes later, and nobody waits for it.",
-    "at once; ": "What W has used must not stay: take it out of where I has put it, later.pop(k), and let I take "
-    "the forward's own with kept.pop(k).",
+    "the next action begins. W comes later, and no rank waits for it.",
+    "at once; ": "Free the tensors that W has used: remove them with later.pop(k). In the same way I must remove "
+    "the tensors of the forward with kept.pop(k).",
     "times too large": "The loss of the batch is a mean: the first gradient of each microbatch, on the last rank, "
-    "is divided by their number.",
+    "must be divided by their number.",
     "other gradients than autograd": "Try one layer and one microbatch by hand: gz = gy * (1 - y**2) with the y of "
-    "this microbatch, then gz @ w back and gz.T @ x. Which of them does another microbatch's tensor come into?",
-    "gradients that are all 0": "Each W adds its product to the gradient of its layer, in place. B must come there "
-    "too.",
+    "this microbatch, then gz @ w back and gz.T @ x. Which of them uses a tensor of another microbatch?",
+    "gradients that are all 0": "Each W adds its GEMM to the gradient of its layer, in place. B must do this too.",
 }
 NEAR = 1e-5  # relative; the order in which microbatches are added is free
 LINGERS = 1  # a microbatch that is over may still hang on a variable, until the next one takes its place
@@ -69,7 +68,7 @@ def _order(case, rank, problem, gap, ratio, did, *_) -> str:
     order = [entry for entry, _ in found]
     for kind in "FIW":
         if not any(one == kind for one, *_ in did):
-            return f"has the right gradients, but no product of {kind} was seen: write every product with @."
+            return f"has the right gradients, but no GEMM of {kind} was seen: write every GEMM with @."
     if order != program:
         return f"multiplied in the order {_short(order)}; its list says {_short(program)}."
     due = 0
@@ -99,7 +98,7 @@ def _held(case, rank, problem, gap, ratio, did, most, *_) -> str:
     enough, _ = counted(case, rank)
     if most <= enough + LINGERS:
         return ""
-    return f"kept something of {most} microbatches at once; {enough} are enough for its list. Free it after its W."
+    return f"held tensors of {most} microbatches at once; {enough} are enough for its list. Free them after their W."
 
 
 def _messages(case, rank, problem, gap, ratio, did, most, sent, moved) -> str:
