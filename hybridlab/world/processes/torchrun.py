@@ -84,7 +84,7 @@ class TorchrunRanks:
         try:
             return [_told(mine if self.rank == source else None, source) for source in range(self.size)]
         except RuntimeError as error:  # gloo's, of a process that has ended
-            raise self._failure(error, function) from error
+            raise self._failure(error, function, ("the exchange of results", tuple(range(self.started)))) from error
 
     def stop(self):
         """Nothing: these ranks live as long as their program."""
@@ -138,10 +138,13 @@ def lost_sentence(rank: int, operation: str, ranks: tuple[int, ...], hosts: list
 
     >>> lost_sentence(0, "all_reduce (loop.py:183)", (0, 2), ["a", "a", "b", "b"])
     'rank 0 on a lost a rank that it was talking to: rank 2 on b, in all_reduce (loop.py:183)'
+    >>> lost_sentence(0, "barrier (loop.py:9)", (0, 1, 2, 3), ["a", "a", "b", "b"])
+    'rank 0 on a lost a rank that it was talking to: rank 1 on a or rank 2, 3 on b, in barrier (loop.py:9)'
     >>> lost_sentence(1, "", (), ["a", "a"])
     'rank 1 on a lost a rank that it was talking to'
     """
-    others = " or ".join(f"rank {other} on {hosts[other]}" for other in ranks if other != rank)
+    on = {host: [other for other in ranks if hosts[other] == host and other != rank] for host in hosts}
+    others = " or ".join(f"rank {', '.join(map(str, some))} on {host}" for host, some in on.items() if some)
     told = f"rank {rank} on {hosts[rank]} lost a rank that it was talking to"
     return f"{told}: {others}, in {operation}" if others else told
 
