@@ -279,9 +279,9 @@ def test_one_process_without_a_gpu_keeps_all_on_the_cpu_and_is_named():
 
 def test_what_a_process_sees_can_be_said(monkeypatch):
     monkeypatch.setenv(ASKED, "xpu:2")
-    assert seen()[1:] == ("xpu", [(0, "xpu 0"), (1, "xpu 1")])
+    assert seen()[1:] == ("xpu", [(0, "xpu 0"), (1, "xpu 1")], socket.gethostname())
     monkeypatch.setenv(ASKED, "cpu")
-    assert seen()[1:] == ("cpu", [])
+    assert seen()[1:] == ("cpu", [], socket.gethostname())
 
 
 def test_a_mesh_of_another_size_is_refused(started):
