@@ -32,7 +32,12 @@ def backends(placed: Placement) -> str:
     """
     if placed.backend == "gloo":
         return "gloo"
-    return f"cpu:gloo,{placed.kind}:{dist.get_default_backend_for_device(placed.kind)}"
+    return f"cpu:gloo,{of_device(placed)}"
+
+
+def of_device(placed: Placement) -> str:
+    """The backend of the ranks' devices alone: "cuda:nccl"."""
+    return f"{placed.kind}:{dist.get_default_backend_for_device(placed.kind)}"
 
 
 def take_device(placed: Placement, rank: int) -> torch.device:

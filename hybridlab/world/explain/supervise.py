@@ -4,7 +4,7 @@
 and ranks that wait in vain (`compare`). The third is a matter of patience: a rank has waited in one operation for
 `hang_s` seconds, and some rank has not come to it. Then that rank is looked at: stopped? in C code? at which line?
 Time that nobody spends in communication does not count: a breakpoint or a first compilation is no hang. Nor does time
-in which some rank takes its device: eight that start on one GPU come seconds apart.
+in which some rank takes its device, or connects with others: eight that start on one GPU come seconds apart.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ class Watch:
             for post in self._journal.news(rank, self._run):
                 self._comparison.add(post)
         heads = [self._journal.head(rank) for rank in range(self._size)]
-        seconds = 0.0 if any(head.taking for head in heads) else seconds
+        seconds = 0.0 if any(head.preparing for head in heads) else seconds
         for rank, head in enumerate(heads):
             self._keep(rank, head.waiting if head.run == self._run else 0, seconds)
         seen = [head._replace(beat=0) for head in heads]

@@ -15,6 +15,8 @@ from concurrent.futures import Future
 
 import torch
 
+from hybridlab.world.talk.connections import is_posted
+
 LOOK_SECONDS = 20e-6  # between two looks of a host that waits for the device
 
 
@@ -126,7 +128,7 @@ class StreamMessage(Message):
         return not work or work.is_completed()
 
     def when_over(self, note, clock=None):
-        if self._work and clock and clock.sees:
+        if self._work and clock and clock.sees and is_posted(self._work):  # else the mark would keep the host
             note(clock.aside(self._work.wait))
         else:
             super().when_over(note, clock)
