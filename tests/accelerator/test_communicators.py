@@ -1,4 +1,4 @@
-"""Communicators are made for those who talk about tensors on the device, when they do, and nobody's host waits there."""
+"""Communicators are made for those who talk about tensors on the device, when they do, and no host waits there."""
 
 import gc
 
@@ -12,6 +12,7 @@ from hybridlab.core.what.shape import Shape
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.training import loop
 from hybridlab.training.make_job import job_of
+from hybridlab.world.processes.launch import foresee
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.connections import Connections
 
@@ -26,11 +27,11 @@ def made() -> dict[str, int]:
     return {"pairs": sum(name != "all" for name in names), "groups": names.count("all")}
 
 
-def by_a_step(comm, job):
+def by_gradients(comm, job):
     before = made()
     trainer = loop.Trainer(comm, job)
     greeted = made()
-    trainer.step(0)
+    trainer.gradients(0)
     return before, greeted, made()
 
 
@@ -49,9 +50,9 @@ JOBS = {  # what each rank has: lanes with the ranks that it talks to, two with 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_makes_those_of_the_ranks_and_groups_that_talk(eight, name):
     mesh, arguments, pairs, groups = JOBS[name]
-    with hl.ranks(mesh, timeout=PATIENCE) as pool:
-        told = pool.run(by_a_step, job_of(mesh, **arguments))
-    print(told)
+    foresee(loop.__name__)
+    with hl.ranks(mesh, timeout=60) as pool:
+        told = pool.run(by_gradients, job_of(mesh, **arguments))
     assert [before for before, *_ in told] == [NONE] * mesh.size
     assert [after["pairs"] for *_, after in told] == pairs
     assert {after["groups"] for *_, after in told} == {groups}
