@@ -12,7 +12,7 @@ import torch.distributed as dist
 import hybridlab as hl
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.talk import connections
-from hybridlab.world.talk.connections import Connections, Late, is_posted
+from hybridlab.world.talk.connections import Connections, Late
 from hybridlab.world.talk.ledger import Ledger
 from hybridlab.world.talk.message import StreamMessage
 
@@ -56,13 +56,13 @@ def test_a_first_operation_is_posted_by_a_thread_once_all_have_come_and_the_next
     where = ledger, LANE, (0, 1), SimpleNamespace(index=0)
     first, second = (here.post(*where, lambda number=number: post(number)) for number in (1, 2))
     time.sleep(0.05)
-    assert device.posted == [] and not first.is_completed() and not is_posted(first)
+    assert device.posted == [] and not first.is_completed() and not first.posted.done()
     there.post(*where, work)
     second.wait()
-    assert device.posted == [1, 2] and first.is_completed() and is_posted(first)
+    assert device.posted == [1, 2] and first.is_completed()
     while not here.made:
         time.sleep(0.001)
-    assert is_posted(here.post(*where, lambda: post(3)))
+    assert not isinstance(here.post(*where, lambda: post(3)), Late)
     assert device.posted == [1, 2, 3] and threads[-1] is threading.current_thread() is not threads[0]
     assert set(device.streams) == {-2}
 
@@ -89,24 +89,22 @@ def test_a_rank_prepares_from_the_moment_when_all_have_come(device):
     there.post(Ledger(Mesh(world=2)), LANE, (0, 1), SimpleNamespace(index=0), work)
     while not told:
         time.sleep(0.001)
-    assert told == [1] and not is_posted(late)
+    assert told == [1] and not late.posted.done()
     go.set()
     while not here.made:
         time.sleep(0.001)
     assert told == [1, 0]
 
 
-def test_a_mark_of_an_operation_that_is_not_posted_keeps_nobody():
+def test_a_mark_of_an_operation_is_made_when_it_is_posted_and_keeps_nobody():
     late, marks = Late(), []
-    clock = SimpleNamespace(sees=True, aside=lambda wait: "aside")
+    clock = SimpleNamespace(sees=True, aside=lambda wait: (wait(), late.posted.done()))
     message = StreamMessage(lambda: None, late, torch.zeros(1), SimpleNamespace(end_ns=[]), 0)
     message.when_over(marks.append, clock)
     assert marks == []
-    late.posted.set_result(work())
-    message._watch().result()
-    assert len(marks) == 1 and isinstance(marks[0], int)
+    late.is_here(work())
     message.when_over(marks.append, clock)
-    assert marks[1] == "aside"
+    assert marks == [(None, False), (None, True)]  # the first one before anybody can see that it is posted
     message._work = None
 
 

@@ -26,7 +26,22 @@ class Late:
     """torch's hold on an operation that a thread will post, or has posted."""
 
     def __init__(self):
-        self.posted = Future()
+        self.posted, self._notes, self._turn = Future(), [], threading.Lock()
+
+    def when_posted(self, note: Callable):
+        """Call note(torch's hold on it): now, or from the thread that posts it, before anybody sees that it did."""
+        with self._turn:
+            if not self.posted.done():
+                self._notes.append(note)
+                return
+        note(self.posted.result())
+
+    def is_here(self, work):
+        """Say that it is posted."""
+        with self._turn:
+            for note in self._notes:
+                note(work)
+            self.posted.set_result(work)
 
     def wait(self):
         """Make the current stream wait; the host waits until it is posted."""
@@ -37,9 +52,15 @@ class Late:
         return self.posted.done() and (bool(self.posted.exception()) or self.posted.result().is_completed())
 
 
-def is_posted(work) -> bool:
-    """Whether torch has an operation already."""
-    return not isinstance(work, Late) or work.posted.done()
+def when_posted(work, note: Callable):
+    """Call note(torch's hold on an operation) when torch has it."""
+    work.when_posted(note) if isinstance(work, Late) else note(work)
+
+
+def until_posted(work):
+    """Keep the host until torch has an operation, or cannot have it."""
+    if isinstance(work, Late):
+        work.posted.exception()
 
 
 class Connections:
@@ -91,7 +112,7 @@ class Connections:
         try:
             with torch.Stream(device=device, priority=ASIDE) as stream:
                 stream.wait_event(before)
-                late.posted.set_result(call())
+                late.is_here(call())
         except Exception as error:  # it is raised where the operation is waited for
             late.posted.set_exception(error)
         return True
