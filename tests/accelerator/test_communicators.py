@@ -89,7 +89,7 @@ def crosswise(comm):
     """Each pair sums, in an order of its own on every rank; rank 0 sends what the others need to come to a sum."""
     pairs = [(0, 1), (1, 2), (0, 2)]
     comm.open(*pairs)
-    mine = [pair for pair in pairs if comm.rank in pair][:: -1 if comm.rank == 1 else 1]
+    mine = [pair for pair in pairs if comm.rank in pair][:: -1 if comm.rank else 1]
     x = torch.ones(4, device=comm.device)
     sums = [comm.iall_reduce(x.clone(), pair) for pair in mine]
     key = comm.irecv(torch.zeros(4, device=comm.device), 0) if comm.rank else None
