@@ -26,7 +26,7 @@ def link_latency(comm, laps: int = 12, elements: int = 256, hold: float = 0.002,
     """
     if comm.size == 1:
         return 0.0
-    comm.greet((rank, (rank + 1) % comm.size) for rank in range(comm.size))
+    comm.greet([(rank, (rank + 1) % comm.size) for rank in range(comm.size)], torch.device(device))
     ahead, behind = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     token, room = torch.zeros(elements, device=device), torch.empty(elements, device=device)
     held, lap, post = torch.zeros(laps, dtype=torch.float64), [], []

@@ -53,9 +53,10 @@ class MessageDriven:
         self.sums = [action for action in schedule.program[comm.rank] if action.kind == "REDUCE_GRAD"]
         self.in_flight, self.clock = in_flight or schedule.stages, comm.clock(work.device)
         chains = range(schedule.stages - 1)
-        comm.greet(
+        ends = [
             (schedule.place[s, one], schedule.place[s + 1, one]) for one in range(schedule.replicas) for s in chains
-        )
+        ]
+        comm.greet(ends, work.device)
 
     def step(self) -> torch.Tensor:
         """Do one step, and read the times: as `player.Player.step` does."""

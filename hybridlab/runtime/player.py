@@ -54,7 +54,7 @@ class Player:
         self.brought = copies_before(schedule, self.line.index(comm.rank), room)
         self._numbers = {}
         self.calls = [self._bound(index, action) for index, action in enumerate(self.program)]
-        comm.greet(self._pairs())
+        comm.greet(self._pairs(), work.device)
 
     def step(self) -> torch.Tensor:
         """Play the program once, and read the times."""

@@ -231,7 +231,8 @@ using Gates = std::vector<c10::intrusive_ptr<Gate>>;
 std::mutex queueing;
 std::map<std::pair<int, c10::StreamId>, Gates> gates;  // of every stream that has some
 constexpr int STREAMS = 32;  // of a device and priority, taken in turns, as CUDA's are; number 0 is the default one
-std::atomic<unsigned> taken{0}, taken_first{0};
+constexpr int PRIORITIES = 3;
+std::atomic<unsigned> taken[PRIORITIES] = {};
 thread_local c10::StreamId current[DEVICES] = {};
 
 c10::Stream stream_of(c10::DeviceIndex device) {
@@ -311,9 +312,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, device_of(device));
   }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
-    if (priority < 0)
-      return c10::Stream(c10::Stream::UNSAFE, device_of(device), 1 + STREAMS + taken_first++ % STREAMS);
-    return c10::Stream(c10::Stream::UNSAFE, device_of(device), 1 + taken++ % STREAMS);
+    int pool = std::min(std::max(-priority, 0), PRIORITIES - 1);
+    return c10::Stream(c10::Stream::UNSAFE, device_of(device), 1 + pool * STREAMS + taken[pool]++ % STREAMS);
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return getNewStream(device, 0); }
   c10::Stream exchangeStream(c10::Stream stream) const override {
@@ -324,7 +324,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& stream) const override { return passed(gates_of(stream)); }
   void synchronizeStream(const c10::Stream& stream) const override { pass(stream); }
   void synchronizeDevice(c10::DeviceIndex device) const override {
-    for (c10::StreamId id = 0; id <= 2 * STREAMS; ++id)
+    for (c10::StreamId id = 0; id <= PRIORITIES * STREAMS; ++id)
       pass(c10::Stream(c10::Stream::UNSAFE, c10::Device(GPU, device), id));
   }
 

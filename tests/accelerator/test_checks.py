@@ -11,7 +11,6 @@ import time
 
 import pytest
 import torch
-import torch.distributed as dist
 
 import hybridlab as hl
 from accelerator import environment, matrix
@@ -24,6 +23,7 @@ from hybridlab.world.processes import torchrun
 from hybridlab.world.talk import clock
 from hybridlab.world.talk.clock import HostClock
 from hybridlab.world.talk.comm import Comm
+from hybridlab.world.talk.connections import Connections
 from hybridlab.world.talk.message import StreamMessage
 
 pytestmark = [pytest.mark.long, pytest.mark.ranks]  # an accelerator is built first
@@ -88,7 +88,6 @@ def test_by_the_hosts_clock_it_would(eight):
 
 def test_a_rank_that_waits_in_vain_says_for_what(eight):
     def lonely(comm):
-        comm.greet()
         if comm.rank == 1:
             comm.irecv(torch.zeros(3, device=comm.device), 0).over()
 
@@ -128,16 +127,15 @@ def no_wait(patch):
     patch.setattr(StreamMessage, "wait", lambda self: setattr(self, "waited", True) or self._delivered())
 
 
+def hosts_that_connect(patch):
+    """The rank itself posts the first operation of those who have not met, and stands still until all have come."""
+    patch.setattr(Connections, "post", lambda self, ledger, group, ranks, device, call: call())
+
+
 def no_greeting(patch):
-    """Two ranks meet when their first message is posted: in lanes that nobody has used."""
-    lanes = [dist.new_group() for _ in "↓↑"]
-    patch.setattr(Comm, "_lane", lambda self, up: lanes[up])
-    patch.setattr(Comm, "greet", lambda self, pairs=None: None)
-
-
-def no_assembly(patch):
-    """A group meets at its first collective."""
-    patch.setattr(Comm, "_assemble", lambda self, ranks: None)
+    """Nor does it greet those to whom it will talk."""
+    hosts_that_connect(patch)
+    patch.setattr(Comm, "greet", lambda self, pairs, device: None)
 
 
 def marks_among_communicators(patch):
@@ -151,7 +149,7 @@ MISTAKES = [
     (no_wait, "zero 2"),
     (no_wait, "tp"),
     (no_greeting, "ahead 1"),
-    (no_assembly, "tied buckets"),
+    (hosts_that_connect, "tied buckets"),
     (marks_among_communicators, "ahead 2"),
 ]
 

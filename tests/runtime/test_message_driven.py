@@ -25,7 +25,7 @@ class Mail:
     def __init__(self, rank, boxes, seconds=0.0):
         self.rank, self.boxes, self.seconds, self.greeted = rank, boxes, seconds, None
 
-    def greet(self, pairs):
+    def greet(self, pairs, device):
         self.greeted = list(pairs)
 
     def clock(self, device):

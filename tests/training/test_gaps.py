@@ -9,12 +9,12 @@ from torch.nn import functional
 
 import hybridlab as hl
 from hybridlab.training import check as proof
-from hybridlab.training import loop
+from hybridlab.training import loop, reference
 from hybridlab.training.gaps import Gaps, nearer
 from hybridlab.training.make_job import job_of
 from hybridlab.training.models.gallery import GALLERY
 from hybridlab.training.models.model import Model
-from hybridlab.training.reference import alone_on_rank
+from hybridlab.training.reference import OneDevice, alone_on_rank, further
 from hybridlab.training.report import Report
 
 SMALL = hl.Shape(layers=2, width=16, heads=2, context=8)
@@ -66,6 +66,33 @@ def test_a_gap_is_judged_by_the_tensors_own_size_and_noise(off, own, noise, says
     gaps.add("gradient x", off, own, noise, loudest=1.0)
     found = "wrong" if not gaps.fits("gradient x") else "hidden" if gaps.unproved else "proved"
     assert found == says
+
+
+def test_what_is_nothing_but_noise_is_measured_by_more_than_one_shadow(monkeypatch):
+    """Of this bias, whose gradient is nothing but noise, the first shadow shows a tenth of what others show."""
+    bias, tiny = "blocks.1.attention.k.bias", hl.Shape(layers=2, width=4, heads=1, context=8)
+
+    def judgement():
+        job, alone = alone_of(shape=tiny, microbatches=2, seed=9, dtype="float64")
+        part = as_a_rank(alone)
+        part["gradient"][bias] = 1.9 * alone["gradient"][bias]  # as another order of sums may have it
+        return judged(job, alone, part)
+
+    assert judgement().ok
+    monkeypatch.setattr(reference, "further", lambda *about: [])
+    assert not judgement().ok
+
+
+def test_more_shadows_are_asked_where_noise_is_more_than_the_dtype_allows():
+    job, _ = alone_of(dtype="float64", **TRY)
+    first, *others = [OneDevice(job, moved) for moved in range(4)]
+    for device in (first, *others):
+        device.gradients(0)
+    own, *theirs = [device.gradient() for device in (first, *others)]
+    assert all(torch.equal(a[name], b[name]) for a, b in zip(further(job, own, theirs[:1]), theirs[1:]) for name in own)
+    proved = {name: x for name, x in own.items() if not name.endswith("k.bias")}
+    assert len(further(job, own, theirs[:1])) == 2 and not further(job, own, theirs)
+    assert not further(job, proved, theirs[:1])
 
 
 def test_a_loud_tensor_frees_no_other():

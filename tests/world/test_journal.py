@@ -68,10 +68,10 @@ def test_waiting_and_going_on_show_in_the_head(file):
 
 def test_who_takes_its_device_says_so_in_the_head_also_where_that_fails(file):
     ledger, reader = Ledger(Mesh(dp=3), pen_of(file, 1)), Journal(file)
-    with pytest.raises(MemoryError), ledger.taking_device():
-        assert reader.head(1).taking and not reader.head(0).taking
+    with pytest.raises(MemoryError), ledger.preparing():
+        assert reader.head(1).preparing and not reader.head(0).preparing
         raise MemoryError
-    assert not reader.head(1).taking
+    assert not reader.head(1).preparing
 
 
 def test_a_ledger_counts_turns_by_group_and_by_direction_peer_and_tag(file):

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.world.devices.placement import placement
-from hybridlab.world.talk import network
+from hybridlab.world.talk import door, network
 from hybridlab.world.talk.clock import HostClock, clock_of
 from hybridlab.world.talk.comm import Comm
 from hybridlab.world.talk.groups import Group
@@ -163,15 +163,25 @@ def test_the_journal_says_where_a_tensor_lies():
 
 # ---- greetings
 
+RANKS = 6
+
 
 class Greeting(Comm):
-    """A door that notes whom its rank greets."""
+    """A door of a rank with a GPU, which notes whom it greets."""
 
-    def __init__(self, rank, size, lanes=("↓", "↑")):
-        self.rank, self.size, self._lanes, self._met, self.order = rank, size, lanes, set(), []
+    def __init__(self, rank, gpus=RANKS):
+        self.rank, self._greeted, self.order, self.purpose = rank, set(), [], ""
+        self._placed = placement(RANKS, gpus=gpus)
 
-    def _greet(self, low, high):
-        self.order.append((low, high))
+    def for_purpose(self, purpose):
+        assert purpose == "report"
+        return self
+
+    def isend(self, x, to, tag=0):
+        return SimpleNamespace(over=lambda: self.order.append(tuple(sorted((self.rank, to)))))
+
+    def irecv(self, x, source, tag=0):
+        return SimpleNamespace(over=lambda: None)
 
 
 def ends(orders) -> bool:
@@ -186,59 +196,50 @@ def ends(orders) -> bool:
     return all(place == len(order) for order, place in zip(orders, at))
 
 
-RANKS = 6
 PAIRS = st.sets(st.tuples(st.integers(0, RANKS - 1), st.integers(0, RANKS - 1)).filter(lambda pair: pair[0] != pair[1]))
+GPU = SimpleNamespace(type="cuda")
+
+
+@pytest.fixture
+def on_the_host(monkeypatch):
+    """What a greeting sends lies on the host, since there is no GPU here."""
+    monkeypatch.setattr(door, "torch", SimpleNamespace(zeros=lambda *_, **__: torch.zeros(1)))
 
 
 @pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PAIRS, PAIRS)
-def test_greetings_never_wait_for_each_other(first, second):
-    doors = [Greeting(rank, RANKS) for rank in range(RANKS)]
-    for door in doors:
-        door.greet(first)
-        door.greet(second)
-    assert ends([door.order for door in doors])
-    met = {pair for door in doors for pair in door.order}
+def test_greetings_never_wait_for_each_other(on_the_host, first, second):
+    doors = [Greeting(rank) for rank in range(RANKS)]
+    for one in doors:
+        one.greet(first, GPU)
+        one.greet(second, GPU)
+    assert ends([one.order for one in doors])
+    met = {pair for one in doors for pair in one.order}
     assert met == {tuple(sorted(pair)) for pair in first | second}
-    assert all(len(set(door.order)) == len(door.order) for door in doors)  # nobody twice
+    assert all(len(set(one.order)) == len(one.order) for one in doors)  # nobody twice
 
 
 def test_pairs_in_an_order_of_their_own_would_wait():
     assert not ends([[(0, 1), (0, 2)], [(1, 2), (0, 1)], [(0, 2), (1, 2)]])
 
 
-@pytest.mark.parametrize("size, greeted", [(1, 0), (2, 1), (8, 1), (9, 0)])
-def test_few_ranks_greet_when_their_door_is_made_whoever_started_them(monkeypatch, size, greeted):
-    asked = []
-    monkeypatch.setattr(network, "new_group", lambda *ranks, **more: "lane")
-    monkeypatch.setattr(Comm, "_assemble", lambda *_: None)
-    monkeypatch.setattr(Comm, "greet", lambda door: asked.append(bool(door._lanes[0])))
-    Comm(Mesh(world=size), 0, placed=placement(size, gpus=size))
-    assert sum(asked) == greeted
+@pytest.mark.parametrize("gpus, device", [(RANKS, torch.device("cpu")), (1, GPU)], ids=["on the host", "by gloo"])
+def test_where_messages_are_no_work_for_the_device_nobody_is_greeted(gpus, device):
+    one = Greeting(0, gpus)
+    one.greet([(0, 1)], device)
+    assert one.order == []
 
 
-def test_by_default_everybody_greets_everybody():
-    door = Greeting(1, 3)
-    door.greet()
-    assert door.order == [(0, 1), (1, 2)]
-
-
-def test_hosts_that_nobody_stops_greet_nobody():
-    door = Greeting(0, 2, lanes=(None, None))
-    door.greet()
-    assert door.order == []
-
-
-def test_a_mesh_of_one_rank_opens_no_lanes(monkeypatch):
-    """rank 0 alone opens it, for a reference: a group for all would wait for the others for ever."""
+def test_a_door_that_is_made_says_nothing_and_its_lanes_are_the_devices_alone(monkeypatch):
+    """rank 0 alone opens a mesh of one, for a reference: a group for all would wait for the others for ever."""
     opened = []
-    monkeypatch.setattr(network, "new_group", lambda *ranks, **more: opened.append(ranks))
-    for name in ("_assemble", "greet"):
-        monkeypatch.setattr(Comm, name, lambda *_: None)  # there is no GPU to do it with
+    monkeypatch.setattr(network, "new_group", lambda *ranks, **more: opened.append((ranks, more.get("backend"))))
+    monkeypatch.setattr(network, "all_reduce", None)
     Comm(Mesh(world=1), 0, placed=placement(1, gpus=1))
     assert opened == []
     Comm(Mesh(world=2), 0, placed=placement(2, gpus=2))
-    assert opened == [(), ()]
+    assert opened == [((), "cuda:nccl")] * 2
 
 
 class Slow(deque):
@@ -261,10 +262,10 @@ def impatient():
 @pytest.mark.slow
 def test_several_threads_post_and_each_message_ends_once(impatient):
     """Receivers post from threads of their own, and who posts ends what is over: never what nobody has waited for."""
-    door = Comm.__new__(Comm)
-    door._streaming, door._turn, ended, wrong = Slow(), threading.Lock(), [], []
-    door.ledger = SimpleNamespace(end_ns=[], waiting=lambda row: None, end=ended.append, dropped=lambda *_: None)
-    door._placed, tensor = placement(2, gpus=2), SimpleNamespace(device=torch.device("cuda"))
+    one = Comm.__new__(Comm)
+    one._streaming, one._turn, ended, wrong = Slow(), threading.Lock(), [], []
+    one.ledger = SimpleNamespace(end_ns=[], waiting=lambda row: None, end=ended.append, dropped=lambda *_: None)
+    one._placed, tensor = placement(2, gpus=2), SimpleNamespace(device=torch.device("cuda"))
 
     def post(first):
         me = threading.get_ident()
@@ -273,7 +274,7 @@ def test_several_threads_post_and_each_message_ends_once(impatient):
             work.is_completed = lambda work=work: time.perf_counter() >= work.until
             work.wait = lambda: me == threading.get_ident() or wrong.append("not its own")
             try:
-                message = door._started(work, row, tensor, lambda: None)
+                message = one._started(work, row, tensor, lambda: None)
                 time.sleep(1e-5)
                 message.wait()
                 message.over()

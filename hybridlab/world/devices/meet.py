@@ -19,8 +19,8 @@ def meet(placed: Placement, timeout: timedelta, rank: int, **where):
     dist.init_process_group(backends(placed), timeout=timeout, rank=rank, **where)
     if placed.kind == "cpu":  # torch would tell in every backward that the driver of a GPU beside is too old
         warnings.filterwarnings("ignore", "CUDA initialization", UserWarning)
-    if not placed.devices[rank].endswith(("cpu", ":0")):
-        take_device(placed, rank)  # else what a function puts on "the GPU" would lie on the first one
+    if placed.takes_at_once(rank):
+        take_device(placed, rank)
 
 
 def backends(placed: Placement) -> str:
@@ -32,7 +32,12 @@ def backends(placed: Placement) -> str:
     """
     if placed.backend == "gloo":
         return "gloo"
-    return f"cpu:gloo,{placed.kind}:{dist.get_default_backend_for_device(placed.kind)}"
+    return f"cpu:gloo,{of_device(placed)}"
+
+
+def of_device(placed: Placement) -> str:
+    """The backend of the ranks' devices alone: "cuda:nccl"."""
+    return f"{placed.kind}:{dist.get_default_backend_for_device(placed.kind)}"
 
 
 def take_device(placed: Placement, rank: int) -> torch.device:

@@ -5,6 +5,7 @@ Pure, so every case can be tested on any machine; only `gpus=None` looks at this
 
 import os
 import sys
+from collections import Counter
 from dataclasses import dataclass
 
 from hybridlab.signatures import typed
@@ -46,6 +47,20 @@ class Placement:
     def kind(self) -> str:
         """What ranks compute on, as torch calls it: "cpu", "cuda"."""
         return self.devices[0].partition(":")[0]
+
+    def takes_at_once(self, rank: int) -> bool:
+        """Whether this rank takes its device before it is ready: else what a function puts on "the GPU" would lie on
+        the first one. Ranks on the first one take it when they need it."""
+        return not self.devices[rank].endswith(("cpu", ":0"))
+
+    @property
+    def contexts(self) -> int:
+        """How many ranks take the same device before they are ready, where most of them do.
+
+        >>> [placement(8, gpus=gpus).contexts for gpus in (0, 1, 2, 8)]
+        [0, 0, 4, 1]
+        """
+        return max(Counter(d for r, d in enumerate(self.devices) if self.takes_at_once(r)).values(), default=0)
 
     def environment(self, rank: int) -> dict[str, str]:
         """The variables that this rank must see before it meets the others; nothing listens beyond this machine.

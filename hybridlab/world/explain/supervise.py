@@ -4,7 +4,7 @@
 and ranks that wait in vain (`compare`). The third is a matter of patience: a rank has waited in one operation for
 `hang_s` seconds, and some rank has not come to it. Then that rank is looked at: stopped? in C code? at which line?
 Time that nobody spends in communication does not count: a breakpoint or a first compilation is no hang. Nor does time
-in which some rank takes its device: eight that start on one GPU come seconds apart.
+in which some rank takes its device, or connects with others: eight that start on one GPU come seconds apart.
 """
 
 import contextlib
@@ -36,7 +36,8 @@ STACK_LINE = re.compile(r'File "(.*)", line (\d+) in (.*)')
 class Watch:
     """One run as its journal shows it.
 
-    moved  whether, between the latest two looks, any rank has announced something or gone on
+    moved      whether, between the latest two looks, any rank has announced something or gone on
+    preparing  how many devices are taken just now, and how many connections made, by all ranks together
     """
 
     def __init__(self, journal: Journal, run: int, size: int, hang_s: float):
@@ -47,7 +48,7 @@ class Watch:
         self._waited: dict[int, list] = {}  # by rank: the post it waits in, and for how many seconds of our looking
         self._since: dict[str, tuple] = {}  # by suspicion: what it is based on, and since when it is the same
         self._standing = Standing(hang_s)
-        self.moved = True
+        self.moved, self.preparing = True, 0
 
     def look(self, finished, gang) -> RankError | None:
         """Read what is new; a RankError if that proves a fault. finished: the ranks that have given their result.
@@ -105,7 +106,8 @@ class Watch:
             for post in self._journal.news(rank, self._run):
                 self._comparison.add(post)
         heads = [self._journal.head(rank) for rank in range(self._size)]
-        seconds = 0.0 if any(head.taking for head in heads) else seconds
+        self.preparing = sum(head.preparing for head in heads)
+        seconds = 0.0 if self.preparing else seconds
         for rank, head in enumerate(heads):
             self._keep(rank, head.waiting if head.run == self._run else 0, seconds)
         seen = [head._replace(beat=0) for head in heads]
@@ -178,12 +180,15 @@ class Meeting:
     """The start of ranks, until they have met, as their states show it: one that is stopped keeps all others waiting.
 
     The calls are those of a `Watch`. Ranks that import, or connect, take as long as they take.
+
+    preparing  how many devices they take meanwhile, one after the other
     """
 
     moved = False
 
-    def __init__(self, hang_s: float):
+    def __init__(self, hang_s: float, preparing: int = 0):
         self._hang_s, self._looked, self._standing = hang_s, time.monotonic(), Standing(hang_s)
+        self.preparing = preparing
 
     def look(self, met, gang) -> RankError | None:
         """A RankError if a rank has been stopped for too long of our looking."""

@@ -24,6 +24,7 @@ __all__ = ["RankError", "Ranks", "ranks"]
 
 HANG_S = 10.0
 SILENCE = 60.0  # seconds without a sign from any rank, after which a run ends
+PREPARING = 10.0  # seconds more, for each device that is just being taken and each connection that NCCL makes
 CROWD = 4  # ranks on a core
 GONE = "the former ranks have ended: what earlier runs left in them is gone"
 
@@ -43,7 +44,7 @@ def ranks(
 
     n_or_mesh  a mesh, or a number n, which means Mesh(world=n)
     timeout    seconds in which at least one rank must give a sign (operation, event, output, result); else the run
-               ends
+               ends. More while ranks take GPUs and NCCL connects them: ten for each
     hang_s     seconds that a rank may wait in one operation for another rank that has not come to it; None: 10, and
                more where more than 4 ranks share a core and come late by turns
     on_event   called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
@@ -118,7 +119,7 @@ class Ranks:
         try:
             gang = self._started()
             if not gang.runs:
-                self._await("ready", START_SECONDS, None, function, Meeting(self.hang_s))
+                self._await("ready", START_SECONDS, None, function, Meeting(self.hang_s, self._placed.contexts))
             gang.runs += 1
             for rank in range(self.size):
                 gang.send(rank, self.timeout, "call", None, [call], gang.runs)
@@ -158,7 +159,8 @@ class Ranks:
         gang, answers, faults = self._gang, {}, {}
         since = time.monotonic()
         while len(answers.keys() | faults.keys()) < self.size:
-            left = since + (patience(faults.values()) if faults else seconds) - time.monotonic()
+            limit = patience(faults.values()) if faults else seconds + PREPARING * watch.preparing
+            left = since + limit - time.monotonic()
             if left <= 0:
                 break
             for rank, frame in gang.poll(min(left, LOOK_SECONDS)):
@@ -183,7 +185,7 @@ class Ranks:
         if faults:
             raise failure(list(faults.values()), self.size, function, watch.last(gang.folder))
         if missing:
-            raise silence(gang.pids, gang.folder, missing, seconds)
+            raise silence(gang.pids, gang.folder, missing, limit)
         return answers
 
 

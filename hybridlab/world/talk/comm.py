@@ -58,7 +58,7 @@ class Comm(Door):
             bits = ordered(flat, op)
             work = self.net.all_reduce(bits, REDUCE[op], group.handle, async_op=True)
             return self._started(work, row, bits, self._came(row, lambda: settle(floats(bits, x.dtype), x)))
-        work = self.net.all_reduce(flat, REDUCE[op], group.handle, async_op=True)
+        work = self._together(flat, group, lambda: self.net.all_reduce(flat, REDUCE[op], group.handle, async_op=True))
         return self._started(work, row, flat, self._came(row, lambda: settle(flat, x)))
 
     def all_gather(self, x, axis=None, dim=0, sizes=None):
@@ -83,7 +83,8 @@ class Comm(Door):
         flat = flat_of(filled(x.detach(), dim, max(sizes)))
         room = flat.new_empty((group.size, *flat.shape))
         row = self._begin("all_gather", group, room.nbytes, flat, how=_along(dim), lengths=_uneven(sizes), waits=False)
-        work = self.net.all_gather(room.view(-1), flat.view(-1), group.handle, async_op=True)
+        whole, part = room.view(-1), flat.view(-1)
+        work = self._together(flat, group, lambda: self.net.all_gather(whole, part, group.handle, async_op=True))
         return self._started(work, row, flat, self._came(row, lambda: joined(room, dim, sizes)))
 
     def reduce_scatter(self, x, axis=None, dim=0, sizes=None):
@@ -103,7 +104,9 @@ class Comm(Door):
         mine = torch.empty_like(parts[0])
         how = "sum" + _along(dim, ", ")
         row = self._begin("reduce_scatter", group, parts.nbytes, x, how=how, lengths=_uneven(sizes), waits=False)
-        work = self.net.reduce_scatter(mine.view(-1), parts.view(-1), group=group.handle, async_op=True)
+        part, whole = mine.view(-1), parts.view(-1)
+        post = lambda: self.net.reduce_scatter(part, whole, group=group.handle, async_op=True)
+        work = self._together(x, group, post)
         length = sizes[group.ranks.index(self.rank)]
         return self._started(work, row, parts, self._came(row, lambda: mine.narrow(dim, 0, length).contiguous()))
 
@@ -138,7 +141,8 @@ class Comm(Door):
         free = {dim: "*" for dim in (cut, join)}  # may differ from rank to rank
         how, shape = f"cut {cut}, join {join}", _shape(free.get(dim, n) for dim, n in enumerate(x.shape))
         row = self._begin("all_to_all", group, x.nbytes, x, how=how, shape=shape, lengths=about, waits=False)
-        work = self.net.all_to_all_single(room, flat, coming, leaving, group.handle, async_op=True)
+        post = lambda: self.net.all_to_all_single(room, flat, coming, leaving, group.handle, async_op=True)
+        work = self._together(flat, group, post)
         together = lambda: torch.cat([part.view(shape) for part, shape in zip(room.split(coming), shapes)], join)
         return self._started(work, row, flat, self._came(row, together))
 
@@ -150,10 +154,14 @@ class Comm(Door):
         if group.size == 1:
             return x
         flat = flat_of(x)
-        row = self._begin("broadcast", group, x.nbytes, flat, root=group.ranks[source])
-        self.net.broadcast(flat, group.ranks[source], group.handle)
-        self.ledger.end(row)
-        return settle(flat, x)
+        root = group.ranks[source]
+        row = self._begin("broadcast", group, x.nbytes, flat, root=root, waits=False)
+        work = self._together(flat, group, lambda: self.net.broadcast(flat, root, group.handle, async_op=True))
+        return self._started(work, row, flat, lambda: settle(flat, x)).wait()
+
+    def _together(self, x, group, post):
+        """What `post` returns, which hands an operation of a group on x to torch."""
+        return self._posted(x, group.handle, group.ranks, post)
 
     def barrier(self, axis=None):
         """Wait until every rank of the group is here."""

@@ -2,14 +2,13 @@
 
 Four facts shape a program. A send may wait until its receive is posted, whatever its size (gloo). A message must be
 waited for before its tensor is touched. NCCL knows no tags: what one rank sends another must be received in that order.
-And two ranks that NCCL lets talk for the first time hold up each other's hosts until both are there: see `greet`.
+And those that NCCL lets talk for the first time hold up each other's hosts until all are there: see `connections`.
 
 Relatives: `comm`, which adds the collectives; `groups`, `ledger`, `message`.
 """
 
 import copy
 import functools
-import itertools
 import threading
 import warnings
 from collections import deque
@@ -20,16 +19,15 @@ import torch
 import torch.distributed as dist
 
 from hybridlab.core.where.mesh import Mesh
-from hybridlab.world.devices.meet import take_device
+from hybridlab.world.devices.meet import of_device, take_device
 from hybridlab.world.devices.placement import Placement, placement
 from hybridlab.world.talk import network
 from hybridlab.world.talk.clock import clock_of
+from hybridlab.world.talk.connections import Connections
 from hybridlab.world.talk.groups import Group, axes_of, label_of
 from hybridlab.world.talk.ledger import Ledger
 from hybridlab.world.talk.message import Message, StreamMessage, incoming, outgoing, settle
 from hybridlab.world.talk.parts import tensor_of
-
-FEW = 8  # ranks that all greet each other when they meet: anybody may then talk to anybody, in any order
 
 
 class Door:
@@ -55,17 +53,15 @@ class Door:
         self._timeout, self._groups = timeout, {}
         self._handles = {tuple(range(self.size)): dist.group.WORLD}  # by the ranks that meet
         every = tuple(self.mesh.axes)
-        if self.size > 1:
-            self._assemble(tuple(range(self.size)))
         self._open([(), *((axis,) for axis in every), every, *groups])
         # NCCL's messages between two ranks wait for one another unless each direction has a group of its own.
         two = self._on_streams and self.size > 1  # a mesh of one rank may be opened by that rank alone
-        self._lanes = [self.net.new_group(timeout=timeout) for _ in "↓↑"] if two else [None, None]
+        on_device = {"backend": of_device(self._placed), "timeout": timeout} if two else {}
+        self._lanes = [self.net.new_group(**on_device) for _ in "↓↑"] if two else [None, None]
         self._pairs = [Group(self._path(peer), (rank, peer), None) for peer in range(mesh.size)]
-        self._met, self._streaming = set(), deque()  # pairs that have greeted; messages that are work for the device
+        self._connections, self._greeted = Connections(rank), set()
+        self._streaming = deque()  # messages that are work for the device
         self._turn = threading.Lock()  # receivers post from threads of their own: see `runtime.message_driven`
-        if self.size <= FEW:
-            self.greet()
 
     def __repr__(self):
         return f"{type(self).__name__}(rank {self.rank} of {self.mesh})"
@@ -73,7 +69,7 @@ class Door:
     @functools.cached_property
     def device(self) -> torch.device:
         """Where this rank computes; taken when first asked for, because on a GPU that costs time and memory."""
-        with self.ledger.taking_device():
+        with self.ledger.preparing():
             return take_device(self._placed, self.rank)
 
     @property
@@ -101,33 +97,29 @@ class Door:
 
     def _send(self, op, x, to, tag):
         row = self._begin_message(op, x, to, tag)
-        leaving = outgoing(x, self._via_host(x))
-        work = self.net.isend(leaving, to, self._lane(to > self.rank), tag)
+        leaving, lane = outgoing(x, self._via_host(x)), self._lane(x, to > self.rank)
+        work = self._posted(x, lane, (self.rank, to), lambda: self.net.isend(leaving, to, lane, tag))
         return self._started(work, row, leaving, lambda: x)
 
     def _recv(self, op, x, source, tag):
         row = self._begin_message(op, x, source, tag)
-        arriving = incoming(x, self._via_host(x))
-        work = self.net.irecv(arriving, source, self._lane(source < self.rank), tag)
+        arriving, lane = incoming(x, self._via_host(x)), self._lane(x, source < self.rank)
+        work = self._posted(x, lane, (self.rank, source), lambda: self.net.irecv(arriving, source, lane, tag))
         return self._started(work, row, arriving, self._came(row, lambda: settle(arriving, x)))
 
-    def greet(self, pairs=None):
-        """Let pairs of ranks meet before they talk; by default all pairs. Every rank calls this with the same pairs.
+    def greet(self, pairs, device: torch.device):
+        """Let pairs of ranks connect before they talk about tensors on this device; each rank sees to its own pairs.
 
-        When two ranks first talk along a lane, NCCL connects them, and both hosts stand still until both have come. In
-        a program that posts its receives early, two such stops can wait for each other. So pairs meet beforehand, in
-        one order for all. Where the backend does not stop hosts, nothing is sent.
+        Else they connect at their first message, which takes NCCL a second or so: in the first step of a pipeline.
+        Where messages are no work for the device, nothing is sent.
         """
-        pairs = itertools.combinations(range(self.size), 2) if pairs is None else pairs
-        for pair in sorted({tuple(sorted(pair)) for pair in pairs} - self._met) if self._lanes[0] else ():
-            self._met.add(pair)
-            if self.rank in pair:
-                self._greet(*pair)
-
-    def _greet(self, low, high):
-        door, token = self.for_purpose("report"), torch.zeros(1, device=self.device)
-        for source, to in ((low, high), (high, low)):
-            (door.isend(token, to) if self.rank == source else door.irecv(token, source)).over()
+        if self._works_on(device):
+            peers = {peer for pair in pairs if self.rank in pair for peer in pair} - {self.rank} - self._greeted
+            door, token = self.for_purpose("report"), torch.zeros(1, device=device)
+            for peer in sorted(peers):  # in one order for all
+                self._greeted.add(peer)
+                for message in (door.isend(token, peer), door.irecv(token.clone(), peer)):
+                    message.over()
 
     def settle(self):
         """Wait, on the host, until the device has done all messages that it was told to wait for.
@@ -181,18 +173,11 @@ class Door:
             if len(ranks) > 1 and ranks not in self._handles:
                 row = self._begin("open", every, 0, how=str(ranks))
                 self._handles[ranks] = self.net.new_group(list(ranks), timeout=self._timeout)
-                self._assemble(ranks)
                 self.ledger.end(row)
             if self.rank in ranks:
                 places = [self.mesh.coordinates(rank) for rank in ranks]
                 differ = (axis for axis in self.mesh.axes if len({place[axis] for place in places}) > 1)
                 self._groups[ranks] = Group(label_of(differ), ranks, self._handles.get(ranks))
-
-    def _assemble(self, ranks):
-        """Let a group come together before it is needed: as two ranks at their first message (see `greet`), so all
-        hosts of a group stand still at its first collective, and some of them could be needed elsewhere."""
-        if self._on_streams and self.rank in ranks:
-            self.net.all_reduce(torch.zeros(1, device=self.device), group=self._handles[ranks])
 
     def _open(self, axes_to_open):
         """Open the groups along some sets of axes; sets with the same ranks share one handle."""
@@ -227,12 +212,22 @@ class Door:
         """Whether a message must go through host memory: gloo would take an address on the GPU for one on the host."""
         return x.device.type != "cpu" and not self._on_streams
 
-    def _lane(self, up: bool):
+    def _works_on(self, device: torch.device) -> bool:
+        """Whether operations on its tensors are work for this device."""
+        return self._on_streams and device.type not in ("cpu", "meta")
+
+    def _lane(self, x, up: bool):
         """The group that carries messages to higher ranks, or to lower ones; None is the one of all ranks."""
-        return self._lanes[up]
+        return self._lanes[up] if self._works_on(x.device) else None
+
+    def _posted(self, x, handle, ranks, post):
+        """What `post` returns, which hands an operation of these ranks on x to torch."""
+        if not self._works_on(x.device):
+            return post()
+        return self._connections.post(self.ledger, handle, tuple(sorted(ranks)), x.device, post)
 
     def _started(self, work, row, travelling, deliver) -> Message:
-        if travelling.device.type == "cpu" or not self._on_streams:
+        if not self._works_on(travelling.device):
             return Message(deliver, work, travelling, self.ledger, row)
         message, ended = StreamMessage(deliver, work, travelling, self.ledger, row), []
         with self._turn:

@@ -17,7 +17,7 @@ import time
 from typing import NamedTuple
 
 RING = 2048  # posts of one rank that can wait for the reader
-RUN, WRITTEN, WAITING, READ, BEAT, TAKING = range(6)  # words of the head, each read and written in one piece
+RUN, WRITTEN, WAITING, READ, BEAT, PREPARING = range(6)  # words of the head, each read and written in one piece
 WORD = 8  # bytes
 MASK = 16  # bytes of a group: a bit for each of 128 ranks
 POST = struct.Struct(f"=Q{MASK}sQQqqqH")  # number, group, turn, bytes, root, peer, tag, bytes of text
@@ -57,13 +57,13 @@ class Post(NamedTuple):
 
 class Head(NamedTuple):
     """The head of a slot: the run it is in, posts written, the post it waits in (0: none), the last heartbeat in ns,
-    and whether the rank takes its device just now."""
+    and how many things the rank prepares just now: its device, connections with others."""
 
     run: int
     written: int
     waiting: int
     beat: int
-    taking: bool
+    preparing: int
 
 
 def create(size: int):
@@ -102,7 +102,7 @@ class Pen:
         """Start an empty record under this number of the run."""
         self._written = self._read = 0
         self.beat()
-        for field in (RUN, WRITTEN, WAITING, READ, TAKING):
+        for field in (RUN, WRITTEN, WAITING, READ, PREPARING):
             self._set(field, 0)
         self._set(RUN, run)
 
@@ -130,9 +130,9 @@ class Pen:
         """Say that the rank goes on only when this operation is over; 0 takes it back."""
         self._set(WAITING, number)
 
-    def take(self, taking: bool):
-        """Say that the rank takes its device, or has taken it."""
-        self._set(TAKING, int(taking))
+    def prepare(self, things: int):
+        """Say how many things the rank prepares just now: its device, connections with others."""
+        self._set(PREPARING, things)
 
     def beat(self):
         """Say that this process still runs Python."""
@@ -163,8 +163,8 @@ class Journal:
 
     def head(self, rank: int) -> Head:
         first = rank * SLOT // WORD
-        *numbers, taking = (self._words[first + field] for field in (RUN, WRITTEN, WAITING, BEAT, TAKING))
-        return Head(*numbers, bool(taking))
+        numbers = (self._words[first + field] for field in (RUN, WRITTEN, WAITING, BEAT, PREPARING))
+        return Head(*numbers)
 
     def news(self, rank: int, run: int) -> list[Post]:
         """The posts of this run that have not been read yet; none while the rank is not in this run."""

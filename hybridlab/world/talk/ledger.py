@@ -40,6 +40,7 @@ class Ledger:
     def __init__(self, mesh: Mesh, pen: Pen | None = None):
         self._mesh, self._pen = mesh, pen
         self._turn = threading.Lock()  # backward may speak from another thread
+        self._preparing = 0  # how many things at once
         self._speaker: str | None = None
         self._masks: dict[tuple[int, ...], int] = {}
         self.clear()
@@ -114,16 +115,20 @@ class Ledger:
             self._pen.wait(self._numbers[row])
 
     @contextlib.contextmanager
-    def taking_device(self):
-        """While this lasts, nobody waits for this rank in vain: it takes its device, which can last for seconds."""
-        if not self._pen:
-            yield
-            return
-        self._pen.take(True)
+    def preparing(self):
+        """While this lasts, nobody waits for this rank in vain: it takes its device, or connects with ranks that are
+        there. Either can last for seconds; several threads may do it at once."""
+        self._prepare(+1)
         try:
             yield
         finally:
-            self._pen.take(False)
+            self._prepare(-1)
+
+    def _prepare(self, more: int):
+        with self._turn:
+            self._preparing += more
+            if self._pen:
+                self._pen.prepare(self._preparing)
 
     def end(self, row: int):
         """Write down that the operation has ended now; tells on stderr when its tensor was changed on the way."""

@@ -15,6 +15,8 @@ from concurrent.futures import Future
 
 import torch
 
+from hybridlab.world.talk.connections import until_posted, when_posted
+
 LOOK_SECONDS = 20e-6  # between two looks of a host that waits for the device
 
 
@@ -127,7 +129,7 @@ class StreamMessage(Message):
 
     def when_over(self, note, clock=None):
         if self._work and clock and clock.sees:
-            note(clock.aside(self._work.wait))
+            when_posted(self._work, lambda work: note(clock.aside(work.wait)))
         else:
             super().when_over(note, clock)
 
@@ -137,6 +139,7 @@ class StreamMessage(Message):
 
 def looked_after(work):
     """Keep the host until a device's operation is over, without a stream that waits for it."""
+    until_posted(work)
     while not work.is_completed():
         time.sleep(LOOK_SECONDS)
 
