@@ -223,8 +223,9 @@ class Model:
         if isinstance(module, nn.Sequential):
             raise ValueError("the model has no layers: give an nn.Sequential of some")
         raise ValueError(
-            f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, or give it a "
-            "method layers() that lists its layers"
+            f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, give it a method "
+            "layers() that lists its layers, or cut it by name, hl.Model.traced(module, loss, data, cuts=[…]); without "
+            "a pipeline nn.Sequential(module) will do"
         )
 
     def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:
