@@ -1,10 +1,9 @@
-"""Language models of Hugging Face by their plans: each equals its own forward, or one sentence says why it does not run.
+"""Language models of Hugging Face by their plans: each equals its own forward, or one sentence says why not.
 
 One line a class. The table is exact: a model that no longer runs, or one that now does, changes it.
 """
 
 import pytest
-import torch
 import transformers
 from on_pools import LAYOUTS, outcomes, pools
 

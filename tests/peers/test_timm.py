@@ -43,7 +43,10 @@ CLASSES = {  # of Hugging Face, whose classes have no plan
         ["transformer.h.1"],
     ),
     "StableLm": ({"num_hidden_layers": 2, "num_key_value_heads": 2}, ["model.layers.1"]),
-    "OPT": ({"num_hidden_layers": 2, "ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.0}, ["model.decoder.layers.1"]),
+    "OPT": (
+        {"num_hidden_layers": 2, "ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.0},
+        ["model.decoder.layers.1"],
+    ),
 }
 
 

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 import hybridlab as hl
-from hybridlab.training.models.huggingface import Layers, Tokens, _calls, _refuse_draws, called, dims_of, heard
+from hybridlab.training.data.tokens import Tokens
+from hybridlab.training.models.huggingface import Layers, _calls, _refuse_draws, called, heard
+from hybridlab.training.models.tp_plan import dims_of
 
 WIDTH, HEADS, KEYS = 8, 4, 2
 

@@ -8,10 +8,7 @@ blocks. The base model's own forward is run with something else in place of its 
   a block   is called as it was heard
   closing   is given what the last block made: final norm and head follow, with all that the forward does beside them
 
-Its tensor-parallel plan (`_tp_plan`) says which matrices are cut: "colwise" by their outputs, "rowwise" by their
-inputs. Other kinds, which gather inside a layer or cut experts, leave their module whole.
-
-Source: transformers 5, `PreTrainedModel.post_init` and `integrations.tensor_parallel`. Relatives: `traced`, for modules
+Source: transformers 5, `PreTrainedModel.post_init`. Relatives: `tp_plan`, which matrices are cut; `traced`, for modules
 without a plan; `examination`, which compares the layers with the model's own forward.
 """
 
@@ -24,14 +21,12 @@ from functools import partial
 import torch
 from torch import nn
 
-from hybridlab.training.data.text import Spread, Text
+from hybridlab.training.data.tokens import Tokens
 from hybridlab.training.models.gpt import token_loss
+from hybridlab.training.models.tp_plan import dims_of
 from hybridlab.training.models.trees import flat
 
 TOKENS = 32  # of a row, where the model's longest is not shorter
-BYTES = 256
-CUT = {"colwise": 0, "rowwise": 1}  # the dim of a weight that is cut
-ALONGSIDE = "replicated_with_grad_allreduce"  # what every rank has of a module that is cut: its gradient is a summand
 
 
 # --- what `Model` is told ---------------------------------------------------------------------------------------------
@@ -119,39 +114,6 @@ def _refuse_draws(module: nn.Module):
                 f"{type(layer).__name__} drops out with torch's generator, which draws other numbers on every rank: "
                 f"give the config {zero}"
             )
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Rows of tokens for a language model, and the tokens that follow: the bytes of the course's text.
-
-    A vocabulary that is too small to name every byte, and a proof, read tokens spread over the whole vocabulary.
-
-    >>> tokens, targets = Tokens(vocabulary=64, length=8).batch(step=0, rows=2)
-    >>> tokens.shape, bool(tokens.max() < 64)
-    (torch.Size([2, 8]), True)
-    """
-
-    vocabulary: int
-    length: int
-    spread: bool = False
-    seen: bool = True
-
-    @property
-    def unseen(self) -> "Tokens":
-        """Other text, for evaluation."""
-        return Tokens(self.vocabulary, self.length, self.spread, seen=False)
-
-    @property
-    def for_proof(self) -> "Tokens":
-        """Tokens of the whole vocabulary."""
-        return Tokens(self.vocabulary, self.length, spread=True)
-
-    def batch(self, step: int, rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """(tokens, targets) of one step, (rows, length) each."""
-        text = Text.of() if self.seen else Text.of().unseen
-        source = Spread(text, self.vocabulary) if self.spread or self.vocabulary < BYTES else text
-        return tuple(torch.from_numpy(array.copy()) for array in source.batch(step, rows, self.length, seed))
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -330,44 +292,3 @@ def twin(module: nn.Module, **children) -> nn.Module:
     made = copy.copy(module)
     vars(made)["_modules"] = {**module._modules, **children}
     return made
-
-
-# --- dims -------------------------------------------------------------------------------------------------------------
-
-
-def dims_of(module: nn.Module) -> tuple[dict[str, str], dict[str, int], list[str]]:
-    """What tensor parallelism may cut: ({parameter: the names of its dims}, {letter: how many}, kinds left whole).
-
-    Of attention whole groups are cut, each a head of keys with the queries that ask it: N. Of other modules hidden
-    units: F. Where widths differ, F is their greatest common divisor, and each has groups of its own size.
-    """
-    styles, config = styles_of(module), module.config
-    cut, left = {}, set()
-    for parent in dict.fromkeys(name.rpartition(".")[0] for name in styles):
-        own = {name: style for name, style in styles.items() if name.rpartition(".")[0] == parent}
-        cuts = {name: CUT[style] for name, style in own.items() if style in CUT}
-        if set(cuts.values()) == {0, 1} and set(own.values()) <= {*CUT, ALONGSIDE}:
-            heads = any(hasattr(module.get_submodule(parent), one) for one in ("head_dim", "head_size"))
-            cut |= {name: ("N" if heads else "F", dim) for name, dim in cuts.items()}
-        else:
-            left |= {style for style in own.values() if style != ALONGSIDE}
-    width = lambda name: module.get_submodule(name).weight.shape[cut[name][1]]
-    groups = {
-        "N": getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 1),
-        "F": math.gcd(*(width(name) for name, (letter, _) in cut.items() if letter == "F")),
-    }
-    dims = {}
-    for name, (letter, dim) in cut.items():
-        letters = letter if width(name) == groups[letter] else f"{letter}H"
-        dims[f"{name}.weight"] = f"{letters} ." if dim == 0 else f". {letters}"
-        if dim == 0 and module.get_submodule(name).bias is not None:
-            dims[f"{name}.bias"] = letters
-    return dims, {letter: groups[letter] for letter, _ in cut.values()}, sorted(left)
-
-
-def styles_of(module: nn.Module) -> dict[str, str]:
-    """{module or parameter that the tensor-parallel plan names: how it is cut}, in model order."""
-    plan = module._tp_plan or {}
-    names = [name for name, _ in (*module.named_modules(), *module.named_parameters())]
-    starred = {name: ".".join("*" if part.isdigit() else part for part in name.split(".")) for name in names}
-    return {name: plan[star] for name, star in starred.items() if star in plan}

@@ -110,7 +110,7 @@ class Model:
 
         module  as it is, or a function that makes one from a seed
         loss    loss(output, target) -> the sum over a microbatch, of the output as the module makes it
-        data    data(step, rows) -> (inputs, targets); inputs are a tensor, a tuple of arguments, or a dict of named ones
+        data    data(step, rows) -> (inputs, targets); inputs are a tensor, or a tuple or a dict of arguments
         cuts    names of modules in the order in which they are called, such as ["layer2", "layer3"]: a layer begins at
                 each
         terms   summands of the loss in one row
@@ -223,9 +223,9 @@ class Model:
         if isinstance(module, nn.Sequential):
             raise ValueError("the model has no layers: give an nn.Sequential of some")
         raise ValueError(
-            f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, give it a method "
-            "layers() that lists its layers, or cut it by name, hl.Model.traced(module, loss, data, cuts=[…]); without "
-            "a pipeline nn.Sequential(module) will do"
+            f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, or give it a "
+            "method layers() that lists its layers, or cut it by name, hl.Model.traced(module, loss, data, cuts=[…]); "
+            "without a pipeline nn.Sequential(module) will do"
         )
 
     def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:

@@ -11,6 +11,7 @@ whose class says how they are cut; `examination`, which compares the pieces with
 """
 
 import copy
+import functools
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, getitem
@@ -41,7 +42,7 @@ def told(module, loss, data, cuts) -> dict:
         made = _answer(example, leaves, names)
     form = None if torch.is_tensor(made) else pytree.tree_structure(made)
     layers = Pieces(module, tuple(cuts), leaves, names)
-    layers(example)
+    _refuse_fixed(example, layers(example), mapped(lambda x: x[1:], leaves))
     return {
         "whole": module,
         "loss": partial(of_form, loss, form) if form else loss,
@@ -127,6 +128,18 @@ class Pieces:
         return mapped(lambda x: x.to(device, dtype if x.is_floating_point() else x.dtype), self.inputs)
 
 
+def _refuse_fixed(module, pieces: list, fewer):
+    """Nothing, where the pieces work on fewer rows than were traced."""
+    try:
+        with torch.no_grad():
+            functools.reduce(lambda x, piece: piece(x), pieces, fewer)
+    except RuntimeError as error:
+        raise ValueError(
+            f"what torch traces of {type(module).__name__} holds for {ROWS} rows only, and microbatches have others: "
+            "take the number of rows from the shape of the inputs"
+        ) from error
+
+
 def _exported(module: nn.Module, inputs, names) -> fx.GraphModule:
     """The graph of a module for any number of rows."""
     args, named = _arguments(inputs, names)
@@ -141,12 +154,6 @@ def _exported(module: nn.Module, inputs, names) -> fx.GraphModule:
             f"torch cannot trace {type(module).__name__} ({type(error).__name__}: {told[0] if told else ''}): list its "
             "layers by a method layers()"
         ) from error
-    for node in graph.graph.find_nodes(op="placeholder"):
-        if node.users and not isinstance(node.meta["val"].shape[0], torch.SymInt):
-            raise ValueError(
-                f"what torch traces of {type(module).__name__} holds for {ROWS} rows only, and microbatches have "
-                "others: take the number of rows from the shape of the inputs"
-            )
     return graph
 
 
@@ -188,8 +195,8 @@ def _places(does: list[fx.Node], cuts: tuple[str, ...]) -> list[int]:
     if waiting:
         there = dict.fromkeys(name for node in does for name in _modules(node))
         raise ValueError(
-            f"cuts={list(cuts)}: nothing of {waiting[0]} follows the cuts before it: name modules in the order in which "
-            f"they are called, such as {', '.join(list(there)[:FEW])}"
+            f"cuts={list(cuts)}: nothing of {waiting[0]} follows the cuts before it: name modules in the order in "
+            f"which they are called, such as {', '.join(list(there)[:FEW])}"
         )
     return places
 
@@ -211,7 +218,9 @@ def _piece(arriving: list[fx.Node], mine: list[fx.Node], handed: list[fx.Node]) 
     """A graph of one argument that does these operations with what arrives."""
     piece = fx.Graph()
     arrived = piece.placeholder("arrived")
-    each = [arrived] if len(arriving) == 1 else [piece.call_function(getitem, (arrived, n)) for n in range(len(arriving))]
+    each = (
+        [arrived] if len(arriving) == 1 else [piece.call_function(getitem, (arrived, n)) for n in range(len(arriving))]
+    )
     inside = dict(zip(arriving, each))
 
     def here(node: fx.Node) -> fx.Node:
