@@ -3,11 +3,16 @@
 One line a class. The table is exact: a model that no longer runs, or one that now does, changes it.
 """
 
+import pathlib
+import re
+
 import pytest
+import torch
 import transformers
 from on_pools import LAYOUTS, outcomes, pools
 
 import hybridlab as hl
+from hybridlab.training.models.gallery import named
 
 pytestmark = [pytest.mark.ranks, pytest.mark.long]
 
@@ -85,6 +90,30 @@ def test_twenty_classes_run_in_all_four_layouts():
     assert sum(said is EVERY for _, said in MODELS.values()) == 20
 
 
-def test_the_line_of_the_documents():
-    report = hl.check(hl.Mesh(pp=2), model=hl.Model.from_hf(config_of("Llama")), batch=4)
-    assert report.ok and report.largest_gap < 1e-10
+def test_the_page_on_own_models_is_right(tmp_path):
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "own-model.md").read_text()
+    _, code, _ = re.findall(r"```python\n(.*?)```", page, re.S)
+    *lines, check = code.strip().splitlines()
+    names = {"hl": hl}
+    exec("\n".join(lines), names)
+    assert eval(check, names).ok
+    names["config"].save_pretrained(tmp_path)
+    assert isinstance(named(str(tmp_path / "config.json")), hl.Model)
+    with pytest.raises(ValueError, match="there is no such file, and nothing is downloaded"):
+        named("absent/config.json")
+
+
+def test_a_models_own_weights_are_taken():
+    given = transformers.AutoModelForCausalLM.from_config(config_of("Llama"))
+    model = hl.Model.from_hf(given, tokens=8)
+    mine = model.made(0, torch.float64)
+    assert all(torch.equal(mine.get_parameter(name), x.double()) for name, x in given.named_parameters())
+
+
+def test_what_draws_or_is_no_language_model_is_refused():
+    with pytest.raises(ValueError, match=r"drops out .* give the config attention_dropout=0\.0"):
+        hl.Model.from_hf(transformers.LlamaConfig(**SMALL, attention_dropout=0.1))
+    with pytest.raises(ValueError, match="ViTConfig makes no language model: give the model itself"):
+        hl.Model.from_hf(transformers.ViTConfig(hidden_size=8, num_attention_heads=2))
+    with pytest.raises(ValueError, match="int is no model of Hugging Face"):
+        hl.Model.from_hf(3)

@@ -1,5 +1,8 @@
 """Modules cut by torch's tracer: pieces that do what the module does, with its weights under their names."""
 
+import pathlib
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -75,6 +78,15 @@ def test_it_trains_as_the_module_does(model, how):
     axes = {name: how[name] for name in how if name in ("pp", "dp")}
     report = hl.check(hl.Mesh(**axes), model=model, batch=8, **{k: v for k, v in how.items() if k not in axes})
     assert report.ok
+
+
+@pytest.mark.ranks
+def test_the_page_on_own_models_is_right():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "own-model.md").read_text()
+    *_, code = re.findall(r"```python\n(.*?)```", page, re.S)
+    names = {"__name__": "page"}
+    exec(code, names)
+    assert hl.check(hl.Mesh(pp=3), model=names["traced"], batch=6).ok
 
 
 @pytest.mark.parametrize(
