@@ -10,6 +10,7 @@ import functools
 from unittest import mock
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 import hybridlab as hl
 from hybridlab.training.check import _held
@@ -55,9 +56,21 @@ def outcomes(model, pools: dict, own_output) -> dict[str, str]:
 _between = functools.cache(Model.between)  # a model is examined once for each number of rows
 
 
+class Wide(TorchFunctionMode):
+    """While it lasts, what would be computed in float32 is in float64: norms, softmax and routers of Hugging Face round
+    to float32 inside, where the last bit of a sum becomes a relative 6e-8. On both sides."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        wide = lambda x: torch.float64 if x is torch.float32 else x
+        if function is torch.Tensor.float:
+            return args[0].double()
+        return function(*map(wide, args), **{name: wide(x) for name, x in (kwargs or {}).items()})
+
+
 def _gradients(comm, job):
     trainer = Trainer(comm, job)
-    losses = trainer.gradients(0)[0]
+    with Wide():
+        losses = trainer.gradients(0)[0]
     return {"losses": losses, "gradient": {name: x.grad.clone() for name, x in trainer.parameters.items()}}
 
 
@@ -66,9 +79,9 @@ def _own(job, own_output) -> tuple[float, dict]:
     module = copy.deepcopy(job.model.made(job.seed, torch.float64))
     inputs, targets = job.model.batch(0, ROWS)
     inputs = inputs.double() if torch.is_tensor(inputs) and inputs.is_floating_point() else inputs
-    loss = torch.nn.functional.cross_entropy(
-        own_output(module, inputs).flatten(0, -2), targets.flatten(), reduction="sum"
-    )
+    with Wide():
+        scores = own_output(module, inputs)
+    loss = torch.nn.functional.cross_entropy(scores.flatten(0, -2), targets.flatten(), reduction="sum")
     (loss / targets.numel()).backward()
     gradients = {name: torch.zeros_like(x) if x.grad is None else x.grad for name, x in module.named_parameters()}
     return loss.item() / targets.numel(), gradients
