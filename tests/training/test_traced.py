@@ -86,7 +86,7 @@ def test_the_page_on_own_models_is_right():
     *_, code = re.findall(r"```python\n(.*?)```", page, re.S)
     names = {"__name__": "page"}
     exec(code, names)
-    assert hl.check(hl.Mesh(pp=3), model=names["traced"], batch=6).ok
+    assert hl.check(hl.Mesh(pp=3), model=names["traced"], batch=8).ok
 
 
 @pytest.mark.parametrize(
