@@ -20,7 +20,6 @@ BLOCKS = ("blocks.1",)
 SMALL = {"img_size": 16, "patch_size": 8, "embed_dim": 16}
 VIT = SMALL | {"depth": 2, "num_heads": 2}
 GROUPS = {"norm_layer": functools.partial(timm.layers.GroupNorm, num_groups=4)}
-STAGES = {"depths": (1, 1, 1, 1), "dims": (4, 8, 8, 8)}
 NETS = {
     "resnet18": (GROUPS, ("layer2", "layer4")),
     "resnet26": (GROUPS, ("layer3",)),
@@ -29,11 +28,6 @@ NETS = {
     "deit_tiny_distilled_patch16_224": (VIT, BLOCKS),
     "beit_base_patch16_224": (VIT, BLOCKS),
     "cait_xxs24_224": (VIT, BLOCKS),
-    "mixer_b16_224": ({"img_size": 16, "embed_dim": 16, "num_blocks": 2}, BLOCKS),
-    "resmlp_12_224": ({"img_size": 16, "embed_dim": 16, "num_blocks": 2}, BLOCKS),
-    "gmlp_s16_224": ({"img_size": 16, "embed_dim": 16, "num_blocks": 2}, BLOCKS),
-    "convnext_atto": (STAGES, ("stages.1", "stages.3")),
-    "poolformer_s12": ({"layers": (1, 1, 1, 1), "embed_dims": (4, 8, 8, 8)}, ("stages.2",)),
 }
 TRACED = [name for name in LAYOUTS if name != "tp2"]
 TOKENS = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "pad_token_id": 0}
