@@ -161,7 +161,7 @@ def add_training(one, **usual):
         how = {"default": usual[name]} if name in usual else {}
         add(one, name, asked.OWN[name], **how, **named.get(name, {}))
     add_modes(one)
-    told = f"{', '.join(GALLERY)}, one of the catalog such as gpt3-175b, or FILE.py:name (default gpt)"
+    told = f"{', '.join(GALLERY)}, one of the catalog such as gpt3-175b, FILE.py:name, or a config.json (default gpt)"
     one.flag("--model", metavar="NAME", help=told)
     one.flag("--dropout", type=float, default=0.0, metavar="X", help="of the model (default 0)")
     one.flag("--tied", action="store_true", help="the head shares the weights of the embedding")

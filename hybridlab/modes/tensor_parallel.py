@@ -160,10 +160,8 @@ class TensorParallel(Mode):
         sizes, ways = job.sizes, job.mesh["tp"]
         if not RULES.keys() & sizes.keys():
             has = f"only {', '.join(sizes)}" if sizes else "none"
-            raise ValueError(
-                f"tp={ways} cuts dims called {', '.join(RULES)}, and this model has {has}: name its dims, "
-                'dims={"0.weight": "F D"}'
-            )
+            remedy = job.model.uncut or 'name its dims, dims={"0.weight": "F D"}'
+            raise ValueError(f"tp={ways} cuts dims called {', '.join(RULES)}, and this model has {has}: {remedy}")
         for option in ("sequence", "scatter"):
             if job[option] and "T" not in sizes:
                 raise ValueError(

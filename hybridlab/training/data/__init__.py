@@ -1,1 +1,2 @@
-"""What is learnt from: `text` (bytes) and `images` (handwritten digits), on every machine, without a network."""
+"""What is learnt from: `text` (bytes; `tokens` of any vocabulary) and `images` (handwritten digits), on every machine,
+without a network."""

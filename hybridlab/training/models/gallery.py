@@ -92,7 +92,8 @@ def model_of(model, loss=None, data=None, **more) -> Model:
 
 
 def named(name: str) -> Model:
-    """A reference model by its name, or one of a file: "FILE.py:name", where the name is a `Model`, or makes one.
+    """A reference model by its name, or one of a file: "FILE.py:name", where the name is a `Model`, or a config.json of
+    Hugging Face.
 
     raises  ValueError in one sentence that says what there is
 
@@ -101,11 +102,13 @@ def named(name: str) -> Model:
     """
     if name in GALLERY:
         return GALLERY[name][1]()
+    if name.endswith(".json"):
+        return Model.from_hf(name)
     file, colon, inside = name.rpartition(":")
     if not file.endswith(".py") or not inside:
         raise ValueError(
             f"there is no model {name!r}: choose one of {', '.join(GALLERY)}, one of the catalog "
-            f"({', '.join(MODELS)}), or give FILE.py:name"
+            f"({', '.join(MODELS)}), or give FILE.py:name, or a config.json of Hugging Face"
         )
     made = getattr(_loaded(file), inside, None)
     if made is None:

@@ -9,7 +9,7 @@ reference models for a `Shape`), `training.models.gallery` (all of them by name)
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from hybridlab.core.what.seams import Branches
+from hybridlab.training.models import huggingface, traced
 from hybridlab.training.models.draws import ByPlace, Unfilled, shared_draws, stirred, tensors_of
 from hybridlab.training.models.examination import examined
 from hybridlab.training.models.graph import graph_of, through
@@ -42,6 +43,9 @@ class Model:
     dims    {parameter: the names of its dims, "F D"}, see `core.where.rules`;  sizes  {letter: length} of joined dims
     terms   summands of the loss in one row: a training step divides by rows × terms
     enters, targets  the names of the dims of what enters the first layer, and of targets; of pictures "B C Y X"
+    layers  layers(module) -> what it does in sequence, where the module itself does not say it
+    call    call(module, inputs) -> its output as the loss takes it, where its owner does more than module(inputs)
+    uncut   why no dims are named, told to who asks for tensor parallelism
 
     raises  ValueError in one sentence for what is no model
 
@@ -61,9 +65,10 @@ class Model:
 
     def __init__(
         self, whole, loss: Callable, data, *, skips=None, takes=None, dims=None, sizes=None, terms: int = 1, enters="",
-        targets="",
+        targets="", layers: Callable | None = None, call: Callable | None = None, uncut: str = "",
     ):  # fmt: skip
         self.whole, self.loss, self.data, self.terms = whole, loss, data, terms
+        self._layers, self.call, self.uncut = layers, call, uncut
         self.enters, self.targets = enters or self.enters, targets or self.targets
         self._told, self.dims, self.sizes = {"skips": skips, "takes": takes}, dims or {}, sizes or {}
         if not isinstance(whole, nn.Module) and not _takes_a_seed(whole):
@@ -76,6 +81,53 @@ class Model:
             if not callable(value):
                 what = "loss(output, target)" if name == "loss" else "data(step, rows)"
                 raise ValueError(f"{name}={value!r} is no function: give {what}")
+
+    @classmethod
+    def from_hf(
+        cls, config, loss: Callable | None = None, data=None, *, tokens: int | None = None, terms: int | None = None
+    ) -> "Model":
+        """A language model of Hugging Face, read from the plans that its class carries.
+
+        config  of transformers, or the path of a config.json: weights are drawn from the seed, and nothing is
+                downloaded. Or a model: its weights are taken
+        loss    loss(scores, targets) -> the sum over a microbatch; None: the cross-entropy of every token
+        data    as of any `Model`, inputs being tokens, or (tokens, attention mask); None: the bytes of the course's
+                text, of a small vocabulary other tokens
+        tokens  of a row of these; None: 32, or as many as the model knows positions
+        terms   summands of the loss in one row; None: its tokens, of another loss 1
+
+        Pipeline plans (`_pp_plan`) list its layers, tensor-parallel plans (`_tp_plan`) the matrices that are cut.
+
+        raises  ValueError in one sentence without transformers, without a plan, for dropout, and for a forward that
+                does something between two blocks
+        """
+        told = huggingface.told(config, loss, data, tokens)
+        return cls(**told | ({} if terms is None else {"terms": terms}))
+
+    @classmethod
+    def traced(cls, module, loss: Callable, data, *, cuts: Sequence[str], terms: int = 1) -> "Model":
+        """Any module, cut before some of its own modules: torch's tracer reads what it does.
+
+        module  as it is, or a function that makes one from a seed
+        loss    loss(output, target) -> the sum over a microbatch, of the output as the module makes it
+        data    data(step, rows) -> (inputs, targets); inputs are a tensor, or a tuple or a dict of arguments
+        cuts    names of modules in the order in which they are called, such as ["layer2", "layer3"]: a layer begins at
+                each
+        terms   summands of the loss in one row
+
+        Each rank traces for itself. Parts of tensors (tp) need layers, which a graph no longer has.
+
+        raises  ValueError in one sentence for what torch cannot trace for any number of rows, for cuts that do not fit
+
+        >>> import hybridlab as hl
+        >>> net = nn.Sequential(nn.Linear(2, 4), nn.Sequential(nn.GELU(), nn.Linear(4, 1)))
+        >>> loss = lambda output, target: ((output - target) ** 2).sum()
+        >>> data = lambda step, rows: (torch.ones(rows, 2), torch.zeros(rows, 1))
+        >>> model = hl.Model.traced(net, loss, data, cuts=["1"])
+        >>> len(model.layers(net))
+        2
+        """
+        return cls(**traced.told(module, loss, data, cuts), terms=terms)
 
     def refuse(self):
         """Nothing, where it can be trained on its data.
@@ -162,6 +214,8 @@ class Model:
 
         raises  ValueError where a module does not say it
         """
+        if self._layers is not None:
+            return self._layers(module)
         if isinstance(module, nn.Sequential) and len(module):
             return list(module)
         if hasattr(module, "layers") and inspect.ismethod(module.layers):
@@ -170,7 +224,8 @@ class Model:
             raise ValueError("the model has no layers: give an nn.Sequential of some")
         raise ValueError(
             f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, or give it a "
-            "method layers() that lists its layers"
+            "method layers() that lists its layers, or cut it by name, hl.Model.traced(module, loss, data, cuts=[…]); "
+            "without a pipeline nn.Sequential(module) will do"
         )
 
     def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:

@@ -44,7 +44,7 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
         return
     at_once, by_layers = [slice(None)], _by_layers(model, module)
     with Narrowest() as seen, torch.random.fork_rng(devices=[]):
-        own = _gradients(owner, lambda x: _called(owner, x), model.loss, inputs, targets, at_once)
+        own = _gradients(owner, lambda x: _called(model, owner, x), model.loss, inputs, targets, at_once)
         pieces = at_once if mixes_by_design(module) else rows
         parts = _gradients(module, by_layers, model.loss, inputs, targets, pieces)
         near = math.sqrt(torch.finfo(seen.dtype).eps)
@@ -86,6 +86,8 @@ def strange(module: nn.Module) -> bool:
 def called_as_a_whole(model, owner: nn.Module, inputs) -> bool:
     """Whether the owner calls the module on such inputs: one that lists its layers only has no forward, and a list has
     one that knows nothing of skips that are told beside it."""
+    if model.call is not None:
+        return True
     forward = type(owner).forward
     if forward is nn.Module.forward or (model.told and forward is nn.Sequential.forward):
         return False
@@ -170,10 +172,10 @@ def _arguments(owner, x) -> tuple:
     return ()
 
 
-def _called(owner, x):
+def _called(model, owner, x):
     """A module called as its owner does."""
     try:
-        return owner(*_arguments(owner, x))
+        return owner(*_arguments(owner, x)) if model.call is None else model.call(owner, x)
     except Exception as error:
         told = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"called as a whole, {type(owner).__name__} fails, and its layers do not: {told}") from error

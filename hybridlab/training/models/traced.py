@@ -1,0 +1,263 @@
+"""Any module as layers: torch's tracer reads what it does, and names of its modules say where it is cut.
+
+torch.export writes down a forward as a graph of operations, each with the modules that it was done in. A cut stands
+before the first operation of a module; a *piece* is what lies between two cuts. It takes what earlier pieces made and
+it or a later one needs, and hands on what later ones need. Its weights are those of the module, under their names.
+
+Sizes do not travel: a piece that needs the number of rows reads it off a tensor that it is given.
+
+Source: torch.export; `torch.distributed.pipelining`, which cuts the same graphs. Relatives: `huggingface`, for modules
+whose class says how they are cut; `examination`, which compares the pieces with the module's own forward.
+"""
+
+import copy
+import functools
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter, getitem
+
+import torch
+from torch import fx, nn
+from torch.utils import _pytree as pytree
+
+from hybridlab.core.what import seams
+from hybridlab.training.models.trees import flat, mapped
+
+FEW = 30  # names that a message lists
+ROWS = 3  # of the example that is traced: other dims rarely have this length
+
+
+def told(module, loss, data, cuts) -> dict:
+    """What a `Model` of a module that is cut before these of its modules is told: its arguments, by name.
+
+    raises  ValueError in one sentence for what torch cannot trace, for unknown names, and for a graph that holds for
+            one number of rows only
+    """
+    example = _original(module)
+    _refuse_seams(example)
+    inputs, _ = data.batch(0, ROWS, 0) if hasattr(data, "batch") else data(0, ROWS)
+    names = tuple(inputs) if isinstance(inputs, dict) else ()
+    leaves = tuple(inputs.values()) if names else inputs
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        made = _answer(example, leaves, names)
+    form = None if torch.is_tensor(made) else pytree.tree_structure(made)
+    layers = Pieces(module, tuple(cuts), leaves, names)
+    _refuse_fixed(example, layers(example), mapped(lambda x: x[1:], leaves))
+    return {
+        "whole": module,
+        "loss": partial(of_form, loss, form) if form else loss,
+        "data": partial(in_order, data) if names else data,
+        "layers": layers,
+        "call": partial(called, names),
+        "uncut": "a traced graph has no modules that could be cut: leave this axis out",
+    }
+
+
+def in_order(data, step: int, rows: int) -> tuple:
+    """A batch whose inputs have names, as a tuple."""
+    inputs, targets = data(step, rows)
+    return tuple(inputs.values()), targets
+
+
+def of_form(loss, form, made, targets):
+    """The loss of an output that the module makes of several tensors, in its own form."""
+    return loss(pytree.tree_unflatten(flat(made), form), targets)
+
+
+def called(names: tuple[str, ...], module: nn.Module, inputs):
+    """What a module makes of its inputs, as the last piece hands it on: a tensor, or a tuple of them."""
+    made = _answer(module, inputs, names)
+    return made if torch.is_tensor(made) else tuple(pytree.tree_leaves(made))
+
+
+def _answer(module, inputs, names):
+    args, named = _arguments(inputs, names)
+    return module(*args, **named)
+
+
+def _arguments(inputs, names) -> tuple[tuple, dict]:
+    return ((), dict(zip(names, inputs, strict=True))) if names else (flat(inputs), {})
+
+
+def _original(module) -> nn.Module:
+    """A module of its own to trace."""
+    if isinstance(module, nn.Module):
+        return copy.deepcopy(module)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return module(0)
+
+
+def _refuse_seams(module: nn.Module):
+    for name, one in module.named_modules():
+        if any(kind.__module__ == seams.__name__ for kind in type(one).__mro__):
+            raise ValueError(
+                f"{name or 'the model'} is a {type(one).__name__}, which parallel runs reach into, and a traced graph "
+                "has operations only: list the layers by a method layers()"
+            )
+
+
+@dataclass
+class Pieces:
+    """Lists the pieces of a module, traced anew where it has another dtype or device, and in each process.
+
+    whole  what the module is made of;  cuts  names of its modules;  inputs  an example;  names  of these, or ()
+    """
+
+    whole: object
+    cuts: tuple[str, ...]
+    inputs: object
+    names: tuple[str, ...]
+
+    def __post_init__(self):
+        self._found = {}
+
+    def __getstate__(self):
+        return vars(self) | {"_found": {}}  # graphs do not travel
+
+    def __call__(self, module: nn.Module) -> list[nn.Module]:
+        weight = next(iter(module.parameters()))
+        key = weight.dtype, torch.device("cpu") if weight.is_meta else weight.device
+        if key not in self._found:
+            graph = _exported(_original(self.whole).to(*key[::-1]), self._example(*key), self.names)
+            self._found[key] = graph, cut(graph.graph, self.cuts)
+        graph, pieces = self._found[key]
+        return [_bound(piece, module, graph) for piece in pieces]
+
+    def _example(self, dtype, device):
+        return mapped(lambda x: x.to(device, dtype if x.is_floating_point() else x.dtype), self.inputs)
+
+
+def _refuse_fixed(module, pieces: list, fewer):
+    """Nothing, where the pieces work on fewer rows than were traced."""
+    try:
+        with torch.no_grad():
+            functools.reduce(lambda x, piece: piece(x), pieces, fewer)
+    except RuntimeError as error:
+        raise ValueError(
+            f"what torch traces of {type(module).__name__} holds for {ROWS} rows only, and microbatches have others: "
+            "take the number of rows from the shape of the inputs"
+        ) from error
+
+
+def _exported(module: nn.Module, inputs, names) -> fx.GraphModule:
+    """The graph of a module for any number of rows."""
+    args, named = _arguments(inputs, names)
+    shapes = torch.export.ShapesCollection()
+    for x in flat(inputs):
+        shapes[x] = {0: torch.export.Dim.AUTO}
+    try:
+        graph = torch.export.export(module, args, named, dynamic_shapes=shapes, strict=False).module()
+    except Exception as error:
+        told = str(error).strip().splitlines()
+        raise ValueError(
+            f"torch cannot trace {type(module).__name__} ({type(error).__name__}: {told[0] if told else ''}): list its "
+            "layers by a method layers()"
+        ) from error
+    return graph
+
+
+# --- the graph, cut ---------------------------------------------------------------------------------------------------
+
+
+def cut(graph: fx.Graph, cuts: tuple[str, ...]) -> list[fx.Graph]:
+    """The pieces of a graph, each a graph of its own: of a tensor, or of the tuple that the piece before it made.
+
+    raises  ValueError for a name of which the graph has no operation, or that is out of order
+    """
+    does = [node for node in graph.nodes if node.op == "call_function" and not _is_size(node) and not _asserts(node)]
+    enters, leaves = graph.find_nodes(op="placeholder"), pytree.tree_leaves(graph.output_node().args)
+    place_of = dict.fromkeys(enters, -1) | dict(zip(does, _places(does, cuts)))
+    handed = [*_handed(place_of, leaves, len(cuts)), leaves]
+    mine = [[node for node in does if place_of[node] == number] for number in range(len(handed))]
+    return [_piece(*each) for each in zip([enters, *handed], mine, handed)]
+
+
+def _is_size(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _asserts(node: fx.Node) -> bool:
+    return "assert" in str(node.target)
+
+
+def _places(does: list[fx.Node], cuts: tuple[str, ...]) -> list[int]:
+    """The piece of every operation."""
+    places, waiting = [], list(cuts)
+    for node in does:
+        within = _modules(node)
+        if waiting and waiting[0] in within:
+            waiting.pop(0)
+            if not places or (waiting and waiting[0] in within):
+                before = cuts[0] if not places else waiting[0]
+                raise ValueError(f"cuts={list(cuts)}: nothing is done before {before}: leave it out")
+        places.append(len(cuts) - len(waiting))
+    if waiting:
+        there = dict.fromkeys(name for node in does for name in _modules(node))
+        raise ValueError(
+            f"cuts={list(cuts)}: nothing of {waiting[0]} follows the cuts before it: name modules in the order in "
+            f"which they are called, such as {', '.join(list(there)[:FEW])}"
+        )
+    return places
+
+
+def _modules(node: fx.Node) -> list[str]:
+    """The modules in which an operation is done, from the outermost one, which is the model."""
+    return [name for name, _ in node.meta.get("nn_module_stack", {}).values()][1:]
+
+
+def _handed(place_of: dict, leaves: list, last: int) -> list[list[fx.Node]]:
+    """What each piece but the last hands on: tensors that are made by then, and that a later piece needs."""
+    until = dict.fromkeys(leaves, last)
+    for node, place in place_of.items():
+        until |= {one: max(until.get(one, -1), place) for one in node.all_input_nodes}
+    return [[one for one in place_of if place_of[one] <= number < until.get(one, -1)] for number in range(last)]
+
+
+def _piece(arriving: list[fx.Node], mine: list[fx.Node], handed: list[fx.Node]) -> fx.Graph:
+    """A graph of one argument that does these operations with what arrives."""
+    piece = fx.Graph()
+    arrived = piece.placeholder("arrived")
+    each = (
+        [arrived] if len(arriving) == 1 else [piece.call_function(getitem, (arrived, n)) for n in range(len(arriving))]
+    )
+    inside = dict(zip(arriving, each))
+
+    def here(node: fx.Node) -> fx.Node:
+        """A weight, or a size: each piece that reads it does so itself."""
+        if node not in inside and node.target is torch.ops.aten.sym_size.int:
+            inside[node] = piece.call_function(node.target, _read_off(arriving, node, inside))
+        elif node not in inside:
+            inside[node] = piece.node_copy(node, here)
+        return inside[node]
+
+    for node in mine:
+        inside[node] = piece.node_copy(node, here)
+    made = [here(one) for one in handed]
+    piece.output(made[0] if len(made) == 1 else tuple(made))
+    return piece
+
+
+def _read_off(arriving: list[fx.Node], size: fx.Node, inside: dict) -> tuple[fx.Node, int]:
+    """A tensor that arrives, and its dim, whose length is this size."""
+    for one in arriving:
+        for dim, length in enumerate(one.meta["val"].shape):
+            if str(length) == str(size.meta["val"]):
+                return inside[one], dim
+    raise ValueError("nothing that crosses a cut has as many rows as the batch: cut before another module")
+
+
+def _bound(piece: fx.Graph, module: nn.Module, graph: fx.GraphModule) -> nn.Module:
+    """A piece with the weights and buffers of a module; constants are those of the graph."""
+    return fx.GraphModule({name: _named(name, module, graph) for name in _reads(piece)}, piece, "Piece")
+
+
+def _reads(piece: fx.Graph) -> list[str]:
+    return [node.target for node in piece.find_nodes(op="get_attr")]
+
+
+def _named(name: str, module: nn.Module, graph: fx.GraphModule):
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:
+        return attrgetter(name)(graph)

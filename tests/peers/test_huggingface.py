@@ -1,0 +1,119 @@
+"""Language models of Hugging Face by their plans: each equals its own forward, or one sentence says why not.
+
+One line a class. The table is exact: a model that no longer runs, or one that now does, changes it.
+"""
+
+import pathlib
+import re
+
+import pytest
+import torch
+import transformers
+from on_pools import LAYOUTS, outcomes, pools
+
+import hybridlab as hl
+from hybridlab.training.models.gallery import named
+
+pytestmark = [pytest.mark.ranks, pytest.mark.long]
+
+SMALL = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 8, "pad_token_id": 0,
+}  # fmt: skip
+EXPERTS = {"moe_intermediate_size": 16, "num_experts_per_tok": 2}
+LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8}
+DEEPSEEK = EXPERTS | LATENT | {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
+GROUPS = {"head_dim": 8}
+
+EVERY = "equal"  # in all layouts
+NO_PAIR = "no pair of colwise and rowwise"  # under tp: its plan gathers inside layers
+NO_PLAN = "has no plan (_pp_plan)"
+MODELS = {
+    "Llama": ({}, EVERY),
+    "Qwen2": ({}, EVERY),
+    "Qwen3": (GROUPS, EVERY),
+    "Mistral": ({}, EVERY),
+    "Gemma": (GROUPS, EVERY),
+    "Gemma2": (GROUPS, EVERY),
+    "Gemma3Text": (GROUPS, EVERY),
+    "Olmo": ({}, EVERY),
+    "Olmo2": ({}, EVERY),
+    "Starcoder2": ({}, EVERY),
+    "Phi": ({}, EVERY),
+    "Phi3": ({}, NO_PAIR),
+    "GPTNeoX": ({}, EVERY),
+    "Granite": ({}, EVERY),
+    "Cohere": ({}, EVERY),
+    "SmolLM3": ({}, EVERY),
+    "Glm": (GROUPS, EVERY),
+    "Mixtral": ({"num_local_experts": 4}, EVERY),
+    "Qwen2Moe": (EXPERTS | {"num_experts": 4, "shared_expert_intermediate_size": 48}, EVERY),
+    "Qwen3Moe": (EXPERTS | GROUPS | {"num_experts": 4}, EVERY),
+    "DeepseekV3": (DEEPSEEK | {"num_key_value_heads": 4}, EVERY),
+    "GPT2": ({"n_embd": 32, "n_layer": 2, "n_head": 4}, NO_PLAN),
+    "StableLm": ({}, NO_PLAN),
+    "Bloom": ({"n_layer": 2, "n_head": 4}, NO_PLAN),
+    "OPT": ({"ffn_dim": 64, "word_embed_proj_dim": 32}, NO_PLAN),
+}
+
+
+def config_of(name: str, **more):
+    return getattr(transformers, f"{name}Config")(**{**SMALL, **MODELS[name][0], **more})
+
+
+def scores(module, tokens):
+    return module(tokens, use_cache=False).logits
+
+
+@pytest.fixture(scope="module")
+def ranks_of():
+    with pools(LAYOUTS) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", [name for name, (_, said) in MODELS.items() if said != NO_PLAN])
+def test_a_model_is_its_own_forward_in_every_layout(name, ranks_of):
+    found = outcomes(hl.Model.from_hf(config_of(name)), ranks_of, scores)
+    if MODELS[name][1] is NO_PAIR:
+        assert NO_PAIR in found.pop("tp2")
+    assert found == dict.fromkeys(found, "equal")
+    assert len(found) >= 3
+
+
+@pytest.mark.parametrize("name", [name for name, (_, said) in MODELS.items() if said == NO_PLAN])
+def test_a_model_without_a_plan_is_told_the_remedy(name):
+    with pytest.raises(ValueError, match=r"has no plan \(_pp_plan\).*hl\.Model\.traced"):
+        hl.Model.from_hf(config_of(name))
+
+
+def test_twenty_classes_run_in_all_four_layouts():
+    assert sum(said is EVERY for _, said in MODELS.values()) == 20
+
+
+def test_the_page_on_own_models_is_right(tmp_path):
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "own-model.md").read_text()
+    _, code, _ = re.findall(r"```python\n(.*?)```", page, re.S)
+    *lines, check = code.strip().splitlines()
+    names = {"hl": hl}
+    exec("\n".join(lines), names)
+    assert eval(check, names).ok
+    names["config"].save_pretrained(tmp_path)
+    assert isinstance(named(str(tmp_path / "config.json")), hl.Model)
+    with pytest.raises(ValueError, match="there is no such file, and nothing is downloaded"):
+        named("absent/config.json")
+
+
+def test_a_models_own_weights_are_taken():
+    given = transformers.AutoModelForCausalLM.from_config(config_of("Llama"))
+    model = hl.Model.from_hf(given, tokens=8)
+    mine = model.made(0, torch.float64)
+    assert all(torch.equal(mine.get_parameter(name), x.double()) for name, x in given.named_parameters())
+
+
+def test_what_draws_or_is_no_language_model_is_refused():
+    with pytest.raises(ValueError, match=r"drops out .* give the config attention_dropout=0\.0"):
+        hl.Model.from_hf(transformers.LlamaConfig(**SMALL, attention_dropout=0.1))
+    with pytest.raises(ValueError, match="ViTConfig makes no language model: give the model itself"):
+        hl.Model.from_hf(transformers.ViTConfig(hidden_size=8, num_attention_heads=2))
+    with pytest.raises(ValueError, match="int is no model of Hugging Face"):
+        hl.Model.from_hf(3)

@@ -1,0 +1,137 @@
+"""Modules cut by torch's tracer: pieces that do what the module does, with its weights under their names."""
+
+import pathlib
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import hybridlab as hl
+from hybridlab.training.models.batch_norm import BatchNorm
+
+
+class Net(nn.Module):
+    """A long skip, a size, a weight that is read twice, an operation in place; inputs by name, an output of two."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter, self.middle, self.leave = (nn.Linear(4, 4) for _ in range(3))
+        self.token = nn.Parameter(torch.ones(1, 4))
+
+    def forward(self, x, scale=None):
+        kept = self.enter(x) * scale
+        y = torch.relu_(self.middle(kept))
+        y = y + self.token.expand(x.shape[0], 4)
+        return {"main": self.leave(y + kept), "beside": y * self.token}
+
+
+def loss(made, target):
+    return (made["main"] - target).square().sum() + made["beside"].square().sum()
+
+
+def data(step, rows):
+    drawn = torch.Generator().manual_seed(step)
+    x = torch.randn(rows, 4, generator=drawn)
+    return {"x": x, "scale": x.cos()}, x.flip(1)
+
+
+def square(made, target):
+    return (made - target).square().sum()
+
+
+def plain(step, rows):
+    return data(step, rows)[0]["x"], data(step, rows)[1]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return hl.Model.traced(Net(), loss, data, cuts=["middle", "leave"])
+
+
+def test_pieces_do_what_the_module_does_for_any_number_of_rows(model):
+    net, layers = model.whole, model.layers(model.whole)
+    for rows in (1, 2, 5):
+        x, target = model.batch(0, rows)
+        whole = model.call(net, x)
+        for layer in layers:
+            x = layer(x)
+        assert len(layers) == 3 and all(torch.equal(one, other) for one, other in zip(x, whole, strict=True))
+        assert torch.equal(model.loss(x, target), loss(net(**data(0, rows)[0]), target))
+
+
+def test_weights_are_the_modules_own_and_only_where_they_are_read(model):
+    its = {id(weight): name for name, weight in model.whole.named_parameters()}
+    read = [sorted(its[id(weight)] for weight in layer.parameters()) for layer in model.layers(model.whole)]
+    assert read == [["enter.bias", "enter.weight"], ["middle.bias", "middle.weight", "token"],
+                    ["leave.bias", "leave.weight", "token"]]  # fmt: skip  # tied: two pieces read it
+
+
+def test_sizes_do_not_travel(model):
+    first, second, _ = model.between(2, torch.float64)
+    assert first.shape == (2, 4) and [x.dtype for x in second] == [torch.float64] * len(second)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("how", [{"pp": 2, "schedule": "zb_h1"}, {"dp": 2, "zero": 3}])
+def test_it_trains_as_the_module_does(model, how):
+    axes = {name: how[name] for name in how if name in ("pp", "dp")}
+    report = hl.check(hl.Mesh(**axes), model=model, batch=8, **{k: v for k, v in how.items() if k not in axes})
+    assert report.ok
+
+
+@pytest.mark.ranks
+def test_the_page_on_own_models_is_right():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "own-model.md").read_text()
+    *_, code = re.findall(r"```python\n(.*?)```", page, re.S)
+    names = {"__name__": "page"}
+    exec(code, names)
+    assert hl.check(hl.Mesh(pp=3), model=names["traced"], batch=8).ok
+
+
+@pytest.mark.parametrize(
+    "cuts, said",
+    [
+        (["nowhere"], "nothing of nowhere follows the cuts before it: .* such as enter, middle, leave"),
+        (["leave", "middle"], "nothing of middle follows the cuts before it"),
+        (["enter"], "nothing is done before enter: leave it out"),
+    ],
+)
+def test_cuts_that_do_not_fit_are_refused(cuts, said):
+    with pytest.raises(ValueError, match=said):
+        hl.Model.traced(Net(), loss, data, cuts=cuts)
+
+
+class Fixed(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x.reshape(3, 4))
+
+
+class Looks(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    "net, said",
+    [
+        (Fixed(nn.Linear(4, 4), nn.Linear(4, 4)), "holds for 3 rows only|cannot trace Fixed"),
+        (Looks(nn.Linear(4, 4), nn.Linear(4, 4)), r"torch cannot trace Looks \(.*list its layers by a method layers"),
+        (nn.Sequential(nn.Linear(4, 4), BatchNorm(4)), "1 is a BatchNorm, which parallel runs reach into"),
+    ],
+    ids=["rows", "branch", "seam"],
+)
+def test_what_a_graph_cannot_say_is_refused(net, said):
+    with pytest.raises(ValueError, match=said):
+        hl.Model.traced(net, square, plain, cuts=["1"])
+
+
+def test_tensor_parallelism_is_told_why_there_are_no_dims(model):
+    with pytest.raises(ValueError, match="tp=2 cuts dims .*a traced graph has no modules"):
+        hl.check(hl.Mesh(tp=2), model=model, batch=4)
+
+
+def test_a_module_without_layers_names_both_remedies():
+    for remedy in (r"hl\.Model\.traced", r"nn\.Sequential\(module\)"):
+        with pytest.raises(ValueError, match=remedy):
+            hl.check(hl.Mesh(dp=2), model=Net(), loss=loss, data=plain, batch=4)
