@@ -137,7 +137,10 @@ def run(
     rows: int = 2,
     accumulate: int = 1,
     optimizer: Literal['sgd', 'adamw'] = 'sgd',
-    rate: float = 0.1,
+    rate: float | Callable = 0.1,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
     stash: bool = True,
@@ -194,7 +197,10 @@ def run(
     rows           rows of one microbatch, where no batch is given
     accumulate     plays of the schedule for one optimizer step
     optimizer      the optimizer
-    rate           the learning rate
+    rate           the learning rate, or a function of the step that gives it
+    warmup         steps in which the rate grows evenly to its full size
+    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          of AdamW: how much its two averages keep at each step
     decay          weight decay; norms and biases do not decay
     clip           the largest norm of the whole gradient
     stash          False: an asynchronous schedule keeps one version of its weights
@@ -256,7 +262,10 @@ def check(
     rows: int = 2,
     accumulate: int = 1,
     optimizer: Literal['sgd', 'adamw'] = 'sgd',
-    rate: float = 0.1,
+    rate: float | Callable = 0.1,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
     stash: bool = True,
@@ -310,7 +319,10 @@ def check(
     rows           rows of one microbatch, where no batch is given
     accumulate     plays of the schedule for one optimizer step
     optimizer      the optimizer
-    rate           the learning rate
+    rate           the learning rate, or a function of the step that gives it
+    warmup         steps in which the rate grows evenly to its full size
+    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          of AdamW: how much its two averages keep at each step
     decay          weight decay; norms and biases do not decay
     clip           the largest norm of the whole gradient
     stash          False: an asynchronous schedule keeps one version of its weights
@@ -375,7 +387,10 @@ def train(
     rows: int = 2,
     accumulate: int = 1,
     optimizer: Literal['sgd', 'adamw'] = 'adamw',
-    rate: float = 0.002,
+    rate: float | Callable = 0.002,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
     stash: bool = True,
@@ -427,7 +442,10 @@ def train(
     rows           rows of one microbatch, where no batch is given
     accumulate     plays of the schedule for one optimizer step
     optimizer      the optimizer
-    rate           the learning rate
+    rate           the learning rate, or a function of the step that gives it
+    warmup         steps in which the rate grows evenly to its full size
+    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          of AdamW: how much its two averages keep at each step
     decay          weight decay; norms and biases do not decay
     clip           the largest norm of the whole gradient
     stash          False: an asynchronous schedule keeps one version of its weights
@@ -498,7 +516,10 @@ def dry_run(
     rows: int = 2,
     accumulate: int = 1,
     optimizer: Literal['sgd', 'adamw'] = 'adamw',
-    rate: float = 0.1,
+    rate: float | Callable = 0.1,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
     stash: bool = True,
@@ -552,7 +573,10 @@ def dry_run(
     rows           rows of one microbatch, where no batch is given
     accumulate     plays of the schedule for one optimizer step
     optimizer      the optimizer
-    rate           the learning rate
+    rate           the learning rate, or a function of the step that gives it
+    warmup         steps in which the rate grows evenly to its full size
+    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          of AdamW: how much its two averages keep at each step
     decay          weight decay; norms and biases do not decay
     clip           the largest norm of the whole gradient
     stash          False: an asynchronous schedule keeps one version of its weights

@@ -23,6 +23,7 @@ from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat, mapped
 from hybridlab.training.nans import turned_nan, watched
+from hybridlab.training.rates import set_rate
 from hybridlab.training.resume import Saver, Saving, resumed
 from hybridlab.training.same_on_all_ranks import refuse_another_mesh, refuse_other_layouts, refuse_others
 from hybridlab.world.talk.nans import UNWATCHED
@@ -160,6 +161,7 @@ class Trainer:
     def _played(self, step: int) -> list[torch.Tensor]:
         """Play one step; on a GPU it is then on its way. Returns the losses that this rank has seen, of each play."""
         self.weights.begin()
+        set_rate(self.job, self.optimizers, step)
         self.work.draws.step = step
         inputs, targets = self._batch(step)
         losses, each = [], len(self.job.schedule.replica_of)

@@ -26,9 +26,9 @@ from hybridlab.training.job import OPTIMIZERS, Job
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
 from hybridlab.training.out_of_core import within
+from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 
 PREPARED = 30.0  # seconds that the actions of a job may take at least until they stand: with messages it is twice that
-LARGEST = 2**63  # of any number that is given; infinity is larger
 FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # as given
 
 
@@ -82,7 +82,7 @@ def _model(of: dict, given: dict) -> Model:
 
 def _chosen(mesh: Mesh, of: dict, given: dict) -> dict:
     """The options of all modes."""
-    for name, choices in (("optimizer", OPTIMIZERS), ("dtype", DTYPES)):
+    for name, choices in (("optimizer", OPTIMIZERS), ("dtype", DTYPES), ("anneal", ANNEALED)):
         if of[name] not in choices:
             raise ValueError(f"there is no {name} {of[name]!r}: choose one of {', '.join(choices)}")
     said = {name: value for name, value in given.items() if name in registry.options()}
@@ -177,9 +177,16 @@ def _refuse_numbers(of: dict):
     for name, does in (("steps", "trains"), ("accumulate", "plays"), ("rows", "reads")):
         if of[name] < 1:
             raise ValueError(f"{name}={of[name]} {does} nothing: give 1 or more")
-    for name in ("rate", "decay", "seed"):
+    refuse_rate(of["steps"], of["rate"])
+    for name in ("decay", "seed"):
         if not 0 <= of[name] < LARGEST:
             raise ValueError(f"{name}={of[name]} is not possible: give a number from 0 to below {LARGEST:.2g}")
+    if of["warmup"] < 0:
+        raise ValueError(f"warmup={of['warmup']} are no steps: give 0 or more")
+    if len(of["betas"]) != 2 or not all(0 <= beta < 1 for beta in of["betas"]):
+        raise ValueError(f"betas={of['betas']} are no two shares: give two numbers from 0 to below 1, as (0.9, 0.999)")
+    if of["optimizer"] != "adamw" and of["betas"] != asked.TRAINING["betas"].usual:
+        raise ValueError(f"betas belong to adamw, and the optimizer is {of['optimizer']}: leave them out")
     if of["clip"] is not None and not of["clip"] > 0:
         raise ValueError(f"clip={of['clip']} is no norm: give a number above 0")
 

@@ -15,6 +15,7 @@ from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.plain import refuse_another
 from hybridlab.training.models.trees import as_computed, flat, mapped_together
+from hybridlab.training.rates import set_rate
 
 SHADOWS = {"float64": 1}  # in other dtypes noise is large, so it is measured by MORE
 MORE = 3
@@ -46,6 +47,7 @@ class OneDevice:
         job, draws, losses = self.job, draws_of(self.module), []
         sums = {name: torch.zeros_like(w, dtype=getattr(torch, job["sum_dtype"])) for name, w in self.named.items()}
         draws.step = step
+        set_rate(job, [self.optimizer], step)
         for number, (inputs, targets) in enumerate(zip(*job.batch(step))):
             draws.row = number * job.rows
             self.module.zero_grad()

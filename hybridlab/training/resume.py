@@ -20,7 +20,7 @@ from hybridlab.training.models.trees import flat
 from hybridlab.training.stopping import STOP
 
 PURPOSE = "checkpoint"
-TAKEN = ("rate", "decay", "clip", "stash")  # may differ in the run that goes on: it is told
+TAKEN = ("warmup", "decay", "clip", "stash")  # may differ in the run that goes on: it is told
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,9 @@ def _notes(job, step: int) -> dict:
 
 def _taken(job) -> dict:
     """What may be otherwise in the run that goes on."""
-    return {name: getattr(job, name) for name in TAKEN} | {"schedule": job.schedule.name}
+    taken = {name: getattr(job, name) for name in TAKEN} | {"schedule": job.schedule.name, "betas": list(job.betas)}
+    taken["rate"] = "a function of the step" if callable(job.rate) else job.rate
+    return taken | {"anneal": job.anneal if job.anneal == "constant" else f"{job.anneal} over {job.steps} steps"}
 
 
 def _same(job) -> dict:
