@@ -50,7 +50,8 @@ from hybridlab.scheduling.validate import validate as validate
 from hybridlab.show.live.explorer import explore as explore
 from hybridlab.show.live.game import play as play
 from hybridlab.show.timelines.draw import draw as draw
-from hybridlab.training.checkpoints.checkpoint import weights as weights
+from hybridlab.training.checkpoints.export import export as export
+from hybridlab.training.checkpoints.stored import weights as weights
 from hybridlab.training.models.model import Model as Model
 from hybridlab.training.report import Report
 from hybridlab.world.devices.placement import placement as placement
@@ -124,6 +125,7 @@ def run(
     driven: bool = False,
     model: nn.Module | Model | Shape | Callable | str | None = None,
     loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
     data: Any = None,
     shape: Shape | None = None,
     skips: dict[int, int] | None = None,
@@ -184,6 +186,7 @@ def run(
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
+    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
     data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
@@ -249,6 +252,7 @@ def check(
     driven: bool = False,
     model: nn.Module | Model | Shape | Callable | str | None = None,
     loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
     data: Any = None,
     shape: Shape | None = None,
     skips: dict[int, int] | None = None,
@@ -306,6 +310,7 @@ def check(
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
+    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
     data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
@@ -374,6 +379,7 @@ def train(
     driven: bool = False,
     model: nn.Module | Model | Shape | Callable | str | None = None,
     loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
     data: Any = None,
     shape: Shape | None = None,
     skips: dict[int, int] | None = None,
@@ -429,6 +435,7 @@ def train(
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
+    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
     data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
@@ -476,13 +483,15 @@ def train(
                    tokens_per_second; before them, with resume, on_event(0, {"resumed": …}): from where it goes on
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
-             "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done}
+             "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
+             "model": the module with the trained weights, made when it is asked for: of those above 64 MiB, from the
+             checkpoint}
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
 
     >>> import hybridlab as hl
     >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
-    >>> len(trained["losses"]), trained["end"]
-    (2, 2)
+    >>> len(trained["losses"]), trained["end"], type(trained["model"]).__name__
+    (2, 2, 'GPT')
     """
 
 
@@ -503,6 +512,7 @@ def dry_run(
     driven: bool = False,
     model: nn.Module | Model | Shape | Callable | str | None = None,
     loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
     data: Any = None,
     shape: Shape | None = None,
     skips: dict[int, int] | None = None,
@@ -560,6 +570,7 @@ def dry_run(
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
+    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
     data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}

@@ -22,7 +22,7 @@ TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
 OF_A_JOB = (  # see `training.asked`
     *("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay"),
-    *("warmup", "anneal", "betas"),
+    *("warmup", "anneal", "betas", "weights"),
 )
 OF_WAITS = ("F", "B", "I", "W", "latency", "jitter")
 LEARNING = ("steps", "optimizer", "rate")
@@ -161,6 +161,7 @@ def add_training(one, **usual):
     named = {"data": {"metavar": "FILE", "help": "a text to learn from, in place of the usual one"}}
     named |= {"cut": {"type": _cut, "metavar": "HOW", "help": "layers, parameters, time, or blocks per stage: 3,1"}}
     named |= {"betas": {"type": _betas, "metavar": "X,X"}}
+    named |= {"weights": {"metavar": "FOLDER", "help": "first weights: of a training, safetensors, or DCP"}}
     for name in OF_A_JOB:
         how = {"default": usual[name]} if name in usual else {}
         add(one, name, asked.OWN[name], **how, **named.get(name, {}))

@@ -15,7 +15,7 @@ ALL_FLAGS = "--help-all"
 
 GROUPS = {  # of the commands with a job: what a user wants, and the flags for it
     "layout": "schedule microbatches dp pp tp cp ep ranks chunks copies",
-    "model and data": "model layers width heads context data batch",
+    "model and data": "model layers width heads context data weights batch",
     "training": "steps optimizer rate dtype seed zero recompute sequence",
     "one rank of the job": "rank machine memory",
     "timed runs": "work F B I W latency jitter",

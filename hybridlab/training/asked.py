@@ -61,6 +61,9 @@ MODEL = {
         "None: the transformer of `shape`",
     ),
     "loss": Argument("Callable | None", None, "loss(output, target), the sum over a microbatch; for your own module"),
+    "weights": Argument(
+        "str | Path | dict | None", None, "first weights: a state dict, or what hl.weights reads; None: the model's own"
+    ),
     "data": Argument("Any", None, "batches, data(step, rows) -> (inputs, targets); for a transformer a text file"),
     "shape": Argument("Shape | None", None, "sizes of the transformer that is trained without a model"),
     "skips": Argument("dict[int, int] | None", None, "{layer: the earlier layer whose output it takes too}"),

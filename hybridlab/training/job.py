@@ -36,13 +36,12 @@ class Job:
 
     job["zero"] and its like are what was chosen of the modes' options; see `modes.mode.Option`.
 
-    bounds     the layers of each stage;  rows  b, in one microbatch: of a text, sequences
+    bounds     the layers of each stage;  rows  b, in one microbatch: of a text, sequences;  dtype  of the computation
     accumulate how many times the schedule is played, each time on further microbatches, for one optimizer step
     rate, warmup, anneal  the learning rate, see `rates`;  clip  the largest norm of the whole model's gradient, or None
     driven     no written order: every rank does what has arrived;  stash  False: one version, see `runtime.versions`
-    dtype      of the computation
     decay      weight decay, of weights with two dims or more whose name does not say norm or bias
-    room       what forwards may keep on each device, and what each weighs there; None: as much as they like
+    weights    stored ones that it begins with, see `first_weights`;  room  that forwards have on each device, or None
     """
 
     mesh: Mesh
@@ -65,6 +64,7 @@ class Job:
     driven: bool
     stash: bool
     decay: float
+    weights: str | dict | None = None
     room: Room | None = None
     _found: dict = field(default_factory=dict, repr=False)
 

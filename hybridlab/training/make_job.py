@@ -1,5 +1,6 @@
 """From what is asked for to a job: what was not said is filled in, and what does not fit is refused in a sentence."""
 
+import os
 from dataclasses import fields, replace
 
 import torch
@@ -22,6 +23,7 @@ from hybridlab.scheduling.sums import with_sums
 from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, placing, stages
+from hybridlab.training.first_weights import refuse_other_weights
 from hybridlab.training.job import OPTIMIZERS, Job
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
@@ -52,9 +54,11 @@ def job_of(**given) -> Job:
     layers = len(model.layers(whole)) - sum(model.ends)
     played = _played(mesh, of, modes, chosen, layers)
     bounds = _bounds(model, whole, played, of["cut"], layers)
-    same = {name: of[name] for name in FIELDS}
+    same = {name: of[name] for name in FIELDS} | {"weights": _found_from_anywhere(of["weights"])}
     job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of), **same)
     vars(job)["whole"] = whole  # it was looked at already
+    if job.weights is not None:
+        refuse_other_weights(job.weights, whole)
     _refuse_misfits(job)
     for mode in modes:
         mode.refuse(job)
@@ -78,6 +82,11 @@ def _model(of: dict, given: dict) -> Model:
         model = model.in_parts()
     model.refuse()
     return model
+
+
+def _found_from_anywhere(weights):
+    """First weights as ranks find them, whatever folder they work in."""
+    return os.path.abspath(weights) if isinstance(weights, str | os.PathLike) else weights
 
 
 def _chosen(mesh: Mesh, of: dict, given: dict) -> dict:

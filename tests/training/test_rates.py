@@ -1,4 +1,4 @@
-"""Learning rates that change: the same on every layout, in runs that go on, and as PyTorch's own schedulers have them."""
+"""Learning rates that change: the same on every layout, in runs that go on, and as PyTorch's schedulers have them."""
 
 import shutil
 
@@ -11,6 +11,7 @@ from hybridlab.training.make_job import job_of
 from hybridlab.training.run import train
 
 SHAPE = hl.Shape(layers=4, width=16, heads=2, context=8)
+DRAWN = iter(range(9))
 PACED = {
     "cosine": {"rate": 0.02, "warmup": 2, "anneal": "cosine", "betas": (0.8, 0.95), "optimizer": "adamw"},
     "a function": {"rate": lambda step: 0.2 / (1 + step), "optimizer": "sgd"},
@@ -88,7 +89,7 @@ def test_a_run_goes_on_with_the_rate_of_its_step_under_another_layout(kept, tmp_
         ({"rate": lambda step: "fast"}, r"rate\(0\) gave 'fast': return a number"),
         ({"rate": lambda step: 0.1 - step}, r"rate\(2\) gave -1.9: return a number"),
         ({"rate": lambda: 0.1}, r"rate\(0\) fails: TypeError"),
-        ({"rate": lambda step, drawn=iter(range(9)): next(drawn)}, "let it depend on the step only"),
+        ({"rate": lambda step: next(DRAWN)}, "let it depend on the step only"),
         ({"warmup": -1}, "warmup=-1 are no steps"),
         ({"anneal": "slowly"}, "there is no anneal 'slowly': choose one of constant, cosine, linear"),
         ({"betas": (0.9,), "optimizer": "adamw"}, r"betas=\(0.9,\) are no two shares"),
