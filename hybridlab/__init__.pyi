@@ -187,7 +187,8 @@ def run(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        first weights: a state dict, or what hl.weights reads; None: the model's own
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+                   transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
     takes          {layer: the earlier layers whose outputs it takes}: branches and joins
@@ -311,7 +312,8 @@ def check(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        first weights: a state dict, or what hl.weights reads; None: the model's own
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+                   transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
     takes          {layer: the earlier layers whose outputs it takes}: branches and joins
@@ -436,7 +438,8 @@ def train(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        first weights: a state dict, or what hl.weights reads; None: the model's own
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+                   transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
     takes          {layer: the earlier layers whose outputs it takes}: branches and joins
@@ -571,7 +574,8 @@ def dry_run(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        first weights: a state dict, or what hl.weights reads; None: the model's own
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+                   transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
     takes          {layer: the earlier layers whose outputs it takes}: branches and joins

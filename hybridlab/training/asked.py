@@ -64,7 +64,11 @@ MODEL = {
     "weights": Argument(
         "str | Path | dict | None", None, "first weights: a state dict, or what hl.weights reads; None: the model's own"
     ),
-    "data": Argument("Any", None, "batches, data(step, rows) -> (inputs, targets); for a transformer a text file"),
+    "data": Argument(
+        "Any",
+        None,
+        "data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a transformer a text file",
+    ),
     "shape": Argument("Shape | None", None, "sizes of the transformer that is trained without a model"),
     "skips": Argument("dict[int, int] | None", None, "{layer: the earlier layer whose output it takes too}"),
     "takes": Argument("dict | None", None, "{layer: the earlier layers whose outputs it takes}: branches and joins"),

@@ -55,7 +55,7 @@ def job_of(**given) -> Job:
     played = _played(mesh, of, modes, chosen, layers)
     bounds = _bounds(model, whole, played, of["cut"], layers)
     same = {name: of[name] for name in FIELDS} | {"weights": _found_from_anywhere(of["weights"])}
-    job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of), **same)
+    job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of, model, "rows" in given), **same)
     vars(job)["whole"] = whole  # it was looked at already
     if job.weights is not None:
         refuse_other_weights(job.weights, whole)
@@ -125,9 +125,13 @@ def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[
     return stages.cut(model, schedule.stages, cut, whole)
 
 
-def _rows(mesh: Mesh, schedule: Schedule, of: dict) -> int:
-    """The rows of one microbatch."""
-    batch, microbatches = of["batch"], len(schedule.replica_of) * of["accumulate"]
+def _rows(mesh: Mesh, schedule: Schedule, of: dict, model: Model, said: bool) -> int:
+    """The rows of one microbatch, `said` by somebody or not; batches that are made already have rows of their own."""
+    microbatches, own = len(schedule.replica_of) * of["accumulate"], getattr(model.data, "rows", None)
+    batch = own if of["batch"] is None and not said else of["batch"]
+    total = of["rows"] * microbatches if batch is None else batch
+    if own is not None and own != total:
+        raise ValueError(f"a step takes {total} rows, and data gives batches of {own}: give batch={own}")
     if batch is None:
         return of["rows"]
     if batch < 1 or batch % microbatches:
