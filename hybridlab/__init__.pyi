@@ -371,6 +371,7 @@ def train(
     every: int = 0,
     resume: bool = False,
     async_save: bool = False,
+    log: str | Path | None = None,
     progress: bool = True,
     on_event: Callable | None = None,
     chunks: int | None = None,
@@ -481,6 +482,7 @@ def train(
     every          also save after every so many steps; the two newest checkpoints in the folder stay, older ones go
     resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
     async_save     the training goes on while files are written: each rank keeps a copy of its part for so long
+    log            a folder for event files of TensorBoard: loss, learning rate and tokens per second of each step
     progress       show a line that counts steps
     on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
                    tokens_per_second; before them, with resume, on_event(0, {"resumed": …}): from where it goes on

@@ -262,12 +262,13 @@ def add_saving(one):
     one.flag("--every", type=int, metavar="N", default=0, help=kept)
     one.flag("--resume", action="store_true", help="go on from the newest checkpoint, under any layout")
     one.flag("--async-save", action="store_true", help="go on training while files are written")
+    one.flag("--log", metavar="FOLDER", help="write event files of TensorBoard there")
 
 
 def read_saving(chosen) -> dict:
     if chosen.checkpoint is None and (chosen.every or chosen.resume or chosen.async_save):
         raise ValueError("--every, --resume and --async-save need a folder of checkpoints: give --checkpoint FOLDER")
-    return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume", "async_save")}
+    return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume", "async_save", "log")}
 
 
 # --- files to write ---------------------------------------------------------------------------------------------

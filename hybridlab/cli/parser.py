@@ -19,7 +19,7 @@ GROUPS = {  # of the commands with a job: what a user wants, and the flags for i
     "training": "steps optimizer rate dtype seed zero recompute sequence",
     "one rank of the job": "rank machine memory",
     "timed runs": "work F B I W latency jitter",
-    "checkpoints and results": "checkpoint every resume async_save save json",
+    "checkpoints and results": "checkpoint every resume async_save log save json",
 }
 FURTHER = {  # the same, shown by --help-all
     "further axes": "x h w attend zigzag dispatch scatter",

@@ -27,6 +27,7 @@ from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
+from hybridlab.training.logged import logged
 from hybridlab.training.make_job import refuse_other_mesh
 from hybridlab.training.rehearsal import refuse_other_in_parts
 from hybridlab.training.resume import Saving
@@ -202,6 +203,7 @@ def train(
     every: int = 0,
     resume: bool = False,
     async_save: bool = False,
+    log: str | Path | None = None,
     progress: bool = True,
     on_event: Callable | None = None,
     **given,
@@ -215,6 +217,7 @@ def train(
     every          also save after every so many steps; the two newest checkpoints in the folder stay, older ones go
     resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
     async_save     the training goes on while files are written: each rank keeps a copy of its part for so long
+    log            a folder for event files of TensorBoard: loss, learning rate and tokens per second of each step
     progress       show a line that counts steps
     on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
                    tokens_per_second; before them, with resume, on_event(0, {"resumed": …}): from where it goes on
@@ -243,7 +246,8 @@ def train(
         saving.refuse(job)
     refuse_other_in_parts(job)
     foresee(__name__)
-    with ranks(job.mesh) as pool, shown as show, stopping_gently(saving and saving.folder, show) as tell:
+    place = saving and saving.folder
+    with shown as show, logged(log, job, show) as heard, ranks(job.mesh) as pool, stopping_gently(place, heard) as tell:
         if tell and saving and (words := saving.told(job)):
             tell(0, {"resumed": words})
         homes = pool.run(_run_model, job, False, saving, KEPT, comes_home(job), on_event=tell)
