@@ -50,7 +50,8 @@ from hybridlab.scheduling.validate import validate as validate
 from hybridlab.show.live.explorer import explore as explore
 from hybridlab.show.live.game import play as play
 from hybridlab.show.timelines.draw import draw as draw
-from hybridlab.training.checkpoints.checkpoint import weights as weights
+from hybridlab.training.checkpoints.export import export as export
+from hybridlab.training.checkpoints.stored import weights as weights
 from hybridlab.training.models.model import Model as Model
 from hybridlab.training.report import Report
 from hybridlab.world.devices.placement import placement as placement
@@ -124,6 +125,7 @@ def run(
     driven: bool = False,
     model: nn.Module | Model | Shape | Callable | str | None = None,
     loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
     data: Any = None,
     shape: Shape | None = None,
     skips: dict[int, int] | None = None,
@@ -137,7 +139,10 @@ def run(
     rows: int = 2,
     accumulate: int = 1,
     optimizer: Literal['sgd', 'adamw'] = 'sgd',
-    rate: float = 0.1,
+    rate: float | Callable = 0.1,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
     stash: bool = True,
@@ -181,7 +186,9 @@ def run(
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+                   transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
     takes          {layer: the earlier layers whose outputs it takes}: branches and joins
@@ -194,7 +201,10 @@ def run(
     rows           rows of one microbatch, where no batch is given
     accumulate     plays of the schedule for one optimizer step
     optimizer      the optimizer
-    rate           the learning rate
+    rate           the learning rate, or a function of the step that gives it
+    warmup         steps in which the rate grows evenly to its full size
+    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          of AdamW: how much its two averages keep at each step
     decay          weight decay; norms and biases do not decay
     clip           the largest norm of the whole gradient
     stash          False: an asynchronous schedule keeps one version of its weights
@@ -243,6 +253,7 @@ def check(
     driven: bool = False,
     model: nn.Module | Model | Shape | Callable | str | None = None,
     loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
     data: Any = None,
     shape: Shape | None = None,
     skips: dict[int, int] | None = None,
@@ -256,7 +267,10 @@ def check(
     rows: int = 2,
     accumulate: int = 1,
     optimizer: Literal['sgd', 'adamw'] = 'sgd',
-    rate: float = 0.1,
+    rate: float | Callable = 0.1,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
     stash: bool = True,
@@ -297,7 +311,9 @@ def check(
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+                   transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
     takes          {layer: the earlier layers whose outputs it takes}: branches and joins
@@ -310,7 +326,10 @@ def check(
     rows           rows of one microbatch, where no batch is given
     accumulate     plays of the schedule for one optimizer step
     optimizer      the optimizer
-    rate           the learning rate
+    rate           the learning rate, or a function of the step that gives it
+    warmup         steps in which the rate grows evenly to its full size
+    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          of AdamW: how much its two averages keep at each step
     decay          weight decay; norms and biases do not decay
     clip           the largest norm of the whole gradient
     stash          False: an asynchronous schedule keeps one version of its weights
@@ -352,6 +371,7 @@ def train(
     every: int = 0,
     resume: bool = False,
     async_save: bool = False,
+    log: str | Path | None = None,
     progress: bool = True,
     on_event: Callable | None = None,
     chunks: int | None = None,
@@ -362,6 +382,7 @@ def train(
     driven: bool = False,
     model: nn.Module | Model | Shape | Callable | str | None = None,
     loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
     data: Any = None,
     shape: Shape | None = None,
     skips: dict[int, int] | None = None,
@@ -375,7 +396,10 @@ def train(
     rows: int = 2,
     accumulate: int = 1,
     optimizer: Literal['sgd', 'adamw'] = 'adamw',
-    rate: float = 0.002,
+    rate: float | Callable = 0.002,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
     stash: bool = True,
@@ -414,7 +438,9 @@ def train(
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+                   transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
     takes          {layer: the earlier layers whose outputs it takes}: branches and joins
@@ -427,7 +453,10 @@ def train(
     rows           rows of one microbatch, where no batch is given
     accumulate     plays of the schedule for one optimizer step
     optimizer      the optimizer
-    rate           the learning rate
+    rate           the learning rate, or a function of the step that gives it
+    warmup         steps in which the rate grows evenly to its full size
+    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          of AdamW: how much its two averages keep at each step
     decay          weight decay; norms and biases do not decay
     clip           the largest norm of the whole gradient
     stash          False: an asynchronous schedule keeps one version of its weights
@@ -453,18 +482,21 @@ def train(
     every          also save after every so many steps; the two newest checkpoints in the folder stay, older ones go
     resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
     async_save     the training goes on while files are written: each rank keeps a copy of its part for so long
+    log            a folder for event files of TensorBoard: loss, learning rate and tokens per second of each step
     progress       show a line that counts steps
     on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
                    tokens_per_second; before them, with resume, on_event(0, {"resumed": …}): from where it goes on
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
-             "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done}
+             "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
+             "model": the module with the trained weights, made when it is asked for: of those above 64 MiB, from the
+             checkpoint}
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
 
     >>> import hybridlab as hl
     >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
-    >>> len(trained["losses"]), trained["end"]
-    (2, 2)
+    >>> len(trained["losses"]), trained["end"], type(trained["model"]).__name__
+    (2, 2, 'GPT')
     """
 
 
@@ -485,6 +517,7 @@ def dry_run(
     driven: bool = False,
     model: nn.Module | Model | Shape | Callable | str | None = None,
     loss: Callable | None = None,
+    weights: str | Path | dict | None = None,
     data: Any = None,
     shape: Shape | None = None,
     skips: dict[int, int] | None = None,
@@ -498,7 +531,10 @@ def dry_run(
     rows: int = 2,
     accumulate: int = 1,
     optimizer: Literal['sgd', 'adamw'] = 'adamw',
-    rate: float = 0.1,
+    rate: float | Callable = 0.1,
+    warmup: int = 0,
+    anneal: Literal['constant', 'cosine', 'linear'] = 'constant',
+    betas: tuple[float, ...] = ...,
     decay: float = 0.0,
     clip: float | None = None,
     stash: bool = True,
@@ -539,7 +575,9 @@ def dry_run(
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
-    data           batches, data(step, rows) -> (inputs, targets); for a transformer a text file
+    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+                   transformer a text file
     shape          sizes of the transformer that is trained without a model
     skips          {layer: the earlier layer whose output it takes too}
     takes          {layer: the earlier layers whose outputs it takes}: branches and joins
@@ -552,7 +590,10 @@ def dry_run(
     rows           rows of one microbatch, where no batch is given
     accumulate     plays of the schedule for one optimizer step
     optimizer      the optimizer
-    rate           the learning rate
+    rate           the learning rate, or a function of the step that gives it
+    warmup         steps in which the rate grows evenly to its full size
+    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          of AdamW: how much its two averages keep at each step
     decay          weight decay; norms and biases do not decay
     clip           the largest norm of the whole gradient
     stash          False: an asynchronous schedule keeps one version of its weights

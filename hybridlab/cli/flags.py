@@ -20,7 +20,10 @@ MODEL_SIZES = (
 ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # of a transformer with experts
 TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {"parallel": True}}  # --model: its shape
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
-OF_A_JOB = ("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay")  # see `training.asked`
+OF_A_JOB = (  # see `training.asked`
+    *("data", "seed", "dtype", "cut", "ahead", "driven", "clip", "accumulate", "decay"),
+    *("warmup", "anneal", "betas", "weights"),
+)
 OF_WAITS = ("F", "B", "I", "W", "latency", "jitter")
 LEARNING = ("steps", "optimizer", "rate")
 
@@ -157,6 +160,8 @@ def add_training(one, **usual):
     add(one, "batch", asked.LAYOUT["batch"])
     named = {"data": {"metavar": "FILE", "help": "a text to learn from, in place of the usual one"}}
     named |= {"cut": {"type": _cut, "metavar": "HOW", "help": "layers, parameters, time, or blocks per stage: 3,1"}}
+    named |= {"betas": {"type": _betas, "metavar": "X,X"}}
+    named |= {"weights": {"metavar": "FOLDER", "help": "first weights: of a training, safetensors, or DCP"}}
     for name in OF_A_JOB:
         how = {"default": usual[name]} if name in usual else {}
         add(one, name, asked.OWN[name], **how, **named.get(name, {}))
@@ -171,6 +176,13 @@ def add_training(one, **usual):
     for name, kind in ROUTING.items():
         told = f"of a transformer with experts: {name} of its routing"
         one.flag(f"--{name}", type=kind, metavar="X" if kind is float else "NAME", help=told)
+
+
+def _betas(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} are no betas: give two numbers, as 0.9,0.95") from None
 
 
 def _cut(text: str):
@@ -250,12 +262,13 @@ def add_saving(one):
     one.flag("--every", type=int, metavar="N", default=0, help=kept)
     one.flag("--resume", action="store_true", help="go on from the newest checkpoint, under any layout")
     one.flag("--async-save", action="store_true", help="go on training while files are written")
+    one.flag("--log", metavar="FOLDER", help="write event files of TensorBoard there")
 
 
 def read_saving(chosen) -> dict:
     if chosen.checkpoint is None and (chosen.every or chosen.resume or chosen.async_save):
         raise ValueError("--every, --resume and --async-save need a folder of checkpoints: give --checkpoint FOLDER")
-    return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume", "async_save")}
+    return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume", "async_save", "log")}
 
 
 # --- files to write ---------------------------------------------------------------------------------------------

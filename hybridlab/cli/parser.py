@@ -15,17 +15,17 @@ ALL_FLAGS = "--help-all"
 
 GROUPS = {  # of the commands with a job: what a user wants, and the flags for it
     "layout": "schedule microbatches dp pp tp cp ep ranks chunks copies",
-    "model and data": "model layers width heads context data batch",
+    "model and data": "model layers width heads context data weights batch",
     "training": "steps optimizer rate dtype seed zero recompute sequence",
     "one rank of the job": "rank machine memory",
     "timed runs": "work F B I W latency jitter",
-    "checkpoints and results": "checkpoint every resume async_save save json",
+    "checkpoints and results": "checkpoint every resume async_save log save json",
 }
 FURTHER = {  # the same, shown by --help-all
     "further axes": "x h w attend zigzag dispatch scatter",
     "sizes of a transformer": "kv_heads per_head vocabulary inner dropout tied skips latent query_latent rotary",
     "experts of a transformer": "experts chosen shared scores balance pace capacity",
-    "the optimizer's step": "clip accumulate decay sums sum_dtype master_dtype owners offload",
+    "the optimizer's step": "warmup anneal betas clip accumulate decay sums sum_dtype master_dtype owners offload",
     "memory of a device": "device_memory make_room copy_time",
     "order of the actions": "cut ahead driven",
 }
@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
 
 def add(one, name: str, argument: Argument, otherwise="", **how):
     """Add the flag of an argument, whose type, usual value and meaning become the flag's."""
-    kind = argument.type.removesuffix(" | None")
+    kind = argument.type.split(" | ")[0]  # what can be typed comes first
     if kind == "bool":
         how = {"action": "store_true"} | how
     elif kind in KINDS:

@@ -16,7 +16,7 @@ from hybridlab.show.charts.curves import curves
 from hybridlab.show.live.report import report
 from hybridlab.show.timelines.draw import draw
 from hybridlab.training.affordable import affordable
-from hybridlab.training.checkpoints.checkpoint import weights
+from hybridlab.training.checkpoints.stored import weights
 from hybridlab.training.data.text import Text
 from hybridlab.training.models.gpt import GPT
 from hybridlab.training.models.sampling import sample

@@ -14,6 +14,7 @@ from hybridlab.modes.data_parallel import DTYPES
 from hybridlab.modes.mode import Option
 from hybridlab.signatures import Argument
 from hybridlab.training.job import OPTIMIZERS
+from hybridlab.training.rates import ANNEALED
 
 FIRST = 4  # arguments that may be given by position
 
@@ -60,7 +61,14 @@ MODEL = {
         "None: the transformer of `shape`",
     ),
     "loss": Argument("Callable | None", None, "loss(output, target), the sum over a microbatch; for your own module"),
-    "data": Argument("Any", None, "batches, data(step, rows) -> (inputs, targets); for a transformer a text file"),
+    "weights": Argument(
+        "str | Path | dict | None", None, "first weights: a state dict, or what hl.weights reads; None: the model's own"
+    ),
+    "data": Argument(
+        "Any",
+        None,
+        "data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a transformer a text file",
+    ),
     "shape": Argument("Shape | None", None, "sizes of the transformer that is trained without a model"),
     "skips": Argument("dict[int, int] | None", None, "{layer: the earlier layer whose output it takes too}"),
     "takes": Argument("dict | None", None, "{layer: the earlier layers whose outputs it takes}: branches and joins"),
@@ -75,7 +83,12 @@ TRAINING = {
     "rows": Argument("int", 2, "rows of one microbatch, where no batch is given"),
     "accumulate": Argument("int", 1, "plays of the schedule for one optimizer step"),
     "optimizer": Argument(one_of(OPTIMIZERS), "sgd", "the optimizer"),
-    "rate": Argument("float", 0.1, "the learning rate"),
+    "rate": Argument("float | Callable", 0.1, "the learning rate, or a function of the step that gives it"),
+    "warmup": Argument("int", 0, "steps in which the rate grows evenly to its full size"),
+    "anneal": Argument(
+        one_of(ANNEALED), "constant", "the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step"
+    ),
+    "betas": Argument("tuple[float, ...]", (0.9, 0.999), "of AdamW: how much its two averages keep at each step"),
     "decay": Argument("float", 0.0, "weight decay; norms and biases do not decay"),
     "clip": Argument("float | None", None, "the largest norm of the whole gradient"),
     "stash": Argument("bool", True, "False: an asynchronous schedule keeps one version of its weights"),

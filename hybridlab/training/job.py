@@ -1,6 +1,7 @@
 """The job: what is trained, and how it is shared out. The model knows nothing of it."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
@@ -22,6 +23,7 @@ from hybridlab.training import placing, stages
 from hybridlab.training.models.examination import Passed, passed
 from hybridlab.training.models.model import Model
 from hybridlab.training.models.trees import as_computed, flat, mapped
+from hybridlab.training.rates import rate_of
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 STATES = {"sgd": 0, "adamw": 2}  # numbers that an optimizer keeps for each weight
@@ -34,14 +36,12 @@ class Job:
 
     job["zero"] and its like are what was chosen of the modes' options; see `modes.mode.Option`.
 
-    bounds     the layers of each stage;  rows  b, in one microbatch: of a text, sequences
+    bounds     the layers of each stage;  rows  b, in one microbatch: of a text, sequences;  dtype  of the computation
     accumulate how many times the schedule is played, each time on further microbatches, for one optimizer step
-    clip       the largest norm that the whole model's gradient may have, or None
-    driven     no written order: every rank does what has arrived
-    stash      False: an asynchronous schedule keeps one version of its weights, see `runtime.versions`
-    dtype      of the computation
+    rate, warmup, anneal  the learning rate, see `rates`;  clip  the largest norm of the whole model's gradient, or None
+    driven     no written order: every rank does what has arrived;  stash  False: one version, see `runtime.versions`
     decay      weight decay, of weights with two dims or more whose name does not say norm or bias
-    room       what forwards may keep on each device, and what each weighs there; None: as much as they like
+    weights    stored ones that it begins with, see `first_weights`;  room  that forwards have on each device, or None
     """
 
     mesh: Mesh
@@ -53,7 +53,10 @@ class Job:
     rows: int
     steps: int
     optimizer: str
-    rate: float
+    rate: float | Callable
+    warmup: int
+    anneal: str
+    betas: tuple[float, ...]
     seed: int
     dtype: str
     accumulate: int
@@ -61,6 +64,7 @@ class Job:
     driven: bool
     stash: bool
     decay: float
+    weights: str | dict | None = None
     room: Room | None = None
     _found: dict = field(default_factory=dict, repr=False)
 
@@ -256,8 +260,10 @@ class Job:
         plain = [weight for name, weight in trained.items() if stays(name)]
         decaying = [weight for name, weight in trained.items() if not stays(name)]
         groups = [{"params": decaying, "weight_decay": self.decay}, {"params": plain, "weight_decay": 0.0}]
-        nothing = [{"params": [torch.nn.Parameter(torch.empty(0))]}]  # a stage may be without weights
-        return OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]] or nothing, lr=self.rate)
+        some = [group for group in groups if group["params"]]
+        some = some or [{"params": [torch.nn.Parameter(torch.empty(0))]}]  # a stage may be without weights
+        more = {"betas": self.betas} if self.optimizer == "adamw" else {}
+        return OPTIMIZERS[self.optimizer](some, lr=rate_of(self, 0), **more)
 
     def batch(self, step: int, unseen: bool = False) -> tuple[list, list]:
         """The global batch of one step in microbatches: (inputs, targets), in the dtype of the computation."""

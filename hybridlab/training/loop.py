@@ -19,10 +19,12 @@ from hybridlab.runtime.work import ModelWork
 from hybridlab.scheduling.lower import lower
 from hybridlab.scheduling.sums import forward_only, without_sums
 from hybridlab.training import stages
+from hybridlab.training.first_weights import part_of
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat, mapped
 from hybridlab.training.nans import turned_nan, watched
+from hybridlab.training.rates import set_rate
 from hybridlab.training.resume import Saver, Saving, resumed
 from hybridlab.training.same_on_all_ranks import refuse_another_mesh, refuse_other_layouts, refuse_others
 from hybridlab.world.talk.nans import UNWATCHED
@@ -71,11 +73,10 @@ class Trainer:
 
     def _module(self):
         """The model with what this rank holds of it. Anyone's is made whole first: it may depend on the rank."""
-        model, how = self.job.model, (self.job.seed, getattr(torch, self.job.dtype))
-        original = model.original(*how)
-        if not model.by_place:
+        original = self.job.model.original(self.job.seed, getattr(torch, self.job.dtype))
+        if not self.job.model.by_place:
             refuse_others(self.report, dict(original.named_parameters()), "model", "begins with another weight")
-        return model.part(original, *how, self.job.boxes(self.comm.rank), self.comm.device)
+        return part_of(self.job, original, self.job.boxes(self.comm.rank), self.comm.device)
 
     def _watchers(self, rank: int) -> tuple[int, ...]:
         """The ranks that add up losses with this one: those of its line, and those that have other rows of a batch."""
@@ -160,6 +161,7 @@ class Trainer:
     def _played(self, step: int) -> list[torch.Tensor]:
         """Play one step; on a GPU it is then on its way. Returns the losses that this rank has seen, of each play."""
         self.weights.begin()
+        set_rate(self.job, self.optimizers, step)
         self.work.draws.step = step
         inputs, targets = self._batch(step)
         losses, each = [], len(self.job.schedule.replica_of)
@@ -268,10 +270,13 @@ def player(comm, schedule, work, driven=False, watch=None, room=None):
     return MessageDriven(comm, schedule, work, watch=watch) if driven else Player(comm, schedule, work, watch, room)
 
 
-def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = None, kept: int | None = None) -> dict:
+def train_on_rank(
+    comm, job: Job, live: bool = False, saving: Saving | None = None, kept: int | None = None, shares=None
+) -> dict:
     """Run a whole job on this rank, from the newest checkpoint if it is to resume; the first rank emits every step.
 
-    kept  steps, the latest, of which times and operations are kept: a training may be long; None: of all
+    kept    steps, the latest, of which times and operations are kept: a training may be long; None: of all
+    shares  shares(trainer) of the trained weights, to bring home as "shares"
 
     returns the losses, the action times of each step, what was done where no order was written, the ledger's rows, the
     peak of activations, and the first step that was not done
@@ -305,7 +310,7 @@ def train_on_rank(comm, job: Job, live: bool = False, saving: Saving | None = No
     home |= {name: list(home[name]) for name in ("times", "programs", "held")}
     more = {"peak_live": trainer.work.peak_live, "memory": memory(trainer), "seen": trainer.player.clock.sees}
     more |= {"peak_held": trainer.work.arena.peak} if job.room else {}
-    return home | {"ledger": comm.ledger.rows()} | more
+    return home | {"ledger": comm.ledger.rows(), "shares": shares(trainer) if shares else {}} | more
 
 
 def watching(comm):

@@ -1,5 +1,6 @@
 """From what is asked for to a job: what was not said is filled in, and what does not fit is refused in a sentence."""
 
+import os
 from dataclasses import fields, replace
 
 import torch
@@ -22,13 +23,14 @@ from hybridlab.scheduling.sums import with_sums
 from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, placing, stages
+from hybridlab.training.first_weights import refuse_other_weights
 from hybridlab.training.job import OPTIMIZERS, Job
 from hybridlab.training.models.gallery import model_of
 from hybridlab.training.models.model import Model
 from hybridlab.training.out_of_core import within
+from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 
 PREPARED = 30.0  # seconds that the actions of a job may take at least until they stand: with messages it is twice that
-LARGEST = 2**63  # of any number that is given; infinity is larger
 FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # as given
 
 
@@ -52,9 +54,11 @@ def job_of(**given) -> Job:
     layers = len(model.layers(whole)) - sum(model.ends)
     played = _played(mesh, of, modes, chosen, layers)
     bounds = _bounds(model, whole, played, of["cut"], layers)
-    same = {name: of[name] for name in FIELDS}
-    job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of), **same)
+    same = {name: of[name] for name in FIELDS} | {"weights": _found_from_anywhere(of["weights"])}
+    job = Job(mesh, played, bounds, model, modes, chosen, _rows(mesh, played, of, model, "rows" in given), **same)
     vars(job)["whole"] = whole  # it was looked at already
+    if job.weights is not None:
+        refuse_other_weights(job.weights, whole)
     _refuse_misfits(job)
     for mode in modes:
         mode.refuse(job)
@@ -80,9 +84,14 @@ def _model(of: dict, given: dict) -> Model:
     return model
 
 
+def _found_from_anywhere(weights):
+    """First weights as ranks find them, whatever folder they work in."""
+    return os.path.abspath(weights) if isinstance(weights, str | os.PathLike) else weights
+
+
 def _chosen(mesh: Mesh, of: dict, given: dict) -> dict:
     """The options of all modes."""
-    for name, choices in (("optimizer", OPTIMIZERS), ("dtype", DTYPES)):
+    for name, choices in (("optimizer", OPTIMIZERS), ("dtype", DTYPES), ("anneal", ANNEALED)):
         if of[name] not in choices:
             raise ValueError(f"there is no {name} {of[name]!r}: choose one of {', '.join(choices)}")
     said = {name: value for name, value in given.items() if name in registry.options()}
@@ -116,9 +125,13 @@ def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[
     return stages.cut(model, schedule.stages, cut, whole)
 
 
-def _rows(mesh: Mesh, schedule: Schedule, of: dict) -> int:
-    """The rows of one microbatch."""
-    batch, microbatches = of["batch"], len(schedule.replica_of) * of["accumulate"]
+def _rows(mesh: Mesh, schedule: Schedule, of: dict, model: Model, said: bool) -> int:
+    """The rows of one microbatch, `said` by somebody or not; batches that are made already have rows of their own."""
+    microbatches, own = len(schedule.replica_of) * of["accumulate"], getattr(model.data, "rows", None)
+    batch = own if of["batch"] is None and not said else of["batch"]
+    total = of["rows"] * microbatches if batch is None else batch
+    if own is not None and own != total:
+        raise ValueError(f"a step takes {total} rows, and data gives batches of {own}: give batch={own}")
     if batch is None:
         return of["rows"]
     if batch < 1 or batch % microbatches:
@@ -177,9 +190,16 @@ def _refuse_numbers(of: dict):
     for name, does in (("steps", "trains"), ("accumulate", "plays"), ("rows", "reads")):
         if of[name] < 1:
             raise ValueError(f"{name}={of[name]} {does} nothing: give 1 or more")
-    for name in ("rate", "decay", "seed"):
+    refuse_rate(of["steps"], of["rate"])
+    for name in ("decay", "seed"):
         if not 0 <= of[name] < LARGEST:
             raise ValueError(f"{name}={of[name]} is not possible: give a number from 0 to below {LARGEST:.2g}")
+    if of["warmup"] < 0:
+        raise ValueError(f"warmup={of['warmup']} are no steps: give 0 or more")
+    if len(of["betas"]) != 2 or not all(0 <= beta < 1 for beta in of["betas"]):
+        raise ValueError(f"betas={of['betas']} are no two shares: give two numbers from 0 to below 1, as (0.9, 0.999)")
+    if of["optimizer"] != "adamw" and of["betas"] != asked.TRAINING["betas"].usual:
+        raise ValueError(f"betas belong to adamw, and the optimizer is {of['optimizer']}: leave them out")
     if of["clip"] is not None and not of["clip"] > 0:
         raise ValueError(f"clip={of['clip']} is no norm: give a number above 0")
 

@@ -10,11 +10,13 @@ import torch
 
 from hybridlab.core.what.seams import draws_of
 from hybridlab.runtime import tallies
+from hybridlab.training.first_weights import whole_of
 from hybridlab.training.gaps import FACTOR, largest, tolerance_of
 from hybridlab.training.job import Job
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.plain import refuse_another
 from hybridlab.training.models.trees import as_computed, flat, mapped_together
+from hybridlab.training.rates import set_rate
 
 SHADOWS = {"float64": 1}  # in other dtypes noise is large, so it is measured by MORE: see `further`
 MORE = 3
@@ -29,7 +31,7 @@ class OneDevice:
     """
 
     def __init__(self, job: Job, moved: int = 0):
-        self.job, self.module = job, job.model.made(job.seed, getattr(torch, job.dtype))
+        self.job, self.module = job, whole_of(job)
         if moved:
             move(self.module, moved)
         self.named, dtype = dict(self.module.named_parameters()), getattr(torch, job["master_dtype"])
@@ -46,6 +48,7 @@ class OneDevice:
         job, draws, losses = self.job, draws_of(self.module), []
         sums = {name: torch.zeros_like(w, dtype=getattr(torch, job["sum_dtype"])) for name, w in self.named.items()}
         draws.step = step
+        set_rate(job, [self.optimizer], step)
         for number, (inputs, targets) in enumerate(zip(*job.batch(step))):
             draws.row = number * job.rows
             self.module.zero_grad()
@@ -128,7 +131,7 @@ def owner_on_rank(comm, job: Job) -> str:
     """Compare batches, in microbatches, with the run of the model's owner: those of all steps, or the first one where
     rounding is rough. Returns why it is another, or ""."""
     device, exact = OneDevice(job), job.dtype == job["master_dtype"] == "float64" and job.flushes
-    module = device.module if exact else job.model.made(job.seed, torch.float64)
+    module = device.module if exact else whole_of(job, torch.float64)
     for step in range(job.steps if exact else 1):
         batches = job.batch(step)
         parts = [slice(begin, begin + job.rows) for begin in range(0, job.rows * len(batches[0]), job.rows)]

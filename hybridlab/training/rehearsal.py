@@ -32,7 +32,16 @@ def refuse_other_in_parts(job: Job):
     if not ways or not strange(job.whole) or weights > MOST or torchrun.present():
         return
     more = {"sequence": True} if "tp" in ways and job["sequence"] else {}
-    report = check(Mesh(**ways), model=job.model, seed=job.seed, batch=job.rows, microbatches=1, steps=1, **more)
+    report = check(
+        Mesh(**ways),
+        model=job.model,
+        weights=job.weights,
+        seed=job.seed,
+        batch=job.rows,
+        microbatches=1,
+        steps=1,
+        **more,
+    )
     if not report.equal:  # nothing to compare is for `check` to say
         axes = ", ".join(f"{axis}={length}" for axis, length in ways.items())
         raise ValueError(

@@ -11,7 +11,9 @@ from torch.func import functional_call
 
 from hybridlab.core.what.seams import draws_of
 from hybridlab.runtime import tallies
+from hybridlab.training.first_weights import whole_of
 from hybridlab.training.job import Job
+from hybridlab.training.rates import set_rate
 from hybridlab.training.reference import ended, move, nothing, shadows_of, spread, touch
 
 
@@ -41,6 +43,7 @@ def replay(job: Job, moved: int = 0) -> tuple[list[float], nn.Module, dict]:
     for step in range(job.steps):
         versions = {stage: [_copy(named)] for stage, named in its.items()}
         draws.step = step
+        set_rate(job, optimizers.values(), step)
         for m, (inputs, targets) in enumerate(zip(*job.batch(step))):
             draws.row = m * job.rows
             used = {name: versions[stage][version[stage, m]][name] for name, stage in stage_of.items()}
@@ -65,7 +68,7 @@ def replay(job: Job, moved: int = 0) -> tuple[list[float], nn.Module, dict]:
 
 def _begun(job: Job, moved: int) -> nn.Module:
     """The module before the first step."""
-    module = job.model.made(job.seed, getattr(torch, job.dtype))
+    module = whole_of(job)
     if moved:
         move(module, moved)
     return module

@@ -15,12 +15,13 @@ from hybridlab.core.files import is_folder
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.training import placing
 from hybridlab.training.checkpoints import checkpoint, index
+from hybridlab.training.checkpoints import folder as runs
 from hybridlab.training.models.model import buffers_of
 from hybridlab.training.models.trees import flat
 from hybridlab.training.stopping import STOP
 
 PURPOSE = "checkpoint"
-TAKEN = ("rate", "decay", "clip", "stash")  # may differ in the run that goes on: it is told
+TAKEN = ("warmup", "decay", "clip", "stash")  # may differ in the run that goes on: it is told
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,13 @@ class Saving:
             raise ValueError(f"every={self.every} is never: give a number of steps, or 0 for the end only")
         if self.resume and not is_folder(self.folder):
             raise ValueError(f"there is no folder {self.folder} to go on from: mend its name, or begin without resume")
-        if not self.resume and (there := checkpoint.newest(self.folder)):
+        if not self.resume and (there := runs.newest(self.folder)):
             raise ValueError(f"{there} is there already: go on from it with resume, or save into another folder")
 
     @property
     def newest(self) -> Path | None:
         """The checkpoint to go on from, if there is one."""
-        return checkpoint.newest(self.folder) if self.resume else None
+        return runs.newest(self.folder) if self.resume else None
 
     def noted(self, name: str):
         """What the newest checkpoint notes under a name, if it is to go on from one; else None."""
@@ -62,7 +63,7 @@ class Saving:
         """
         if newest := self.newest:
             record = checkpoint.record_of(newest)
-            index.refuse_another_model(newest, record, _stored(job))
+            index.refuse_another_model(newest, record, stored_layout(job))
             refuse_other_notes(newest, record["notes"], job)
 
     def told(self, job) -> str:
@@ -79,7 +80,7 @@ class Saving:
         return "; ".join([f"goes on from {newest}", *changed])
 
 
-def _stored(job) -> Layout:
+def stored_layout(job) -> Layout:
     """The layout of a checkpoint: beside the parameters what layers keep, such as averages, whole on every holder."""
     kept, homes = [], placing.homes_of_buffers(job)
     for name, buffer in buffers_of(job.whole).items():
@@ -96,7 +97,7 @@ def resumed(trainer, saving: Saving) -> int:
     newest = saving.newest
     if newest is None:
         return 0
-    pieces, notes = checkpoint.load(trainer.comm.for_purpose(PURPOSE), newest, _stored(trainer.job))
+    pieces, notes = checkpoint.load(trainer.comm.for_purpose(PURPOSE), newest, stored_layout(trainer.job))
     refuse_other_notes(newest, notes, trainer.job)
     _restore(trainer, pieces)
     return notes["step"]
@@ -129,7 +130,7 @@ class Saver:
 
     def __init__(self, trainer, saving: Saving):
         self.trainer, self.saving, self.under_way = trainer, saving, None
-        self.door, self.layout = trainer.comm.for_purpose(PURPOSE), _stored(trainer.job)
+        self.door, self.layout = trainer.comm.for_purpose(PURPOSE), stored_layout(trainer.job)
         checkpoint.refuse_unshared(self.door, saving.folder)
 
     def after(self, step: int) -> bool:
@@ -193,7 +194,9 @@ def _notes(job, step: int) -> dict:
 
 def _taken(job) -> dict:
     """What may be otherwise in the run that goes on."""
-    return {name: getattr(job, name) for name in TAKEN} | {"schedule": job.schedule.name}
+    taken = {name: getattr(job, name) for name in TAKEN} | {"schedule": job.schedule.name, "betas": list(job.betas)}
+    taken["rate"] = "a function of the step" if callable(job.rate) else job.rate
+    return taken | {"anneal": job.anneal if job.anneal == "constant" else f"{job.anneal} over {job.steps} steps"}
 
 
 def _same(job) -> dict:

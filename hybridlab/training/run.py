@@ -27,10 +27,12 @@ from hybridlab.scheduling.validate import validate
 from hybridlab.signatures import spelled
 from hybridlab.training import asked, loop
 from hybridlab.training.affordable import affordable
+from hybridlab.training.logged import logged
 from hybridlab.training.make_job import refuse_other_mesh
 from hybridlab.training.rehearsal import refuse_other_in_parts
 from hybridlab.training.resume import Saving
 from hybridlab.training.stopping import stopping_gently
+from hybridlab.training.trained import Trained, comes_home, shares_of
 from hybridlab.world.cells.progress import Steps
 from hybridlab.world.processes.launch import SILENCE, foresee, ranks
 from hybridlab.world.talk.offset import offset
@@ -148,12 +150,12 @@ def _run_emulated(comm, schedule, work, driven, steps, live, room):
     return home | {"device": "cpu", "ledger": comm.ledger.rows(), "peak_live": work.peak_live, "seen": seen}
 
 
-def _run_model(comm, job, live=False, saving=None, kept=None):
+def _run_model(comm, job, live=False, saving=None, kept=None, bring=False):
     sizes = [x.numel() for room in job.rooms(comm.rank).values() for x in room]
     report = comm.for_purpose("report")
     latency = link_latency(report, elements=max(sizes, default=1), device=comm.device)
     more = {"latency": latency, "offset": offset(report), "device": comm.device.type}
-    return loop.train_on_rank(comm, job, live, saving, kept) | more
+    return loop.train_on_rank(comm, job, live, saving, kept, shares_of if bring else None) | more
 
 
 def _timeline(schedule, homes, mesh, work, skip=0, at_least=0.0, room=None):
@@ -201,6 +203,7 @@ def train(
     every: int = 0,
     resume: bool = False,
     async_save: bool = False,
+    log: str | Path | None = None,
     progress: bool = True,
     on_event: Callable | None = None,
     **given,
@@ -214,18 +217,21 @@ def train(
     every          also save after every so many steps; the two newest checkpoints in the folder stay, older ones go
     resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
     async_save     the training goes on while files are written: each rank keeps a copy of its part for so long
+    log            a folder for event files of TensorBoard: loss, learning rate and tokens per second of each step
     progress       show a line that counts steps
     on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
                    tokens_per_second; before them, with resume, on_event(0, {"resumed": …}): from where it goes on
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
-             "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done}
+             "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
+             "model": the module with the trained weights, made when it is asked for: of those above 64 MiB, from the
+             checkpoint}
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
 
     >>> import hybridlab as hl
     >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
-    >>> len(trained["losses"]), trained["end"]
-    (2, 2)
+    >>> len(trained["losses"]), trained["end"], type(trained["model"]).__name__
+    (2, 2, 'GPT')
     """
     if checkpoint is None and (every or resume or async_save):
         raise ValueError("every, resume and async_save need a folder of checkpoints: give checkpoint=FOLDER")
@@ -240,10 +246,12 @@ def train(
         saving.refuse(job)
     refuse_other_in_parts(job)
     foresee(__name__)
-    with ranks(job.mesh) as pool, shown as show, stopping_gently(saving and saving.folder, show) as tell:
+    place = saving and saving.folder
+    with shown as show, logged(log, job, show) as heard, ranks(job.mesh) as pool, stopping_gently(place, heard) as tell:
         if tell and saving and (words := saving.told(job)):
             tell(0, {"resumed": words})
-        homes = pool.run(_run_model, job, False, saving, KEPT, on_event=tell)
+        homes = pool.run(_run_model, job, False, saving, KEPT, comes_home(job), on_event=tell)
     timeline = _timeline(job.schedule, homes, job.mesh, "model", room=job.room) if homes[0]["times"] else None
     memory = [sum(home["memory"].values()) for home in homes]
-    return {"losses": homes[0]["losses"], "timeline": timeline, "memory": memory, "end": homes[0]["end"]}
+    facts = {"losses": homes[0]["losses"], "timeline": timeline, "memory": memory, "end": homes[0]["end"]}
+    return Trained(facts, job, [home["shares"] for home in homes], checkpoint)

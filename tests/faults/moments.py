@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 
 from faults.struck import COMMANDS, STUDENTS, begun, marked, there  # the path comes first
 
-from hybridlab.training.checkpoints import checkpoint, index
+from hybridlab.training.checkpoints import folder, index
 from hybridlab.training.run import provenance
 
 LIMIT, LEAVE = 45.0, 8.0  # seconds to end, of which ten are patience with a rank that stands still; to be gone
@@ -149,7 +149,7 @@ def left(number: str, room: pathlib.Path) -> str:
 def damaged(kept: pathlib.Path) -> str:
     """What is wrong with the newest checkpoint, where there is one."""
     try:
-        newest = checkpoint.newest(kept) if kept.is_dir() else None
+        newest = folder.newest(kept) if kept.is_dir() else None
         if newest:
             files = index.read(newest)["files"]
             found = {name: hashlib.sha256((newest / name).read_bytes()).hexdigest() for name in files}

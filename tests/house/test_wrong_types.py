@@ -29,7 +29,7 @@ WRONG = {
     "check takes accumulate as int, not 1.5, a float": lambda: hl.check(hl.Mesh(pp=2), accumulate=1.5),
     "check takes zero as int, not '1', a str": lambda: hl.check(hl.Mesh(pp=2), zero="1"),
     "check takes steps as int, not True, a bool": lambda: hl.check(hl.Mesh(pp=2), steps=True),
-    "train takes rate as float, not '0.1', a str": lambda: hl.train(hl.Mesh(pp=2), rate="0.1"),
+    "train takes rate as float | Callable, not '0.1', a str": lambda: hl.train(hl.Mesh(pp=2), rate="0.1"),
     "train takes every as int, not '1', a str": lambda: hl.train(hl.Mesh(pp=2), checkpoint="x", every="1"),
     "run takes schedule as Schedule, not '1f1b', a str": lambda: hl.run("1f1b"),
     "run takes costs as Costs, not 2, an int": lambda: hl.run(SCHEDULE, costs=2),

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import shlex
 from dataclasses import replace
 
@@ -240,6 +241,70 @@ def test_torchtitan_shards_among_owners_and_copies_them():
     assert said["--parallelism.data_parallel_replicate_degree"] == "2"
     assert said["--parallelism.pipeline_parallel_schedule"] == "Interleaved1F1B"
     assert said["--training.local_batch_size"] == "4" and said["--parallelism.pipeline_parallel_microbatch_size"] == "1"
+
+
+def of_torchtitan(one, shape, batch):
+    """The degrees of a line of torchtitan, by their names without what all have in common."""
+    words = torchtitan(one, shape, batch)
+    said = dict(zip(words[::2], words[1::2], strict=True))
+    ways = {name.removeprefix("--parallelism."): value for name, value in said.items() if name.endswith("_degree")}
+    return {name.removesuffix("_degree").removesuffix("_parallel"): int(value) for name, value in ways.items()}
+
+
+def refused_by_torchtitan(ways, world):
+    """Its rules of degrees in words of our own: pytorch/torchtitan at commit 0119de1, torchtitan/distributed/
+    parallel_dims.py, `ParallelDims._validate`. At b5bcd76 the first is the same, the others are one, and weaker."""
+    shared = ways["data_parallel_shard"] * ways["context"]
+    if math.prod(ways[name] for name in ("data_parallel_replicate", "tensor", "pipeline")) * shared != world:
+        return "the product of all degrees but those of experts is the number of ranks"
+    if ways["expert"] > 1:
+        experts, tensor = ways["expert"], ways["expert_tensor"]
+        if tensor not in (1, ways["tensor"]):
+            return "experts are cut as all else is, or not"
+        if experts % ways["context"] or shared % experts:
+            return "ranks of experts are some of those that share weights, and all along cp"
+    return ""
+
+
+@pytest.mark.slow
+def test_every_line_of_torchtitan_keeps_to_its_rules_of_degrees():
+    shape = replace(SHAPE, experts=8, chosen=2)
+    found, written = plan(shape, "h100", gpus=32, batch=64, contexts=True, experts=True, fused=True), 0
+    for place in range(0, len(found.seconds), 17):
+        one = found.one(place)
+        try:
+            ways = of_torchtitan(one, shape, 64)
+        except ValueError as error:
+            assert str(error).startswith("torchtitan ")
+            continue
+        assert refused_by_torchtitan(ways, 32) == "", one
+        written += one.ep > 1
+    assert written > 10
+
+
+def test_torchtitans_experts_stand_on_ranks_that_share_weights():
+    shape = replace(SHAPE, experts=8, chosen=2)
+    one = Plan(p=2, t=2, d=2, ep=4, b=1, zero=3, sequence=True)
+    ways = of_torchtitan(one, shape, 32)
+    assert (ways["data_parallel_shard"], ways["data_parallel_replicate"]) == (8, 1)
+    assert (ways["expert"], ways["expert_tensor"]) == (4, 2) and refused_by_torchtitan(ways, 32) == ""
+    assert "expert_tensor" not in of_torchtitan(one._replace(ep=1), shape, 32)
+    assert refused_by_torchtitan(ways | {"data_parallel_shard": 2}, 32)  # as this line was once
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        ({"cp": 2, "zero": 3}, "takes the ranks along cp for experts too"),
+        ({"zero": 0}, "shards all weights among the ranks along ep and cp: give zero=3"),
+        ({"ep": 1, "cp": 2, "zero": 0}, "shards all weights among the ranks along ep and cp: give zero=3"),
+        ({"zero": 3, "z": 2}, "not so many owners: leave z out"),
+        ({"zero": 3, "dispatch": 1}, "by all-to-alls: leave dispatch out"),
+    ],
+)
+def test_how_torchtitan_cannot_place_experts_is_said(more, words):
+    with pytest.raises(ValueError, match=f"^torchtitan .*{words}"):
+        torchtitan(Plan(**{"d": 2, "ep": 4} | more), replace(SHAPE, experts=8, chosen=2), 32)
 
 
 def test_a_script_asks_for_as_many_nodes_as_are_needed():

@@ -45,25 +45,26 @@ def mean_loss(module, tokens, targets):
     return -(right / power.sum(2)).log().mean()
 
 
-def stepped(module, state, clip, optimizer, rate, decay):
+def stepped(module, state, clip, optimizer, rate, decay, betas=(0.9, 0.999)):
     """One update by hand, of SGD or AdamW; biases and norms do not decay."""
     named = dict(module.named_parameters())
     size = math.sqrt(sum(float((weight.grad**2).sum()) for weight in named.values()))
     scale = clip / size if clip is not None and size > clip else 1.0
     state["t"] = t = state.get("t", 0) + 1
+    first, second = betas
     with torch.no_grad():
         for name, weight in named.items():
             gradient, decays = weight.grad * scale, not name.endswith("bias") and "norm" not in name
             if optimizer == "adamw":
                 m, v = state.get(name, (0, 0))
-                m, v = state[name] = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+                m, v = state[name] = first * m + (1 - first) * gradient, second * v + (1 - second) * gradient**2
                 weight *= 1 - rate * decay * decays
-                weight -= rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-8)
+                weight -= rate * (m / (1 - first**t)) / ((v / (1 - second**t)).sqrt() + 1e-8)
             else:
                 weight -= rate * (gradient + decay * decays * weight)
 
 
-def trained(job, **how):
+def trained(job, rates=None, **how):
     """(losses, weights by name, the first gradients) of the whole batch at once, in a loop of its own."""
     module, state, losses, first = job.model.made(5, torch.float64), {}, [], None
     for step in range(STEPS):
@@ -71,7 +72,7 @@ def trained(job, **how):
         loss = mean_loss(module, *batch(step))
         loss.backward()
         first = first or {name: weight.grad.clone() for name, weight in module.named_parameters()}
-        stepped(module, state, **how)
+        stepped(module, state, **how | {"rate": rates[step] if rates else how["rate"]})
         losses.append(loss.item())
     return losses, dict(module.named_parameters()), first
 
@@ -80,6 +81,13 @@ HOW = {
     "sgd, clipped, with decay": dict(optimizer="sgd", rate=0.5, clip=0.3, decay=0.2),
     "sgd, hardly clipped": dict(optimizer="sgd", rate=0.5, clip=1.0, decay=0.0),
     "adamw with decay": dict(optimizer="adamw", rate=0.01, clip=None, decay=0.3),
+    "adamw with betas": dict(optimizer="adamw", rate=0.01, clip=None, decay=0.3, betas=(0.5, 0.9)),
+}
+PACED = {  # (what is asked for, the rate of each of three steps)
+    "a function": (dict(rate=lambda step: 0.5 / (1 + step)), (0.5, 0.25, 0.5 / 3)),
+    "a warm-up": (dict(rate=0.5, warmup=4), (0.125, 0.25, 0.375)),
+    "cosine": (dict(rate=0.5, warmup=1, anneal="cosine"), (0.5, 0.5, 0.25)),
+    "linear": (dict(rate=0.6, anneal="linear"), (0.6, 0.4, 0.2)),
 }
 
 
@@ -93,6 +101,16 @@ def test_the_reference_trains_as_one_written_by_hand(name):
     for name, weight in weights.items():
         assert torch.allclose(found["gradient"][name], first[name], rtol=1e-9, atol=1e-14), name
         assert torch.allclose(found["weight"][name], weight, rtol=1e-9, atol=1e-10), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PACED)
+def test_the_reference_has_in_each_step_the_rate_that_is_meant(name):
+    how, (asked, rates) = dict(optimizer="sgd", clip=None, decay=0.2), PACED[name]
+    losses, weights, _ = trained(job_of(hl.Mesh(pp=1), **LEARN), rates, rate=None, **how)
+    found = alone_on_rank(None, job_of(hl.Mesh(pp=1), **LEARN, **how, **asked))
+    assert found["losses"] == pytest.approx(losses, rel=1e-12)
+    assert all(torch.allclose(found["weight"][name], weight, rtol=1e-9, atol=1e-10) for name, weight in weights.items())
 
 
 @pytest.mark.slow

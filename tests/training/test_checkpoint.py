@@ -31,8 +31,9 @@ from hybridlab.core.where.layout import Cut, Layout, Param, even
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.reshard import Piece, overlap, stretches
 from hybridlab.training.checkpoints import checkpoint, index
-from hybridlab.training.checkpoints.checkpoint import load, newest, save
-from hybridlab.training.checkpoints.folder import steps_of
+from hybridlab.training.checkpoints.checkpoint import load, save
+from hybridlab.training.checkpoints.folder import newest, steps_of
+from hybridlab.training.checkpoints.stored import weights
 from hybridlab.world.processes.launch import RankError, ranks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -381,10 +382,10 @@ def test_beside_a_damaged_checkpoint_the_whole_one_before_it_is_named(tmp_path):
     for name, says in (("rank-000.safetensors", "has 0 bytes"), ("checkpoint.json", "is damaged")):
         os.truncate(tmp_path / "step-000002" / name, 0)
         with pytest.raises(ValueError, match=f"{says}.*; .*/step-000001 is whole: delete .*/step-000002 to go on from"):
-            checkpoint.weights(tmp_path)
+            weights(tmp_path)
     os.truncate(tmp_path / "step-000001" / "rank-000.safetensors", 0)
     with pytest.raises(ValueError, match="is not JSON$"):
-        checkpoint.weights(tmp_path)
+        weights(tmp_path)
 
 
 def test_a_million_steps_are_newer_than_the_last_before(tmp_path):
@@ -494,7 +495,7 @@ def test_a_record_that_cannot_be_is_refused_in_a_sentence(tmp_path, name, layout
     record = forged(index.read(path), change)
     record["sha256"] = index._signature({name: value for name, value in record.items() if name != "sha256"})
     (path / "checkpoint.json").write_text(json.dumps(record))
-    for read in (partial(load, ALONE, path, ONE), partial(checkpoint.weights, path)):
+    for read in (partial(load, ALONE, path, ONE), partial(weights, path)):
         with pytest.raises(ValueError, match=says) as found:
             read()
         assert "is damaged" in str(found.value) and "\n" not in str(found.value)

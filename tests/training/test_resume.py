@@ -16,7 +16,7 @@ import torch
 
 import hybridlab as hl
 from hybridlab.training.checkpoints import index
-from hybridlab.training.checkpoints.checkpoint import newest
+from hybridlab.training.checkpoints.folder import newest
 from hybridlab.training.make_job import job_of
 from hybridlab.training.resume import Saving
 from hybridlab.training.run import train

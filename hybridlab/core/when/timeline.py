@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlab.core.when import timeline_file
+from hybridlab.core.when import chrome, timeline_file
 from hybridlab.core.when.action import Action
 from hybridlab.core.when.critical_path import chain, waited_for
 from hybridlab.core.when.flow import Flow, flow_of
@@ -262,9 +262,15 @@ class Timeline:
         """
         return cls.from_dict(timeline_file.read(path))
 
-    def to_chrome(self, path: str | PathLike[str]) -> None:
-        """Write a Chrome trace to `path` (chrome://tracing, Perfetto): a process per rank, a thread per lane."""
-        Path(path).write_text(json.dumps(timeline_file.chrome(self)), encoding="utf-8")
+    def to_chrome(self, path: str | PathLike[str], rank: int | None = None) -> None:
+        """Write a Chrome trace to `path` (Perfetto, chrome://tracing): a process per rank, a thread per lane.
+
+        rank    only this one, as torch's profiler writes it: HolisticTraceAnalysis reads such a file for each rank
+
+        raises  ValueError for a rank that there is not
+        """
+        trace = chrome.chrome(self) if rank is None else chrome.chrome_of(self, rank)
+        Path(path).write_text(json.dumps(trace), encoding="utf-8")
 
     def __repr__(self) -> str:
         return f"<timeline {self.summary}>"

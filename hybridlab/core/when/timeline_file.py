@@ -1,7 +1,7 @@
-"""A timeline's file: how a `Timeline` is saved as JSON and read again, or written as a Chrome trace.
+"""A timeline's file: how a `Timeline` is saved as JSON and read again.
 
-`Timeline` stands on this file and has its verbs (`save`, `load`, `to_chrome`, …). So what is read here are *facts*: the
-arguments of `Timeline`.
+`Timeline` stands on this file and has its verbs (`save`, `load`, …). So what is read here are *facts*: the arguments of
+`Timeline`.
 """
 
 import json
@@ -12,7 +12,7 @@ import numpy as np
 
 from hybridlab.core.files import content
 from hybridlab.core.when.flow import flow_of
-from hybridlab.core.when.lanes import LANES, lanes
+from hybridlab.core.when.lanes import lanes
 from hybridlab.core.when.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -65,29 +65,6 @@ def facts(saved: dict) -> dict:
         raise ValueError(f"the saved timeline is damaged at {damaged[0]!r}: save it again")
     rest = {name: saved[name] for name in PLAIN} | {name: tuple(saved[name]) for name in ("loss", "ledger")}
     return {"schedule": schedule, **columns, "lane": lanes(flow_of(schedule)), **rest}
-
-
-def chrome(timeline: "Timeline") -> dict:
-    """A timeline as a Chrome trace: a process per rank, a thread per lane; one unit of costs is a millisecond."""
-    to_us = 1e6 if timeline.unit == "s" else 1e3
-    events = [
-        {
-            "name": str(span.action),
-            "cat": span.action.kind,
-            "ph": "X",
-            "pid": span.rank,
-            "tid": LANES.index(span.lane),
-            "ts": span.begin * to_us,
-            "dur": (span.end - span.begin) * to_us,
-            "args": {"step": span.step, "index": span.index, "ready": span.ready},
-        }
-        for span in timeline.spans
-    ]
-    names = [
-        {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}}
-        for rank in range(timeline.schedule.ranks)
-    ]
-    return {"traceEvents": names + events, "displayTimeUnit": "ms"}
 
 
 def _column(saved) -> np.ndarray:

@@ -53,7 +53,8 @@ OF_MEGATRON = (
         "joins experts and tensor parallelism with sequence parallelism only: give sequence=True",
     ),
 )
-# torchtitan, commit 0119de1: distributed/parallel_dims.py (seq_len_divisor); pytorch/torchtitan#2577 for key heads.
+# torchtitan, commit 0119de1: distributed/parallel_dims.py (`_validate`, seq_len_divisor, fsdp_enabled), where the ranks
+# along ep are some of those that share weights, and all along cp; pytorch/torchtitan#2577 for key heads.
 OF_TORCHTITAN = (
     TRANSFORMERS,
     Rule(lambda plan, shape: plan.x > 1, "has no axis x: plan without grids"),
@@ -69,6 +70,22 @@ OF_TORCHTITAN = (
     Rule(
         lambda plan, shape: shape.context % (2 * plan.t * plan.cp) > 0,
         "cuts a sequence into 2·t·cp pieces: choose a context that is a multiple of it",
+    ),
+    Rule(
+        lambda plan, shape: plan.ep > 1 and plan.cp > 1,
+        "takes the ranks along cp for experts too, and this plan has others: plan without cp, or without ep",
+    ),
+    Rule(
+        lambda plan, shape: plan.zero == 0 and (plan.ep > 1 or plan.cp > 1),
+        "shards all weights among the ranks along ep and cp: give zero=3",
+    ),
+    Rule(
+        lambda plan, shape: plan.z > 0 and (plan.ep > 1 or plan.cp > 1),
+        "lets all ranks along ep and cp share weights, not so many owners: leave z out",
+    ),
+    Rule(
+        lambda plan, shape: plan.ep > 1 and plan.dispatch == ALL_GATHER,
+        "sends tokens to experts by all-to-alls: leave dispatch out",
     ),
 )
 
@@ -186,19 +203,26 @@ def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
 
     raises  ValueError when the plan is not legal, or torchtitan cannot do it
 
+    The product of its degrees but that of experts is the number of ranks: experts stand on ranks that share weights.
+
     >>> print(*torchtitan(Plan(d=8, b=2, zero=3, recompute=FULL), Shape(), batch=16)[:2])
+    --parallelism.data_parallel_shard_degree 8
+    >>> one = Plan(d=2, ep=4, zero=3)
+    >>> print(*torchtitan(one, Shape(experts=8, chosen=2), batch=16)[:2])
     --parallelism.data_parallel_shard_degree 8
     """
     check_plan(plan, shape, batch)
     _keep("torchtitan", OF_TORCHTITAN, plan, shape)
-    shard = plan.z or plan.d if plan.zero == 3 else 1
+    copies = plan.d * plan.ep
+    shard = plan.z or copies if plan.zero == 3 else 1
     found = {
         "parallelism.data_parallel_shard_degree": shard,
-        "parallelism.data_parallel_replicate_degree": plan.d // shard,
+        "parallelism.data_parallel_replicate_degree": copies // shard,
         "parallelism.tensor_parallel_degree": plan.t,
         "parallelism.pipeline_parallel_degree": plan.p,
         "parallelism.context_parallel_degree": plan.cp,
         "parallelism.expert_parallel_degree": plan.ep,
+        **({"parallelism.expert_tensor_parallel_degree": plan.t} if plan.ep > 1 else {}),
         "training.local_batch_size": plan.b * plan.microbatches(batch) if plan.p > 1 else plan.b,
         "training.global_batch_size": batch,
         "training.seq_len": shape.context,

@@ -30,9 +30,8 @@ from safetensors.torch import save_file
 from hybridlab.core.where.layout import Layout, Param
 from hybridlab.core.where.mesh import Mesh
 from hybridlab.core.where.reshard import Piece, overlap
-from hybridlab.signatures import typed
 from hybridlab.training.checkpoints import index
-from hybridlab.training.checkpoints.folder import COMING, before, flush, newest, retire, sweep
+from hybridlab.training.checkpoints.folder import COMING, before, flush, retire, sweep
 
 Pieces = dict[str, dict[str, torch.Tensor]]
 
@@ -173,30 +172,19 @@ def _another(path: Path) -> str:
     return ""
 
 
-@typed
-def weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """The weights of a trained model, whole, by name: its state dict, whatever layout it was trained under.
-
-    folder  that `train` was given as checkpoint, of which the newest counts; or one checkpoint in it, such as
-            "run/step-000012"
-
-    returns {name: tensor} on the CPU, also what layers keep, such as averages: `module.load_state_dict(weights)`
-    raises  ValueError in one sentence when there is no checkpoint, or it is damaged
-
-    >>> import tempfile
-    >>> import hybridlab as hl
-    >>> run = tempfile.mkdtemp()
-    >>> trained = hl.train(hl.Mesh(pp=2), steps=1, checkpoint=run, progress=False)  # starts ranks
-    >>> hl.models.GPT(hl.Shape()).load_state_dict(hl.weights(run))
-    <All keys matched successfully>
-    """
-    path = newest(folder) or Path(folder)
-    record = record_of(path)
+def refuse_damage(path: Path, record: dict):
+    """Raise ValueError unless every file of a checkpoint is there, whole; it names the one to go on from instead."""
     with _naming_another(path):
         index.refuse_damage(path, record)
-    params = [Param(name, tuple(shape), pack=place) for place, (name, shape) in enumerate(record["shapes"].items())]
-    pieces = _pieces(path, record, Layout(Mesh(), tuple(params)), rank=0)
-    return {param.name: pieces[param.name]["value"].view(param.shape) for param in params}
+
+
+def read(path: Path, record: dict, name: str) -> torch.Tensor:
+    """One parameter of a checkpoint, whole."""
+    shape = tuple(record["shapes"][name])
+    files = {file: told for file, told in record["files"].items() if name in told["pieces"]}
+    with ExitStack() as at_end:
+        opened = {file: at_end.enter_context(safe_open(path / file, "pt")) for file in files}
+        return _piece(files, opened, Layout(Mesh(), (Param(name, shape),)), name, 0, only="value")["value"].view(shape)
 
 
 # one rank's file
@@ -243,8 +231,8 @@ def _pieces(path, record, layout, rank) -> Pieces:
         return {name: _piece(record["files"], opened, layout, name, rank) for name in layout.held(rank)}
 
 
-def _piece(files, opened, layout, name, rank) -> dict[str, torch.Tensor]:
-    """What a rank keeps of one parameter, kind by kind, from every file that has something of it."""
+def _piece(files, opened, layout, name, rank, only="") -> dict[str, torch.Tensor]:
+    """What a rank keeps of one parameter, kind by kind or of one kind only, from every file that has some of it."""
     shape, here = layout[name].shape, Piece(layout.box(name, rank), layout.share(name, rank))
     length = here.share.stop - here.share.start
     told = {file: entry["pieces"][name] for file, entry in files.items() if name in entry["pieces"]}
@@ -253,6 +241,7 @@ def _piece(files, opened, layout, name, rank) -> dict[str, torch.Tensor]:
     return {
         kind: _joined([(_slice(opened[file], file, name, kind), common[file]) for file in told], length, dtype)
         for kind, dtype in kinds.items()
+        if only in ("", kind)
     }
 
 

@@ -79,7 +79,8 @@ def _batch(model, rows, dtype):
         (x, y), (x_again, y_again) = (model.batch(step, rows) for _ in range(2))
         if not (_same(x, x_again) and _same(y, y_again)):
             raise ValueError(
-                f"data({step}, rows) gave two different batches: draw from a generator that is seeded with the step"
+                f"data({step}, rows) gave two different batches: draw from a generator that is seeded with the step; "
+                "what augments rows too"
             )
     return as_computed(inputs, dtype), as_computed(targets, dtype)
 

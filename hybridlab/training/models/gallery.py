@@ -86,7 +86,11 @@ def model_of(model, loss=None, data=None, **more) -> Model:
     if isinstance(model, Model):
         return model
     if loss is None or data is None:
-        missing = "loss=f, a summed loss(output, target)" if loss is None else "data=g, batches g(step, rows)"
+        missing = (
+            "loss=f, a summed loss(output, target)"
+            if loss is None
+            else "data=g, batches g(step, rows), or a DataLoader"
+        )
         raise ValueError(f"a model of your own needs {missing}")
     return Model(model, loss, data, **more)
 

@@ -22,6 +22,7 @@ from hybridlab.training.models.draws import ByPlace, Unfilled, shared_draws, sti
 from hybridlab.training.models.examination import examined
 from hybridlab.training.models.graph import graph_of, through
 from hybridlab.training.models.reading import readable
+from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.trees import flat, mapped
 
 UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the step is asked for them in evaluation
@@ -34,9 +35,9 @@ class Model:
             makes one from a seed. Of a class whose numbers are drawn by place (`draws.ByPlace`; or a partial of one),
             ranks make only what they hold
     loss    loss(output, target) -> the *sum* over a microbatch
-    data    data(step, rows) -> (inputs, targets), the same whenever it is called; or an object with
-            batch(step, rows, seed) and `unseen`, another one of that kind, for evaluation; it may have `for_proof`,
-            one for proofs
+    data    data(step, rows) -> (inputs, targets), the same whenever it is called; a Dataset, a DataLoader or a list of
+            batches, see `training.models.theirs`; or an object with batch(step, rows, seed) and `unseen`, another one
+            of that kind, for evaluation; it may have `for_proof`, one for proofs
     skips   {layer: the earlier layer whose output it takes as a second argument}; layers count from 0
     takes   {layer: the earlier layers whose outputs it takes, in order}, where that is not the layer before it alone:
             branches and joins, see `training.models.graph`
@@ -67,7 +68,7 @@ class Model:
         self, whole, loss: Callable, data, *, skips=None, takes=None, dims=None, sizes=None, terms: int = 1, enters="",
         targets="", layers: Callable | None = None, call: Callable | None = None, uncut: str = "",
     ):  # fmt: skip
-        self.whole, self.loss, self.data, self.terms = whole, loss, data, terms
+        self.whole, self.loss, self.data, self.terms = whole, loss, batches_of(data), terms
         self._layers, self.call, self.uncut = layers, call, uncut
         self.enters, self.targets = enters or self.enters, targets or self.targets
         self._told, self.dims, self.sizes = {"skips": skips, "takes": takes}, dims or {}, sizes or {}
@@ -77,9 +78,10 @@ class Model:
                 f"model={kind} is no module: give an nn.Module (of a list of layers, nn.Sequential(*layers)), or a "
                 "function of one argument, the seed, that makes one"
             )
-        for name, value in (("loss", loss), ("data", getattr(data, "batch", data))):
+        for name, value in (("loss", loss), ("data", getattr(self.data, "batch", self.data))):
             if not callable(value):
-                what = "loss(output, target)" if name == "loss" else "data(step, rows)"
+                of_data = "data(step, rows), a Dataset, a DataLoader, or a list of batches"
+                what = "loss(output, target)" if name == "loss" else of_data
                 raise ValueError(f"{name}={value!r} is no function: give {what}")
 
     @classmethod

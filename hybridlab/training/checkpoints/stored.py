@@ -1,0 +1,166 @@
+"""Weights, whoever stored them, read one tensor after the other.
+
+Three forms, told apart by the files of a folder: a run of ours, or one checkpoint in it; safetensors, in one file or in
+several with an index, as Hugging Face writes them; DCP, what `torch.distributed.checkpoint` saves. A state dict in
+memory is read in the same way.
+
+Ours and safetensors are numbers and text, and nothing of them is unpickled. PyTorch unpickles what DCP says of itself
+(`.metadata`): such a folder is read with the trust that one has in a program.
+
+Relatives: `training.checkpoints.export`, which writes them; `training.first_weights`, which trains on from them.
+"""
+
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from hybridlab.core.files import content, is_file, is_folder, listed
+from hybridlab.signatures import typed
+from hybridlab.training.checkpoints import checkpoint, index
+from hybridlab.training.checkpoints.folder import newest
+
+ONE, SHARDS, DCP = "model.safetensors", "model.safetensors.index.json", ".metadata"
+
+
+class Stored(NamedTuple):
+    """Weights that can be read.
+
+    said    where they lie, in words
+    shapes  {name: shape};  read  from a name to its tensor, whole, on the CPU
+    """
+
+    said: str
+    shapes: dict[str, tuple[int, ...]]
+    read: Callable[[str], torch.Tensor]
+
+
+@typed
+def weights(folder: str | Path) -> dict[str, torch.Tensor]:
+    """The weights of a trained model, whole, by name: its state dict, whatever layout it was trained under.
+
+    folder  that `train` was given as checkpoint, of which the newest counts; or one checkpoint in it, such as
+            "run/step-000012". Or what others wrote: a folder or a file of safetensors, as of Hugging Face, or a folder
+            of torch.distributed.checkpoint, whose metadata PyTorch unpickles: read such a one from people you trust
+
+    returns {name: tensor} on the CPU, also what layers keep, such as averages: `module.load_state_dict(weights)`
+    raises  ValueError in one sentence when no weights are there, or they are damaged
+
+    >>> import tempfile
+    >>> import hybridlab as hl
+    >>> run = tempfile.mkdtemp()
+    >>> trained = hl.train(hl.Mesh(pp=2), steps=1, checkpoint=run, progress=False)  # starts ranks
+    >>> hl.models.GPT(hl.Shape()).load_state_dict(hl.weights(run))
+    <All keys matched successfully>
+    """
+    found = stored(folder, whole=True)
+    return {name: found.read(name) for name in found.shapes}
+
+
+def stored(where: str | Path | Mapping[str, torch.Tensor], whole: bool = False) -> Stored:
+    """What is stored somewhere: in memory, in a file, or in a folder.
+
+    whole  whether the files of a checkpoint of ours are compared with their digests, which reads them once more
+
+    raises  ValueError in one sentence when no weights are there, or they are damaged
+    """
+    if isinstance(where, Mapping):
+        return _in_memory(where)
+    path = newest(where) or Path(where)
+    if is_file(path):
+        return _safetensors(path.parent, [path.name])
+    if is_file(path / index.NAME):
+        return _ours(path, whole)
+    if is_file(path / DCP):
+        return _dcp(path)
+    if is_file(path / SHARDS):
+        return _safetensors(path, _shards(path))
+    files = sorted(name for name in listed(path) if name.endswith(".safetensors"))
+    if ONE in files or len(files) == 1:
+        return _safetensors(path, [ONE if ONE in files else files[0]])
+    if files:
+        raise ValueError(f"{path} has {len(files)} files of safetensors and no {SHARDS}: name the file that you mean")
+    if not is_folder(path):
+        raise ValueError(f"there is no {path} to read weights from: mend its name")
+    raise ValueError(
+        f"{path} is no checkpoint: there is no {index.NAME} in it, no file of safetensors, and no {DCP} of "
+        "torch.distributed.checkpoint"
+    )
+
+
+def _in_memory(given: Mapping[str, torch.Tensor]) -> Stored:
+    for name, x in given.items():
+        if not isinstance(name, str) or not torch.is_tensor(x):
+            raise ValueError(f"weights has {name!r} as a {type(x).__name__}: give a state dict, tensors by name")
+    return Stored("weights", {name: tuple(x.shape) for name, x in given.items()}, lambda name: given[name].detach())
+
+
+def _ours(path: Path, whole: bool) -> Stored:
+    record = checkpoint.record_of(path)
+    if whole:
+        checkpoint.refuse_damage(path, record)
+    shapes = {name: tuple(shape) for name, shape in record["shapes"].items()}
+    return Stored(str(path), shapes, lambda name: checkpoint.read(path, record, name))
+
+
+def _shards(folder: Path) -> list[str]:
+    """The files that an index names."""
+    file = folder / SHARDS
+    try:
+        files = sorted(set(json.loads(content(file, "the index"))["weight_map"].values()))
+        sound = all(Path(name).name == name for name in files)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise ValueError(f"{file} is damaged: it does not say in which file each weight is")
+    return files
+
+
+def _safetensors(folder: Path, files: list[str]) -> Stored:
+    """Those of all files; which tensors they have, the files themselves say."""
+    home, shapes = {}, {}
+    for name in files:
+        with _opened(folder / name) as file:
+            for one in file.keys():  # noqa: SIM118  (it is no dict)
+                home[one], shapes[one] = folder / name, tuple(file.get_slice(one).get_shape())
+
+    def read(name):
+        with _opened(home[name]) as file:
+            return file.get_tensor(name)
+
+    return Stored(str(folder if len(files) > 1 else folder / files[0]), shapes, read)
+
+
+def _opened(file: Path):
+    if not is_file(file):
+        raise ValueError(f"{file} is missing: its index names it")
+    try:
+        return safe_open(file, "pt")
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{file} is no file of safetensors, or damaged: {error}") from None
+
+
+def _dcp(path: Path) -> Stored:
+    from torch.distributed import checkpoint as dcp  # it takes a second to import
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+    try:
+        every = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+    except Exception as error:
+        raise ValueError(f"{path / DCP} cannot be read: {type(error).__name__}: {error}") from None
+    told = {name: one for name, one in every.items() if isinstance(one, TensorStorageMetadata)}  # others are objects
+
+    def read(name):
+        x = torch.empty(told[name].size, dtype=told[name].properties.dtype)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # it takes no group for an oversight
+                dcp.load({name: x}, storage_reader=dcp.FileSystemReader(path), no_dist=True)
+        except Exception as error:
+            raise ValueError(f"{name} in {path} cannot be read: {str(error).splitlines()[0]}") from None
+        return x
+
+    return Stored(str(path), {name: tuple(one.size) for name, one in told.items()}, read)

@@ -1,0 +1,65 @@
+"""Where a training begins: with what the model's own first numbers are, or with stored weights.
+
+Each rank reads the stored ones by itself, one tensor after the other, and keeps the box that it holds.
+"""
+
+import torch
+from torch import nn
+
+from hybridlab.training.checkpoints.stored import Stored, stored
+from hybridlab.training.models.draws import stirred, tensors_of
+from hybridlab.training.models.model import buffers_of
+
+
+def whole_of(job, dtype: torch.dtype | None = None) -> nn.Module:
+    """The whole module that a job begins with, in the dtype of its computation or another one."""
+    dtype = dtype or getattr(torch, job.dtype)
+    return part_of(job, job.model.original(job.seed, dtype), dtype=dtype)
+
+
+def part_of(job, original: nn.Module, boxes: dict | None = None, device="cpu", dtype=None) -> nn.Module:
+    """A copy of the original that holds some boxes, as `Model.part` makes it, with the numbers that the job begins
+    with."""
+    module = job.model.part(original, job.seed, dtype or getattr(torch, job.dtype), boxes, device)
+    if job.weights is not None:
+        boxes = dict.fromkeys(tensors_of(original), ()) if boxes is None else boxes
+        _fill(module, stored(job.weights), boxes)
+        if job.model.proving:
+            stirred(module, original, job.seed, boxes)
+    return module
+
+
+@torch.no_grad()
+def _fill(module: nn.Module, found: Stored, boxes: dict):
+    """Give a module's boxes the numbers that are stored."""
+    own, names = tensors_of(module), _names(module)
+    for name, others in names.items():
+        if name in boxes and not own[name].is_meta:
+            own[name].copy_(found.read(next(one for one in others if one in found.shapes))[boxes[name]])
+
+
+def refuse_other_weights(where, module: nn.Module):
+    """Nothing, if what is stored there is just what a module has, with the same shapes; its numbers are not read.
+
+    raises  ValueError in one sentence
+    """
+    found, own, names = stored(where, whole=True), tensors_of(module), _names(module)
+    for name, others in names.items():
+        there = next((found.shapes[one] for one in others if one in found.shapes), None)
+        if there is None:
+            raise ValueError(f"{found.said} has no {name}, which the model has: give weights of this model")
+        if there != tuple(own[name].shape):
+            here = tuple(own[name].shape)
+            raise ValueError(f"{name} has shape {there} in {found.said}, and {here} in the model: make them equal")
+    known = {one for others in names.values() for one in others}
+    for name in (name for name in found.shapes if name not in known):
+        raise ValueError(f"{found.said} has {name}, which the model has not: give weights of this model")
+
+
+def _names(module: nn.Module) -> dict[str, list[str]]:
+    """{name: all names of it} of what a module's state dict has: a tied weight may be stored under any of them."""
+    kept = [*dict(module.named_parameters()), *buffers_of(module)]
+    every, found = tensors_of(module), {}
+    for name, x in module.state_dict(keep_vars=True).items():
+        found.setdefault(id(x), []).append(name)
+    return {name: found[id(every[name])] for name in kept}

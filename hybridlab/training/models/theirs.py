@@ -1,0 +1,310 @@
+"""Data as people have them: datasets, loaders and lists of PyTorch, as the batch of each step.
+
+A layout is compared with one device, so a step has one batch, whoever asks for it, on any rank, in any order.
+It is found here: a step is a place in a pass over the data, and a pass begins anew where the one before has ended. A
+short last batch of a pass is left out, as with `drop_last=True`: all steps have equally many rows.
+
+No worker is started. Each rank reads the rows by itself, in the order that the loader has in plain PyTorch.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, default_collate
+
+from hybridlab.training.models.trees import flat, mapped
+
+LABELS = ("labels", "label", "targets", "target")  # of a batch that is a dict: what is no input
+
+
+def batches_of(data):
+    """A source of batches, as `Model` takes it, of what somebody has; what is none of these kinds, as it is.
+
+    data  a DataLoader, a Dataset with numbered rows, an IterableDataset, or a list of batches
+
+    raises  ValueError in one sentence for what would not give the same batch for the same step everywhere
+
+    >>> rows = torch.utils.data.TensorDataset(torch.arange(5.0)[:, None], torch.arange(5))
+    >>> batches_of(rows).batch(step=1, rows=2)
+    (tensor([[2.],
+            [3.]]), tensor([2, 3]))
+    """
+    if callable(data) or hasattr(data, "batch") or isinstance(data, str):
+        return data
+    if isinstance(data, DataLoader):
+        return _of_loader(data)
+    if isinstance(data, IterableDataset):
+        return Streamed(data)
+    if isinstance(data, list):
+        return Listed(data)
+    if isinstance(data, Iterator):
+        raise ValueError(
+            f"data={type(data).__name__} can be read only once, and every rank reads it: give a list of batches, or an "
+            "IterableDataset whose __iter__ begins anew"
+        )
+    if hasattr(data, "dtype") or isinstance(data, tuple | Mapping):
+        raise ValueError(
+            f"data is a {type(data).__name__}: give torch.utils.data.TensorDataset(inputs, targets), or a list of "
+            "batches"
+        )
+    if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        return Numbered(data)
+    return data
+
+
+class Batches:
+    """A source of batches; subclasses say in `read` what a step reads.
+
+    rows  of every batch; None: as many as are asked for
+    """
+
+    rows: int | None = None
+    shapes: list | None = None  # of one row, as first seen
+
+    def read(self, step: int, rows: int):
+        """The batch of a step as it comes, with at least so many rows if `rows` says how many each has."""
+        raise NotImplementedError
+
+    def batch(self, step: int, rows: int, seed: int = 0) -> tuple:
+        """(inputs, targets) of a step; of a batch with more rows, as when a model is examined, the first ones."""
+        if self.rows is not None and rows > self.rows:
+            raise ValueError(f"a step takes {rows} rows, and data gives batches of {self.rows}: give batch={self.rows}")
+        both = tuple(mapped(lambda x: x[:rows], one) for one in parted(self.read(step, rows)))
+        shapes = [tuple(x.shape[1:]) for one in both for x in flat(one)]
+        self.shapes = self.shapes or shapes
+        if shapes != self.shapes:
+            raise ValueError(
+                f"the rows of step {step} have shapes {shapes}, and others {self.shapes}: pad all rows to one length"
+            )
+        return both
+
+    @property
+    def unseen(self):
+        raise ValueError(
+            "data has no rows that are never trained on: give an object with batch(step, rows, seed) and unseen, "
+            "another one for evaluation"
+        )
+
+
+class Numbered(Batches):
+    """A dataset whose rows have numbers: they are read in order."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def read(self, step, rows):
+        in_a_pass = len(self.dataset) // rows
+        if not in_a_pass:
+            raise ValueError(f"data has {len(self.dataset)} rows, and a step takes {rows}: give a smaller batch")
+        first = step % in_a_pass * rows
+        return default_collate(_rows(self.dataset, list(range(first, first + rows))))
+
+
+class Listed(Batches):
+    """A list of batches, read in order."""
+
+    def __init__(self, batches: list):
+        if not batches:
+            raise ValueError("data is an empty list: give batches, (inputs, targets) each")
+        self.batches, self.rows = _even(batches, [_length(one) for one in batches])
+
+    def read(self, step, rows):
+        return self.batches[step % len(self.batches)]
+
+
+class Dealt(Batches):
+    """A loader of numbered rows: the order of each pass is drawn by its own sampler, from its own seeded generator."""
+
+    def __init__(self, loader: DataLoader):
+        self.dataset, self.collate = loader.dataset, loader.collate_fn
+        self.drawn = _Orders(loader)
+        self.single = loader.batch_sampler is None  # then each of its rows is a batch already
+        order = self.drawn.of(0)
+        if not order:
+            raise ValueError(
+                "data is a DataLoader without a batch: give one with rows, and drop_last=False if they are few"
+            )
+        self.rows = _length(self._fetched(order[0])) if self.single else _even(order, list(map(len, order)))[1]
+
+    def read(self, step, rows):
+        order = self.drawn.of(0)
+        in_a_pass = len(order) if self.single else sum(len(one) == self.rows for one in order)
+        return self._fetched(self.drawn.of(step // in_a_pass)[step % in_a_pass])
+
+    def _fetched(self, numbers):
+        return self.collate(self.dataset[numbers] if self.single else _rows(self.dataset, numbers))
+
+
+class _Orders:
+    """The order of every pass of a loader, as plain PyTorch has it: each pass draws on where the one before ended."""
+
+    def __init__(self, loader: DataLoader):
+        sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        how = {"sampler": sampler, "batch_size": None} if loader.batch_sampler is None else {"batch_sampler": sampler}
+        collate = _itself if loader.batch_sampler is None else list
+        self.numbers = DataLoader(_Itself(), collate_fn=collate, generator=loader.generator, **how)
+        inner = getattr(sampler, "sampler", sampler)
+        every = {id(one): one for one in (loader.generator, getattr(inner, "generator", None)) if one is not None}
+        self.generators, self.kept = list(every.values()), {}
+        self.begun = self.states = [one.get_state() for one in self.generators]
+        self.last, self.draws = -1, 0
+        first = self.of(0)
+        self.last, self.kept, self.states = -1, {}, self.begun
+        if first != self.of(0):
+            raise ValueError(
+                "data draws another order each time that it is read, and every rank reads it by itself: give the "
+                "DataLoader generator=torch.Generator().manual_seed(0), or a sampler that is seeded"
+            )
+
+    def of(self, number: int) -> list:
+        """The numbers of the rows of each batch of a pass."""
+        if number not in self.kept:
+            if number <= self.last:
+                self.last, self.states = -1, self.begun
+            while self.last < number:
+                self._draw()
+        return self.kept[number]
+
+    def _draw(self):
+        """Draw the next pass. The generators, which are somebody's own, are then as they were."""
+        before = [one.get_state() for one in self.generators]
+        for one, state in zip(self.generators, self.states):
+            one.set_state(state)
+        self.last, self.draws = self.last + 1, self.draws + 1
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.draws)  # who draws from there gets other numbers each time, and is found out
+            order = list(self.numbers)
+        self.kept = {number: kept for number, kept in self.kept.items() if number == 0} | {self.last: order}
+        self.states = [one.get_state() for one in self.generators]
+        for one, state in zip(self.generators, before):
+            one.set_state(state)
+
+    def __getstate__(self):
+        """What travels: generators as states."""
+        return vars(self) | {"kept": {}, "last": -1, "states": self.begun}
+
+
+class _Itself(Dataset):
+    """A dataset that has at each number that number."""
+
+    def __getitem__(self, number):
+        return number
+
+    def __len__(self):
+        return 1
+
+
+def _itself(x):
+    return x
+
+
+class Streamed(Batches):
+    """Rows that come one after the other, or batches: read anew in each pass, and from the front to go back.
+
+    whole  whether each of its rows is a batch already
+    """
+
+    def __init__(self, dataset: Iterable, rows: int | None = None, collate: Callable = default_collate, whole=False):
+        self.dataset, self.rows, self.collate, self.whole = dataset, rows, collate, whole
+        if iter(dataset) is iter(dataset):
+            raise ValueError(
+                f"data={type(dataset).__name__} can be read only once: let its __iter__ begin anew each time, so that "
+                "every rank reads the same rows"
+            )
+        if whole:
+            self.rows = _length(collate(next(iter(dataset))))
+        self.place = self.size = 0
+        self.under_way: Iterator | None = None
+
+    def read(self, step, rows):
+        rows = self.rows or rows
+        if self.under_way is None or step < self.place or rows != self.size:
+            self.place, self.size, self.under_way = 0, rows, self._passes(rows)
+        for _ in range(step - self.place):
+            next(self.under_way)
+        self.place = step + 1
+        return self.collate(next(self.under_way))
+
+    def _passes(self, rows):
+        """Batch after batch, pass after pass; what is left at the end of a pass is left out."""
+        while True:
+            begun, some = iter(self.dataset), 0
+            taken = lambda begun=begun: next(begun, None) if self.whole else list(islice(begun, rows))
+            while (one := taken()) is not None and (self.whole or len(one) == rows):
+                if self.whole and _length(self.collate(one)) != rows:
+                    break
+                some += 1
+                yield one
+            if not some:
+                raise ValueError(f"a pass over data has no {rows} rows, and a step takes so many: give a smaller batch")
+
+    def __getstate__(self):
+        return vars(self) | {"under_way": None}
+
+
+def _of_loader(loader: DataLoader) -> Batches:
+    if isinstance(loader.dataset, IterableDataset):
+        return Streamed(loader.dataset, loader.batch_size, loader.collate_fn, whole=loader.batch_size is None)
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    if isinstance(sampler, DistributedSampler):
+        raise ValueError(
+            "data has a DistributedSampler, which gives each rank its share of the rows, and here the layout does: "
+            "leave it out"
+        )
+    if getattr(sampler, "generator", loader) is None:  # torch's samplers that draw have one
+        raise ValueError(
+            f"data has a {type(sampler).__name__} without a generator, so every rank would read other rows in a step: "
+            "give DataLoader(…, generator=torch.Generator().manual_seed(0))"
+        )
+    return Dealt(loader)
+
+
+def parted(batch) -> tuple:
+    """(inputs, targets) of a batch: of two, or a dict with labels. Several inputs are a tuple.
+
+    raises  ValueError where nothing says which are the targets
+
+    >>> parted({"tokens": torch.zeros(2, 3), "mask": torch.ones(2, 3), "labels": torch.zeros(2)})[0][1].shape
+    torch.Size([2, 3])
+    """
+    if isinstance(batch, Mapping):
+        label = next((name for name in LABELS if name in batch), None)
+        if label is None or len(batch) < 2:
+            raise ValueError(
+                f"a batch of data has {', '.join(map(str, batch)) or 'nothing'}: name its targets one of "
+                f"{', '.join(LABELS)}, beside inputs"
+            )
+        return _inputs({name: x for name, x in batch.items() if name != label}), batch[label]
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        what = f"{len(batch)} things" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
+        raise ValueError(f"a batch of data is {what}: give (inputs, targets), or a dict with labels")
+    return _inputs(batch[0]), batch[1]
+
+
+def _inputs(x):
+    """Inputs as a first layer takes them: a tensor, or a tuple of them in their order."""
+    every = tuple(x.values()) if isinstance(x, Mapping) else tuple(x) if isinstance(x, list) else x
+    return every[0] if isinstance(every, tuple) and len(every) == 1 else every
+
+
+def _rows(dataset, numbers: list) -> list:
+    """The rows with these numbers, as a loader gets them."""
+    if hasattr(dataset, "__getitems__"):
+        return dataset.__getitems__(numbers)
+    return [dataset[number] for number in numbers]
+
+
+def _length(batch) -> int:
+    """The rows of a batch."""
+    return len(flat(parted(batch)[0])[0])
+
+
+def _even(batches: list, lengths: list[int]) -> tuple[list, int]:
+    """(batches without a short last one, the rows that each of them has)."""
+    rows = lengths[0]
+    even = batches[:-1] if lengths[-1] < rows else batches
+    for number, length in enumerate(lengths[: len(even)]):
+        if length != rows:
+            raise ValueError(f"batch {number} of data has {length} rows, and batch 0 has {rows}: make them equal")
+    return even, rows

@@ -1,0 +1,247 @@
+"""Data as people have them: in each step the batch that plain PyTorch would read, on every layout; or a refusal."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    Sampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+import hybridlab as hl
+from hybridlab.training.affordable import affordable
+from hybridlab.training.models.theirs import batches_of
+from hybridlab.training.run import train
+
+N, ROWS = 21, 8
+X = torch.randn(N, 6, generator=torch.Generator().manual_seed(1)).double()
+Y = X[:, :3].cumsum(1)
+ALL = TensorDataset(X, Y)
+
+
+class Named(Dataset):
+    """Rows as dicts, as those of Hugging Face."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, number):
+        return {"x": X[number], "labels": Y[number], "mask": torch.ones(6).double()}
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(zip(X, Y))
+
+
+class Once(IterableDataset):
+    def __init__(self):
+        self.rows = zip(X, Y)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.rows)
+
+
+class Forgetful(Sampler):
+    def __iter__(self):
+        return iter(torch.randperm(N).tolist())
+
+    def __len__(self):
+        return N
+
+
+class Noisy(Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, number):
+        return X[number] + torch.randn(6), Y[number]
+
+
+def seeded(seed=3):
+    return torch.Generator().manual_seed(seed)
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.Linear(9, 7), nn.Tanh(), nn.Linear(7, 3)).double()
+
+
+def loss(output, target):
+    return (output - target).square().sum()
+
+
+LOADERS = {
+    "in order": lambda: DataLoader(ALL, ROWS),
+    "shuffled": lambda: DataLoader(ALL, ROWS, shuffle=True, generator=seeded()),
+    "shuffled, without the last": lambda: DataLoader(ALL, ROWS, shuffle=True, drop_last=True, generator=seeded()),
+    "weighted": lambda: DataLoader(ALL, ROWS, sampler=WeightedRandomSampler(X[:, 0].exp(), N, generator=seeded())),
+    "batches of a sampler": lambda: DataLoader(ALL, batch_sampler=[list(range(8)), list(range(12, 20))]),
+    "whole batches": lambda: DataLoader([(X[:8], Y[:8]), (X[8:16], Y[8:16])], batch_size=None),
+    "a stream": lambda: DataLoader(Stream(), ROWS),
+    "dicts": lambda: DataLoader(Named(), ROWS, shuffle=True, generator=seeded()),
+}
+
+
+def plainly(loader, steps):
+    """The batches of a loop over passes in plain PyTorch, short last ones left out."""
+    found = []
+    while len(found) < steps:
+        whole = list(loader)
+        found += [one for one in whole if len(next(iter(one.values() if isinstance(one, dict) else one))) == ROWS]
+    return found[:steps]
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_step_has_the_batch_that_the_loader_gives_in_plain_pytorch(name):
+    """In any order, twice, behind a pickle, and without a change of somebody's own generator."""
+    import cloudpickle
+
+    loader = LOADERS[name]()
+    before = loader.generator and loader.generator.get_state()
+    source = batches_of(loader)
+    wanted = plainly(LOADERS[name](), 7)
+    for one in (source, cloudpickle.loads(cloudpickle.dumps(source))):
+        for step in (0, 5, 1, 6, 6, 2, 4, 3):
+            found, right = one.batch(step, ROWS), wanted[step]
+            right = ((right["x"], right["mask"]), right["labels"]) if isinstance(right, dict) else tuple(right)
+            flat = lambda both: [*(both[0] if isinstance(both[0], tuple) else both[:1]), both[1]]
+            assert all(torch.equal(x, y) for x, y in zip(flat(found), flat(right), strict=True)), (name, step)
+    assert before is None or torch.equal(loader.generator.get_state(), before)
+
+
+def test_a_dataset_and_a_stream_are_read_in_order_and_anew_in_each_pass():
+    for data in (ALL, Stream(), list(zip(X.split(ROWS), Y.split(ROWS)))):
+        source = batches_of(data)
+        for step in (0, 1, 2, 3, 1):
+            x, y = source.batch(step, ROWS)
+            first = step % 2 * ROWS
+            assert torch.equal(x, X[first : first + ROWS]) and torch.equal(y, Y[first : first + ROWS])
+
+
+def test_of_a_batch_that_is_made_an_examination_reads_the_first_rows():
+    source = batches_of(LOADERS["shuffled"]())
+    assert torch.equal(source.batch(1, 3)[0], source.batch(1, ROWS)[0][:3])
+
+
+class Masked(nn.Module):
+    def forward(self, both):
+        return both[0] * both[1]
+
+
+HOW = {
+    "shuffled": (lambda: LOADERS["shuffled"](), net),
+    "a stream": (Stream, net),
+    "rows": (lambda: ALL, net),
+    "batches": (lambda: list(zip(X.split(ROWS), Y.split(ROWS))), net),
+    "dicts": (lambda: LOADERS["dicts"](), lambda: nn.Sequential(Masked(), *net())),
+}
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("name", HOW)
+def test_layouts_train_on_it_as_plain_pytorch_does(kept, name):
+    data, module = HOW[name]
+    more = dict(loss=loss, data=data(), microbatches=2, steps=5, dtype="float64", rate=0.05, optimizer="sgd")
+    more |= {} if name in ("shuffled", "dicts", "batches") else {"batch": ROWS}
+    found = {}
+    for mesh, how in ((hl.Mesh(pp=2), {}), (hl.Mesh(dp=2, pp=2), {"zero": 3})):
+        found[mesh] = train(mesh, model=module(), progress=False, **more, **how)
+    one, its = module(), data()
+    batches = plainly(its if isinstance(its, DataLoader | list) else DataLoader(its, ROWS), 5)
+    for step, batch in enumerate(batches):
+        x, y = ((batch["x"], batch["mask"]), batch["labels"]) if isinstance(batch, dict) else batch
+        said = loss(one(x), y) / ROWS
+        assert all(its["losses"][step] == pytest.approx(said.item(), rel=1e-10) for its in found.values())
+        one.zero_grad()
+        said.backward()
+        with torch.no_grad():
+            for weight in one.parameters():
+                weight -= 0.05 * weight.grad
+
+
+@pytest.mark.ranks
+def test_a_run_goes_on_in_the_middle_of_a_pass(kept, tmp_path):
+    more = dict(loss=loss, microbatches=2, dtype="float64", progress=False, model=net())
+    whole = train(hl.Mesh(pp=2), data=LOADERS["shuffled"](), steps=5, **more)["losses"]
+    train(hl.Mesh(pp=2), data=LOADERS["shuffled"](), steps=3, checkpoint=tmp_path, **more)
+    again = train(hl.Mesh(dp=2), data=LOADERS["shuffled"](), steps=5, checkpoint=tmp_path, resume=True, **more)
+    assert again["losses"] == pytest.approx(whole[3:], rel=1e-10)
+    with pytest.raises(ValueError, match="data=[0-9a-f]{16}, this run has data=[0-9a-f]{16}"):
+        train(hl.Mesh(dp=2), data=LOADERS["in order"](), steps=5, checkpoint=tmp_path, resume=True, **more)
+
+
+@pytest.mark.ranks
+def test_a_proof_reads_it(bench):
+    assert bench.asked(hl.Mesh(dp=2, pp=2), model=net(), loss=loss, data=LOADERS["shuffled"](), microbatches=2).ok
+
+
+class Lock(TensorDataset):
+    def __init__(self):
+        super().__init__(X, Y)
+        self.lock = threading.Lock()
+
+
+REFUSED = {
+    "a shuffle without a seed": (lambda: DataLoader(ALL, ROWS, shuffle=True), {}, "RandomSampler without a generator"),
+    "a sampler that draws": (lambda: DataLoader(ALL, ROWS, sampler=Forgetful()), {}, "draws another order each time"),
+    "a share for each rank": (
+        lambda: DataLoader(ALL, ROWS, sampler=DistributedSampler(ALL, 2, 0)),
+        {},
+        "DistributedSampler, .* here the layout does: leave it out",
+    ),
+    "an augmentation": (lambda: DataLoader(Noisy(), ROWS), {}, "gave two different batches: .* what augments rows too"),
+    "another batch": (
+        lambda: DataLoader(ALL, ROWS),
+        {"batch": 16},
+        "a step takes 16 rows, and data gives batches of 8: give",
+    ),
+    "other rows": (
+        lambda: DataLoader(ALL, ROWS),
+        {"rows": 3},
+        "a step takes 6 rows, and data gives batches of 8: give",
+    ),
+    "few rows": (lambda: ALL, {"batch": 22}, "data has 21 rows, and a step takes 22: give a smaller batch"),
+    "a short stream": (Stream, {"batch": 22}, "a pass over data has no 22 rows"),
+    "a stream that ends": (Once, {}, "data=Once can be read only once: let its __iter__ begin anew"),
+    "a generator": (lambda: zip(X, Y), {}, "data=zip can be read only once"),
+    "an empty list": (list, {}, "data is an empty list"),
+    "no labels": (
+        lambda: [{"x": X[:8], "mask": X[:8]}],
+        {},
+        "has x, mask: name its targets one of labels, label, targets",
+    ),
+    "three things": (lambda: [(X[:8], X[:8], Y[:8])], {}, "a batch of data is 3 things: give"),
+    "uneven batches": (lambda: [(X[:8], Y[:8]), (X[:6], Y[:6]), (X[:8], Y[:8])], {}, "batch 1 of data has 6 rows, and"),
+    "other lengths": (lambda: [(X[:8], Y[:8]), (X[:8, :4], Y[:8])], {}, "pad all rows to one length"),
+    "a lone tensor": (lambda: X, {}, r"data is a Tensor: give torch\.utils\.data\.TensorDataset\("),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_gives_no_one_batch_for_a_step_is_refused(name):
+    data, more, says = REFUSED[name]
+    with pytest.raises(ValueError, match=says) as found:
+        affordable(mesh=hl.Mesh(pp=2), microbatches=2, model=net(), loss=loss, data=data(), **more)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.ranks
+def test_what_cannot_travel_is_refused_in_a_sentence(kept):
+    with pytest.raises(TypeError, match="cannot be sent to the ranks .*cannot pickle '_thread.lock' object"):
+        train(hl.Mesh(pp=2), model=net(), loss=loss, data=DataLoader(Lock(), ROWS), microbatches=2, progress=False)
+
+
+def test_rows_for_evaluation_are_asked_for_by_name():
+    with pytest.raises(ValueError, match="data has no rows that are never trained on"):
+        hl.Model(net(), loss, ALL).batch(0, ROWS, unseen=True)
