@@ -44,7 +44,7 @@ def _copies(text):
         return tuple(map(int, text.split(",")))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} are no copies: give a whole number for each stage, as 3,1"
+            f"{text!r} is not a list of copies: give one whole number for each stage, such as 3,1"
         ) from None
 
 
@@ -68,7 +68,7 @@ def read_modes(chosen) -> dict:
     for name, value in said.items():
         if value != options()[name].usual and (lacking := missing(name, mesh, said)):
             flag, beside = (one.replace("_", "-") for one in (name, lacking))
-            raise ValueError(f"--{flag} means nothing without --{beside}: give both, or leave it out")
+            raise ValueError(f"--{flag} has no effect without --{beside}: give both, or leave it out")
     return said
 
 
@@ -84,7 +84,9 @@ def read_mesh(chosen) -> Mesh:
 def _pipeline_ranks(chosen, default=4):
     ranks = getattr(chosen, "ranks", None)
     if ranks is not None and chosen.pp is not None and ranks != chosen.pp:
-        raise ValueError(f"--ranks {ranks} and --pp {chosen.pp} both name the pipeline's ranks: give one of them")
+        raise ValueError(
+            f"--ranks {ranks} and --pp {chosen.pp} both set the number of pipeline ranks: give only one of them"
+        )
     copies = getattr(chosen, "copies", None)
     return next((n for n in (ranks, chosen.pp, sum(copies) if copies else None) if n is not None), default)
 
@@ -115,13 +117,13 @@ def add_schedule_or_file(one):
 def read_schedule_or_file(chosen):
     given = [f"--{name}" for name in ("ranks", "pp", *SCHEDULE) if getattr(chosen, name) is not None]
     if chosen.file and chosen.written:
-        raise ValueError(f"{chosen.written} and --from {chosen.file} are two schedules: give one of them")
+        raise ValueError(f"{chosen.written} and --from {chosen.file} both name a schedule: give only one of them")
     file = chosen.file or chosen.written
     if file is None:
         vars(chosen).update({name: value for name, value in SCHEDULE.items() if f"--{name}" not in given})
         return read_schedule(chosen)
     if given:
-        raise ValueError(f"{file} gives the whole schedule: leave {given[0]} out")
+        raise ValueError(f"{file} already contains the schedule: leave {given[0]} out")
     from hybridlab.core.when.schedule import Schedule
     from hybridlab.scheduling.validate import validate
 
@@ -224,7 +226,8 @@ def _read_model(chosen):
     if typed:
         flag = next(name for name in (*typed, *routing) if name != "routing").replace("_", "-")
         raise ValueError(
-            f"--{flag} is of a transformer, and --model {chosen.model} has sizes and data of its own: leave it out"
+            f"--{flag} applies only to a transformer, and --model {chosen.model} has its own sizes and data: leave it "
+            "out"
         )
     return chosen.model
 
@@ -254,7 +257,7 @@ def add_saving(one):
 
 def read_saving(chosen) -> dict:
     if chosen.checkpoint is None and (chosen.every or chosen.resume or chosen.async_save):
-        raise ValueError("--every, --resume and --async-save need a folder of checkpoints: give --checkpoint FOLDER")
+        raise ValueError("--every, --resume and --async-save need a checkpoint folder: give --checkpoint FOLDER")
     return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume", "async_save")}
 
 

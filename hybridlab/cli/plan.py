@@ -58,7 +58,7 @@ def _machine(chosen):
 
     found = machine(chosen.machine)
     if chosen.memory is not None and not 0 < chosen.memory < math.inf:
-        raise ValueError(f"--memory {chosen.memory:g} is no number of bytes: give one such as 72e9")
+        raise ValueError(f"--memory {chosen.memory:g} is not a number of bytes: give one above 0, such as 72e9")
     memory = {} if chosen.memory is None else {"memory": chosen.memory / ROOM}
     return replace(found, **memory, **_network(chosen, found.node))
 
@@ -67,11 +67,13 @@ def _network(chosen, node) -> dict:
     """What is said of the network; a node of the machine has so many devices."""
     pod, ratio = chosen.pod, chosen.oversubscription
     if pod is not None and pod < node:
-        raise ValueError(f"--pod {pod} is less than the {node} devices of one node: a pod is made of whole nodes")
+        raise ValueError(f"--pod {pod} is less than the {node} devices of one node: give a whole number of nodes")
     if ratio is not None and pod is None:
-        raise ValueError("--oversubscription is that of links out of a pod: say with --pod how many devices it has")
+        raise ValueError(
+            "--oversubscription describes the links out of a pod: give the number of devices in a pod with --pod"
+        )
     if ratio is not None and not 1 <= ratio < math.inf:
-        raise ValueError(f"--oversubscription {ratio:g} is no ratio: give 1 or more, such as 7")
+        raise ValueError(f"--oversubscription {ratio:g} is not a valid ratio: give 1 or more, such as 7")
     return {name: given for name, given in {"pod": pod, "oversubscription": ratio}.items() if given is not None}
 
 
@@ -84,7 +86,7 @@ def _calibrated(chosen, shape, machine):
     try:
         seconds, batch = float(sizes.pop("seconds")), int(sizes.pop("batch", chosen.batch))
     except (KeyError, ValueError):
-        raise ValueError("--took says no time: name a plan and its seconds, p=4,t=8,d=2,seconds=9.1") from None
+        raise ValueError("--took has no time: give a plan and its seconds, such as p=4,t=8,d=2,seconds=9.1") from None
     fit = by_step(shape, machine, named(sizes), batch, seconds, chosen.software, chosen.precision)
     print(f"calibrated on that step: a share of {fit.multiply:.2f} of the peak of {chosen.machine}")
     return fit

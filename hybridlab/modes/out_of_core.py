@@ -147,7 +147,9 @@ def room_of(text: str | float) -> float:
     spelled = re.fullmatch(r"(\d+\.?\d*(?:e\+?\d+)?|\d*\.\d+) ?([KMG]i?B|B)?", str(text))
     size = float(spelled[1]) * UNITS[spelled[2] or "B"] if spelled else 0
     if not 0 < size < math.inf:
-        raise ValueError(f"{text} is no room: give bytes, as in 64MiB or 2e6, or a share such as 0.5")
+        raise ValueError(
+            f"{text} is not an amount of memory: give bytes, such as 64MiB or 2e6, or a fraction, such as 0.5"
+        )
     return size
 
 
@@ -187,18 +189,18 @@ class OutOfCore(Mode):
     def refuse(self, job):
         if not job.flushes:
             raise ValueError(
-                f"{job.schedule.name} keeps versions of its weights: give device_memory to one that flushes"
+                f"{job.schedule.name} keeps several versions of its weights: leave device_memory out, or choose a "
+                "schedule with one update per step"
             )
         if job.driven:
-            raise ValueError("driven=True writes no order, and room is made by one: play the written order")
+            raise ValueError("driven=True has no fixed order, so swaps cannot be planned: leave driven out")
         if job["recompute"] != "none":
             raise ValueError(
-                f"recompute={job['recompute']!r} keeps what the room does not see: give make_room='recompute'"
+                f"recompute={job['recompute']!r} saves activations outside of the planned memory: give "
+                "make_room='recompute'"
             )
         if job["sequence"]:
-            raise ValueError(
-                "sequence=True has hooks of its own on what forwards keep: leave it, or device_memory, out"
-            )
+            raise ValueError("sequence=True already manages the saved activations: leave it, or device_memory, out")
 
 
 MODE = OutOfCore()
