@@ -72,7 +72,7 @@ def test_answers_are_checked_again_and_bad_files_cost_their_own_row(tmp_path):
         assert right is False and piece in reply, (task, reply)
     assert rows["bad"].tasks["pipedream.delay"] == (None, "the answer could not be written down: it uses room")
     assert rows["bad"].tasks["naive.speedup"][0] is True, "what comes after them is graded too"
-    assert rows["damaged"].problem == "damaged: this is no JSON" and rows["damaged"].tasks == {}
+    assert rows["damaged"].problem == "damaged, not JSON: export it again" and rows["damaged"].tasks == {}
 
 
 @pytest.mark.long

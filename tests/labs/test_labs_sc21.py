@@ -56,7 +56,7 @@ def test_hiding_a_row_is_leaving_it_out():
         assert sc21.off(label, hidden=label) == pytest.approx(left_out, abs=1e-6)
         assert sc21.off(label) == pytest.approx(seen, abs=5e-5)  # `seen` is by the four digits in use
     assert sc21_table.refitted("1.7B") == fitted_on([row for label, row in ROWS.items() if label != "1.7B"])
-    with pytest.raises(ValueError, match="no row '2B': hide one of 1.7B"):
+    with pytest.raises(ValueError, match="no row '2B': choose one of 1.7B"):
         sc21_table.refitted("2B")
 
 

@@ -207,7 +207,7 @@ def test_what_is_public_is_imported_from_where_it_is_public(value, line):
 
 def test_other_json_is_refused():
     for damaged in ({"function": 1}, {"mesh": 2}, {"what": 1}, {"set": [[1]]}, {"dict": [1]}, {"float": "x"}):
-        with pytest.raises(ValueError, match="no answer that labs.export has written"):
+        with pytest.raises(ValueError, match="not an answer written by labs.export"):
             read(damaged)
 
 
@@ -317,7 +317,7 @@ def test_nothing_is_no_submission_and_a_bad_place_is_told(folder):
 DAMAGED = {
     "": "damaged", "[" * 100_000: "damaged", "[]": "no submission", '{"form": 2}': "no submission",
     '{"form": 1, "student": 1.5, "seed": 0, "answers": {}}': "neither a name nor a number",
-    '{"form": 1, "student": "Ada", "seed": 0, "answers": {}}': "not the one of its student",
+    '{"form": 1, "student": "Ada", "seed": 0, "answers": {}}': "its seed does not belong to its student",
 }  # fmt: skip
 
 

@@ -246,10 +246,10 @@ def test_a_cell_that_was_changed_and_not_run_again_is_told():
     file = function.__code__.co_filename
     lines = ["def f():\n", "    return 2 + len('a')\n"]
     linecache.cache[file] = sum(map(len, lines)), None, lines, file
-    with pytest.raises(ValueError, match="what runs as f is not what its cell says: run its cell again"):
+    with pytest.raises(ValueError, match="the function f in memory differs from its cell: run its cell again"):
         source_of(function)
     del linecache.cache[file]
-    with pytest.raises(ValueError, match="the source of f is not known here: run its cell again"):
+    with pytest.raises(ValueError, match="the source of f is not available: run its cell again"):
         source_of(function)
 
 
@@ -269,5 +269,5 @@ def test_a_file_beside_the_notebook_is_no_package(tmp_path, monkeypatch):
 
 def test_a_function_that_only_has_the_name_of_a_package_s_is_no_import():
     mine = functools.wraps(types.resolve_bases)(lambda bases: "mine")
-    with pytest.raises(ValueError, match="was given to another function"):
+    with pytest.raises(ValueError, match="was wrapped by another function"):
         source_of(mine)

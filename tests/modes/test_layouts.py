@@ -214,7 +214,7 @@ STRATEGY = {"up": ("F", ""), "gelu": ("F", ""), "down": ("F", ""), "loss": ("", 
 @pytest.mark.parametrize(
     "change, told",
     [
-        ({"up": ("H", "")}, "up has no dim H that x could cut: its dims are B, T, D, F"),
+        ({"up": ("H", "")}, "up has no dimension H to shard along x: choose from B, T, D, F"),
         ({"up": ("F",)}, "up has 1 choices and Mesh(x=2, y=2) 2 axes"),
         ({"gelu": ("D", "")}, "gelu has no dim D"),
     ],
@@ -227,7 +227,7 @@ def test_illegal_strategies_are_refused_by_name(change, told):
 
 
 def test_a_strategy_says_something_about_every_operator():
-    with pytest.raises(ValueError, match="says nothing about loss: give it one dim, or '', for each axis"):
+    with pytest.raises(ValueError, match="the strategy lacks loss: give it one dimension, or '', for each axis"):
         refuse(MLP, {name: one for name, one in STRATEGY.items() if name != "loss"}, SQUARE)
 
 

@@ -389,7 +389,7 @@ def test_a_run_that_goes_back_keeps_what_it_saves_and_the_later_ones(tmp_path):
 @pytest.mark.slow
 def test_a_step_is_not_written_twice(tmp_path):
     store(tmp_path, HYBRID, 4)
-    with pytest.raises(ValueError, match="step-000004 is there already: delete it"):
+    with pytest.raises(ValueError, match="step-000004 already exists: delete it, or save into another folder"):
         store(tmp_path, HYBRID, 4)
     assert equal_under(newest(tmp_path), ONE, 4)
 
@@ -459,8 +459,8 @@ FORGED = {
     "a length of words": (lambda r, e, p: e.update(bytes="8"), "has no length or digest"),
     "notes that are a list": (lambda r, e, p: r.update(notes=[1]), "its notes have no step"),
     "a step of words": (lambda r, e, p: r["notes"].update(step="3"), "its notes have no step"),
-    "a version of words": (lambda r, e, p: r.update(version="1"), "its version is no number"),
-    "no version": (without("version"), "its version is no number"),
+    "a version of words": (lambda r, e, p: r.update(version="1"), "is damaged, its version is not a number"),
+    "no version": (without("version"), "is damaged, its version is not a number"),
     "no notes": (without("notes"), "its notes have no step"),
     "no files": (without("files"), "it has no table of shapes and files"),
     "no shapes": (without("shapes"), "it has no table of shapes and files"),
@@ -507,7 +507,7 @@ def other_model(change):
         "less": (lambda params: params[:-1], "this one has no parameter second"),
         "shape": (
             lambda params: [replace(params[0], shape=(14, 6), shard={}), *params[1:]],
-            r"wte has shape \(13, 6\), in this one \(14, 6\)",
+            r"wte has shape \(13, 6\), here \(14, 6\)",
         ),
     }.values(),
     ids=["more", "less", "shape"],
@@ -519,14 +519,14 @@ def test_another_model_is_refused_by_parameter(stored, model, says):
 
 def test_a_missing_file_is_refused_by_name(stored):
     (stored / "rank-002.safetensors").unlink()
-    with pytest.raises(ValueError, match="rank-002.safetensors is missing: it holds pieces of second$"):
+    with pytest.raises(ValueError, match="rank-002.safetensors is missing, and it contains parts of second: copy it back"):
         equal_under(stored, ONE)
 
 
 @pytest.mark.parametrize("left", [0, 7, 500])
 def test_a_truncated_file_is_refused_by_name(stored, left):
     os.truncate(stored / "rank-001.safetensors", left)
-    with pytest.raises(ValueError, match=f"rank-001.safetensors has {left} bytes, and had .*: it holds pieces of wte"):
+    with pytest.raises(ValueError, match=f"rank-001.safetensors has {left} bytes, but had .*, and it contains parts of wte"):
         equal_under(stored, ONE)
 
 
@@ -536,7 +536,7 @@ def test_a_damaged_file_is_refused_by_name_on_however_many_ranks(stored, size):
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(ValueError, match="rank-003.safetensors is damaged, its sha256 .*: it holds pieces of second"):
+    with pytest.raises(ValueError, match="rank-003.safetensors is damaged, its SHA-256 .*, and it contains parts of second"):
         equal_under(stored, layout_of(Mesh(dp=size)))
 
 
@@ -572,7 +572,7 @@ def test_any_flipped_bit_is_refused_or_changes_nothing(stored):
         "[1, 2]": "is not of the format 'hybridlab checkpoint'",
         '{"format": "hybr': "is damaged: it is not JSON",
         "\udcff": "is damaged: it is not JSON",
-        '{"format": "hybridlab checkpoint", "version": 1}': "is damaged: what it says has another sha256",
+        '{"format": "hybridlab checkpoint", "version": 1}': "is damaged, its checksum \(SHA-256\)",
     }.items(),
 )
 def test_a_foreign_record_is_refused(stored, text, says):
@@ -583,13 +583,13 @@ def test_a_foreign_record_is_refused(stored, text, says):
 
 def test_a_foreign_folder_and_none_are_refused(tmp_path):
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(ValueError, match=f"^{folder} is no checkpoint: there is no checkpoint.json in it$"):
+        with pytest.raises(ValueError, match=f"^{folder} is not a checkpoint, it has no checkpoint.json: name a folder"):
             load(ALONE, folder, ONE)
 
 
 def test_a_later_version_is_refused(stored):
     changed(stored, version=2)
-    with pytest.raises(ValueError, match="has version 2, this hybridlab reads 1: install a newer one"):
+    with pytest.raises(ValueError, match="has version 2, but this hybridlab reads 1: install a newer hybridlab"):
         load(ALONE, stored, ONE)
 
 
@@ -599,7 +599,7 @@ def test_a_later_version_is_refused(stored):
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
     store(tmp_path, ONE, 1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for most, says in ((100, r"rank-000.safetensors: .*; the checkpoints before it are whole"), (1500, "too large")):
+    for most, says in ((100, r"rank-000.safetensors: .*; earlier checkpoints are complete"), (1500, "too large")):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))  # no file grows beyond that
         try:
             with pytest.raises(OSError, match=says):

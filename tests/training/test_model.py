@@ -37,7 +37,7 @@ def test_neighbouring_heads_share_keys_and_values():
     [
         (dict(kv_heads=4), r"kv_heads=4 does not divide heads=6: choose it from \[1, 2, 3, 6\]"),
         (dict(kv_heads=0), "kv_heads=0 does not divide heads=6"),
-        (dict(dropout=1.0), "dropout=1.0 is no share to drop: give 0 or more, and less than 1"),
+        (dict(dropout=1.0), "dropout=1.0 is not a probability below 1: give 0 or more, and less than 1"),
         (dict(dropout=-0.1), "dropout=-0.1"),
     ],
 )

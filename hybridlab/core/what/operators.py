@@ -250,7 +250,7 @@ def refuse(graph: Graph, strategy: Strategy, mesh: Mesh) -> None:
     >>> refuse(alone, {"norm": ("D",)}, Mesh(x=2))
     Traceback (most recent call last):
         ...
-    ValueError: norm needs all of D on every rank: do not cut D along x
+    ValueError: norm needs all of D on every rank: do not shard D along x
     """
     for operator in graph.operators:
         if operator.name not in strategy:

@@ -66,7 +66,7 @@ def to_pytorch(schedule: "Schedule") -> str:
     >>> to_pytorch(Schedule.from_csv("0F0@1 0B0@1"))
     Traceback (most recent call last):
     ...
-    ValueError: PyTorch's form cannot express 0F0@1 (rank 0, cell 1): it has no model replicas
+    ValueError: PyTorch's form cannot express 0F0@1 (rank 0, cell 1): PyTorch has no model replicas; leave it out
     """
     for rank, program in enumerate(schedule.program):
         for number, action in enumerate(program, 1):

@@ -76,8 +76,8 @@ def _which_heads(sizes, one) -> str:
     heads, keys = _heads(sizes, one)
     fits = [ways for ways in range(1, heads + 1) if _shares_heads(heads, keys, ways)]
     return (
-        f"tp={one.tp} cannot divide heads={heads} and kv_heads={keys}: choose one of {fits}, which divide heads and "
-        "also divide kv_heads or are a multiple of it"
+        f"tp={one.tp} cannot share out heads={heads} and kv_heads={keys}: it must divide heads, and divide kv_heads or "
+        f"be a multiple of it, choose one of {fits}"
     )
 
 
