@@ -57,8 +57,12 @@ class ContextParallel(Mode):
 
     name, axis, purpose, core = "context parallelism", "cp", "context", True
     options = {
-        "attend": Option("gather", "with cp: how queries meet keys and values", str, ATTEND, beside="cp"),
-        "zigzag": Option(False, "with cp: each rank has a part from the front and one from the back", beside="cp"),
+        "attend": Option("gather", "with cp: how keys and values reach the queries", str, ATTEND, beside="cp"),
+        "zigzag": Option(
+            False,
+            "with cp: each rank has one part from the front and one from the back, which balances causal attention",
+            beside="cp",
+        ),
     }
     factors = {"attend": ("gather", "ring")}  # the others need lengths that divide: test_context_parallel.py
 

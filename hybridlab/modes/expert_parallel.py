@@ -37,7 +37,9 @@ class ExpertParallel(Mode):
     """What the runtime asks of this mode."""
 
     name, axis, purpose = "expert parallelism", "ep", "experts"
-    options = {"dispatch": Option("all_to_all", "with ep: how tokens get to their experts", str, DISPATCH, beside="ep")}
+    options = {
+        "dispatch": Option("all_to_all", "with ep: how tokens are sent to their experts", str, DISPATCH, beside="ep")
+    }
     factors = {"dispatch": DISPATCH}
 
     def said(self, job):

@@ -159,18 +159,20 @@ class OutOfCore(Mode):
     name, purpose = "out of core", "copies"
     options = {
         "device_memory": Option(
-            None, "what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core", room_of
+            None,
+            "memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what they need",
+            room_of,
         ),
         "make_room": Option(
             "swap",
-            "with device_memory: swap, recompute, or the best mixture found",
+            "with device_memory: how to save memory: swap, recompute, or the best mixture found",
             str,
             tuple(MEANS),
             beside="device_memory",
         ),
         "copy_time": Option(
             1.0,
-            "with device_memory: of what a forward keeps, one way, in forwards of a stage",
+            "with device_memory: time to copy one stage's activations one way, in units of one forward",
             float,
             least=0,
             beside="device_memory",

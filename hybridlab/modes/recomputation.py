@@ -95,7 +95,7 @@ class Recomputation(Mode):
     """What the runtime asks of this mode."""
 
     name, purpose = "recomputation", "done again"
-    options = {"recompute": Option("none", "of each layer, what is not kept but done again", str, RECOMPUTE)}
+    options = {"recompute": Option("none", "what to recompute in each layer during the backward", str, RECOMPUTE)}
     factors = {"recompute": ("none", "full")}
 
     def takes_part(self, mesh, chosen):

@@ -151,8 +151,8 @@ class TensorParallel(Mode):
 
     name, axis, purpose, copied = "tensor parallelism", "tp", "inside", COPIED
     options = {
-        "sequence": Option(False, "with tp: norms and residuals are sharded along the sequence", beside="tp"),
-        "scatter": Option(False, "with tp: each rank sends its shard between stages", beside="tp"),
+        "sequence": Option(False, "with tp: shard norms and residuals along the sequence", beside="tp"),
+        "scatter": Option(False, "with tp: send only a shard of each activation between stages", beside="tp"),
     }
     factors = {"stream": ("whole", "scatter", "sequence")}
 

@@ -37,7 +37,7 @@ def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
     >>> hl.validate(hl.Schedule.from_csv("0F0,0B0,0F0"))
     Traceback (most recent call last):
     ...
-    hybridlab.scheduling.validate.Invalid: typed order is not valid: 0F0 stands twice on rank 0: do it once
+    hybridlab.scheduling.validate.Invalid: typed order is not valid: 0F0 occurs twice on rank 0: keep one of them
     rank 0: 0F0 0B0 →0F0←
     """
     _check_places(schedule)
@@ -136,7 +136,7 @@ def _why_missing(flow, action, value):
     if name in VERSIONED and flow.where(name, value)[-1]:
         out, back = (_swap(kind, flow, name, value) for kind in ("SWAP_OUT", "SWAP_IN"))
         return f"{what}, but {out} comes before it: put {back} between them"
-    return f"{what}, which no action makes: add the action that makes it"
+    return f"{what}, which nobody makes"
 
 
 def _swap(kind, flow, name, value):

@@ -41,7 +41,7 @@ def test_numbers_of_other_kinds_are_read_again(answer):
 
 UNWRITTEN = [
     (10**5000, "more than 4,000 digits"),
-    ("\ud800", "half of a letter"),
+    ("\ud800", "half a character"),
     (functools.partial(max, 1), "a partial cannot be stored: answer with a function, def …, that calls it"),
 ]
 

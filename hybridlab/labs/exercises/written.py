@@ -19,19 +19,19 @@ def write(answer):
     >>> write((8, 3 / 8)), write({"gelu"}), write({"mesh": 3})
     ([8, 0.375], {'set': ['gelu']}, {'dict': [['mesh', 3]]})
     >>> write(object())["unwritten"]
-    'an object cannot be written down'
+    'an object cannot be stored'
     """
     try:
         written = _write(answer)
         letters = len(json.dumps(written, ensure_ascii=False).encode())
     except UnicodeEncodeError:
-        return {"unwritten": "it has half of a letter in it, a lone surrogate"}
+        return {"unwritten": "it contains a lone surrogate (half a character)"}
     except ValueError as error:
         return {"unwritten": str(error)}
     except RecursionError:
-        return {"unwritten": "it holds itself, or is nested too deeply"}
+        return {"unwritten": "it contains itself, or is nested too deeply"}
     if letters > LONGEST:
-        return {"unwritten": f"it has more than {LONGEST} letters"}
+        return {"unwritten": f"it has more than {LONGEST} characters"}
     return written
 
 
