@@ -159,8 +159,12 @@ def add_training(one, **usual):
     from hybridlab.training import asked
     from hybridlab.training.models.gallery import GALLERY
 
-    rows = f"rows (sequences or images) in the global batch (default {asked.TRAINING['rows'].usual} per microbatch)"
-    add(one, "batch", asked.LAYOUT["batch"], help=rows)
+    add(
+        one,
+        "batch",
+        asked.LAYOUT["batch"],
+        help="rows (sequences or images) in the global batch (default 2 per microbatch)",
+    )
     named = {"data": {"metavar": "FILE", "help": "text file to train on, instead of the built-in text"}}
     named |= {
         "cut": {
@@ -235,10 +239,7 @@ def _read_model(chosen):
         return replace(MODELS[chosen.model].shape, **typed)
     if typed:
         flag = next(name for name in (*typed, *routing) if name != "routing").replace("_", "-")
-        raise ValueError(
-            f"--{flag} applies only to a transformer, and --model {chosen.model} has its own sizes and data: leave it "
-            "out"
-        )
+        raise ValueError(f"--{flag} applies only to a transformer, not to --model {chosen.model}: leave it out")
     return chosen.model
 
 

@@ -57,9 +57,9 @@ def test_a_misspelt_flag_is_answered_with_the_right_one(words, right, capsys):
         ("check --dp 2 --pace 0.1", "capacity, balance, pace and scores need several experts: give experts=2 or more"),
         (
             "train --model conv --capacity 1.5",
-            "--capacity applies only to a transformer, and --model conv has its own sizes",
+            "--capacity applies only to a transformer, not to --model conv",
         ),
-        ("train --model conv --layers 3", "--layers applies only to a transformer, and --model conv has its own sizes"),
+        ("train --model conv --layers 3", "--layers applies only to a transformer, not to --model conv"),
         ("check --dp 2 --sequence", "--sequence has no effect without --tp: give both, or leave it out"),
         ("check --dp 2 --owners 2", "--owners has no effect without --zero: give both, or leave it out"),
     ],

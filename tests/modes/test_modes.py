@@ -139,7 +139,7 @@ def test_a_mode_must_say_what_it_sends_for():
     class Nameless(Rows):
         name, purpose = "nameless parallelism", ""
 
-    with pytest.raises(ValueError, match="nameless parallelism has no purpose, under which its bytes are counted: give it one"):
+    with pytest.raises(ValueError, match="nameless parallelism has no purpose, under which its bytes are counted"):
         registry.register(Nameless())
 
 
@@ -150,7 +150,7 @@ def test_purposes_and_options_belong_to_one_mode():
     class Sharing(Rows):
         name, options = "sharing", {"zero": Option(0, "…")}
 
-    with pytest.raises(ValueError, match="data parallelism already has the purpose sums: give the same again another one"):
+    with pytest.raises(ValueError, match="data parallelism already has the purpose sums: give the same again another"):
         registry.register(Same())
     with pytest.raises(ValueError, match="ZeRO already has an option zero: give sharing's another name"):
         registry.register(Sharing())

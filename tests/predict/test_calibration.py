@@ -89,7 +89,7 @@ BAD = [
     (lambda: by_sums("a100", 8, [1e6], [1e-4]), "1 sizes over 8 ranks in 1 times do not determine a link"),
     (lambda: by_sums("a100", 12, [1e6, 1e8], [1e-4, 1e-3]), "12 ranks do not fill nodes of 8"),
     (lambda: by_sums("a100", 16, [1e6, 1e9], [1e-9, 1e-9]), "measure that link first"),
-    (lambda: by_sums("a100", 8, [1e6, 1e9], [1e-3, 1e-3 / 2]), "larger tensors took no longer, so the bandwidth cannot be estimated"),
+    (lambda: by_sums("a100", 8, [1e6, 1e9], [1e-3, 1e-3 / 2]), "larger tensors took no longer, so the bandwidth"),
 ]
 
 

@@ -29,7 +29,7 @@ COPIED = "kept on the host, there and back"
 def test_room_is_bytes_or_a_share_of_what_is_kept_in_core():
     assert [room_of(one) for one in ("64MiB", "2e6", "1.5 KB", 0.5, 4096)] == [2**26, 2e6, 1500, 0.5, 4096]
     for wrong in ("much", "-3", 0, "4 miles"):
-        with pytest.raises(ValueError, match="is not an amount of memory: give bytes, such as 64MiB or 2e6, or a fraction, such as 0.5"):
+        with pytest.raises(ValueError, match="is not an amount of memory: give bytes, such as 64MiB or 2e6, or a"):
             room_of(wrong)
 
 

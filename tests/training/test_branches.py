@@ -76,7 +76,7 @@ def test_a_branch_that_takes_from_its_neighbour_is_refused_by_name():
     programs[1].insert(2, "1SEND_F0")
     programs[2].insert(1, "2RECV_F0")
     wrong = DIAMOND.with_programs([[hl.Action.parse(cell) for cell in program] for program in programs])
-    with pytest.raises(Invalid, match="1SEND_F0 takes the activation of stage 1 for microbatch 0, which no action makes"):
+    with pytest.raises(Invalid, match="1SEND_F0 takes the activation of stage 1 for microbatch 0, which no action"):
         hl.validate(wrong)
 
 
@@ -372,7 +372,7 @@ def test_a_model_is_cut_at_its_branches():
 
 @pytest.mark.slow
 def test_a_model_without_branches_is_refused_by_a_schedule_that_has_some():
-    assert "stages, but this model cannot be divided into such branches" in refused(schedule="subgraph", shape=hl.Shape(layers=4))
+    assert "stages, but this model cannot be divided into" in refused(schedule="subgraph", shape=hl.Shape(layers=4))
     said = refused(schedule="subgraph", shape=BLOCKS, cut=[2, 1, 1, 2])
     assert "stages 1 and 2 in different branches, and in this model, cut so, stage 2 takes from stage 1" in said
     assert "into 4 stages in too many ways" in refused(schedule="subgraph", shape=hl.Shape(layers=40, parallel=True))

@@ -186,7 +186,7 @@ REFUSED = {  # a model, and what is said of it
         net(changed(By(lambda x: x), lambda m: setattr(m, "c", nn.Parameter(torch.ones(2, dtype=torch.complex64))))),
         "3.c is complex",
     ),
-    "complex numbers between": (net(By(lambda x: x.to(torch.complex64)), By(torch.real)), "returns complex numbers, but stages exchange real ones"),
+    "complex numbers between": (net(By(lambda x: x.to(torch.complex64)), By(torch.real)), "returns complex numbers"),
     "a named tuple": (net(By(lambda x: Two(x, x)), By(lambda both: both.x)), "hands on a Two"),
     "a lazy layer": (nn.Sequential(nn.LazyLinear(3)), "0.weight has no shape yet because its layer is lazy"),
     "the meta device": (nn.Sequential(nn.Linear(4, 3, device="meta")), "0.weight is on torch's meta device"),

@@ -138,7 +138,7 @@ def test_the_batch_of_the_run_before_is_taken_where_none_is_said(stopped, kept, 
 
 
 def test_a_mistyped_folder_is_told_and_an_empty_one_begins(kept, tmp_path):
-    with pytest.raises(ValueError, match="there is no folder .*/runn to resume from: correct its name, or start without resume"):
+    with pytest.raises(ValueError, match="there is no folder .*/runn to resume from: correct its name, or start"):
         learn(hl.Mesh(pp=1), 1, tmp_path / "runn", resume=True)
     assert not (tmp_path / "runn").exists()
     events = []

@@ -243,5 +243,5 @@ def test_impossible_shapes_are_refused(sizes, says):
 @pytest.mark.ranks
 def test_ranks_of_another_mesh_are_refused():
     """With four ranks in a row each would take itself for the first copy, and train on."""
-    with ranks(4) as pool, pytest.raises(RankError, match=r"these ranks belong to Mesh\(world=4\), but the job is for Mesh\(dp=4\)"):
+    with ranks(4) as pool, pytest.raises(RankError, match=r"these ranks belong to Mesh\(world=4\), but the job is"):
         pool.run(Trainer, job_of(Mesh(dp=4)))
