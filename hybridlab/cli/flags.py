@@ -40,9 +40,7 @@ def _copies(text):
     try:
         return tuple(map(int, text.split(",")))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a list of copies: give one whole number for each stage, such as 3,1"
-        ) from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of copies: give numbers, such as 3,1") from None
 
 
 def add_modes(one):

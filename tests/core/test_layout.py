@@ -281,7 +281,11 @@ W = Param("w", (6, 4), partial=("dp",))
         (Mesh(tp=2, ep=2), [replace(W, shard={"tp+ep": Cut(0, even(6, 2))})], "w has 2 spans along tp+ep=4"),
         (Mesh(dp=2), [W, replace(W, name="v", rest=1)], "w, v have different owners or are reduced over different"),
         (Mesh(dp=2), [W, replace(W, name="v", partial=())], "w, v have different owners or are reduced over"),
-        (Mesh(pp=2), [replace(W, at={"pp": (0,)}), replace(W, name="v", at={"pp": (1,)})], "w, v have different"),
+        (
+            Mesh(pp=2),
+            [replace(W, at={"pp": (0,)}), replace(W, name="v", at={"pp": (1,)})],
+            "w, v have different owners",
+        ),
     ],
 )
 def test_layouts_with_holes_are_refused_in_a_sentence(mesh, params, message):
