@@ -25,6 +25,7 @@ QUOTED = {  # shown by stored outputs of notebooks, or never seen by a user
     "it has a number with more than 4,000 digits",
     "{a_kind(answer)} cannot be stored",
     "the result differs from that on full images",
+    "{program} {rule.why}",
 }
 
 
