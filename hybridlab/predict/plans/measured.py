@@ -65,8 +65,8 @@ def by_step(
     if not least <= seconds < math.inf:
         raise ValueError(
             f"a step of {seconds:g} s is faster than {kind.name} can be: {least:.3g} s at its full peak, {rest:.3g} s "
-            f"of it outside of matmuls; is it one step of all {batch} sequences, on this machine and with this "
-            "software?"
+            f"of it outside of matmuls: give the time of one step of all {batch} sequences, and the machine "
+            "and software that it ran on"
         )
     return FITTED._replace(multiply=at_zero(lambda share: seconds / took(share) - 1))
 
