@@ -86,7 +86,7 @@ def test_code_is_checked_again_as_a_grader_has_it(folder, monkeypatch):
 def test_what_holds_itself_is_told():
     itself = []
     itself.append(itself)
-    assert write(itself) == {"unwritten": "it holds itself, or is nested too deeply"}
+    assert write(itself) == {"unwritten": "it contains itself, or is nested too deeply"}
 
 
 NUMBER, HALF = "it has a number with more than 4,000 digits", "it contains a lone surrogate \\(half a character\\)"

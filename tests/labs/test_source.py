@@ -222,11 +222,11 @@ REFUSED = {
     "a method": ("class A:\n    def g(self): return 1\nf = A().g\n", "a method .*: answer with a function, def …"),
     "wrapped without @": (
         "import torch\ndef g():\n    return 1\nf = torch.no_grad()(g)\n",
-        "write that as a decorator, @",
+        "write the wrapper as a decorator, @",
     ),
     "cached without @": (
         "import functools\ndef g():\n    return 1\nf = functools.cache(g)\n",
-        "write that as a decorator, @",
+        "write the wrapper as a decorator, @",
     ),
     "names found late": (
         "def g(): return 1\nclass A:\n    x = globals()['g']()\ndef f():\n    return A.x\n",
@@ -263,7 +263,7 @@ def test_a_file_beside_the_notebook_is_no_package(tmp_path, monkeypatch):
     source = source_of(names["f"])
     sys.modules.pop("my_helpers")
     assert "import" not in source.text and source.load()() == 3
-    with pytest.raises(ValueError, match="my_helpers, a file of your own, which is not handed in: copy what you need"):
+    with pytest.raises(ValueError, match="my_helpers, your own file, which is not submitted: copy the parts"):
         source_of(names["g"])
 
 

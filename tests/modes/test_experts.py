@@ -217,7 +217,7 @@ def test_evaluation_and_forwards_without_a_backward_count_nothing():
     [
         (lambda: Routing(scores="best"), "scores='best' is not known: choose one of softmax, sigmoid"),
         (lambda: Routing(balance="luck"), "balance='luck' is not known"),
-        (lambda: Routing(capacity=0), "capacity=0 is not positive"),
+        (lambda: Routing(capacity=0), "capacity=0 is not a positive finite number"),
         (lambda: Shape(shared=1), "shared=1 needs routed experts too"),
         (lambda: Shape(routing=Routing(capacity=1.5)), "capacity, balance, pace and scores need several experts"),
         (lambda: Shape(experts=2, chosen=3), "a token cannot go through 3 of 2 experts"),

@@ -187,7 +187,7 @@ ILLEGAL = [
     ({"B": "x+y", "F": "y"}, "y would cut up (BTF) twice, by B and by F"),
     ({"G": "x"}, "no tensor has a dim G: the dims of this program are B, T, D, F"),
     ({"B": "q"}, "B cannot be cut along q: the axes of Mesh(x=2, y=2) are x, y"),
-    ({"B": "y+x"}, "B is cut along y+x: name each axis once, in the order of Mesh(x=2, y=2)"),
+    ({"B": "y+x"}, "B is sharded along y+x: name each axis once, in the order of Mesh(x=2, y=2)"),
     ({"B": "x+x"}, "name each axis once"),
 ]
 
@@ -215,8 +215,8 @@ STRATEGY = {"up": ("F", ""), "gelu": ("F", ""), "down": ("F", ""), "loss": ("", 
     "change, told",
     [
         ({"up": ("H", "")}, "up has no dimension H to shard along x: choose from B, T, D, F"),
-        ({"up": ("F",)}, "up has 1 choices and Mesh(x=2, y=2) 2 axes"),
-        ({"gelu": ("D", "")}, "gelu has no dim D"),
+        ({"up": ("F",)}, "up has 1 choices, but Mesh(x=2, y=2) has 2 axes"),
+        ({"gelu": ("D", "")}, "gelu has no dimension D"),
     ],
 )
 def test_illegal_strategies_are_refused_by_name(change, told):

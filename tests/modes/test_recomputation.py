@@ -89,7 +89,7 @@ REFUSED = [
     ({"model": "conv", "recompute": "selective"}, "choose 'full'"),
     (
         {"schedule": dispatched(hl.schedule("1f1b", 2, 4)), "model": replace(ROUTED, layers=2), "recompute": "full"},
-        "in three",
+        "1f1b with experts splits a block into three stages",
     ),
     ({"device_memory": 0.5, "recompute": "full"}, "give make_room='recompute'"),
     ({"recompute": "some"}, "choose one of none, selective, full"),

@@ -181,9 +181,9 @@ def test_flops_of_a_convolution_are_those_of_its_outputs():
     "change, told",
     [
         ({"half": ("Y",)}, "half is sharded by its result: let x shard P instead of Y"),
-        ({"first": ("y",)}, "first needs all of y on every rank: do not cut y along x"),
+        ({"first": ("y",)}, "first needs all of y on every rank: do not shard y along x"),
         ({"half": ("K",)}, "half has no dimension K to shard along x: choose from B, O, P, Q"),
-        ({"second": ("P",)}, "second cannot cut P = 4 over 8 ranks: it must be divisible by 8"),
+        ({"second": ("P",)}, "second cannot cut P = 4 over 8 ranks: give a multiple of 8"),
     ],
 )
 def test_illegal_strategies_of_a_net_are_refused_by_name(change, told):
@@ -198,7 +198,7 @@ def test_illegal_strategies_of_a_net_are_refused_by_name(change, told):
 def test_what_is_seen_must_be_divisible_too():
     graph = looking(Sight(4), length=7)  # 4 rows of 7
     whole = dict.fromkeys(("first", "near", "loss"), ("",))
-    with pytest.raises(ValueError, match="first cannot cut Y = 7 over 2 ranks: it must be divisible by 2"):
+    with pytest.raises(ValueError, match="first cannot shard Y=7 over 2 ranks: give a multiple of 2"):
         refuse(graph, whole | {"first": ("P",)}, Mesh(x=2))
 
 

@@ -349,11 +349,11 @@ class Scaled(nn.Module):
 
 
 REFUSED = {
-    "nn.Sequential(…) but no loss": (dict(model=layers(), loss=None), "needs loss=f, a summed loss(output, target)"),
-    "no data": (dict(model=layers(), data=None), "needs data=g, batches g(step, rows)"),
+    "nn.Sequential(…) but no loss": (dict(model=layers(), loss=None), "give loss=f, a summed loss(output, target)"),
+    "no data": (dict(model=layers(), data=None), "give data=g, batches g(step, rows)"),
     "a list": (dict(model=[1, 2]), "not [1, 2], a list: give an nn.Module (of a list of layers, nn.Sequential"),
     "a class that takes other arguments": (dict(model=nn.Linear), "model=Linear is not a module"),
-    "no layers": (dict(model=nn.Linear(8, 5)), "Linear does not say what it does in sequence"),
+    "no layers": (dict(model=nn.Linear(8, 5)), "Linear does not list its layers"),
     "torch's dropout": (dict(model=layers(nn.Dropout(0.1))), "1 is torch's Dropout, which draws different numbers on"),
     "torch's batch norm": (dict(model=layers(nn.BatchNorm1d(8))), "changes the buffer 1.running_mean of BatchNorm1d"),
     "in place": (dict(model=layers(nn.ReLU(inplace=True))), "layer 1 (ReLU) changes its input"),
@@ -388,7 +388,7 @@ REFUSED = {
         dict(model=Model(layers(), square_loss, vectors, dims={"0.weight": "F D", "1.weight": "O F"}), mesh=TP2),
         "0.bias belongs to the outputs of 0.weight, F: name its dimension 'F' too",
     ),
-    "dims of nothing": (dict(model=layers(), dims={"9.bias": "F"}), "dims names 9.bias, and the model has no such"),
+    "dims of nothing": (dict(model=layers(), dims={"9.bias": "F"}), "dims names 9.bias, but the model has no such"),
     "dims that are no text": (dict(model=layers(), dims={"0.bias": ("F",)}), "are a tuple: give a text"),
     "dims of a Model": (dict(model=NAMED, dims={}), "dims applies only to your own module, and this model has its own"),
     "inputs alone": (dict(model=layers(), data=lambda s, r: torch.ones(r, 8)), "a Tensor: return (inputs, targets)"),
@@ -420,7 +420,7 @@ REFUSED = {
         dict(model=layers(Turned(), Centred(1), Turned())),
         "layer 3 (Turned) mixes rows",
     ),
-    "a tensor that nobody trains": (dict(model=layers(Scaled())), "1.scale is a plain tensor that asks for a gradient"),
+    "a tensor that nobody trains": (dict(model=layers(Scaled())), "1.scale is a plain tensor that requires a gradient"),
     "nothing to train": (dict(model=layers().requires_grad_(False)), "every weight is frozen"),
     "a loss without a gradient": (
         dict(model=layers(), loss=lambda y, t: square_loss(y.detach(), t)),
@@ -431,7 +431,7 @@ REFUSED = {
     "a loss for a model that has one": (dict(model="gpt", loss=square_loss), "leave loss out"),
     "a loss for a shape": (dict(model=hl.Shape(), loss=square_loss), "leave loss out"),
     "data for a net that has its own": (dict(model="conv", data=vectors), "leave data out"),
-    "no file": (dict(model="none.py:net"), "cannot read none.py: there is no such file"),
+    "no file": (dict(model="none.py:net"), "there is no file none.py"),
 }  # fmt: skip
 
 

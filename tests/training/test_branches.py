@@ -84,7 +84,7 @@ def test_a_schedule_that_forgets_a_branch_is_refused():
     without = lambda cells: DIAMOND.with_programs([[a for a in one if str(a) not in cells] for one in DIAMOND.program])
     with pytest.raises(Invalid, match="rank 2 never makes the weight gradient of stage 2 for microbatch 0: add 2B0"):
         hl.validate(without({"2F0", "2B0"}))
-    with pytest.raises(Invalid, match="2B0 takes the saved tensors of 2F0, which no action makes"):
+    with pytest.raises(Invalid, match="2B0 takes the saved tensors of 2F0, which nobody makes"):
         hl.validate(without({"2F0"}))
 
 
@@ -381,7 +381,7 @@ def test_a_model_without_branches_is_refused_by_a_schedule_that_has_some():
 @pytest.mark.parametrize(
     "takes, says",
     [
-        ({2: (0,)}, "nobody takes what layer 1 makes"),
+        ({2: (0,)}, "no layer takes the output of layer 1"),
         ({1: (2,)}, "takes={1: (2,)} does not lead from an earlier layer to a later one: choose layers from 0 to 3"),
         ({1: (1,)}, "does not lead from an earlier layer"),
         ({2: (-1,)}, "does not lead from an earlier layer"),

@@ -315,7 +315,7 @@ def test_mutant_shards_swapped_on_load_are_seen(tmp_path, monkeypatch):
 
 def test_mutant_a_share_recorded_one_too_late_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(index, "_of_piece", off_by_one)
-    with pytest.raises(ValueError, match="is damaged: rank-003.safetensors has a piece of .* that lies outside of it"):
+    with pytest.raises(ValueError, match="is damaged, rank-003.safetensors has a piece of .* that lies outside of it"):
         equal_under(store(tmp_path, SHARED), ONE)
 
 
@@ -368,7 +368,7 @@ def test_beside_a_damaged_checkpoint_the_whole_one_before_it_is_named(tmp_path):
         with pytest.raises(ValueError, match=f"{says}.*; .*/step-000001 is whole: delete .*/step-000002 to go on from"):
             checkpoint.weights(tmp_path)
     os.truncate(tmp_path / "step-000001" / "rank-000.safetensors", 0)
-    with pytest.raises(ValueError, match="is not JSON$"):
+    with pytest.raises(ValueError, match="is damaged, it is not JSON"):
         checkpoint.weights(tmp_path)
 
 
@@ -487,7 +487,7 @@ def test_a_record_that_cannot_be_is_refused_in_a_sentence(tmp_path, name, layout
 
 def test_a_record_that_is_nested_without_end_is_no_json(stored):
     (stored / "checkpoint.json").write_text("[" * 100_000)
-    with pytest.raises(ValueError, match="is damaged: it is not JSON"):
+    with pytest.raises(ValueError, match="is damaged, it is not JSON"):
         load(ALONE, stored, ONE)
 
 
@@ -570,8 +570,8 @@ def test_any_flipped_bit_is_refused_or_changes_nothing(stored):
     {
         '{"format": "pt", "version": 1}': "is not of the format 'hybridlab checkpoint'",
         "[1, 2]": "is not of the format 'hybridlab checkpoint'",
-        '{"format": "hybr': "is damaged: it is not JSON",
-        "\udcff": "is damaged: it is not JSON",
+        '{"format": "hybr': "is damaged, it is not JSON",
+        "\udcff": "is damaged, it is not JSON",
         '{"format": "hybridlab checkpoint", "version": 1}': "is damaged, its checksum",
     }.items(),
 )

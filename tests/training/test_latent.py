@@ -73,7 +73,7 @@ def test_every_weight_of_a_block_multiplies_or_scales(latents):
         ({"kv_heads": 2}, "no kv_heads"),
         ({"rotary": 3}, "rotary=3 is not even, and features are rotated in pairs"),
         ({"rotary": 0}, "rotary=0 is not even, and features are rotated in pairs"),
-        ({"latent": -1}, "latent=-1 is no size"),
+        ({"latent": -1}, "latent=-1 is not a valid size"),
     ],
 )
 def test_what_is_no_latent_is_refused(sizes, words):

@@ -150,5 +150,5 @@ def test_blocks_have_dropout_on_both_branches():
 
 
 def test_a_shape_of_another_style_is_refused():
-    with pytest.raises(ValueError, match="GPT needs style='gpt'"):
+    with pytest.raises(ValueError, match="style='llama' does not fit GPT"):
         GPT(Shape(style="llama"))

@@ -180,7 +180,7 @@ def test_names_are_those_of_the_gpt():
 
 
 def test_shapes_of_other_models_are_refused():
-    with pytest.raises(ValueError, match="style='gpt': Modern needs style='llama'"):
+    with pytest.raises(ValueError, match="style='gpt' does not fit Modern: give style='llama'"):
         modern(style="gpt")
     with pytest.raises(ValueError, match="a head of width 3 cannot be rotated in pairs: choose heads so that"):
         modern(heads=8)

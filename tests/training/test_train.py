@@ -234,7 +234,9 @@ def test_jobs_that_do_not_fit_are_refused(mesh, more, says):
         job_of(mesh, **more)
 
 
-@pytest.mark.parametrize("sizes, says", [(dict(heads=5), "choose heads from"), (dict(layers=0), "layers=0 is no size")])
+@pytest.mark.parametrize(
+    "sizes, says", [(dict(heads=5), "choose heads from"), (dict(layers=0), "layers=0 is not a valid size")]
+)
 def test_impossible_shapes_are_refused(sizes, says):
     with pytest.raises(ValueError, match=says):
         Shape(**sizes)
