@@ -28,7 +28,7 @@ REFUSED = {
     "0F0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0SWAP_IN0,0B0": "0SWAP_IN0 takes .* on the host, which is empty",
     "0F0,0SWAP_OUT0,1F0,1B0,0B0,0SWAP_IN0": "0B0 takes .*, but 0SWAP_OUT0 comes before it",
     "0F0,1F0,1B0,0B0,0SWAP_OUT0": "0SWAP_OUT0 takes .*, which 0B0 has freed: put it before 0B0, or leave it out",
-    "0F0,0I0,0SWAP_OUT0,0SWAP_IN0,0W0": "0SWAP_OUT0 takes .*, which 0I0has freed",
+    "0F0,0I0,0SWAP_OUT0,0SWAP_IN0,0W0": "0SWAP_OUT0 takes .*, which 0I0 has freed",
     "0F0,0SWAP_IN0,0SWAP_OUT0,0B0": "0SWAP_IN0 takes .* on the host, which is empty",
     "0C0,0SWAP_OUT0,0R0,0SWAP_IN0,0B0": "0SWAP_OUT0 waits for the saved tensors of 0F0, which 0R0 on rank 0 makes",
     "0F0,0SWAP_OUT0,0R0,0B0": "0F0 and 0R0 both make the saved tensors",

@@ -183,7 +183,7 @@ def test_flops_of_a_convolution_are_those_of_its_outputs():
         ({"half": ("Y",)}, "half is sharded by its result: let x shard P instead of Y"),
         ({"first": ("y",)}, "first needs all of y on every rank: do not shard y along x"),
         ({"half": ("K",)}, "half has no dimension K to shard along x: choose from B, O, P, Q"),
-        ({"second": ("P",)}, "second cannot cut P = 4 over 8 ranks: give a multiple of 8"),
+        ({"second": ("P",)}, "second cannot shard P=4 over 8 ranks: give a multiple of 8"),
     ],
 )
 def test_illegal_strategies_of_a_net_are_refused_by_name(change, told):
