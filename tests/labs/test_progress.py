@@ -315,7 +315,7 @@ def test_nothing_is_no_submission_and_a_bad_place_is_told(folder):
 
 
 DAMAGED = {
-    "": "damaged", "[" * 100_000: "damaged", "[]": "not a submission written by labs.export", '{"form": 2}': "not a submission written by labs.export",
+    "": "damaged", "[" * 100_000: "damaged", "[]": "not a submission", '{"form": 2}': "not a submission",
     '{"form": 1, "student": 1.5, "seed": 0, "answers": {}}': "neither a name nor a number",
     '{"form": 1, "student": "Ada", "seed": 0, "answers": {}}': "its seed does not belong to its student",
 }  # fmt: skip
