@@ -176,55 +176,57 @@ def run(
     live      also when a compute action ends: step, index in the rank's lowered program, begin and end (ns on the clock
               of this machine)
 
-    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
-    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
-                   ranges
-    ahead          receives that are posted before their turn
-    active         stages whose gathered weights a rank holds at a time, with zero=3
-    driven         no written order: each rank computes the microbatch that has arrived
+    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
+    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
+                   numbers or ranges
+    ahead          number of receives posted in advance
+    active         with zero=3: stages whose gathered weights a rank holds at the same time
+    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
-    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a
                    transformer a text file
-    shape          sizes of the transformer that is trained without a model
-    skips          {layer: the earlier layer whose output it takes too}
-    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
-    dims           {parameter: the names of its dims, such as 'F D'}
-    sizes          {letter: length} of joined dims
-    terms          summands of the loss in one row (default 1)
-    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
-    targets        names of the dims of targets (default 'B')
+    shape          sizes of the transformer to train when no model is given
+    skips          skip connections, {layer: earlier layer whose output it also takes}
+    takes          branches and joins, {layer: earlier layers whose outputs it takes}
+    dims           names of the dimensions of parameters, {parameter: 'F D'}
+    sizes          lengths of joined dimensions, {letter: length}
+    terms          loss terms in one row (default 1)
+    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets        names of the dimensions of targets (default 'B')
     steps          optimizer steps
-    rows           rows of one microbatch, where no batch is given
-    accumulate     plays of the schedule for one optimizer step
+    rows           rows in one microbatch, if no batch is given
+    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
     optimizer      the optimizer
-    rate           the learning rate, or a function of the step that gives it
-    warmup         steps in which the rate grows evenly to its full size
-    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas          of AdamW: how much its two averages keep at each step
-    decay          weight decay; norms and biases do not decay
-    clip           the largest norm of the whole gradient
-    stash          False: an asynchronous schedule keeps one version of its weights
-    seed           of the first weights, of dropout and of the batches
-    dtype          of the computation
-    sums           how gradients are summed; None: after, and buckets with zero
-    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
-    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
-    offload        the optimizer and its state in the host's memory
-    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
-    owners         with zero: how many ranks shard it between them; None: all replicas
-    attend         with cp: how queries meet keys and values
-    zigzag         with cp: each rank has a part from the front and one from the back
-    dispatch       with ep: how tokens get to their experts
-    sequence       with tp: norms and residuals are sharded along the sequence
-    scatter        with tp: each rank sends its shard between stages
-    recompute      of each layer, what is not kept but done again
-    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
-    make_room      with device_memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    rate           the learning rate, or a function of the step that returns it
+    warmup         steps in which the learning rate grows linearly to its full size
+    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          decay rates of AdamW's two running averages
+    decay          weight decay; not applied to norms and biases
+    clip           gradient clipping: the largest global gradient norm
+    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed           random seed of the initial weights, dropout and batches
+    dtype          data type of the computation
+    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload        keep the optimizer and its state in host memory
+    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners         with zero: number of ranks in each sharding group; None: all replicas
+    attend         with cp: how keys and values reach the queries
+    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
+                   attention
+    dispatch       with ep: how tokens are sent to their experts
+    sequence       with tp: shard norms and residuals along the sequence
+    scatter        with tp: send only a shard of each activation between stages
+    recompute      what to recompute in each layer during the backward
+    device_memory  memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what
+                   they need
+    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
 
     Of these, emulated work takes mesh (usually one pipeline of the schedule's ranks), steps (measured, after one that
     is not), ahead and driven; the others belong to a model.
@@ -297,59 +299,61 @@ def check(
     Loss, every gradient, their norm, the weights and the buffers are compared; and of every byte that was sent a mode
     must say what for.
 
-    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or a schedule of your own
-    microbatches   microbatches of one pipeline in one play of the schedule
-    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
-    chunks         stages on each rank, where the schedule leaves the choice
-    copies         ranks of each stage, such as (3, 1); for pipedream
-    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
-                   ranges
-    ahead          receives that are posted before their turn
-    active         stages whose gathered weights a rank holds at a time, with zero=3
-    driven         no written order: each rank computes the microbatch that has arrived
+    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or your own schedule
+    microbatches   microbatches of one pipeline in one run of the schedule
+    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
+    chunks         stages on each rank, for schedules with this option
+    copies         ranks of each stage, such as (3, 1); only for pipedream
+    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
+                   numbers or ranges
+    ahead          number of receives posted in advance
+    active         with zero=3: stages whose gathered weights a rank holds at the same time
+    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
-    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a
                    transformer a text file
-    shape          sizes of the transformer that is trained without a model
-    skips          {layer: the earlier layer whose output it takes too}
-    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
-    dims           {parameter: the names of its dims, such as 'F D'}
-    sizes          {letter: length} of joined dims
-    terms          summands of the loss in one row (default 1)
-    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
-    targets        names of the dims of targets (default 'B')
+    shape          sizes of the transformer to train when no model is given
+    skips          skip connections, {layer: earlier layer whose output it also takes}
+    takes          branches and joins, {layer: earlier layers whose outputs it takes}
+    dims           names of the dimensions of parameters, {parameter: 'F D'}
+    sizes          lengths of joined dimensions, {letter: length}
+    terms          loss terms in one row (default 1)
+    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets        names of the dimensions of targets (default 'B')
     steps          optimizer steps
-    rows           rows of one microbatch, where no batch is given
-    accumulate     plays of the schedule for one optimizer step
+    rows           rows in one microbatch, if no batch is given
+    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
     optimizer      the optimizer
-    rate           the learning rate, or a function of the step that gives it
-    warmup         steps in which the rate grows evenly to its full size
-    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas          of AdamW: how much its two averages keep at each step
-    decay          weight decay; norms and biases do not decay
-    clip           the largest norm of the whole gradient
-    stash          False: an asynchronous schedule keeps one version of its weights
-    seed           of the first weights, of dropout and of the batches
-    dtype          of the computation
-    sums           how gradients are summed; None: after, and buckets with zero
-    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
-    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
-    offload        the optimizer and its state in the host's memory
-    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
-    owners         with zero: how many ranks shard it between them; None: all replicas
-    attend         with cp: how queries meet keys and values
-    zigzag         with cp: each rank has a part from the front and one from the back
-    dispatch       with ep: how tokens get to their experts
-    sequence       with tp: norms and residuals are sharded along the sequence
-    scatter        with tp: each rank sends its shard between stages
-    recompute      of each layer, what is not kept but done again
-    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
-    make_room      with device_memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    rate           the learning rate, or a function of the step that returns it
+    warmup         steps in which the learning rate grows linearly to its full size
+    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          decay rates of AdamW's two running averages
+    decay          weight decay; not applied to norms and biases
+    clip           gradient clipping: the largest global gradient norm
+    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed           random seed of the initial weights, dropout and batches
+    dtype          data type of the computation
+    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload        keep the optimizer and its state in host memory
+    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners         with zero: number of ranks in each sharding group; None: all replicas
+    attend         with cp: how keys and values reach the queries
+    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
+                   attention
+    dispatch       with ep: how tokens are sent to their experts
+    sequence       with tp: shard norms and residuals along the sequence
+    scatter        with tp: send only a shard of each activation between stages
+    recompute      what to recompute in each layer during the backward
+    device_memory  memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what
+                   they need
+    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     sabotage       a function that is called on every rank before the first step, to show that the check can fail
 
     raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
@@ -424,59 +428,61 @@ def train(
     """A training over a mesh: of anyone's model, or of the reference GPT on real text. Steps and losses are shown as
     they come.
 
-    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or a schedule of your own
-    microbatches   microbatches of one pipeline in one play of the schedule
-    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
-    chunks         stages on each rank, where the schedule leaves the choice
-    copies         ranks of each stage, such as (3, 1); for pipedream
-    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
-                   ranges
-    ahead          receives that are posted before their turn
-    active         stages whose gathered weights a rank holds at a time, with zero=3
-    driven         no written order: each rank computes the microbatch that has arrived
+    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or your own schedule
+    microbatches   microbatches of one pipeline in one run of the schedule
+    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
+    chunks         stages on each rank, for schedules with this option
+    copies         ranks of each stage, such as (3, 1); only for pipedream
+    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
+                   numbers or ranges
+    ahead          number of receives posted in advance
+    active         with zero=3: stages whose gathered weights a rank holds at the same time
+    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
-    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a
                    transformer a text file
-    shape          sizes of the transformer that is trained without a model
-    skips          {layer: the earlier layer whose output it takes too}
-    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
-    dims           {parameter: the names of its dims, such as 'F D'}
-    sizes          {letter: length} of joined dims
-    terms          summands of the loss in one row (default 1)
-    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
-    targets        names of the dims of targets (default 'B')
+    shape          sizes of the transformer to train when no model is given
+    skips          skip connections, {layer: earlier layer whose output it also takes}
+    takes          branches and joins, {layer: earlier layers whose outputs it takes}
+    dims           names of the dimensions of parameters, {parameter: 'F D'}
+    sizes          lengths of joined dimensions, {letter: length}
+    terms          loss terms in one row (default 1)
+    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets        names of the dimensions of targets (default 'B')
     steps          optimizer steps
-    rows           rows of one microbatch, where no batch is given
-    accumulate     plays of the schedule for one optimizer step
+    rows           rows in one microbatch, if no batch is given
+    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
     optimizer      the optimizer
-    rate           the learning rate, or a function of the step that gives it
-    warmup         steps in which the rate grows evenly to its full size
-    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas          of AdamW: how much its two averages keep at each step
-    decay          weight decay; norms and biases do not decay
-    clip           the largest norm of the whole gradient
-    stash          False: an asynchronous schedule keeps one version of its weights
-    seed           of the first weights, of dropout and of the batches
-    dtype          of the computation
-    sums           how gradients are summed; None: after, and buckets with zero
-    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
-    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
-    offload        the optimizer and its state in the host's memory
-    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
-    owners         with zero: how many ranks shard it between them; None: all replicas
-    attend         with cp: how queries meet keys and values
-    zigzag         with cp: each rank has a part from the front and one from the back
-    dispatch       with ep: how tokens get to their experts
-    sequence       with tp: norms and residuals are sharded along the sequence
-    scatter        with tp: each rank sends its shard between stages
-    recompute      of each layer, what is not kept but done again
-    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
-    make_room      with device_memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    rate           the learning rate, or a function of the step that returns it
+    warmup         steps in which the learning rate grows linearly to its full size
+    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          decay rates of AdamW's two running averages
+    decay          weight decay; not applied to norms and biases
+    clip           gradient clipping: the largest global gradient norm
+    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed           random seed of the initial weights, dropout and batches
+    dtype          data type of the computation
+    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload        keep the optimizer and its state in host memory
+    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners         with zero: number of ranks in each sharding group; None: all replicas
+    attend         with cp: how keys and values reach the queries
+    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
+                   attention
+    dispatch       with ep: how tokens are sent to their experts
+    sequence       with tp: shard norms and residuals along the sequence
+    scatter        with tp: send only a shard of each activation between stages
+    recompute      what to recompute in each layer during the backward
+    device_memory  memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what
+                   they need
+    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     checkpoint     a folder: the run is saved there at its end, and after what ends it: the first Ctrl-C, SIGTERM, a
                    terminal that hangs up, an on_event that raises
     every          also save after every so many steps; the two newest checkpoints in the folder stay, older ones go
@@ -561,59 +567,61 @@ def dry_run(
     It is the program that trains, on tensors that have a shape and no numbers, and without the other ranks. So a rank
     of thousands takes less than a minute.
 
-    mesh           ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
-    schedule       a name from hl.schedules(), or a schedule of your own
-    microbatches   microbatches of one pipeline in one play of the schedule
-    batch          rows of the global batch (sequences, images); None: `rows` per microbatch
-    chunks         stages on each rank, where the schedule leaves the choice
-    copies         ranks of each stage, such as (3, 1); for pipedream
-    cut            the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or
-                   ranges
-    ahead          receives that are posted before their turn
-    active         stages whose gathered weights a rank holds at a time, with zero=3
-    driven         no written order: each rank computes the microbatch that has arrived
+    mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
+    schedule       a name from hl.schedules(), or your own schedule
+    microbatches   microbatches of one pipeline in one run of the schedule
+    batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
+    chunks         stages on each rank, for schedules with this option
+    copies         ranks of each stage, such as (3, 1); only for pipedream
+    cut            how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of
+                   numbers or ranges
+    ahead          number of receives posted in advance
+    active         with zero=3: stages whose gathered weights a rank holds at the same time
+    driven         message-driven: each rank computes whichever microbatch has arrived, in no fixed order
     model          your own module (with loss and data), a Model, a Shape, the name of a reference model, or
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
-    weights        first weights: a state dict, or what hl.weights reads; None: the model's own
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a
+    weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a
                    transformer a text file
-    shape          sizes of the transformer that is trained without a model
-    skips          {layer: the earlier layer whose output it takes too}
-    takes          {layer: the earlier layers whose outputs it takes}: branches and joins
-    dims           {parameter: the names of its dims, such as 'F D'}
-    sizes          {letter: length} of joined dims
-    terms          summands of the loss in one row (default 1)
-    enters         names of the dims of inputs (default 'B'); of pictures 'B C Y X'
-    targets        names of the dims of targets (default 'B')
+    shape          sizes of the transformer to train when no model is given
+    skips          skip connections, {layer: earlier layer whose output it also takes}
+    takes          branches and joins, {layer: earlier layers whose outputs it takes}
+    dims           names of the dimensions of parameters, {parameter: 'F D'}
+    sizes          lengths of joined dimensions, {letter: length}
+    terms          loss terms in one row (default 1)
+    enters         names of the dimensions of inputs (default 'B'); for images 'B C Y X'
+    targets        names of the dimensions of targets (default 'B')
     steps          optimizer steps
-    rows           rows of one microbatch, where no batch is given
-    accumulate     plays of the schedule for one optimizer step
+    rows           rows in one microbatch, if no batch is given
+    accumulate     runs of the schedule for one optimizer step (gradient accumulation)
     optimizer      the optimizer
-    rate           the learning rate, or a function of the step that gives it
-    warmup         steps in which the rate grows evenly to its full size
-    anneal         the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step
-    betas          of AdamW: how much its two averages keep at each step
-    decay          weight decay; norms and biases do not decay
-    clip           the largest norm of the whole gradient
-    stash          False: an asynchronous schedule keeps one version of its weights
-    seed           of the first weights, of dropout and of the batches
-    dtype          of the computation
-    sums           how gradients are summed; None: after, and buckets with zero
-    sum_dtype      of gradient sums; None: dtype, and float32 for bfloat16
-    master_dtype   of the weights that the optimizer updates; None: dtype, and float32 for bfloat16
-    offload        the optimizer and its state in the host's memory
-    zero           ZeRO's stage: what replicas shard at rest, 0 to 3
-    owners         with zero: how many ranks shard it between them; None: all replicas
-    attend         with cp: how queries meet keys and values
-    zigzag         with cp: each rank has a part from the front and one from the back
-    dispatch       with ep: how tokens get to their experts
-    sequence       with tp: norms and residuals are sharded along the sequence
-    scatter        with tp: each rank sends its shard between stages
-    recompute      of each layer, what is not kept but done again
-    device_memory  what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core
-    make_room      with device_memory: swap, recompute, or the best mixture found
-    copy_time      with device_memory: of what a forward keeps, one way, in forwards of a stage
+    rate           the learning rate, or a function of the step that returns it
+    warmup         steps in which the learning rate grows linearly to its full size
+    anneal         the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step
+    betas          decay rates of AdamW's two running averages
+    decay          weight decay; not applied to norms and biases
+    clip           gradient clipping: the largest global gradient norm
+    stash          weight stashing; False: an asynchronous schedule keeps only one version of its weights
+    seed           random seed of the initial weights, dropout and batches
+    dtype          data type of the computation
+    sums           when gradients are all-reduced; None: after the backward, or in buckets with zero
+    sum_dtype      data type of gradient reductions; None: dtype, or float32 if that is bfloat16
+    master_dtype   data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16
+    offload        keep the optimizer and its state in host memory
+    zero           ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)
+    owners         with zero: number of ranks in each sharding group; None: all replicas
+    attend         with cp: how keys and values reach the queries
+    zigzag         with cp: each rank has one part from the front and one from the back, which balances causal
+                   attention
+    dispatch       with ep: how tokens are sent to their experts
+    sequence       with tp: shard norms and residuals along the sequence
+    scatter        with tp: send only a shard of each activation between stages
+    recompute      what to recompute in each layer during the backward
+    device_memory  memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what
+                   they need
+    make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
+    copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
     rank           of all ranks of the mesh
     machine        in the catalog: its times are predicted, and it should fit on its device
     memory         bytes of a device, in place of the machine's

@@ -204,7 +204,7 @@ def _fit(function: str, name: str, words: str, or_none: bool, value):
         elif found is not None:
             return value
     except OverflowError:
-        raise WrongType(f"{said()}, and {reprlib.repr(value)} is beyond all floats: give less") from None
+        raise WrongType(f"{said()}, and {reprlib.repr(value)} is too large for a float: give a smaller one") from None
     give = next((f": give {GIVE[one]}" for one in every if one in GIVE), "")
     raise WrongType(f"{said()}, not {reprlib.repr(value)}, {_a(type(value).__name__)}{give}")
 

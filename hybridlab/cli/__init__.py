@@ -1,6 +1,6 @@
 """The command line: the same verbs as the package. Each command prints for people, and with --json one object last.
 
 `main` turns what was typed into an exit code. `commands` has them all, `plan` the largest of them; `flags` are those
-that several commands share, and `parser` shows them in groups. `output` writes what comes of it, so that it cannot fail
-late.
+that several commands share, `sizes` says what sizes mean, and `parser` shows flags in groups, below the `examples`.
+`output` writes what comes of it, so that it cannot fail late.
 """

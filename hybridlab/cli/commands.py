@@ -174,22 +174,25 @@ def grade(chosen) -> dict:
 
 def _schedule_flags(one):
     flags.add_schedule_or_file(one)
-    one.flag("--lower", action="store_true", help="write the messages out")
+    one.flag("--lower", action="store_true", help="also list the messages")
     flags.add_exports(one, "csv", "pytorch")
 
 
 def _simulate_flags(one):
     flags.add_schedule_or_file(one)
-    flags.add_costs(one, F=1.0, B=2.0)
+    flags.add_costs(one, F=1.0, B=2.0, unit="units of time", latency="duration of one message (default 0)")
     flags.add_exports(one, "csv", "save", "chrome", "svg", "html")
 
 
 def _run_flags(one):
     flags.add_schedule(one)
-    one.flag("--work", default="emulated", choices=("emulated", "model"), help="wait, or compute a real model")
-    flags.add_costs(one, F=0.02, B=0.04)
-    one.flag("--jitter", type=float, default=0.0, metavar="X", help="waiting varies by this share (standard deviation)")
-    one.flag("--steps", type=int, default=3, metavar="N", help="measured steps (default 3); the median one is reported")
+    told = "emulated: wait as long as the work would take (default); model: compute a real model"
+    one.flag("--work", default="emulated", choices=("emulated", "model"), help=told)
+    latency = "seconds added to each message; a real message may take longer (default 0)"
+    flags.add_costs(one, F=0.02, B=0.04, unit="seconds", latency=latency)
+    told = "relative standard deviation of the emulated times, such as 0.1 (default 0)"
+    one.flag("--jitter", type=float, default=0.0, metavar="X", help=told)
+    one.flag("--steps", type=int, default=3, metavar="N", help="measured steps (default 3); the median is reported")
     one.flag("--save", metavar="FILE", help="save the measured timeline as JSON")
     flags.add_training(one)
 
@@ -213,26 +216,42 @@ def _dry_run_flags(one):
     from hybridlab.core.what.catalog import MACHINES
     from hybridlab.training.dry.dry_run import AS_ON_GPUS
 
-    one.flag("--rank", type=int, default=0, metavar="N", help="of all ranks of the mesh, counted from 0 (default 0)")
-    one.flag("--machine", default="a100", metavar="NAME", help=f"default a100; one of {', '.join(MACHINES)}")
-    one.flag("--memory", type=float, metavar="X", help="bytes of a device, such as 40e9, in place of the machine's")
+    one.flag("--rank", type=int, default=0, metavar="N", help="which rank of the mesh, counted from 0 (default 0)")
+    one.flag("--machine", default="a100", metavar="NAME", help=f"accelerator (default a100): {', '.join(MACHINES)}")
+    one.flag(
+        "--memory",
+        type=float,
+        metavar="X",
+        help="memory of one device in bytes, such as 40e9, instead of the machine's",
+    )
     flags.add_layout(one)
     flags.add_training(one, dtype=AS_ON_GPUS["dtype"])
     flags.add_learning(one, steps=1, optimizer=AS_ON_GPUS["optimizer"])
 
 
 def _measure_flags(one):
-    one.flag("--suite", default="cpu", help="cpu (default), gpu (needs CUDA), course (the notebooks)")
-    one.flag("--out", default="results", metavar="FOLDER", help="where the record goes (default results)")
     one.flag(
-        "--only", nargs="+", default=(), metavar="NOTEBOOK", help="of the course: run these, go on with its record"
+        "--suite",
+        metavar="NAME",
+        default="cpu",
+        help="what to measure: cpu (default), gpu (needs CUDA) or course (the notebooks)",
+    )
+    one.flag("--out", default="results", metavar="FOLDER", help="folder for the record (default results)")
+    one.flag(
+        "--only",
+        nargs="+",
+        default=(),
+        metavar="NOTEBOOK",
+        help="with --suite course: run only these, and add them to its record",
     )
 
 
 def _demo_flags(one):
-    one.flag("--steps", type=int, default=120, help="training steps (default 120)")
-    one.flag("--data", metavar="FILE", help="text to learn from; default: the text of the course")
-    one.flag("--out", default="build/report.html", metavar="FILE", help="where the report goes")
+    one.flag("--steps", type=int, metavar="N", default=120, help="training steps (default 120)")
+    one.flag("--data", metavar="FILE", help="text file to train on (default: the text of the course)")
+    one.flag(
+        "--out", default="build/report.html", metavar="FILE", help="file for the report (default build/report.html)"
+    )
 
 
 def _notebooks_flags(one):
@@ -240,8 +259,14 @@ def _notebooks_flags(one):
 
 
 def _grade_flags(one):
-    one.flag("folder", metavar="FOLDER", help="where the files lie that students wrote with labs.export")
-    one.flag("--seconds", type=float, default=300.0, help="for one submission at most (default 300)")
+    one.flag("folder", metavar="FOLDER", help="folder of the files that students wrote with labs.export")
+    one.flag(
+        "--seconds",
+        type=float,
+        metavar="X",
+        default=300.0,
+        help="time limit for one submission, in seconds (default 300)",
+    )
 
 
 ON_RANKS = {  # what ranks of these commands import
@@ -250,32 +275,44 @@ ON_RANKS = {  # what ranks of these commands import
     "train": "hybridlab.training.run",
 }
 COMMANDS = {  # by name: what it does, in a line, and its flags
-    "doctor": (doctor, "What this machine has, and what can run on it.", lambda one: None),
-    "schedule": (schedule, "Print a schedule: every rank's list of actions.", _schedule_flags),
+    "doctor": (doctor, "Report what this machine has, and what can run on it.", lambda one: None),
+    "schedule": (schedule, "Print a schedule: the list of actions of every rank.", _schedule_flags),
     "simulate": (simulate, "Predict the timeline of a schedule.", _simulate_flags),
-    "run": (run, "Play a schedule on real processes, and compare with its prediction.", _run_flags),
-    "check": (check, "Prove that a layout trains as one device does.", _check_flags),
+    "run": (
+        run,
+        "Run a schedule on real processes, and compare the measured timeline with the prediction.",
+        _run_flags,
+    ),
+    "check": (
+        check,
+        "Check that a layout trains exactly as one device does, and that it sends the predicted bytes.",
+        _check_flags,
+    ),
     "train": (
         train,
-        "Train a model, by default a small GPT on real text; with --json an object per step.",
+        "Train a model (by default a small GPT on real text) under any layout, with checkpoints.",
         _train_flags,
     ),
     "dry-run": (
         dry_run,
-        "One rank of any job without its arithmetic: memory over time, every message, and whether it fits.",
+        "Simulate one rank of a large job: its memory over time, its messages, and whether it fits.",
         _dry_run_flags,
     ),
     "plan": (
         plan.plan,
-        "Every legal way to train a model on so many GPUs, the quickest that fits, and why.",
+        "Rank all legal divisions of a model over a cluster by predicted time, and explain the best one.",
         plan.add_flags,
     ),
-    "measure": (measure, "Measure this machine, and record it with where it comes from.", _measure_flags),
-    "demo": (demo, "The main job: train three ways, run three schedules, write build/report.html.", _demo_flags),
+    "measure": (measure, "Measure this machine, and save a record with machine, date and command.", _measure_flags),
+    "demo": (demo, "Train one model in three ways, run three schedules, and write build/report.html.", _demo_flags),
     "notebooks": (
         notebooks,
         "Copy the course into a folder of your own; no update overwrites your work.",
         _notebooks_flags,
     ),
-    "grade": (grade, "Check submissions again, each in a process of its own: a table student × task.", _grade_flags),
+    "grade": (
+        grade,
+        "Grade a folder of submissions, each in its own process, and print a table of students and tasks.",
+        _grade_flags,
+    ),
 }

@@ -9,14 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from hybridlab.cli.parser import ADDED, add, reader
+from hybridlab.cli.sizes import OF_A_TRANSFORMER, OF_ROUTING
 from hybridlab.core.files import writable
 from hybridlab.core.where.mesh import PLAYED, Mesh
 from hybridlab.signatures import Argument
 
-MODEL_SIZES = (
-    *("layers", "width", "heads", "kv_heads", "per_head", "context", "vocabulary", "inner"),
-    *("experts", "chosen", "shared", "latent", "query_latent", "rotary"),
-)
 ROUTING = {"scores": str, "balance": str, "pace": float, "capacity": float}  # of a transformer with experts
 TRANSFORMERS = {None: {}, "gpt": {}, "modern": {"style": "llama"}, "parallel": {"parallel": True}}  # --model: its shape
 SCHEDULE = {"schedule": "1f1b", "microbatches": 8, "dp": 1}  # what is meant where neither a flag nor a file says it
@@ -32,23 +29,21 @@ LEARNING = ("steps", "optimizer", "rate")
 
 def add_layout(one, microbatches=4):
     name, whole = {"metavar": "NAME"}, {"type": int, "metavar": "N"}
-    told = f"its name (default {SCHEDULE['schedule']})"
+    told = f"name of the schedule (default {SCHEDULE['schedule']})"
     one.flag("--schedule", default=SCHEDULE["schedule"], help=told, **name)
-    told = f"microbatches of one pipeline (default {microbatches})"
+    told = f"microbatches in one pipeline (default {microbatches})"
     one.flag("--microbatches", default=microbatches, help=told, **whole)
-    one.flag("--dp", default=SCHEDULE["dp"], help="data-parallel copies (default 1)", **whole)
-    one.flag("--pp", help="pipeline ranks (default 4; 1 with --dp or another axis)", **whole)
-    one.flag("--chunks", help="stages on each rank, where the schedule leaves the choice", **whole)
-    one.flag("--copies", type=_copies, metavar="N,N", help="ranks of each stage, as 3,1: of pipedream")
+    one.flag("--dp", default=SCHEDULE["dp"], help="data-parallel replicas (default 1)", **whole)
+    one.flag("--pp", help="pipeline-parallel ranks (default 4; 1 if --dp or another axis is given)", **whole)
+    one.flag("--chunks", help="stages on each rank, for schedules with this option", **whole)
+    one.flag("--copies", type=_copies, metavar="N,N", help="ranks of each stage, such as 3,1; only for pipedream")
 
 
 def _copies(text):
     try:
         return tuple(map(int, text.split(",")))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} are no copies: give a whole number for each stage, as 3,1"
-        ) from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of copies: give numbers, such as 3,1") from None
 
 
 def add_modes(one):
@@ -71,7 +66,7 @@ def read_modes(chosen) -> dict:
     for name, value in said.items():
         if value != options()[name].usual and (lacking := missing(name, mesh, said)):
             flag, beside = (one.replace("_", "-") for one in (name, lacking))
-            raise ValueError(f"--{flag} means nothing without --{beside}: give both, or leave it out")
+            raise ValueError(f"--{flag} has no effect without --{beside}: give both, or leave it out")
     return said
 
 
@@ -87,7 +82,9 @@ def read_mesh(chosen) -> Mesh:
 def _pipeline_ranks(chosen, default=4):
     ranks = getattr(chosen, "ranks", None)
     if ranks is not None and chosen.pp is not None and ranks != chosen.pp:
-        raise ValueError(f"--ranks {ranks} and --pp {chosen.pp} both name the pipeline's ranks: give one of them")
+        raise ValueError(
+            f"--ranks {ranks} and --pp {chosen.pp} both set the number of pipeline ranks: give only one of them"
+        )
     copies = getattr(chosen, "copies", None)
     return next((n for n in (ranks, chosen.pp, sum(copies) if copies else None) if n is not None), default)
 
@@ -97,7 +94,7 @@ def _pipeline_ranks(chosen, default=4):
 
 def add_schedule(one):
     add_layout(one, microbatches=SCHEDULE["microbatches"])
-    one.flag("--ranks", type=int, metavar="N", help="pipeline ranks (default 4)")
+    one.flag("--ranks", type=int, metavar="N", help="the same as --pp (default 4)")
 
 
 def read_schedule(chosen):
@@ -111,20 +108,20 @@ def read_schedule(chosen):
 def add_schedule_or_file(one):
     add_schedule(one)
     one.set_defaults(**dict.fromkeys(SCHEDULE))  # beside --from, only what was typed counts as given
-    one.flag("written", nargs="?", metavar="FILE", help="a schedule of your own, text or JSON; - reads stdin")
-    one.flag("--from", dest="file", metavar="FILE", help="the same, as an option")
+    one.flag("written", nargs="?", metavar="FILE", help="your own schedule, as text or JSON; - reads stdin")
+    one.flag("--from", dest="file", metavar="FILE", help="the same as FILE, as an option")
 
 
 def read_schedule_or_file(chosen):
     given = [f"--{name}" for name in ("ranks", "pp", *SCHEDULE) if getattr(chosen, name) is not None]
     if chosen.file and chosen.written:
-        raise ValueError(f"{chosen.written} and --from {chosen.file} are two schedules: give one of them")
+        raise ValueError(f"{chosen.written} and --from {chosen.file} both name a schedule: give only one of them")
     file = chosen.file or chosen.written
     if file is None:
         vars(chosen).update({name: value for name, value in SCHEDULE.items() if f"--{name}" not in given})
         return read_schedule(chosen)
     if given:
-        raise ValueError(f"{file} gives the whole schedule: leave {given[0]} out")
+        raise ValueError(f"{file} already contains the schedule: leave {given[0]} out")
     from hybridlab.core.when.schedule import Schedule
     from hybridlab.scheduling.validate import validate
 
@@ -134,13 +131,19 @@ def read_schedule_or_file(chosen):
 # --- costs, and training ----------------------------------------------------------------------------------------
 
 
-def add_costs(one, F, B):
-    one.flag("--F", type=float, metavar="X", default=F, help=f"duration of one forward (default {F})")
-    one.flag("--B", type=float, metavar="X", help=f"duration of one backward (default I + W, or {B})")
+def add_costs(one, F, B, unit: str, latency: str):
+    """The durations of actions; `unit` is theirs, and `latency` the help of that flag."""
+    one.flag("--F", type=float, metavar="X", default=F, help=f"duration of one forward, in {unit} (default {F})")
+    one.flag("--B", type=float, metavar="X", help=f"duration of one backward, in {unit} (default I + W, or {B})")
     for half, what in (("I", "input"), ("W", "weight")):
-        one.flag(f"--{half}", type=float, help=f"of its {what} half, where it is split (default the rest of B)")
+        one.flag(
+            f"--{half}",
+            type=float,
+            metavar="X",
+            help=f"duration of the {what}-gradient half, in {unit} (default the rest of B)",
+        )
     one.set_defaults(backward=B)
-    one.flag("--latency", type=float, metavar="X", default=0.0, help="of one message; for real ones, at least")
+    one.flag("--latency", type=float, metavar="X", default=0.0, help=latency)
 
 
 def read_costs(chosen, **more):
@@ -157,24 +160,35 @@ def add_training(one, **usual):
     from hybridlab.training import asked
     from hybridlab.training.models.gallery import GALLERY
 
-    add(one, "batch", asked.LAYOUT["batch"])
-    named = {"data": {"metavar": "FILE", "help": "a text to learn from, in place of the usual one"}}
-    named |= {"cut": {"type": _cut, "metavar": "HOW", "help": "layers, parameters, time, or blocks per stage: 3,1"}}
+    add(
+        one,
+        "batch",
+        asked.LAYOUT["batch"],
+        help="rows (sequences or images) in the global batch (default 2 per microbatch)",
+    )
+    named = {"data": {"metavar": "FILE", "help": "text file to train on, instead of the built-in text"}}
+    named |= {
+        "cut": {
+            "type": _cut,
+            "metavar": "HOW",
+            "help": "how to divide the model into stages: layers, parameters, time, or blocks per stage such as 3,1",
+        }
+    }
     named |= {"betas": {"type": _betas, "metavar": "X,X"}}
-    named |= {"weights": {"metavar": "FOLDER", "help": "first weights: of a training, safetensors, or DCP"}}
+    named |= {"weights": {"metavar": "FOLDER", "help": "initial weights: of a training, safetensors, or DCP"}}
     for name in OF_A_JOB:
         how = {"default": usual[name]} if name in usual else {}
         add(one, name, asked.OWN[name], **how, **named.get(name, {}))
     add_modes(one)
-    told = f"{', '.join(GALLERY)}, one of the catalog such as gpt3-175b, FILE.py:name, or a config.json (default gpt)"
+    told = f"{', '.join(GALLERY)}, a model of the catalog such as gpt3-175b, FILE.py:name, or config.json (default gpt)"
     one.flag("--model", metavar="NAME", help=told)
-    one.flag("--dropout", type=float, default=0.0, metavar="X", help="of the model (default 0)")
-    one.flag("--tied", action="store_true", help="the head shares the weights of the embedding")
-    one.flag("--skips", action="store_true", help="a U-shaped model: early blocks feed late ones")
-    for size in MODEL_SIZES:
-        one.flag(f"--{size.replace('_', '-')}", type=int, metavar="N", help=f"of a transformer: {size}")
+    one.flag("--dropout", type=float, default=0.0, metavar="X", help="dropout probability (default 0)")
+    one.flag("--tied", action="store_true", help="share the weights of the embedding with the output head")
+    one.flag("--skips", action="store_true", help="U-shaped model: early blocks feed late ones")
+    for size, told in OF_A_TRANSFORMER.items():
+        one.flag(f"--{size.replace('_', '-')}", type=int, metavar="N", help=told)
     for name, kind in ROUTING.items():
-        told = f"of a transformer with experts: {name} of its routing"
+        told = f"with --experts: {OF_ROUTING[name]}"
         one.flag(f"--{name}", type=kind, metavar="X" if kind is float else "NAME", help=told)
 
 
@@ -201,7 +215,7 @@ def refuse_of_a_model(chosen):
     from hybridlab.modes.registry import modes, options
 
     axes = [axis for mode in modes() for axis in mode.axes if axis not in PLAYED]
-    sizes = ("batch", "model", "dropout", "tied", "skips", *MODEL_SIZES, *ROUTING)
+    sizes = ("batch", "model", "dropout", "tied", "skips", *OF_A_TRANSFORMER, *ROUTING)
     _refuse(chosen, {*OF_A_JOB, *sizes, *options(), *axes} - {"ahead", "driven"}, "a model", "emulated work", "model")
 
 
@@ -223,7 +237,7 @@ def _read_model(chosen):
     from hybridlab.core.what.catalog import MODELS
     from hybridlab.core.what.shape import Routing, Shape
 
-    typed = {size: getattr(chosen, size) for size in (*MODEL_SIZES, "data") if getattr(chosen, size) is not None}
+    typed = {size: getattr(chosen, size) for size in (*OF_A_TRANSFORMER, "data") if getattr(chosen, size) is not None}
     typed |= {name: getattr(chosen, name) for name in ("dropout", "tied", "skips") if getattr(chosen, name)}
     if routing := {name: getattr(chosen, name) for name in ROUTING if getattr(chosen, name) is not None}:
         typed["routing"] = Routing(**routing)
@@ -235,9 +249,7 @@ def _read_model(chosen):
         return replace(MODELS[chosen.model].shape, **typed)
     if typed:
         flag = next(name for name in (*typed, *routing) if name != "routing").replace("_", "-")
-        raise ValueError(
-            f"--{flag} is of a transformer, and --model {chosen.model} has sizes and data of its own: leave it out"
-        )
+        raise ValueError(f"--{flag} applies only to a transformer, not to --model {chosen.model}: leave it out")
     return chosen.model
 
 
@@ -257,17 +269,21 @@ def read_learning(chosen) -> dict:
 
 
 def add_saving(one):
-    one.flag("--checkpoint", metavar="FOLDER", help="save there at the end, and when interrupted or hung up")
-    kept = "save after every so many steps too; the two newest checkpoints stay"
+    one.flag(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="save a checkpoint here at the end, and after an interrupt or a closed terminal",
+    )
+    kept = "also save every N steps; only the two newest checkpoints are kept (default 0: at the end only)"
     one.flag("--every", type=int, metavar="N", default=0, help=kept)
-    one.flag("--resume", action="store_true", help="go on from the newest checkpoint, under any layout")
-    one.flag("--async-save", action="store_true", help="go on training while files are written")
-    one.flag("--log", metavar="FOLDER", help="write event files of TensorBoard there")
+    one.flag("--resume", action="store_true", help="continue from the newest checkpoint, under any layout")
+    one.flag("--async-save", action="store_true", help="continue training while files are written")
+    one.flag("--log", metavar="FOLDER", help="write TensorBoard event files here")
 
 
 def read_saving(chosen) -> dict:
     if chosen.checkpoint is None and (chosen.every or chosen.resume or chosen.async_save):
-        raise ValueError("--every, --resume and --async-save need a folder of checkpoints: give --checkpoint FOLDER")
+        raise ValueError("--every, --resume and --async-save need a checkpoint folder: give --checkpoint FOLDER")
     return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume", "async_save", "log")}
 
 
@@ -288,11 +304,11 @@ def _html(timeline, path):
 
 EXPORTS = {  # what a file holds, and how a timeline is written to it
     "csv": ("write the schedule as text", lambda t, path: t.schedule.to_csv(path)),
-    "pytorch": ("write the schedule as PyTorch loads it", lambda t, path: t.schedule.to_pytorch(path)),
+    "pytorch": ("write the schedule in PyTorch's format", lambda t, path: t.schedule.to_pytorch(path)),
     "save": ("save the timeline as JSON", lambda t, path: t.save(path)),
-    "chrome": ("write a Chrome trace, for Perfetto", lambda t, path: t.to_chrome(path)),
-    "svg": ("write a still picture", _svg),
-    "html": ("write a page that holds the live picture", _html),
+    "chrome": ("write a Chrome trace, which Perfetto opens", lambda t, path: t.to_chrome(path)),
+    "svg": ("write a static picture", _svg),
+    "html": ("write a page with the live picture", _html),
 }
 
 

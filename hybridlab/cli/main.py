@@ -9,6 +9,7 @@ import sys
 import hybridlab
 from hybridlab.cli import output
 from hybridlab.cli.commands import COMMANDS, ON_RANKS
+from hybridlab.cli.examples import shown
 from hybridlab.cli.flags import open_exports
 from hybridlab.cli.parser import ALL_FLAGS, WITH_A_JOB, Mistyped, Parser
 from hybridlab.lazily import how_to_install
@@ -80,14 +81,18 @@ def _foresee(typed):
 
 def _parser(arguments):
     """The parser of all commands; flags are those of the command that was typed, because some of them need torch."""
-    parser = Parser(prog="hybridlab", description="Learn and do hybrid-parallel training.")
+    parser = Parser(prog="hybridlab", description=f"Learn and use hybrid-parallel training.\n\n{shown('')}")
     parser.add_argument("--version", action="version", version=f"%(prog)s {hybridlab.__version__}")
     commands = parser.add_subparsers(dest="name", required=True, parser_class=Parser, metavar="COMMAND")
     for name, (function, text, add) in COMMANDS.items():
-        one = commands.add_parser(name, help=text, description=text)
+        one = commands.add_parser(name, help=text, description=f"{text}\n\n{shown(name)}")
         if name in WITH_A_JOB:
             one.in_groups(everything=ALL_FLAGS in arguments)
-        one.flag("--json", action="store_true", help=f"print one JSON object on the last line; {output.NUMBERS}")
+        one.flag(
+            "--json",
+            action="store_true",
+            help=f"also print the result as JSON, on the last line ({output.NUMBERS})",
+        )
         one.set_defaults(command=function, parser=one)
         if name in arguments[:1]:
             add(one)

@@ -45,8 +45,10 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, *given, **named):
-        self.flags, self.flagged, self.sections, self.hidden = [], [], {}, ()
-        super().__init__(*given, formatter_class=partial(argparse.HelpFormatter, max_help_position=32), **named)
+        self.flags, self.flagged, self.sections, self.hidden, self.open = [], [], {}, (), self
+        super().__init__(
+            *given, formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=32), **named
+        )
 
     def in_groups(self, everything: bool):
         """Show the flags that follow in groups; those of `FURTHER` and of modes from outside only with everything."""
@@ -54,13 +56,17 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(ALL_FLAGS, action="help", help="show the rarely used flags too")
         self.sections = {title: self.add_argument_group(title) for title in (*GROUPS, *FURTHER, ADDED)}
 
+    def begin(self, title: str):
+        """Show the flags that follow under a title."""
+        self.open = self.add_argument_group(title)
+
     def flag(self, *names, otherwise="", **how):
         """Add a flag, in its group where there are groups."""
         self.flags.append(names[0])
         title = GROUP_OF.get(names[0].lstrip("-").replace("-", "_"), otherwise)
         if title in self.hidden:
             how["help"] = argparse.SUPPRESS
-        self.flagged.append(self.sections.get(title, self).add_argument(*names, **how))
+        self.flagged.append(self.sections.get(title, self.open).add_argument(*names, **how))
 
     def error(self, message):
         see = " See" if message.endswith("?") else "; see"

@@ -3,6 +3,8 @@
 import math
 from dataclasses import replace
 
+from hybridlab.cli.sizes import OF_A_PLAN
+
 FIXED = {"pp": "p", "tp": "t", "dp": "d", "microbatch": "b", "chunks": "v", "x": "x", "owners": "z"}
 FIXED |= {"cp": "cp", "ep": "ep"}  # flags, and the sizes of a plan that they fix
 BY_NAME = ("recompute", "attend", "dispatch")  # flags of the same name, whose values are names
@@ -58,7 +60,7 @@ def _machine(chosen):
 
     found = machine(chosen.machine)
     if chosen.memory is not None and not 0 < chosen.memory < math.inf:
-        raise ValueError(f"--memory {chosen.memory:g} is no number of bytes: give one such as 72e9")
+        raise ValueError(f"--memory {chosen.memory:g} is not a number of bytes: give one above 0, such as 72e9")
     memory = {} if chosen.memory is None else {"memory": chosen.memory / ROOM}
     return replace(found, **memory, **_network(chosen, found.node))
 
@@ -67,11 +69,13 @@ def _network(chosen, node) -> dict:
     """What is said of the network; a node of the machine has so many devices."""
     pod, ratio = chosen.pod, chosen.oversubscription
     if pod is not None and pod < node:
-        raise ValueError(f"--pod {pod} is less than the {node} devices of one node: a pod is made of whole nodes")
+        raise ValueError(f"--pod {pod} is less than the {node} devices of one node: give a whole number of nodes")
     if ratio is not None and pod is None:
-        raise ValueError("--oversubscription is that of links out of a pod: say with --pod how many devices it has")
+        raise ValueError(
+            "--oversubscription describes the links out of a pod: give the number of devices in a pod with --pod"
+        )
     if ratio is not None and not 1 <= ratio < math.inf:
-        raise ValueError(f"--oversubscription {ratio:g} is no ratio: give 1 or more, such as 7")
+        raise ValueError(f"--oversubscription {ratio:g} is not a valid ratio: give 1 or more, such as 7")
     return {name: given for name, given in {"pod": pod, "oversubscription": ratio}.items() if given is not None}
 
 
@@ -84,7 +88,7 @@ def _calibrated(chosen, shape, machine):
     try:
         seconds, batch = float(sizes.pop("seconds")), int(sizes.pop("batch", chosen.batch))
     except (KeyError, ValueError):
-        raise ValueError("--took says no time: name a plan and its seconds, p=4,t=8,d=2,seconds=9.1") from None
+        raise ValueError("--took has no time: give a plan and its seconds, such as p=4,t=8,d=2,seconds=9.1") from None
     fit = by_step(shape, machine, named(sizes), batch, seconds, chosen.software, chosen.precision)
     print(f"calibrated on that step: a share of {fit.multiply:.2f} of the peak of {chosen.machine}")
     return fit
@@ -138,50 +142,97 @@ def _lines(chosen, planned) -> str:
 
 
 def add_flags(one):
-    _add_question(one)
-    _add_search(one)
-    _add_fixed(one)
-    _add_answer(one)
+    for title, adds in (
+        ("model and machine", _add_question),
+        ("what to search", _add_search),
+        ("what is fixed", _add_fixed),
+        ("what to do with the best plan", _add_answer),
+    ):
+        one.begin(title)
+        adds(one)
 
 
 def _add_question(one):
     """What is to be trained, and on what."""
     from hybridlab.predict.plans.software import SOFTWARE
 
-    one.flag("--model", default="gpt3-175b", help="its name in the catalog (default gpt3-175b)")
-    one.flag("--config", metavar="FILE", help="a Hugging Face config.json, in place of --model")
-    one.flag("--machine", default="a100", help="of the catalog: a100 (default), h100, gb200, tpu-v5p, …")
-    one.flag("--memory", type=float, help="bytes of a device that may be used, such as 72e9 (default 95%% of all)")
-    one.flag("--pod", type=int, help="devices that need no spine to meet (default all)")
-    one.flag("--oversubscription", type=float, help="what a pod could send, over what its links out carry")
-    one.flag("--gpus", type=int, required=True, help="how many, all of them used")
-    one.flag("--batch", type=int, required=True, help="sequences in the global batch")
-    one.flag("--context", type=int, help="positions of a sequence, in place of the model's own")
-    one.flag("--tokens", type=float, help="of the whole training: says how many days it takes")
-    one.flag("--software", default="megatron-2021", help=f"what programs hide: {', '.join(SOFTWARE)}")
-    one.flag("--precision", default="bf16", help="of products by weights: bf16 (default), fp8 or fp4")
-    one.flag("--took", type=_sizes, metavar="SIZES", help="a step of your logs, p=4,t=8,d=2,seconds=9.1: calibrates")
+    one.flag("--model", metavar="NAME", default="gpt3-175b", help="a model of the catalog (default gpt3-175b)")
+    one.flag("--config", metavar="FILE", help="a Hugging Face config.json, instead of --model")
+    one.flag(
+        "--machine",
+        metavar="NAME",
+        default="a100",
+        help="a machine of the catalog: a100 (default), h100, gb200, tpu-v5p, …",
+    )
+    one.flag(
+        "--memory",
+        type=float,
+        metavar="X",
+        help="usable memory of one device in bytes, such as 72e9 (default 95%% of all)",
+    )
+    one.flag(
+        "--pod",
+        type=int,
+        metavar="N",
+        help="devices per pod, which are connected without the spine network (default all)",
+    )
+    one.flag(
+        "--oversubscription",
+        type=float,
+        metavar="X",
+        help="the pod's aggregate bandwidth divided by its uplink bandwidth (default 1)",
+    )
+    one.flag("--gpus", type=int, metavar="N", required=True, help="number of GPUs; the plan uses all of them")
+    one.flag("--batch", type=int, metavar="N", required=True, help="sequences in the global batch")
+    one.flag("--context", type=int, metavar="N", help="tokens in a sequence, instead of the model's own context")
+    one.flag("--tokens", type=float, metavar="X", help="total training tokens; also prints the days of training")
+    one.flag(
+        "--software",
+        metavar="NAME",
+        default="megatron-2021",
+        help=f"the framework whose overlap is assumed (default megatron-2021): {', '.join(SOFTWARE)}",
+    )
+    one.flag(
+        "--precision",
+        metavar="NAME",
+        default="bf16",
+        help="precision of matmuls with weights: bf16 (default), fp8 or fp4",
+    )
+    one.flag(
+        "--took",
+        type=_sizes,
+        metavar="SIZES",
+        help="calibrate with one step of your logs, such as p=4,t=8,d=2,seconds=9.1",
+    )
 
 
 def _add_search(one):
     """What the search takes in."""
-    one.flag("--grids", action="store_true", help="grids too: the width cut along x, weights shared by owners")
-    one.flag("--with-cp", action="store_true", dest="contexts", help="sequences cut along their positions too")
-    one.flag("--with-ep", action="store_true", dest="experts", help="experts shared out among ranks too")
-    one.flag("--uneven", action="store_true", dest="stages", help="stages too of which some have a block more")
+    one.flag(
+        "--grids",
+        action="store_true",
+        help="also consider AxoNN grids: the width sharded along x, weights sharded over owners",
+    )
+    one.flag("--with-cp", action="store_true", dest="contexts", help="also consider context parallelism")
+    one.flag("--with-ep", action="store_true", dest="experts", help="also consider expert parallelism")
+    one.flag("--uneven", action="store_true", dest="stages", help="also consider stages of unequal length")
 
 
 def _add_fixed(one):
     """What is decided beforehand."""
     for flag, field in FIXED.items():
-        one.flag(f"--{flag}", type=int, help=f"fix {field} of the plan")
-    one.flag("--zero", type=int, help="fix ZeRO's stage, 0 to 3")
-    one.flag("--recompute", help="fix what is done twice: none, selective or full")
-    one.flag("--attend", help="fix how queries meet keys along cp: gather, ring or ulysses")
-    one.flag("--zigzag", action="store_true", default=None, help="fix that ranks along cp compute as much")
-    one.flag("--dispatch", help="fix how tokens find experts along ep: all_to_all or all_gather")
-    one.flag("--skew", type=float, help="Zipf's exponent of how popular experts are; 0: equally (default)")
-    one.flag("--fused", action="store_true", default=None, help="attention is one kernel and keeps no scores")
+        one.flag(f"--{flag}", type=int, metavar="N", help=f"fix {OF_A_PLAN[field]}")
+    one.flag("--zero", type=int, metavar="N", help="fix the ZeRO stage, 0 to 3")
+    one.flag("--recompute", metavar="NAME", help="fix what is recomputed: none, selective or full")
+    one.flag(
+        "--attend", metavar="NAME", help="fix how keys and values reach the queries along cp: gather, ring or ulysses"
+    )
+    one.flag(
+        "--zigzag", action="store_true", default=None, help="balance causal attention across cp ranks (zigzag order)"
+    )
+    one.flag("--dispatch", metavar="NAME", help="fix how tokens are sent to experts along ep: all_to_all or all_gather")
+    one.flag("--skew", type=float, metavar="X", help="Zipf exponent of the load of experts (default 0: equal load)")
+    one.flag("--fused", action="store_true", default=None, help="assume fused attention, which stores no scores")
 
 
 def _add_answer(one):
@@ -189,12 +240,22 @@ def _add_answer(one):
     one.flag(
         "--run",
         action="store_true",
-        help=f"do the best plan here: two ranks along each axis that it uses and a small model, checked against one "
-        f"device; a dry run of its first rank where that is more than {MOST_RANKS} ranks",
+        help="check a small version of the best plan on this machine: two ranks along each axis, and a small model; "
+        f"with more than {MOST_RANKS} ranks, dry-run its first rank",
     )
-    one.flag("--trace", nargs="+", metavar="FILE", help="of torch's profiler, from ranks that ran this plan")
-    one.flag("--start", choices=STARTS, help="print the lines that start the best plan there")
-    one.flag("--why", type=_sizes, metavar="SIZES", help="why not these? for instance t=16,p=4")
+    one.flag(
+        "--trace",
+        nargs="+",
+        metavar="FILE",
+        help="compare the best plan with traces of torch.profiler, from ranks that ran it",
+    )
+    one.flag("--start", choices=STARTS, help="print the command lines that start the best plan with this framework")
+    one.flag(
+        "--why",
+        type=_sizes,
+        metavar="SIZES",
+        help="explain why a plan with these sizes is not the best, such as t=16,p=4",
+    )
 
 
 def _sizes(text: str) -> dict:

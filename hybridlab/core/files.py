@@ -79,11 +79,13 @@ def regular(path: str | PathLike[str], what: str = "the file", most: float = 4e9
     except (OSError, ValueError) as error:
         raise ValueError(f"{named}: {getattr(error, 'strerror', None) or error}") from None
     if kind := KINDS.get(stat.S_IFMT(found.st_mode)):
-        raise ValueError(f"{named}: it is {kind}, give a plain file")
+        raise ValueError(f"{named}: it is {kind}; give a plain file")
     if not os.access(path, os.R_OK):
         raise ValueError(f"{named}: {os.strerror(errno.EACCES)}")
     if found.st_size > most:
-        raise ValueError(f"{named}: it has {found.st_size / 1e6:.0f} MB, and at most {most / 1e6:g} MB are read")
+        raise ValueError(
+            f"{named}: it has {found.st_size / 1e6:.0f} MB, and the limit is {most / 1e6:g} MB; give a smaller file"
+        )
     return Path(path)
 
 
@@ -104,7 +106,7 @@ def writable(path: str | PathLike[str]) -> Path:
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot write {_shown(path)}: {getattr(error, 'strerror', None) or error}") from None
     if kind not in (None, "a device"):  # /dev/null is one
-        raise ValueError(f"cannot write {path}: it is {kind}, name a file")
+        raise ValueError(f"cannot write {path}: it is {kind}; give the name of a file")
     return path
 
 
@@ -129,6 +131,6 @@ def folder(path: str | PathLike[str]) -> Path:
         with tempfile.TemporaryFile(dir=path):
             return Path(path)
     except FileExistsError:
-        raise ValueError(f"cannot write into {path}: it is no folder") from None
+        raise ValueError(f"cannot write into {path}: it is not a folder; give a folder") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot write into {_shown(path)}: {getattr(error, 'strerror', None) or error}") from None

@@ -42,7 +42,7 @@ def demo(steps: int = 120, data: str | None = None, out: str = "build/report.htm
     rank fails
     """
     if steps < 1:
-        raise ValueError(f"steps={steps} trains nothing: give 1 or more")
+        raise ValueError(f"steps={steps} is not a positive number: give 1 or more")
     folder(Path(out).parent)
     writable(out)
     for mesh, name, microbatches in LAYOUTS.values():

@@ -63,7 +63,9 @@ def table(heads: str | Sequence[str], rows: Iterable[Sequence]) -> Table:
     lines = tuple(tuple(map(_written, row)) for row in rows)
     for line in lines:
         if len(line) != len(names):
-            raise ValueError(f"{len(names)} heads, but {len(line)} entries in {line}")
+            raise ValueError(
+                f"{len(names)} column headings, but {len(line)} entries in {line}: give one entry for each"
+            )
     return Table(names, lines)
 
 

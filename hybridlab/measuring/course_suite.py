@@ -28,7 +28,7 @@ def notebooks(folder: str | Path = "notebooks") -> list[Path]:
     if paths := sorted(Path(folder).glob("*.ipynb")):
         return paths
     raise ValueError(
-        f"the course suite runs the notebooks, and there is none in {folder}/: start it beside that folder"
+        f"the course suite runs the notebooks, but {folder}/ has none: start it in the folder that contains notebooks/"
     )
 
 

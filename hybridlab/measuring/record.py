@@ -91,7 +91,7 @@ def hardware() -> dict:
 
 def _rows(suite, only) -> Iterator[dict]:
     if only and suite != "course":
-        raise ValueError(f"the {suite} suite has no notebooks: say only=… of the course suite")
+        raise ValueError(f"the {suite} suite has no notebooks: give only=… with the course suite")
     match suite:
         case "cpu":
             from hybridlab.measuring import cpu_suite
@@ -103,7 +103,7 @@ def _rows(suite, only) -> Iterator[dict]:
             here = gpus.here()
             if not here:
                 why = f"there is one, but {here.why}" if here.why else "there is none: try --suite cpu"
-                raise ValueError(f"the gpu suite needs a GPU that torch can use (CUDA), and {why}")
+                raise ValueError(f"the gpu suite needs a GPU that torch can use (CUDA): {why}")
             return gpu_suite.rows(len(here))
         case "course":
             return course_suite.rows(only)

@@ -65,7 +65,7 @@ def timed(
     Link(alpha=0.000213, beta=9.1e-10)
     """
     if clock not in CLOCKS:
-        raise ValueError(f"clock={clock!r} is none: choose {' or '.join(CLOCKS)}")
+        raise ValueError(f"clock={clock!r} is not known: choose {' or '.join(CLOCKS)}")
     every, asked = pieces(graph, pool.mesh), list(collectives(graph, pool.mesh))
     taken = iter(pool.run(_on_rank, graph, every, asked, list(strategies), rounds, clock, dtype)[0])
     middle = lambda: statistics.median(next(taken))

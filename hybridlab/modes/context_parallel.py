@@ -57,8 +57,12 @@ class ContextParallel(Mode):
 
     name, axis, purpose, core = "context parallelism", "cp", "context", True
     options = {
-        "attend": Option("gather", "with cp: how queries meet keys and values", str, ATTEND, beside="cp"),
-        "zigzag": Option(False, "with cp: each rank has a part from the front and one from the back", beside="cp"),
+        "attend": Option("gather", "with cp: how keys and values reach the queries", str, ATTEND, beside="cp"),
+        "zigzag": Option(
+            False,
+            "with cp: each rank has one part from the front and one from the back, which balances causal attention",
+            beside="cp",
+        ),
     }
     factors = {"attend": ("gather", "ring")}  # the others need lengths that divide: test_context_parallel.py
 
@@ -69,8 +73,8 @@ class ContextParallel(Mode):
         ways = job.mesh["cp"]
         if any("T" not in one for one in (job.sizes, job.model.enters.split(), job.model.targets.split())):
             raise ValueError(
-                f"cp={ways} cuts the positions T, and no dim of this model has that name: leave cp out, or give "
-                'enters="B T", targets="B T" and sizes={"T": …}'
+                f"cp={ways} shards the positions T, but no dimension of this model has that name: leave cp out, or "
+                'give enters="B T", targets="B T" and sizes={"T": …}'
             )
         divisions.refuse(job.sizes, job.division, "cp")
         if not (job.model.by_place and _attending(job.whole)):
@@ -163,8 +167,8 @@ def _kept(layer, attend, found: list, chunks: Chunks, *qkv):
     expected = functional.scaled_dot_product_attention(*qkv, attn_mask=seen_TS, enable_gqa=True)
     if found[-1].shape != expected.shape or not torch.allclose(found[-1], expected, rtol=1e-9, atol=1e-12):
         raise ValueError(
-            f"{type(layer).__name__}.attend is not causal attention, softmax of q·k/√H, which cp would put there: make "
-            "it that, or leave cp out"
+            f"{type(layer).__name__}.attend is not causal attention, softmax(q·k/√H), which cp would replace it with: "
+            "make it that, or leave cp out"
         )
     return found[-1]
 

@@ -37,12 +37,16 @@ class DataParallel(Mode):
 
     name, axis, purpose = "data parallelism", "dp", "sums"
     options = {
-        "sums": Option(None, "how gradients are summed; None: after, and buckets with zero", str, FORMS),
-        "sum_dtype": Option(None, "of gradient sums; None: dtype, and float32 for bfloat16", str, DTYPES),
-        "master_dtype": Option(
-            None, "of the weights that the optimizer updates; None: dtype, and float32 for bfloat16", str, DTYPES
+        "sums": Option(
+            None, "when gradients are all-reduced; None: after the backward, or in buckets with zero", str, FORMS
         ),
-        "offload": Option(False, "the optimizer and its state in the host's memory"),
+        "sum_dtype": Option(
+            None, "data type of gradient reductions; None: dtype, or float32 if that is bfloat16", str, DTYPES
+        ),
+        "master_dtype": Option(
+            None, "data type of the optimizer's weights; None: dtype, or float32 if that is bfloat16", str, DTYPES
+        ),
+        "offload": Option(False, "keep the optimizer and its state in host memory"),
     }
     factors = {"sums": FORMS}
 

@@ -37,7 +37,9 @@ class ExpertParallel(Mode):
     """What the runtime asks of this mode."""
 
     name, axis, purpose = "expert parallelism", "ep", "experts"
-    options = {"dispatch": Option("all_to_all", "with ep: how tokens get to their experts", str, DISPATCH, beside="ep")}
+    options = {
+        "dispatch": Option("all_to_all", "with ep: how tokens are sent to their experts", str, DISPATCH, beside="ep")
+    }
     factors = {"dispatch": DISPATCH}
 
     def said(self, job):
@@ -46,12 +48,12 @@ class ExpertParallel(Mode):
     def refuse(self, job):
         ways, experts = job.mesh["ep"], job.sizes.get("E")
         if job.schedule.exchanges and job["dispatch"] != "all_to_all":
-            raise ValueError(f"{job.schedule.name} has its all-to-alls between stages: leave dispatch out")
+            raise ValueError(f"{job.schedule.name} already has its all-to-alls between stages: leave dispatch out")
         if experts is None or not any(isinstance(module, Dispatches) for module in job.whole.modules()):
-            raise ValueError(f"ep={ways} shares out experts, and this model has none: leave ep out, or give experts=…")
+            raise ValueError(f"ep={ways} distributes experts, but this model has none: leave ep out, or give experts=…")
         for size, what in ((experts, "experts"), (job.rows, "rows of a microbatch")):
             if size < ways:
-                raise ValueError(f"ep={ways} cannot share out {size} {what}: choose ep up to {size}")
+                raise ValueError(f"ep={ways} cannot distribute {size} {what}: choose ep up to {size}")
 
     def rules(self, job):
         return {"E": "ep"}

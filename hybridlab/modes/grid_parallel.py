@@ -85,7 +85,8 @@ class GridParallel(Mode):
     def refuse(self, job):
         if "D" not in job.sizes:
             raise ValueError(
-                f"x={job.mesh['x']} cuts the width D, and no dim of this model has that name: name its dims"
+                f"x={job.mesh['x']} shards the width D, but no dimension of this model has that name: name its "
+                "dimensions"
             )
         divisions.refuse(job.sizes, job.division, "x")
         job.once(_crossings)
@@ -154,8 +155,8 @@ def _crossings(job) -> list[Crossing]:
                 continue
             if not isinstance(layer, (nn.Linear, *NORMS)):
                 raise ValueError(
-                    f"{param.name} is cut along x, and {type(layer).__name__} is no Linear, Embedding or norm: leave "
-                    "its dims without names"
+                    f"{param.name} is sharded along x, but {type(layer).__name__} is not a Linear, an Embedding or a "
+                    "norm: leave its dimensions without names"
                 )
             if weight is layer.weight:
                 found.append(_crossing(name, layer, param))

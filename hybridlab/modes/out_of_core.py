@@ -147,7 +147,9 @@ def room_of(text: str | float) -> float:
     spelled = re.fullmatch(r"(\d+\.?\d*(?:e\+?\d+)?|\d*\.\d+) ?([KMG]i?B|B)?", str(text))
     size = float(spelled[1]) * UNITS[spelled[2] or "B"] if spelled else 0
     if not 0 < size < math.inf:
-        raise ValueError(f"{text} is no room: give bytes, as in 64MiB or 2e6, or a share such as 0.5")
+        raise ValueError(
+            f"{text} is not an amount of memory: give bytes, such as 64MiB or 2e6, or a fraction, such as 0.5"
+        )
     return size
 
 
@@ -157,18 +159,20 @@ class OutOfCore(Mode):
     name, purpose = "out of core", "copies"
     options = {
         "device_memory": Option(
-            None, "what forwards may keep on a device: 64MiB, bytes, or 0.5 of what they keep in core", room_of
+            None,
+            "memory for saved activations on a device: 64MiB, bytes, or a fraction such as 0.5 of what they need",
+            room_of,
         ),
         "make_room": Option(
             "swap",
-            "with device_memory: swap, recompute, or the best mixture found",
+            "with device_memory: how to save memory: swap, recompute, or the best mixture found",
             str,
             tuple(MEANS),
             beside="device_memory",
         ),
         "copy_time": Option(
             1.0,
-            "with device_memory: of what a forward keeps, one way, in forwards of a stage",
+            "with device_memory: time to copy one stage's activations one way, in units of one forward",
             float,
             least=0,
             beside="device_memory",
@@ -187,18 +191,18 @@ class OutOfCore(Mode):
     def refuse(self, job):
         if not job.flushes:
             raise ValueError(
-                f"{job.schedule.name} keeps versions of its weights: give device_memory to one that flushes"
+                f"{job.schedule.name} keeps several versions of its weights: leave device_memory out, or choose a "
+                "schedule with one update per step"
             )
         if job.driven:
-            raise ValueError("driven=True writes no order, and room is made by one: play the written order")
+            raise ValueError("driven=True has no fixed order, so swaps cannot be planned: leave driven out")
         if job["recompute"] != "none":
             raise ValueError(
-                f"recompute={job['recompute']!r} keeps what the room does not see: give make_room='recompute'"
+                f"recompute={job['recompute']!r} saves activations outside of the planned memory: give "
+                "make_room='recompute'"
             )
         if job["sequence"]:
-            raise ValueError(
-                "sequence=True has hooks of its own on what forwards keep: leave it, or device_memory, out"
-            )
+            raise ValueError("sequence=True already manages the saved activations: leave it, or device_memory, out")
 
 
 MODE = OutOfCore()

@@ -95,7 +95,7 @@ class Recomputation(Mode):
     """What the runtime asks of this mode."""
 
     name, purpose = "recomputation", "done again"
-    options = {"recompute": Option("none", "of each layer, what is not kept but done again", str, RECOMPUTE)}
+    options = {"recompute": Option("none", "what to recompute in each layer during the backward", str, RECOMPUTE)}
     factors = {"recompute": ("none", "full")}
 
     def takes_part(self, mesh, chosen):
@@ -108,17 +108,21 @@ class Recomputation(Mode):
         kinds = {part.kind for program in job.schedule.program for action in program for part in action.each}
         if not job.flushes:
             raise ValueError(
-                f"{job.schedule.name} has other weights when a backward comes: give a schedule with one update a step"
+                f"{job.schedule.name} has updated its weights before the backward runs: choose a schedule with one "
+                "update per step"
             )
         if kinds & {"I", "W"}:
             raise ValueError(
-                f"{job.schedule.name} splits the backward in two, and a layer that is done again does both halves at "
-                "once: leave recompute out, or choose 1f1b"
+                f"{job.schedule.name} splits the backward in two, but a recomputed layer runs both halves at once: "
+                "leave recompute out, or choose 1f1b"
             )
         if kinds & {"C", "R"}:
             raise ValueError(f"{job.schedule.name} recomputes whole stages already: leave recompute out")
         if job.schedule.exchanges:
-            raise ValueError(f"{job.schedule.name} cuts a block in three: leave recompute out, or give whole blocks")
+            raise ValueError(
+                f"{job.schedule.name} splits a block into three stages: leave recompute out, or choose a schedule of "
+                "whole blocks"
+            )
         divisions.refuse(job.sizes, job.division, "recompute")
 
     def fit(self, module, comm, job):

@@ -29,12 +29,14 @@ def register(mode: Mode) -> Mode:
     raises  ValueError when it does not say what its bytes are for, or another mode has its purpose or an option
     """
     if not mode.purpose:
-        raise ValueError(f"{mode.name or type(mode).__name__} does not say what it sends for: give it a purpose")
+        raise ValueError(
+            f"{mode.name or type(mode).__name__} has no purpose, under which its bytes are counted: give it one"
+        )
     for other in modes():
         if other.purpose == mode.purpose or other.name == mode.name:
-            raise ValueError(f"{other.name} has the purpose {other.purpose} already: give {mode.name} one of its own")
+            raise ValueError(f"{other.name} already has the purpose {other.purpose}: give {mode.name} another one")
         if both := mode.options.keys() & other.options.keys():
-            raise ValueError(f"{other.name} has an option {min(both)} already: give {mode.name}'s another name")
+            raise ValueError(f"{other.name} already has an option {min(both)}: give {mode.name}'s another name")
     _added.append(mode)
     renew()
     return mode
@@ -67,7 +69,7 @@ def chosen_of(mesh: Mesh, said: dict, dtype: str) -> dict:
         if least is not None and not least <= value < math.inf:
             raise ValueError(f"{name}={value} is not possible: give a number, {least} or more")
         if value != every[name].usual and (lacking := missing(name, mesh, said)):
-            raise ValueError(f"{name}={value!r} means nothing without {lacking}: give both, or leave {name} out")
+            raise ValueError(f"{name}={value!r} has no effect without {lacking}: give both, or leave {name} out")
     chosen = {name: option.usual for name, option in every.items()} | said
     for mode in modes():
         chosen |= {name: value for name, value in mode.completed(mesh, chosen, dtype).items() if name not in said}
@@ -95,5 +97,5 @@ def taking_part(mesh: Mesh, chosen: dict) -> tuple[Mode, ...]:
     known = {axis: mode.name for mode in every for axis in mode.axes}
     for axis, length in mesh.axes.items():
         if axis not in known and length > 1:
-            raise ValueError(f"{mesh} has an axis {axis}, which no mode is about: use {', '.join(known)}")
+            raise ValueError(f"{mesh} has an axis {axis}, which no mode uses: choose from {', '.join(known)}")
     return tuple(mode for mode in every if mode.takes_part(mesh, chosen))

@@ -41,12 +41,14 @@ class SpatialParallel(Mode):
         for letter, axis in RULES.items():
             if job.mesh[axis] > 1 and letter not in job.model.enters.split():
                 raise ValueError(
-                    f"{axis}={job.mesh[axis]} cuts the {letter} of pictures, and what enters this model has no dim of "
-                    'that name: say enters="B C Y X" where they do enter, or leave it out'
+                    f"{axis}={job.mesh[axis]} shards the {letter} of images, but the inputs of this model have no "
+                    f'dimension of that name: give enters="B C Y X" if its inputs are images, or leave {axis} out'
                 )
         for name, layer in job.whole.named_modules():
             if is_known(layer) and (reason := unfit(layer)):
-                raise ValueError(f"{name} ({type(layer).__name__}) {reason}, and cannot be cut so: leave h and w out")
+                raise ValueError(
+                    f"{name} ({type(layer).__name__}) {reason}, and cannot be sharded so: leave h and w out"
+                )
         refuse_mixing(job, RULES, {name: not is_mean(layer) for name, layer in job.once(_known).items()}, KNOWN)
 
     def data(self, job):

@@ -151,8 +151,8 @@ class TensorParallel(Mode):
 
     name, axis, purpose, copied = "tensor parallelism", "tp", "inside", COPIED
     options = {
-        "sequence": Option(False, "with tp: norms and residuals are sharded along the sequence", beside="tp"),
-        "scatter": Option(False, "with tp: each rank sends its shard between stages", beside="tp"),
+        "sequence": Option(False, "with tp: shard norms and residuals along the sequence", beside="tp"),
+        "scatter": Option(False, "with tp: send only a shard of each activation between stages", beside="tp"),
     }
     factors = {"stream": ("whole", "scatter", "sequence")}
 
@@ -160,16 +160,18 @@ class TensorParallel(Mode):
         sizes, ways = job.sizes, job.mesh["tp"]
         if not RULES.keys() & sizes.keys():
             has = f"only {', '.join(sizes)}" if sizes else "none"
-            remedy = job.model.uncut or 'name its dims, dims={"0.weight": "F D"}'
-            raise ValueError(f"tp={ways} cuts dims called {', '.join(RULES)}, and this model has {has}: {remedy}")
+            remedy = job.model.uncut or 'name its dimensions, dims={"0.weight": "F D"}'
+            raise ValueError(
+                f"tp={ways} shards dimensions called {', '.join(RULES)}, and this model has {has}: {remedy}"
+            )
         for option in ("sequence", "scatter"):
             if job[option] and "T" not in sizes:
                 raise ValueError(
-                    f"{option}=True cuts the positions T, and no dim of this model has that name: leave it out"
+                    f"{option}=True shards the positions T, but no dimension of this model has that name: leave it out"
                 )
         if job.schedule.exchanges:
             raise ValueError(
-                f"{job.schedule.name} has its all-to-alls between layers, where tokens are whole: leave tp out"
+                f"{job.schedule.name} has its all-to-alls between layers, where tokens are not sharded: leave tp out"
             )
         divisions.refuse(sizes, job.division, "tp")
         self._refuse_open_cuts(job)
@@ -186,7 +188,7 @@ class TensorParallel(Mode):
             if cut != ("tp" in param.shard):
                 outputs = weight.dims.split()[0] if weight.dims else "."
                 raise ValueError(
-                    f"{name} goes with the outputs of {weight.name}, {outputs}: name its dim {outputs!r} too"
+                    f"{name} belongs to the outputs of {weight.name}, {outputs}: name its dimension {outputs!r} too"
                 )
 
     def _refuse_open_cuts(self, job):
@@ -197,19 +199,19 @@ class TensorParallel(Mode):
                 continue
             if one.kind == "leave" and (open_at is None or open_at.letter != one.letter):
                 raise ValueError(
-                    f"{one.name} is cut along {one.letter} by its inputs, and what comes to it is whole: name the "
-                    f"outputs of the layer before it {one.letter}, or its inputs otherwise"
+                    f"{one.name} is sharded along its inputs {one.letter}, but the previous layer's outputs are not "
+                    f"sharded: name those outputs {one.letter}, or give its inputs another name"
                 )
             if one.kind == "enter" and open_at is not None:
                 raise ValueError(
-                    f"{open_at.name} leaves {open_at.letter} in parts, and {one.name} reads the whole of it: name the "
-                    f"inputs of {one.name} {open_at.letter}, and not its outputs"
+                    f"{open_at.name} leaves {open_at.letter} sharded, but {one.name} needs all of it: name the inputs "
+                    f"of {one.name} {open_at.letter}, and not its outputs"
                 )
             open_at = one if one.kind == "enter" else None
         if open_at is not None and open_at.letter != job.model.scores:
             raise ValueError(
-                f"{open_at.name} leaves {open_at.letter} in parts, and no layer behind it joins them: name the inputs "
-                f"of a later Linear {open_at.letter}, or its own outputs otherwise"
+                f"{open_at.name} leaves {open_at.letter} sharded, and no later layer reduces it: name the inputs "
+                f"of a later Linear {open_at.letter}, or give its own outputs another name"
             )
 
     def rules(self, job):

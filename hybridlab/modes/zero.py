@@ -186,10 +186,12 @@ class Zero(DataParallel):
 
     name, purpose = "ZeRO", "shares"
     options = {
-        "zero": Option(0, "ZeRO's stage: what replicas shard at rest, 0 to 3", int),
+        "zero": Option(
+            0, "ZeRO stage 0 to 3: what is sharded over replicas (1 optimizer state, 2 gradients, 3 weights)", int
+        ),
         "owners": Option(
             None,
-            "with zero: how many ranks shard it between them; None: all replicas",
+            "with zero: number of ranks in each sharding group; None: all replicas",
             int,
             least=1,
             beside="zero",

@@ -104,5 +104,5 @@ class Look:
     def tensor(self) -> torch.Tensor:
         """The tensor; its storage must be on the device."""
         if self.kept.flat is None:
-            raise RuntimeError("what this backward needs is not on the device: no SWAP_IN before it is over")
+            raise RuntimeError("the activations of this backward are not on the device: let its SWAP_IN end first")
         return self.kept.flat.view(self.dtype).as_strided(*self.form)

@@ -172,9 +172,7 @@ def one_chain(schedule: Schedule) -> Schedule:
     raises  ValueError when a rank holds several stages, or messages would skip stages
     """
     if len(schedule.place) != schedule.ranks or schedule.replicas != schedule.dp or schedule.skips:
-        raise ValueError(
-            f"{schedule.name} is not one chain with one stage on each rank: play its written order, driven=False"
-        )
+        raise ValueError(f"{schedule.name} is not a chain with one stage on each rank: give driven=False")
     return schedule
 
 

@@ -26,7 +26,7 @@ def tallying(module: nn.Module) -> dict[str, nn.Module]:
         if isinstance(layer, Tallies):
             weight = next((weight for weight, _ in layer.named_parameters()), None)
             if weight is None:
-                raise ValueError(f"{name} keeps a tally and has no weight, by which its copies are known: give it one")
+                raise ValueError(f"{name} keeps a tally but has no weight, which identifies its copies: give it one")
             found[f"{name}.{weight}".lstrip(".")] = layer
     return found
 

@@ -98,7 +98,7 @@ class ByHand:
         raises  ValueError for a rank that does not exist
         """
         if rank not in range(self.ranks):
-            raise ValueError(f"there is no rank {rank}: they are 0 to {self.ranks - 1}")
+            raise ValueError(f"there is no rank {rank}: choose from 0 to {self.ranks - 1}")
         return [self._choice(rank, kind) for kind in self.kinds]
 
     def choose(self, rank: int, kind: str) -> "ByHand":
@@ -108,7 +108,7 @@ class ByHand:
         """
         choice = next((one for one in self.choices(rank) if one.kind == kind), None)
         if choice is None:
-            raise ValueError(f"{kind!r} is no choice here: choose one of {', '.join(self.kinds)}")
+            raise ValueError(f"{kind!r} is not possible here: choose one of {', '.join(self.kinds)}")
         if choice.action is None or choice.why_not:
             raise ValueError(choice.why_not)
         return replace(self, chosen=(*self.chosen, self._number(rank, kind, choice.action.microbatch)))

@@ -23,7 +23,9 @@ def chimera(ranks: int, microbatches: int) -> Schedule:
     """
     for what, number in (("ranks", ranks), ("microbatches", microbatches)):
         if number % 2:
-            raise ValueError(f"chimera runs two directions alike: {what}={number} is odd, choose {number + 1}")
+            raise ValueError(
+                f"{what}={number} is odd, and chimera divides it between two directions: give {number + 1}"
+            )
     half = microbatches // 2
     slotted = [[] for _ in range(ranks)]
     for replica in (0, 1):

@@ -41,7 +41,9 @@ def dispatched(schedule: Schedule, overlapped: bool = True) -> Schedule:
     rank 0: 0F0 1F0 2F0 2B0 0F1 1B0 1F1 0B0 2F1 2B1 1B1 0B1
     """
     if schedule.lowered or schedule.skips or schedule.tied or schedule.exchanges:
-        raise ValueError(f"{schedule.name} has messages, skips, ties or exchanges already: give one without them")
+        raise ValueError(
+            f"{schedule.name} already has messages, skips, ties or exchanges: give a schedule without them"
+        )
     programs = [[part for action in program for part in _parts(action, overlapped)] for program in schedule.program]
     place = {(PARTS * s + k, replica): rank for (s, replica), rank in schedule.place.items() for k in range(PARTS)}
     exchanges = [(s, s + 1) for s in range(PARTS * schedule.stages) if s % PARTS != HOME]

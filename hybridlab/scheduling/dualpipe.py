@@ -18,10 +18,11 @@ def dualpipe(ranks: int, microbatches: int) -> Schedule:
     raises  ValueError when p or m cannot be
     """
     if ranks % 2:
-        raise ValueError(f"dualpipe pairs the ranks: ranks={ranks} is odd, choose {ranks + 1}")
+        raise ValueError(f"ranks={ranks} is odd, and dualpipe pairs the ranks: give {ranks + 1}")
     if microbatches % 2 or microbatches < 2 * ranks:
         raise ValueError(
-            f"dualpipe with {ranks} ranks needs an even number of microbatches, {2 * ranks} or more, not {microbatches}"
+            f"dualpipe with {ranks} ranks cannot use {microbatches} microbatches: give an even number, {2 * ranks} or "
+            "more"
         )
     half, programs = microbatches // 2, []
     for r in range(ranks):
@@ -47,7 +48,9 @@ def dualpipe_v(ranks: int, microbatches: int) -> Schedule:
     raises  ValueError when there are too few microbatches
     """
     if microbatches < 2 * ranks:
-        raise ValueError(f"dualpipe_v with {ranks} ranks needs {2 * ranks} microbatches or more, not {microbatches}")
+        raise ValueError(
+            f"dualpipe_v with {ranks} ranks cannot use {microbatches} microbatches: give {2 * ranks} or more"
+        )
     programs = []
     for r in range(ranks):
         passes = [(r, 0, 0), (2 * ranks - 1 - r, 0, 0)]

@@ -27,9 +27,9 @@ def gpipe(ranks: int, microbatches: int, backward: str = "fifo", recompute: str 
     rank 0: 0C0 0F1 0B1 0R0 0B0
     """
     if backward not in ("fifo", "lifo"):
-        raise ValueError(f'backward={backward!r} is no order: choose "fifo" or "lifo"')
+        raise ValueError(f'backward={backward!r} is not an order: choose "fifo" or "lifo"')
     if recompute not in RECOMPUTE:
-        raise ValueError(f"recompute={recompute!r} is no choice: choose one of {', '.join(RECOMPUTE)}")
+        raise ValueError(f"recompute={recompute!r} is not known: choose one of {', '.join(RECOMPUTE)}")
     m = np.arange(microbatches)
     back = m if backward == "fifo" else m[::-1]
     again = {"never": m[:0], "always": back, "except_last": back[1:]}[recompute]

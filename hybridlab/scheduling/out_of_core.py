@@ -51,7 +51,7 @@ def swapped(schedule: Schedule, which: Collection | None = None, room: Room | No
     rank 0: 0F0 0SWAP_OUT0 1F0 1SWAP_OUT0 2F0 1SWAP_IN0 2B0 0SWAP_IN0 1B0 0B0
     """
     if ahead < 0:
-        raise ValueError(f"ahead={ahead} would bring back what its backward has missed: give 0 or more")
+        raise ValueError(f"ahead={ahead} would swap activations in after their backward: give 0 or more")
     late = schedule.with_programs([_with_swaps(program, _places(program, which)) for program in schedule.program])
     if room is None:
         room, held = Room(math.inf, keeps=0), np.zeros(len(late.rows))

@@ -64,16 +64,19 @@ def _warm(behind: int, copies: int) -> int:
 def _refuse_copies(copies, ranks, microbatches, vertical_sync):
     if min(copies, default=0) < 1 or sum(copies) != ranks:
         raise ValueError(
-            f"copies={copies} need {sum(copies)} ranks, not {ranks}: give each stage 1 or more, all ranks once"
+            f"copies={copies} need {sum(copies)} ranks, not {ranks}: give each stage 1 or more, and {ranks} in all"
         )
     for count in copies:
         if microbatches % count:
             raise ValueError(
-                f"{microbatches} minibatches do not go round {count} copies: give a multiple of {lcm(*copies)}"
+                f"{microbatches} minibatches cannot be dealt evenly to {count} copies: give a multiple of "
+                f"{lcm(*copies)}"
             )
     if vertical_sync and max(copies) > 1:
-        raise ValueError("with copies stages update at different times, so that no version is the same on all of them: "
-                         "leave vertical_sync out")  # fmt: skip
+        raise ValueError(
+            "vertical_sync=True cannot work with copies, whose stages update at different times: leave vertical_sync "
+            "out"
+        )  # fmt: skip
 
 
 def pipedream_2bw(ranks: int, microbatches: int, window: int | None = None) -> Schedule:

@@ -88,7 +88,7 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
     allowed = list(inspect.signature(GENERATORS[name]).parameters)[2:]
     for option in options:
         if option not in allowed:
-            takes = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
+            takes = f"choose from {', '.join(allowed)}" if allowed else "leave it out"
             raise ValueError(f"schedule {name!r} has no option {option!r}: {takes}")
     refuse_actions(2 * math.prod(numbers.values()), **numbers)
     one = GENERATORS[name](ranks, microbatches, **options)

@@ -33,7 +33,7 @@ def check_rendezvous(schedule: Schedule, convention: str = "blocking") -> Schedu
     True
     """
     if convention not in CONVENTIONS:
-        raise ValueError(f"convention={convention!r} is unknown: choose one of {', '.join(CONVENTIONS)}")
+        raise ValueError(f"convention={convention!r} is not known: choose one of {', '.join(CONVENTIONS)}")
     if not schedule.lowered and len(set(schedule.place.values())) > 1:
         raise ValueError(f"{schedule.name} has no messages yet: check hl.lower(schedule)")
     flow = flow_of(schedule)

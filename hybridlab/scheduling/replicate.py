@@ -28,9 +28,11 @@ def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
     """
     copies, pipeline, replicas, m = mesh["dp"], mesh["pp"], schedule.replicas, len(schedule.replica_of)
     if pipeline != schedule.ranks or copies * pipeline != mesh.size:
-        raise ValueError(f"{schedule.name} has {schedule.ranks} ranks, but {mesh} is not dp × pp={schedule.ranks}")
+        raise ValueError(
+            f"{schedule.name} has {schedule.ranks} ranks, but {mesh} is not dp × pp={schedule.ranks}: make them equal"
+        )
     if schedule.window and copies > 1:
-        raise ValueError(f"{schedule.name} updates every stage by itself: it has no data-parallel copies, leave dp out")
+        raise ValueError(f"{schedule.name} updates every stage independently and cannot have replicas: leave dp out")
     refuse_actions(copies * len(schedule.rows), dp=copies)
     programs, fused, place = [schedule.rows[:0]] * mesh.size, [[] for _ in range(mesh.size)], {}
     for d in range(copies):

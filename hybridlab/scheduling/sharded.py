@@ -27,7 +27,7 @@ def sharded(schedule: Schedule, active: int = 2) -> Schedule:
     rank 0: 0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0 1B0 1RESHARD 1REDUCE_GRAD 0UNSHARD 0B0 0RESHARD 0REDUCE_GRAD
     """
     if active < 1:
-        raise ValueError(f"active={active} leaves no room for the stage in use: give 1 or more")
+        raise ValueError(f"active={active} leaves no memory for the stage in use: give 1 or more")
     tied = {stage for group in schedule.tied for stage in group}
     return schedule.with_programs([_with_gathers(program, active, tied) for program in schedule.computing])
 

@@ -37,7 +37,7 @@ def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
     >>> hl.validate(hl.Schedule.from_csv("0F0,0B0,0F0"))
     Traceback (most recent call last):
     ...
-    hybridlab.scheduling.validate.Invalid: typed order is not valid: 0F0 stands twice on rank 0: do it once
+    hybridlab.scheduling.validate.Invalid: typed order is not valid: 0F0 occurs twice on rank 0: keep one of them
     rank 0: 0F0 0B0 →0F0←
     """
     _check_places(schedule)
@@ -56,17 +56,22 @@ def _check_places(schedule):
     total, replica_of = len(schedule.replica_of), np.array(schedule.replica_of)
     without = np.isin(kind, [CODE[name] for name in WITHOUT_MICROBATCH])
     _refuse(
-        schedule, (stage < 0) | (stage >= schedule.stages), f"has no such stage: they are 0 to {schedule.stages - 1}"
+        schedule, (stage < 0) | (stage >= schedule.stages), f"has no such stage: choose from 0 to {schedule.stages - 1}"
     )
     _refuse(
-        schedule, ~without & ((microbatch < 0) | (microbatch >= total)), f"has no such microbatch: 0 to {total - 1}"
+        schedule,
+        ~without & ((microbatch < 0) | (microbatch >= total)),
+        f"has no such microbatch: choose from 0 to {total - 1}",
     )
     home = np.full((schedule.stages, max(schedule.replicas, int(replica.max(initial=0)) + 1)), -1)
     for (s, r), rank in schedule.place.items():
         home[s, r] = rank
     lives = home[stage, replica]
     _refuse(
-        schedule, lives != schedule.rank_of, "is on the wrong rank", lambda row: f"its stage lives on rank {lives[row]}"
+        schedule,
+        lives != schedule.rank_of,
+        "is on the wrong rank",
+        lambda row: f"put it on rank {lives[row]}, where its stage is",
     )
     belongs = replica_of[np.where(without, 0, microbatch)]
     _refuse(schedule, ~without & (belongs != replica), "names the wrong replica", lambda row: f"write @{belongs[row]}")
@@ -81,14 +86,14 @@ def _check_joined(schedule):
     _refuse(
         schedule,
         alone,
-        "takes from no stage",
+        "receives from no stage",
         lambda row: f"give stage {stage[row]} an edge, skips=((s, {stage[row]}),)",
     )
     lost = (stage < schedule.stages - 1) & ~np.isin(stage, leaves)
     _refuse(
         schedule,
         lost,
-        "hands on to no stage",
+        "sends to no stage",
         lambda row: f"give stage {stage[row]} an edge, skips=(({stage[row]}, s),)",
     )
 
@@ -108,7 +113,7 @@ def _check_made_once(flow):
         row = int(flow.first_row[second])
         a, b = flow.action(first), flow.action(second)
         if a == b and flow.rank[first] == flow.rank[second]:
-            raise Invalid(flow.schedule, row, f"{a} stands twice on rank {flow.rank[first]}: do it once")
+            raise Invalid(flow.schedule, row, f"{a} occurs twice on rank {flow.rank[first]}: keep one of them")
         raise Invalid(flow.schedule, row, f"{a} and {b} both make the {flow.describe(twice[0])}: leave one out")
 
 
@@ -124,13 +129,13 @@ def _why_missing(flow, action, value):
     one, name = flow.action(action), flow.name_of(value)
     what = f"{one} takes the {flow.describe(value)}"
     if name == "room":
-        has, lacks = f"{flow.room.capacity:.4g} that rank {flow.rank[action]} has room for", flow.lacks[action]
+        has, lacks = f"{flow.room.capacity:.4g} that fit on rank {flow.rank[action]}", flow.lacks[action]
         return f"{one} needs {lacks:.4g} more than the {has}: swap something out before it, or recompute"
     if name in AWAY:
-        return f"{what}, where nothing is: put {_swap('SWAP_OUT', flow, name, value)} before it, or leave it out"
+        return f"{what}, which is empty: put {_swap('SWAP_OUT', flow, name, value)} before it, or leave it out"
     if name in VERSIONED and flow.where(name, value)[-1]:
         out, back = (_swap(kind, flow, name, value) for kind in ("SWAP_OUT", "SWAP_IN"))
-        return f"{what}, but {out} stands before it: put {back} between them"
+        return f"{what}, but {out} comes before it: put {back} between them"
     return f"{what}, which nobody makes"
 
 
@@ -147,7 +152,7 @@ def _check_let_go_once(flow):
     if len(twice):
         first, second, *_ = flow.takes.owners[flow.takes.values == twice[0]].tolist()
         a, b = flow.action(first), flow.action(second)
-        why = f"{b} takes the {flow.describe(twice[0])}, which {a} has let go: put it before {a}, or leave it out"
+        why = f"{b} takes the {flow.describe(twice[0])}, which {a} has freed: put it before {a}, or leave it out"
         raise Invalid(flow.schedule, int(flow.first_row[second]), why)
 
 
@@ -179,5 +184,7 @@ def _check_every_place_steps(flow):
     for (stage, rank), count in steps.items():
         if count * copies[stage] < most:
             wanted = -(-most // copies[stage])
-            why = f"stage {stage} takes {count} optimizer steps on rank {rank}, and not {wanted}: add {stage}OPT there"
+            why = (
+                f"stage {stage} takes {count} optimizer steps on rank {rank} instead of {wanted}: add {stage}OPT there"
+            )
             raise Invalid(schedule, int(schedule.starts[rank + 1]) - 1, why)

@@ -38,20 +38,26 @@ def one_of(names) -> str:
 
 
 LAYOUT = {
-    "mesh": Argument("Mesh | None", None, "ranks along named axes, as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks"),
-    "schedule": Argument("str | Schedule", "1f1b", "a name from hl.schedules(), or a schedule of your own"),
-    "microbatches": Argument("int", 4, "microbatches of one pipeline in one play of the schedule"),
-    "batch": Argument("int | None", None, "rows of the global batch (sequences, images); None: `rows` per microbatch"),
-    "chunks": Argument("int | None", None, "stages on each rank, where the schedule leaves the choice"),
-    "copies": Argument("tuple[int, ...] | None", None, "ranks of each stage, such as (3, 1); for pipedream"),
+    "mesh": Argument(
+        "Mesh | None", None, "ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks"
+    ),
+    "schedule": Argument("str | Schedule", "1f1b", "a name from hl.schedules(), or your own schedule"),
+    "microbatches": Argument("int", 4, "microbatches of one pipeline in one run of the schedule"),
+    "batch": Argument(
+        "int | None", None, "rows (sequences or images) in the global batch; None: `rows` per microbatch"
+    ),
+    "chunks": Argument("int | None", None, "stages on each rank, for schedules with this option"),
+    "copies": Argument("tuple[int, ...] | None", None, "ranks of each stage, such as (3, 1); only for pipedream"),
     "cut": Argument(
         "str | Sequence",
         "layers",
-        "the layers of each stage: cut by 'layers', 'parameters' or 'time', or a list of numbers or ranges",
+        "how layers are divided into stages: equal 'layers', 'parameters' or 'time', or a list of numbers or ranges",
     ),
-    "ahead": Argument("int", 0, "receives that are posted before their turn"),
-    "active": Argument("int", 2, "stages whose gathered weights a rank holds at a time, with zero=3"),
-    "driven": Argument("bool", False, "no written order: each rank computes the microbatch that has arrived"),
+    "ahead": Argument("int", 0, "number of receives posted in advance"),
+    "active": Argument("int", 2, "with zero=3: stages whose gathered weights a rank holds at the same time"),
+    "driven": Argument(
+        "bool", False, "message-driven: each rank computes whichever microbatch has arrived, in no fixed order"
+    ),
 }
 MODEL = {
     "model": Argument(
@@ -62,38 +68,44 @@ MODEL = {
     ),
     "loss": Argument("Callable | None", None, "loss(output, target), the sum over a microbatch; for your own module"),
     "weights": Argument(
-        "str | Path | dict | None", None, "first weights: a state dict, or what hl.weights reads; None: the model's own"
+        "str | Path | dict | None",
+        None,
+        "initial weights: a state dict, or files that hl.weights reads; None: the model's",
     ),
     "data": Argument(
         "Any",
         None,
-        "data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a transformer a text file",
+        "data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a transformer a text file",
     ),
-    "shape": Argument("Shape | None", None, "sizes of the transformer that is trained without a model"),
-    "skips": Argument("dict[int, int] | None", None, "{layer: the earlier layer whose output it takes too}"),
-    "takes": Argument("dict | None", None, "{layer: the earlier layers whose outputs it takes}: branches and joins"),
-    "dims": Argument("dict[str, str] | None", None, "{parameter: the names of its dims, such as 'F D'}"),
-    "sizes": Argument("dict[str, int] | None", None, "{letter: length} of joined dims"),
-    "terms": Argument("int | None", None, "summands of the loss in one row (default 1)"),
-    "enters": Argument("str | None", None, "names of the dims of inputs (default 'B'); of pictures 'B C Y X'"),
-    "targets": Argument("str | None", None, "names of the dims of targets (default 'B')"),
+    "shape": Argument("Shape | None", None, "sizes of the transformer to train when no model is given"),
+    "skips": Argument(
+        "dict[int, int] | None", None, "skip connections, {layer: earlier layer whose output it also takes}"
+    ),
+    "takes": Argument("dict | None", None, "branches and joins, {layer: earlier layers whose outputs it takes}"),
+    "dims": Argument("dict[str, str] | None", None, "names of the dimensions of parameters, {parameter: 'F D'}"),
+    "sizes": Argument("dict[str, int] | None", None, "lengths of joined dimensions, {letter: length}"),
+    "terms": Argument("int | None", None, "loss terms in one row (default 1)"),
+    "enters": Argument("str | None", None, "names of the dimensions of inputs (default 'B'); for images 'B C Y X'"),
+    "targets": Argument("str | None", None, "names of the dimensions of targets (default 'B')"),
 }
 TRAINING = {
     "steps": Argument("int", 3, "optimizer steps"),
-    "rows": Argument("int", 2, "rows of one microbatch, where no batch is given"),
-    "accumulate": Argument("int", 1, "plays of the schedule for one optimizer step"),
+    "rows": Argument("int", 2, "rows in one microbatch, if no batch is given"),
+    "accumulate": Argument("int", 1, "runs of the schedule for one optimizer step (gradient accumulation)"),
     "optimizer": Argument(one_of(OPTIMIZERS), "sgd", "the optimizer"),
-    "rate": Argument("float | Callable", 0.1, "the learning rate, or a function of the step that gives it"),
-    "warmup": Argument("int", 0, "steps in which the rate grows evenly to its full size"),
+    "rate": Argument("float | Callable", 0.1, "the learning rate, or a function of the step that returns it"),
+    "warmup": Argument("int", 0, "steps in which the learning rate grows linearly to its full size"),
     "anneal": Argument(
-        one_of(ANNEALED), "constant", "the rate behind the warm-up; 'cosine' and 'linear' fall to 0 by the last step"
+        one_of(ANNEALED), "constant", "the rate after the warm-up; 'cosine' and 'linear' fall to 0 by the last step"
     ),
-    "betas": Argument("tuple[float, ...]", (0.9, 0.999), "of AdamW: how much its two averages keep at each step"),
-    "decay": Argument("float", 0.0, "weight decay; norms and biases do not decay"),
-    "clip": Argument("float | None", None, "the largest norm of the whole gradient"),
-    "stash": Argument("bool", True, "False: an asynchronous schedule keeps one version of its weights"),
-    "seed": Argument("int", 0, "of the first weights, of dropout and of the batches"),
-    "dtype": Argument(one_of(DTYPES), "float32", "of the computation"),
+    "betas": Argument("tuple[float, ...]", (0.9, 0.999), "decay rates of AdamW's two running averages"),
+    "decay": Argument("float", 0.0, "weight decay; not applied to norms and biases"),
+    "clip": Argument("float | None", None, "gradient clipping: the largest global gradient norm"),
+    "stash": Argument(
+        "bool", True, "weight stashing; False: an asynchronous schedule keeps only one version of its weights"
+    ),
+    "seed": Argument("int", 0, "random seed of the initial weights, dropout and batches"),
+    "dtype": Argument(one_of(DTYPES), "float32", "data type of the computation"),
 }
 OWN = LAYOUT | MODEL | TRAINING
 OF_A_MODULE = ("skips", "takes", "dims", "sizes", "terms", "enters", "targets")  # of a module without a Model

@@ -71,13 +71,15 @@ def _model(of: dict, given: dict) -> Model:
     """The model that is meant, ready to be trained."""
     about = {name: given[name] for name in asked.OF_A_MODULE if name in given}
     if of["model"] is not None and of["shape"] is not None:
-        raise ValueError("model and shape are two models: leave one out")
+        raise ValueError("model and shape each describe a model: leave one out")
     said = next((one for one in (of["model"], of["shape"]) if one is not None), Shape())
     if isinstance(said, str) and (file := said.rpartition(":")[0]):
         looked_at(file)  # what may not be looked at is said as such
     model = model_of(said, of["loss"], of["data"], **about)
     if model.terms < 1:
-        raise ValueError(f"terms={model.terms} are no summands of a loss: give how many one row has, 1 or more")
+        raise ValueError(
+            f"terms={model.terms} is not a valid number of loss terms: give the number in one row, 1 or more"
+        )
     if isinstance(of["schedule"], Schedule) and of["schedule"].exchanges:
         model = model.in_parts()
     model.refuse()
@@ -119,7 +121,7 @@ def _bounds(model: Model, whole, schedule: Schedule, cut, layers: int) -> tuple[
     """The layers of each stage. A schedule with branches has the model cut where it has them too."""
     if schedule.exchanges and schedule.stages != layers:
         blocks = schedule.stages // PARTS
-        raise ValueError(f"{schedule.name} has a block on every stage: give a model of {blocks} blocks")
+        raise ValueError(f"{schedule.name} needs a block on every stage: give a model of {blocks} blocks")
     if schedule.breaks and cut == "layers":
         return stages.cut_at_branches(model, whole, schedule)
     return stages.cut(model, schedule.stages, cut, whole)
@@ -156,9 +158,9 @@ def _fitted(job: Job, active: int) -> Schedule:
         )
     if schedule.lowered and (schedule.skips, schedule.breaks, schedule.tied) != (skips, breaks, tied):
         raise ValueError(
-            f"{schedule.name} has its messages already, with skips {list(schedule.skips)}, breaks "
-            f"{list(schedule.breaks)} and ties {list(schedule.tied)}; this model has {list(skips)}, {list(breaks)} and "
-            f"{list(tied)}: give it without messages"
+            f"{schedule.name} already has its messages, with skips {list(schedule.skips)}, breaks "
+            f"{list(schedule.breaks)} and ties {list(schedule.tied)}, but this model has {list(skips)}, "
+            f"{list(breaks)} and {list(tied)}: give the schedule without messages"
         )
     if schedule.lowered:
         return validate(schedule)
@@ -181,8 +183,8 @@ def _refuse_other_order(mesh: Mesh, schedule: Schedule):
     for (_, replica), rank in schedule.place.items():
         if mesh.coordinates(line[rank]).get("dp", 0) != replica // each:
             raise ValueError(
-                f"{schedule.name} numbers its copies otherwise than {mesh}: give the schedule by its name, or make its "
-                "copies with schedules.replicate and this mesh"
+                f"{schedule.name} numbers its replicas differently from {mesh}: give the schedule by its name, or "
+                "replicate it with hl.orders.replicate and this mesh"
             )
 
 
@@ -201,17 +203,17 @@ def _refuse_numbers(of: dict):
     if of["optimizer"] != "adamw" and of["betas"] != asked.TRAINING["betas"].usual:
         raise ValueError(f"betas belong to adamw, and the optimizer is {of['optimizer']}: leave them out")
     if of["clip"] is not None and not of["clip"] > 0:
-        raise ValueError(f"clip={of['clip']} is no norm: give a number above 0")
+        raise ValueError(f"clip={of['clip']} is not a valid norm: give a number above 0")
 
 
 def _refuse_misfits(job: Job):
     shares = job.schedule.dp > 1 or job.mesh.inside or any(len(home) > 1 for home in job.homes.values())
     if not job.flushes and (shares or job.accumulate > 1 or job.clip is not None or job["offload"]):
         raise ValueError(
-            f"{job.schedule.name} updates every stage by itself: it runs without dp, tp, tied weights, accumulate, "
-            "clip and offload"
+            f"{job.schedule.name} updates every stage independently: leave out dp, tp, tied weights, accumulate, clip "
+            "and offload"
         )
     if job.driven:
         one_chain(job.schedule)
         if job.mesh.inside or job["zero"] == 3:
-            raise ValueError("messages cannot drive ranks that share a stage: play the written order, driven=False")
+            raise ValueError("driven=True cannot run ranks that share a stage: give driven=False")

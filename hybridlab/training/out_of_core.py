@@ -37,8 +37,8 @@ def within(job: Job) -> Job:
     room = replace(room, capacity=int(asked * in_core if asked <= 1 else asked))
     if room.capacity < (least := least_room(schedule, room, means)):
         raise ValueError(
-            f"what forwards keep does not fit into {room.capacity:,} bytes by {MEANS[means]}: give "
-            f"device_memory={least} or more (in core they keep {in_core:,.0f} on a device)"
+            f"the saved activations do not fit into {room.capacity:,} bytes by {MEANS[means]}: give "
+            f"device_memory={least} or more (without swapping a device needs {in_core:,.0f})"
         )
     return job.with_(schedule=fitted(schedule, room, costs_of(job, room), means), room=room)
 

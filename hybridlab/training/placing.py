@@ -47,7 +47,7 @@ def homes_of(job) -> dict[str, tuple[int, ...]]:
     homes = {param.name: tuple(s for s, its in enumerate(names) if param.name in its) for param in job.records}
     for name, home in homes.items():
         if not home:
-            raise ValueError(f"{name} is in no layer: list the layer that uses it in layers()")
+            raise ValueError(f"{name} is not in any layer: list the layer that uses it in layers()")
     return homes
 
 

@@ -45,8 +45,7 @@ def refuse_other_in_parts(job: Job):
     if not report.equal:  # nothing to compare is for `check` to say
         axes = ", ".join(f"{axis}={length}" for axis, length in ways.items())
         raise ValueError(
-            f"in parts along {axes} this model computes something else than whole, by up to {report.largest_gap:.1e}: "
-            "a module that holds cut matrices may do no more with its input than hand it to them, and between them "
-            "only what treats each hidden unit by itself. Put a residual, or a softmax over hidden units, into a "
-            f"module around it; hl.check(hl.Mesh({axes}), model=…) compares all tensors"
+            f"sharded along {axes}, this model differs from the unsharded one by up to {report.largest_gap:.1e}: "
+            "between two sharded matrices use elementwise operations only, and move a residual, or a softmax over "
+            f"hidden units, into a module around them; hl.check(hl.Mesh({axes}), model=…) compares all tensors"
         )

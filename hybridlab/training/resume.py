@@ -40,11 +40,15 @@ class Saving:
 
     def __post_init__(self):
         if self.every < 0:
-            raise ValueError(f"every={self.every} is never: give a number of steps, or 0 for the end only")
+            raise ValueError(
+                f"every={self.every} is not a number of steps: give 1 or more, or 0 to save at the end only"
+            )
         if self.resume and not is_folder(self.folder):
-            raise ValueError(f"there is no folder {self.folder} to go on from: mend its name, or begin without resume")
+            raise ValueError(
+                f"there is no folder {self.folder} to resume from: correct its name, or start without resume"
+            )
         if not self.resume and (there := runs.newest(self.folder)):
-            raise ValueError(f"{there} is there already: go on from it with resume, or save into another folder")
+            raise ValueError(f"{there} already exists: continue from it with resume, or save into another folder")
 
     @property
     def newest(self) -> Path | None:
@@ -112,7 +116,7 @@ def refuse_other_notes(newest: Path, notes: dict, job):
             theirs, mine = ({one: each.get(one) for one in differ} for each in (theirs, mine))
         if theirs != mine:
             theirs, mine = (_in_words(name, each) for each in (theirs, mine))
-            raise ValueError(f"{newest} was made with {theirs}, this run has {mine}: make them equal")
+            raise ValueError(f"{newest} was saved with {theirs}, but this run has {mine}: make them equal")
 
 
 def _in_words(name: str, value) -> str:

@@ -80,10 +80,10 @@ def run(
     (2, 'emulated')
     """
     if work not in ("emulated", "model"):
-        raise ValueError(f'work={work!r} is nothing to do: choose "emulated" or "model"')
+        raise ValueError(f'work={work!r} is not known: choose "emulated" or "model"')
     steps = given.get("steps", asked.TRAINING["steps"].usual)
     if steps < 1:
-        raise ValueError(f"steps={steps} measures nothing: give 1 or more")
+        raise ValueError(f"steps={steps} is not positive: give 1 or more")
     for what, number in (("latency", latency), ("jitter", jitter)):
         if not 0 <= number < math.inf:
             raise ValueError(f"{what}={number} is not possible: give a number, 0 or more")
@@ -110,7 +110,7 @@ def _refuse_of_waits(**given):
     """Raise ValueError for what only emulated work can be asked for."""
     for name in (name for name, value in given.items() if value):
         instead = ", or give device_memory" * (name == "room")
-        raise ValueError(f"{name} belongs to emulated work, and a model takes its own time: leave it out{instead}")
+        raise ValueError(f"{name} applies only to emulated work, and a model takes its own time: leave it out{instead}")
 
 
 def _refuse_of_a_model(given: dict):
@@ -118,7 +118,7 @@ def _refuse_of_a_model(given: dict):
     for name, value in given.items():
         if name not in ("mesh", "steps", "ahead", "driven") and value != asked.arguments()[name].usual:
             raise ValueError(
-                f'{name} belongs to a model, and emulated work has none: leave it out, or give work="model"'
+                f'{name} applies only to a model, and emulated work has none: leave it out, or give work="model"'
             )
 
 
@@ -126,7 +126,10 @@ def _refuse_long(schedule: Schedule, costs: Costs, latency: float, steps: int):
     """Raise ValueError for waits that ranks would be ended for, and for a run that nobody can wait for."""
     longest = max(latency, float(costs.table(schedule).max(initial=0)))
     if longest >= SILENCE:
-        raise ValueError(f"a wait of {longest:g} s gives no sign for {SILENCE:g} s, as if ranks hung: give less")
+        raise ValueError(
+            f"a wait of {longest:g} s looks like a hang, because ranks must report every {SILENCE:g} s: give a "
+            "shorter one"
+        )
     one = float(max(np.add.reduceat(costs.table(schedule), schedule.starts[:-1]), default=0))
     refuse(f"{steps} steps", seconds=one * (steps + 1), steps=steps)
 
@@ -234,7 +237,7 @@ def train(
     (2, 2, 'GPT')
     """
     if checkpoint is None and (every or resume or async_save):
-        raise ValueError("every, resume and async_save need a folder of checkpoints: give checkpoint=FOLDER")
+        raise ValueError("every, resume and async_save need a checkpoint folder: give checkpoint=FOLDER")
     saving = Saving(Path(checkpoint), every, resume, async_save) if checkpoint is not None else None
     if saving:
         folder(checkpoint)  # before the work whose result it takes

@@ -11,7 +11,7 @@ def refuse_another_mesh(here: Mesh, mesh: Mesh):
     """On ranks that are arranged otherwise, each would play a part that is not its own."""
     several = lambda one: [(axis, length) for axis, length in one.axes.items() if length > 1]
     if several(here) != several(mesh):
-        raise ValueError(f"these ranks are those of {here}, and the job is for {mesh}: open hl.ranks({mesh})")
+        raise ValueError(f"these ranks belong to {here}, but the job is for {mesh}: open hl.ranks({mesh})")
 
 
 def refuse_other_layouts(comm, layout):
@@ -22,7 +22,7 @@ def refuse_other_layouts(comm, layout):
     mine = torch.frombuffer(bytearray(layout.fingerprint.encode()), dtype=torch.uint8)
     for rank, other in enumerate(comm.all_gather(mine[None])):
         if not torch.equal(other, mine):
-            raise ValueError(f"rank {rank} has another layout than rank {comm.rank}: give all ranks the same job")
+            raise ValueError(f"rank {rank} has a different layout from rank {comm.rank}: give all ranks the same job")
 
 
 def refuse_others(comm, named: dict, what: str, said: str):
@@ -36,7 +36,7 @@ def refuse_others(comm, named: dict, what: str, said: str):
             if one != its:
                 raise ValueError(
                     f"rank {rank} {said} {name} than rank {comm.rank}: the {what} depends on the rank or on a random "
-                    "number; make it from the seed and the step"
+                    "number: derive it from the seed and the step"
                 )
 
 

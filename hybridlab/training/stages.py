@@ -52,19 +52,25 @@ def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None
     if by == "layers":
         if stages > layers:
             raise ValueError(
-                f"{stages} stages need at least {stages} layers, this model has {layers}: choose fewer ranks or chunks"
+                f"{stages} stages need at least {stages} layers, but this model has {layers}: choose fewer ranks or "
+                "chunks"
             )
         by = [layers // stages + (stage < layers % stages) for stage in range(stages)]
     elif isinstance(by, str):
-        raise ValueError(f"cut={by!r} is no way to cut: choose one of {', '.join(WAYS)}, or list blocks per stage")
+        raise ValueError(
+            f"cut={by!r} is not a known division into stages: choose one of {', '.join(WAYS)}, or list blocks per stage"
+        )
     if not all(isinstance(one, Integral) for one in by):
-        raise ValueError(f"cut={by} has what is no number of layers: give whole numbers, or ranges")
+        raise ValueError(f"cut={by} has an entry that is not a number of layers: give whole numbers, or ranges")
     if len(by) != stages or sum(by) != layers or min(by) < 0:
-        raise ValueError(f"cut={list(by)} does not give {layers} layers to {stages} stages: make the numbers add up")
+        raise ValueError(
+            f"cut={list(by)} does not divide {layers} layers over {stages} stages: make the {stages} numbers add up "
+            f"to {layers}"
+        )
     bounds = [0, *(first + at for at in accumulate(by))]
     bounds[-1] += last
     if any(a == b for a, b in zip(bounds, bounds[1:])):
-        raise ValueError(f"cut={list(by)} leaves a stage without layers: give every stage one")
+        raise ValueError(f"cut={list(by)} leaves a stage without layers: give every stage at least one")
     return tuple(range(a, b) for a, b in zip(bounds, bounds[1:]))
 
 
@@ -73,7 +79,8 @@ def _as_said(bounds, stages, layers) -> tuple[range, ...]:
     if len(bounds) != stages or not all(bounds) or [layer for one in bounds for layer in one] != list(range(layers)):
         said = ", ".join(f"{one.start} to {one.stop}" for one in bounds)
         raise ValueError(
-            f"cut={said} are not {stages} stages of the layers 0 to {layers}: let each begin where one ends"
+            f"cut={said} are not {stages} stages that cover the layers 0 to {layers}: let each range begin where "
+            "another ends"
         )
     return bounds
 
@@ -86,7 +93,8 @@ def cut_at_branches(model: Model, module: nn.Module, schedule) -> tuple[range, .
     takes, stages = model.takes(module), schedule.stages
     if comb(len(takes) - 1, stages - 1) > MOST:
         raise ValueError(
-            f"{len(takes)} layers have too many cuts into {stages} stages to try: say how many each gets, cut="
+            f"{len(takes)} layers can be divided into {stages} stages in too many ways: give the number of layers in "
+            "each, cut="
         )
     found = []
     for inner in combinations(range(1, len(takes)), stages - 1):
@@ -95,8 +103,8 @@ def cut_at_branches(model: Model, module: nn.Module, schedule) -> tuple[range, .
             found.append(bounds)
     if not found:
         raise ValueError(
-            f"{schedule.name} has branches on {stages} stages, and this model has no cut with such branches: give one "
-            "that has them, or choose another schedule"
+            f"{schedule.name} has branches on {stages} stages, but this model cannot be divided into such branches: "
+            "give a model with branches, or choose another schedule"
         )
     return min(found, key=lambda bounds: sorted(map(len, bounds), reverse=True))
 

@@ -61,7 +61,7 @@ def stopping_gently(folder: Path | None, tell: Tell | None) -> Iterator[Tell | N
         failed[0].add_note(_last(folder))
         raise failed[0]
     if signal.SIGHUP in asked:
-        raise KeyboardInterrupt(f"the terminal hung up; {_last(folder)}")
+        raise KeyboardInterrupt(f"the terminal was closed; {_last(folder)}")
 
 
 def _signals() -> tuple[signal.Signals, ...]:

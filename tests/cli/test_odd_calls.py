@@ -33,7 +33,7 @@ def test_an_empty_value_is_refused(words, capsys):
 
 
 NOT_DONE = {
-    "train --checkpoint {tmp}/x --every -1": "every=-1 is never: give a number of steps",
+    "train --checkpoint {tmp}/x --every -1": "every=-1 is not a number of steps: give 1 or more",
     "train --checkpoint {tmp}/{long}": "cannot look at {tmp}/xxx",
     "train --checkpoint {tmp}/{long} --resume": ": File name too long",
     "train --model {tmp}/{long}.py:x": ": File name too long",
@@ -41,7 +41,7 @@ NOT_DONE = {
     "train --data /proc/self/mem": "cannot read the data file /proc/self/mem: ",
     "plan --gpus 8 --batch 64 --config {tmp}/{long}": ": File name too long",
     "grade {tmp}/{long}": ": File name too long",
-    "train --device-memory 64XB": "argument --device-memory: 64XB is no room: give bytes, as in 64MiB",
+    "train --device-memory 64XB": "argument --device-memory: 64XB is not an amount of memory: give bytes",
     "plan --gpus 64 --batch 64 --zero 4": "zero=4 is not possible: give a number from 0 to 3",
     "run --tp 2": "--tp belongs to a model, not to emulated work: leave it out, or give --work model",
     "run --zero 1": "--zero belongs to a model",
@@ -50,10 +50,10 @@ NOT_DONE = {
     "run --work model --F 1": "--F belongs to emulated work, not to a model",
     "run --work model --latency 1": "--latency belongs to emulated work",
     "plan --gpus 8 --batch 64 --config {tmp}/list.json": "list.json is a list: give an object of names and sizes",
-    "plan --gpus 8 --batch 64 --config {tmp}/text.json": "the config says hidden_size='64': give a whole number",
-    "plan --gpus 8 --batch 64 --config {tmp}/deep.json": "deep.json is no JSON",
-    "plan --gpus 8 --batch 64 --config {tmp}/fifo": "it is a FIFO, give a plain file",
-    "plan --gpus 8 --batch 64 --config /dev/zero": "it is a device, give a plain file",
+    "plan --gpus 8 --batch 64 --config {tmp}/text.json": "hidden_size='64' in the config is not valid",
+    "plan --gpus 8 --batch 64 --config {tmp}/deep.json": "deep.json is not JSON",
+    "plan --gpus 8 --batch 64 --config {tmp}/fifo": "it is a FIFO; give a plain file",
+    "plan --gpus 8 --batch 64 --config /dev/zero": "it is a device; give a plain file",
     "dry-run --layers 100000": "100000 layers of 2 parts take",
     "dry-run --dp 1000000": "1,000,000 ranks take",
     "dry-run --layers 1000 --microbatches 10000": "passes of layers take",

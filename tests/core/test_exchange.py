@@ -265,8 +265,8 @@ def _as_pytorch_reads(torchs, cell):
 @pytest.mark.parametrize(
     "schedule, says",
     [
-        (skipping(), r"0SEND_F0>2 \(rank 0, cell 3\): it has no messages that skip"),
-        (hl.Schedule.from_csv("0C0 0R0 0B0"), r"0C0 \(rank 0, cell 1\): it has no action of kind C"),
+        (skipping(), r"0SEND_F0>2 \(rank 0, cell 3\): PyTorch has no messages that skip"),
+        (hl.Schedule.from_csv("0C0 0R0 0B0"), r"0C0 \(rank 0, cell 1\): PyTorch has no action of kind C"),
         (hl.Schedule.from_csv("0F0 0B0 0REDUCE_GRAD 0OPT"), r"0OPT \(rank 0, cell 4\)"),
         (hl.Schedule.from_csv("0F0 0B0 0REDUCE_GRAD\n1F0 1B0"), r"0REDUCE_GRAD \(.*, cell 3\).*\(lower it first\)"),
         (hl.Schedule.from_csv("0F0 0B0\n1F0 (1B0;0F0@1)OVERLAP_F_B"), r"\(1B0;0F0@1\).* replicas"),
@@ -318,40 +318,40 @@ REFUSED = {
     "": "no forward or backward action",
     " \n\t\n # nothing\n": "no forward or backward action",
     "0OPT": "no forward or backward action",
-    "0F0 0B0\n1F0 1FF1": "line 2, cell 2: '1FF1' is no action: write stage, kind, microbatch, as in 2F0",
-    "0F0,,,0Q0": "line 1, cell 4: '0Q0' is no action",
-    "0F0 0b0": "'0b0' is no action",
-    "0F0 " + "x" * 900: "line 1, cell 2: '" + "x" * 40 + "…' is no action",
+    "0F0 0B0\n1F0 1FF1": "line 2, cell 2: '1FF1' is not an action: write stage, kind, microbatch, such as 2F0 or 0B3",
+    "0F0,,,0Q0": "line 1, cell 4: '0Q0' is not an action",
+    "0F0 0b0": "'0b0' is not an action",
+    "0F0 " + "x" * 900: "line 1, cell 2: '" + "x" * 40 + "…' is not an action",
     "0F٣": "is no action",
-    "0F": "'0F' is no action: F needs a microbatch, as in 0F0",
-    "0F0 0OPT1": "cell 2: '0OPT1' is no action: OPT takes no microbatch, write 0OPT",
+    "0F": "'0F' is not an action, F needs a microbatch: write for example 0F0",
+    "0F0 0OPT1": "cell 2: '0OPT1' is not an action: OPT takes no microbatch, write 0OPT",
     "0F0>2": "only SEND_F, RECV_F, SEND_B, RECV_B name another stage",
-    "0F0 #3": "line 1, cell 2: '#3' is no action",
+    "0F0 #3": "line 1, cell 2: '#3' is not an action",
     "0BW0": "older PyTorch's spelling: write 0B0, and 0I0 for the input half",
-    "0F0 0B0 0W0": "0B0 and 0W0 stand together, as in older PyTorch's files: write 0I0 for 0B0",
+    "0F0 0B0 0W0": "0B0 and 0W0 are both present, as in files of older PyTorch: write 0I0 for 0B0",
     "   ".join(f"Rank {rank}" for rank in range(129)): "this table has 129 ranks: at most 128 are read",
-    "0F0" + " " * 2_100_000: "line 1 is too far or too long",
-    (" " * 2_000_000 + "\n") * 5: "this text is too long for a schedule: at most 8 MB are read",
-    "0F0 0B0\n0F1 0B1": "line 2, cell 1: 0F1 is on rank 1, but stage 0 lives on rank 0: move it there",
-    "0F0@1 0B0@1\n1F0 0B0@1": r"0B0@1 is on rank 1, but stage 0 \(replica 1\) lives on rank 0",
-    "0F0 0B0 0F2 0B2 0F4 0B4": "microbatch 1 is missing, though 0F4 is there",
-    "99999999999F0": "'99999999999F0' holds a number that is too large: they go up to 99999",
+    "0F0" + " " * 2_100_000: "line 1 is beyond the limits",
+    (" " * 2_000_000 + "\n") * 5: "this text is too long for a schedule: give at most 8 MB",
+    "0F0 0B0\n0F1 0B1": "line 2, cell 1: 0F1 is on rank 1, but stage 0 belongs to rank 0: move it there",
+    "0F0@1 0B0@1\n1F0 0B0@1": r"0B0@1 is on rank 1, but stage 0 \(replica 1\) belongs to rank 0",
+    "0F0 0B0 0F2 0B2 0F4 0B4": "microbatch 1 is missing, but 0F4 is present",
+    "99999999999F0": "'99999999999F0' has a number that is too large: give at most 99999",
     "0F100000": "too large",
     "0SEND_F0>7 0F0 0B0": "stage 7 has no actions",
-    "0F0 0B0 0REDUCE_GRAD#4": "REDUCE_GRAD#4 asks for 5 equal windows, impossible with m=1",
-    "(0F0;0B0;0F1)OVERLAP_F_B": "is no pair: fuse two of F, B, I, W",
+    "0F0 0B0 0REDUCE_GRAD#4": "REDUCE_GRAD#4 asks for 5 equal windows, which do not divide 1 microbatches",
+    "(0F0;0B0;0F1)OVERLAP_F_B": "is not a valid pair: fuse two of F, B, I, W",
     "(0F0)OVERLAP_F_B": "is no pair",
     "(0F0;0SEND_F0)OVERLAP_F_B": "is no pair",
-    "(0F0;0B0": r"'\(0F0' is no action",
-    "\n".join(f"{rank}F0 {rank}B0" for rank in range(129)): "line 129 would be rank 128: at most 128 ranks are read",
-    "0F0\n" + "\n" * 140 + "1F0": "at most 128 ranks are read",
-    "rank 0: 0F0\nrank 2: 1F0": "line 2 is called rank 2: call it rank 1",
-    "rank 0: 0F0\nrank 0: 1F0": "line 2 is called rank 0: call it rank 1",
+    "(0F0;0B0": r"'\(0F0' is not an action",
+    "\n".join(f"{rank}F0 {rank}B0" for rank in range(129)): "line 129 would be rank 128: give at most 128 ranks",
+    "0F0\n" + "\n" * 140 + "1F0": "give at most 128 ranks",
+    "rank 0: 0F0\nrank 2: 1F0": "line 2 is labelled rank 2: label it rank 1",
+    "rank 0: 0F0\nrank 0: 1F0": "line 2 is labelled rank 0: label it rank 1",
     "rank 0: 0F0\n1F0": "line 2 differs from the others: write 'rank 1:' on every line, or on none",
-    "0F0 0B0\0": "character 7 is NUL, so this is no text",
+    "0F0 0B0\0": "character 7 is a NUL byte, so this is not text",
     '{"format": 3}': "this text is JSON: Schedule.load",
     " ".join(f"{n}F{n}" for n in range(3000)): "3000 stages, 3000 microbatches and 0 weight versions are too many",
-    "\n" * 200_000 + "0F0": "line 100001 is too far or too long: 100000 lines of 2097152 characters are read",
+    "\n" * 200_000 + "0F0": "line 100001 is beyond the limits: give at most 100000 lines of 2097152 characters",
 }
 
 
@@ -374,7 +374,7 @@ def test_the_largest_schedule_that_is_read(monkeypatch):
     assert hl.Schedule.from_csv(ranks).ranks == 128
     assert hl.Schedule.from_csv(" ".join(f"0F{m} 0B{m}" for m in range(5000))).microbatches == 5000
     monkeypatch.setattr(inferred, "ACTIONS", 255)
-    with pytest.raises(ValueError, match="line 128, cell 2: at most 255 actions are read"):
+    with pytest.raises(ValueError, match="line 128, cell 2: there are more than 255 actions: give fewer"):
         hl.Schedule.from_csv(ranks)
 
 
@@ -401,9 +401,9 @@ def test_ten_megabytes_of_garbage_are_answered_at_once_and_not_repeated(text):
 @pytest.mark.parametrize(
     "content, says",
     [
-        (random.Random(1).randbytes(10_000_000), "too long for a schedule: at most 8 MB"),
-        (random.Random(1).randbytes(1_000_000), "byte . of this file is no text"),
-        ("0F0 0B0".encode("utf-16"), "byte 0 of this file is no text: save the schedule as UTF-8"),
+        (random.Random(1).randbytes(10_000_000), "this file is too long for a schedule: give at most 8 MB"),
+        (random.Random(1).randbytes(1_000_000), "byte . of this file is not text"),
+        ("0F0 0B0".encode("utf-16"), "byte 0 of this file is not text: save the schedule as UTF-8 text"),
         (b"0F0\0", "NUL"),
         (b"", "no forward"),
         (None, "cannot read the schedule file .*: No such file"),
@@ -423,7 +423,7 @@ def test_files_that_are_no_schedules(content, says, tmp_path):
 
 @pytest.mark.parametrize("source", [7, None, b"0F0 0B0", ["0F0"]])
 def test_what_is_neither_text_nor_path(source):
-    with pytest.raises(ValueError, match=f"not from a {type(source).__name__}"):
+    with pytest.raises(ValueError, match=f"read from a {type(source).__name__}: give a text"):
         hl.Schedule.from_csv(source)
 
 
@@ -433,12 +433,12 @@ SAVED = hl.schedule("pipedream", ranks=2, microbatches=4).to_dict()
 @pytest.mark.parametrize(
     "change, says",
     [
-        ({"format": "csv"}, "no saved hybridlab schedule: save one"),
-        ({"format": "hybridlab.timeline"}, r"Timeline.load\(path\).schedule has one"),
-        ({"version": 2}, "another format version than 1: update"),
+        ({"format": "csv"}, "this JSON is not a saved hybridlab schedule: save one"),
+        ({"format": "hybridlab.timeline"}, r"take it from Timeline.load\(path\).schedule"),
+        ({"version": 2}, "this schedule's format version is not 1: update"),
         ({"program": None}, "no lists of actions"),
         ({"program": [["0F0", 7]]}, "no lists of actions"),
-        ({"program": [[], ["0F0", "0FB"]]}, r"program\[1\]\[1\]: '0FB' is no action"),
+        ({"program": [[], ["0F0", "0FB"]]}, r"program\[1\]\[1\]: '0FB' is not an action"),
         ({"program": []}, "no forward or backward action"),
         ({"name": 7}, "damaged at 'name'"),
         ({"chunks": 0}, "damaged at 'chunks'"),
@@ -551,22 +551,22 @@ def test_a_named_schedule_is_exported_too(tmp_path):
 
 
 BAD = {
-    "simulate --from {own} --ranks 4": "gives the whole schedule: leave --ranks out",
-    "simulate {own} --from {own}": "are two schedules: give one of them",
-    "simulate {own} --pp 2": "gives the whole schedule: leave --pp out",
+    "simulate --from {own} --ranks 4": "already contains the schedule: leave --ranks out",
+    "simulate {own} --from {own}": "both name a schedule: give only one of them",
+    "simulate {own} --pp 2": "already contains the schedule: leave --pp out",
     "simulate --B 2 --I 3": "a backward of B=2.0 has no half of I=3.0: give a longer B, or both I and W",
     "schedule --from {own} --schedule gpipe": "leave --schedule out",
     "schedule --from {own} --microbatches 8": "leave --microbatches out",
     "simulate --from {own} --dp 1": "leave --dp out",
     "simulate --from {tmp}/none.txt": "cannot read the schedule file",
     "simulate --from {tmp}": "it is a folder",
-    "schedule --from {typo}": "line 2, cell 1: '1FF0' is no action",
+    "schedule --from {typo}": "line 2, cell 1: '1FF0' is not an action",
     "schedule --csv {tmp}/none/s.csv": "No such file or directory",
     "simulate --html {tmp}/none/s.html": "cannot write {tmp}/none/s.html: No such file or directory",
     "simulate --save {tmp}": "{tmp}: it is a folder",
     "simulate --chrome {tmp}": "{tmp}: it is a folder",
     "simulate --svg {tmp}": "{tmp}: it is a folder",
-    "schedule --schedule chimera --pytorch {tmp}/c.csv": "it has no model replicas",
+    "schedule --schedule chimera --pytorch {tmp}/c.csv": "PyTorch has no model replicas",
 }
 
 

@@ -22,14 +22,14 @@ from hybridlab.show.charts.room_over_time import room_over_time
 
 STEP = "0F0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0B0"
 REFUSED = {
-    "0F0,0SWAP_OUT0,1F0,1B0,0B0": "0B0 takes the saved tensors of 0F0, but 0SWAP_OUT0 stands before it: put 0SWAP_IN0",
-    "0F0,1F0,1B0,0SWAP_IN0,0B0": "0SWAP_IN0 takes .* on the host, where nothing is: put 0SWAP_OUT0 before it",
-    "0F0,0SWAP_OUT0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0B0": "0SWAP_OUT0 takes .*, but 0SWAP_OUT0 stands before it",
-    "0F0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0SWAP_IN0,0B0": "0SWAP_IN0 takes .* on the host, where nothing is",
-    "0F0,0SWAP_OUT0,1F0,1B0,0B0,0SWAP_IN0": "0B0 takes .*, but 0SWAP_OUT0 stands before it",
-    "0F0,1F0,1B0,0B0,0SWAP_OUT0": "0SWAP_OUT0 takes .*, which 0B0 has let go: put it before 0B0, or leave it out",
-    "0F0,0I0,0SWAP_OUT0,0SWAP_IN0,0W0": "0SWAP_OUT0 takes .*, which 0I0 has let go",
-    "0F0,0SWAP_IN0,0SWAP_OUT0,0B0": "0SWAP_IN0 takes .* on the host, where nothing is",
+    "0F0,0SWAP_OUT0,1F0,1B0,0B0": "0B0 takes the saved tensors of 0F0, but 0SWAP_OUT0 comes before it: put 0SWAP_IN0",
+    "0F0,1F0,1B0,0SWAP_IN0,0B0": "0SWAP_IN0 takes .* on the host, which is empty: put 0SWAP_OUT0 before it",
+    "0F0,0SWAP_OUT0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0B0": "0SWAP_OUT0 takes .*, but 0SWAP_OUT0 comes before it",
+    "0F0,0SWAP_OUT0,1F0,1B0,0SWAP_IN0,0SWAP_IN0,0B0": "0SWAP_IN0 takes .* on the host, which is empty",
+    "0F0,0SWAP_OUT0,1F0,1B0,0B0,0SWAP_IN0": "0B0 takes .*, but 0SWAP_OUT0 comes before it",
+    "0F0,1F0,1B0,0B0,0SWAP_OUT0": "0SWAP_OUT0 takes .*, which 0B0 has freed: put it before 0B0, or leave it out",
+    "0F0,0I0,0SWAP_OUT0,0SWAP_IN0,0W0": "0SWAP_OUT0 takes .*, which 0I0 has freed",
+    "0F0,0SWAP_IN0,0SWAP_OUT0,0B0": "0SWAP_IN0 takes .* on the host, which is empty",
     "0C0,0SWAP_OUT0,0R0,0SWAP_IN0,0B0": "0SWAP_OUT0 waits for the saved tensors of 0F0, which 0R0 on rank 0 makes",
     "0F0,0SWAP_OUT0,0R0,0B0": "0F0 and 0R0 both make the saved tensors",
     "0F0#0,0SWAP_OUT0#1,0SWAP_IN0#1,0B0#0": "0SWAP_OUT0#1 takes the saved tensors of 0F0#1, which nobody makes",
@@ -111,7 +111,7 @@ def test_who_lacks_room_waits_for_the_first_swap_that_leaves_enough():
 
 def test_what_cannot_fit_is_refused_and_the_sentence_says_what_to_do():
     with pytest.raises(
-        Invalid, match="4F0 needs 1 more than the 4 that rank 0 has room for: swap something out before"
+        Invalid, match="chain is not valid: 4F0 needs 1 more than the 4 that fit on rank 0: swap something out before"
     ):
         hl.validate(chain(6), hl.Room(4))
     with pytest.raises(Stuck, match="4F0 waits for the room on the device, which nobody makes"):

@@ -69,17 +69,17 @@ def test_partial_follows_from_who_sees_different_data(rules, data, partial):
 
 
 def test_what_is_illegal_is_said():
-    with pytest.raises(ValueError, match=r"w \(F D\) would be cut twice along x: leave out the rule for D"):
+    with pytest.raises(ValueError, match=r"w \(F D\) would be sharded twice along x: leave out the rule for D"):
         placed(W, {"F": "x", "D": "x"}, CUBE, {})
-    with pytest.raises(ValueError, match="would be cut twice along y: leave out the rule for D"):
+    with pytest.raises(ValueError, match="would be sharded twice along y: leave out the rule for D"):
         placed(W, {"F": "x+y", "D": "y"}, CUBE, {})
-    with pytest.raises(ValueError, match="one cuts F along x, and two cuts it along y: leave one of them out"):
+    with pytest.raises(ValueError, match="one shards F along x, but two shards it along y: leave one of them out"):
         joined([("one", {"F": "x"}), ("two", {"F": "y"})])
-    with pytest.raises(ValueError, match="F is 8 in w and 9 in v: give them two names"):
+    with pytest.raises(ValueError, match="F is 8 in w, but 9 in v: give the two dimensions different names"):
         sizes_of([W, Param("v", (9,), dims="F")], {})
-    with pytest.raises(ValueError, match="v has shape .9,., and its dims 'F D' name 2"):
+    with pytest.raises(ValueError, match="v has shape \\(9,\\), but its dims 'F D' name 2 dimensions"):
         sizes_of([Param("v", (9,), dims="F D")], {})
-    with pytest.raises(ValueError, match="q has a dim NH of N groups: say how many N is"):
+    with pytest.raises(ValueError, match="q has a dimension NH of N groups: give the size of N"):
         sizes_of([Param("q", (9,), dims="NH")], {})
 
 

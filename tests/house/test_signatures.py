@@ -64,7 +64,7 @@ def test_every_option_of_a_schedule_and_every_field_of_a_plan_is_told():
 
 
 def test_what_belongs_to_a_model_is_no_argument_of_emulated_work():
-    with pytest.raises(ValueError, match='zero belongs to a model, and emulated work has none: .*work="model"'):
+    with pytest.raises(ValueError, match='zero applies only to a model, and emulated work has none: .*work="model"'):
         hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), zero=1)
 
 

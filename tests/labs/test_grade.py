@@ -70,9 +70,9 @@ def test_answers_are_checked_again_and_bad_files_cost_their_own_row(tmp_path):
     ):
         right, reply = rows["bad"].tasks[task]
         assert right is False and piece in reply, (task, reply)
-    assert rows["bad"].tasks["pipedream.delay"] == (None, "the answer could not be written down: it uses room")
+    assert rows["bad"].tasks["pipedream.delay"] == (None, "the answer could not be stored: it uses room")
     assert rows["bad"].tasks["naive.speedup"][0] is True, "what comes after them is graded too"
-    assert rows["damaged"].problem == "damaged: this is no JSON" and rows["damaged"].tasks == {}
+    assert rows["damaged"].problem == "damaged, not JSON: export it again" and rows["damaged"].tasks == {}
 
 
 @pytest.mark.long
@@ -145,7 +145,7 @@ def test_a_folder_without_a_submission_says_what_is_in_it(tmp_path):
         grading.grade(tmp_path)
 
 
-BAD = [("nowhere", "is no folder: name the folder"), (".", "there is no submission in")]
+BAD = [("nowhere", "is not a folder: name the folder"), (".", "there is no submission in")]
 
 
 @pytest.mark.parametrize("folder, piece", BAD)

@@ -41,8 +41,8 @@ def test_numbers_of_other_kinds_are_read_again(answer):
 
 UNWRITTEN = [
     (10**5000, "more than 4,000 digits"),
-    ("\ud800", "half of a letter"),
-    (functools.partial(max, 1), "a partial cannot be written down: answer with a function"),
+    ("\ud800", "half a character"),
+    (functools.partial(max, 1), "a partial cannot be stored: answer with a function, def …, that calls it"),
 ]
 
 
@@ -86,10 +86,10 @@ def test_code_is_checked_again_as_a_grader_has_it(folder, monkeypatch):
 def test_what_holds_itself_is_told():
     itself = []
     itself.append(itself)
-    assert write(itself) == {"unwritten": "it holds itself, or is nested too deeply"}
+    assert write(itself) == {"unwritten": "it contains itself, or is nested too deeply"}
 
 
-NUMBER, HALF = "it has a number of more than 4,000 digits", "it has half of a letter in it, a lone surrogate"
+NUMBER, HALF = "it has a number with more than 4,000 digits", "it contains a lone surrogate \\(half a character\\)"
 DAMAGED = {
     '{"form": 1, "student": ' + "9" * 10_000 + "}": NUMBER,
     '{"form": 1, "answers": {"a": ' + "9" * 10_000 + "}}": NUMBER,

@@ -167,7 +167,7 @@ def test_pieces_links_and_steps_are_measured_on_real_ranks():
     with hl.ranks(Mesh(i=2)) as pool:
         strategy = {operator.name: ("Y",) if "Y" in operator.dims else ("",) for operator in graph.operators}
         found = timed(pool, graph, [strategy], rounds=2, clock="core")
-        with pytest.raises(ValueError, match="clock='sun' is none: choose wall or core"):
+        with pytest.raises(ValueError, match="clock='sun' is not known: choose wall or core"):
             timed(pool, graph, clock="sun")
     assert set(found.profile.seconds) == set(pieces(graph, Mesh(i=2)))
     assert all(one.forward > 0 and (one.backward > 0) == any(piece.learns)

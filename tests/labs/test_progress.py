@@ -179,7 +179,7 @@ def test_of_several_lambdas_on_one_line_the_right_one_is_written():
 def test_what_cannot_be_written_is_told(answer):
     written = write(answer)
     assert list(written) == ["unwritten"]
-    with pytest.raises(ValueError, match="could not be written down"):
+    with pytest.raises(ValueError, match="the answer could not be stored"):
         read(written)
 
 
@@ -207,7 +207,7 @@ def test_what_is_public_is_imported_from_where_it_is_public(value, line):
 
 def test_other_json_is_refused():
     for damaged in ({"function": 1}, {"mesh": 2}, {"what": 1}, {"set": [[1]]}, {"dict": [1]}, {"float": "x"}):
-        with pytest.raises(ValueError, match="no answer that labs.export has written"):
+        with pytest.raises(ValueError, match="not an answer written by labs.export"):
             read(damaged)
 
 
@@ -280,7 +280,7 @@ def test_a_class_comes_with_its_bases(notebook):
 
 
 def test_what_a_function_needs_and_cannot_take_along_is_named(notebook):
-    with pytest.raises(ValueError, match=r"it uses room \(object\), which cannot be written down"):
+    with pytest.raises(ValueError, match=r"it uses room \(object\), which cannot be stored"):
         source_of(notebook["unwritable"])
 
 
@@ -293,7 +293,7 @@ def test_a_submission_holds_answers_and_nothing_about_the_machine(folder, tmp_pa
     labs.answer("megatron.gelu", {"gelu"})
     labs.answer("naive.slots", object())
     file = labs.export(tmp_path / "ada.json")
-    assert "naive.slots is not in it: an object cannot be written down" in capsys.readouterr().out
+    assert "naive.slots is not in it: an object cannot be stored" in capsys.readouterr().out
     text, found = file.read_text(), load(file)
     assert found["answers"]["naive.speedup"] == 1 and found["answers"]["megatron.gelu"] == {"set": ["gelu"]}
     assert set(found) == {"form", "student", "seed", "versions", "answers"}
@@ -315,9 +315,9 @@ def test_nothing_is_no_submission_and_a_bad_place_is_told(folder):
 
 
 DAMAGED = {
-    "": "damaged", "[" * 100_000: "damaged", "[]": "no submission", '{"form": 2}': "no submission",
+    "": "damaged", "[" * 100_000: "damaged", "[]": "not a submission", '{"form": 2}': "not a submission",
     '{"form": 1, "student": 1.5, "seed": 0, "answers": {}}': "neither a name nor a number",
-    '{"form": 1, "student": "Ada", "seed": 0, "answers": {}}': "not the one of its student",
+    '{"form": 1, "student": "Ada", "seed": 0, "answers": {}}': "its seed does not belong to its student",
 }  # fmt: skip
 
 

@@ -222,11 +222,11 @@ REFUSED = {
     "a method": ("class A:\n    def g(self): return 1\nf = A().g\n", "a method .*: answer with a function, def …"),
     "wrapped without @": (
         "import torch\ndef g():\n    return 1\nf = torch.no_grad()(g)\n",
-        "write that as a decorator, @",
+        "write the wrapper as a decorator, @",
     ),
     "cached without @": (
         "import functools\ndef g():\n    return 1\nf = functools.cache(g)\n",
-        "write that as a decorator, @",
+        "write the wrapper as a decorator, @",
     ),
     "names found late": (
         "def g(): return 1\nclass A:\n    x = globals()['g']()\ndef f():\n    return A.x\n",
@@ -246,10 +246,10 @@ def test_a_cell_that_was_changed_and_not_run_again_is_told():
     file = function.__code__.co_filename
     lines = ["def f():\n", "    return 2 + len('a')\n"]
     linecache.cache[file] = sum(map(len, lines)), None, lines, file
-    with pytest.raises(ValueError, match="what runs as f is not what its cell says: run its cell again"):
+    with pytest.raises(ValueError, match="the function f in memory differs from its cell: run its cell again"):
         source_of(function)
     del linecache.cache[file]
-    with pytest.raises(ValueError, match="the source of f is not known here: run its cell again"):
+    with pytest.raises(ValueError, match="the source of f is not available: run its cell again"):
         source_of(function)
 
 
@@ -263,11 +263,11 @@ def test_a_file_beside_the_notebook_is_no_package(tmp_path, monkeypatch):
     source = source_of(names["f"])
     sys.modules.pop("my_helpers")
     assert "import" not in source.text and source.load()() == 3
-    with pytest.raises(ValueError, match="my_helpers, a file of your own, which is not handed in: copy what you need"):
+    with pytest.raises(ValueError, match="my_helpers, your own file, which is not submitted: copy the parts"):
         source_of(names["g"])
 
 
 def test_a_function_that_only_has_the_name_of_a_package_s_is_no_import():
     mine = functools.wraps(types.resolve_bases)(lambda bases: "mine")
-    with pytest.raises(ValueError, match="was given to another function"):
+    with pytest.raises(ValueError, match="was wrapped by another function"):
         source_of(mine)

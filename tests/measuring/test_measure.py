@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(mon
     [
         ("tpu", "choose cpu, gpu or course"),
         ("gpu", "needs a GPU that torch can use"),
-        ("course", "start it beside that folder"),
+        ("course", "start it in the folder"),
     ],
 )
 def test_a_suite_that_cannot_run_is_told_in_one_sentence(suite, sentence, tmp_path, monkeypatch, capsys):

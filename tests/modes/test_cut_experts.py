@@ -51,7 +51,7 @@ def test_a_rank_has_its_hidden_units_of_every_expert():
 
 def test_all_to_alls_between_layers_are_refused():
     schedule, one = dispatched(hl.schedule("1f1b", 1, 2)), replace(SMALL, layers=1)
-    with pytest.raises(ValueError, match="all-to-alls between layers, where tokens are whole: leave tp out"):
+    with pytest.raises(ValueError, match="has its all-to-alls between layers, where tokens are not sharded"):
         hl.check(hl.Mesh(tp=2), schedule=schedule, model=one)
 
 

@@ -147,7 +147,7 @@ def test_what_a_full_expert_drops_goes_through_the_others_alone(capacity):
 
 def test_a_capacity_counts_whole_sequences():
     made = layer(replace(SMALL, routing=Routing(capacity=1.0)))
-    with pytest.raises(ValueError, match="only 4 of 6 positions are here: leave capacity out"):
+    with pytest.raises(ValueError, match="only 4 of 6 positions are on this rank: leave capacity out, or do not"):
         made(tokens(SMALL)[:, :4])
 
 
@@ -217,9 +217,9 @@ def test_evaluation_and_forwards_without_a_backward_count_nothing():
     [
         (lambda: Routing(scores="best"), "scores='best' is not known: choose one of softmax, sigmoid"),
         (lambda: Routing(balance="luck"), "balance='luck' is not known"),
-        (lambda: Routing(capacity=0), "capacity=0 is not positive"),
-        (lambda: Shape(shared=1), "shared=1 stands beside several experts"),
-        (lambda: Shape(routing=Routing(capacity=1.5)), "capacity, balance, pace and scores are of several experts"),
+        (lambda: Routing(capacity=0), "capacity=0 is not a positive finite number"),
+        (lambda: Shape(shared=1), "shared=1 needs routed experts too"),
+        (lambda: Shape(routing=Routing(capacity=1.5)), "capacity, balance, pace and scores need several experts"),
         (lambda: Shape(experts=2, chosen=3), "a token cannot go through 3 of 2 experts"),
     ],
 )

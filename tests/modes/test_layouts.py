@@ -187,7 +187,7 @@ ILLEGAL = [
     ({"B": "x+y", "F": "y"}, "y would cut up (BTF) twice, by B and by F"),
     ({"G": "x"}, "no tensor has a dim G: the dims of this program are B, T, D, F"),
     ({"B": "q"}, "B cannot be cut along q: the axes of Mesh(x=2, y=2) are x, y"),
-    ({"B": "y+x"}, "B is cut along y+x: name each axis once, in the order of Mesh(x=2, y=2)"),
+    ({"B": "y+x"}, "B is sharded along y+x: name each axis once, in the order of Mesh(x=2, y=2)"),
     ({"B": "x+x"}, "name each axis once"),
 ]
 
@@ -200,7 +200,7 @@ def test_illegal_rules_are_refused_by_name(rules, told):
 
 
 def test_a_length_that_cannot_be_divided_and_a_dim_that_is_needed_whole_are_refused():
-    with pytest.raises(ValueError, match="up cannot cut F = 6 over 4 ranks: it must be divisible by 4"):
+    with pytest.raises(ValueError, match="up cannot shard F=6 over 4 ranks: give a multiple of 4"):
         shared(programs.mlp(hidden=6), {"F": "x+y"}, SQUARE)
     with pytest.raises(ValueError, match="norm needs all of D on every rank: do not cut D along x"):
         shared(BLOCK, {"D": "x"}, SQUARE)
@@ -214,9 +214,9 @@ STRATEGY = {"up": ("F", ""), "gelu": ("F", ""), "down": ("F", ""), "loss": ("", 
 @pytest.mark.parametrize(
     "change, told",
     [
-        ({"up": ("H", "")}, "up has no dim H that x could cut: its dims are B, T, D, F"),
-        ({"up": ("F",)}, "up has 1 choices and Mesh(x=2, y=2) 2 axes"),
-        ({"gelu": ("D", "")}, "gelu has no dim D"),
+        ({"up": ("H", "")}, "up has no dimension H to shard along x: choose from B, T, D, F"),
+        ({"up": ("F",)}, "up has 1 choices, but Mesh(x=2, y=2) has 2 axes"),
+        ({"gelu": ("D", "")}, "gelu has no dimension D"),
     ],
 )
 def test_illegal_strategies_are_refused_by_name(change, told):
@@ -227,7 +227,7 @@ def test_illegal_strategies_are_refused_by_name(change, told):
 
 
 def test_a_strategy_says_something_about_every_operator():
-    with pytest.raises(ValueError, match="says nothing about loss: give it one dim, or '', for each axis"):
+    with pytest.raises(ValueError, match="the strategy lacks loss: give it one dimension, or '', for each axis"):
         refuse(MLP, {name: one for name, one in STRATEGY.items() if name != "loss"}, SQUARE)
 
 

@@ -139,7 +139,7 @@ def test_a_mode_must_say_what_it_sends_for():
     class Nameless(Rows):
         name, purpose = "nameless parallelism", ""
 
-    with pytest.raises(ValueError, match="nameless parallelism does not say what it sends for: give it a purpose"):
+    with pytest.raises(ValueError, match="nameless parallelism has no purpose, under which its bytes are counted"):
         registry.register(Nameless())
 
 
@@ -150,9 +150,9 @@ def test_purposes_and_options_belong_to_one_mode():
     class Sharing(Rows):
         name, options = "sharing", {"zero": Option(0, "…")}
 
-    with pytest.raises(ValueError, match="data parallelism has the purpose sums already: give the same again one"):
+    with pytest.raises(ValueError, match="data parallelism already has the purpose sums: give the same again another"):
         registry.register(Same())
-    with pytest.raises(ValueError, match="ZeRO has an option zero already: give sharing's another name"):
+    with pytest.raises(ValueError, match="ZeRO already has an option zero: give sharing's another name"):
         registry.register(Sharing())
 
 
@@ -169,7 +169,7 @@ def test_two_modes_that_cut_one_dim_are_refused_by_name():
     registry.register(mode := Positions())
     try:
         with pytest.raises(
-            ValueError, match=r"tensor parallelism cuts T along cp\+tp, and cutting the positions cuts it along"
+            ValueError, match=r"tensor parallelism shards T along cp\+tp, but cutting the positions shards it along"
         ):
             job_of(hl.Mesh(tp=2, cut=2), shape=SMALL, sequence=True)
     finally:
@@ -178,7 +178,7 @@ def test_two_modes_that_cut_one_dim_are_refused_by_name():
 
 def test_an_axis_of_no_mode_is_refused():
     with pytest.raises(
-        ValueError, match=r"Mesh\(zz=2\) has an axis zz, which no mode is about: use pp, dp, x, cp, ep, tp"
+        ValueError, match=r"Mesh\(zz=2\) has an axis zz, which no mode uses: choose from pp, dp, x, cp, ep, tp"
     ):
         job_of(hl.Mesh(zz=2))
 
@@ -225,11 +225,11 @@ def test_an_optimizer_on_the_host_is_sent_each_gradient_and_sends_each_value_bac
 @pytest.mark.parametrize(
     "mesh, more, said",
     [
-        (hl.Mesh(dp=2), {"sequence": True}, "sequence=True means nothing without tp: give both, or leave sequence out"),
-        (hl.Mesh(tp=2), {"zigzag": True}, "zigzag=True means nothing without cp"),
-        (hl.Mesh(dp=2), {"attend": "ring"}, "attend='ring' means nothing without cp"),
-        (hl.Mesh(dp=2), {"owners": 2}, "owners=2 means nothing without zero"),
-        (hl.Mesh(dp=2), {"owners": 2, "zero": 0}, "owners=2 means nothing without zero"),
+        (hl.Mesh(dp=2), {"sequence": True}, "sequence=True has no effect without tp: give both, or leave sequence out"),
+        (hl.Mesh(tp=2), {"zigzag": True}, "zigzag=True has no effect without cp"),
+        (hl.Mesh(dp=2), {"attend": "ring"}, "attend='ring' has no effect without cp"),
+        (hl.Mesh(dp=2), {"owners": 2}, "owners=2 has no effect without zero"),
+        (hl.Mesh(dp=2), {"owners": 2, "zero": 0}, "owners=2 has no effect without zero"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(mesh, more, said):

@@ -85,11 +85,11 @@ def test_less_is_kept():
 REFUSED = [
     ({"schedule": "zb_h1", "recompute": "full"}, "choose 1f1b"),
     ({"schedule": hl.schedule("gpipe", 2, 4, recompute="always"), "recompute": "full"}, "leave recompute out"),
-    ({"schedule": "pipedream", "recompute": "full"}, "one update a step"),
+    ({"schedule": "pipedream", "recompute": "full"}, "has updated its weights before the backward runs"),
     ({"model": "conv", "recompute": "selective"}, "choose 'full'"),
     (
         {"schedule": dispatched(hl.schedule("1f1b", 2, 4)), "model": replace(ROUTED, layers=2), "recompute": "full"},
-        "in three",
+        "1f1b with experts splits a block into three stages",
     ),
     ({"device_memory": 0.5, "recompute": "full"}, "give make_room='recompute'"),
     ({"recompute": "some"}, "choose one of none, selective, full"),

@@ -89,7 +89,7 @@ def changed(schedule, change):
 
 
 def test_a_backward_on_another_copy_is_not_valid():
-    with pytest.raises(Invalid, match="0B1@1#0 is on the wrong rank: its stage lives on rank 1"):
+    with pytest.raises(Invalid, match="0B1@1#0 is on the wrong rank: put it on rank 1"):
         validate(changed(copied((2, 1)), {"0B0#0": "0B1@1#0", "0B1@1#0": "0B0#0"}))
 
 
@@ -115,7 +115,7 @@ def test_a_copy_that_leaves_its_sum_or_its_step_out_is_not_valid():
     [
         (3, dict(copies=(2, 2)), r"copies=\(2, 2\) need 4 ranks, not 3"),
         (2, dict(copies=(2, 0)), "give each stage 1 or more"),
-        (3, dict(copies=(2, 1), microbatches=5), "5 minibatches do not go round 2 copies: give a multiple of 2"),
+        (3, dict(copies=(2, 1), microbatches=5), "5 minibatches cannot be dealt evenly to 2 copies: give a multiple"),
         (3, dict(copies=(2, 1), vertical_sync=True), "leave vertical_sync out"),
     ],
 )
@@ -254,7 +254,7 @@ def test_levels_of_the_network_are_flattened_where_they_can_be():
     one = replicated([Layer(4.0, 1.0, 1.0)], (2, 1e9), (3, 1e8))
     assert one.job()["copies"] == (6,)
     inside = Stage(range(0, 2), 2, (Stage(range(0, 1), 1), Stage(range(1, 2), 1)))
-    with pytest.raises(ValueError, match="stages inside stages cannot be played"):
+    with pytest.raises(ValueError, match="nested stages cannot be run"):
         one._replace(stages=(inside,)).job()
 
 

@@ -208,7 +208,7 @@ PICTURES = "B C Y X"
 FLAT = Model(nn.Sequential(nn.Sequential(Flat(), nn.Linear(2 * 13 * 11, 10))), label_loss, pictures, enters=PICTURES)
 ONE = nn.Sequential(nn.Conv2d(2, 2, 1))
 REFUSED = [
-    ("h=2 cuts the Y of pictures, and what enters this model has no dim of that name", "gpt"),
+    ("h=2 shards the Y of images, but the inputs of this model have no dimension of that name", "gpt"),
     (r"layer 0 \(Flipped\) mixes pixels outside of Conv2d, MaxPool2d", head(Flipped())),
     (r"layer 1 \(Placed\) mixes pixels", head(nn.ReLU(), Placed())),
     (r"layer 0 \(InstanceNorm2d\) mixes pixels", head(nn.InstanceNorm2d(2))),
@@ -222,9 +222,9 @@ REFUSED = [
     (r"0 \(Upsample\) does not take the nearest", head(nn.Upsample(scale_factor=2, mode="bilinear"))),
     (r"0 \(Upsample\) does not take the nearest", head(nn.Upsample(size=(20, 20)))),
     (r"0 \(AdaptiveAvgPool2d\) makes more than one pixel", head(nn.AdaptiveAvgPool2d(2))),
-    (r"0\.pool is used on pictures of several sizes", head(Shared())),
-    ("the loss of the parts of a picture does not", Model(ONE, spread, same, enters=PICTURES, targets=PICTURES)),
-    ("the loss of the parts of a picture does not", Model(ONE, square, same, enters=PICTURES)),
+    (r"0\.pool is used on images of several sizes", head(Shared())),
+    ("the losses of the parts of an image do not add up", Model(ONE, spread, same, enters=PICTURES, targets=PICTURES)),
+    ("the losses of the parts of an image do not add up to the loss of", Model(ONE, square, same, enters=PICTURES)),
 ]
 
 

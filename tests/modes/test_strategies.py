@@ -180,10 +180,10 @@ def test_flops_of_a_convolution_are_those_of_its_outputs():
 @pytest.mark.parametrize(
     "change, told",
     [
-        ({"half": ("Y",)}, "half is cut by what it makes: let x cut P in place of Y"),
-        ({"first": ("y",)}, "first needs all of y on every rank: do not cut y along x"),
-        ({"half": ("K",)}, "half has no dim K that x could cut: its dims are B, O, P, Q"),
-        ({"second": ("P",)}, "second cannot cut P = 4 over 8 ranks: it must be divisible by 8"),
+        ({"half": ("Y",)}, "half is sharded by its result: let x shard P instead of Y"),
+        ({"first": ("y",)}, "first needs all of y on every rank: do not shard y along x"),
+        ({"half": ("K",)}, "half has no dimension K to shard along x: choose from B, O, P, Q"),
+        ({"second": ("P",)}, "second cannot shard P=4 over 8 ranks: give a multiple of 8"),
     ],
 )
 def test_illegal_strategies_of_a_net_are_refused_by_name(change, told):
@@ -198,7 +198,7 @@ def test_illegal_strategies_of_a_net_are_refused_by_name(change, told):
 def test_what_is_seen_must_be_divisible_too():
     graph = looking(Sight(4), length=7)  # 4 rows of 7
     whole = dict.fromkeys(("first", "near", "loss"), ("",))
-    with pytest.raises(ValueError, match="first cannot cut Y = 7 over 2 ranks: it must be divisible by 2"):
+    with pytest.raises(ValueError, match="first cannot shard Y=7 over 2 ranks: give a multiple of 2"):
         refuse(graph, whole | {"first": ("P",)}, Mesh(x=2))
 
 
@@ -238,11 +238,11 @@ def test_all_programs_fit_together():
 
 def test_values_of_another_shape_and_operators_that_nobody_knows_are_refused():
     alone, numbers = SimpleNamespace(mesh=Mesh(x=2), rank=0), layout_proof.numbers(PLAIN)
-    with pytest.raises(ValueError, match="A is missing: the graph is given x, A"):
+    with pytest.raises(ValueError, match="A is missing: give x, A"):
         layouts.parts(alone, PLAIN, {"up": ("B",)}, {"x": numbers["x"]})
-    with pytest.raises(ValueError, match=r"x has shape \(2, 4\), and BD is \(4, 4\): give all of it"):
+    with pytest.raises(ValueError, match=r"x has shape \(2, 4\), but BD is \(4, 4\): give the full tensor"):
         layouts.parts(alone, PLAIN, {"up": ("B",)}, numbers | {"x": numbers["x"][:2]})
-    with pytest.raises(ValueError, match="up does magic, which is unknown: choose among einsum, add, gelu"):
+    with pytest.raises(ValueError, match="up has does='magic', which is not known: choose one of einsum, add, gelu"):
         layouts.alone(PLAIN._replace(operators=(UP._replace(does="magic"),)), numbers)
 
 

@@ -282,13 +282,13 @@ def test_a_program_that_never_sums_is_refused(bench):
         one = job(TWO, zero=stage)
         deaf = replace(one, schedule=without_sums(one.schedule))
         told = bench.pool(TWO).run(refused, [deaf, deaf])
-        assert all("nobody sums the gradient of " in text and "REDUCE_GRAD" in text for text in told)
+        assert all("no action reduces the gradient of " in text and "REDUCE_GRAD" in text for text in told)
 
 
 @pytest.mark.parametrize("other", [dict(sums="buckets"), dict(zero=1), dict(shape=ODD)], ids=str)
 def test_ranks_with_different_layouts_are_refused(bench, other):
     told = bench.pool(TWO).run(refused, [job(TWO), job(TWO, **other)])
-    assert told == [f"rank {1 - r} has another layout than rank {r}: give all ranks the same job" for r in (0, 1)]
+    assert told == [f"rank {1 - r} has a different layout from rank {r}: give all ranks the same job" for r in (0, 1)]
 
 
 def test_there_are_three_stages_and_owners_divide_the_replicas():
@@ -296,7 +296,7 @@ def test_there_are_three_stages_and_owners_divide_the_replicas():
         job(FOUR, zero=4)
     with pytest.raises(ValueError, match=r"3 ranks cannot share .*choose one of \[1, 2, 4\]"):
         job(FOUR, zero=1, owners=3)
-    with pytest.raises(ValueError, match="zero=1 shares among ranks that see other data, and dp=1 has one"):
+    with pytest.raises(ValueError, match="zero=1 shards over data-parallel ranks, but dp=1 has only one"):
         job(Mesh(pp=2), zero=1)
 
 

@@ -30,17 +30,17 @@ def test_costs_that_no_whole_number_of_ticks_can_hold_are_refused():
         ({"F": True}, "Costs takes F as float | tuple[float, ...], not True, a bool"),
         (
             {"F": 10**400},
-            f"Costs takes F as float | tuple[float, ...], and {'1' + 17 * '0'}...{19 * '0'} is beyond all "
-            "floats: give less",
+            f"Costs takes F as float | tuple[float, ...], and {'1' + 17 * '0'}...{19 * '0'} "
+            "is too large for a float: give a smaller one",
         ),
-        ({"F": ()}, "F=() has no number: give one for each stage, or one for all"),
-        ({"I": ()}, "I=() has no number: give one for each stage, or one for all"),
-        ({"W": ()}, "W=() has no number: give one for each stage, or one for all"),
+        ({"F": ()}, "F=() is empty: give one number for each stage, or one for all"),
+        ({"I": ()}, "I=() is empty: give one number for each stage, or one for all"),
+        ({"W": ()}, "W=() is empty: give one number for each stage, or one for all"),
         (
             {"bytes": (1, 2, 3), "bandwidth": 1},
-            "bytes has 3 numbers, and 1f1b 2 edges, counting that which leads out: give one each",
+            "bytes has 3 numbers, but 1f1b has 2 edges, counting that which leads out: give one for each",
         ),
-        ({"F": (1, 2, 3)}, "F has 3 numbers, and 1f1b 2 stages: give one each"),
+        ({"F": (1, 2, 3)}, "F has 3 numbers, but 1f1b has 2 stages: give one for each"),
         ({"unit": 3}, "Costs takes unit as str, not 3, an int"),
     ],
 )
@@ -60,7 +60,7 @@ def test_costs_in_any_container_are_those_in_a_tuple(array):
 
 def test_a_run_and_a_bound_refuse_costs_of_other_stages_too():
     for ask in (lambda costs: costs.table(schedule("1f1b", 2, 2)), lambda costs: costs.of("F", 3)):
-        with pytest.raises(ValueError, match="give one each|has no number 3: count from 0 to 2"):
+        with pytest.raises(ValueError, match="give one for each|has no entry 3: give a stage from 0 to 2"):
             ask(Costs(F=(1, 2, 3)))
     with pytest.raises(ValueError, match="there is no kind of action 'X': choose one of F, B"):
         Costs().of("X", 0)

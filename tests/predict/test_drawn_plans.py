@@ -105,13 +105,13 @@ REFUSED = [  # what no rule but one forbids, and its words
     ("tp", Shape(heads=6, kv_heads=4 - 1, width=48), {"t": 2}, "cannot share out heads=6 and kv_heads=3"),
     ("tp", SMALL["gpt"], {"t": 4, "cp": 4, "sequence": True}, "cut 8 positions into 16 equal parts"),
     ("tp", SMALL["slots"], {"t": 2, "sequence": True}, "leave capacity out"),
-    ("x", SMALL["experts"], {"x": 2}, "tokens travel to experts whole"),
+    ("x", SMALL["experts"], {"x": 2}, "shards the width, but experts need full tokens"),
     ("cp", SMALL["llama"], {"cp": 4, "attend": 2}, "does not divide the 2 heads of keys on a rank"),
     ("cp", SMALL["gpt"], {"cp": 8, "attend": 1, "zigzag": True}, "into 16 equal parts"),
     ("cp", SMALL["slots"], {"cp": 2}, "leave capacity out"),
     ("recompute", SMALL["no attention"], {"recompute": 1}, "this model has none: choose 'full'"),
     ("zero", SMALL["gpt"], {"p": 2, "zero": 1}, "give dp=2 or more"),
-    ("zero", SMALL["gpt"], {"d": 2, "zero": 3, "z": 1}, "give offload=True, or owners=2"),
+    ("zero", SMALL["gpt"], {"d": 2, "zero": 3, "z": 1}, "zero=3 with owners=1 shards nothing"),
 ]
 
 

@@ -85,7 +85,7 @@ def test_ten_thousand_ranks_take_seconds():
 
 
 def test_bad_numbers_are_told():
-    with pytest.raises(ValueError, match="jitter=-1 is no time and no share: give 0 or more"):
+    with pytest.raises(ValueError, match="jitter=-1 is not a valid time or fraction: give 0 or more"):
         Troubles(jitter=-1)
     with pytest.raises(ValueError, match="give 1 or more of each"):
         replay(1.0, 0, 1, Troubles(), 1)

@@ -123,12 +123,12 @@ def test_a_config_is_a_dict_a_text_a_file_or_a_folder(tmp_path):
 @pytest.mark.parametrize(
     "config, words",
     [
-        ({"model_type": "mamba"}, "model_type='mamba' is not known here: one of gpt2, llama"),
-        ({"model_type": "llama", "hidden_size": 8}, "the config says nothing of num_attention_heads: add it"),
-        (LLAMA | {"num_key_value_heads": 0}, "the config says num_key_value_heads=0: give a whole number from 1"),
-        (LLAMA | {"head_dim": 0}, "the config says head_dim=0: give a whole number from 1"),
-        (DEEPSEEK | {"moe_layer_freq": [1]}, "moe_layer_freq of 1 layers, and has 61: one for each"),
-        (QWEN | {"mlp_only_layers": "all"}, "the config says mlp_only_layers='all': give a list of whole numbers"),
+        ({"model_type": "mamba"}, "model_type='mamba' is not known: choose one of gpt2, llama"),
+        ({"model_type": "llama", "hidden_size": 8}, "the config lacks num_attention_heads: add it"),
+        (LLAMA | {"num_key_value_heads": 0}, "num_key_value_heads=0 in the config is not valid: give a whole number"),
+        (LLAMA | {"head_dim": 0}, "head_dim=0 in the config is not valid: give a whole number from 1"),
+        (DEEPSEEK | {"moe_layer_freq": [1]}, "moe_layer_freq has 1 entries for 61 layers: give one for each"),
+        (QWEN | {"mlp_only_layers": "all"}, "mlp_only_layers='all' in the config is not valid: give a list of whole"),
         ([1, 2], "the config is a list: give a dict, a text, or the path of a config.json"),
     ],
 )
@@ -197,11 +197,11 @@ def test_latents_have_their_flags():
 @pytest.mark.parametrize(
     "write, one, words",
     [
-        (megatron, Plan(x=2), "has no axis x"),
+        (megatron, Plan(x=2), "does not support the axis x or owners"),
         (megatron, Plan(recompute=2, redone=0.5), "leave them out"),
         (torchtitan, Plan(d=2, zero=1), "give zero=3 or zero=0"),
         (torchtitan, Plan(t=2), "give sequence=True"),
-        (torchtitan, Plan(x=2), "has no axis x"),
+        (torchtitan, Plan(x=2), "does not support the axis x"),
         (megatron, Plan(p=3), "must divide"),
     ],
 )
@@ -213,14 +213,14 @@ def test_what_a_program_cannot_do_is_said(write, one, words):
 @pytest.mark.parametrize(
     "write, one, more, words",
     [
-        (megatron, Plan(cp=2), {"context": 66}, "cuts a sequence into 2·cp pieces"),
-        (megatron, Plan(t=4, sequence=True), {"context": 66}, "cuts a sequence into t·cp pieces"),
-        (megatron, Plan(t=2), {"experts": 4, "chosen": 2}, "with sequence parallelism only: give sequence=True"),
-        (megatron, Plan(), {"heads": 0, "kv_heads": None}, "models with attention only"),
-        (torchtitan, Plan(t=8, sequence=True), {}, "gives each rank along t whole heads of keys"),
-        (torchtitan, Plan(t=4, sequence=True), {"context": 68}, "cuts a sequence into 2·t·cp pieces"),
-        (torchtitan, Plan(cp=2), {"context": 66}, "cuts a sequence into 2·t·cp pieces"),
-        (torchtitan, Plan(), {"heads": 0, "kv_heads": None}, "models with attention only"),
+        (megatron, Plan(cp=2), {"context": 66}, "splits a sequence into 2·cp pieces"),
+        (megatron, Plan(t=4, sequence=True), {"context": 66}, "splits a sequence into t·cp pieces with sequence"),
+        (megatron, Plan(t=2), {"experts": 4, "chosen": 2}, "combines experts and tensor parallelism only with"),
+        (megatron, Plan(), {"heads": 0, "kv_heads": None}, "starts only models with attention"),
+        (torchtitan, Plan(t=8, sequence=True), {}, "does not copy heads of keys over t"),
+        (torchtitan, Plan(t=4, sequence=True), {"context": 68}, "splits a sequence into 2·t·cp pieces"),
+        (torchtitan, Plan(cp=2), {"context": 66}, "splits a sequence into 2·t·cp pieces"),
+        (torchtitan, Plan(), {"heads": 0, "kv_heads": None}, "starts only models with attention"),
     ],
 )
 def test_a_legal_plan_that_a_program_refuses_has_no_line(write, one, more, words):

@@ -34,7 +34,7 @@ def test_the_largest_stage_is_as_small_as_can_be(weights, data):
 
 
 def test_more_stages_than_layers_are_refused():
-    with pytest.raises(ValueError, match="3 stages need at least 3 layers, this model has 2"):
+    with pytest.raises(ValueError, match="3 stages need at least 3 layers, but this model has 2"):
         partition([1, 1], stages=3)
 
 
@@ -113,7 +113,7 @@ def test_what_sends_too_much_to_be_copied_or_cut_is_not():
 
 @pytest.mark.parametrize("layers, levels", [([], [(2, 1.0)]), ([(1, 1, 1)], []), ([(1, 1, 1)], [(0, 1.0)])])
 def test_nothing_to_plan_is_told(layers, levels):
-    with pytest.raises(ValueError, match="a plan needs a layer, and levels of at least 1 machine"):
+    with pytest.raises(ValueError, match="a plan needs layers and a network"):
         replicated(layers, *levels)
 
 

@@ -321,7 +321,7 @@ def test_where_attention_is_fused_selective_recomputation_is_no_choice():
     [
         ({"software": "megatron-1999"}, "there is no software 'megatron-1999': choose one of megatron-2021"),
         ({"precision": "int4"}, "precision='int4' is not known: choose one of bf16, fp8, fp4"),
-        ({"precision": "fp8"}, "a100 multiplies nothing in fp8: choose precision='bf16', or another machine"),
+        ({"precision": "fp8"}, "a100 has no peak rate for fp8: choose precision='bf16', or another machine"),
     ],
 )
 def test_what_is_not_known_is_said(asked, words):

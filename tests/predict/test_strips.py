@@ -122,7 +122,7 @@ def test_every_grid_is_ranked_once_and_none_that_does_not_fit():
     assert len(set(meshes)) == len(meshes) == 20 - 4, "eight ranks in four axes, and dp of at most two: not 4 and not 8"
     assert all(mesh.size == 8 and fits(conv, mesh) for mesh in meshes)
     assert [much for much, _ in found] == sorted(sent_in_all(conv, mesh) for mesh in meshes)
-    with pytest.raises(ValueError, match="7 ranks cannot share out"):
+    with pytest.raises(ValueError, match="7 ranks cannot divide Conv"):
         ranked(conv._replace(channels=2, filters=2), 7)
 
 

@@ -29,7 +29,7 @@ COPIED = "kept on the host, there and back"
 def test_room_is_bytes_or_a_share_of_what_is_kept_in_core():
     assert [room_of(one) for one in ("64MiB", "2e6", "1.5 KB", 0.5, 4096)] == [2**26, 2e6, 1500, 0.5, 4096]
     for wrong in ("much", "-3", 0, "4 miles"):
-        with pytest.raises(ValueError, match="no room: give bytes"):
+        with pytest.raises(ValueError, match="is not an amount of memory: give bytes, such as 64MiB or 2e6, or a"):
             room_of(wrong)
 
 
@@ -57,8 +57,8 @@ def test_what_does_not_fit_is_refused_with_the_least_that_does(name):
 @pytest.mark.parametrize(
     "more, said",
     [
-        ({"schedule": "pipedream"}, "keeps versions of its weights"),
-        ({"driven": True}, "play the written order"),
+        ({"schedule": "pipedream"}, "keeps several versions of its weights"),
+        ({"driven": True}, "driven=True has no fixed order, so swaps cannot be planned"),
         ({"sequence": True, "mesh": Mesh(pp=2, tp=2)}, "leave it, or device_memory, out"),
         ({"make_room": "magic"}, "there is no make_room 'magic'"),
     ],
@@ -190,7 +190,7 @@ def test_weights_that_rest_on_the_hosts_train_as_on_one_device(bench, mesh, more
 
 
 def test_one_owner_needs_a_place_to_rest():
-    with pytest.raises(ValueError, match="no place to rest: give offload=True, or owners=2"):
+    with pytest.raises(ValueError, match="zero=3 with owners=1 shards nothing: give owners=2 or more, or offload=True"):
         job_of(Mesh(dp=2), zero=3, owners=1)
 
 

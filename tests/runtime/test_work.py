@@ -153,5 +153,5 @@ def test_the_parent_of_ranks_is_told_what_to_import_before_they_start(monkeypatc
 
 
 def test_a_way_to_cut_that_nobody_knows_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="cut='halves' is no way to cut: choose one of .*time"):
+    with pytest.raises(ValueError, match="cut='halves' is not a known division into stages: choose one of .*time"):
         job_of(Mesh(pp=2), cut="halves").bounds

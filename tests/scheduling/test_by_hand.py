@@ -134,9 +134,9 @@ def test_impossible_numbers_are_refused_in_a_sentence(wrong, told):
 
 
 def test_unknown_ranks_and_kinds_are_refused_in_a_sentence():
-    with pytest.raises(ValueError, match="there is no rank 2: they are 0 to 1"):
+    with pytest.raises(ValueError, match="there is no rank 2: choose from 0 to 1"):
         ByHand(2, 2).choose(2, "F")
-    with pytest.raises(ValueError, match="'W' is no choice here: choose one of F, B"):
+    with pytest.raises(ValueError, match="'W' is not possible here: choose one of F, B"):
         ByHand(2, 2).choose(0, "W")
 
 

@@ -92,8 +92,8 @@ def test_files_keep_exchanges(name, overlapped):
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: dispatched(hl.lower(hl.schedule("1f1b", 2, 2))), "has messages, skips, ties or exchanges already"),
-        (lambda: dispatched(made("1f1b")), "has messages, skips, ties or exchanges already"),
+        (lambda: dispatched(hl.lower(hl.schedule("1f1b", 2, 2))), "already has messages, skips, ties or exchanges"),
+        (lambda: dispatched(made("1f1b")), "already has messages, skips, ties or exchanges"),
         (lambda: hl.lower(made("1f1b")).to_pytorch(), "cannot express the exchange"),
     ],
 )
@@ -199,7 +199,7 @@ def test_a_model_that_has_none_is_refused_in_a_sentence(mesh, blocks, more, word
 
 
 def test_the_gathering_dispatch_and_other_models_are_refused():
-    for more, words in (({"dispatch": "all_gather"}, "leave dispatch out"), ({"model": "conv"}, "this model has none")):
+    for more, words in (({"dispatch": "all_gather"}, "leave dispatch out"), ({"model": "conv"}, "this schedule has")):
         with pytest.raises(ValueError, match=words):
             hl.check(
                 hl.Mesh(pp=2, ep=2), schedule=made("1f1b", 2, 3), **({} if "model" in more else {"shape": SMALL}) | more

@@ -281,10 +281,10 @@ def test_our_programs_play_to_the_end_in_pytorchs_simulator():
 @pytest.mark.parametrize(
     "name, arguments, says",
     [
-        ("dualpipe", dict(ranks=3, microbatches=8), "ranks=3 is odd, choose 4"),
+        ("dualpipe", dict(ranks=3, microbatches=8), "ranks=3 is odd, and dualpipe pairs the ranks: give 4"),
         ("dualpipe", dict(ranks=4, microbatches=6), "8 or more, not 6"),
-        ("dualpipe_v", dict(ranks=4, microbatches=7), "needs 8 microbatches or more, not 7"),
-        ("chimera", dict(ranks=4, microbatches=5), "microbatches=5 is odd, choose 6"),
+        ("dualpipe_v", dict(ranks=4, microbatches=7), "cannot use 7 microbatches: give 8 or more"),
+        ("chimera", dict(ranks=4, microbatches=5), "microbatches=5 is odd, and chimera divides it between two"),
         ("interleaved", dict(ranks=4, microbatches=8, chunks=0), "chunks=0 is not possible"),
         ("looped_bfs", dict(ranks=4, microbatches=8, chunks=-1), "chunks=-1 is not possible"),
         ("interleaved", dict(ranks=4, microbatches=10, group=7), "choose from [5, 6, 10]"),

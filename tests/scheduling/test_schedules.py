@@ -144,7 +144,7 @@ def test_bad_arguments_end_in_one_sentence(arguments, says):
     [
         ("0F0,0B0\n1F0", "add 1B0"),
         ("0F0,0B0\n1B0,1F0", "waits on itself"),
-        ("0F0,0F0,0B0", "stands twice"),
+        ("0F0,0F0,0B0", "occurs twice"),
         ("0F0,0B0,0I0,0W0", "both make"),
         ("0F0,0W0", "nobody makes"),
     ],
@@ -201,7 +201,7 @@ def test_text_form_round_trips():
 
 @pytest.mark.parametrize(
     "text, says",
-    [("0F0,0Q0", "line 1, cell 2: '0Q0' is no action"), ("0F0\n0B0", "line 2, cell 1"), ("", "no forward")],
+    [("0F0,0Q0", "line 1, cell 2: '0Q0' is not an action"), ("0F0\n0B0", "line 2, cell 1"), ("", "no forward")],
 )
 def test_text_with_a_mistake_names_the_cell(text, says):
     with pytest.raises(ValueError, match=says):

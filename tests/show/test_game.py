@@ -90,7 +90,7 @@ def test_undo_and_restart():
     assert game.told == "Took back 0F1." and game.board["chosen"] == 1
     game.restart()
     assert game.board["chosen"] == 0 and game.told.startswith("You are the scheduler of 2 ranks")
-    with pytest.raises(ValueError, match="nothing to take back"):
+    with pytest.raises(ValueError, match="there is nothing to undo"):
         game.undo()
 
 

@@ -124,6 +124,6 @@ def test_a_legend_that_fits_no_line_gets_room_over_the_plot(four):
 
 
 def test_titles_are_one_for_each(four):
-    with pytest.raises(ValueError, match="give as many titles, not 1"):
+    with pytest.raises(ValueError, match="give the same number of titles, not 1"):
         hl.draw(*four, titles=["ZB-V"])
     assert [one.text for one in boxes(four[0], titles=["alone"]).headings] == ["alone"]

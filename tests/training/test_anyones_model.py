@@ -349,36 +349,36 @@ class Scaled(nn.Module):
 
 
 REFUSED = {
-    "nn.Sequential(…) but no loss": (dict(model=layers(), loss=None), "needs loss=f, a summed loss(output, target)"),
-    "no data": (dict(model=layers(), data=None), "needs data=g, batches g(step, rows)"),
+    "nn.Sequential(…) but no loss": (dict(model=layers(), loss=None), "give loss=f, a summed loss(output, target)"),
+    "no data": (dict(model=layers(), data=None), "give data=g, batches g(step, rows)"),
     "a list": (dict(model=[1, 2]), "not [1, 2], a list: give an nn.Module (of a list of layers, nn.Sequential"),
-    "a class that takes other arguments": (dict(model=nn.Linear), "model=Linear is no module"),
-    "no layers": (dict(model=nn.Linear(8, 5)), "Linear does not say what it does in sequence"),
-    "torch's dropout": (dict(model=layers(nn.Dropout(0.1))), "1 is torch's Dropout, which draws other numbers"),
+    "a class that takes other arguments": (dict(model=nn.Linear), "model=Linear is not a module"),
+    "no layers": (dict(model=nn.Linear(8, 5)), "Linear does not list its layers"),
+    "torch's dropout": (dict(model=layers(nn.Dropout(0.1))), "1 is torch's Dropout, which draws different numbers on"),
     "torch's batch norm": (dict(model=layers(nn.BatchNorm1d(8))), "changes the buffer 1.running_mean of BatchNorm1d"),
     "in place": (dict(model=layers(nn.ReLU(inplace=True))), "layer 1 (ReLU) changes its input"),
     "a mean": (dict(model=layers(), loss=nn.MSELoss()), 'make it a sum over rows, reduction="sum"'),
     "a loss of every row": (dict(model=layers(), loss=lambda y, t: (y - t).sum(1)), "the loss has shape (2,)"),
     "other batches": (dict(model=layers(), data=lambda s, r: (torch.randn(r, 8),) * 2), "two different batches"),
-    "too few rows": (dict(model=layers(), data=lambda s, r: (torch.ones(1, 8),) * 2), "its first dim must be 2 rows"),
+    "too few rows": (dict(model=layers(), data=lambda s, r: (torch.ones(1, 8),) * 2), "make its first dim 2 rows"),
     "a number": (dict(model=layers(), data=lambda s, r: (1, 2)), "gave a int: give tensors"),
-    "too many stages": (dict(model=layers(), mesh=PP4), "4 stages need at least 4 layers, this model has 2"),
-    "no dims for tp": (dict(model=layers(), mesh=TP2), "tp=2 cuts dims called F, N, K, V, and this model has none"),
+    "too many stages": (dict(model=layers(), mesh=PP4), "4 stages need at least 4 layers, but this model has 2"),
+    "no dims for tp": (dict(model=layers(), mesh=TP2), "tp=2 shards dimensions called F, N, K, V, and this model has"),
     "skips backwards": (
         dict(model=Model(layers(nn.Tanh()), square_loss, vectors, skips={0: 1}), loss=None, data=None),
         "does not lead from an earlier layer to a later one",
     ),
     "an open cut": (
         dict(model=Model(layers(), square_loss, vectors, dims={"0.weight": "F D", "0.bias": "F"}), mesh=TP2),
-        "0 leaves F in parts, and no layer behind it joins them",
+        "0 leaves F sharded, and no later layer reduces it",
     ),
     "a cut input": (
         dict(model=Model(layers(), square_loss, vectors, dims={"1.weight": "D F"}), mesh=TP2),
-        "1 is cut along F by its inputs, and what comes to it is whole",
+        "1 is sharded along its inputs F, but the previous layer's outputs are not sharded",
     ),
     "two names for one length": (
         dict(model=Model(layers(), square_loss, vectors, dims={"0.weight": "F D", "1.weight": "D D"}), mesh=TP2),
-        "D is 8 in 0.weight and 5 in 1.weight: give them two names",
+        "D is 8 in 0.weight, but 5 in 1.weight: give the two dimensions different names",
     ),
     "a convolution to be cut": (
         dict(model=Model(conv(), label_loss, images, dims={"0.weight": "F . . ."}), loss=None, data=None, mesh=TP2),
@@ -386,19 +386,19 @@ REFUSED = {
     ),
     "a bias that is forgotten": (
         dict(model=Model(layers(), square_loss, vectors, dims={"0.weight": "F D", "1.weight": "O F"}), mesh=TP2),
-        "0.bias goes with the outputs of 0.weight, F: name its dim 'F' too",
+        "0.bias belongs to the outputs of 0.weight, F: name its dimension 'F' too",
     ),
-    "dims of nothing": (dict(model=layers(), dims={"9.bias": "F"}), "dims names 9.bias, and the model has no such"),
+    "dims of nothing": (dict(model=layers(), dims={"9.bias": "F"}), "dims names 9.bias, but the model has no such"),
     "dims that are no text": (dict(model=layers(), dims={"0.bias": ("F",)}), "are a tuple: give a text"),
-    "dims of a Model": (dict(model=NAMED, dims={}), "dims belongs to a module of your own"),
+    "dims of a Model": (dict(model=NAMED, dims={}), "dims applies only to your own module, and this model has its own"),
     "inputs alone": (dict(model=layers(), data=lambda s, r: torch.ones(r, 8)), "a Tensor: return (inputs, targets)"),
     "a layer that does not fit": (
         dict(model=layers(nn.Linear(7, 8))),
-        "layer 1 (Linear) fails on what reaches it, (2, 8) float32: RuntimeError: mat1 and mat2",
+        "layer 1 (Linear) fails on its input, (2, 8) float32: RuntimeError: mat1 and mat2",
     ),
     "a skip that its layer does not take": (
         dict(model=layers(nn.Tanh(), nn.Tanh()), skips={2: 0}),
-        "layer 2 (Tanh) fails on what reaches it, (2, 8) float32, (2, 8) float32 (from layers 1, 0)",
+        "layer 2 (Tanh) fails on its input, (2, 8) float32, (2, 8) float32 (from layers 1, 0)",
     ),
     "a loss of something else": (
         dict(model=layers(), loss=lambda y, t: functional.nll_loss(y, t, reduction="sum")),
@@ -420,18 +420,18 @@ REFUSED = {
         dict(model=layers(Turned(), Centred(1), Turned())),
         "layer 3 (Turned) mixes rows",
     ),
-    "a tensor that nobody trains": (dict(model=layers(Scaled())), "1.scale is a plain tensor that asks for a gradient"),
+    "a tensor that nobody trains": (dict(model=layers(Scaled())), "1.scale is a plain tensor that requires a gradient"),
     "nothing to train": (dict(model=layers().requires_grad_(False)), "every weight is frozen"),
     "a loss without a gradient": (
         dict(model=layers(), loss=lambda y, t: square_loss(y.detach(), t)),
-        "no gradient goes back from the loss to a weight",
+        "no gradient reaches a weight from the loss",
     ),
-    "a loss that is no tensor": (dict(model=layers(), loss=lambda y, t: 1.0), "the loss gave a float: return a tensor"),
-    "two models": (dict(model="gpt", shape=hl.Shape()), "model and shape are two models: leave one out"),
+    "a loss that is no tensor": (dict(model=layers(), loss=lambda y, t: 1.0), "the loss returned a float"),
+    "two models": (dict(model="gpt", shape=hl.Shape()), "model and shape each describe a model: leave one out"),
     "a loss for a model that has one": (dict(model="gpt", loss=square_loss), "leave loss out"),
     "a loss for a shape": (dict(model=hl.Shape(), loss=square_loss), "leave loss out"),
     "data for a net that has its own": (dict(model="conv", data=vectors), "leave data out"),
-    "no file": (dict(model="none.py:net"), "cannot read none.py: there is no such file"),
+    "no file": (dict(model="none.py:net"), "there is no file none.py"),
 }  # fmt: skip
 
 
@@ -473,7 +473,7 @@ def test_a_file_that_says_something_else_is_told(tmp_path):
         ("own.py:net", "net in .* is a function: make it hybridlab.Model"),
         ("own.py", "there is no model .*, or give FILE.py:name"),
         ("broken.py:net", "cannot be run: ZeroDivisionError"),
-        ("ends.py:net", r"ends the program when it is read, sys.exit\(0\): put what is not the model under if"),
+        ("ends.py:net", r"ends the program when it is read, sys.exit\(0\): put all code except the model under if"),
     ):
         with pytest.raises(ValueError, match=says):
             named(str(tmp_path / name))

@@ -60,10 +60,10 @@ def test_nothing_travels_over_a_break():
 @pytest.mark.parametrize(
     "skips, breaks, says",
     [
-        ((), ((1, 2),), "2F0 takes from no stage: give stage 2 an edge"),
-        (((0, 2),), ((1, 2),), "1F0 hands on to no stage: give stage 1 an edge"),
-        (((1, 3),), ((0, 1),), "1F0 takes from no stage"),
-        (((0, 3),), ((2, 3),), "2F0 hands on to no stage"),
+        ((), ((1, 2),), "2F0 receives from no stage: give stage 2 an edge"),
+        (((0, 2),), ((1, 2),), "1F0 sends to no stage: give stage 1 an edge"),
+        (((1, 3),), ((0, 1),), "1F0 receives from no stage"),
+        (((0, 3),), ((2, 3),), "2F0 sends to no stage"),
     ],
 )
 def test_a_missing_edge_is_refused_by_name(skips, breaks, says):
@@ -76,7 +76,7 @@ def test_a_branch_that_takes_from_its_neighbour_is_refused_by_name():
     programs[1].insert(2, "1SEND_F0")
     programs[2].insert(1, "2RECV_F0")
     wrong = DIAMOND.with_programs([[hl.Action.parse(cell) for cell in program] for program in programs])
-    with pytest.raises(Invalid, match="1SEND_F0 takes the activation of stage 1 for microbatch 0, which nobody makes"):
+    with pytest.raises(Invalid, match="1SEND_F0 takes the activation of stage 1 for microbatch 0, which nobody"):
         hl.validate(wrong)
 
 
@@ -372,17 +372,17 @@ def test_a_model_is_cut_at_its_branches():
 
 @pytest.mark.slow
 def test_a_model_without_branches_is_refused_by_a_schedule_that_has_some():
-    assert "this model has no cut with such branches" in refused(schedule="subgraph", shape=hl.Shape(layers=4))
+    assert "stages, but this model cannot be divided into" in refused(schedule="subgraph", shape=hl.Shape(layers=4))
     said = refused(schedule="subgraph", shape=BLOCKS, cut=[2, 1, 1, 2])
     assert "stages 1 and 2 in different branches, and in this model, cut so, stage 2 takes from stage 1" in said
-    assert "too many cuts into 4 stages" in refused(schedule="subgraph", shape=hl.Shape(layers=40, parallel=True))
+    assert "into 4 stages in too many ways" in refused(schedule="subgraph", shape=hl.Shape(layers=40, parallel=True))
 
 
 @pytest.mark.parametrize(
     "takes, says",
     [
-        ({2: (0,)}, "nobody takes what layer 1 makes"),
-        ({1: (2,)}, "takes={1: (2,)} does not lead from an earlier layer to a later one: layers are 0 to 3"),
+        ({2: (0,)}, "no layer takes the output of layer 1"),
+        ({1: (2,)}, "takes={1: (2,)} does not lead from an earlier layer to a later one: choose layers from 0 to 3"),
         ({1: (1,)}, "does not lead from an earlier layer"),
         ({2: (-1,)}, "does not lead from an earlier layer"),
         ({2: ()}, "does not lead from an earlier layer"),

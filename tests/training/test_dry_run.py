@@ -280,7 +280,7 @@ def test_what_would_hang_is_said():
     [
         ({"rank": 4}, "has no rank 4"),
         ({"machine": "abacus"}, "no machine 'abacus'"),
-        ({"driven": True}, "play the written order"),
+        ({"driven": True}, "give driven=False"),
         ({"offload": True}, "leave it out"),
         ({"device_memory": 1.0}, "leave it out"),
         ({"model": "gpt4"}, "gpt3-175b"),

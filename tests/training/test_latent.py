@@ -66,14 +66,14 @@ def test_every_weight_of_a_block_multiplies_or_scales(latents):
 @pytest.mark.parametrize(
     "sizes, words",
     [
-        ({"latent": 0}, "rotary=4 stands beside a latent"),
-        ({"latent": 0, "rotary": 0, "query_latent": 3}, "query_latent=3 stands beside a latent"),
+        ({"latent": 0}, "rotary=4 applies only with a latent"),
+        ({"latent": 0, "rotary": 0, "query_latent": 3}, "query_latent=3 applies only with a latent"),
         ({"style": "gpt"}, "give style='llama'"),
         ({"heads": 0}, "heads=1 or more"),
         ({"kv_heads": 2}, "no kv_heads"),
-        ({"rotary": 3}, "rotary=3 are no pairs"),
-        ({"rotary": 0}, "rotary=0 are no pairs"),
-        ({"latent": -1}, "latent=-1 is no size"),
+        ({"rotary": 3}, "rotary=3 is not even, and features are rotated in pairs"),
+        ({"rotary": 0}, "rotary=0 is not even, and features are rotated in pairs"),
+        ({"latent": -1}, "latent=-1 is not a valid size"),
     ],
 )
 def test_what_is_no_latent_is_refused(sizes, words):

@@ -37,7 +37,7 @@ def test_neighbouring_heads_share_keys_and_values():
     [
         (dict(kv_heads=4), r"kv_heads=4 does not divide heads=6: choose it from \[1, 2, 3, 6\]"),
         (dict(kv_heads=0), "kv_heads=0 does not divide heads=6"),
-        (dict(dropout=1.0), "dropout=1.0 is no share to drop: give 0 or more, and less than 1"),
+        (dict(dropout=1.0), "dropout=1.0 is not a probability below 1: give 0 or more, and less than 1"),
         (dict(dropout=-0.1), "dropout=-0.1"),
     ],
 )
@@ -150,5 +150,5 @@ def test_blocks_have_dropout_on_both_branches():
 
 
 def test_a_shape_of_another_style_is_refused():
-    with pytest.raises(ValueError, match="GPT needs style='gpt'"):
+    with pytest.raises(ValueError, match="style='llama' does not fit GPT"):
         GPT(Shape(style="llama"))

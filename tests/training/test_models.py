@@ -180,9 +180,9 @@ def test_names_are_those_of_the_gpt():
 
 
 def test_shapes_of_other_models_are_refused():
-    with pytest.raises(ValueError, match="style='gpt': Modern needs style='llama'"):
+    with pytest.raises(ValueError, match="style='gpt' does not fit Modern: give style='llama'"):
         modern(style="gpt")
-    with pytest.raises(ValueError, match="a head of width 3 has no pairs to turn: choose heads so that width/heads"):
+    with pytest.raises(ValueError, match="a head of width 3 cannot be rotated in pairs: choose heads so that"):
         modern(heads=8)
 
 
@@ -366,7 +366,7 @@ def test_a_layer_that_tallies_is_known_by_its_first_weight():
     assert tallying(net) == {"1.0.weight": net[1][0], "2.weight": net[2]}
     assert tallying(net[2]) == {"weight": net[2]}
     del net[2].weight, net[2].bias
-    with pytest.raises(ValueError, match="2 keeps a tally and has no weight, by which its copies are known: give it"):
+    with pytest.raises(ValueError, match="2 keeps a tally but has no weight, which identifies its copies: give it one"):
         tallying(net)
 
 

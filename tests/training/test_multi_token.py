@@ -69,8 +69,8 @@ def test_a_shape_with_what_it_has_not_is_refused(more):
 @pytest.mark.parametrize(
     "mesh, more, said",
     [
-        (Mesh(tp=2), {"sequence": True}, "cuts the positions T"),
-        (Mesh(cp=2), {}, "cuts the positions T"),
+        (Mesh(tp=2), {"sequence": True}, "shards the positions T, but no dimension of this model has that name"),
+        (Mesh(cp=2), {}, "shards the positions T, but no dimension of this model has that name"),
         (Mesh(x=2), {}, "cuts the width D"),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_layer_that_does_more_than_torchs_is_not_cut(case):
     """Its part was made from weight and bias alone: trained without a word, and another function."""
     changed, said = NOT_PLAIN[case]
     model = hl.Model(functools.partial(net, **changed), loss, words, dims=DIMS)
-    with pytest.raises(ValueError, match=said + ".*make that a layer of its own behind it"):
+    with pytest.raises(ValueError, match=said + ".*make that a separate layer after it"):
         hl.train(hl.Mesh(tp=2), model=model, batch=8, steps=1, progress=False)
 
 
@@ -168,7 +168,7 @@ def test_a_module_that_is_another_in_parts_is_told_before_it_is_trained(case):
         data,
         dims={f"1.{name.removeprefix('mlp.')}": dims for name, dims in INSIDE.items()},
     )
-    with pytest.raises(ValueError, match=r"in parts along tp=2 this model computes something else than whole, by up"):
+    with pytest.raises(ValueError, match=r"sharded along tp=2, this model differs from the unsharded one by up to"):
         hl.train(hl.Mesh(tp=2), model=model, batch=8, steps=1, progress=False)
 
 
@@ -182,5 +182,5 @@ def test_an_encoder_layer_of_torch_is_told_and_none_of_its_modules_is_missed():
         lambda step, rows: (torch.ones(rows, 5, D).cumsum(1) / (step + 1), torch.zeros(rows, 5, D)),
         dims={"1.linear1.weight": "F D", "1.linear1.bias": "F", "1.linear2.weight": "D F"},
     )
-    with pytest.raises(ValueError, match="computes something else than whole"):
+    with pytest.raises(ValueError, match="this model differs from the unsharded one by up to"):
         hl.train(hl.Mesh(tp=2), model=model, batch=4, steps=1, progress=False)

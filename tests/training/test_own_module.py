@@ -159,15 +159,15 @@ with warnings.catch_warnings():
 
 REFUSED = {  # a model, and what is said of it
     "a forward of its own": (net(kind=Residual), "called as a whole, Residual has the loss"),
-    "another forward than its list": (Listed(), "would be lost; put it into a layer"),
-    "a hook on the whole": (changed(net(), lambda m: m.register_forward_hook(lambda m, x, y: 2 * y)), "a hook on it"),
+    "another forward than its list": (Listed(), "move all work of its forward and its hooks into layers"),
+    "a hook on the whole": (changed(net(), lambda m: m.register_forward_hook(lambda m, x, y: 2 * y)), "its hooks"),
     "a hook on a weight": (
         changed(net(), lambda m: m[0].weight.register_hook(lambda g: 0 * g)), "the weight 0.weight has a hook",
     ),
     "a hook behind a weight": (
         changed(net(), lambda m: m[2].bias.register_post_accumulate_grad_hook(lambda p: None)), "2.bias has a hook",
     ),
-    "two weights in one memory": (shared(), "are two weights in the same memory"),
+    "two weights in one memory": (shared(), "are two parameters in the same memory, but would be trained separately"),
     "a gradient by how often": (
         nn.Sequential(Counted(16, 8, scale_grad_by_freq=True), nn.Linear(8, 3)), "the gradient of 0.weight differs",
     ),
@@ -186,9 +186,9 @@ REFUSED = {  # a model, and what is said of it
         net(changed(By(lambda x: x), lambda m: setattr(m, "c", nn.Parameter(torch.ones(2, dtype=torch.complex64))))),
         "3.c is complex",
     ),
-    "complex numbers between": (net(By(lambda x: x.to(torch.complex64)), By(torch.real)), "hands on complex numbers"),
+    "complex numbers between": (net(By(lambda x: x.to(torch.complex64)), By(torch.real)), "returns complex numbers"),
     "a named tuple": (net(By(lambda x: Two(x, x)), By(lambda both: both.x)), "hands on a Two"),
-    "a lazy layer": (nn.Sequential(nn.LazyLinear(3)), "0.weight has no shape yet"),
+    "a lazy layer": (nn.Sequential(nn.LazyLinear(3)), "0.weight has no shape yet because its layer is lazy"),
     "the meta device": (nn.Sequential(nn.Linear(4, 3, device="meta")), "0.weight is on torch's meta device"),
     "no layers": (nn.Sequential(), "the model has no layers"),
     "a traced layer": (nn.Sequential(TRACED), "0 is made by torch.jit"),
@@ -241,7 +241,7 @@ def closed():
     ids=["its own", "bound", "a global", "a default", "a closure"],
 )
 def test_a_loss_that_reads_weights_is_refused(loss):
-    with pytest.raises(ValueError, match="the loss reads weights"):
+    with pytest.raises(ValueError, match="the loss has weights"):
         hl.dry_run(PP2, model=net(), loss=loss, data=data)
 
 
@@ -361,7 +361,7 @@ def test_weights_that_never_move_are_not_proved(schedule):
 @pytest.mark.slow
 def test_fewer_rows_than_asked_for_are_refused():
     X, Y = data(0, 5)
-    with pytest.raises(ValueError, match=r"gave a tensor of shape \(5, 4\): its first dim must be 16 rows"):
+    with pytest.raises(ValueError, match=r"gave a tensor of shape \(5, 4\): make its first dim 16 rows"):
         hl.check(DP2, model=net(), loss=squares, data=lambda step, rows: (X[:rows], Y[:rows]))
 
 

@@ -138,7 +138,7 @@ def test_the_batch_of_the_run_before_is_taken_where_none_is_said(stopped, kept, 
 
 
 def test_a_mistyped_folder_is_told_and_an_empty_one_begins(kept, tmp_path):
-    with pytest.raises(ValueError, match="there is no folder .*/runn to go on from: mend its name"):
+    with pytest.raises(ValueError, match="there is no folder .*/runn to resume from: correct its name, or start"):
         learn(hl.Mesh(pp=1), 1, tmp_path / "runn", resume=True)
     assert not (tmp_path / "runn").exists()
     events = []
@@ -151,7 +151,7 @@ def test_a_folder_with_a_checkpoint_is_refused_before_the_work_unless_it_goes_on
     folder, begun = copied(stopped[0], tmp_path), []
     for steps in (2, 3, 9):
         with pytest.raises(
-            ValueError, match="step-000003 is there already: go on from it with resume, or save into an"
+            ValueError, match="step-000003 already exists: continue from it with resume, or save into another folder"
         ):
             learn(hl.Mesh(pp=1), steps, folder, on_event=lambda *event: begun.append(event))
     assert not begun
@@ -197,7 +197,7 @@ def test_a_second_interrupt_ends_at_once_and_tells_the_last_checkpoint(tmp_path)
 
 def test_another_name_of_a_checkpoint_and_a_record_that_may_not_be_read_are_told(stopped, kept, tmp_path):
     path = shutil.copytree(newest(stopped[0]), tmp_path / "step-000009")
-    with pytest.raises(ValueError, match="step-000009 holds step 3: give it its name back, step-000003"):
+    with pytest.raises(ValueError, match="step-000009 contains step 3: rename it to step-000003"):
         learn(hl.Mesh(pp=1), 6, tmp_path, resume=True)
     path = path.rename(tmp_path / "step-000003")
     (path / "checkpoint.json").unlink()
@@ -274,7 +274,7 @@ def test_the_command_saves_when_nobody_can_be_told_more(tmp_path, what):
     begins = {
         "closed": ("hybridlab: nobody reads the output to its end; the last", 141),
         "full": ("hybridlab: cannot write the output: No space left on device; the last", 1),
-        "hung up": ("hybridlab train: the terminal hung up; the last", 130),
+        "hung up": ("hybridlab train: the terminal was closed; the last", 130),
     }
     says, wanted = begins[what]
     assert (said, code) == (f"{says} checkpoint is {newest(tmp_path)}\n", wanted)

@@ -108,7 +108,7 @@ def test_cuts():
     assert heavy_ends == (range(0, 1), range(1, 5), range(5, 6))
     timed = cut(Shape(layers=4), 2, by="time")
     assert [*timed[0], *timed[1]] == list(range(6))
-    with pytest.raises(ValueError, match="5 stages need at least 5 layers, this model has 4"):
+    with pytest.raises(ValueError, match="5 stages need at least 5 layers, but this model has 4"):
         cut(Shape(layers=4), 5)
 
 
@@ -200,7 +200,7 @@ def test_near_a_temperature_of_zero_the_likeliest_byte_is_written():
         said.append(int(module(torch.tensor([said[-SMALL.context :]]))[0, -1].argmax()))
     printed = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in said)
     assert 10 not in said and sample(module, "A rank", length=6, temperature=1e-9) == printed
-    with pytest.raises(ValueError, match="is no ASCII text"):
+    with pytest.raises(ValueError, match="is not ASCII text"):
         sample(module, "")
 
 
@@ -216,17 +216,17 @@ def test_training_alone_learns():
     [
         (Mesh(pp=9), {}, "at least 9 layers"),
         (Mesh(dp=3, pp=2), {"batch": 8}, "choose a multiple of 12"),
-        (Mesh(up=2), {}, "has an axis up, which no mode is about: use pp, dp, x, cp, ep, tp"),
-        (Mesh(pp=2, dp=2), {"schedule": schedule("1f1b", 2, 4, dp=2)}, "numbers its copies otherwise"),
+        (Mesh(up=2), {}, "has an axis up, which no mode uses: choose from pp, dp, x, cp, ep, tp"),
+        (Mesh(pp=2, dp=2), {"schedule": schedule("1f1b", 2, 4, dp=2)}, "numbers its replicas differently from"),
         (Mesh(pp=2), {"schedule": "2f2b"}, "there is no schedule"),
         (Mesh(pp=2), {"optimizer": "adam"}, "choose one of sgd, adamw"),
         (Mesh(pp=2), {"dtype": "int8"}, "there is no dtype"),
-        (Mesh(pp=2), {"steps": 0}, "steps=0 trains nothing: give 1 or more"),
+        (Mesh(pp=2), {"steps": 0}, "steps=0 is not a positive number: give 1 or more"),
         (Mesh(pp=2), {"accumulate": 0}, "accumulate=0 plays nothing: give 1 or more"),
         (Mesh(pp=2), {"rows": 0}, "rows=0 reads nothing: give 1 or more"),
-        (Mesh(pp=2), {"clip": 0.0}, "clip=0.0 is no norm: give a number above 0"),
-        (Mesh(pp=2), {"schedule": "zb_v", "driven": True}, "zb_v is not one chain with one stage on each rank"),
-        (Mesh(pp=2, tp=2), {"driven": True}, "messages cannot drive ranks that share a stage"),
+        (Mesh(pp=2), {"clip": 0.0}, "clip=0.0 is not a valid norm: give a number above 0"),
+        (Mesh(pp=2), {"schedule": "zb_v", "driven": True}, "zb_v is not a chain with one stage on each rank"),
+        (Mesh(pp=2, tp=2), {"driven": True}, "driven=True cannot run ranks that share a stage"),
     ],
 )
 def test_jobs_that_do_not_fit_are_refused(mesh, more, says):
@@ -234,7 +234,9 @@ def test_jobs_that_do_not_fit_are_refused(mesh, more, says):
         job_of(mesh, **more)
 
 
-@pytest.mark.parametrize("sizes, says", [(dict(heads=5), "choose heads from"), (dict(layers=0), "layers=0 is no size")])
+@pytest.mark.parametrize(
+    "sizes, says", [(dict(heads=5), "choose heads from"), (dict(layers=0), "layers=0 is not a valid size")]
+)
 def test_impossible_shapes_are_refused(sizes, says):
     with pytest.raises(ValueError, match=says):
         Shape(**sizes)
@@ -243,5 +245,5 @@ def test_impossible_shapes_are_refused(sizes, says):
 @pytest.mark.ranks
 def test_ranks_of_another_mesh_are_refused():
     """With four ranks in a row each would take itself for the first copy, and train on."""
-    with ranks(4) as pool, pytest.raises(RankError, match=r"those of Mesh\(world=4\), and the job is for Mesh\(dp=4\)"):
+    with ranks(4) as pool, pytest.raises(RankError, match=r"these ranks belong to Mesh\(world=4\), but the job is"):
         pool.run(Trainer, job_of(Mesh(dp=4)))

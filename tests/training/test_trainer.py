@@ -205,9 +205,9 @@ def test_a_program_that_would_hang_is_refused_before_it_starts():
 
 
 def test_tasks_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="runs without dp, tp, tied weights, accumulate, clip and offload"):
+    with pytest.raises(ValueError, match="updates every stage independently"):
         hl.check(hl.Mesh(pp=2), "pipedream", shape=GPT, clip=1.0)
-    with pytest.raises(ValueError, match="make the numbers add up"):
+    with pytest.raises(ValueError, match="numbers add up to"):
         hl.check(hl.Mesh(pp=2), "1f1b", shape=GPT, cut=[1, 2])
     with pytest.raises(ValueError, match="choose one of layers, parameters, time"):
         cut(GPT, 2, by="luck")

@@ -642,7 +642,7 @@ def test_fresh_ranks_are_new_in_every_run():
     with ranks(2, start="fresh") as pool:
         first, second = (pool.run(lambda comm: os.getpid()) for _ in range(2))
         assert not set(first) & set(second) and gone(first)
-    with pytest.raises(ValueError, match="ranks cannot start 'hot': say 'kept' or 'fresh'"):
+    with pytest.raises(ValueError, match="start='hot' is not known: give 'kept' or 'fresh'"):
         ranks(2, start="hot")
 
 

@@ -162,7 +162,7 @@ def test_spans_that_cannot_be_are_refused_in_a_sentence():
     halves = ((0, 2), (2, 4))
     with ranks(Mesh(tp=2)) as two:
         for have, want, length, words in (
-            (halves[:1], halves, 2, "needs two spans for each of 2 ranks"),
+            (halves[:1], halves, 2, "give two for each of 2 ranks"),
             (halves, (0, 4), 2, "want lists a span (from, to) for each of 2 ranks, not (0, 4) alone"),
             ((0, 2), halves, 2, "have lists a span (from, to) for each of 2 ranks, not (0, 2) alone"),
             (((0, 3), (2, 4)), halves, 2, "two ranks have 2:3"),

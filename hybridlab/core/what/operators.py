@@ -196,7 +196,7 @@ def _refuse_rules(graph, rules, mesh):
         if strange := [axis for axis in named if axis not in mesh.axes]:
             raise ValueError(f"{dim} cannot be cut along {strange[0]}: the axes of {mesh} are {', '.join(mesh.axes)}")
         if named != [axis for axis in mesh.axes if axis in named]:
-            raise ValueError(f"{dim} is cut along {axes}: name each axis once, in the order of {mesh}")
+            raise ValueError(f"{dim} is sharded along {axes}: name each axis once, in the order of {mesh}")
     for axis, (name, dims) in itertools.product(mesh.axes, _tensors(graph)):
         twice = [dim for dim in dims if axis in rules.get(dim, "").split("+")]
         if len(twice) > 1:
@@ -250,11 +250,11 @@ def refuse(graph: Graph, strategy: Strategy, mesh: Mesh) -> None:
     >>> refuse(alone, {"norm": ("D",)}, Mesh(x=2))
     Traceback (most recent call last):
         ...
-    ValueError: norm needs all of D on every rank: do not cut D along x
+    ValueError: norm needs all of D on every rank: do not shard D along x
     """
     for operator in graph.operators:
         if operator.name not in strategy:
-            raise ValueError(f"the strategy says nothing about {operator.name}: give it one dim, or '', for each axis")
+            raise ValueError(f"the strategy lacks {operator.name}: give it one dimension, or '', for each axis")
         if told := _wrong(operator, strategy[operator.name], graph.sizes, mesh):
             raise ValueError(told)
 
@@ -262,21 +262,23 @@ def refuse(graph: Graph, strategy: Strategy, mesh: Mesh) -> None:
 def _wrong(operator, choice, sizes, mesh) -> str:
     """What is wrong with a choice, in one sentence; "" where nothing is."""
     if len(choice) != len(mesh.axes):
-        return f"{operator.name} has {len(choice)} choices and {mesh} {len(mesh.axes)} axes: give it one for each"
+        return f"{operator.name} has {len(choice)} choices, but {mesh} has {len(mesh.axes)} axes: give one for each"
     made = {look.of: look.made for look in operator.looks}
     for axis, dim in zip(mesh.axes, choice):
         if made.get(dim, dim) != dim:
-            return f"{operator.name} is cut by what it makes: let {axis} cut {made[dim]} in place of {dim}"
+            return f"{operator.name} is sharded by its result: let {axis} shard {made[dim]} instead of {dim}"
         if dim and dim not in operator.dims:
-            return f"{operator.name} has no dim {dim} that {axis} could cut: its dims are {', '.join(operator.dims)}"
+            return (
+                f"{operator.name} has no dimension {dim} to shard along {axis}: choose from {', '.join(operator.dims)}"
+            )
         if dim and dim in operator.whole:
-            return f"{operator.name} needs all of {dim} on every rank: do not cut {dim} along {axis}"
+            return f"{operator.name} needs all of {dim} on every rank: do not shard {dim} along {axis}"
     for dim in sorted(set(choice) - {""}):
         ways = ways_of(choice, mesh, dim)
         for one in dict.fromkeys((dim, *(look.of for look in operator.looks if look.made == dim))):
             if sizes[one] % ways:
-                told = f"{operator.name} cannot cut {one} = {sizes[one]} over {ways} ranks"
-                return f"{told}: it must be divisible by {ways}"
+                told = f"{operator.name} cannot shard {one}={sizes[one]} over {ways} ranks"
+                return f"{told}: give a multiple of {ways}"
     return ""
 
 

@@ -42,7 +42,7 @@ class Routing:
         for name in ("pace", "capacity"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} is not positive, or has no end: give a number above 0")
+                raise ValueError(f"{name}={value} is not a positive finite number: give a number above 0")
 
     def slots(self, context: int, experts: int, chosen: int) -> int:
         """The tokens of one sequence that an expert takes at most, where there is a capacity.

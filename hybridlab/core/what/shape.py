@@ -126,49 +126,53 @@ class Shape:
         for name, least in sizes.items():
             if not least <= getattr(self, name) <= MOST:
                 span = f"from {least} to {MOST:.0e}"
-                raise ValueError(f"{name}={getattr(self, name)} is no size: give a whole number {span}")
+                raise ValueError(f"{name}={getattr(self, name)} is not a valid size: give a whole number {span}")
         if self.parameters * WIDEST > MOST_BYTES:
-            raise ValueError(f"{self.parameters:.3g} parameters are more than a memory can number: give smaller sizes")
+            raise ValueError(f"{self.parameters:.3g} parameters are too many for any memory: give smaller sizes")
         if self.heads and self.per_head is None and self.width % self.heads:
             ways = divisors(self.width)
             raise ValueError(f"heads={self.heads} does not divide width={self.width}: choose heads from {ways}")
         if self.per_head is not None and self.per_head < 1:
-            raise ValueError(f"per_head={self.per_head} is no width of a head: give a whole number, 1 or more")
+            raise ValueError(f"per_head={self.per_head} is not a valid width of a head: give a whole number, 1 or more")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
             ways = divisors(self.heads)
             raise ValueError(f"kv_heads={self.kv_heads} does not divide heads={self.heads}: choose it from {ways}")
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} is no share to drop: give 0 or more, and less than 1")
+            raise ValueError(f"dropout={self.dropout} is not a probability below 1: give 0 or more, and less than 1")
         if self.style not in STYLES:
             raise ValueError(f"style={self.style!r} is not known: choose one of {', '.join(STYLES)}")
         if self.chosen > self.experts:
-            raise ValueError(f"a token cannot go through {self.chosen} of {self.experts} experts: choose fewer")
+            raise ValueError(
+                f"chosen={self.chosen} is more than the {self.experts} experts: give at most {self.experts}"
+            )
         if self.shared and self.experts == 1:
-            raise ValueError(f"shared={self.shared} stands beside several experts: give experts=2 or more")
+            raise ValueError(f"shared={self.shared} needs routed experts too: give experts=2 or more")
         if self.routing != Routing() and self.experts == 1:
-            raise ValueError("capacity, balance, pace and scores are of several experts: give experts=2 or more")
+            raise ValueError("capacity, balance, pace and scores need several experts: give experts=2 or more")
         if self.parallel and (not self.heads or self.skips):
-            raise ValueError("a parallel block has attention beside its MLP: give heads=1 or more, and no skips")
+            raise ValueError("parallel=True needs attention next to the MLP: give heads=1 or more, and no skips")
         self._refuse_latents()
         if self.documents and (min(self.documents) < 1 or sum(self.documents) != self.context):
             raise ValueError(
-                f"documents={self.documents} have {sum(self.documents)} positions, a sequence has {self.context}: give "
-                "lengths, 1 or more, that add up to the context"
+                f"documents={self.documents} have {sum(self.documents)} positions, but a sequence has "
+                f"{self.context}: give lengths, 1 or more, that add up to the context"
             )
 
     def _refuse_latents(self):
         for name in ("query_latent", "rotary"):
             if getattr(self, name) and not self.latent:
-                raise ValueError(f"{name}={getattr(self, name)} stands beside a latent: give latent=1 or more")
+                raise ValueError(f"{name}={getattr(self, name)} applies only with a latent: give latent=1 or more")
         if not self.latent:
             return
         if self.style != "llama" or not self.heads or self.kv_heads not in (None, self.heads):
             raise ValueError(
-                f"latent={self.latent} makes keys and values of all heads, without biases: give style='llama', "
+                f"latent={self.latent} makes the keys and values of all heads, without biases: give style='llama', "
                 "heads=1 or more, and no kv_heads"
             )
         if self.rotary < 2 or self.rotary % 2:
-            raise ValueError(f"rotary={self.rotary} are no pairs of features to turn: give an even number, 2 or more")
+            raise ValueError(
+                f"rotary={self.rotary} is not even, and features are rotated in pairs: give an even number, 2 or more"
+            )
 
     @property
     def pieces(self) -> int:

@@ -112,14 +112,16 @@ class Action(NamedTuple):
             raise ValueError(_no_action(text))
         stage, kind, microbatch, peer, replica, version = spelled.groups("-1")
         if microbatch != "-1" and kind in WITHOUT_MICROBATCH:
-            raise ValueError(f"{_cut(text)} is no action: {kind} takes no microbatch, write {stage}{kind}")
+            raise ValueError(f"{_cut(text)} is not an action, {kind} takes no microbatch: write {stage}{kind}")
         if microbatch == "-1" and kind not in WITHOUT_MICROBATCH:
-            raise ValueError(f"{_cut(text)} is no action: {kind} needs a microbatch, as in {stage}{kind}0")
+            raise ValueError(
+                f"{_cut(text)} is not an action, {kind} needs a microbatch: write for example {stage}{kind}0"
+            )
         if peer != "-1" and kind not in MESSAGES:
-            raise ValueError(f"{_cut(text)} is no action: only {', '.join(MESSAGES)} name another stage with >")
+            raise ValueError(f"{_cut(text)} is not an action: write > only with {', '.join(MESSAGES)}")
         action = cls(kind, int(stage), int(microbatch), max(int(replica), 0), int(version), int(peer))
         if max(action[1:6]) >= MOST:
-            raise ValueError(f"{_cut(text)} holds a number that is too large: they go up to {MOST - 1}")
+            raise ValueError(f"{_cut(text)} has a number that is too large: give at most {MOST - 1}")
         return action
 
     @classmethod
@@ -127,7 +129,9 @@ class Action(NamedTuple):
         halves = text[1 : -len(PAIR_END)].split(";") if len(text) <= 2 * LONGEST else ()
         parts = tuple(cls.parse(half) for half in halves) if len(halves) == 2 else ()
         if not parts or any(part.kind not in FUSIBLE for part in parts):
-            raise ValueError(f"{_cut(text)} is no pair: fuse two of {', '.join(FUSIBLE)}, as in (0F7;7B3)OVERLAP_F_B")
+            raise ValueError(
+                f"{_cut(text)} is not a valid pair: fuse two of {', '.join(FUSIBLE)}, as in (0F7;7B3)OVERLAP_F_B"
+            )
         return cls("OVERLAP_F_B", *parts[0][1:4], parts=parts)
 
 
@@ -150,10 +154,11 @@ def _no_action(text):
         stage, microbatch = older.groups()
         whole, half = f"{stage}B{microbatch}", f"{stage}I{microbatch}"
         return (
-            f"{_cut(text)} is older PyTorch's spelling: write {whole}, and {half} for the input half, which was B then"
+            f"{_cut(text)} is older PyTorch's spelling: write {whole}, or {half} for the input half, which PyTorch "
+            "then called B"
         )
     kinds = ", ".join(KINDS)
-    return f"{_cut(text)} is no action: write stage, kind, microbatch, as in 2F0 or 0B3 (kinds: {kinds})"
+    return f"{_cut(text)} is not an action: write stage, kind, microbatch, such as 2F0 or 0B3 (kinds: {kinds})"
 
 
 def _cut(text, most=40):

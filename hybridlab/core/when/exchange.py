@@ -66,13 +66,13 @@ def to_pytorch(schedule: "Schedule") -> str:
     >>> to_pytorch(Schedule.from_csv("0F0@1 0B0@1"))
     Traceback (most recent call last):
     ...
-    ValueError: PyTorch's form cannot express 0F0@1 (rank 0, cell 1): it has no model replicas
+    ValueError: PyTorch's form cannot express 0F0@1 (rank 0, cell 1): PyTorch has no model replicas; leave it out
     """
     for rank, program in enumerate(schedule.program):
         for number, action in enumerate(program, 1):
             if lacks := next(filter(None, (_beyond_pytorch(part, schedule) for part in action.each)), ""):
                 where = f"{action} (rank {rank}, cell {number})"
-                raise ValueError(f"PyTorch's form cannot express {where}: it has no {lacks}")
+                raise ValueError(f"PyTorch's form cannot express {where}: PyTorch has no {lacks}; leave it out")
     beyond = {
         "skip from stage to stage": schedule.skips,
         "break between stages": schedule.breaks,
@@ -129,7 +129,7 @@ def written(text: str, path: str | PathLike[str] | None = None) -> str:
 def from_source(source: str | PathLike[str], name: str = "typed order") -> dict:
     """The facts in a text, or in the text file at a path: a `Path`, or one line that ends in .csv, .tsv or .txt."""
     if not isinstance(source, str | os.PathLike):
-        raise ValueError(f"a schedule is read from a text or a path, not from a {type(source).__name__}")
+        raise ValueError(f"a schedule cannot be read from a {type(source).__name__}: give a text or a path")
     if isinstance(source, str) and ("\n" in source or not source.endswith((".csv", ".tsv", ".txt"))):
         return from_text(source, name)
     return from_text(read(source), name)
@@ -158,11 +158,11 @@ def read(source: str | PathLike[str] | BinaryIO) -> str:
     except OSError as error:
         raise ValueError(f"cannot read the schedule: {error.strerror}") from None
     if len(raw) > BYTES:
-        raise ValueError(f"this file is too long for a schedule: at most {BYTES // 2**20} MB are read")
+        raise ValueError(f"this file is too long for a schedule: give at most {BYTES // 2**20} MB")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start} of this file is no text: save the schedule as UTF-8 text") from None
+        raise ValueError(f"byte {error.start} of this file is not text: save the schedule as UTF-8 text") from None
 
 
 def from_text(text: str, name: str = "typed order") -> dict:
@@ -175,11 +175,11 @@ def from_text(text: str, name: str = "typed order") -> dict:
     ({(0, 0): 0, (1, 0): 1}, 2)
     """
     if len(text) > BYTES:
-        raise ValueError(f"this text is too long for a schedule: at most {BYTES // 2**20} MB are read")
+        raise ValueError(f"this text is too long for a schedule: give at most {BYTES // 2**20} MB")
     if (nul := text.find("\0")) >= 0:
-        raise ValueError(f"character {nul} is NUL, so this is no text: write actions, as in 0F0 0B0")
+        raise ValueError(f"character {nul} is a NUL byte, so this is not text: write actions, such as 0F0 0B0")
     if text.lstrip()[:1] == "{":
-        raise ValueError("this text is JSON: Schedule.load(path) reads it from a file")
+        raise ValueError("this text is JSON: read it from a file with Schedule.load(path)")
     lines = _lines(text)
     first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
     is_table = _HEAD.fullmatch(first[1])
@@ -191,7 +191,9 @@ def _lines(text):
     """Yield (number, line) without comments, and without the lines that hold nothing else."""
     for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if number > LINES or len(line) > BYTES // 4:
-            raise ValueError(f"line {number} is too far or too long: {LINES} lines of {BYTES // 4} characters are read")
+            raise ValueError(
+                f"line {number} is beyond the limits: give at most {LINES} lines of {BYTES // 4} characters"
+            )
         said = _COMMENT.sub("", line)
         if said.strip() or not line.strip():
             yield number, said
@@ -209,12 +211,12 @@ def _rows(lines):
         idle = 0 if named else blank
         rank += idle
         if rank >= RANKS:
-            raise ValueError(f"line {number} would be rank {rank}: at most {RANKS} ranks are read")
+            raise ValueError(f"line {number} would be rank {rank}: give at most {RANKS} ranks")
         if bool(name) != named:
             raise ValueError(f"line {number} differs from the others: write 'rank {rank}:' on every line, or on none")
         if name and int(name[1]) != rank:
             raise ValueError(
-                f"line {number} is called rank {int(name[1])}: call it rank {rank}, in order and each once"
+                f"line {number} is labelled rank {int(name[1])}: label it rank {rank}, each rank once and in order"
             )
         yield from itertools.repeat((), idle)
         yield _cells(number, line[name.end() :] if name else line)
@@ -236,7 +238,7 @@ def _columns(head, lines):
     """The cells of every rank, from PyTorch's table with a line per step and a column per rank."""
     starts = [column.start() for column in re.finditer("Rank", head)]
     if len(starts) > RANKS:
-        raise ValueError(f"this table has {len(starts)} ranks: at most {RANKS} are read")
+        raise ValueError(f"this table has {len(starts)} ranks, and the limit is {RANKS}: give fewer")
     columns = [[] for _ in starts]
     for number, line in lines:
         for rank, (start, end) in enumerate(itertools.pairwise([*starts, len(line)])):
@@ -259,10 +261,10 @@ def from_dict(saved: dict) -> dict:
     kept = saved.get("format") if isinstance(saved, dict) else None
     if kept != FORMAT:
         is_timeline = kept == "hybridlab.timeline"
-        hint = "Timeline.load(path).schedule has one" if is_timeline else "save one with schedule.save(path)"
-        raise ValueError(f"this JSON is no saved hybridlab schedule: {hint}")
+        hint = "take it from Timeline.load(path).schedule" if is_timeline else "save one with schedule.save(path)"
+        raise ValueError(f"this JSON is not a saved hybridlab schedule: {hint}")
     if saved.get("version") != VERSION:
-        raise ValueError(f"this schedule has another format version than {VERSION}: update hybridlab")
+        raise ValueError(f"this schedule's format version is not {VERSION}: update hybridlab")
     saved = {"exchanges": [], "breaks": []} | saved  # older files have none
     program = saved.get("program")
     if not _is_lists(program, str):

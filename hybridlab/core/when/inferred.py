@@ -25,7 +25,7 @@ def _programs(ranks, spot):
             try:
                 programs[-1].append(_settled(Action.parse(text), rank, place))
                 if next(count) > ACTIONS:
-                    raise ValueError(f"at most {ACTIONS} actions are read")
+                    raise ValueError(f"there are more than {ACTIONS} actions: give fewer")
             except ValueError as error:
                 raise ValueError(f"{spot.format(*where)}: {error}") from None
     return programs, place
@@ -37,7 +37,7 @@ def _settled(action, rank, place):
         home = place.setdefault((part.stage, part.replica), rank)
         if home != rank:
             stage = f"stage {part.stage}" + (f" (replica {part.replica})" if part.replica else "")
-            raise ValueError(f"{action} is on rank {rank}, but {stage} lives on rank {home}: move it there")
+            raise ValueError(f"{action} is on rank {rank}, but {stage} belongs to rank {home}: move it there")
     return action
 
 
@@ -58,7 +58,9 @@ def completed(name: str, ranks: Iterable, spot: str) -> dict:
     missing = np.flatnonzero(np.bincount(microbatch[there]) == 0)
     if len(missing):
         last = parts[int(microbatch.argmax())]
-        raise ValueError(f"microbatch {missing[0]} is missing, though {last} is there: count from 0 without a hole")
+        raise ValueError(
+            f"microbatch {missing[0]} is missing, but {last} is present: number microbatches from 0 without gaps"
+        )
     _check_split(kind, stage, microbatch)
     replica_of = np.zeros(int(microbatch.max()) + 1, dtype=np.int64)
     replica_of[microbatch[there]] = replica[there]
@@ -86,7 +88,9 @@ def _check_split(kind, stage, microbatch):
     both = np.intersect1d(whole, half)
     if len(both) and CODE["I"] not in kind:
         s, m = divmod(int(both[0]), MOST)
-        raise ValueError(f"{s}B{m} and {s}W{m} stand together, as in older PyTorch's files: write {s}I{m} for {s}B{m}")
+        raise ValueError(
+            f"{s}B{m} and {s}W{m} are both present, as in files of older PyTorch: write {s}I{m} for {s}B{m}"
+        )
 
 
 def _window(sums, place, total):
@@ -97,7 +101,10 @@ def _window(sums, place, total):
     copies = len({rank for (stage, _), rank in place.items() if stage == last.stage})
     windows = (1 + last.version) * copies
     if total % windows:
-        raise ValueError(f"REDUCE_GRAD#{last.version} asks for {windows} equal windows, impossible with m={total}")
+        raise ValueError(
+            f"REDUCE_GRAD#{last.version} asks for {windows} equal windows, which do not divide {total} microbatches: "
+            "give a divisor"
+        )
     return total // windows
 
 
@@ -105,7 +112,7 @@ def _skips(parts, place):
     """The edges of the messages that name another stage than the next."""
     edges = {part.edge for part in parts if part.peer >= 0}
     for stage in {*itertools.chain(*edges)} - {stage for stage, _ in place}:
-        raise ValueError(f"stage {stage} has no actions, so nothing can skip to it")
+        raise ValueError(f"stage {stage} has no actions: give it some, or leave out the skip to it")
     return tuple(sorted(edges))
 
 
@@ -147,7 +154,9 @@ def checked(facts: dict) -> dict:
     gathered = 2 * sum(part.kind == "UNSHARD" for part in parts)
     if edges * (max(total, copies) * versions + copies * gathered) > SIZE:
         numbers = f"{stages} stages, {total} microbatches and {versions - 4} weight versions"
-        raise ValueError(f"{numbers} are too many: stages times microbatches may be {SIZE // 4}, less with versions")
+        raise ValueError(
+            f"{numbers} are too many: give at most {SIZE // 4} stages times microbatches (fewer with versions)"
+        )
     return facts
 
 

@@ -65,7 +65,9 @@ class Room:
         for name, count in (("keeps", flow.schedule.stages), ("boundary", len(flow.edges))):
             given = getattr(self, name)
             if isinstance(given, tuple) and len(given) != count:
-                raise ValueError(f"Room({name}={given}) has {len(given)} numbers, not {count}: give one each, or one")
+                raise ValueError(
+                    f"Room({name}={given}) has {len(given)} numbers, not {count}: give {count} of them, or one"
+                )
         weights = np.zeros(flow.size)
         keeps = np.broadcast_to(np.asarray(self.keeps, dtype=float), flow.schedule.stages)
         weights[flow.named("input")] = np.repeat(keeps, int(np.prod(flow.shape["input"][1:])))

@@ -199,7 +199,7 @@ class Timeline:
         """
         if real.schedule.computing != self.schedule.computing:
             raise ValueError(
-                f"{real.schedule.name} and {self.schedule.name} are different programs: compare runs of one"
+                f"{real.schedule.name} and {self.schedule.name} are different schedules: compare runs of the same one"
             )
         ratio = {"length_ratio": real.length / self.length} if self.length else {}
         bubbles = {name: getattr(real, name) - getattr(self, name) for name in BUBBLES}

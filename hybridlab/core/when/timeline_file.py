@@ -40,7 +40,7 @@ def read(path: str | PathLike[str]) -> dict:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"{path} is no saved hybridlab timeline: save one with timeline.save(path)") from None
+        raise ValueError(f"{path} is not a saved hybridlab timeline: save one with timeline.save(path)") from None
 
 
 def facts(saved: dict) -> dict:
@@ -49,7 +49,7 @@ def facts(saved: dict) -> dict:
     raises  ValueError in one sentence when they are something else, of another version, or damaged
     """
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        raise ValueError("this is no saved hybridlab timeline: save one with timeline.save(path)")
+        raise ValueError("this is not a saved hybridlab timeline: save one with timeline.save(path)")
     version = saved.get("version")
     if version != VERSION:
         newer = isinstance(version, int) and version > VERSION

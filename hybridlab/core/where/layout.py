@@ -262,30 +262,36 @@ class Layout:
             self._refuse_double_cuts(param)
             for axis, held in param.at.items():
                 if not held or not set(held) <= set(range(self.mesh[axis])):
-                    raise ValueError(f"{param.name} is held at {axis}={held}, but {axis} runs to {self.mesh[axis] - 1}")
+                    raise ValueError(
+                        f"{param.name} is stored at {axis}={held}, but {axis} has {self.mesh[axis]} places: give 0 to "
+                        f"{self.mesh[axis] - 1}"
+                    )
             there = math.prod(self.mesh[axis] for axis in param.over)
             if there % param.owners:
                 ways = [n for n in range(1, there + 1) if there % n == 0]
                 raise ValueError(
-                    f"{param.owners} ranks cannot share {param.name}: {'·'.join(param.over)}={there} must be divisible "
-                    f"by them, choose one of {ways}"
+                    f"{param.owners} ranks cannot share {param.name}: {'·'.join(param.over)}={there} must be "
+                    f"divisible by their number; choose one of {ways}"
                 )
         for names in self.packs.values():
             if len({(self[name].owners, self[name].rest, self.peers(name).sums) for name in names}) > 1:
-                raise ValueError(f"{', '.join(names)} do not rest alike or meet other ranks: put them in several packs")
+                raise ValueError(
+                    f"{', '.join(names)} have different owners or are reduced over different ranks: put them in "
+                    "separate packs"
+                )
         return self
 
     def _refuse_double_cuts(self, param):
         axes = [axis for axes in param.shard for axis in axes.split("+")]
         for axis in axes:
             if axes.count(axis) > 1:
-                raise ValueError(f"{param.name} is cut twice along {axis}: leave one of the cuts out")
+                raise ValueError(f"{param.name} is sharded twice along {axis}: leave one of the two out")
         dims = [cut.dim for cut in param.shard.values()]
         for dim in dims:
             if dims.count(dim) > 1:
                 both = [axis for axis, cut in param.shard.items() if cut.dim == dim]
                 raise ValueError(
-                    f"dim {dim} of {param.name} is cut along {' and along '.join(both)}: cut it once, along the "
+                    f"dim {dim} of {param.name} is sharded along {' and along '.join(both)}: shard it once, along the "
                     f"product {'+'.join(both)!r}"
                 )
 
@@ -295,7 +301,13 @@ class Layout:
         at = 0
         for low, high in sorted({span for span in cut.spans if span[1] > span[0]}):
             if low != at:
-                raise ValueError(f"{param.name} is cut at {at} and {low} along {axis}: spans must meet, or be equal")
+                raise ValueError(
+                    f"{param.name} has spans that end at {at} and begin at {low} along {axis}: let each begin where "
+                    "the last one ends, or make them equal"
+                )
             at = max(at, high)
         if at != param.shape[cut.dim]:
-            raise ValueError(f"{param.name} has length {param.shape[cut.dim]}, its spans along {axis} end at {at}")
+            raise ValueError(
+                f"{param.name} has length {param.shape[cut.dim]}, but its spans along {axis} end at {at}: make the "
+                "spans cover it"
+            )

@@ -30,7 +30,7 @@ class Mesh:
     def __init__(self, *unnamed: int, **axes: int):
         if unnamed:
             said = ", ".join(map(repr, unnamed))
-            raise ValueError(f"Mesh({said}) names no axis: say along which the ranks lie, as in hl.Mesh(dp=2, pp=4)")
+            raise ValueError(f"Mesh({said}) names no axis: name each axis and its length, such as hl.Mesh(dp=2, pp=4)")
         for axis, length in axes.items():
             if not isinstance(length, Integral) or isinstance(length, bool) or length < 1:
                 raise ValueError(f"axis {axis} has length {length!r}: give a whole number of ranks, 1 or more")
@@ -56,7 +56,7 @@ class Mesh:
         raises  ValueError when the mesh has no such rank
         """
         if not isinstance(rank, Integral) or not 0 <= rank < self.size:
-            raise ValueError(f"{self} has no rank {rank!r}: its ranks are 0 to {self.size - 1}")
+            raise ValueError(f"{self} has no rank {rank!r}: choose from 0 to {self.size - 1}")
         place = {}
         for axis, length in reversed(self.axes.items()):
             rank, place[axis] = divmod(rank, length)
@@ -69,12 +69,12 @@ class Mesh:
         """
         unknown = set(coordinates) - set(self.axes)
         if unknown:
-            raise ValueError(f"{self} has no axis {', '.join(sorted(unknown))}: its axes are {', '.join(self.axes)}")
+            raise ValueError(f"{self} has no axis {', '.join(sorted(unknown))}: choose from {', '.join(self.axes)}")
         rank = 0
         for axis, length in self.axes.items():
             place = coordinates.get(axis, 0)
             if not isinstance(place, Integral) or not 0 <= place < length:
-                raise ValueError(f"{self} has no coordinate {axis}={place!r}: it runs from 0 to {length - 1}")
+                raise ValueError(f"{self} has no coordinate {axis}={place!r}: choose from 0 to {length - 1}")
             rank = rank * length + place
         return rank
 

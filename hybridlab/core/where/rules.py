@@ -43,8 +43,8 @@ def placed(
     for dim, letter, axes in cuts(param.dims, rules, mesh):
         if twice := {axis for other in shard for axis in other.split("+")} & set(axes.split("+")):
             raise ValueError(
-                f"{param.name} ({param.dims}) would be cut twice along {', '.join(sorted(twice))}: leave out the rule "
-                f"for {letter}"
+                f"{param.name} ({param.dims}) would be sharded twice along {', '.join(sorted(twice))}: leave out the "
+                f"rule for {letter}"
             )
         groups = sizes.get(letter, param.shape[dim])
         found = spans(groups, mesh.length(axes), param.shape[dim] // groups, letter in copied)
@@ -121,8 +121,8 @@ def joined(tables: Iterable[tuple[str, Rules]]) -> Rules:
         for letter, axes in table.items():
             if letter in found and not axes.startswith(f"{found[letter]}+"):
                 raise ValueError(
-                    f"{said[letter]} cuts {letter} along {found[letter]}, and {name} cuts it along {axes}: leave one "
-                    "of them out"
+                    f"{said[letter]} shards {letter} along {found[letter]}, but {name} shards it along {axes}: leave "
+                    "one of them out"
                 )
             found[letter], said[letter] = axes, name
     return found
@@ -140,15 +140,21 @@ def sizes_of(params: Iterable[Param], said: dict[str, int]) -> dict[str, int]:
     for param in params:
         letters = param.dims.split()
         if param.dims and len(letters) != len(param.shape):
-            raise ValueError(f"{param.name} has shape {param.shape}, and its dims {param.dims!r} name {len(letters)}")
+            raise ValueError(
+                f"{param.name} has shape {param.shape}, but its dims {param.dims!r} name {len(letters)} dimensions: "
+                "name as many as the shape has"
+            )
         for letter, length in zip(letters, param.shape):
             if len(letter) > 1 and letter[0] not in said:
-                raise ValueError(f"{param.name} has a dim {letter} of {letter[0]} groups: say how many {letter[0]} is")
+                raise ValueError(
+                    f"{param.name} has a dimension {letter} of {letter[0]} groups: give the size of {letter[0]}"
+                )
             if len(letter) > 1 or letter == ".":
                 continue
             if found.setdefault(letter, length) != length:
                 raise ValueError(
-                    f"{letter} is {found[letter]} in {source[letter]} and {length} in {param.name}: give them two names"
+                    f"{letter} is {found[letter]} in {source[letter]}, but {length} in {param.name}: give the two "
+                    "dimensions different names"
                 )
             source.setdefault(letter, param.name)
     return found

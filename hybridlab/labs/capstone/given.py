@@ -80,7 +80,10 @@ def chosen(mine: dict | None) -> Choice:
     """
     one = STAND_IN if mine is None else named({"fused": True} | mine)
     if one.devices != GIVEN.gpus:
-        raise ValueError(f"the product of its sizes is {one.devices}, and there are {GIVEN.gpus} devices")
+        raise ValueError(
+            f"the product of its sizes is {one.devices}, but there are {GIVEN.gpus} devices: give sizes whose product "
+            f"is {GIVEN.gpus}"
+        )
     return plans().choice(one)
 
 

@@ -24,7 +24,11 @@ def _plan(answer) -> Verdict:
     try:
         one = named({"fused": True} | answer)
         if one.devices != GIVEN.gpus:  # first, or a size that divides the layers only would be recommended
-            return False, f"The product of its sizes is {one.devices}, and there are {GIVEN.gpus} devices."
+            return (
+                False,
+                f"The product of its sizes is {one.devices}, but there are {GIVEN.gpus} devices: give sizes whose "
+                f"product is {GIVEN.gpus}.",
+            )
         check_plan(one, GIVEN.shape, GIVEN.batch)
         choice = chosen(answer)
     except (ValueError, TypeError) as error:

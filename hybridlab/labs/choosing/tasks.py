@@ -57,9 +57,9 @@ def bill(one: Plan) -> tuple[float, float]:
     """
     shape, batch = catalog.model(SCENARIO["model"]).shape, SCENARIO["batch"]
     if one.devices != SCENARIO["devices"]:
-        raise ValueError(f"p·t·d = {one.devices}, and there are {SCENARIO['devices']} devices")
+        raise ValueError(f"p·t·d = {one.devices}, but there are {SCENARIO['devices']} devices: make them equal")
     if one.zero not in range(4):
-        raise ValueError(f"zero={one.zero} is no stage of ZeRO: give 0 to 3")
+        raise ValueError(f"zero={one.zero} is not a stage of ZeRO: give 0 to 3")
     check_plan(one, shape, batch)
     return float(step(shape, one, batch, A100).total), float(footprint(shape, one, batch).total)
 

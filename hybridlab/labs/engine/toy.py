@@ -18,7 +18,7 @@ def stage(number: int, stages: int, layers: int = LAYERS) -> nn.Sequential:
     (4, torch.Size([4, 16]))
     """
     if not 0 <= number < stages:
-        raise ValueError(f"there is no stage {number} of {stages}: they are numbered from 0 to {stages - 1}")
+        raise ValueError(f"there is no stage {number} of {stages}: choose from 0 to {stages - 1}")
     made = nn.Sequential()
     for place in range(number * layers, (number + 1) * layers):
         made.append(nn.Linear(WIDTH, WIDTH)).append(nn.Tanh())

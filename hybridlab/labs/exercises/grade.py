@@ -57,14 +57,18 @@ def grade(folder: str | Path, seconds: float = SECONDS, on_row=lambda row: None)
     raises  ValueError when there is no such folder, or no submission in it
     """
     if not 0 < seconds <= LONGEST:
-        raise ValueError(f"{seconds:g} seconds are no time for a submission: give more than 0, at most a day")
+        raise ValueError(f"{seconds:g} seconds is not a valid time limit: give more than 0, and at most a day")
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"{folder} is {'a file' if folder.is_file() else 'no folder'}: name the folder of submissions")
+        raise ValueError(
+            f"{folder} is {'a file' if folder.is_file() else 'not a folder'}: name the folder of submissions"
+        )
     files = submissions(folder)
     if not files:
         other = f"; {told}" if (told := _not_read(folder)) else ""
-        raise ValueError(f"there is no submission in {folder}: students write one with labs.export('name.json'){other}")
+        raise ValueError(
+            f"there is no submission in {folder}: let students write one with labs.export('name.json'){other}"
+        )
     read = [(file, _read(file)) for file in files]  # all of them, before the first can change another
     rows = []
     for file, submission in read:

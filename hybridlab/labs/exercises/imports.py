@@ -27,8 +27,8 @@ def import_of(name: str, value) -> str:
     """
     if isinstance(value, types.ModuleType) and not _installed(value):
         raise ValueError(
-            f"it uses the module {value.__name__}, a file of your own, which is not handed in: copy what you need of "
-            "it into a cell"
+            f"it uses the module {value.__name__}, your own file, which is not submitted: copy the parts that you "
+            "need into a cell"
         )
     if not (home := value if isinstance(value, types.ModuleType) else _home(value)):
         return ""

@@ -128,7 +128,7 @@ class Parts:
             inner = error.args[0]
             kind = type(value).__name__ + ("" if inner is value else f" with {a_kind(inner)} in it")
             instead = INSTEAD.get(type(inner), "make it inside")
-            raise ValueError(f"it uses {name} ({kind}), which cannot be written down: {instead}") from None
+            raise ValueError(f"it uses {name} ({kind}), which cannot be stored: {instead}") from None
 
     def _of(self, name: str, value, outside: dict) -> str:
         """An expression for a value; raises Unwritable."""

@@ -17,7 +17,7 @@ class Cell(str):
         'labs.answer("a", 1 - 2)'
         """
         if right not in self:
-            raise ValueError(f"the cell does not hold {right!r}")
+            raise ValueError(f"the cell does not contain {right!r}")
         return Cell(self.replace(right, wrong))
 
 

@@ -48,7 +48,7 @@ def source_of(function) -> Source:
         made, key = function, getattr(function, "__name__", "answer")
         name = key = key if key.isidentifier() else "answer"  # a lambda has no name of its own
     if not is_definition(made) and not import_of(key, made):
-        raise ValueError(f"{a_kind(made)} cannot be written down: answer with a function, def …, that calls it")
+        raise ValueError(f"{a_kind(made)} cannot be stored: answer with a function, def …, that calls it")
     parts = Parts()
     parts.bind(key, made, vars(inspect.getmodule(made) or object))
     source = Source(parts.text, name)
@@ -62,10 +62,10 @@ def _try(source: Source, parts: Parts):
         names = source.names()
     except Exception as error:
         told = str(error).split("\n")[0][:120]
-        raise ValueError(f"on its own, as it is handed in, it fails: {type(error).__name__}: {told}") from None
+        raise ValueError(f"run alone, as it is submitted, it fails: {type(error).__name__}: {told}") from None
     for name, value in parts.values.items():
         if is_definition(value) and not import_of(name, value) and not _same(names[name], value):
-            raise ValueError(f"what runs as {name} is not what its cell says: {AGAIN}")
+            raise ValueError(f"the function {name} in memory differs from its cell: {AGAIN}")
 
 
 def _same(one, other) -> bool:

@@ -18,7 +18,7 @@ from hybridlab.labs.exercises.written import unwritten
 
 FORM = 1
 LARGEST = 5_000_000  # bytes
-NO_JSON = "damaged: this is no JSON"
+NO_JSON = "damaged, not JSON: export it again"
 
 
 def export(path: str | Path) -> Path:
@@ -29,7 +29,7 @@ def export(path: str | Path) -> Path:
     kept = answers_file.read()
     answers = {name: one["answer"] for name, one in kept["tasks"].items()}
     if not answers:
-        raise ValueError("nothing to export: no exercise was answered on this machine")
+        raise ValueError("there is nothing to export: answer an exercise first")
     versions = {"hybridlab": hybridlab.__version__, "python": platform.python_version()}
     seed = seed_of(kept["student"])
     submission = {"form": FORM, "student": kept["student"], "seed": seed, "versions": versions, "answers": answers}
@@ -57,12 +57,14 @@ def load(path: Path) -> dict:
         raise ValueError(NO_JSON) from None
     found = _parsed(text)
     if not isinstance(found, dict) or found.get("form") != FORM or not isinstance(found.get("answers"), dict):
-        raise ValueError("no submission that labs.export has written")
+        raise ValueError("not a submission written by labs.export: export it again")
     student = found.get("student")
     if isinstance(student, bool) or not isinstance(student, str | int | None):
-        raise ValueError("no submission that labs.export has written: its student is neither a name nor a number")
+        raise ValueError(
+            "not a submission written by labs.export, its student is neither a name nor a number: export it again"
+        )
     if found.get("seed") != seed_of(student):
-        raise ValueError("its seed is not the one of its student")
+        raise ValueError("its seed does not belong to its student: export it again")
     return found
 
 
@@ -78,6 +80,6 @@ def _parsed(text: str):
     except (json.JSONDecodeError, RecursionError):
         raise ValueError(NO_JSON) from None
     except UnicodeEncodeError:
-        raise ValueError("damaged: it has half of a letter in it, a lone surrogate; export it again") from None
+        raise ValueError("damaged: it contains a lone surrogate (half a character); export it again") from None
     except ValueError:
-        raise ValueError("damaged: it has a number of more than 4,000 digits; export it again") from None
+        raise ValueError("damaged: it has a number with more than 4,000 digits; export it again") from None

@@ -9,7 +9,7 @@ from hybridlab.labs.exercises.source import Source, source_of
 from hybridlab.labs.exercises.words import a_kind
 
 LONGEST = 200_000  # letters of one answer
-NO_WRITING = "this is no answer that labs.export has written"
+NO_WRITING = "not an answer written by labs.export: export it again"
 LONGEST_NUMBER = 10**4000  # Python reads numbers of some 4,300 digits
 
 
@@ -19,19 +19,19 @@ def write(answer):
     >>> write((8, 3 / 8)), write({"gelu"}), write({"mesh": 3})
     ([8, 0.375], {'set': ['gelu']}, {'dict': [['mesh', 3]]})
     >>> write(object())["unwritten"]
-    'an object cannot be written down'
+    'an object cannot be stored'
     """
     try:
         written = _write(answer)
         letters = len(json.dumps(written, ensure_ascii=False).encode())
     except UnicodeEncodeError:
-        return {"unwritten": "it has half of a letter in it, a lone surrogate"}
+        return {"unwritten": "it contains a lone surrogate (half a character)"}
     except ValueError as error:
         return {"unwritten": str(error)}
     except RecursionError:
-        return {"unwritten": "it holds itself, or is nested too deeply"}
+        return {"unwritten": "it contains itself, or is nested too deeply"}
     if letters > LONGEST:
-        return {"unwritten": f"it has more than {LONGEST} letters"}
+        return {"unwritten": f"it has more than {LONGEST} characters"}
     return written
 
 
@@ -40,7 +40,7 @@ def _write(answer):
     from hybridlab.core.where.mesh import Mesh
 
     if isinstance(answer, int) and abs(answer) > LONGEST_NUMBER:
-        raise ValueError("it has a number of more than 4,000 digits")
+        raise ValueError("it has a number with more than 4,000 digits")
     if answer is None or isinstance(answer, bool | str | int):
         return answer
     if isinstance(answer, float):
@@ -65,7 +65,7 @@ def _write(answer):
         return _write(answer.schedule) if getattr(answer, "finished", True) else {"unwritten": "it was not finished"}
     if callable(answer):
         return _write(source_of(answer))
-    raise ValueError(f"{a_kind(answer)} cannot be written down")
+    raise ValueError(f"{a_kind(answer)} cannot be stored")
 
 
 def has_code(written) -> bool:
@@ -118,5 +118,5 @@ def _read(written):
         case {"function": {"name": str(name), "source": str(text)}}:
             return Source(text, name)
         case {"unwritten": str(reason)}:
-            raise ValueError(f"the answer could not be written down: {reason}")
+            raise ValueError(f"the answer could not be stored: {reason}")
     raise ValueError(NO_WRITING)

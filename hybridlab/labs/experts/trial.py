@@ -31,9 +31,14 @@ class _Checked:
 
     def __call__(self, x, counts):
         if len(counts) != len(self.up.weight):
-            raise ValueError(f"experts(x, counts) got {len(counts)} counts, and {len(self.up.weight)} experts are here")
+            raise ValueError(
+                f"experts(x, counts) got {len(counts)} counts for {len(self.up.weight)} experts: give one count for "
+                "each"
+            )
         if sum(counts) != len(x):
-            raise ValueError(f"experts(x, counts) got {len(x)} rows, and counts that add up to {sum(counts)}")
+            raise ValueError(
+                f"experts(x, counts) got {len(x)} rows, but counts that add up to {sum(counts)}: make them equal"
+            )
         return self._experts(x, counts)
 
 

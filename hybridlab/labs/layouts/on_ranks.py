@@ -20,7 +20,7 @@ def counted(pool, graph: Graph, layout) -> Table:
     found, rows = tried(pool, graph, [strategy])[0], []
     for home in found:
         if home.strange:
-            raise ValueError(f"nobody has foreseen {home.strange[0]}")
+            raise ValueError(f"there is no program for {home.strange[0]}: give another layout")
     alike = lambda sends: [one._replace(peer=None) for one in sends]
     sent = [alike(home.sent) for home in found]
     for one in dict.fromkeys(one for home in found for one in alike(home.derived)):

@@ -50,7 +50,7 @@ def moments(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int]) 
     if algorithm not in ALGORITHMS:
         raise ValueError(f"there is no picture of {algorithm!r}: choose one of {', '.join(ALGORITHMS)}")
     if algorithm == "cannon" and grid[0] != grid[1]:
-        raise ValueError(f"cannon needs a square grid, not {grid[0]}×{grid[1]}")
+        raise ValueError(f"cannon needs a square grid: give one instead of {grid[0]}×{grid[1]}")
     k, (r, c) = sizes[1], grid
     columns, lines = even(k, c), even(k, r)
     places = [(i, j) for i in range(r) for j in range(c)]

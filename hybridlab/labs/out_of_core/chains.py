@@ -41,7 +41,7 @@ def mixture(plan: list[str], room: float, swap: float) -> Mixture:
     raises  ValueError for a word that is none of the three
     """
     if wrong := [word for word in plan if word not in CHOICE]:
-        raise ValueError(f"{wrong[0]!r} is none of {', '.join(CHOICE)}")
+        raise ValueError(f"{wrong[0]!r} is not a choice: choose from {', '.join(CHOICE)}")
     return mixed(chain(len(plan)), tuple(CHOICE[word] for word in plan), Room(room), costs(swap))
 
 
@@ -63,7 +63,7 @@ def step(plan: list[str], room: float = ROOM, swap: float = 1) -> Timeline:
     """
     one = mixture(plan, room, swap)
     if one.length == float("inf"):
-        raise ValueError(f"this plan does not fit into room for {room:g} blocks: keep fewer")
+        raise ValueError(f"this plan does not fit into memory for {room:g} blocks: keep fewer")
     return simulate(one.schedule, costs(swap), room=Room(room))
 
 

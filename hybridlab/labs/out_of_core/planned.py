@@ -51,7 +51,7 @@ def _of_words(case, plan) -> str:
     if not isinstance(plan, list | tuple) or len(plan) != case.blocks:
         return f"return a list of {case.blocks} words, one for each block."
     wrong = [word for word in plan if not isinstance(word, str) or word not in CHOICE]
-    return f"{wrong[0]!r} is none of {', '.join(CHOICE)}." if wrong else ""
+    return f"{wrong[0]!r} is not a choice: choose from {', '.join(CHOICE)}." if wrong else ""
 
 
 def _of_plan(case, plan) -> str:

@@ -32,8 +32,8 @@ class Bytes:
 
     def give(self, size: int):
         if size > self.held:
-            said = f"{size:,} bytes are given back, and only {self.held:,} are held"
-            raise ValueError(f"{said}: what is kept, and what comes back, is taken first")
+            said = f"{size:,} bytes are returned, but only {self.held:,} are held"
+            raise ValueError(f"{said}: call take() before give()")
         self.held -= size
 
 

@@ -27,7 +27,7 @@ def refitted(hidden: str = NOTHING) -> Fit:
     (True, False)
     """
     if hidden not in (NOTHING, *LABELS):
-        raise ValueError(f"there is no row {hidden!r}: hide one of {', '.join(LABELS)}, or {NOTHING!r}")
+        raise ValueError(f"there is no row {hidden!r}: choose one of {', '.join(LABELS)}, or {NOTHING!r}")
     return fitted([row for label, row in ROWS.items() if label != hidden])
 
 

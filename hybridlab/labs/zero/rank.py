@@ -134,7 +134,7 @@ def _freed_is_told(what):
     except RuntimeError as error:
         if "storage of size 0" not in str(error):
             raise
-        raise RuntimeError(f"the {what} reads weights whose storage is freed: gather them before") from None
+        raise RuntimeError(f"the {what} reads weights whose storage was freed: gather them first") from None
 
 
 def _updated(comm, unit, whole, case, step) -> tuple[float, float, float]:

@@ -28,7 +28,7 @@ def refuse_mixing(job, rules: Rules, known: dict[str, bool], words: str):
     whole = _kept(job, inputs, known)
     for name in known:
         if len({entered.shape for entered, _ in whole[name]}) > 1:
-            raise ValueError(f"{name} is used on pictures of several sizes: give each of its uses a layer of its own")
+            raise ValueError(f"{name} is used on images of several sizes: use a separate layer for each size")
     mesh = Mesh(**{axis: job.mesh[axis] for axis in rules.values()})
     for rank in sorted({0, mesh.size - 1}):  # the first part and the last
         _try(job, inputs, whole, known, lambda x, dims, rank=rank: part(x, dims, rules, mesh, rank), words)
@@ -62,8 +62,8 @@ def _try(job, inputs, whole, known, cut, words):
     except Exception as error:
         number = len(passed)
         raise ValueError(
-            f"layer {number} ({type(job.layers[number]).__name__}) mixes pixels outside of {words}: "
-            "h and w can cut only these, so make it of them, or leave h and w out"
+            f"layer {number} ({type(job.layers[number]).__name__}) mixes pixels outside of {words}, and h and w can "
+            "shard only these: build it of them, or leave h and w out"
         ) from error
 
 
@@ -95,8 +95,8 @@ def _refuse_other_sum(job, output, targets, parts):
         _same(sum(job.model.loss(*pair) for pair in pairs), job.model.loss(output, targets))
     except Exception as error:
         raise ValueError(
-            "the loss of the parts of a picture does not add up to that of the picture: make it a sum over pixels, and "
-            "name the dims of targets, targets='B C Y X'"
+            "the losses of the parts of an image do not add up to the loss of the image: make it a sum over pixels, "
+            "and name the dimensions of targets, targets='B C Y X'"
         ) from error
 
 
@@ -111,7 +111,7 @@ def _watched(job, module, known):
 
 def _same(one, other):
     if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-9, atol=1e-12):
-        raise ValueError("another thing than on whole pictures")
+        raise ValueError("the result differs from that on full images")
 
 
 def _flat(x) -> tuple:

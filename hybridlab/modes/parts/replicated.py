@@ -154,7 +154,9 @@ class Replicated:
                 at |= {pack_of[name]: action.stage for name in self.named[action.stage] if self._meets(name)}
         for name, pack in pack_of.items():
             if self._meets(name) and pack not in at:
-                raise ValueError(f"nobody sums the gradient of {name}: end the program with REDUCE_GRAD for its stage")
+                raise ValueError(
+                    f"no action reduces the gradient of {name}: end the schedule with REDUCE_GRAD for its stage"
+                )
         return {stage: sorted(pack for pack, its in at.items() if its == stage) for stage in set(at.values())}
 
     def _meets(self, name) -> bool:

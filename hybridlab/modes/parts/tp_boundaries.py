@@ -45,8 +45,8 @@ def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
                 continue
             if not isinstance(child, (nn.Linear, nn.Embedding)):
                 raise ValueError(
-                    f"{param.name} is cut along tp, and {type(child).__name__} is neither Linear nor Embedding: leave "
-                    "its dims without names"
+                    f"{param.name} is sharded along tp, but {type(child).__name__} is neither Linear nor Embedding: "
+                    "leave its dimensions without names"
                 )
             if weight is child.weight:
                 dim = param.shard["tp"].dim

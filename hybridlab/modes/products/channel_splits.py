@@ -107,4 +107,6 @@ def _lengths(length, parts) -> tuple[int, ...]:
 def _refuse(mesh, shape, axes):
     for what, length, axis in zip(("filters", "channels"), shape, axes):
         if mesh[axis] > length:
-            raise ValueError(f"{mesh} cuts {length} {what} over {mesh[axis]} ranks of {axis}: give it at most {length}")
+            raise ValueError(
+                f"{mesh} shards {length} {what} over {mesh[axis]} ranks of {axis}: give {axis} at most {length}"
+            )

@@ -143,7 +143,7 @@ def moved(comm, x, move: Move):
             return typed.split(comm, x, axis, dim(after), of="I")
         case "V->V":
             return typed.all_to_all(comm, x, axis, cut=dim(after), join=dim(before))
-    raise ValueError(f"nothing leads {move.arrow}")
+    raise ValueError(f"there is no operation for {move.arrow}: give another layout")
 
 
 def parts(comm, graph: Graph, strategy: Strategy, wholes: dict) -> dict:
@@ -182,6 +182,8 @@ def alone(graph: Graph, values: dict):
 def _refuse(graph, wholes):
     for name, dims in graph.given.items():
         if name not in wholes:
-            raise ValueError(f"{name} is missing: the graph is given {', '.join(graph.given)}")
+            raise ValueError(f"{name} is missing: give {', '.join(graph.given)}")
         if tuple(wholes[name].shape) != (lengths := graph.lengths(dims)):
-            raise ValueError(f"{name} has shape {tuple(wholes[name].shape)}, and {dims} is {lengths}: give all of it")
+            raise ValueError(
+                f"{name} has shape {tuple(wholes[name].shape)}, but {dims} is {lengths}: give the full tensor"
+            )

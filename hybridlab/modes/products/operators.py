@@ -55,7 +55,9 @@ def done(operator: Operator, operands: list, padding: dict[str, Span]):
     raises  ValueError for an operator that does what nobody knows
     """
     if operator.does not in DOES:
-        raise ValueError(f"{operator.name} does {operator.does}, which is unknown: choose among {', '.join(DOES)}")
+        raise ValueError(
+            f"{operator.name} has does={operator.does!r}, which is not known: choose one of {', '.join(DOES)}"
+        )
     x, *others = operands
     beside = [places for dim in reversed(operator.operands[0]) for places in padding.get(dim, (0, 0))]
     if any(beside):

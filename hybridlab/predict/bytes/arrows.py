@@ -172,7 +172,7 @@ def way(dims: str, lengths: tuple[int, ...], before: State, after: State, mesh: 
     """
     found = ways(dims, lengths, before, mesh, learns)
     if after not in found:
-        raise ValueError(f"no moves lead a tensor {dims} from {before} to {after} on {mesh}")
+        raise ValueError(f"a tensor {dims} cannot be resharded from {before} to {after} on {mesh}: give another layout")
     return found[after]
 
 

@@ -139,7 +139,7 @@ def ranked(conv: Conv, ranks: int, axes: tuple[str, ...] = ("c", "f")) -> list[t
         if prod(lengths) == ranks and fits(conv, mesh):
             found.append((sent_in_all(conv, mesh), mesh))
     if not found:
-        raise ValueError(f"{ranks} ranks cannot share out {conv} along {', '.join(axes)}: take fewer, or other axes")
+        raise ValueError(f"{ranks} ranks cannot divide {conv} along {', '.join(axes)}: use fewer ranks, or other axes")
     return sorted(found, key=lambda one: (one[0], repr(one[1])))
 
 

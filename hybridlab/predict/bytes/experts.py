@@ -70,7 +70,10 @@ def between(counts: Sequence[Sequence[int]] | np.ndarray, ways: int) -> np.ndarr
     """
     counts = np.asarray(counts)
     if counts.shape[0] != ways or counts.shape[1] % ways:
-        raise ValueError(f"counts of {ways} ranks with equal numbers of experts are needed, not {counts.shape}")
+        raise ValueError(
+            f"counts of {ways} ranks with equal numbers of experts are needed: give that shape instead of "
+            f"{counts.shape}"
+        )
     to = counts.reshape(ways, ways, -1).sum(2)
     return to - np.diag(np.diag(to))
 

@@ -62,7 +62,7 @@ def moved(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int, int
     if algorithm not in ALGORITHMS:
         raise ValueError(f"there is no algorithm {algorithm!r}: choose one of {', '.join(ALGORITHMS)}")
     if min(*sizes, *grid) < 1:
-        raise ValueError(f"sizes and grids count from 1: {sizes} on {_shown(grid)}")
+        raise ValueError(f"sizes and grids must be positive: give 1 or more, not {sizes} on {_shown(grid)}")
     m, k, n = sizes
     sent, back, held = ALGORITHMS[algorithm](*sizes, *grid)
     return Moved(int(sent), int(back), held, held * prod(grid) / (m * k + k * n + m * n))
@@ -186,7 +186,7 @@ def _cut(what: str, size: int, parts: int) -> int:
 
 def _fits(fits: bool, algorithm: str, form: str, grid):
     if not fits:
-        raise ValueError(f"{algorithm} needs a grid of {form}, not {_shown(grid)}")
+        raise ValueError(f"{algorithm} cannot use the grid {_shown(grid)}: give one of {form}")
 
 
 def _shown(grid) -> str:

@@ -54,7 +54,7 @@ def imported(config: dict | str | Path, context: int | None = None) -> Imported:
     family = said.get("model_type")
     if family not in ("gpt2", *LLAMAS, *SPARSE):
         known = ", ".join(("gpt2", *LLAMAS, *SPARSE))
-        raise ValueError(f"model_type={family!r} is not known here: one of {known}, or write a Shape by hand")
+        raise ValueError(f"model_type={family!r} is not known: choose one of {known}, or write a Shape by hand")
     shape, notes = _gpt2(said, context) if family == "gpt2" else _modern(said, family, context)
     return Imported(shape, notes + _unread(said))
 
@@ -67,11 +67,13 @@ def _read(config) -> dict:
     for name in (*SIZES, *OR_NONE):
         size = said.get(name)
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < (name in SIZES)):
-            raise ValueError(f"the config says {name}={size!r}: give a whole number{' from 1' * (name in SIZES)}")
+            raise ValueError(
+                f"{name}={size!r} in the config is not valid: give a whole number{' from 1' * (name in SIZES)}"
+            )
     for name in LISTS:
         told = said.get(name)
         if told is not None and not (isinstance(told, int) or isinstance(told, list) and all(map(_whole, told))):
-            raise ValueError(f"the config says {name}={told!r}: give a list of whole numbers")
+            raise ValueError(f"{name}={told!r} in the config is not valid: give a list of whole numbers")
     return said
 
 
@@ -99,7 +101,7 @@ def _parsed(text: str) -> dict:
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"{what} is no JSON: give a config.json, as it lies beside a model's weights") from None
+        raise ValueError(f"{what} is not JSON: give the config.json that comes with a model's weights") from None
     if not isinstance(said, dict):
         raise ValueError(f"{what} is a {type(said).__name__}: give an object of names and sizes, {{...}}")
     return said
@@ -109,7 +111,7 @@ def _size(said: dict, *names: str) -> int:
     for name in names:
         if said.get(name) is not None:
             return said[name]
-    raise ValueError(f"the config says nothing of {names[0]}: add it")
+    raise ValueError(f"the config lacks {names[0]}: add it")
 
 
 def _gpt2(said: dict, context: int | None) -> Imported:
@@ -177,7 +179,7 @@ def _dense(said: dict) -> int:
     first, step, every = (said.get(name) for name in ("first_k_dense_replace", "decoder_sparse_step", "moe_layer_freq"))
     chosen = every if isinstance(every, list) else [layer % (every or 1) == 0 for layer in layers]
     if len(chosen) != len(layers):
-        raise ValueError(f"the config says moe_layer_freq of {len(chosen)} layers, and has {len(layers)}: one for each")
+        raise ValueError(f"moe_layer_freq has {len(chosen)} entries for {len(layers)} layers: give one for each")
     return len([
         layer
         for layer in layers

@@ -31,45 +31,45 @@ class Rule(NamedTuple):
     why: str
 
 
-TRANSFORMERS = Rule(lambda plan, shape: not shape.heads, "starts models with attention only: give a shape with heads")
+TRANSFORMERS = Rule(lambda plan, shape: not shape.heads, "starts only models with attention: give a shape with heads")
 # Megatron-Core 0.16, megatron/training/arguments.py and core/transformer; up to 0.15 t may not exceed the key heads.
 OF_MEGATRON = (
     TRANSFORMERS,
-    Rule(lambda plan, shape: plan.x > 1 or plan.z > 0, "has no axis x and no owners: plan without grids"),
+    Rule(lambda plan, shape: plan.x > 1 or plan.z > 0, "does not support the axis x or owners: plan without grids"),
     Rule(
         lambda plan, shape: plan.offload or plan.redone not in (0.0, 1.0),
-        "has no line for activations kept on the host, nor for some layers done again: leave them out",
+        "has no flag for offloaded activations, or for recomputing only some layers: leave them out",
     ),
     Rule(
         lambda plan, shape: plan.cp > 1 and shape.context % (2 * plan.cp) > 0,
-        "cuts a sequence into 2·cp pieces: choose a context that is a multiple of it",
+        "splits a sequence into 2·cp pieces: choose a context that is a multiple of 2·cp",
     ),
     Rule(
         lambda plan, shape: bool(plan.sequence) and shape.context % (plan.t * plan.cp) > 0,
-        "cuts a sequence into t·cp pieces with sequence parallelism: choose a context that is a multiple of it",
+        "splits a sequence into t·cp pieces with sequence parallelism: choose a context that is a multiple of t·cp",
     ),
     Rule(
         lambda plan, shape: shape.experts > 1 and plan.t > 1 and not plan.sequence,
-        "joins experts and tensor parallelism with sequence parallelism only: give sequence=True",
+        "combines experts and tensor parallelism only with sequence parallelism: give sequence=True",
     ),
 )
 # torchtitan, commit 0119de1: distributed/parallel_dims.py (`_validate`, seq_len_divisor, fsdp_enabled), where the ranks
 # along ep are some of those that share weights, and all along cp; pytorch/torchtitan#2577 for key heads.
 OF_TORCHTITAN = (
     TRANSFORMERS,
-    Rule(lambda plan, shape: plan.x > 1, "has no axis x: plan without grids"),
-    Rule(lambda plan, shape: plan.zero in (1, 2), "shards weights too, or nothing: give zero=3 or zero=0"),
+    Rule(lambda plan, shape: plan.x > 1, "does not support the axis x: plan without grids"),
+    Rule(lambda plan, shape: plan.zero in (1, 2), "shards everything or nothing: give zero=3 or zero=0"),
     Rule(
         lambda plan, shape: plan.t > 1 and not plan.sequence,
-        "cuts the sequence too with tensor parallelism: give sequence=True",
+        "always uses sequence parallelism with tensor parallelism: give sequence=True",
     ),
     Rule(
         lambda plan, shape: shape.key_heads % plan.t > 0,
-        "gives each rank along t whole heads of keys: choose a t that divides them",
+        "does not copy heads of keys over t: choose a t that divides their number",
     ),
     Rule(
         lambda plan, shape: shape.context % (2 * plan.t * plan.cp) > 0,
-        "cuts a sequence into 2·t·cp pieces: choose a context that is a multiple of it",
+        "splits a sequence into 2·t·cp pieces: choose a context that is a multiple of 2·t·cp",
     ),
     Rule(
         lambda plan, shape: plan.ep > 1 and plan.cp > 1,
@@ -249,7 +249,7 @@ def slurm(plan: Plan, node: int, program: str, arguments: list[str], hours: floa
     #SBATCH --nodes=2
     """
     if plan.devices % node and plan.devices > node:
-        raise ValueError(f"{plan.devices} devices do not fill nodes of {node}: plan for a multiple")
+        raise ValueError(f"{plan.devices} devices do not fill nodes of {node}: plan for a multiple of {node}")
     nodes, each = max(plan.devices // node, 1), min(plan.devices, node)
     whole, minutes = divmod(round(60 * hours), 60)
     started = " ".join(shlex.quote(word) for word in arguments)

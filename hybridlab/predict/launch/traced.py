@@ -82,7 +82,9 @@ def traced(trace: dict | str | Path, steps: int = 1) -> Traced:
     device = [one for one in events if one.category in ON_DEVICE]
     work = _of_one_day(device)
     if not work:
-        raise ValueError("no device did anything in this trace: profile a step on a GPU, with activities=[CPU, CUDA]")
+        raise ValueError(
+            "this trace contains no work on a device: profile a step on a GPU, with activities=[CPU, CUDA]"
+        )
     where = [_cause(one) for one in work]
     spans = np.array([(one.begin, one.end) for one in work])
     windows = _steps(events) or [(spans[:, 0].min(), spans[:, 1].max())] * steps
@@ -97,9 +99,13 @@ def _read(path: Path) -> dict:
         data = path.read_bytes()
         said = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except (OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path} is no trace of a profiler: {str(error)[:100]}") from None
+        raise ValueError(
+            f"{path} is not a profiler's trace, {str(error)[:100]}: give one that torch.profiler wrote"
+        ) from None
     if not isinstance(said, dict) or not isinstance(said.get("traceEvents"), list):
-        raise ValueError(f"{path} is no trace of a profiler: it has no list of traceEvents")
+        raise ValueError(
+            f"{path} is not a profiler's trace, it has no list of traceEvents: give one that torch.profiler wrote"
+        )
     return said
 
 
@@ -202,9 +208,11 @@ def laid(step: Step, found: list[Traced]) -> Laid:
     """
     ranks = [one.rank for one in found]
     if len(found) > 1 and None in ranks:
-        raise ValueError("a trace names no rank: give traces with distributedInfo, which a run of several ranks writes")
+        raise ValueError(
+            "a trace does not name its rank: give traces with distributedInfo, which a run of several ranks writes"
+        )
     if not found or len(set(ranks)) < len(ranks):
-        raise ValueError(f"traces of ranks {ranks} are no different ranks of one run: give one of each, at least one")
+        raise ValueError(f"the traces are of ranks {ranks}: give one trace of each rank of one run")
     found = sorted(found, key=lambda one: one.rank or 0)
     causes = {
         name: (added(float(getattr(step, term)) for term in terms), [one.seconds[name] for one in found])

@@ -87,8 +87,8 @@ def _at_least(axis: str, letter: str, what: str, where=lambda one: True) -> Rule
         axis,
         lambda sizes, one: np.logical_not(where(one)) | (sizes.get(letter, np.inf) >= getattr(one, axis)),
         lambda sizes, one: (
-            f"{axis}={getattr(one, axis)} cannot share out {what.format(sizes[letter])}: "
-            f"choose {axis} up to {sizes[letter]}"
+            f"{axis}={getattr(one, axis)} cannot divide {what.format(sizes[letter])}: choose {axis} up to "
+            f"{sizes[letter]}"
         ),
     )
 
@@ -98,7 +98,7 @@ def _whole_sequences(axis: str, parts: Callable) -> Rule:
         axis,
         lambda sizes, one: np.logical_not(one.slots & parts(one)),
         lambda sizes, one: (
-            "an expert's capacity counts tokens of whole sequences, and here their positions are cut: leave capacity "
+            "an expert's capacity counts tokens of full sequences, but here positions are sharded: leave capacity "
             "out, or cp and sequence"
         ),
     )
@@ -113,8 +113,8 @@ RULES = (
         "tp",
         lambda sizes, one: np.logical_not(one.narrow) | (one.cp == 1) | (sizes.get("T", 0) % (one.cp * one.tp) == 0),
         lambda sizes, one: (
-            f"cp={one.cp} and tp={one.tp} cut {sizes['T']} positions into {one.cp * one.tp} equal parts: give a "
-            "multiple of that, or leave sequence and scatter out"
+            f"cp={one.cp} and tp={one.tp} need {one.cp * one.tp} equal parts of {sizes['T']} positions: give a "
+            f"multiple of {one.cp * one.tp}, or leave sequence and scatter out"
         ),
     ),
     _whole_sequences("tp", lambda one: np.logical_and(one.sequence, one.tp > 1)),
@@ -122,21 +122,23 @@ RULES = (
     Rule(
         "x",
         lambda sizes, one: np.logical_not(one.routed) | (one.x == 1),
-        lambda sizes, one: f"x={one.x} cuts the width, and tokens travel to experts whole: give x=1, or one MLP",
+        lambda sizes, one: f"x={one.x} shards the width, but experts need full tokens: give x=1, or one MLP",
     ),
     _at_least("cp", "T", "{} positions"),
     Rule(
         "cp",
         lambda sizes, one: (one.attend != ULYSSES) | ("K" not in sizes) | (one.keys(sizes) % one.cp == 0),
         lambda sizes, one: (
-            f"attend='ulysses' turns positions into heads, and cp={one.cp} does not divide the {one.keys(sizes)} heads "
-            "of keys on a rank: choose 'ring' or 'gather', or fewer ranks"
+            f"attend='ulysses' exchanges positions for heads, but cp={one.cp} does not divide the {one.keys(sizes)} "
+            "heads of keys on a rank: choose 'ring' or 'gather', or fewer ranks"
         ),
     ),
     Rule(
         "cp",
         lambda sizes, one: np.logical_not(one.zigzag & np.equal(one.attend, ULYSSES)),
-        lambda sizes, one: "with attend='ulysses' all ranks compute as much: leave zigzag out",
+        lambda sizes, one: (
+            "zigzag=True has no effect with attend='ulysses', which is already balanced: leave zigzag out"
+        ),
     ),
     Rule(
         "cp",
@@ -147,24 +149,24 @@ RULES = (
     Rule(
         "recompute",
         lambda sizes, one: np.not_equal(one.recompute, SELECTIVE) | one.attends,
-        lambda sizes, one: "recompute='selective' is about attention, and this model has none: choose 'full'",
+        lambda sizes, one: "recompute='selective' recomputes attention, but this model has none: choose 'full'",
     ),
     Rule(
         "zero",
         lambda sizes, one: np.equal(one.zero, 0) | (one.copies > 1),
-        lambda sizes, one: (
-            f"zero={one.zero} shares among ranks that see other data, and dp=1 has one: give dp=2 or more"
-        ),
+        lambda sizes, one: f"zero={one.zero} shards over data-parallel ranks, but dp=1 has only one: give dp=2 or more",
     ),
     Rule(
         "zero",
         lambda sizes, one: np.equal(one.zero, 0) | (one.owners <= one.copies),
-        lambda sizes, one: f"owners={one.owners} are more than the {one.copies} ranks that hold the same: give less",
+        lambda sizes, one: (
+            f"owners={one.owners} is more than the {one.copies} data-parallel ranks: give {one.copies} or fewer"
+        ),
     ),
     Rule(
         "zero",
         lambda sizes, one: np.not_equal(one.zero, 3) | np.not_equal(one.owners, 1),
-        lambda sizes, one: "zero=3 with one owner leaves the weights no place to rest: give offload=True, or owners=2",
+        lambda sizes, one: "zero=3 with owners=1 shards nothing: give owners=2 or more, or offload=True",
     ),
 )
 

@@ -59,7 +59,7 @@ def job_of_stages(stages: "Sequence[Stage]", rounds: int = 2) -> dict:
 def _copies(stage) -> int:
     """How many ranks hold a stage: its replicas, each as often as the level below says."""
     if len(stage.inside) > 1:
-        raise ValueError("stages inside stages cannot be played: plan for machines on one level of the network")
+        raise ValueError("nested stages cannot be run: plan for machines on one level of the network")
     return stage.replicas * (_copies(stage.inside[0]) if stage.inside else 1)
 
 
@@ -78,7 +78,7 @@ def job_of_plan(plan: Plan, shape: Shape, batch: int) -> dict:
     check_plan(plan, shape, batch)
     if plan.offload or plan.redone != 1:
         raise ValueError(
-            "a job keeps activations on the device and does all layers again, or none: leave offload and redone out"
+            "a job recomputes all layers or none, and does not offload activations: leave offload and redone out"
         )
     interleaved = {"chunks": plan.v} if plan.v > 1 else {}
     return {

@@ -59,15 +59,14 @@ def by_step(
     shape, kind, runs = catalog.shape_of(model), catalog.machine_of(machine), programs(software, precision)
     refuse_sizes(plan._asdict())
     if batch % (rows := plan.b * plan.d * plan.ep):
-        raise ValueError(
-            f"a batch of {batch} is no whole number of microbatches, {rows} sequences at a time: check b and d"
-        )
+        raise ValueError(f"a batch of {batch} is not a multiple of b·d = {rows} sequences: correct batch, b or d")
     took = lambda share: float(step(shape, plan, batch, kind, FITTED._replace(multiply=share), runs).total)
     least, rest = took(MOST), took(math.inf)
     if not least <= seconds < math.inf:
         raise ValueError(
-            f"a step of {seconds:g} s is quicker than {kind.name} can be: {least:.3g} s at its whole peak, {rest:.3g} "
-            f"of them no products; is it one step of all {batch} sequences, on this machine and with this software?"
+            f"a step of {seconds:g} s is faster than {kind.name} can be: {least:.3g} s at its full peak, {rest:.3g} s "
+            f"of it outside of matmuls: give the time of one step of all {batch} sequences, and the machine "
+            "and software that it ran on"
         )
     return FITTED._replace(multiply=at_zero(lambda share: seconds / took(share) - 1))
 
@@ -90,8 +89,8 @@ def by_products(
     operations, took = added(2 * m * k * n for m, k, n, _ in products), added(seconds for *_, seconds in products)
     if not 0 < operations <= MOST * kind.peak * took:
         raise ValueError(
-            f"the products were measured at {took:.3g} s, and {kind.name} needs {operations / kind.peak:.3g} s at its "
-            "peak: wait for the device before you read the clock, or name the machine that it is"
+            f"the matmuls were measured at {took:.3g} s, but {kind.name} needs {operations / kind.peak:.3g} s at its "
+            "peak: synchronize with the device before you read the clock, or name the right machine"
         )
     return FITTED._replace(multiply=operations / took / kind.peak / library)
 
@@ -117,16 +116,21 @@ def by_sums(
     """
     kind, runs = catalog.machine_of(machine), programs(software)
     if ranks < 2 or len(set(sizes)) < 2 or len(sizes) != len(seconds):
-        raise ValueError(f"{len(sizes)} sizes over {ranks} ranks in {len(seconds)} times fix no link: give two or more")
+        raise ValueError(
+            f"{len(sizes)} sizes over {ranks} ranks in {len(seconds)} times do not determine a link: give two sizes "
+            "or more"
+        )
     if ranks <= kind.node:
         link = Link.fit("all_reduce", ranks, sizes, seconds)
         return _linked(kind, "inside", link, runs.inside)
     if ranks % kind.node:
-        raise ValueError(f"{ranks} ranks are no whole nodes of {kind.node}: measure over a multiple of {kind.node}")
+        raise ValueError(f"{ranks} ranks do not fill nodes of {kind.node}: measure over a multiple of {kind.node}")
     nodes, own = ranks // kind.node, Link(kind.latency[0], 1 / (kind.inside * runs.inside))
     left = [took - own.price(hierarchical(nodes, kind.node, size).inside) for size, took in zip(sizes, seconds)]
     if min(left) <= 0:
-        raise ValueError("the sums took no longer than their part inside a node: measure that link first, with by_sums")
+        raise ValueError(
+            "the all-reduces took no longer than their part inside a node: measure that link first, with by_sums"
+        )
     return _linked(
         kind, "across", Link.fit("all_reduce", nodes, [size / kind.node for size in sizes], left), runs.network
     )
@@ -144,7 +148,9 @@ def at_zero(off: Callable[[float], float]) -> float:
 
 def _linked(kind: Machine, name: str, link: Link, reached: float) -> Machine:
     if not link.beta:
-        raise ValueError("larger tensors took no longer, so no link shows: take sizes up to a gigabyte")
+        raise ValueError(
+            "larger tensors took no longer, so the bandwidth cannot be estimated: use sizes up to a gigabyte"
+        )
     place = ("inside", "across").index(name)
     latency = tuple(link.alpha if place == at else one for at, one in enumerate(kind.latency))
     return replace(kind, latency=latency, **{name: 1 / link.beta / reached})

@@ -63,7 +63,9 @@ def partition(weights: Sequence[float], stages: int) -> list[range]:
     """
     layers = len(weights)
     if not 1 <= stages <= layers:
-        raise ValueError(f"{stages} stages need at least {stages} layers, this model has {layers}: choose fewer ranks")
+        raise ValueError(
+            f"{stages} stages need at least {stages} layers, but this model has {layers}: choose fewer ranks"
+        )
     until = [0, *accumulate(weights)]
     best = [(until[k], until[k] ** 2, 0) for k in range(layers + 1)]  # of the first k layers: largest, evenness, cut
     history = []

@@ -151,9 +151,7 @@ def pieces(
 def _with_host(shape: Shape, plan: Plan, machine: Machine, *passes: Work) -> tuple[Work, ...]:
     """Passes beside which what a block keeps goes to the host, or comes back: what is longer than they shows."""
     if not machine.host:
-        raise ValueError(
-            f"of {machine.name} the link to the host is not known: leave offload out, or choose another machine"
-        )
+        raise ValueError(f"the host link of {machine.name} is not known: leave offload out, or choose another machine")
     left, _ = stays(kept_on(shape, plan), entered(shape, plan), plan.recompute)
     copied = left / machine.host
     shown_of = lambda one: np.where(plan.offload, np.maximum(copied - added(one), 0), 0)

@@ -185,10 +185,11 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     """
     for name in ("p", "t", "d", "b", "v", "x", "cp", "ep"):
         if getattr(plan, name) < 1:
-            raise ValueError(f"{name}={getattr(plan, name)} is no size: give a whole number, 1 or more")
+            raise ValueError(f"{name}={getattr(plan, name)} is not a valid size: give a whole number, 1 or more")
     if plan.uneven and (plan.v > 1 or plan.p > shape.layers):
         raise ValueError(
-            f"uneven stages are one on each rank, with a block at least: give v=1, and p up to {shape.layers}"
+            "uneven stages need one stage on each rank and one block in each stage: give v=1, and p up to "
+            f"{shape.layers}"
         )
     if shape.layers % (plan.p * plan.v) and not plan.uneven:
         left = shape.layers // plan.v if shape.layers % plan.v == 0 else shape.layers
@@ -208,7 +209,7 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
     _check_experts(plan, shape)
     if plan.z and (plan.zero != 3 or plan.d % plan.z):
         raise ValueError(
-            f"z = {plan.z} of the d = {plan.d} copies share the weights: give zero=3, and z from {_ways(plan.d)}"
+            f"z = {plan.z} cannot shard the weights over d = {plan.d} replicas: give zero=3, and z from {_ways(plan.d)}"
         )
     rows = plan.b * plan.d * plan.ep
     if batch % rows:
@@ -218,12 +219,12 @@ def check_plan(plan: Plan, shape: Shape, batch: int) -> Plan:
         )
     if plan.v > 1 and (plan.p == 1 or plan.microbatches(batch) % plan.p):
         raise ValueError(
-            f"with v = {plan.v} chunks, the {plan.microbatches(batch)} microbatches must be a multiple of "
-            f"p = {plan.p}, and p 2 or more"
+            f"with v = {plan.v} chunks, the {plan.microbatches(batch)} microbatches do not fit p = {plan.p}: make "
+            "them a multiple of p, and p 2 or more"
         )
     for name, names in NAMED.items():
         if getattr(plan, name) not in range(len(names)):
-            raise ValueError(f"{name}={getattr(plan, name)} is no place in {names}")
+            raise ValueError(f"{name}={getattr(plan, name)} is not a place in {names}: choose one of them")
     divisions.refuse(shape.sizes, plan.division(shape))
     return plan
 
@@ -235,7 +236,7 @@ def _ways(of: int) -> str:
 def _check_experts(plan: Plan, shape: Shape):
     """Equal numbers of experts along ep, and whole tokens to send to them."""
     if shape.experts == 1 and plan.ep > 1:
-        raise ValueError(f"ep = {plan.ep} shares out experts, and a block of this model has one MLP: leave ep out")
+        raise ValueError(f"ep = {plan.ep} distributes experts, but this model has none: leave ep out")
     if shape.experts % plan.ep:
         ways = _ways(shape.experts)
         raise ValueError(f"ep = {plan.ep} must divide the {shape.experts} experts: choose it from {ways}")
@@ -254,11 +255,11 @@ def named(sizes: dict) -> Plan:
 
 def _value(name: str, value):
     if name not in Plan._fields:
-        raise ValueError(f"a plan has no {name!r}: name any of {', '.join(Plan._fields)}")
+        raise ValueError(f"a plan has no {name!r}: choose from {', '.join(Plan._fields)}")
     if not isinstance(value, str):
         return value
     if name not in NAMED:
-        raise ValueError(f"{name}={value!r} is no number: give one")
+        raise ValueError(f"{name}={value!r} is not a number: give one")
     if value not in NAMED[name]:
-        raise ValueError(f"{name}={value!r} is not known: {name} is one of {', '.join(NAMED[name])}")
+        raise ValueError(f"{name}={value!r} is not known: choose one of {', '.join(NAMED[name])}")
     return NAMED[name].index(value)

@@ -263,7 +263,7 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     for name, size in (("gpus", gpus), ("batch", batch)):
         if not 1 <= size <= MOST:
-            raise ValueError(f"{name}={size} is no number of {name}: give 1 or more, and at most {MOST:.0e}")
+            raise ValueError(f"{name}={size} is out of range: give 1 or more, and at most {MOST:.0e}")
     refuse_sizes(given)
     if missing := too_few(shape, kind, gpus):
         raise ValueError(missing)
@@ -297,5 +297,5 @@ def days(choice: Choice, shape: Shape, batch: int, tokens: float) -> float:
     29
     """
     if not 0 < tokens < math.inf:
-        raise ValueError(f"tokens={tokens} train nothing: give a number above 0")
+        raise ValueError(f"tokens={tokens} is not positive: give a number above 0")
     return tokens / (batch * shape.context) * choice.step.total / DAY

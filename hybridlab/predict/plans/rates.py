@@ -134,5 +134,5 @@ def _faster(machine: Machine, software: Software) -> float:
     peak = (machine.eight, machine.four)[place]
     if not peak:
         wanted = PRECISIONS[software.precision]
-        raise ValueError(f"{machine.name} multiplies nothing in {wanted}: choose precision='bf16', or another machine")
+        raise ValueError(f"{machine.name} has no peak rate for {wanted}: choose precision='bf16', or another machine")
     return software.narrow[place] * peak / machine.peak

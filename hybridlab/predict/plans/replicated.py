@@ -71,7 +71,10 @@ def replicated(layers: Sequence[Layer], *levels: tuple[int, float]) -> Plan:
 Stage(layers=range(1, 2), replicas=1, inside=())))
     """
     if not layers or not levels or any(machines < 1 or bandwidth <= 0 for machines, bandwidth in levels):
-        raise ValueError("a plan needs a layer, and levels of at least 1 machine and more than 0 bytes per second")
+        raise ValueError(
+            "a plan needs layers and a network: give at least one layer, and levels of 1 machine or more and more "
+            "than 0 bytes per second"
+        )
     until = [0, *accumulate(layer.seconds for layer in layers)]
 
     def best(first, last):

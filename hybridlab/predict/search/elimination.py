@@ -82,8 +82,8 @@ def _best(problem, tables, most) -> tuple[dict[str, int], int]:
         names, size = _joint(name, tables, lengths)
         if size > most:
             raise ValueError(
-                f"elimination: {', '.join(names)} must be remembered at once, {size:,} combinations: take a smaller "
-                "mesh, or search by mcmc"
+                f"elimination: {', '.join(names)} must be kept at once, {size:,} combinations: use a smaller mesh, or "
+                "search by mcmc"
             )
         joined = added(placed(table, its, names) for its, table in tables if name in its)
         joined = np.broadcast_to(joined, [lengths[one] for one in names])

@@ -17,6 +17,6 @@ def exhaustive(problem: Problem, most: int = MOST) -> Found:
     raises  ValueError where there are more than `most`, or where none fits
     """
     if problem.count > most:
-        raise ValueError(f"exhaustive: there are {problem.count:,} strategies: take a toy, or search otherwise")
+        raise ValueError(f"exhaustive: there are {problem.count:,} strategies: use a smaller model, or another search")
     every = itertools.product(*problem.choices.values())
     return fastest("exhaustive", problem, (dict(zip(problem.choices, each)) for each in every))

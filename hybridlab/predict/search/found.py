@@ -78,5 +78,5 @@ def fastest(by: str, problem: "Problem", strategies: Iterable[Strategy]) -> Foun
 
 def nothing_fits(by: str, room: float, least: float) -> str:
     """The sentence for a search that has found nothing with room enough."""
-    needs = f"what came closest needs {least:,.0f}"
-    return f"{by}: nothing fits into {room:,.0f} bytes, {needs}: give more room, or more ranks"
+    needs = f"the smallest one needs {least:,.0f}"
+    return f"{by}: nothing fits into {room:,.0f} bytes, {needs}: give more memory, or more ranks"

@@ -21,7 +21,7 @@ def megatron(problem: Problem) -> Found:
     graph, mesh, strategies = problem.graph, problem.mesh, []
     inside = [dim for dim in INSIDE if dim in graph.dims]
     if not inside:
-        raise ValueError("megatron: the program has no dim H or F to cut: search otherwise")
+        raise ValueError("megatron: the program has no dimension H or F to shard: use another search")
     for kinds in itertools.product((True, False), repeat=len(mesh.axes)):
         data, others = ("+".join(a for a, is_data in zip(mesh.axes, kinds) if is_data == which) for which in (1, 0))
         rules = ({BATCH: data} if data else {}) | (dict.fromkeys(inside, others) if others else {})

@@ -67,9 +67,9 @@ def automatic(
     """
     costs, limit = costs or Costs(), ranks if limit is None else limit
     if limit < 1:
-        raise ValueError(f"limit={limit} leaves no room for one activation: give 1 or more")
+        raise ValueError(f"limit={limit} leaves no memory for one activation: give 1 or more")
     if not 0 <= until_w <= 1:
-        raise ValueError(f"until_w={until_w} is no share: give a number from 0 to 1")
+        raise ValueError(f"until_w={until_w} is not a fraction: give a number from 0 to 1")
     place = {(stage, 0): stage for stage in range(ranks)}
     found = [_decide(ranks, microbatches, costs, limit, until_w, habits) for habits in HABITS]
     tries = [Schedule.of("automatic", programs, place, microbatches) for programs in found]

@@ -64,20 +64,22 @@ class Costs:
         for one in self._numeric():
             given = getattr(self, one.name)
             if given == ():
-                raise ValueError(f"{one.name}=() has no number: give one for each stage, or one for all")
+                raise ValueError(f"{one.name}=() is empty: give one number for each stage, or one for all")
             for number in given if isinstance(given, tuple) else (given or 0,):
                 if not 0 <= number < math.inf:
-                    raise ValueError(f"{one.name}={number} is no duration: give a number, 0 or more")
+                    raise ValueError(f"{one.name}={number} is not a valid duration: give a number, 0 or more")
         of_stages = {one.name: getattr(self, one.name) for one in self._numeric() if one.name != "bytes"}
         stages = {name: len(cost) for name, cost in of_stages.items() if np.ndim(cost)}
         if len({*stages.values()}) > 1:
-            raise ValueError(f"costs of different numbers of stages, {stages}: give one for each stage, or one for all")
+            raise ValueError(
+                f"the costs have different lengths, {stages}: give one number for each stage, or one for all"
+            )
         for half, other in OTHER_HALF.items():
             if min(self._of_all_stages(half)) < 0:
                 said = f"a backward of B={self.B} has no half of {other}={getattr(self, other)}"
                 raise ValueError(f"{said}: give a longer B, or both I and W")
         if self.bandwidth is None and np.any(np.atleast_1d(self.bytes)):
-            raise ValueError("bytes cost nothing without a bandwidth: give bandwidth= too (bytes per unit of time)")
+            raise ValueError("bytes have no effect without a bandwidth: give bandwidth= too (bytes per unit of time)")
         if self.bandwidth == 0:
             raise ValueError("bandwidth=0 lets no message through: give more, or None for one that costs nothing")
 
@@ -91,7 +93,7 @@ class Costs:
             cost, (what, count) = getattr(self, one.name), [*has.items()][one.name == "bytes"]
             if isinstance(cost, tuple) and len(cost) != count:
                 raise ValueError(
-                    f"{one.name} has {len(cost)} numbers, and {schedule.name} {count} {what}: give one each"
+                    f"{one.name} has {len(cost)} numbers, but {schedule.name} has {count} {what}: give one for each"
                 )
 
     def of(self, kind: str, stage: int) -> float:
@@ -148,7 +150,8 @@ class Costs:
         tick = 10.0**-digits
         if any(abs(round(n / tick) * tick - n) > n / 1000 for n in numbers):
             raise ValueError(
-                f"costs from {shortest:g} to {longest:g} are too far apart to be simulated: give 0 for none"
+                f"costs from {shortest:g} to {longest:g} are too far apart to be simulated: give 0 for the negligible "
+                "ones"
             )
         return Fraction(10) ** -digits
 
@@ -168,7 +171,7 @@ class Costs:
         raises  ValueError when the timeline is not a measured one
         """
         if real.origin.get("kind") != "measured":
-            raise ValueError("these costs were not measured: give the timeline of a real run, as hl.run returns it")
+            raise ValueError("these costs were not measured: give the timeline of a real run, which hl.run returns")
         seconds, flow = (real.end - real.begin) * real.tick, real.flow
         rows, costs = real.schedule.rows[flow.first_row], {}
         fused = np.diff(flow.first_row, append=len(flow.kind)) > 1
@@ -192,7 +195,7 @@ def _at(cost, stage):
     if not isinstance(cost, tuple):
         return cost
     if not 0 <= stage < len(cost):
-        raise ValueError(f"{cost} has no number {stage}: count from 0 to {len(cost) - 1}")
+        raise ValueError(f"{cost} has no entry {stage}: give a stage from 0 to {len(cost) - 1}")
     return cost[stage]
 
 

@@ -43,7 +43,7 @@ class Troubles:
     def __post_init__(self) -> None:
         for name in ("device_hours", "restart", "save", "jitter"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)} is no time and no share: give 0 or more")
+                raise ValueError(f"{name}={getattr(self, name)} is not a valid time or fraction: give 0 or more")
 
     def between_failures(self, ranks: int) -> float:
         """Mean seconds between two failures anywhere."""

@@ -69,7 +69,7 @@ def planned(schedule: Schedule, room: Room, costs: Costs) -> Mixture:
     search = _Search(schedule, room, costs)
     starts = sorted(map(search.tried, dict.fromkeys(habits(schedule))), key=_costs)
     if starts[0].length == math.inf:
-        why = f"{schedule.name} does not fit into {room}, even with every forward done again: give more room"
+        why = f"{schedule.name} does not fit into {room}, even with every forward recomputed: give more memory"
         raise ValueError(why)
     best = search.climbed(starts[0])
     return search.best_of_all(best) if 3 ** len(best.choice) <= FEW else best

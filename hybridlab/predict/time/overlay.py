@@ -19,7 +19,7 @@ def predicted_for(real: Timeline) -> Timeline:
     >>> hl.predicted_for(hl.simulate(s))
     Traceback (most recent call last):
     ...
-    ValueError: these costs were not measured: give the timeline of a real run, as hl.run returns it
+    ValueError: these costs were not measured: give the timeline of a real run, which hl.run returns
     """
     rendezvous = real.origin.get("rendezvous", True)
     return simulate(real.schedule, Costs.measured(real), rendezvous=rendezvous, room=real.room)

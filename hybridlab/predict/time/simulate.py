@@ -73,11 +73,11 @@ def simulate(
     (33.0, [4, 3, 2, 1])
     """
     if link not in LINKS:
-        raise ValueError(f"link={link!r} is no kind of link: choose one of {', '.join(LINKS)}")
+        raise ValueError(f"link={link!r} is not a kind of link: choose one of {', '.join(LINKS)}")
     if post not in ("program", "early"):
-        raise ValueError(f'post={post!r} is no time to post a receive: choose "program" or "early"')
+        raise ValueError(f'post={post!r} is not known: choose "program" or "early"')
     if engine not in ENGINES:
-        raise ValueError(f"engine={engine!r} is unknown: choose one of {', '.join(ENGINES)}")
+        raise ValueError(f"engine={engine!r} is not known: choose one of {', '.join(ENGINES)}")
     case = _Case(schedule, costs or Costs(), link, rendezvous, post, room)
     columns = None if engine == "plain" or engine == "auto" and len(schedule.rows) < LARGE else _compiled(case, engine)
     ready, begin, end = (np.asarray(column, np.int64)[None] for column in columns or _Simulation(case).play())
@@ -106,7 +106,7 @@ class _Case:
         longest = max(longest, *self.carried, 0)
         if 2.0 * len(self.flow.kind) * longest > LAST_TICK:
             told = f"costs up to {longest * float(self.tick):g}, counted in steps of {float(self.tick):g},"
-            raise ValueError(f"{told} are more steps than a clock has: give them in another unit")
+            raise ValueError(f"{told} are too many steps for the simulator's clock: give them in another unit")
 
     def _ticks(self, cost):
         return round(cost / self.tick) if isinstance(cost, int) else round(float(cost) / float(self.tick))

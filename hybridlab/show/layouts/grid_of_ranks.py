@@ -51,7 +51,7 @@ def grid_of_ranks(
     """
     parameter = parameter or telling(layout)
     if parameter not in layout.named:
-        raise ValueError(f"the model has no parameter {parameter!r}: it has {', '.join(layout.named)}")
+        raise ValueError(f"the model has no parameter {parameter!r}: choose one of {', '.join(layout.named)}")
     per_node, mesh = per_node or layout.mesh.size, layout.mesh
     told = in_words(layout, parameter, rank, per_node)
     look = _Look(mesh, rank, per_node)

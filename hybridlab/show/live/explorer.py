@@ -305,7 +305,7 @@ def _refuse_too_much(sizes):
     for name, number in sizes.items():
         if isinstance(number, int) and number > MOST[name]:
             limit = f"give {MOST[name]} at most, or use hl.draw"
-            raise ValueError(f"{name}={number} is more than the explorer shows: {limit}")
+            raise ValueError(f"{name}={number} is too large for the explorer: {limit}")
     boxes = 3 * sizes["ranks"] * sizes["microbatches"] * sizes.get("chunks", 1)
     if boxes > MOST_BOXES:
-        raise ValueError(f"about {boxes} boxes are more than the explorer shows: give fewer ranks or microbatches")
+        raise ValueError(f"about {boxes} boxes are too many for the explorer: give fewer ranks or microbatches")

@@ -57,7 +57,7 @@ def play(
     """
     for what, number in (("ranks", ranks), ("microbatches", microbatches)):
         if isinstance(number, int) and number > MOST[what]:
-            raise ValueError(f"{what}={number} would be a long game: give {MOST[what]} at most")
+            raise ValueError(f"{what}={number} is too large for the game: give at most {MOST[what]}")
     return Game(ByHand(ranks, microbatches, split, limit), Costs(F=F, I=I, W=W, latency=latency), run)
 
 
@@ -105,7 +105,7 @@ class Game(anywidget.AnyWidget):
     def undo(self) -> None:
         """Take the last choice back."""
         if not self.hand.chosen:
-            raise ValueError("there is nothing to take back")
+            raise ValueError("there is nothing to undo: choose an action first")
         self._show(self.hand.undo(), f"Took back {self.hand.everything.action(self.hand.chosen[-1])}.")
 
     def restart(self) -> None:

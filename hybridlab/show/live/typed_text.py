@@ -32,7 +32,7 @@ def parsed(text: str, name: str = "mine") -> tuple[Schedule | None, dict]:
     Without a spot, begin and end are 0. A text without any action is no fault: (None, {}).
 
     >>> parsed("0F0 0B0\\n1F0 1Q0")[1]
-    {'text': "line 2, cell 2: '1Q0' is no action: ...", 'begin': 12, 'end': 15}
+    {'text': "line 2, cell 2: '1Q0' is not an action: ...", 'begin': 12, 'end': 15}
     """
     if not cells(text):
         return None, {}

@@ -63,7 +63,9 @@ def boxes(
     _check_notes(notes, timelines)
     names = list(titles) or [panel[0].schedule.name for panel in panels]
     if len(names) != len(panels):
-        raise ValueError(f"{len(panels)} timelines, or pairs of them, are drawn: give as many titles, not {len(names)}")
+        raise ValueError(
+            f"{len(panels)} timelines (or pairs) are drawn: give the same number of titles, not {len(names)}"
+        )
     laid = _Laid(timelines, notes, numbers, rulers, min(columns, len(panels)))
     for place, (panel, name) in enumerate(zip(panels, names)):
         laid.add(panel, name if len(panels) > 1 or titles else "", place)
@@ -180,7 +182,7 @@ def _check_notes(notes, timelines):
     """Every note is about something that is drawn."""
     for note in notes:
         if not any(note.timeline is one for one in timelines):
-            raise ValueError(f"the note {note.name!r} is about a timeline that is not drawn: draw that one too")
+            raise ValueError(f"the note {note.name!r} refers to a timeline that is not drawn: draw that one too")
 
 
 def _lanes(rank, starts, lanes):
@@ -198,7 +200,7 @@ def panels_of(timelines) -> list[list[Timeline]]:
     raises  ValueError when there is nothing to draw
     """
     if not timelines or not all(isinstance(one, Timeline) for one in timelines):
-        raise ValueError("there is nothing to draw: give one timeline or more, as hl.simulate and hl.run return them")
+        raise ValueError("there is nothing to draw: give at least one timeline, from hl.simulate or hl.run")
     panels = []
     for one in timelines:
         for panel in panels:

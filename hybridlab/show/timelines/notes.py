@@ -112,7 +112,9 @@ def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = (
     named = [("idle" if i % 2 == 0 else "work", a, b) for i, (a, b) in enumerate(zip(edges, edges[1:])) if b > a]
     if formulas and len(formulas) != len(named):
         names = ", ".join(name for name, _, _ in named)
-        raise ValueError(f"rank {rank} has {len(named)} stretches ({names}), not {len(formulas)}: give a formula each")
+        raise ValueError(
+            f"rank {rank} has {len(named)} stretches ({names}), not {len(formulas)}: give one formula for each"
+        )
     formulas = formulas or [""] * len(named)
     return [Brace(timeline, rank, a, b, name, formula) for (name, a, b), formula in zip(named, formulas)]
 

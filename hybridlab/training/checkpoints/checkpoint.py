@@ -62,7 +62,7 @@ class Writing:
         self.target = Path(folder) / f"step-{notes['step']:06d}"
         self.folder = self.target.with_suffix(COMING)
         if self.target.exists():
-            raise ValueError(f"{self.target} is there already: delete it, or save into another folder")
+            raise ValueError(f"{self.target} already exists: delete it, or save into another folder")
         counted = {name: pieces[name] for name in layout.held(comm.rank) if layout.counts(name, comm.rank)}
         tensors = {
             f"{name}/{kind}": _share(layout, comm.rank, name, kind, tensor)
@@ -126,9 +126,7 @@ def refuse_unshared(comm, folder: Path):
         (folder / name).unlink()
     if blind:
         told = f"rank{'s' * (len(blind) > 1)} {', '.join(map(str, blind))}"
-        raise ValueError(
-            f"checkpoint={folder} is another folder on the hosts of {told}: give one that all hosts share"
-        )
+        raise ValueError(f"checkpoint={folder} is another folder on the hosts of {told}: give one that all hosts share")
 
 
 def load(comm, path, layout: Layout) -> tuple[Pieces, dict]:
@@ -198,7 +196,7 @@ def _write_file(writing, layout, counted, tensors, rank) -> dict:
     try:
         save_file(tensors, file)
     except SafetensorError as error:
-        raise OSError(f"cannot write {file}: {error}; the checkpoints before it are whole") from None
+        raise OSError(f"cannot write {file}: {error}; earlier checkpoints are complete") from None
     flush(file)
     return {file.name: index.of_file(file, layout, rank, counted)}
 
@@ -249,7 +247,9 @@ def _slice(opened, file, name, kind):
     try:
         return opened.get_slice(f"{name}/{kind}")
     except SafetensorError:
-        raise ValueError(f"{file} has no {kind} of {name}, and its record says that it has: it is damaged") from None
+        raise ValueError(
+            f"{file} has no {kind} of {name}, but its index lists it: the checkpoint is damaged, load another one"
+        ) from None
 
 
 def _place(told: dict) -> Piece:

@@ -30,7 +30,7 @@ def write(folder: Path, layout: Layout, files: dict[str, dict], notes: dict):
     try:
         (folder / NAME).write_text(text, encoding="utf-8")
     except OSError as error:
-        told = f"cannot write {folder / NAME}: {error.strerror}; the checkpoints before it are whole"
+        told = f"cannot write {folder / NAME}: {error.strerror}; earlier checkpoints are complete"
         raise OSError(told) from None
 
 
@@ -60,24 +60,26 @@ def read(folder: Path) -> dict:
     """
     file = folder / NAME
     if not is_file(file):
-        raise ValueError(f"{folder} is no checkpoint: there is no {NAME} in it")
+        raise ValueError(f"{folder} is not a checkpoint, it has no {NAME}: name a folder that hl.train saved")
     text = content(file, "the record")
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"{file} is damaged: it is not JSON") from None
+        raise ValueError(f"{file} is damaged, it is not JSON: load another checkpoint") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f"{file} is not of the format {FORMAT!r}: another program wrote it, or it is damaged")
+        raise ValueError(f"{file} is not of the format {FORMAT!r}: load a checkpoint that hybridlab saved")
     if not _whole(record.get("version")):
-        raise ValueError(f"{file} is damaged: its version is no number")
+        raise ValueError(f"{file} is damaged, its version is not a number: load another checkpoint")
     if record["version"] > VERSION:
-        raise ValueError(f"{file} has version {record['version']}, this hybridlab reads {VERSION}: install a newer one")
+        raise ValueError(
+            f"{file} has version {record['version']}, but this hybridlab reads {VERSION}: install a newer hybridlab"
+        )
     if record.pop("sha256", None) != _signature(record):
-        raise ValueError(f"{file} is damaged: what it says has another sha256 than when it was written")
+        raise ValueError(f"{file} is damaged, its checksum (SHA-256) is not the saved one: load another checkpoint")
     refuse_nonsense(file, record)
     named, step = folder.name.removeprefix("step-"), record["notes"]["step"]
     if folder.name.startswith("step-") and named.isdecimal() and int(named) != step:
-        raise ValueError(f"{folder} holds step {step}: give it its name back, step-{step:06d}")
+        raise ValueError(f"{folder} contains step {step}: rename it to step-{step:06d}")
     return record
 
 
@@ -89,7 +91,7 @@ def refuse_nonsense(file: Path, record: dict):
             pieces = [told["pieces"][name] for told in record["files"].values() if name in told["pieces"]]
             _refuse_holes(name, shape, pieces)
     except _Nonsense as error:
-        raise ValueError(f"{file} is damaged: {error}") from None
+        raise ValueError(f"{file} is damaged, {error}: load another checkpoint") from None
 
 
 class _Nonsense(Exception):
@@ -163,12 +165,21 @@ def refuse_another_model(folder: Path, record: dict, layout: Layout):
     shapes = record["shapes"]
     for name in [*layout.named, *shapes]:
         if name not in shapes:
-            raise ValueError(f"{folder} is of another model: it has no parameter {name}")
+            raise ValueError(
+                f"{folder} is a checkpoint of another model, without the parameter {name}: give the model that it was "
+                "saved from"
+            )
         if name not in layout.named:
-            raise ValueError(f"{folder} is of another model: this one has no parameter {name}")
+            raise ValueError(
+                f"{folder} is a checkpoint of another model, with a parameter {name}: give the model that it was "
+                "saved from"
+            )
         there, here = tuple(shapes[name]), layout[name].shape
         if there != here:
-            raise ValueError(f"{folder} is of another model: {name} has shape {there}, in this one {here}")
+            raise ValueError(
+                f"{folder} is a checkpoint of another model, {name} has shape {there}, here {here}: give the model "
+                "that it was saved from"
+            )
 
 
 def refuse_damage(folder: Path, record: dict, rank: int = 0, ranks: int = 1):
@@ -177,13 +188,19 @@ def refuse_damage(folder: Path, record: dict, rank: int = 0, ranks: int = 1):
     Of several ranks each compares other digests, so that no file is read whole twice.
     """
     for number, (name, told) in enumerate(record["files"].items()):
-        file, holds = folder / name, f"it holds pieces of {', '.join(told['pieces'])}"
+        file, holds = folder / name, f"it contains parts of {', '.join(told['pieces'])}"
         if not is_file(file):
-            raise ValueError(f"{file} is missing: {holds}")
+            raise ValueError(f"{file} is missing, and {holds}: copy it back, or load another checkpoint")
         if file.stat().st_size != told["bytes"]:
-            raise ValueError(f"{file} has {file.stat().st_size} bytes, and had {told['bytes']} when saved: {holds}")
+            raise ValueError(
+                f"{file} has {file.stat().st_size} bytes, but had {told['bytes']} when saved, and {holds}: copy it "
+                "again, or load another checkpoint"
+            )
         if number % ranks == rank and _digest(file) != told["sha256"]:
-            raise ValueError(f"{file} is damaged, its sha256 is another than when saved: {holds}")
+            raise ValueError(
+                f"{file} is damaged, its SHA-256 is not the saved one, and {holds}: copy it again, or load another "
+                "checkpoint"
+            )
 
 
 def _digest(file) -> str:

@@ -65,7 +65,7 @@ class Text:
         """
         if len(self.train) <= context:
             raise ValueError(
-                f"the text has {len(self.train)} bytes, one sequence needs {context + 1}: shorten --context"
+                f"the text has {len(self.train)} bytes, but one sequence needs {context + 1}: give a smaller context"
             )
         starts = np.random.default_rng((seed, step)).integers(0, len(self.train) - context, sequences)
         windows = self.train[starts[:, None] + np.arange(context + 1)].astype(np.int64)

@@ -47,7 +47,7 @@ def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None
     asked.mesh_of(given).coordinates(rank)
     kind = catalog.machine(machine)
     if memory is not None and not 0 < memory < math.inf:
-        raise ValueError(f"memory={memory} is no room: give bytes, such as 40e9")
+        raise ValueError(f"memory={memory} is not an amount of memory: give bytes, such as 40e9")
     ranks = asked.mesh_of(given).size
     refuse(f"{ranks:,} ranks", seconds=A_RANK * ranks, longest=LONGEST, ranks=ranks)
     job = job_of(**given)
@@ -62,11 +62,13 @@ def _refuse(job: Job):
     passes = len(job.layers) * len(job.schedule.replica_of) // job.schedule.replicas * job.accumulate
     refuse(f"{passes:,} passes of layers", seconds=A_PASS * passes, longest=LONGEST, layers=len(job.layers))
     if job.driven:
-        raise ValueError("driven=True leaves the order to what arrives, and here nothing does: play the written order")
+        raise ValueError(
+            "driven=True takes its order from arriving messages, and a dry run sends none: give driven=False"
+        )
     if job["offload"]:
-        raise ValueError("offload=True keeps the optimizer on the host, which is not played here: leave it out")
+        raise ValueError("offload=True runs the optimizer on the host, which a dry run does not model: leave it out")
     if job.room:
-        raise ValueError("device_memory has copies go to the host, which is not played here: leave it out")
+        raise ValueError("device_memory swaps to the host, which a dry run does not model: leave it out")
 
 
 def _told(job: Job, trainer: Dry, before: int, timeline: Timeline, room, seconds: float) -> DryRun:

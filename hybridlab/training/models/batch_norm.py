@@ -26,7 +26,7 @@ def normalised(x_BCYX, weight_C, bias_C, eps: float):
     raises  ValueError when a channel has one element: it has no variance
     """
     if x_BCYX[:, 0].numel() == 1:
-        raise ValueError("batch norm got one element per channel, which has no variance: use larger microbatches")
+        raise ValueError("batch norm received one element per channel, which has no variance: use larger microbatches")
     return functional.batch_norm(x_BCYX, None, None, weight_C, bias_C, training=True, eps=eps)
 
 

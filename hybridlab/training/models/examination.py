@@ -54,8 +54,9 @@ def examined(model, rows: int, dtype: torch.dtype) -> list:
     for number, layer in layers.items():
         if not _same(made[number], again[number]):
             raise ValueError(
-                f"layer {number} ({type(layer).__name__}) gives two answers to one input: it draws random numbers, or "
-                "keeps something between calls; draw by place with hybridlab.training.models.gpt.Dropout, keep nothing"
+                f"layer {number} ({type(layer).__name__}) returns different results for one input, because it draws "
+                "random numbers or has state: for dropout use hybridlab.training.models.gpt.Dropout, and keep no "
+                "state"
             )
     refuse_weights_of(model.loss)
     _refuse_means(model, made[len(layers) - 1], targets)
@@ -79,8 +80,8 @@ def _batch(model, rows, dtype):
         (x, y), (x_again, y_again) = (model.batch(step, rows) for _ in range(2))
         if not (_same(x, x_again) and _same(y, y_again)):
             raise ValueError(
-                f"data({step}, rows) gave two different batches: draw from a generator that is seeded with the step; "
-                "what augments rows too"
+                f"data({step}, rows) gave two different batches: draw from a generator seeded with the step, also to "
+                "augment rows"
             )
     return as_computed(inputs, dtype), as_computed(targets, dtype)
 
@@ -89,8 +90,8 @@ def _refuse_torch_dropout(module):
     for name, layer in module.named_modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p and layer.training:
             raise ValueError(
-                f"{name} is torch's {type(layer).__name__}, which draws other numbers on every rank: use "
-                f"hybridlab.training.models.gpt.Dropout({layer.p}), which draws by place"
+                f"{name} is torch's {type(layer).__name__}, which draws different numbers on every rank: use "
+                f"hybridlab.training.models.gpt.Dropout({layer.p}), which draws by position"
             )
 
 
@@ -102,8 +103,8 @@ def _refuse_unseen_tensors(module):
         for attribute, value in kept.items():
             if any(torch.is_tensor(x) and x.requires_grad and id(x) not in weights for x in flat(value)):
                 raise ValueError(
-                    f"{f'{name}.{attribute}'.lstrip('.')} is a plain tensor that asks for a gradient, and no optimizer "
-                    "sees it: make it an nn.Parameter, or detach it"
+                    f"{f'{name}.{attribute}'.lstrip('.')} is a plain tensor that requires a gradient, but no "
+                    "optimizer updates it: make it an nn.Parameter, or detach it"
                 )
 
 
@@ -116,24 +117,24 @@ def _watched(layers, takes) -> dict:
             leaving = _called(number, layer, arrived, takes[number])
             if not all(_same(x, y) for x, y in zip(arrived, kept)):
                 raise ValueError(
-                    f"layer {number} ({type(layer).__name__}) changes its input, which others need: leave out "
-                    "inplace=True, or write x = x + 1 for x += 1"
+                    f"layer {number} ({type(layer).__name__}) changes its input in place, which other layers need: "
+                    "leave out inplace=True, or write x = x + 1 for x += 1"
                 )
             for x in flat(leaving):
                 if not torch.is_tensor(x):
                     raise ValueError(
-                        f"layer {number} ({type(layer).__name__}) hands on a {type(x).__name__}: only tensors, and "
-                        "tuples of them, travel between stages"
+                        f"layer {number} ({type(layer).__name__}) returns a {type(x).__name__}, which stages cannot "
+                        "exchange: return tensors, or tuples of them"
                     )
                 if x.is_complex() and number < len(layers) - 1:
                     raise ValueError(
-                        f"layer {number} ({type(layer).__name__}) hands on complex numbers, and stages exchange real "
-                        "ones: hand on torch.view_as_real of them"
+                        f"layer {number} ({type(layer).__name__}) returns complex numbers, but stages exchange real "
+                        "ones: return torch.view_as_real of them"
                     )
             if isinstance(leaving, tuple) and type(leaving) is not tuple:
                 raise ValueError(
-                    f"layer {number} ({type(layer).__name__}) hands on a {type(leaving).__name__}, of which the next "
-                    "stage gets a plain tuple: hand on that"
+                    f"layer {number} ({type(layer).__name__}) returns a {type(leaving).__name__}, which the next "
+                    "stage would receive as a plain tuple: return a plain tuple"
                 )
             return leaving
 
@@ -148,8 +149,7 @@ def _called(number, layer, arrived, sources):
     except Exception as error:
         whence = f" (from layers {', '.join(map(str, sources))})" if len(arrived) > 1 else ""
         raise ValueError(
-            f"layer {number} ({type(layer).__name__}) fails on what reaches it, {_shapes(arrived)}{whence}: "
-            f"{_said(error)}"
+            f"layer {number} ({type(layer).__name__}) fails on its input, {_shapes(arrived)}{whence}: {_said(error)}"
         ) from error
 
 
@@ -174,13 +174,15 @@ def _refuse_means(model, outputs, targets):
                 f"loss(output, target) fails on {_shapes([outputs])} and {_shapes([targets])}: {_said(error)}"
             ) from error
         if not torch.is_tensor(whole):
-            raise ValueError(f"the loss gave a {type(whole).__name__}: return a tensor of one number, without .item()")
+            raise ValueError(
+                f"the loss returned a {type(whole).__name__}: return a tensor of one number, without .item()"
+            )
         if whole.dim():
             raise ValueError(f"the loss has shape {tuple(whole.shape)}: sum it to one number")
         parts = sum(model.loss(row(outputs, number), row(targets, number)) for number in range(rows))
     if not torch.allclose(whole, parts, equal_nan=True, rtol=max(1e-3, rows * torch.finfo(whole.dtype).eps)):
         raise ValueError(
-            f"the loss of {rows} rows is {whole:.4g}, and the sum of their losses {parts:.4g}: make it a sum over "
+            f"the loss of {rows} rows is {whole:.4g}, but their separate losses sum to {parts:.4g}: make it a sum over "
             'rows, reduction="sum"'
         )
 
@@ -193,7 +195,7 @@ def _refuse_untrained(model, module, layers, takes, made, targets):
         loss = model.loss(in_sequence(dict(layers), takes, {-1: made[-1]})[len(layers) - 1], targets)
     if not loss.requires_grad:
         raise ValueError(
-            "no gradient goes back from the loss to a weight: leave out detach(), item() and torch.no_grad() in the "
+            "no gradient reaches a weight from the loss: leave out detach(), item() and torch.no_grad() in the "
             "loss and the layers"
         )
 
@@ -215,16 +217,16 @@ def _refuse_mixing(model, layers, takes, made, targets):
                 arrived[one] = _called(one, layer, tuple(arrived[source] for source in takes[one]), takes[one])
             if not _near(arrived[one], made[one], alone, rows):
                 raise ValueError(
-                    f"layer {one} ({type(layer).__name__}) mixes rows: its answer for one row depends on the others, "
-                    "and microbatches and copies have others; compute each row by itself, or normalise with "
+                    f"layer {one} ({type(layer).__name__}) mixes rows, so its output for one row depends on its "
+                    "microbatch: compute each row independently of the others, or normalise with "
                     "hybridlab.training.models.batch_norm.BatchNorm"
                 )
         with torch.no_grad():
             its, whole = (model.loss(x, rows_of(targets, alone)) for x in (arrived[last], rows_of(made[last], alone)))
         if not torch.allclose(its, whole, rtol=math.sqrt(torch.finfo(whole.dtype).eps), equal_nan=True):
             raise ValueError(
-                "the model mixes rows: the loss of one row depends on the others, and microbatches and copies have "
-                "others; compute each row by itself"
+                "the model mixes rows, so the loss of one row depends on its microbatch: compute each row "
+                "independently of the others"
             )
 
 

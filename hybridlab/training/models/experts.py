@@ -104,7 +104,7 @@ class Router(Counting, Routes, DrawsByPlace):
         if positions != self.shape.context:
             raise ValueError(
                 f"an expert's capacity counts tokens of whole sequences, and only {positions} of {self.shape.context} "
-                "positions are here: leave capacity out, or do not cut the positions"
+                "positions are on this rank: leave capacity out, or do not shard the positions"
             )
 
     def scores(self, x_BTD):

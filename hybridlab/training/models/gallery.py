@@ -76,7 +76,7 @@ def model_of(model, loss=None, data=None, **more) -> Model:
         known = model in MODELS if isinstance(model, str) else isinstance(model, Shape)  # reads any text
         asked = more | {"loss": loss, "data": None if known else data}
         for name in (name for name, value in asked.items() if value is not None):
-            raise ValueError(f"{name} belongs to a module of your own: this model has its own, so leave {name} out")
+            raise ValueError(f"{name} applies only to your own module, and this model has its own: leave {name} out")
     if isinstance(model, str) and model in MODELS:
         model = MODELS[model].shape
     if isinstance(model, str):
@@ -86,12 +86,9 @@ def model_of(model, loss=None, data=None, **more) -> Model:
     if isinstance(model, Model):
         return model
     if loss is None or data is None:
-        missing = (
-            "loss=f, a summed loss(output, target)"
-            if loss is None
-            else "data=g, batches g(step, rows), or a DataLoader"
-        )
-        raise ValueError(f"a model of your own needs {missing}")
+        of_data = "data=g, batches g(step, rows), or a DataLoader"
+        missing = "loss=f, a summed loss(output, target)" if loss is None else of_data
+        raise ValueError(f"your own model is incomplete: give {missing}")
     return Model(model, loss, data, **more)
 
 
@@ -126,7 +123,7 @@ def _loaded(file: str):
     """A file as a module. It travels to the ranks with what is defined in it: they cannot import it."""
     path = pathlib.Path(file)
     if not path.is_file():
-        raise ValueError(f"cannot read {file}: there is no such file")
+        raise ValueError(f"there is no file {file}: correct its name")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     before, sys.modules[path.stem] = sys.modules.get(path.stem), module
@@ -134,7 +131,7 @@ def _loaded(file: str):
         spec.loader.exec_module(module)
     except SystemExit as error:
         raise ValueError(
-            f"{file} ends the program when it is read, sys.exit({error.code!r}): put what is not the model under "
+            f"{file} ends the program when it is read, sys.exit({error.code!r}): put all code except the model under "
             'if __name__ == "__main__"'
         ) from None
     except Exception as error:

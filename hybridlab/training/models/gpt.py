@@ -208,7 +208,7 @@ class GPT(ByPlace, Branches):
     def __init__(self, shape: Shape, seed: int = 0, dtype: torch.dtype = torch.float32):
         super().__init__()
         if shape.style != self.style:
-            raise ValueError(f"this shape has style={shape.style!r}: {type(self).__name__} needs style={self.style!r}")
+            raise ValueError(f"style={shape.style!r} does not fit {type(self).__name__}: give style={self.style!r}")
         self.embed, self.blocks, self.head = self.parts(shape)
         if shape.tied:
             self.head.scores.weight = self.embed.token.weight

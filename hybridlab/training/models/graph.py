@@ -48,17 +48,17 @@ def refuse_lost(takes: dict[int, tuple[int, ...]], layers: int):
     >>> refuse_lost({0: (-1,), 1: (0,), 2: (0,)}, 3)
     Traceback (most recent call last):
     ...
-    ValueError: nobody takes what layer 1 makes: name it in takes={layer: (1, …)} of a later layer
+    ValueError: no layer takes the output of layer 1: name it in takes={layer: (1, …)} of a later layer
     """
     for there, sources in takes.items():
         earlier = range(there) if there else (-1,)
         if not sources or there >= layers or not set(sources) <= set(earlier):
             raise ValueError(
-                f"takes={{{there}: {sources}}} does not lead from an earlier layer to a later one: layers are 0 to "
-                f"{layers - 1}"
+                f"takes={{{there}: {sources}}} does not lead from an earlier layer to a later one: choose layers from "
+                f"0 to {layers - 1}"
             )
     taken = {source for sources in takes.values() for source in sources}
     for lost in sorted(set(range(layers - 1)) - taken):
         raise ValueError(
-            f"nobody takes what layer {lost} makes: name it in takes={{layer: ({lost}, …)}} of a later layer"
+            f"no layer takes the output of layer {lost}: name it in takes={{layer: ({lost}, …)}} of a later layer"
         )

@@ -25,7 +25,7 @@ def refuse_draws(states):
     for before, now, whose in zip(states, generators(), ("torch's", "Python's", "numpy's")):
         if before != now:
             raise ValueError(
-                f"a forward draws from {whose} generator, and ranks would draw other numbers: draw by place, with "
+                f"a forward draws from {whose} generator, so ranks would draw different numbers: draw by position with "
                 "hybridlab.training.models.gpt.Dropout"
             )
 
@@ -45,8 +45,8 @@ def refuse_counters(module, kept):
     for name, value in kept_by(module).items():
         if name in kept and kept[name] != value:
             raise ValueError(
-                f"a forward changes {name} (now {value}), and ranks call their layers other numbers of times: keep "
-                "nothing between calls"
+                f"a forward changes {name} (now {value}), but ranks call their layers different numbers of times: "
+                "keep no state between calls"
             )
 
 
@@ -59,10 +59,10 @@ def refuse_changes(module, before: dict[str, torch.Tensor]):
         layer = type(module.get_submodule(name.rpartition(".")[0])).__name__
         if isinstance(x, nn.Parameter):
             raise ValueError(
-                f"a forward changes the weight {name} of {layer}, of which an optimizer or another rank has a copy: "
-                "compute with what it should be (a clamp, a norm), and leave the weight to the optimizer"
+                f"a forward changes the weight {name} of {layer}, but only the optimizer may change a weight: compute "
+                "the clamped or normalised value in the forward instead"
             )
         raise ValueError(
-            f"a forward changes the buffer {name} of {layer}, and microbatches and replicas would each change it "
-            "otherwise: use hybridlab.training.models.batch_norm.BatchNorm, or count in a tally as it does"
+            f"a forward changes the buffer {name} of {layer}, which microbatches and replicas would each change "
+            "differently: use hybridlab.training.models.batch_norm.BatchNorm, or count in a tally, as BatchNorm does"
         )

@@ -75,14 +75,14 @@ class Model:
         if not isinstance(whole, nn.Module) and not _takes_a_seed(whole):
             kind = getattr(whole, "__name__", type(whole).__name__)
             raise ValueError(
-                f"model={kind} is no module: give an nn.Module (of a list of layers, nn.Sequential(*layers)), or a "
-                "function of one argument, the seed, that makes one"
+                f"model={kind} is not a module: give an nn.Module, such as nn.Sequential(*layers), or a function that "
+                "takes the seed and returns one"
             )
         for name, value in (("loss", loss), ("data", getattr(self.data, "batch", self.data))):
             if not callable(value):
                 of_data = "data(step, rows), a Dataset, a DataLoader, or a list of batches"
                 what = "loss(output, target)" if name == "loss" else of_data
-                raise ValueError(f"{name}={value!r} is no function: give {what}")
+                raise ValueError(f"{name}={value!r} is not a function: give {what}")
 
     @classmethod
     def from_hf(
@@ -145,10 +145,12 @@ class Model:
         for name, dims in self.dims.items():
             if name not in parameters:
                 raise ValueError(
-                    f"dims names {name}, and the model has no such parameter: it has {', '.join(parameters)}"
+                    f"dims names {name}, but the model has no such parameter: choose from {', '.join(parameters)}"
                 )
             if not isinstance(dims, str):
-                raise ValueError(f'the dims of {name} are a {type(dims).__name__}: give a text, such as "F D"')
+                raise ValueError(
+                    f'the dimension names of {name} are a {type(dims).__name__}: give a text, such as "F D"'
+                )
         return {name: self.dims.get(name, "") for name in parameters}
 
     @property
@@ -208,7 +210,7 @@ class Model:
         raises  ValueError where it has none
         """
         raise ValueError(
-            "between the stages of this schedule are all-to-alls, and this model has none: give another one"
+            "this schedule has all-to-alls between stages, but this model has no experts: choose another schedule"
         )
 
     def layers(self, module: nn.Module) -> list[nn.Module]:
@@ -223,11 +225,11 @@ class Model:
         if hasattr(module, "layers") and inspect.ismethod(module.layers):
             return list(module.layers())
         if isinstance(module, nn.Sequential):
-            raise ValueError("the model has no layers: give an nn.Sequential of some")
+            raise ValueError("the model has no layers: give an nn.Sequential with at least one")
         raise ValueError(
-            f"{type(module).__name__} does not say what it does in sequence: make it an nn.Sequential, or give it a "
-            "method layers() that lists its layers, or cut it by name, hl.Model.traced(module, loss, data, cuts=[…]); "
-            "without a pipeline nn.Sequential(module) will do"
+            f"{type(module).__name__} does not list its layers: make it an nn.Sequential, or give it a method layers() "
+            "that returns them in order, or cut it by name, hl.Model.traced(module, loss, data, cuts=[…]); without a "
+            "pipeline nn.Sequential(module) will do"
         )
 
     def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:
@@ -261,7 +263,7 @@ class Model:
             if not torch.is_tensor(x):
                 raise ValueError(f"data({step}, {rows}) gave a {type(x).__name__}: give tensors, or tuples of them")
             if x.shape[:1] != (rows,):
-                shape = f"a tensor of shape {tuple(x.shape)}: its first dim must be {rows} rows, in every step"
+                shape = f"a tensor of shape {tuple(x.shape)}: make its first dim {rows} rows in every step"
                 raise ValueError(f"data({step}, {rows}) gave {shape}")
         return inputs, targets
 

@@ -108,8 +108,8 @@ def multi_token(shape: Shape) -> Model:
     """
     if shape.skips or shape.parallel or shape.documents or shape.experts > 1:
         raise ValueError(
-            "multi-token prediction is built for blocks in a chain, without experts, and for one document in a "
-            "sequence: leave skips, parallel, documents and experts out"
+            "multi-token prediction needs a plain chain of blocks and one document per sequence: leave skips, "
+            "parallel, documents and experts out"
         )
     with torch.device("meta"):
         named = dict(MultiToken(shape).named_parameters())

@@ -53,15 +53,14 @@ def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice])
         whole = _gradients(module, by_layers, model.loss, inputs, targets, at_once)
     if what := _difference(own, whole, near):
         raise ValueError(
-            f"called as a whole, {type(owner).__name__} has the loss {own[0]:.6g}, and its layers one after the other "
-            f"have {whole[0]:.6g} ({what}): what its own forward, or a hook on it, does beside its layers would be "
-            "lost; put it into a layer"
+            f"{type(owner).__name__}.forward has the loss {own[0]:.6g}, but its layers called in order have "
+            f"{whole[0]:.6g} ({what}): move all work of its forward and its hooks into layers"
         )
     what = _difference(whole, parts, near)
     raise ValueError(
-        f"the model mixes rows: on {len(flat(targets)[0])} rows at once its loss is {whole[0]:.6g}, in "
-        f"{len(rows)} parts {parts[0]:.6g} ({what}), and microbatches and copies have other rows beside each other; "
-        "compute each row by itself, in forward, backward and loss"
+        f"the model mixes rows: on {len(flat(targets)[0])} rows at once its loss is {whole[0]:.6g}, in {len(rows)} "
+        f"parts {parts[0]:.6g} ({what}), but microbatches and replicas group rows differently; compute each row "
+        "independently in forward, backward and loss"
     )
 
 
@@ -104,8 +103,7 @@ def refuse_weights_of(loss: Callable):
     for name, one in carried(loss):
         if any(x.requires_grad for x in (one.parameters() if isinstance(one, nn.Module) else flat(one))):
             raise ValueError(
-                f"the loss reads weights ({name}), whose gradient it would lose: a loss sees an output and a target; "
-                "put what has weights into the last layer"
+                f"the loss has weights ({name}), which would get no gradient: move them into the last layer"
             )
 
 
@@ -178,7 +176,7 @@ def _called(model, owner, x):
         return owner(*_arguments(owner, x)) if model.call is None else model.call(owner, x)
     except Exception as error:
         told = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"called as a whole, {type(owner).__name__} fails, and its layers do not: {told}") from error
+        raise ValueError(f"{type(owner).__name__}.forward fails, but its layers do not: {told}") from error
 
 
 def _gradients(module, forward, loss_of, inputs, targets, rows) -> tuple[float, dict[str, torch.Tensor]]:
@@ -233,7 +231,7 @@ def refuse_borrowed(layers: dict[int, nn.Module], takes: dict, made: dict):
                 whose = f"of layer {names[id(weight)]}" if id(weight) in names else "that no layer holds"
                 raise ValueError(
                     f"layer {number} ({type(layer).__name__}) computes with a weight {tuple(weight.shape)} {whose}, "
-                    "and a rank may have one layer without the other: make it an attribute of this layer too"
+                    "but a rank may have only one of the two layers: make it an attribute of this layer too"
                 )
 
 

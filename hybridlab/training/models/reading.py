@@ -20,17 +20,17 @@ def readable(module: nn.Module, given: bool) -> nn.Module:
     for name, layer in module.named_modules():
         name = name or "the model"
         if isinstance(layer, torch.jit.ScriptModule):
-            raise ValueError(f"{name} is made by torch.jit, and ranks cannot copy it: give the module it was made of")
+            raise ValueError(f"{name} is made by torch.jit and cannot be copied to the ranks: give the original module")
         if given and parametrize.is_parametrized(layer):
             raise ValueError(
-                f"{name} has parametrizations, and cannot be sent to ranks as it is: give a function of one argument, "
-                "the seed, that makes the model"
+                f"{name} has parametrizations and cannot be copied to the ranks: give a function that takes the seed "
+                "and returns the model"
             )
         for attribute, x in vars(layer).items():
             if torch.is_tensor(x) and x.grad_fn:
                 raise ValueError(
-                    f"{attribute} of {name} is computed from weights and kept between calls, as by the old "
-                    "weight_norm: use torch.nn.utils.parametrizations, or compute it in the forward"
+                    f"{attribute} of {name} is computed from weights and kept between calls, as the old weight_norm "
+                    "does: use torch.nn.utils.parametrizations, or compute it in the forward"
                 )
     for name, weight in module.named_parameters():
         _refuse_weight(name, weight)
@@ -40,13 +40,15 @@ def readable(module: nn.Module, given: bool) -> nn.Module:
 
 def _refuse_weight(name: str, weight):
     if isinstance(weight, UninitializedTensorMixin):
-        raise ValueError(f"{name} has no shape yet, in a lazy layer: call the model once, or give the layer its sizes")
+        raise ValueError(
+            f"{name} has no shape yet because its layer is lazy: call the model once, or give the layer its sizes"
+        )
     if weight.is_meta:
-        raise ValueError(f"{name} is on torch's meta device and has no numbers: make the model on the CPU")
+        raise ValueError(f"{name} is on torch's meta device and has no values: create the model on the CPU")
     if weight.is_complex():
         raise ValueError(
-            f"{name} is complex, and sums over ranks are not: keep a real weight with one more dim, of 2, and read it "
-            "with torch.view_as_complex"
+            f"{name} is complex, but ranks all-reduce real numbers: store a real weight with an extra dimension of 2, "
+            "and read it with torch.view_as_complex"
         )
     if weight._backward_hooks or weight._post_accumulate_grad_hooks:
         raise ValueError(
@@ -62,8 +64,8 @@ def refuse_shared_memory(module: nn.Module):
     for (_, end, other), (begin, _, name) in zip(in_memory, in_memory[1:]):
         if begin < end:
             raise ValueError(
-                f"{name} and {other} are two weights in the same memory, and would be trained apart: tie them, "
-                f"{name} = {other}, or copy one"
+                f"{name} and {other} are two parameters in the same memory, but would be trained separately: tie "
+                f"them, {name} = {other}, or copy one"
             )
 
 

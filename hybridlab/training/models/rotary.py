@@ -34,7 +34,9 @@ class Rotary(nn.Module, Positions):
     def __init__(self, width: int):
         super().__init__()
         if width % 2:
-            raise ValueError(f"a head of width {width} has no pairs to turn: choose heads so that width/heads is even")
+            raise ValueError(
+                f"a head of width {width} cannot be rotated in pairs: choose heads so that width/heads is even"
+            )
         self.first = 0
 
     def forward(self, x_BNTH):

@@ -27,7 +27,7 @@ def sample(module: GPT, prompt: str, length: int = 200, temperature: float = 0.7
     ('A rank', 11)
     """
     if not prompt or not prompt.isascii():
-        raise ValueError(f"the prompt {prompt!r} is no ASCII text: give a few English words")
+        raise ValueError(f"the prompt {prompt!r} is not ASCII text: give a few English words")
     letters, chance = list(prompt.encode()), np.random.default_rng(seed)
     for _ in range(length):
         scores_V = module(torch.tensor([letters[-module.shape.context :]]))[0, -1].double() / temperature

@@ -44,7 +44,7 @@ class Transformer(Model):
     def refuse(self):
         if self.shape.vocabulary < BYTES:
             few = self.shape.vocabulary
-            raise ValueError(f"vocabulary={few} cannot name every byte of a text: give {BYTES} or more")
+            raise ValueError(f"vocabulary={few} is less than the number of byte values: give {BYTES} or more")
         layers, mlps = self.shape.layers, self.shape.mlps
         parts = layers * (1 + mlps)
         most = {"experts": mlps} if mlps > layers else {"layers": layers}
@@ -57,7 +57,7 @@ class Transformer(Model):
         shape = self.shape
         if shape.experts == 1 or shape.skips or shape.parallel or shape.routing.capacity is not None:
             raise ValueError(
-                "between the stages of this schedule are all-to-alls: give a shape with experts=2 or more, without "
+                "this schedule has all-to-alls between stages: give a shape with experts=2 or more, without "
                 "skips, parallel blocks and a capacity"
             )
         return Transformer(shape, self.file, parts=True)

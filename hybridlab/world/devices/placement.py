@@ -94,11 +94,11 @@ def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -
     2 ranks on the CPU: gloo over loopback, one thread each.
     """
     if ranks < 1:
-        raise ValueError(f"{ranks} ranks cannot be placed: ask for 1 or more")
+        raise ValueError(f"ranks={ranks} is not positive: give 1 or more")
     if gpus is not None and gpus < 0:
-        raise ValueError(f"a machine cannot have {gpus} GPUs: give 0 or more")
+        raise ValueError(f"gpus={gpus} is negative: give 0 or more")
     if backend not in (None, "gloo", "nccl"):
-        raise ValueError(f"there is no backend {backend!r}: choose gloo or nccl, or leave it out")
+        raise ValueError(f"backend={backend!r} is not known: choose gloo or nccl, or leave it out")
     kind, numbers, why = _devices(ranks) if gpus is None else ("cuda", range(gpus), "")
     if not numbers:
         return _on_the_cpu(ranks, backend, why)
@@ -129,7 +129,7 @@ def _devices(ranks):
 
 def _on_the_cpu(ranks, backend, why=""):
     if backend == "nccl":
-        raise ValueError("NCCL moves what lies on GPUs, and there is none here: leave backend out, or say gloo")
+        raise ValueError("backend='nccl' needs a GPU, and none is usable here: leave backend out, or give gloo")
     each = ", one thread each" if ranks > 1 else ", one thread"
     aside = f"; there is a GPU, but {why}" if why else ""
     sentence = f"{_count(ranks, 'rank')} on the CPU: gloo over loopback{each}{aside}."
@@ -146,7 +146,9 @@ def devices_here() -> tuple[str, list[int]]:
         return "cuda", [gpu.number for gpu in found.here().usable]
     kind, _, count = said.partition(":")
     if kind != "cpu" and not count.isdigit():
-        raise ValueError(f'{ASKED}={said} is no device: say cpu, or a kind of device and how many, such as "cuda:2"')
+        raise ValueError(
+            f'{ASKED}={said} is not a device: give cpu, or a kind of device and a number of them, such as "cuda:2"'
+        )
     return kind, [] if kind == "cpu" else list(range(int(count)))
 
 

@@ -116,7 +116,7 @@ class Inbox:
     def poll(self) -> Frame | None:
         """The next frame, or None when a non-blocking socket holds only a part of it.
 
-        raises  EOFError when the other side has gone
+        raises  EOFError when the other process has ended
         """
         while True:
             while self._gap:
@@ -127,7 +127,7 @@ class Inbox:
                 except ConnectionResetError:
                     count = 0
                 if count == 0:
-                    raise EOFError("the other side has gone")
+                    raise EOFError("the other process has ended")
                 self._gap = self._gap[count:]
             step = next(self._steps)
             if isinstance(step, Frame):
@@ -143,14 +143,14 @@ def _read(head: bytearray) -> tuple[str, object, list[int], int]:
             return kind, tree, sizes, run
     except (ValueError, TypeError, RecursionError):
         pass
-    raise Garbled("what arrived has no head")
+    raise Garbled("the message that arrived has no header")
 
 
 def _room(size: int) -> bytearray:
     try:
         return bytearray(size)
     except (MemoryError, OverflowError):
-        raise Garbled(f"{size:.1e} bytes are more than there is room for") from None
+        raise Garbled(f"{size:.1e} bytes do not fit into memory") from None
 
 
 def _steps():
@@ -159,7 +159,7 @@ def _steps():
         length = bytearray(4)
         yield length
         if int.from_bytes(length, "big") > LONGEST_HEAD:
-            raise Garbled("what arrived has no head")
+            raise Garbled("the message that arrived has no header")
         head = bytearray(int.from_bytes(length, "big"))
         yield head
         kind, tree, sizes, run = _read(head)

@@ -43,7 +43,7 @@ class Home:
     def send(self, kind, tree=None, buffers=(), run=0):
         """Write one frame."""
         if self.forked:
-            raise RuntimeError("a process that a rank has forked cannot speak for the rank: let the rank say it")
+            raise RuntimeError("a process forked by a rank cannot use its connection: send from the rank itself")
         with self._turn:
             frames.send(self._sock, kind, tree, buffers, run)
 

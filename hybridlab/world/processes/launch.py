@@ -64,10 +64,10 @@ def ranks(
         return torchrun.TorchrunRanks(mesh, timeout, on_event, groups)
     refuse_crowd(mesh)
     if start not in ("kept", "fresh"):
-        raise ValueError(f"ranks cannot start {start!r}: say 'kept' or 'fresh'")
+        raise ValueError(f"start={start!r} is not known: give 'kept' or 'fresh'")
     placed = placement or usual(mesh.size)
     if len(placed.devices) != mesh.size:
-        raise ValueError(f"this placement has {len(placed.devices)} ranks and {mesh} {mesh.size}: make them equal")
+        raise ValueError(f"this placement has {len(placed.devices)} ranks, but {mesh} has {mesh.size}: make them equal")
     if hang_s is None:
         hang_s = HANG_S * max(1.0, mesh.size / (CROWD * (os.cpu_count() or 1)))
     return Ranks(mesh, placed, timeout, hang_s, on_event, groups, start == "fresh")

@@ -23,7 +23,7 @@ def pack(function, args, kwargs, ranks: int) -> bytes:
         parcel = cloudpickle.dumps((function, args, kwargs))
     except Exception as error:
         reason = _reason(_parts(function, args, kwargs)) or error
-        raise TypeError(f"{name} cannot be sent to the ranks with all that it uses: {reason}") from error
+        raise TypeError(f"{name} cannot be sent to the ranks: {reason}") from error
     if len(parcel) > LARGE:
         sizes = {what: len(cloudpickle.dumps(value)) for what, value in _parts(function, args, kwargs).items()}
         what = max(sizes, key=sizes.get)

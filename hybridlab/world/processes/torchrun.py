@@ -51,8 +51,8 @@ class TorchrunRanks:
         self.rank, self.started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         if mesh.size not in (1, self.started):
             raise ValueError(
-                f"torchrun has started {self.started} processes, and {mesh} has {mesh.size} ranks: "
-                f"let --nnodes times --nproc-per-node be {mesh.size}"
+                f"torchrun has started {self.started} processes, but {mesh} has {mesh.size} ranks: make --nnodes "
+                f"times --nproc-per-node {mesh.size}"
             )
         self.mesh, self.size, self.timeout = mesh, mesh.size, timeout
         self._on_event, self._groups = on_event, tuple(map(tuple, groups))
@@ -203,8 +203,8 @@ def interfaces(environment, on_one_machine: dict) -> dict[str, str]:
     name = environment.get("GLOO_SOCKET_IFNAME")
     if not name:
         raise ValueError(
-            "ranks on several machines listen on a network interface that you name: "
-            "export GLOO_SOCKET_IFNAME=eth0 (`ip -br address` lists them)"
+            "ranks on several machines need the name of a network interface: export GLOO_SOCKET_IFNAME=eth0 (`ip -br "
+            "address` lists them)"
         )
     named = {key: name for key in on_one_machine if key.endswith("SOCKET_IFNAME")}
     return on_one_machine | named | {key: environment[key] for key in named if key in environment}

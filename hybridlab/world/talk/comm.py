@@ -48,7 +48,7 @@ class Comm(Door):
     def iall_reduce(self, x, axis=None, op="sum") -> Message:
         """Start an all_reduce."""
         if op not in REDUCE:
-            raise ValueError(f"all_reduce cannot do op={op!r}: use one of {', '.join(REDUCE)}")
+            raise ValueError(f"op={op!r} is not known to all_reduce: choose one of {', '.join(REDUCE)}")
         group = self.group(axis)
         if group.size == 1:
             return Message(lambda: x)
@@ -76,7 +76,7 @@ class Comm(Door):
         if len(sizes) != group.size or sizes[place] != x.shape[dim]:
             raise ValueError(
                 f"all_gather over {group.size} ranks cannot have sizes={tuple(sizes)}: x has length {x.shape[dim]} "
-                f"along dim {dim} here, so give {group.size} lengths, of which number {place} is {x.shape[dim]}"
+                f"along dim {dim} here, so give {group.size} lengths, with {x.shape[dim]} at position {place}"
             )
         if group.size == 1:
             return Message(lambda: x.detach().clone())
@@ -123,13 +123,15 @@ class Comm(Door):
         group = self.group(axis)
         cut, join = dimension("all_to_all", x, cut), dimension("all_to_all", x, join)
         if cut == join and (sent is None) != (received is None):
-            raise ValueError("all_to_all cannot know the other lengths: give both sent= and received=, or neither")
+            raise ValueError("all_to_all needs both sets of lengths: give both sent= and received=, or neither")
         here = group.ranks.index(self.rank)
         sent = lengths("all_to_all", x.shape[cut], cut, group.size, sent)
         each = sent[here] if cut == join else x.shape[join]
         received = [each] * group.size if received is None else list(received)
         if len(received) != group.size:
-            raise ValueError(f"all_to_all cannot join {tuple(received)}: give {group.size} lengths, one from each rank")
+            raise ValueError(
+                f"all_to_all cannot join received={tuple(received)}: give {group.size} lengths, one from each rank"
+            )
         if group.size == 1:
             return Message(lambda: x.detach().clone())
         parts = x.detach().split(sent, cut)
@@ -150,7 +152,9 @@ class Comm(Door):
         """Fill x everywhere with the x of the group's rank number `source` (0 is the group's first); returns x."""
         group = self.group(axis)
         if not 0 <= source < group.size:
-            raise ValueError(f"broadcast from {source} is not possible: the group has ranks 0 to {group.size - 1}")
+            raise ValueError(
+                f"broadcast from source={source} is not possible: choose a rank of the group, 0 to {group.size - 1}"
+            )
         if group.size == 1:
             return x
         flat = flat_of(x)

@@ -169,7 +169,7 @@ class Door:
         every = Group("", tuple(range(self.size)), None)
         for ranks in groups:
             if list(ranks) != (ordered := sorted(set(ranks))):
-                raise ValueError(f"a group lists its ranks in order, each once: {tuple(ordered)}, not {ranks}")
+                raise ValueError(f"a group cannot be {ranks}: list its ranks in order and once each, {tuple(ordered)}")
             if len(ranks) > 1 and ranks not in self._handles:
                 row = self._begin("open", every, 0, how=str(ranks))
                 self._handles[ranks] = self.net.new_group(list(ranks), timeout=self._timeout)
@@ -189,14 +189,16 @@ class Door:
         """The ranks that this rank meets along an axis, itself included."""
         if isinstance(axis, tuple) and axis and isinstance(axis[0], int):
             if axis not in self._groups:
-                raise ValueError(f"no group of the ranks {axis} is open: comm.open({axis}) on every rank first")
+                raise ValueError(f"no group of the ranks {axis} is open: call comm.open({axis}) on every rank first")
             return self._groups[axis]
         axes = axes_of(self.mesh, tuple(self.mesh.axes) if axis is None else axis)
         if isinstance(axis, str) and axis not in self.mesh.axes and not (self.purpose or self.rank):
             told = f"{self.mesh} has no axis {axis}: along it each rank is alone, and nothing is sent"
             warnings.warn(told, stacklevel=4)
         if axes not in self._groups:
-            raise ValueError(f"no group is open along {axes}: name it at the start, hl.ranks(mesh, groups=[{axes}])")
+            raise ValueError(
+                f"no group is open along {axes}: open it at the start with hl.ranks(mesh, groups=[{axes}])"
+            )
         return self._groups[axes]
 
     def _path(self, peer) -> str:
@@ -243,5 +245,5 @@ class Door:
         if peer == self.rank:
             raise ValueError(f"{op}: rank {peer} cannot exchange messages with itself; copy the tensor instead")
         if not 0 <= peer < self.size:
-            raise ValueError(f"{op}: there is no rank {peer}; ranks are 0 to {self.size - 1}")
+            raise ValueError(f"{op}: there is no rank {peer}; choose from 0 to {self.size - 1}")
         return self._begin(op, self._pairs[peer], x.nbytes, x, peer=peer, tag=tag, waits=op in ("send", "recv"))

@@ -30,7 +30,7 @@ def axes_of(mesh: Mesh, axis: str | tuple[str, ...]) -> tuple[str, ...]:
     names = (axis,) if isinstance(axis, str) else tuple(axis)
     for name in names:
         if name not in mesh.axes and name not in COURSE_AXES:
-            raise ValueError(f"{mesh} has no axis {name!r}: its axes are {', '.join(mesh.axes)}")
+            raise ValueError(f"{mesh} has no axis {name!r}: choose from {', '.join(mesh.axes)}")
     return tuple(name for name, length in mesh.axes.items() if name in names and length > 1)
 
 

@@ -13,7 +13,9 @@ def dimension(op: str, x, dim: int) -> int:
     raises  ValueError when x has no such dim
     """
     if not -x.dim() <= dim < x.dim():
-        raise ValueError(f"{op} along dim {dim} needs a tensor that has it: this one has shape {tuple(x.shape)}")
+        raise ValueError(
+            f"{op} along dim {dim} is not possible for shape {tuple(x.shape)}: give a dim that the tensor has"
+        )
     return dim % x.dim()
 
 
@@ -28,14 +30,14 @@ def lengths(op: str, length: int, dim: int, ranks: int, sizes=None) -> list[int]
     if sizes is None:
         if length % ranks:
             raise ValueError(
-                f"{op} cannot cut dim {dim} of length {length} into {ranks} equal parts: "
-                f"pad it to a multiple of {ranks}, or give the length of each part"
+                f"{op} cannot split dim {dim} of length {length} into {ranks} equal parts: pad it to a multiple of "
+                f"{ranks}, or give the length of each part"
             )
         return [length // ranks] * ranks
     if len(sizes) != ranks or sum(sizes) != length or min(sizes) < 0:
         raise ValueError(
-            f"{op} cannot cut dim {dim} of length {length} into {tuple(sizes)}: "
-            f"give {ranks} lengths that add up to {length}"
+            f"{op} cannot split dim {dim} of length {length} into {tuple(sizes)}: give {ranks} lengths that add up to "
+            f"{length}"
         )
     return list(sizes)
 

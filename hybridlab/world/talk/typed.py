@@ -165,8 +165,8 @@ def stated(call: str, name: str, kind: str) -> str:
     """
     if kind not in ("R", "I"):
         raise ValueError(
-            f'{call} with {name}={kind!r} has no gradient: say {name}="I" where all ranks do the same with the whole, '
-            f'{name}="R" where each does work of its own'
+            f'{call} with {name}={kind!r} has no gradient: give {name}="I" where all ranks do the same with the full '
+            f'tensor, {name}="R" where each rank does different work'
         )
     return kind
 
@@ -294,9 +294,10 @@ def register(name: str, move: Move, back: str, backwards: Move):
     """
     if backwards.arrow != conjugate(move.arrow):
         raise ValueError(
-            f"{name} goes {move.arrow}, so its gradient goes {conjugate(move.arrow)}, not {backwards.arrow}"
+            f"{name} goes {move.arrow}, so its gradient cannot go {backwards.arrow}: give a backward for "
+            f"{conjugate(move.arrow)}"
         )
     for one in (name, back):
         if one in MOVES:
-            raise ValueError(f"there is a move {one} already: choose another name")
+            raise ValueError(f"there is already a move {one}: choose another name")
     MOVES.update({name: move._replace(back=back), back: backwards._replace(back=name)})

@@ -145,21 +145,24 @@ def _here(op, comm, x, axis, windows, held) -> int:
     group = comm.group(axis)
     for name, spans in (("have", have), ("want", want)):
         if not all(isinstance(span, tuple | list) and len(span) == 2 for span in spans):
-            raise ValueError(f"{op}: {name} lists a span (from, to) for each of {group.size} ranks, not {spans} alone")
+            raise ValueError(f"{op}: {name} is {spans}; give a span (from, to) for each of {group.size} ranks")
     if not len(have) == len(want) == group.size:
-        raise ValueError(f"{op} needs two spans for each of {group.size} ranks, not {len(have)} and {len(want)}")
+        raise ValueError(f"{op} has {len(have)} and {len(want)} spans: give two for each of {group.size} ranks")
     there = sorted(span for span in have if _length(span))
     for (_, end), (begin, _) in zip(there, there[1:]):
         if begin < end:
-            raise ValueError(f"{op}: two ranks have {begin}:{end}; a number is at home on one rank only")
+            raise ValueError(f"{op}: two ranks own {begin}:{end}; let one rank own it")
     for rank, (begin, end) in zip(group.ranks, want):
         missing = end - begin - sum(_length(overlap((begin, end), one)) for one in there)
         if missing:
-            raise ValueError(f"{op}: rank {rank} wants {begin}:{end}, and {missing} of that nobody has")
+            raise ValueError(f"{op}: rank {rank} wants {begin}:{end}, but no rank has {missing} of it; let one have it")
     here = group.ranks.index(comm.rank)
     begin, end = held[here]
     if x.shape[dim] != end - begin:
-        raise ValueError(f"{op}: {begin}:{end} is {end - begin} long, this tensor {x.shape[dim]} along dim {dim}")
+        raise ValueError(
+            f"{op}: {begin}:{end} has length {end - begin}, but this tensor has {x.shape[dim]} along dim {dim}; make "
+            "them equal"
+        )
     return here
 
 
