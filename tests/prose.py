@@ -321,7 +321,7 @@ def furthest(*figures):
 def hot_rank():
     loads = [100 * one for one in popular(experts.EXPERTS, 1, 0.5)]
     first, mean = experts.by_rank(loads, 4)[0], sum(loads) / 4
-    return f"gets {first:.1f} of 100 choices in place of {mean:g}, which is {experts.factor(loads, 4):.2f} times"
+    return f"gets {first:.1f} of 100 choices instead of {mean:g}, which is {experts.factor(loads, 4):.2f} times"
 
 
 def half_a_card():
@@ -618,7 +618,7 @@ COMPUTED = [
         "33.9 and 83.2",
         lambda: f"{days(300e9, 175e9, 1024, 140e12):.1f} and {days(450e9, 1000e9, 3072, 163e12):.1f}",
     ),
-    ("32_experts", "gets 41.8 of 100 choices in place of 25, which is 1.67 times", hot_rank),
+    ("32_experts", "gets 41.8 of 100 choices instead of 25, which is 1.67 times", hot_rank),
     ("33_context", "more than half of an 80 GB card", half_a_card),
     ("34_convolution", "That is 8.6 GB in single precision", first_layer),
     ("34_convolution", "(1 + 6 + 1) · 3 = 24 units", one_after_the_other),
