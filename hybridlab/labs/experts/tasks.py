@@ -223,8 +223,8 @@ TASKS: dict[str, Task] = {
             "y and all gradients are those of one device, with idle experts too.",
         ),
         (
-            "Two questions first: how many rows go to each rank, and how many come from each? Only the other ranks know "
-            'the second answer: comm.all_gather(counts[None], "ep") is a row of counts for each rank.',
+            "Two questions first: how many rows go to each rank, and how many come from each? Only the other ranks "
+            'know the second answer: comm.all_gather(counts[None], "ep") is a row of counts for each rank.',
             "sent: counts.split(owned), each part added up. received: the columns of your own experts, each row "
             "added up. The rows arrive sorted by rank and then by expert; experts needs them sorted by expert alone. "
             "Label each row with its expert (arange, repeat, repeat_interleave), and take a stable argsort.",
