@@ -624,8 +624,8 @@ COMPUTED = [
     ("34_convolution", "(1 + 6 + 1) · 3 = 24 units", one_after_the_other),
     (
         "34_convolution",
-        "Three ranks, 1.6 times as fast",
-        lambda: f"Three ranks, {speedup((1, 3, 2), 1, 1):g} times as fast",
+        "Three ranks are 1.6 times as fast",
+        lambda: f"Three ranks are {speedup((1, 3, 2), 1, 1):g} times as fast",
     ),
     ("36_axonn", "One thing behind the other, that is 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
     ("42_sc21", "83.9", lambda: f"{days(450e9, 1008e9, 3072, 163e12):.1f}"),
