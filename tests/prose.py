@@ -334,7 +334,7 @@ def half_a_card():
 def behind():
     """Three of axonn's layers, one thing behind the other."""
     whole = length(chain([Layer(2, 2, 2, 1, 1, 1, 1)] * 3, overlapped=False))
-    return f"One thing behind the other, that is 3 · (3 · 2 + 4 · 1) = {whole:g} ms"
+    return f"One after the other, they take 3 · (3 · 2 + 4 · 1) = {whole:g} ms"
 
 
 def first_layer():
@@ -627,7 +627,7 @@ COMPUTED = [
         "Three ranks are 1.6 times as fast",
         lambda: f"Three ranks are {speedup((1, 3, 2), 1, 1):g} times as fast",
     ),
-    ("36_axonn", "One thing behind the other, that is 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
+    ("36_axonn", "One after the other, they take 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
     ("42_sc21", "83.9", lambda: f"{days(450e9, 1008e9, 3072, 163e12):.1f}"),
     (
         "43_search",
@@ -698,9 +698,9 @@ SET = [
     ("34_convolution", "takes 1 unit, the branches 1, 3 and 2, the join 1", "F=(1, 1, 3, 2, 1)"),
     ("34_convolution", "with 20 ms for a unit", "F=(0.02, 0.02, 0.06, 0.04, 0.02)"),
     ("34_convolution", "takes 6 units to add up", "labs/convolution/sizes.py: reduce: float = 6.0"),
-    ("36_axonn", "Each product takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
-    ("36_axonn", "in place of each product a rank waits 12 ms", "waits=0.012"),
-    ("36_axonn", "products of 3 ms, a sum of dX of 2 ms, all other messages of 1 ms", "gather=1, sum_y=1, sum_x=2"),
+    ("36_axonn", "Each matmul takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
+    ("36_axonn", "instead of each matmul a rank waits 12 ms", "waits=0.012"),
+    ("36_axonn", "matmuls of 3 ms, an all-reduce of dX of 2 ms, all other messages of 1 ms", "gather=1, sum_y=1, sum_x=2"),
     ("40_hybrid", "takes 20 ms, its backward 40 ms, the all-reduce of gradients 30 ms", "F=0.02, B=0.04, reduce=0.03"),
     ("30_megatron", "inside a server with 300 GB/s; across servers with 25 GB/s", "core/what/catalog.py: 300e9, 25e9,"),
     ("40_hybrid", "25 GB/s for each GPU between nodes, 300 GB/s inside", "beta=1 / 300e9"),
