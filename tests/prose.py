@@ -332,7 +332,7 @@ def half_a_card():
 
 
 def behind():
-    """Three of axonn's layers, one thing behind the other."""
+    """Three of axonn's layers, one message or matmul after the other."""
     whole = length(chain([Layer(2, 2, 2, 1, 1, 1, 1)] * 3, overlapped=False))
     return f"One after the other, they take 3 · (3 · 2 + 4 · 1) = {whole:g} ms"
 
@@ -428,7 +428,7 @@ COMPUTED = [
     ("10_naive", "30 50 40", lambda: " ".join(map(str, stage_times([3, 3, 2])))),
     ("10_naive", "40 40 40", at_best),
     ("10_naive", "50/40", slowest_and_mean),
-    ("11_gpipe", "60 units in place of 33", lambda: f"{units('gpipe', 4, 2, F=4, B=8)} units instead of {eight()}"),
+    ("11_gpipe", "60 units in place of 33", lambda: f"{units('gpipe', 4, 2, F=4, B=8)} units in place of {eight()}"),
     ("11_gpipe", "0.93 times", lambda: torchgpipe(1)),
     ("11_gpipe", "4.95 times", lambda: torchgpipe(32)),
     ("11_gpipe", "*m* = 512", lambda: f"*m* = {deepest()[1]:g}"),
@@ -437,7 +437,7 @@ COMPUTED = [
     ("11_gpipe", "60/33", lambda: f"{units('gpipe', 4, 2, F=4, B=8)}/{eight()}"),
     ("11_gpipe", "3/8", lambda: f"{bubbles(4, 8)[0]}"),
     ("11_gpipe", "3/11", lambda: f"{bubbles(4, 8)[1]}"),
-    ("11_gpipe", "41 units in place of 33", lambda: f"{again().length:g} units instead of {eight()}"),
+    ("11_gpipe", "41 units in place of 33", lambda: f"{again().length:g} units in place of {eight()}"),
     ("11_gpipe", "1 held in place of 8", lambda: f"{max(again().peak_live)} held in place of {held('gpipe')[0]}"),
     ("11_gpipe", "a forward is 10 ms", lambda: f"a forward is {80 / 8:g} ms"),
     ("12_1f1b", "4 3 2 1", lambda: held("1f1b")),
@@ -700,7 +700,11 @@ SET = [
     ("34_convolution", "takes 6 units to add up", "labs/convolution/sizes.py: reduce: float = 6.0"),
     ("36_axonn", "Each matmul takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
     ("36_axonn", "instead of each matmul a rank waits 12 ms", "waits=0.012"),
-    ("36_axonn", "matmuls of 3 ms, an all-reduce of dX of 2 ms, all other messages of 1 ms", "gather=1, sum_y=1, sum_x=2"),
+    (
+        "36_axonn",
+        "matmuls of 3 ms, an all-reduce of dX of 2 ms, all other messages of 1 ms",
+        "gather=1, sum_y=1, sum_x=2",
+    ),
     ("40_hybrid", "takes 20 ms, its backward 40 ms, the all-reduce of gradients 30 ms", "F=0.02, B=0.04, reduce=0.03"),
     ("30_megatron", "inside a server with 300 GB/s; across servers with 25 GB/s", "core/what/catalog.py: 300e9, 25e9,"),
     ("40_hybrid", "25 GB/s for each GPU between nodes, 300 GB/s inside", "beta=1 / 300e9"),
