@@ -187,8 +187,8 @@ def run(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a
-                   transformer a text file
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a GPT a
+                   text file
     shape          sizes of the transformer to train when no model is given
     skips          skip connections, {layer: earlier layer whose output it also takes}
     takes          branches and joins, {layer: earlier layers whose outputs it takes}
@@ -314,8 +314,8 @@ def check(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a
-                   transformer a text file
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a GPT a
+                   text file
     shape          sizes of the transformer to train when no model is given
     skips          skip connections, {layer: earlier layer whose output it also takes}
     takes          branches and joins, {layer: earlier layers whose outputs it takes}
@@ -443,8 +443,8 @@ def train(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a
-                   transformer a text file
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a GPT a
+                   text file
     shape          sizes of the transformer to train when no model is given
     skips          skip connections, {layer: earlier layer whose output it also takes}
     takes          branches and joins, {layer: earlier layers whose outputs it takes}
@@ -582,8 +582,8 @@ def dry_run(
                    'FILE.py:name'; None: the transformer of `shape`
     loss           loss(output, target), the sum over a microbatch; for your own module
     weights        initial weights: a state dict, or files that hl.weights reads; None: the model's
-    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; for a
-                   transformer a text file
+    data           data(step, rows) -> (inputs, targets), a Dataset, DataLoader or list of batches; of a GPT a
+                   text file
     shape          sizes of the transformer to train when no model is given
     skips          skip connections, {layer: earlier layer whose output it also takes}
     takes          branches and joins, {layer: earlier layers whose outputs it takes}

@@ -321,7 +321,7 @@ def furthest(*figures):
 def hot_rank():
     loads = [100 * one for one in popular(experts.EXPERTS, 1, 0.5)]
     first, mean = experts.by_rank(loads, 4)[0], sum(loads) / 4
-    return f"gets {first:.1f} of 100 choices in place of {mean:g}, which is {experts.factor(loads, 4):.2f} times"
+    return f"gets {first:.1f} of 100 choices instead of {mean:g}, which is {experts.factor(loads, 4):.2f} times"
 
 
 def half_a_card():
@@ -332,9 +332,9 @@ def half_a_card():
 
 
 def behind():
-    """Three of axonn's layers, one thing behind the other."""
+    """Three of axonn's layers, one message or matmul after the other."""
     whole = length(chain([Layer(2, 2, 2, 1, 1, 1, 1)] * 3, overlapped=False))
-    return f"One thing behind the other, that is 3 · (3 · 2 + 4 · 1) = {whole:g} ms"
+    return f"One after the other, they take 3 · (3 · 2 + 4 · 1) = {whole:g} ms"
 
 
 def first_layer():
@@ -557,8 +557,8 @@ COMPUTED = [
     ("23_out_of_core", "24 units of copies", lambda: f"{2 * out_of_core.BLOCKS} units of copies"),
     (
         "23_out_of_core",
-        "48 units in place of 36",
-        lambda: f"{out_of_core_units('recompute')} units in place of {out_of_core.length(['keep'] * 12, room=12):g}",
+        "48 units instead of 36",
+        lambda: f"{out_of_core_units('recompute')} units instead of {out_of_core.length(['keep'] * 12, room=12):g}",
     ),
     ("23_out_of_core", "meanwhile: 2 units", lambda: f"meanwhile: {float(out_of_core_units('swap')) - 36:g} units"),
     ("23_out_of_core", "36, 38, 40 and 42 units", best_by_copy),
@@ -597,8 +597,8 @@ COMPUTED = [
     ("50_capstone", "69.9 GB by", lambda: f"{capstone.plans().best.memory.total / 1e9:.1f} GB by"),
     (
         "50_capstone",
-        "125 000 steps in 86 400 s, so 0.69 s",
-        lambda: f"{1e9 / 8000 / 1e3:.0f} 000 steps in 86 400 s, so {86_400 / (1e9 / 8000):.2f} s",
+        "125,000 steps in 86,400 s, so 0.69 s",
+        lambda: f"{1e9 / 8000:,.0f} steps in 86,400 s, so {86_400 / (1e9 / 8000):.2f} s",
     ),
     ("42_sc21", "52 % of their peak", lambda: f"{published('megatron_sc21_table1')[-1]['pct_peak']} % of their peak"),
     ("42_sc21", "72.5 % of the peak", lambda: f"{100 * performance.FITTED.multiply:.1f} % of the peak"),
@@ -618,16 +618,16 @@ COMPUTED = [
         "33.9 and 83.2",
         lambda: f"{days(300e9, 175e9, 1024, 140e12):.1f} and {days(450e9, 1000e9, 3072, 163e12):.1f}",
     ),
-    ("32_experts", "gets 41.8 of 100 choices in place of 25, which is 1.67 times", hot_rank),
+    ("32_experts", "gets 41.8 of 100 choices instead of 25, which is 1.67 times", hot_rank),
     ("33_context", "more than half of an 80 GB card", half_a_card),
     ("34_convolution", "That is 8.6 GB in single precision", first_layer),
     ("34_convolution", "(1 + 6 + 1) · 3 = 24 units", one_after_the_other),
     (
         "34_convolution",
-        "Three ranks, 1.6 times as fast",
-        lambda: f"Three ranks, {speedup((1, 3, 2), 1, 1):g} times as fast",
+        "Three ranks are 1.6 times as fast",
+        lambda: f"Three ranks are {speedup((1, 3, 2), 1, 1):g} times as fast",
     ),
-    ("36_axonn", "One thing behind the other, that is 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
+    ("36_axonn", "One after the other, they take 3 · (3 · 2 + 4 · 1) = 30 ms", behind),
     ("42_sc21", "83.9", lambda: f"{days(450e9, 1008e9, 3072, 163e12):.1f}"),
     (
         "43_search",
@@ -636,8 +636,8 @@ COMPUTED = [
     ),
     (
         "43_search",
-        "On 2 × 2 ranks it would be 3,600 times as long",
-        lambda: f"On 2 × 2 ranks it would be {searched.IMAGES.count:,} times as long",
+        "On 2 × 2 ranks this would take 3,600 times as long",
+        lambda: f"On 2 × 2 ranks this would take {searched.IMAGES.count:,} times as long",
     ),
     ("43_search", "slower by 1 ms is taken 37 times in 100, one that is slower by 3 ms 5 times", uphill),
     ("43_search", "6 % faster than where the walk stays", out_of_the_valley),
@@ -698,9 +698,13 @@ SET = [
     ("34_convolution", "takes 1 unit, the branches 1, 3 and 2, the join 1", "F=(1, 1, 3, 2, 1)"),
     ("34_convolution", "with 20 ms for a unit", "F=(0.02, 0.02, 0.06, 0.04, 0.02)"),
     ("34_convolution", "takes 6 units to add up", "labs/convolution/sizes.py: reduce: float = 6.0"),
-    ("36_axonn", "Each product takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
-    ("36_axonn", "in place of each product a rank waits 12 ms", "waits=0.012"),
-    ("36_axonn", "products of 3 ms, a sum of dX of 2 ms, all other messages of 1 ms", "gather=1, sum_y=1, sum_x=2"),
+    ("36_axonn", "Each matmul takes 2 ms. Each layer sends four messages of 1 ms", IN_QUESTION),
+    ("36_axonn", "instead of each matmul a rank waits 12 ms", "waits=0.012"),
+    (
+        "36_axonn",
+        "matmuls of 3 ms, an all-reduce of dX of 2 ms, all other messages of 1 ms",
+        "gather=1, sum_y=1, sum_x=2",
+    ),
     ("40_hybrid", "takes 20 ms, its backward 40 ms, the all-reduce of gradients 30 ms", "F=0.02, B=0.04, reduce=0.03"),
     ("30_megatron", "inside a server with 300 GB/s; across servers with 25 GB/s", "core/what/catalog.py: 300e9, 25e9,"),
     ("40_hybrid", "25 GB/s for each GPU between nodes, 300 GB/s inside", "beta=1 / 300e9"),

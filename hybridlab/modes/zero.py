@@ -206,7 +206,7 @@ class Zero(DataParallel):
         return {"sums": "buckets"} if chosen["zero"] else {"owners": 1}
 
     def title(self, job):
-        return "sums and gathers of shares"
+        return "reductions and all-gathers of shards"
 
     def said(self, job):
         among = f" among {job['owners']}" if (job["owners"] or job.copies) < job.copies else ""

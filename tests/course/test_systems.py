@@ -56,3 +56,10 @@ def test_a_row_runs_and_is_equal(bench, typed):
     mesh, job = asked(typed)
     report = bench.asked(mesh, **job)
     assert report.ok and mesh.size > 1, report
+
+
+@pytest.mark.parametrize("one", [one for one in systems() if one["name"] != "FSDP"], ids=lambda one: one["name"])
+def test_the_table_of_notebook_40_links_where_the_page_does(one):
+    said = "\n".join(cell.source for cell in books()["40_hybrid"].cells if cell.cell_type == "markdown")
+    rows = [row for row in said.splitlines() if row.startswith("|") and one["name"] in row.split("|")[1]]
+    assert len(rows) == 1 and f"({one['notebook']}.ipynb)" in rows[0]

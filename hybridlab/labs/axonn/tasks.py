@@ -53,29 +53,32 @@ def _words(rows: int) -> Task:
     gathered, added = block * (z - 1) // z, 2 * part * (x - 1) // x
     one = moved("axonn", (rows, INPUTS, OUTPUTS), GRID)
     return task(
-        f"A layer of {INPUTS} inputs and {OUTPUTS} outputs on a grid of {x} × {y} × {z} ranks; the whole batch has "
+        f"A layer of {INPUTS} inputs and {OUTPUTS} outputs on a grid of {x} × {y} × {z} ranks; the global batch has "
         f"{rows} rows. How many words does a rank send in the forward of this layer? Count both messages, each as a "
-        "ring sends it.",
+        "ring collective.",
         Number(
             lambda: one.sent,
             "words",
             within=1e-6,
             slips=[
-                (gathered, "That is the gather along z alone; partial sums of Y are added along inner, too."),
-                (added, "That is the sum along inner alone; the block of W is gathered along z, too."),
-                (gathered + added // 2, "Partial sums go round twice in an all-reduce: added, then handed on."),
-                (block + added, "That is all that a rank has after the gather. A part of it was here before."),
-                (gathered + z * added, "That takes the rows of the whole batch. z has cut them."),
-                (one.back, "That is the backward. In the forward, what is added has the size of Y."),
+                (gathered, "That is only the gather along z; partial sums of Y are all-reduced along inner, too."),
+                (added, "That is only the all-reduce along inner; the block of W is gathered along z, too."),
+                (
+                    gathered + added // 2,
+                    ("An all-reduce sends its data twice around the ring: a reduce-scatter, then an all-gather."),
+                ),
+                (block + added, "That is the size of the gathered block. The rank already had a part of it."),
+                (gathered + z * added, "That uses the rows of the global batch. z has cut them."),
+                (one.back, "That is the backward. In the forward, the all-reduced tensor has the size of Y."),
             ],
         ),
         (
-            "Two messages: an all-gather along z, and an all-reduce along inner. How large is each whole tensor?",
+            "Two messages: an all-gather along z, and an all-reduce along inner. How large is each full tensor?",
             f"A block of W has {INPUTS}/{x} · {OUTPUTS}/{y} words, a part of Y {rows}/{z} · {OUTPUTS}/{y}. A ring "
             "all-gather sends (z - 1)/z of its tensor, a ring all-reduce 2·(x - 1)/x.",
             f"{z - 1}/{z} · {block} + 2 · {x - 1}/{x} · {part}.",
         ),
-        objective="Derive what a rank sends in a layer that is cut both ways.",
+        objective="Derive how many words a rank sends in a layer that is cut both ways.",
         difficulty=2,
         minutes=3,
     )
@@ -91,29 +94,29 @@ def _hidden(sum_x: int) -> Task:
     plain, best = length(chain(layers, overlapped=False)), length(chain(layers, overlapped=True))
     computing = sum(sum(one[:3]) for one in layers)
     return task(
-        "Two layers. Every product takes 3 ms; a gather, a sum of Y and a scatter take 1 ms each; a sum of dX takes "
-        f"{sum_x} ms. Nothing slows anything else down, and dX of the first layer is added, too. How many ms does a "
-        "step take, forward and backward, in the overlapped form?",
+        "There are two layers. Every matmul takes 3 ms; a gather, an all-reduce of Y and a scatter take 1 ms each; "
+        f"an all-reduce of dX takes {sum_x} ms. Messages and matmuls do not slow each other down, and dX of the first "
+        "layer is all-reduced, too. How many ms does a step take, forward and backward, with overlap?",
         Number(
             lambda: best,
             "ms",
             within=1e-6,
             slips=[
-                (plain, "That is plain: one thing behind the other."),
-                (computing, "That is the products alone. Which messages have nothing to hide behind?"),
-                (computing + 4, "Nearly: dW takes 3 ms. Is the sum of dX over by then?"),
-                (best - 1, "The first gather and the last scatter have nothing to hide behind."),
-                (computing + 2 * (1 + sum_x), "dX is added while dW is made."),
+                (plain, "That is the plain version: one after the other."),
+                (computing, "That is the matmuls alone. Which messages overlap with no matmul?"),
+                (computing + 4, "Nearly: dW takes 3 ms. Is the all-reduce of dX finished by then?"),
+                (best - 1, "The first gather and the last scatter overlap with no matmul."),
+                (computing + 2 * (1 + sum_x), "dX is all-reduced while dW is computed."),
             ],
         ),
         (
-            f"Products: {computing} ms. To these comes what no product hides. Go through the four messages.",
-            "The next layer needs Y, so its sum is never hidden. The first gather and the last scatter have no product "
-            "beside them.",
-            f"{computing} + 1 (first gather) + 2 · 1 (sums of Y) + 2 · ({sum_x} - 3) (what is left of the sums of dX) "
-            "+ 1 (last scatter).",
+            f"Matmuls: {computing} ms. Add the exposed messages. Go through all four kinds.",
+            "The next layer needs Y, so its all-reduce is always exposed. The first gather and the last scatter "
+            "overlap with no matmul.",
+            f"{computing} + 1 (first gather) + 2 · 1 (all-reduces of Y) + 2 · ({sum_x} - 3) (exposed rest of the "
+            "all-reduces of dX) + 1 (last scatter).",
         ),
-        objective="Predict how long a step takes when its messages lie under its products.",
+        objective="Predict how long a step takes when its messages overlap with its matmuls.",
         difficulty=2,
         minutes=4,
     )
@@ -142,67 +145,71 @@ def _grid(answer) -> Verdict:
     if min(answer) < 1 or x * t * d != GPUS:
         return False, f"x·t·d must be {GPUS}, and each of them 1 or more."
     if t > FEW.heads:
-        return False, f"t={t} cuts the heads, of which there are {FEW.heads}."
+        return False, f"t={t} is more than the {FEW.heads} heads."
     every, mine = grids(), grids().get((x, t, d))
     if mine is None:
-        return False, f"x={x}, t={t}, d={d} is no legal plan that fits: d must divide a batch of {BATCH}."
+        return False, f"x={x}, t={t}, d={d} has no legal plan that fits: d must divide a batch of {BATCH}."
     if mine > CLOSE * min(every.values()):
         return False, f"{planned().why(x=x, t=t, d=d)}."
-    return True, f"No other grid is quicker; all {len(every)} that fit were tried. {planned().best}."
+    return True, f"No other grid is faster; all {len(every)} that fit were tried. {planned().best}."
 
 
 TASKS: dict[str, Task] = {
     "axonn.words": varying(_words, rows=(8192, 4096, 16384)),
     "axonn.forward": task(
         "Write the plain layer: my_layer(comm, x, share, lengths, inner, outer). x is this rank's part of the input; "
-        "share is its rows of the block of W (a row is an output); lengths says how many rows of the block each rank "
-        "along z has; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed moves. dX and dW "
-        f"must come back right, and no word more than needed may be sent. Tried on {FORWARD[0]}, then on other grids.",
+        "share is its rows of the block of W (a row is an output); lengths lists the number of rows of each rank "
+        "along z; inner and outer are axes. Return this rank's part of Y = X·Wᵀ, with three typed moves. dX and dW "
+        f"must be right, and no more words than necessary may be sent. Tried on {FORWARD[0]}, then on other grids.",
         OnMeshes(try_layer, first_found, FORWARD, "Y, dX, dW and every word are right, on uneven grids too."),
         (
-            "Go through the three axes. z: what is missing before the product? inner: what is missing after it? outer: "
-            "nothing is missing, but who uses this x?",
+            "Go through the three axes. z: which tensor is missing before the matmul? inner: which step is missing "
+            "after it? outer: nothing is missing in the forward, but which ranks use this x?",
             'typed.all_gather(comm, share, "z", 0, to=…, sizes=lengths), typed.all_reduce(comm, y, inner, to=…), '
-            "typed.enter(comm, x, outer). The block is used for rows of one's own, so is it R or I? And behind the "
-            "sum all ranks along inner go on alike.",
+            "typed.enter(comm, x, outer). Each rank uses the block for its own rows, so is it R or I? After the sum, "
+            "all ranks along inner do the same work.",
             'x = typed.enter(comm, x, outer); w = typed.all_gather(comm, share, "z", 0, to="R", sizes=lengths); return '
             'typed.all_reduce(comm, x @ w.T, inner, to="I").',
         ),
-        objective="Write a layer on a grid from typed moves, and let its backward follow.",
+        objective="Write a layer on a grid with typed moves, and let autograd derive its backward.",
         difficulty=2,
         minutes=9,
     ),
     "axonn.backward": task(
         "Write the backward of MyProduct: it gets g, the gradient of y = x·wᵀ, and returns the gradients of x and w, "
-        "and None for comm and outer. dX must be added along ctx.outer, and the message must travel while dW is made. "
-        f"ctx.comm.iall_reduce(tensor, axis) begins a sum; wait() of what it returns gives the sum. Tried on "
-        f"{BACKWARD[0]}, then on other grids. Numbers are checked, and the order of what you do.",
+        "and None for comm and outer. dX must be all-reduced along ctx.outer, and the message must overlap with the "
+        "computation of dW. ctx.comm.iall_reduce(tensor, axis) starts an all-reduce and returns a message; its "
+        f"wait() returns the sum. Tried on {BACKWARD[0]}, then on other grids. The check covers the numbers and the "
+        "order of your calls.",
         OnMeshes(
-            try_product, first_found, BACKWARD, "dX and dW are right, and the message lies under the second product."
+            try_product,
+            first_found,
+            BACKWARD,
+            ("dX and dW are right, and the message overlaps with the second matmul."),
         ),
         (
-            "Which of the two products does the sum need? What can be done while it travels?",
-            "Four steps: make dX = g·w; begin its sum; make dW = gᵀ·x; wait.",
+            "Which of the two matmuls does the all-reduce need? What can you compute meanwhile?",
+            "Four steps: compute dX = g·w; start its all-reduce; compute dW = gᵀ·x; wait.",
             "coming = ctx.comm.iall_reduce(g @ w, ctx.outer); by_w = g.T @ x; return coming.wait(), by_w, None, None.",
         ),
-        objective="Hide a message under a product.",
+        objective="Overlap a message with a matmul.",
         difficulty=2,
         minutes=8,
     ),
     "axonn.hidden": varying(_hidden, sum_x=(4, 5, 6)),
     "axonn.grid": task(
         f"A GPT of {FEW.layers} layers with width {FEW.width:,} and only {FEW.heads} heads, on {GPUS} A100s in nodes "
-        f"of 8, without a pipeline, a batch of {BATCH} sequences. Which grid is quickest? Answer with (x, t, d): ways "
-        "to cut the width, ways to cut the heads and hidden units, and copies (with those that share weights among "
-        "them). Microbatches, recomputation and ZeRO are chosen for you, as the best for your grid.",
+        f"of 8, without a pipeline, a batch of {BATCH} sequences. Which grid is fastest? Answer with (x, t, d): the "
+        "cuts of the width, the cuts of the heads and hidden units, and the data-parallel copies (sharded or not). "
+        "The best microbatches, recomputation and ZeRO stage for your grid are chosen for you.",
         _grid,
         (
-            "t cannot be more than the heads, d no more than the batch. What is left for x?",
-            "Prefer t to x, since attention is done on every rank along x alike. Then weigh x against d: copies add "
-            "gradients of all weights, x adds outputs of every matrix.",
-            f"t = {FEW.heads}, the most. hl.plan with grids=True weighs the x that are left, and its why(x=…) tells.",
+            "t cannot exceed the number of heads, d cannot exceed the batch. What is left for x?",
+            "Prefer t to x, since all ranks along x repeat the same attention. Then compare x with d: copies "
+            "all-reduce the gradients of all weights, x all-reduces the outputs of every matrix.",
+            f"t = {FEW.heads}, the most. hl.plan with grids=True compares the remaining x, and its why(x=…) explains.",
         ),
-        objective="Choose the grid of a model that has fewer heads than there are ranks.",
+        objective="Choose the grid of a model with fewer heads than ranks.",
         difficulty=2,
         minutes=5,
     ),

@@ -166,8 +166,8 @@ SAID = {  # parts of a page, and how they are known
 
 TASKS: dict[str, Task] = {
     "capstone.budget": task(
-        f"{GIVEN.tokens / 1e9:.0f} billion tokens in {GIVEN.days:g} days, {GIVEN.batch} sequences of "
-        f"{GIVEN.shape.context} tokens in a step. How many seconds may a step take?",
+        f"The budget is {GIVEN.tokens / 1e9:.0f} billion tokens in {GIVEN.days:g} days, with {GIVEN.batch} sequences "
+        f"of {GIVEN.shape.context} tokens in a step. How many seconds may a step take?",
         Number(
             lambda: GIVEN.longest,
             "s",
@@ -187,8 +187,8 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "capstone.plan": task(
-        f"Find a plan for {GIVEN.gpus} H100s that keeps three limits: a step within {GIVEN.longest:.1f} s, at most "
-        f"{GIVEN.room / 1e9:.0f} GB on a device, ZeRO {GIVEN.zero} at most.",
+        f"Find a plan for {GIVEN.gpus} H100s within three limits: a step of at most {GIVEN.longest:.1f} s, at most "
+        f"{GIVEN.room / 1e9:.0f} GB on a device, and at most ZeRO {GIVEN.zero}.",
         _plan,
         (
             "Which terms of the stand-in are large, and which size makes each of them small?",
@@ -200,8 +200,8 @@ TASKS: dict[str, Task] = {
         minutes=7,
     ),
     "capstone.start": task(
-        "Now a plan that you would start tomorrow: the same limits, and the dry run of its first rank keeps within "
-        f"{GIVEN.room / 1e9:.0f} GB too.",
+        "Find a plan that you would start tomorrow: it has the same limits, and the dry run of its first rank also "
+        f"needs at most {GIVEN.room / 1e9:.0f} GB.",
         _start,
         (
             "What does the dry run hold most of, and which choices make that smaller?",
@@ -214,12 +214,12 @@ TASKS: dict[str, Task] = {
         minutes=7,
     ),
     "capstone.rivals": task(
-        "Against the quickest plan that fits: which term grows most in the best plan with t = 8, which with p = 16, "
-        "which with full recomputation?",
+        "Compared with the fastest plan that fits, which term grows most in the best plan with t = 8, with p = 16, "
+        "and with full recomputation?",
         _rivals,
         (
-            "capstone.defended(planned.best, dict(t=8)) tells the terms by which it loses.",
-            "Two of them wait for somebody, and one computes more: who waits for whom?",
+            "capstone.defended(planned.best, dict(t=8)) lists the terms that make it slower.",
+            "Two ranks wait and one computes more. Which waits for which?",
             "The three are tp all-reduces, the head on the last stage and GEMMs, in some order.",
         ),
         objective="Say by which term each rival of a plan loses.",
@@ -227,7 +227,7 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "capstone.dry": task(
-        "The stand-in's first rank: by how many GB are the gradients of the dry run more than those of the formula?",
+        "For the stand-in's first rank, by how many GB are the gradients larger in the dry run than in the formula?",
         Number(
             gap_of_gradients,
             "GB",
@@ -244,7 +244,7 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "capstone.crossing": task(
-        "The stand-in, scaled: how many bytes do all its ranks together send between stages in a step, in numbers of "
+        "How many bytes do all ranks of the scaled stand-in together send between stages in a step, with numbers of "
         "two bytes?",
         Number(
             crossing,
@@ -264,8 +264,8 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "capstone.page": task(
-        "One page: your plan and why it is this one, what the dry run and the real ranks said, its nearest rival, and "
-        "what you would measure first.",
+        "Write one page: your plan and the reasons for it, the results of the dry run and of the real ranks, its "
+        "nearest rival, and the assumption that you would measure first.",
         _page,
         (
             "Begin with the limit, then the plan as p=…, t=…, d=…, with its seconds and GB from capstone.bills.",

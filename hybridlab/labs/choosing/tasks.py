@@ -17,7 +17,7 @@ DEVICES, BATCH, NODE = 64, 128, 4  # choosing.node: 161B, but in nodes of 4
 SCENARIO = {"model": "gpt-18.4b", "devices": 32, "batch": 256}  # choosing.scenario
 LONGEST, MOST = 12.8, 40e9  # seconds of a step, bytes on a device
 FORWARD = {1: 5.0, 2: 8.2, 4: 14.6, 8: 27.6, 16: 54.0}  # choosing.microbatch: ms of a forward, by sequences in it
-ASK = 'Answer with dict(p=…, t=…, d=…, b=…), and what you need of v, recompute="full", zero, sequence, scatter.'
+ASK = 'Answer with dict(p=…, t=…, d=…, b=…), and any of v, recompute="full", zero, sequence, scatter.'
 
 DRY_MESH, DRY_ROOM = Mesh(dp=4, pp=4, tp=8), 40e9  # choosing.fits: the mesh, and bytes on a device
 DRY_SHAPE = replace(catalog.model("gpt3-175b").shape, layers=16)
@@ -84,7 +84,7 @@ def _scenario(answer) -> Verdict:
         return False, f"{told}: fast enough, but it needs more than {MOST / 1e9:.0f} GB."
     if seconds > LONGEST:
         return False, f"{told}: it fits, but it takes longer than {LONGEST} s."
-    return True, f"{told}. Both limits are kept."
+    return True, f"{told}. It meets both limits."
 
 
 @cache
@@ -116,13 +116,14 @@ def _microbatch(stages, sequences):
     best = min(seconds, key=seconds.get)
     table = ", ".join(f"{forward:g} ms for {b}" for b, forward in FORWARD.items())
     return task(
-        f"A pipeline of p = {p} stages; each copy has {each} sequences in a step. A stage's forward takes, by the "
-        f"sequences in its microbatch, {table}; a backward takes twice as long. Which b makes the step shortest?",
+        f"A pipeline of p = {p} stages; each copy has {each} sequences in a step. Depending on the sequences in a "
+        f"microbatch, a stage's forward takes {table}; a backward takes twice as long. Which b makes the step "
+        "shortest?",
         Number(
             lambda: best,
             slips=[
-                (16, "There a sequence is cheapest, but few microbatches make a large bubble."),
-                (1, "That is the smallest bubble, but there every sequence is expensive."),
+                (16, "With this b a sequence is cheapest, but few microbatches make a large bubble."),
+                (1, "This b has the smallest bubble, but every sequence is expensive."),
             ],
         ),
         (
@@ -130,7 +131,7 @@ def _microbatch(stages, sequences):
             f"With b = 1: ({each} + {p - 1}) · 15 ms = {seconds[1] / 1e3:.3f} s. Do the same for the others.",
             f"It is shortest with {seconds[best] / 1e3:.3f} s.",
         ),
-        objective="Find the microbatch between expensive sequences and a large bubble.",
+        objective="Find the microbatch size that balances expensive sequences and a large bubble.",
         difficulty=2,
         minutes=5,
     )
@@ -138,55 +139,57 @@ def _microbatch(stages, sequences):
 
 TASKS: dict[str, Task] = {
     "choosing.node": task(
-        f"161B on {DEVICES} devices as in figure 13 (one copy, p = {DEVICES}/t, b = 1, {BATCH} sequences), but in "
-        f"nodes of {NODE}: all else is an A100. With which t is a step fastest?",
+        f"161B runs on {DEVICES} devices as in figure 13 (one copy, p = {DEVICES}/t, b = 1, {BATCH} sequences), but "
+        f"in nodes of {NODE}; otherwise the devices are A100s. For which t is a step fastest?",
         Number(
             lambda: fastest_ways(NODE),
             slips=[
-                (8, "That is the answer for nodes of 8. Now a group of 8 leaves its node."),
-                (2, "Inside the node, but 32 stages have a large bubble."),
+                (8, "That is the answer for nodes of 8. Now a group of 8 spans two nodes."),
+                (2, "That is inside the node, but 32 stages have a large bubble."),
                 (16, "Such a group spans four nodes, and its all-reduces cross between them."),
                 (32, "Such a group spans eight nodes, and its all-reduces cross between them."),
             ],
         ),
         (
-            "While t stays inside the node, a larger t shortens the pipeline. What changes when it leaves?",
-            "dataclasses.replace(machine('a100'), node=4) is this machine, and hl.plan takes it in place of a name; "
+            "While t stays inside the node, a larger t shortens the pipeline. What changes when a group spans "
+            "several nodes?",
+            "dataclasses.replace(machine('a100'), node=4) is this machine, and hl.plan takes it instead of a name; "
             "fix b=1, v=1 and the slides' limits.",
-            "The largest group that stays inside its node wins here too.",
+            "The largest group inside one node is fastest here too.",
         ),
         objective="Say where tensor parallelism should stop.",
         difficulty=1,
         minutes=4,
     ),
     "choosing.fits": task(
-        f"Sixteen blocks of GPT-3's width, d = {DRY_MESH['dp']}, p = {DRY_MESH['pp']}, t = {DRY_MESH['tp']}, four "
-        f"microbatches of eight sequences. A device has {DRY_ROOM / 1e9:.0f} GB, and rank 0 does not fit. Turn on one "
-        "switch so that it does: zero=1, zero=2, sequence=True or scatter=True.",
+        f"The model has sixteen blocks of GPT-3's width, with d = {DRY_MESH['dp']}, p = {DRY_MESH['pp']}, t = "
+        f"{DRY_MESH['tp']}, four microbatches of eight sequences. A device has {DRY_ROOM / 1e9:.0f} GB, and rank 0 "
+        "does not fit. Turn on one switch so that it does: zero=1, zero=2, sequence=True or scatter=True.",
         _fits,
         (
-            "What does rank 0 hold most of, when it holds the most? Look at .peak of choosing.dry().",
-            "ZeRO 1 shards the optimizer's state over four copies. Sequence parallelism divides what norms and "
-            "residuals keep among eight ranks. Scatter makes messages smaller.",
-            "Activations weigh most: four large microbatches are held at once.",
+            "Which part is the largest when rank 0 holds the most? Look at .peak of choosing.dry().",
+            "ZeRO 1 shards the optimizer's state over four copies. Sequence parallelism divides the saved "
+            "activations of norms and residuals among eight ranks. Scatter makes messages smaller.",
+            "Activations are the largest part: four large microbatches are held at once.",
         ),
-        objective="Find by dry runs what has to shrink.",
+        objective="Find by dry runs which part must shrink.",
         difficulty=2,
         minutes=6,
     ),
     "choosing.microbatch": varying(_microbatch, stages=(8, 4, 16), sequences=(64, 128, 256)),
     "choosing.scenario": task(
-        f"18.4B on {SCENARIO['devices']} A100s, {SCENARIO['batch']} sequences in a step. Another program takes half "
-        f"of every device, so {MOST / 1e9:.0f} GB are yours; and a step may take {LONGEST} s at most. Find a plan: "
-        "p, t, d, b, and any of v, recompute, zero, sequence, scatter.",
+        f"Train 18.4B on {SCENARIO['devices']} A100s, with {SCENARIO['batch']} sequences in a step. Another program "
+        f"uses half of every device, so you have {MOST / 1e9:.0f} GB, and a step may take at most {LONGEST} s. Find a "
+        "plan: p, t, d, b, and any of v, recompute, zero, sequence, scatter.",
         _scenario,
         (
-            "16 bytes for each of 18.4 billion weights are 295 GB. Which ranks divide them? With ZeRO, copies do too.",
+            "16 bytes for each of 18.4 billion weights are 295 GB. Which ranks share them? With ZeRO, copies share "
+            "them too.",
             'Full recomputation makes a step a third longer, "selective" only a little, and it drops the largest part '
             "of the activations.",
             'ZeRO 3, recompute="selective", b = 1, and nearly all devices as copies.',
         ),
-        objective="Choose a plan under a limit of time and one of memory.",
+        objective="Choose a plan within a time limit and a memory limit.",
         difficulty=3,
         minutes=10,
     ),

@@ -75,8 +75,8 @@ def _shared_out(gave) -> Verdict:
         chunks = Chunks.zigzag(2 * ranks * 4, ranks)._replace(of=tuple(tuple(sorted(pair)) for pair in its))
         if len(set(chunks.pairs)) > 1:
             told = ", ".join(map(str, chunks.pairs))
-            return False, f"my_chunks({ranks}) gave {its}: with chunks of 4 positions ranks compute {told} pairs."
-    return True, "Every rank computes as many pairs, on any number of ranks."
+            return False, f"my_chunks({ranks}) gave {its}: with chunks of 4 positions, the ranks compute {told} pairs."
+    return True, "All ranks compute the same number of pairs, on any number of ranks."
 
 
 RANKS = (2, 4, 3, 8)
@@ -93,13 +93,13 @@ def _mended(gave) -> Verdict:
             if isinstance(one.value, list | tuple) and sorted(one.value) == right:
                 return False, f"{call} gave the right positions in another order than the rank's tokens have."
             return False, f"{call} gave {str(one.value)[:60]}; which two chunks of {context // (2 * ranks)} has it?"
-    return True, "Every token is told the position that it has in the sequence."
+    return True, "Every token gets its position in the sequence."
 
 
 CAUSES = {
     "a": "Then chunks in order would be wrong too, and they are right.",
     "b": "",
-    "c": "Then the loss without embedded positions would be wrong too: no target would belong to its token.",
+    "c": "Then the loss without position embeddings would be wrong too: no target would match its token.",
     "d": "Gradients do not change the first loss.",
 }
 
@@ -107,27 +107,27 @@ ABOUT_JOINED = {  # {words of a reply: the hint about what it says is off}
     "each was divided by its own sum": "An out is a mean, weighted by exponentials. Two means become one when each "
     "is multiplied by its sum first.",
     "weighs both parts alike": "A part counts with its own sum of exponentials over that of both: exp(lse - both).",
-    "added the two lse": "lse is the logarithm of a sum. Which function of torch adds two numbers that are given as "
+    "added the two lse": "lse is the logarithm of a sum. Which torch function adds two numbers that are given as "
     "logarithms?",
     "gave inf or nan": "exp of a large lse overflows; exp of a difference of two of them does not.",
 }
 ABOUT_THE_RING = {
     "behind all of its queries": "In step i a rank has the keys of rank (comm.rank - i) % comm.size, if keys go to "
-    "the next rank. Ranks behind this one have later positions: their keys are passed on, not met.",
-    "same is True": "same is about whose keys these are: source == comm.rank. And what is being received must not "
-    "be the tensor that you compute with.",
+    "the next rank. Higher ranks have later positions: send their keys on, but do not call meet.",
+    "same is True": "same is True only for this rank's own keys: source == comm.rank. And do not receive into the "
+    "tensor that you compute with.",
     "another result than one device": "Each meet gives a part: join all of them, out and lse, into what was found "
     "so far.",
-    "nothing overlaps": "Begin irecv and isend, then meet, then wait: in this order.",
-    "waited for the next keys": "wait() comes after meet: the keys for this step are here already.",
+    "nothing overlaps": "Start irecv and isend, then call meet, then wait: in this order.",
+    "waited for the next keys": "wait() comes after meet: the keys for this step have already arrived.",
     "after the last step": "There are as many steps as ranks, and one hop less.",
 }
 
 TASKS: dict[str, Task] = {
     "context.joined": task(
-        "Write my_joined(out, lse, other_out, other_lse): two parts of one softmax as one. Each part is what queries "
-        "found in some keys, and the logarithm of the sum of exponentials of their scores. Return out and lse of all "
-        f"keys. Tried on {PARTS[0]}, then on other parts.",
+        "Write my_joined(out, lse, other_out, other_lse): join two parts of one softmax. Each part has out, the "
+        "result of the queries for some of the keys, and lse, the logarithm of the sum of exponentials of their "
+        f"scores. Return out and lse for all keys. Tried on {PARTS[0]}, then on other parts.",
         OnCases(
             "context.trial:try_joined",
             _only,
@@ -137,8 +137,8 @@ TASKS: dict[str, Task] = {
         (
             "In a part, out is Σ exp(score)·value divided by Σ exp(score). Multiply each out by its own sum, add, and "
             "divide by the sum of both.",
-            "torch.logaddexp(lse, other_lse) is log(exp(lse) + exp(other_lse)), without overflow. The weight of a part "
-            "is its sum over the whole sum: exp of a difference.",
+            "torch.logaddexp(lse, other_lse) is log(exp(lse) + exp(other_lse)), without overflow. The weight of a "
+            "part is its sum divided by the total sum: exp of a difference.",
             "both = torch.logaddexp(lse, other_lse); the weights are (lse - both).exp() and (other_lse - both).exp().",
         ),
         about=ABOUT_JOINED,
@@ -147,20 +147,20 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "context.ring": task(
-        "Write my_ring(comm, q, k, v, meet, joined). A rank has its queries, keys and values, each (heads, positions, "
-        "width). meet(q, k, v, same) gives (out, lse) of queries and keys; same=True for its own keys: then a query "
-        "sees none behind it. joined is the function from above. Return what the queries of this rank find at all "
-        "positions before them and at their own. Keys that no query sees are passed on, not computed. The next keys "
-        f"travel while a rank computes. Tried on {RINGS[0]}, then on other rings. Numbers are checked, what is sent, "
-        "and the order of what you do.",
+        "Write my_ring(comm, q, k, v, meet, joined). A rank has its queries, keys and values, each (heads, "
+        "positions, width). meet(q, k, v, same) returns (out, lse) of queries and keys. Use same=True for a rank's "
+        "own keys: then a query sees no later key. joined is the function from above. Return the attention output of "
+        "this rank's queries over their own and all earlier positions. Keys that no query sees are sent on, but not "
+        f"computed. The next keys are sent while a rank computes. Tried on {RINGS[0]}, then on other rings. The check "
+        "covers the numbers, the messages, and the order of your calls.",
         OnCases(
             "context.trial:try_ring",
             first_found,
             RINGS,
-            "Equal to one device, no word too many, and every hop lies under a block.",
+            "Equal to one device, with no extra word, and every hop overlaps with a block.",
         ),
         (
-            "In step i a rank has the keys of rank (comm.rank - i) % comm.size. In each step: begin to send and to "
+            "In step i a rank has the keys of rank (comm.rank - i) % comm.size. In each step: start to send and to "
             "receive, compute, wait. What is different in the last step?",
             "kv = torch.stack((k, v)); room = torch.empty_like(kv); coming = comm.irecv(room, before); leaving = "
             "comm.isend(kv, after); then meet(q, *kv, source == comm.rank) if source <= comm.rank; then coming.wait() "
@@ -169,20 +169,21 @@ TASKS: dict[str, Task] = {
             "found[0]; send only while step < comm.size - 1.",
         ),
         about=ABOUT_THE_RING,
-        objective="Write ring attention, its messages under its blocks.",
+        objective="Write ring attention with messages that overlap with its blocks.",
         difficulty=3,
         minutes=10,
     ),
     "context.zigzag": task(
         "Cut the sequence into 2p chunks, numbered 0 to 2p - 1. Write my_chunks(ranks): a list with two chunks for "
-        "each rank, so that with causal attention all ranks compute as many pairs. Tried on 2, 4, 3 and 8 ranks.",
+        "each rank, so that with causal attention all ranks compute the same number of pairs. Tried on 2, 4, 3 and 8 "
+        "ranks.",
         Function(
             tuple((ranks,) for ranks in RANKS),
             _shared_out,
             "Answer with your function itself: its name, without parentheses.",
         ),
         (
-            "How many pairs does chunk i cost, whoever has it? Early chunks are cheap.",
+            "How many pairs does chunk i cost, on any rank? Early chunks are cheap.",
             "Chunk i costs i blocks and half of one. Which two chunks add up to the same for every rank?",
             "Rank r has chunks r and 2·ranks - 1 - r.",
         ),
@@ -191,16 +192,18 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "context.clinic": task(
-        "What is wrong with the zigzag? (a) Keys go round in the wrong direction. (b) Tokens lie in a zigzag, and "
-        "embeddings are told positions as if they lay in order. (c) Targets lie in order, and tokens in a zigzag. (d) "
-        "Gradients are averaged where they should be added. Answer with the letter and the mended function: "
-        "mended(rank, ranks, context), a list of the positions of a rank's tokens, in the order in which it has them.",
+        "What is wrong with the zigzag? (a) Keys go around in the wrong direction. (b) Tokens are in zigzag order, "
+        "but the position embeddings use positions in sequence order. (c) Targets are in sequence order, but tokens "
+        "in zigzag order. (d) Gradients are averaged instead of added. Answer with the letter and the fixed "
+        "function: mended(rank, ranks, context) returns the list of positions of a rank's tokens, in the order of "
+        "these tokens.",
         Clinic(
             CAUSES,
             Function(PLACES, _mended, "Answer with your function itself: its name, without parentheses."),
         ),
         (
-            "In order all is right, so the ring is right. What is gone when the embeddings of positions are 0?",
+            "With chunks in order the loss is right, so the ring is right. Which part of the model has no effect "
+            "when the position embeddings are 0?",
             "Rank r has chunks r and 2·ranks - 1 - r, each context // (2·ranks) long.",
             "length = context // (2 * ranks); the positions of chunk i are range(i * length, (i + 1) * length).",
         ),

@@ -33,7 +33,7 @@ def _message(ranks: int) -> Task:
             ],
         ),
         (
-            "Keys of one position have as many numbers as heads of keys times the width of a head; values as many.",
+            "The keys of one position have (heads of keys) · (width of a head) numbers; values have the same number.",
             f"A head is {LLAMA.width:,}/{LLAMA.heads} wide, so keys of a position have {LLAMA.key_width:,} numbers. "
             f"{ranks - 1} of {ranks} parts come from others.",
             f"2 · {LONG:,} · {LLAMA.key_width:,} · 2 bytes · {ranks - 1}/{ranks}.",
@@ -57,19 +57,21 @@ def busy(ranks: int, zigzag: bool = False) -> float:
 def _waste(ranks: int) -> Task:
     return task(
         f"{ranks} ranks have their positions in order, and attention is causal. A block of one rank's queries and "
-        "another rank's keys takes 1 unit of time; a rank's queries and its own keys take half a unit. All wait for "
-        "the last rank. What share of this time does a rank compute, on average? Answer with a number between 0 and 1.",
+        "another rank's keys takes 1 unit of time; a rank's queries and its own keys take half a unit. All ranks "
+        "wait for the last one. For which fraction of this time does a rank compute, on average? Answer with a "
+        "number between 0 and 1.",
         Number(
             lambda: busy(ranks),
             within=0.004,
             slips=[
-                (1 - busy(ranks), "That is the share in which it waits."),
+                (1 - busy(ranks), "That is the fraction for which it waits."),
                 (0.5, "Nearly. The blocks on the diagonal take half a unit: count them on the last rank, too."),
                 ((ranks + 1) / (2 * ranks), "That counts the diagonal as whole units; a rank sees half of it."),
             ],
         ),
         (
-            "Rank r computes r whole blocks and half of one. What does the last rank compute, and all together?",
+            "Rank r computes r full blocks and half of one. How much does the last rank compute, and how much all "
+            "ranks together?",
             f"The last rank takes {ranks} - 1/2 units. All together compute {ranks}²/2 units, on average {ranks}/2.",
             f"({ranks}/2) / ({ranks} - 1/2).",
         ),
@@ -83,24 +85,25 @@ def _ways(heads: int) -> Task:
     keys = 8
     return task(
         f"A model has {heads} heads of queries and {keys} heads of keys and values. On how many ranks p do a ring and "
-        "Ulysses send equally many bytes in the forward of a layer? In a ring all parts of keys and values but one "
-        "leave a rank. In Ulysses a rank keeps 1/p of its queries, keys, values and results, and sends the rest.",
+        "Ulysses send the same number of bytes in the forward of a layer? In a ring, a rank sends all parts of keys "
+        "and values but one. In Ulysses a rank keeps 1/p of its queries, keys, values and results, and sends the "
+        "rest.",
         Number(
             lambda: heads / keys + 1,
             "ranks",
             within=1e-6,
             slips=[
-                (heads / keys, "Nearly: Ulysses turns keys and values, too."),
+                (heads / keys, "Nearly: Ulysses sends keys and values, too."),
                 (2, "That would be right if keys were as wide as queries."),
-                (heads / keys + 2, "Four tensors turn in all: queries, keys, values, and what was found."),
+                (heads / keys + 2, "Ulysses sends four tensors in all: queries, keys, values and results."),
             ],
         ),
         (
-            "Leave out what both have: b, s, the width of a head, and (p - 1)/p. The ring sends 2·k, with k heads.",
+            "Leave out the common factors: b, s, the width of a head, and (p - 1)/p. The ring sends 2·k, with k heads.",
             f"Ulysses sends (2·{heads} + 2·{keys})/p.",
             f"2·{keys} = (2·{heads} + 2·{keys})/p; solve for p.",
         ),
-        objective="Compare what a ring and an all-to-all send.",
+        objective="Compare the bytes of a ring and an all-to-all.",
         difficulty=2,
         minutes=3,
     )
@@ -109,27 +112,27 @@ def _ways(heads: int) -> Task:
 def _backward(ranks: int) -> Task:
     right = 2 * ranks - 1
     return task(
-        f"In the backward of a ring of {ranks} ranks, keys and values go round again, and their gradients travel with "
-        "them until they are home. How many messages does a rank send in the backward, if keys and values travel as "
-        "one message, and their two gradients as another one?",
+        f"In the backward of a ring of {ranks} ranks, keys and values go around the ring again. Their gradients "
+        "travel with them, until they are back on the rank that owns the keys. How many messages does a rank send in "
+        "the backward, if keys and values are one message, and their two gradients are another?",
         Number(
             lambda: right,
             "messages",
             within=1e-6,
             slips=[
-                (ranks - 1, "That is keys and values alone. Their gradients travel too."),
+                (ranks - 1, "That is keys and values alone. Their gradients are sent too."),
                 (2 * ranks - 2, "Nearly. After the last step, where are the gradients?"),
-                (2 * ranks, "Nearly. Keys and values are not needed any more after the last step."),
+                (2 * ranks, "Nearly. Keys and values are no longer needed after the last step."),
                 (ranks, "That is the gradients alone."),
             ],
         ),
         (
-            "Count the two kinds apart.",
-            f"Keys and values make {ranks} - 1 hops, as in the forward. Gradients begin where keys are at home, and "
-            "have to return there.",
+            "Count the two kinds separately.",
+            f"Keys and values make {ranks} - 1 hops, as in the forward. Gradients start on the rank that owns the "
+            "keys, and must return there.",
             f"({ranks} - 1) + {ranks}.",
         ),
-        objective="Read a backward, and count what it sends.",
+        objective="Read a backward, and count its messages.",
         difficulty=2,
         minutes=3,
     )
@@ -142,13 +145,14 @@ def _tokens(keys: int) -> Task:
     return task(
         f"H100s in different nodes: attention reaches {rate / 1e12:g} TFLOP/s, a link carries {1e-9 / link.beta:g} "
         f"GB/s; leave the latency out. The width is {LLAMA.width:,}, and keys of a position have {shape.key_width:,} "
-        f"numbers of 2 bytes, in {keys} heads. From how many tokens per rank does a hop hide behind a block?",
+        f"numbers of 2 bytes, in {keys} heads. What is the smallest number of tokens per rank for which a hop is "
+        "fully overlapped by a block?",
         Number(
             lambda: right,
             "tokens",
             slips=[
-                (2 * right, "That is twice as many: a block has 4·c²·h FLOP."),
-                (right / 2, "Half: keys and values both travel, 2 bytes for each number."),
+                (2 * right, "That is twice the right number: a block has 4·c²·h FLOP."),
+                (right / 2, "That is half: keys and values are both sent, with 2 bytes for each number."),
                 (right * LLAMA.width / shape.key_width, "Keys are narrower than queries here."),
             ],
         ),
@@ -157,7 +161,7 @@ def _tokens(keys: int) -> Task:
             "4·c²·h/F = 2·c·k·w/W, so c = w·F·k/(2·h·W).",
             f"2 · {rate:.3g} · {shape.key_width} / (2 · {LLAMA.width} · {1 / link.beta:.3g}).",
         ),
-        objective="Derive from how many tokens a ring hides its messages.",
+        objective="Derive how many tokens a ring needs to overlap its messages.",
         difficulty=2,
         minutes=4,
     )

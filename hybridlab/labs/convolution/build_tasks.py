@@ -80,72 +80,73 @@ SPLITS = (Split(2, 2), Split(4, 1, filters=8), Split(1, 3, channels=6, filters=3
 
 
 ABOUT_HALOS = {  # {words of a reply: the hint about what it says is off}
-    "wrong: where does it belong": "Rows are counted in the whole picture: row y stands at y - want[me][0] of what "
-    "you return, and at y - have[r][0] on the rank r that has it.",
-    "have used it, and their": "my_fold adds. Begin with your own piece, and add_ what comes.",
-    "its own summand alone": "What other ranks have for your rows must be received and added, from each of them.",
+    "wrong: where does it belong": "Rows are counted in the full image: row y has index y - want[me][0] in your "
+    "result, and y - have[r][0] on the rank r that has it.",
+    "have used it, and their": "my_fold adds. Start with your own piece, and add_ each received piece.",
+    "its own summand alone": "Receive the gradients that other ranks have for your rows, and add all of them.",
     "some of them empty": "overlap may be empty: then there is nothing to send, and nothing to receive.",
-    "is right, but sent": "A halo may reach beyond the neighbour: ask every rank, not only the two beside this one.",
-    "does not fit": "Sender and receiver must find the same overlap: have of the one who sends, want of the one who "
-    "receives.",
+    "is right, but sent": (
+        "A halo may reach beyond the neighbour: check every rank, not only the two next to this one."
+    ),
+    "does not fit": "Sender and receiver must compute the same overlap: have of the sender, want of the receiver.",
 }
 ABOUT_A_LAYER = {
-    "its part of Y has": "The convolution itself must not pad: all padding is there already, above and below only "
-    "where the picture ends, left and right everywhere.",
-    "of its own strip alone": "W and b are the same on all ranks, and each has used them for rows of its own: their "
-    "gradients are summands. What does typed.enter do backward?",
-    "rows of outputs wrong": "Where the picture goes on, a strip sees its neighbour's rows; where it ends, zeros. "
+    "its part of Y has": "The convolution itself must not pad. Pad before it: above and below only at the border of "
+    "the image, left and right everywhere.",
+    "of its own strip alone": "W and b are the same on all ranks, and each rank uses them for its own rows: their "
+    "gradients are partial sums. What does typed.enter do in the backward?",
+    "rows of outputs wrong": "Inside the image a strip sees its neighbour's rows; at the border it sees zeros. "
     "Compare sees[me] with want[me].",
-    "must go home": "Rows that came from a neighbour have gradients: bring them with a typed move, whose backward "
-    "folds.",
+    "must go home": "Rows from a neighbour have gradients: fetch them with a typed move, whose backward folds.",
 }
 ABOUT_CHANNELS = {
-    "What type is that": "Behind the gather each rank has all channels of its block, for filters of its own: their "
-    'gradients are summands, so the gathered tensor enters as "R".',
-    "which sum runs over an axis": "A filter sums over all channels, and those are cut along c: add the products "
+    "What type is that": "After the gather each rank has all channels of its block, for its own filters: their "
+    'gradients are partial sums, so the gathered tensor enters as "R".',
+    "which sum runs over an axis": "A filter sums over all channels, and those are cut along c: add the partial sums "
     "there.",
-    "words forward; ": "One gather along f and one reduce-scatter along c: an all-reduce sends twice as much.",
+    "words forward; ": "Use one gather along f and one reduce-scatter along c: an all-reduce sends twice as much.",
     "its part of Y has": "A reduce-scatter leaves each rank its part of the filters; dim 1 is that of channels.",
 }
 
 TASKS: dict[str, Task] = {
     "convolution.halo": task(
         "Write my_fetch(comm, x, have, want): x is this rank's rows, have[comm.rank]; return all rows of "
-        "want[comm.rank]. And write its way back, my_fold(comm, g, have, want): g is a gradient for the rows of "
-        "want[comm.rank]; return that of the rows of have[comm.rank], with what other ranks have for them. Send only "
-        f"what is needed, and to nobody who needs nothing. Tried on {HALOS[0]}, then on uneven ones.",
+        "want[comm.rank]. And write its backward, my_fold(comm, g, have, want): g is a gradient for the rows of "
+        "want[comm.rank]; return the gradient for the rows of have[comm.rank], including the contributions of other "
+        f"ranks. Send only the rows that are needed, and only to ranks that need some. Tried on {HALOS[0]}, then on "
+        "uneven ones.",
         OnMeshes(
             try_halo,
             first_found,
             HALOS,
-            "Rows come, gradients go home and are added, and no word more.",
+            "Rows arrive, gradients return and are added, and no extra word is sent.",
             ("my_fetch", "my_fold"),
         ),
         (
-            "What goes from rank a to rank b is overlap(have[a], want[b]). A rank receives one such piece from every "
-            "other rank that has something for it, and sends one to each that wants something.",
-            "First begin all receives, then all sends, then wait for all. Your own piece does not travel: it is "
-            "rows(x, have[me], overlap(have[me], want[me])).",
-            "my_fold is the same with have and want exchanged: what comes is added, room.add_(piece), where my_fetch "
+            "Rank a sends overlap(have[a], want[b]) to rank b. A rank receives one such piece from every rank with a "
+            "nonempty overlap, and sends one to every such rank.",
+            "First start all receives, then all sends, then wait for all. Your own piece is not sent: it is rows(x, "
+            "have[me], overlap(have[me], want[me])).",
+            "my_fold is the same with have and want swapped: it adds a received piece, room.add_(piece); my_fetch "
             "copies it, room.copy_(piece).",
         ),
         about=ABOUT_HALOS,
-        objective="Exchange halos on real ranks, and send their gradients home.",
+        objective="Exchange halos on real ranks, and send their gradients back to the owners.",
         difficulty=3,
         minutes=10,
     ),
     "convolution.layer": task(
         "Complete my_layer(comm, x, w, b, have, want, sees, stride): this rank's outputs of a convolution with the "
-        "square kernel w and kernel // 2 places of padding all round the picture. sees[r] are the rows that outputs of "
-        "rank r see, beyond the border too. dX, dW and db must come back as on one device. Tried on "
-        f"{LAYERS[0]}, then on others.",
+        "square kernel w and kernel // 2 pixels of padding on all sides of the image. sees[r] are the rows that the "
+        "outputs of rank r see, including rows beyond the border. dX, dW and db must equal those of one device. "
+        f"Tried on {LAYERS[0]}, then on others.",
         OnMeshes(try_layer, first_found, LAYERS, "Y, dX, dW and db are those of one device."),
         (
-            "Two things are missing between the rows and the convolution. Where does the picture end? And who else "
-            "uses w and b?",
-            "sees[me] and want[me] differ where the picture ends: above by want[me][0] - sees[me][0] rows. "
+            "Two steps are missing between the rows and the convolution. Where does the image end? And which other "
+            "ranks use w and b?",
+            "sees[me] and want[me] differ at the border of the image: above by want[me][0] - sees[me][0] rows. "
             "functional.pad(x, (left, right, above, below)) puts zeros.",
-            'Every rank uses w and b for rows of its own, so both enter: w = typed.enter(comm, w, "h"), and the same '
+            'Every rank uses w and b for its own rows, so both enter: w = typed.enter(comm, w, "h"), and the same '
             "for b. Then functional.conv2d(x, w, b, stride).",
         ),
         about=ABOUT_A_LAYER,
@@ -154,18 +155,18 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "convolution.split": task(
-        "Write my_conv(comm, x, w, convolve). x has this rank's channels: they are cut over all ranks, first along c, "
-        "then along f. w is its block of W: its filters along f, its channels along c. convolve(x, w) convolves. "
-        "Return this rank's part of Y, whose filters are cut first along f, then along c. Two typed moves, and no word "
-        f"more. Tried on {SPLITS[0]}, then on other grids.",
+        "Write my_conv(comm, x, w, convolve). x has this rank's channels: they are cut over all ranks, first along "
+        "c, then along f. w is its block of W: its filters along f, its channels along c. convolve(x, w) computes a "
+        "convolution. Return this rank's part of Y, whose filters are cut first along f, then along c. Use two typed "
+        f"moves, and send no extra word. Tried on {SPLITS[0]}, then on other grids.",
         OnMeshes(
             try_split, first_found, SPLITS, "Y, dX and dW are right; with c or f of 1 you have written all three forms."
         ),
         (
-            "Ranks along f have other channels of the same block, and each needs them all. Ranks along c add up over "
-            "different channels: what is a rank's product?",
-            'First an all-gather of x along "f", then the product, then a reduce-scatter of it along "c". Both along '
-            "dim 1.",
+            "Ranks along f have different channels of the same block, and each needs all of them. Ranks along c sum "
+            "over different channels: what does a rank have after its convolution?",
+            'First an all-gather of x along "f", then the convolution, then a reduce-scatter of its result along "c". '
+            "Both along dim 1.",
             'x = typed.all_gather(comm, x, "f", 1, to="R"); return typed.reduce_scatter(comm, convolve(x, w), "c", 1).',
         ),
         about=ABOUT_CHANNELS,

@@ -50,9 +50,9 @@ def _lacking(answer) -> Verdict:
     if given[0] != plain:
         return False, "With a stride of 1, begin with the first output of the strip: which rows does it see?"
     if given[1] == plain:
-        return False, "The second is as the first. With a stride of 2, which is the last row that output 3 sees?"
+        return False, "Your two pairs are equal. With a stride of 2, which is the last row that output 3 sees?"
     if given[1] == strided[::-1]:
-        return False, "Above and below are exchanged in the second pair."
+        return False, "Above and below are swapped in the second pair."
     return (
         False,
         f"With a stride of 2, output i sees rows 2i - {KERNEL // 2} to 2i + {KERNEL // 2}. Which i are strip 1's?",
@@ -69,26 +69,29 @@ def _rows(filters: int) -> Task:
     hidden = right - (conv.kernel - 1)
     return task(
         f"A convolution of 3 × 3 with {filters} filters, on strips; numbers have {WIDTH} bytes. It reaches "
-        f"{RATE / 1e12:g} TFLOP/s, the link carries {SENT / 1e9:g} GB/s; leave the latency out. From how many rows of "
-        "a strip between two neighbours does the halo hide behind the interior? Do not round.",
+        f"{RATE / 1e12:g} TFLOP/s, the link carries {SENT / 1e9:g} GB/s; leave the latency out. How many rows must a "
+        "strip between two neighbours have so that its interior fully overlaps with the halo? Do not round.",
         Number(
             lambda: right,
             "rows",
             slips=[
                 (hidden, "That many outputs must be in the interior. How many rows of the strip are its border?"),
-                (hidden + 1, "Of one border. A strip between two neighbours has two."),
-                (2 * hidden + 2, "Twice too many outputs: a multiplication and an addition count two."),
+                (hidden + 1, "That counts one border. A strip between two neighbours has two."),
+                (
+                    2 * hidden + 2,
+                    ("That is twice the right number of outputs: a multiplication and an addition count as two."),
+                ),
                 (hidden / 2 + 2, f"A number has {WIDTH} bytes, and {conv.kernel - 1} rows of them come."),
                 (hidden * 3 + 2, "The kernel has 3 · 3 places."),
             ],
         ),
         (
-            "Set the time of the halo equal to that of the interior. Channels and columns stand on both sides.",
+            "Set the time of the halo equal to that of the interior. Channels and columns cancel.",
             f"An output row takes 2 · {filters} · 9 operations for each channel and column. The halo has 2 rows, each "
             f"{WIDTH} bytes for each channel and column.",
             f"2 + 2 · {WIDTH} / {SENT / 1e9:g}e9 · {RATE / 1e12:g}e12 / (2 · {filters} · 9).",
         ),
-        objective="Derive from how many rows a halo hides.",
+        objective="Derive how many rows hide a halo.",
         difficulty=2,
         minutes=4,
     )
@@ -134,14 +137,15 @@ def _grid(answer) -> Verdict:
                 False,
                 f"{layer[0]}: with {mine} a rank sends {its[mine]:,.0f} words; there is a way with {its[right]:,.0f}.",
             )
-    return True, "Each layer sends least in another way: what is largest stays where it is."
+    return True, "Each layer has a different best way: the largest tensor is not sent."
 
 
 TASKS: dict[str, Task] = {
     "convolution.lacks": task(
-        f"A picture of {ROWS} rows in {STRIPS} strips; {KERNEL} × {KERNEL} kernel, {KERNEL // 2} rows of padding above "
-        "and below the picture. Outputs are cut into strips too. How many rows does strip 1 lack above, and below? "
-        "Answer with two pairs, ((above, below), (above, below)): for a stride of 1, and for a stride of 2.",
+        f"An image of {ROWS} rows is cut into {STRIPS} strips. The kernel is {KERNEL} × {KERNEL}, with {KERNEL // 2} "
+        "rows of padding above and below the image. Outputs are cut into strips too. How many rows does strip 1 lack "
+        "above, and below? Answer with two pairs, ((above, below), (above, below)): for a stride of 1, and for a "
+        "stride of 2.",
         _lacking,
         (
             "Strip 1 has rows 4 to 7. Its outputs are numbers 4 to 7 with a stride of 1, 2 and 3 with a stride of 2.",
@@ -154,15 +158,16 @@ TASKS: dict[str, Task] = {
     ),
     "convolution.rows": varying(_rows, filters=(256, 128, 512)),
     "convolution.grid": task(
-        "Four layers, one picture, four ranks. For each layer choose the way that sends least, forward and backward "
-        "together, sums of dW included: 'strips' (rows of pixels are cut), or what stays where it is, 'X', 'Y' or 'W'. "
-        f"{'; '.join(LAYERS)}. Answer with four words, for A, B, C, D.",
+        "There are four layers, one image and four ranks. For each layer choose the way that sends least in forward "
+        "and backward together, including the all-reduce of dW: 'strips' (rows of pixels are cut), or the tensor "
+        f"that is not sent, 'X', 'Y' or 'W'. {'; '.join(LAYERS)}. Answer with four words, for A, B, C, D.",
         _grid,
         (
-            "For each layer, how large are X, W and Y? What is largest should not travel.",
+            "For each layer, how large are X, W and Y? The largest should not be sent.",
             "X stays sends Y, Y stays sends X, W stays sends a part of both. Strips send two rows, and all gradients "
             "of W.",
-            "A has the largest W and as many inputs as outputs. B has few channels, D few filters, C a large picture.",
+            "A has the largest W and the same number of inputs and outputs. B has few channels, D few filters, C a "
+            "large image.",
         ),
         objective="Choose what to cut for each layer of a net.",
         difficulty=2,

@@ -102,8 +102,8 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "data_parallel.mended": task(
-        "Mend the program: all ranks train one model, each with rows of its own. Return the same three things. Tried "
-        "on 2 ranks, then on 3.",
+        "Fix the program: all ranks train one model, each with its own rows. Return the same three things. Tried on "
+        "2 ranks, then on 3.",
         OnCases(
             clinic.play,
             clinic.judge,

@@ -41,7 +41,7 @@ def _route(answer) -> Verdict:
         return False, f"Answer with {len(SCORES)} rows, one for each token."
     for token, (row, right) in enumerate(zip(answer, routed())):
         if not isinstance(row, list | tuple) or len(row) != 3 or any(isinstance(one, str) for one in row):
-            return False, f"Row {token} is no (first expert, second expert, weight of the first)."
+            return False, f"Row {token} must be (first expert, second expert, weight of the first)."
         if tuple(row[:2]) != right[:2]:
             turned = tuple(row[1::-1]) == right[:2]
             return False, f"Token {token}: {'the higher score comes first' if turned else 'other scores are higher'}."
@@ -50,7 +50,7 @@ def _route(answer) -> Verdict:
         if abs(row[2] - right[2]) > CLOSE:
             return False, f"Token {token}: the experts are right, the weight is not."
     loads = [sum(row[:2].count(expert) for row in routed()) for expert in range(len(SCORES[0]))]
-    return True, f"So expert by expert {' '.join(map(str, loads))} tokens arrive: two for each on average."
+    return True, f"So the experts get {' '.join(map(str, loads))} tokens: two on average."
 
 
 # --- the dispatch -------------------------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ def _hot(share: int) -> Task:
     loads = [share, *[rest] * (experts - 1)]
     return task(
         f"{experts} experts on {ranks} ranks, two on each. One expert gets {share} of 100 choices, the other seven "
-        "share the rest evenly. Every choice is the same work, and messages take no time. How many times as long as "
-        "with even loads does the layer take?",
+        "share the rest evenly. Every choice is the same work, and messages take no time. By what factor does the "
+        "layer take longer than with even loads?",
         Number(
             lambda: factor(loads, ranks),
             "times",
@@ -74,7 +74,7 @@ def _hot(share: int) -> Task:
                 (share * experts / 100, "That is the expert's load over the mean. Its rank has a second expert."),
                 (share * ranks / 100, "That is the hot expert alone: its rank has another one, too."),
                 (share / rest, "That compares two experts. The layer is over when the most loaded rank is."),
-                (1, "The work in all is the same. But who waits for whom?"),
+                (1, "The total work is the same. But which rank do the others wait for?"),
             ],
         ),
         (
@@ -93,25 +93,26 @@ def _hot(share: int) -> Task:
 
 def _bytes(ranks: int, chosen: int) -> Task:
     return task(
-        f"{ranks} ranks with as many tokens each; a token chooses {chosen} experts. Count the rows that one forward "
-        "moves for a rank, there and back, with those that stay where they are. How many times as many does the "
-        "all-gather move (with its reduce-scatter) as the two all-to-alls?",
+        f"There are {ranks} ranks with the same number of tokens each; a token chooses {chosen} experts. Count the "
+        "rows that one forward moves for a rank, there and back, including those that stay on their rank. By what "
+        "factor does the all-gather (with its reduce-scatter) move more rows than the two all-to-alls?",
         Number(
             lambda: ranks / chosen,
             "times",
             slips=[
-                (chosen / ranks, "Upside down: who moves more, the all-gather or the all-to-all?"),
+                (chosen / ranks, "Upside down: which moves more, the all-gather or the all-to-all?"),
                 (ranks, "A token goes to more than one expert."),
-                (ranks * chosen, "In the all-gather a token travels once, however many experts it chooses."),
+                (ranks * chosen, "In the all-gather a token is sent once, however many experts it chooses."),
                 (2 * ranks / chosen, "Both ways go there and back: two messages each."),
             ],
         ),
         (
             "Let each rank have n tokens. How many rows does an all-to-all move for a rank, how many an all-gather?",
-            f"All-to-all: {chosen}·n rows there, as many back. All-gather: {ranks}·n rows, and as many scattered.",
+            f"All-to-all: {chosen}·n rows there and the same number back. All-gather: {ranks}·n rows, and the same "
+            "number in the reduce-scatter.",
             f"{ranks}/{chosen}.",
         ),
-        objective="Say from how many choices on an all-gather moves no more than an all-to-all.",
+        objective="Say for how many choices an all-gather moves no more than an all-to-all.",
         difficulty=1,
         minutes=3,
     )
@@ -122,18 +123,25 @@ def _further(stages: int, tokens: int) -> Task:
     once = TOKENS / (borders * tokens)  # so many microbatches bring along as much as the copy costs
     first = lambda much: math.floor(much) + 1
     return task(
-        f"A model with a vocabulary of {TOKENS:,} lies on {stages} stages. A further block on the last one needs the "
-        f"embedding of each microbatch, which has {tokens:,} tokens. First way: it passes from stage to stage, and its "
-        "gradient passes back. Second way: the last stage keeps a copy of the embedding's weights, and once in a step "
-        "the gradients of both are added, where each of the two ranks sends as many numbers as there are weights. "
-        "Count the numbers that all ranks send. From how many microbatches in a step on does the copy send fewer?",
+        f"A model with a vocabulary of {TOKENS:,} has {stages} pipeline stages. An extra block on the last stage "
+        f"needs the embedding of each microbatch, which has {tokens:,} tokens. First way: the embedding passes from "
+        "stage to stage, and its gradient passes back. Second way: the last stage keeps a copy of the embedding's "
+        "weights, and once per step the gradients of both are all-reduced; each of the two ranks sends as many "
+        "numbers as the embedding has weights. Count the numbers that all ranks send. What is the smallest number of "
+        "microbatches per step for which the copy sends fewer?",
         Number(
             lambda: first(once),
             "microbatches",
             within=1e-3,
             slips=[
-                (once, "Microbatches are whole: at which of the two numbers beside it does the copy send fewer?"),
-                (first(once) - 1, "With so many the copy still sends more, or as many."),
+                (
+                    once,
+                    (
+                        "The number of microbatches is an integer: for which of the two neighbours does the copy send "
+                        "fewer?"
+                    ),
+                ),
+                (first(once) - 1, "With this number the copy still sends more, or the same."),
                 (first(TOKENS / (stages * tokens)), "Count the borders between the stages once more."),
                 (first(2 * once), "Gradients go back over the same borders."),
                 (first(once / 2), "Two ranks take part in the sum, and each sends."),
@@ -144,7 +152,10 @@ def _further(stages: int, tokens: int) -> Task:
             f"With m microbatches: m · {borders} · 2 · {tokens:,} h along the stages; 2 · {TOKENS:,} h for the copy.",
             f"{TOKENS:,} / ({borders} · {tokens:,}) = {once:.2f}; the next whole number above it.",
         ),
-        objective="Weigh what passes all stages in every microbatch against a copy that is summed once in a step.",
+        objective=(
+            "Compare a tensor that crosses all stages in every microbatch with a copy that is all-reduced once per "
+            "step."
+        ),
         difficulty=2,
         minutes=5,
     )
@@ -156,30 +167,33 @@ def _fine(answer) -> Verdict:
         return False, "Answer with four whole numbers: (experts, chosen, shared, inner)."
     experts, chosen, shared, inner = answer
     if inner != COARSE.inner // FINER:
-        return False, f"An expert is to be {FINER} times as narrow: inner={COARSE.inner // FINER}."
+        return False, f"An expert must be {FINER} times narrower: inner={COARSE.inner // FINER}."
     if shared != 1:
-        return False, "One expert is to be shared: every token goes through it without being routed."
+        return False, "One expert must be shared: every token goes through it without being routed."
     if (experts + shared) * inner != COARSE.experts * COARSE.inner:
         return (
             False,
-            f"The experts and the shared one have {experts + shared} · {inner} hidden units in all, not as many.",
+            f"The experts and the shared one have {experts + shared} · {inner} hidden units in all: that is a "
+            "different number.",
         )
     if (chosen + shared) * inner != COARSE.chosen * COARSE.inner:
-        return False, f"A token goes through {chosen + shared} · {inner} hidden units: that is another amount of work."
+        return False, (
+            f"A token goes through {chosen + shared} · {inner} hidden units: that is a different amount of work."
+        )
     return True, "The same weights, the same work for each token, and many more teams of experts to choose from."
 
 
 ABOUT_DISPATCH = {  # {words of a reply: the hint about what it says is off}
-    "another y than one device": "Take one rank and two experts, and write down for each row that arrives from whom "
-    "it is and for which expert. One permutation brings them into the experts' order, its inverse back.",
-    "no gradient came to": "Counts may be plain lists, rows may not: from x to y, use indexing, typed.all_to_all "
-    "and arithmetic alone. Which step makes a tensor anew from numbers?",
+    "another y than one device": "Take one rank and two experts, and write down the source rank and the expert of "
+    "each row that arrives. One permutation brings the rows into the experts' order, its inverse brings them back.",
+    "no gradient came to": "Counts may be plain lists, rows may not: from x to y, use only indexing, "
+    "typed.all_to_all and arithmetic. Which step builds a new tensor from numbers?",
     "no gradient can flow": "comm.all_to_all moves numbers, typed.all_to_all gradients as well.",
-    "are its rows, and all counts": "Send each row once, and only to the rank that has its expert: sent says how "
-    "many go where.",
-    "are expected by": "sent is about your tokens, by the rank of their expert; received about your experts, "
-    "by the rank of the tokens. On the way home the two change places.",
-    "in another order": "What comes home lies in the order in which it left. token_order.combine needs that order.",
+    "are its rows, and all counts": "Send each row once, and only to the rank that has its expert: sent is the "
+    "number of rows for each rank.",
+    "are expected by": "sent is about your tokens, by the rank of their expert; received about your experts, by the "
+    "rank of the tokens. On the way back the two are swapped.",
+    "in another order": "The rows come back in the order in which they left. token_order.combine needs that order.",
 }
 
 TASKS: dict[str, Task] = {
@@ -197,11 +211,11 @@ TASKS: dict[str, Task] = {
         minutes=4,
     ),
     "experts.dispatch": task(
-        "Write my_dispatch(comm, x, chosen, weights, experts, owned). x are this rank's tokens (a row each), chosen "
-        "and weights their experts and weights (a row for each token), owned says how many experts each rank along ep "
-        "has, in their order. experts(rows, counts) computes this rank's own experts: rows in the order of these "
-        "experts, counts is a list. Return y, a row for each token of x. Gradients must flow, and nothing more may "
-        f"travel than counts, rows there and rows back. Tried on {CASES[0]}, then on others.",
+        "Write my_dispatch(comm, x, chosen, weights, experts, owned). x holds this rank's tokens (a row each); "
+        "chosen and weights hold their experts and weights (a row for each token); owned is the number of experts of "
+        "each rank along ep, in order. experts(rows, counts) computes this rank's own experts: rows in the order of "
+        "these experts, counts is a list. Return y, a row for each token of x. Gradients must flow, and only counts, "
+        f"rows and returned rows may be sent. Tried on {CASES[0]}, then on others.",
         OnMeshes(
             "experts.trial:try_dispatch",
             first_found,
@@ -209,11 +223,11 @@ TASKS: dict[str, Task] = {
             "y and all gradients are those of one device, with idle experts too.",
         ),
         (
-            "Two questions first: how many of its rows go to each rank, and how many come from each? The second one "
-            'only the others can answer: comm.all_gather(counts[None], "ep") is a row of counts for each rank.',
-            "sent: counts.split(owned), each part added up. received: the columns of your own experts, each row added "
-            "up. What arrives is sorted by rank and then by expert; experts want it by expert alone. Number each row "
-            "with its expert (arange, repeat, repeat_interleave), and take a stable argsort.",
+            "Two questions first: how many rows go to each rank, and how many come from each? Only the other ranks "
+            'know the second answer: comm.all_gather(counts[None], "ep") is a row of counts for each rank.',
+            "sent: counts.split(owned), each part added up. received: the columns of your own experts, each row "
+            "added up. The rows arrive sorted by rank and then by expert; experts needs them sorted by expert alone. "
+            "Label each row with its expert (arange, repeat, repeat_interleave), and take a stable argsort.",
             'came = typed.all_to_all(comm, x[order // chosen.shape[1]], "ep", cut=0, join=0, sent=sent, '
             "received=received); made = experts(came[sort], mine.sum(0).tolist()); home = typed.all_to_all(comm, "
             "made[sort.argsort()], …) with sent and received exchanged; return token_order.combine(home, order, "
@@ -225,12 +239,10 @@ TASKS: dict[str, Task] = {
         minutes=14,
     ),
     "experts.clinic": task(
-        "What is wrong with the experts' gradients? "
-        "(a) Tokens of other ranks are missing in them. "
-        "(b) They are sums over the tokens of dp · ep ranks, and are divided by dp alone. "
-        "(c) They are added over ep, where each rank has other experts. "
-        "(d) The mean of the ranks' mean losses is not the loss. "
-        "Answer with the letter and the mended function.",
+        "What is wrong with the experts' gradients? (a) They lack the tokens of other ranks. (b) They are sums over "
+        "the tokens of dp · ep ranks, and are divided by dp alone. (c) They are added over ep, where each rank has "
+        "other experts. (d) The mean of the ranks' mean losses is not the loss. Answer with the letter and the fixed "
+        "function.",
         Clinic(
             clinic.CAUSES,
             OnCases(
@@ -239,12 +251,12 @@ TASKS: dict[str, Task] = {
         ),
         (
             "By which number are they too large, on each mesh? Is that dp, ep, or both?",
-            "The loss is the mean over dp · ep ranks. So every gradient is a sum over the tokens of all ranks, divided "
-            "by dp · ep. Which sums has the way back of the tokens made already?",
+            "The loss is the mean over dp · ep ranks. So every gradient is a sum over the tokens of all ranks, "
+            "divided by dp · ep. Which of these sums has the backward of the all-to-all already made?",
             "(b). Add experts' gradients over dp, all others over dp and ep; divide all of them by "
             'comm.mesh["dp"] * comm.mesh["ep"].',
         ),
-        objective="Say over which ranks a gradient is added, and by what it is divided.",
+        objective="Say over which ranks a gradient is all-reduced, and by which number it is divided.",
         difficulty=2,
         minutes=7,
     ),
@@ -252,14 +264,14 @@ TASKS: dict[str, Task] = {
     "experts.bytes": varying(_bytes, ranks=(16, 32, 64), chosen=(4, 8)),
     "experts.fine": task(
         f"A layer has {COARSE.experts} experts with {COARSE.inner:,} hidden units each, and a token goes through "
-        f"{COARSE.chosen}. Make experts {FINER} times as narrow, and one of these a shared one, through which every "
-        "token goes. All hidden units together, and those that a token goes through, shall stay as many. Answer with "
-        "(experts, chosen, shared, inner), as in Shape; experts counts those that are routed.",
+        f"{COARSE.chosen}. Make experts {FINER} times narrower, and make one of them a shared expert for every token. "
+        "The total number of hidden units, and the number for one token, must not change. Answer with (experts, "
+        "chosen, shared, inner), as in Shape; experts counts the routed ones only.",
         _fine,
         (
-            "Count hidden units: in all, and on the way of one token.",
+            "Count hidden units: in total, and for one token.",
             f"An expert has {COARSE.inner // FINER} hidden units now: so there are {FINER} times as many experts, and "
-            f"a token goes through {FINER} times as many. One of both is shared.",
+            f"a token goes through {FINER} times as many. One of them is shared.",
             f"({FINER} · {COARSE.experts} - 1, {FINER} · {COARSE.chosen} - 1, 1, {COARSE.inner // FINER}).",
         ),
         objective="Make experts finer at equal weights and equal work.",

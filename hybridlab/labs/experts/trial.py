@@ -81,7 +81,7 @@ def _of_gradients(found, wanted) -> str:
 
     for name, gradient in found.items():
         if gradient is None:
-            return f"has the right y, but no gradient came to {name}: what on the way has left the graph?"
+            return f"has the right y, but no gradient came to {name}: which step breaks the autograd graph?"
         if gap(gradient, wanted[name]) > SMALL:
-            return f"has the right y, but another gradient of {name} than one device."
+            return f"has the right y, but a different gradient of {name} than one device."
     return ""

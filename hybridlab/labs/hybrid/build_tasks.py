@@ -11,10 +11,10 @@ task = partial(Task, notebook="40_hybrid")
 
 TASKS: dict[str, Task] = {
     "hybrid.step": task(
-        "Write my_groups(p, d, t, rank): the tensor group, the data group and the pipeline of a rank, three lists of "
-        "ranks, from the numbers alone; the part varies fastest, then the copy, the stage slowest. Then write "
-        "my_step(comm, grid, weights, batch), one training step on that grid, with all three kinds of communication. "
-        "It returns the gradients of this rank's shards. Tried with p = d = t = 2, then on other grids.",
+        "Write my_groups(p, d, t, rank): it returns three lists of ranks, the tensor group, the data group and the "
+        "pipeline of a rank. The part varies fastest, then the copy, and the stage slowest. Then write my_step(comm, "
+        "grid, weights, batch), one training step on that grid, with all three kinds of communication. It returns "
+        "the gradients of this rank's shards. Tried with p = d = t = 2, then on other grids.",
         OnCases(
             "hybrid.rank:try_step",
             judge,
@@ -23,8 +23,9 @@ TASKS: dict[str, Task] = {
             names=("my_groups", "my_step"),
         ),
         (
-            "stage = rank // (d * t), copy = rank // t % d, part = rank % t. A group lets one of the three run. In the "
-            "step: after B, ranks of a tensor group hold summands of y; after the backward, summands of x.grad.",
+            "stage = rank // (d * t), copy = rank // t % d, part = rank % t. In a group one of the three varies. In "
+            "the step: after B, the ranks of a tensor group hold partial sums of y; after the backward, partial sums "
+            "of x.grad.",
             "Every rank opens the groups of all ranks, in the same order: comm.open(*sorted(…)), each a tuple. "
             "Then comm.all_reduce(z.detach().clone(), tensor) makes y. The last stage makes gy = 2 * (y - target) / "
             "rows; the others receive it from the next stage.",

@@ -108,10 +108,12 @@ def _design(answer) -> Verdict:
         return False, f"{error}."
     least = bill(*BEST)[1]
     if fullest > CAP:
-        return False, f"A rank keeps {fullest:,} bytes at rest; {CAP:,} are allowed. Between nodes: {out:,.0f} bytes."
+        return False, (
+            f"A rank stores {fullest:,} bytes between steps; {CAP:,} are allowed. Between nodes: {out:,.0f} bytes."
+        )
     if out > least:
-        return False, f"It fits, {fullest:,} bytes. But {out:,.0f} bytes leave their node; {least:,.0f} are possible."
-    return True, f"{fullest:,} bytes at rest, {out:,.0f} bytes between nodes: nothing that fits sends less."
+        return False, f"It fits, {fullest:,} bytes. But {out:,.0f} bytes cross nodes; {least:,.0f} are possible."
+    return True, f"{fullest:,} bytes between steps, {out:,.0f} bytes between nodes: no grid that fits sends less."
 
 
 def _count(gpus):
@@ -127,16 +129,19 @@ def _count(gpus):
                     f"{in_words(exponent + 1).capitalize()} are the divisors of {gpus}; or the choices, if you do not "
                     "tell p, t and d apart.",
                 ),
-                (6 * factorisations(gpus), "You count the orders of the axes too. How many without them?"),
+                (
+                    6 * factorisations(gpus),
+                    ("That counts the orders of the axes too. How many grids are there in a fixed order?"),
+                ),
                 (gpus, "Every factor is a power of two. In how many ways can its exponent be split into three?"),
             ],
         ),
         (
-            f"{gpus} = 2{'⁰¹²³⁴⁵⁶⁷⁸⁹'[exponent]}: {in_words(exponent)} twos are dealt out to three axes.",
+            f"{gpus} = 2{'⁰¹²³⁴⁵⁶⁷⁸⁹'[exponent]}: {in_words(exponent)} twos are distributed over three axes.",
             f"{in_words(exponent).capitalize()} stars and two bars: {exponent + 2} over 2.",
             f"{exponent + 2} · {exponent + 1} / 2.",
         ),
-        objective="Count the grids that a planner has to look at.",
+        objective="Count the grids that a planner must consider.",
         difficulty=1,
         minutes=2,
     )
@@ -145,12 +150,12 @@ def _count(gpus):
 TASKS: dict[str, Task] = {
     **build_tasks.TASKS,
     "hybrid.groups": task(
-        "Eight ranks, p = t = d = 2. The tensor axis varies fastest, then data; the pipeline slowest. Which ranks form "
-        "the groups along each axis?",
+        "There are eight ranks, with p = t = d = 2. The tensor axis varies fastest, then data, and the pipeline "
+        "slowest. Which ranks form the groups along each axis?",
         _three_axes,
         (
-            "Write down rank = 4·(stage) + 2·(copy) + (part), and let one of the three run.",
-            "Along tp neighbours: [0, 1], [2, 3], … Along pp the ranks are 4 apart.",
+            "Write down rank = 4·(stage) + 2·(copy) + (part), and vary one of the three.",
+            "Along tp the ranks are neighbours: [0, 1], [2, 3], … Along pp they are 4 apart.",
             "Along pp: [0, 4], [1, 5], [2, 6], [3, 7]. Along dp the ranks are 2 apart: [0, 2] is one group.",
         ),
         objective="Name the groups of a grid of ranks.",
@@ -160,13 +165,13 @@ TASKS: dict[str, Task] = {
     "hybrid.count": varying(_count, gpus=(64, 32, 128, 256)),
     "hybrid.scatter": task(
         f"A cut between two stages lies between two nodes. t = {PARTS}; a boundary tensor has {BOUNDARY / 1e6:.2f} MB "
-        "(b = 1, s = 2048, h = 12288, two bytes each). With scatter/gather, how many MB leave the two nodes for one "
-        "microbatch, forward and backward together?",
+        "(b = 1, s = 2048, h = 12288, two bytes each). With scatter/gather, how many MB do the two nodes send to "
+        "each other for one microbatch, forward and backward together?",
         Number(
             lambda: crossing(1) / 1e6,
             "MB",
             slips=[
-                (crossing(PARTS) / 1e6, "That is without: all eight ranks send the same tensor."),
+                (crossing(PARTS) / 1e6, "That is without scatter/gather: all eight ranks send the same tensor."),
                 (BOUNDARY / 1e6, "That is the activation. Its gradient comes back."),
                 (2 * BOUNDARY / PARTS / 1e6, "That is what one rank sends. There are eight."),
             ],
@@ -176,32 +181,33 @@ TASKS: dict[str, Task] = {
             "All parts together are one tensor; and there is one for each direction.",
             f"Twice {BOUNDARY / 1e6:.2f} MB.",
         ),
-        objective="Say what scatter/gather saves between nodes.",
+        objective="Count the bytes that scatter/gather saves between nodes.",
         difficulty=2,
         minutes=4,
     ),
     "hybrid.builder": task(
         "data_groups(p, t, d) builds the data groups for ranks in the order pipeline, data, tensor (fastest). It "
-        "passed its test with p = t = d = 2. Find the mistake and mend it.",
+        "passed its test with p = t = d = 2. Find the mistake and fix it.",
         Function(TRIED, _builder, "Hand in the function itself: labs.answer(…, data_groups)."),
         (
             "Try p = 1, t = 4, d = 2 on paper. Which ranks hold part 0?",
             "From one copy to the next the number grows by t. In the test t and d are both 2.",
             "The three numbers of range: first, first + d * t, and the step from copy to copy, which is not d.",
         ),
-        objective="Find a mistake that a test with equal numbers cannot see.",
+        objective="Find a mistake that a test with equal numbers does not detect.",
         difficulty=2,
         minutes=6,
     ),
     "hybrid.design": task(
-        f"{RANKS} ranks in nodes of {PER_NODE}; the model and batch above. Choose dp, pp, tp, the order of the axes "
-        f"and ZeRO's stage (0, 1, 2). No rank may keep more than {CAP:,} bytes at rest; as few bytes as possible may "
-        "leave their node.",
+        f"Use {RANKS} ranks in nodes of {PER_NODE}, with the model and batch above. Choose dp, pp, tp, the order of "
+        f"the axes and ZeRO's stage (0, 1, 2). No rank may store more than {CAP:,} bytes between steps; the bytes "
+        "sent between nodes must be as few as possible.",
         _design,
         (
-            "Tensor groups communicate most: keep them in a node, tp last. Then weigh messages against gradients.",
-            "Half of a node for a tensor group, the other half for the next stage; and shard gradients too.",
-            "Two copies, the slowest axis; then four stages; then two tensor ranks; stage 2.",
+            "Tensor groups communicate most: keep them in a node, with tp last. Then compare the bytes of messages "
+            "between stages with those of gradients.",
+            "Use half of a node for a tensor group, the other half for the next stage, and shard gradients too.",
+            "Two copies as the slowest axis, then four stages, then two tensor ranks; ZeRO stage 2.",
         ),
         objective="Choose a grid, its order and a stage of ZeRO, by memory and by traffic.",
         difficulty=3,

@@ -35,34 +35,40 @@ def _words(width: int, i: int, j: int) -> Task:
     tokens, ring = SEQUENCES * POSITIONS * width, lambda ranks: 2 * (ranks - 1) / ranks
     activations, weights = 2 * ring(j) * tokens / i, 2 * ring(i) * hidden * width / j
     return task(
-        f"Two layers with B, T, D, F = {SEQUENCES}, {POSITIONS}, {width}, {hidden}, the rules {{B: i, F: j}}, on {i} × "
-        f"{j} ranks. How many words does a rank send in a step, forward and backward, by ring all-reduces? Leave out "
-        "the loss's one number.",
+        f"Two layers with B, T, D, F = {SEQUENCES}, {POSITIONS}, {width}, {hidden}, the rules {{B: i, F: j}}, on {i} "
+        f"× {j} ranks. How many words does a rank send in a step, forward and backward, by ring all-reduces? Do not "
+        "count the one number of the loss.",
         Number(
             lambda: right,
             "words",
             within=1e-6,
             slips=[
-                (activations, "That is x and down. The weights' gradients are summed along i too."),
-                (weights, "That is the weights' gradients. What is summed along j, forward and backward?"),
+                (activations, "That is x and down. The weights' gradients are also all-reduced along i."),
+                (
+                    weights,
+                    ("That is the weights' gradients. Which tensors are all-reduced along j, forward and backward?"),
+                ),
                 (
                     activations / 2 + weights,
-                    "Along j there are two sums: down forward, x's gradient backward.",
+                    "Along j there are two all-reduces: down in the forward, x's gradient in the backward.",
                 ),
                 (activations + weights / 2, "There are two weights, A and W."),
                 (activations * i + weights, "A rank has only a part of the sequences: i cuts B."),
                 (activations + weights * j, "A rank has only a part of each weight: j cuts F."),
-                (activations * i + weights * j, "These are whole tensors. A rank sums only the parts that it has."),
+                (
+                    activations * i + weights * j,
+                    ("These are full tensors. A rank all-reduces only the parts that it has."),
+                ),
                 ((activations + weights) / 2, "A ring all-reduce sends 2·(p − 1)/p of its tensor, not (p − 1)/p."),
             ],
         ),
         (
-            "Which four tensors move? Look at the table of {B: i, F: j} for the small layers: the same four.",
-            f"Along j: down forward and the gradient of x backward, each of B/{i} · T · D words. Along i: the "
-            f"gradients of A and of W, each of D · F/{j} words.",
+            "Which four tensors are resharded? Look at the table of {B: i, F: j} for the small layers: the same four.",
+            f"Along j: down in the forward and the gradient of x in the backward, each of B/{i} · T · D words. Along "
+            f"i: the gradients of A and of W, each of D · F/{j} words.",
             f"2 · 2·({j} − 1)/{j} · {tokens // i} + 2 · 2·({i} − 1)/{i} · {hidden * width // j}.",
         ),
-        objective="Count what a rank sends under a table of rules.",
+        objective="Count the words that a rank sends under a table of rules.",
         difficulty=2,
         minutes=5,
     )
@@ -115,10 +121,10 @@ def _twice(answer) -> Verdict:
     if strange := sorted(given - names):
         return False, f"There is no operator {strange[0]}: take names from the table."
     if more := sorted(given - right):
-        return False, f"{more[0]} has a dim with a rule: its ranks do different parts of it."
+        return False, f"{more[0]} has a dim with a rule: its ranks compute different parts of it."
     if lost := sorted(right - given):
         return False, f"{len(lost)} more: which operators have neither H nor F among their dims?"
-    return True, "Norms, sums and the loss are done by every rank: Megatron's tensor parallelism repeats them too."
+    return True, "Every rank computes all norms, sums and the loss: Megatron's tensor parallelism repeats them too."
 
 
 def _keys(answer) -> Verdict:
@@ -134,41 +140,45 @@ def _keys(answer) -> Verdict:
     except ValueError as error:
         return False, f"{str(error)[0].upper()}{str(error)[1:]}."
     if (found := times(work(graph, strategy, PAIR))) > 1:
-        return False, f"Legal, and a rank still does {found:.2f} times its share. Which operators are done whole?"
+        return False, (
+            f"Legal, but a rank still does {found:.2f} times its share. Which operators does every rank compute in "
+            "full?"
+        )
     before = sent(arrows(graph, shared(graph, {"T": "i"}, PAIR), PAIR), PAIR)
-    return True, f"Nothing is done twice. A rank sends {words:,.0f} words; under the rule it sent {before:,.0f}."
+    return True, f"No work is repeated. A rank sends {words:,.0f} words; under the rule it sent {before:,.0f}."
 
 
 TASKS: dict[str, Task] = {
     "layouts.sums": task(
-        "Write my_sums(signature, rules), for one product of two tensors. signature is text such as BD,FD->BF; rules "
-        "is {dim: axis}, and may name dims that the product lacks. Return None if an axis would cut two dims of the "
-        "product. Else return a list of sets of axes, one for each tensor: for each operand the axes along which its "
-        "gradient must be summed in the backward; last, for the result the axes along which it must be summed in the "
-        f'forward. So my_sums("{CASES[0][0]}", {CASES[0][1]}) is [set(), {{"dp"}}, set()]: data parallelism.',
+        "Write my_sums(signature, rules), for one matmul of two tensors. signature is text such as BD,FD->BF; rules "
+        "is {dim: axis}, and may name dims that the matmul lacks. Return None if an axis would cut two dims of the "
+        "matmul. Otherwise return a list of sets of axes, one for each tensor: for each operand, the axes along "
+        "which its gradient must be all-reduced in the backward; last, for the result, the axes along which it must "
+        f'be all-reduced in the forward. So my_sums("{CASES[0][0]}", {CASES[0][1]}) is [set(), {{"dp"}}, set()]: data '
+        "parallelism.",
         Function(CASES, judged, GIVE),
         (
-            "Take one axis at a time. Which dims of the product does it cut: none, one, or two?",
-            "If it cuts one dim, look at each tensor of the product. What does it mean that a tensor lacks this dim?",
+            "Take one axis at a time. Which dims of the matmul does it cut: none, one, or two?",
+            "If it cuts one dim, look at each tensor of the matmul. What does it mean if a tensor lacks this dim?",
             "A tensor that lacks the dim is a sum over it, and each rank has added up its own part: the result in the "
             "forward, an operand's gradient in the backward. So for every tensor: if dim not in tensor, add the axis.",
         ),
-        objective="Derive from rules what is legal, and what must be summed.",
+        objective="Derive from rules whether they are legal, and which tensors must be all-reduced.",
         difficulty=2,
         minutes=10,
     ),
     "layouts.words": varying(_words, width=(128, 256, 512), i=(4, 2, 8), j=(2, 4, 2)),
     "layouts.by_hand": task(
-        "Write the two layers under the rules {B: i, F: j} by hand: my_layers(comm, x, A, W) with this rank's parts of "
-        "x (BTD), A (FD) and W (DF). Z = gelu(x·Aᵀ)·Wᵀ. Return this rank's part of Z, cut along i only. All three "
-        "gradients must come back right, and nothing may be sent that is not derived. Tried on "
-        f"{BY_HAND[0]}, then on other meshes.",
+        "Write the two layers under the rules {B: i, F: j} by hand: my_layers(comm, x, A, W) with this rank's "
+        "parts of x (BTD), A (FD) and W (DF). Z = gelu(x·Aᵀ)·Wᵀ. Return this rank's part of Z, cut along i only. All "
+        f"three gradients must be right, and only the derived messages may be sent. Tried on {BY_HAND[0]}, then on "
+        "other meshes.",
         OnCases(try_layers, first_found, BY_HAND, "Z, all gradients and every message are right, on all meshes."),
         (
-            "Four tensors move. Your table of {B: i, F: j} names them: from I to R, or from P to I.",
+            "Four tensors are resharded. Your table of {B: i, F: j} names them: from I to R, or from P to I.",
             "From I to R is typed.enter(comm, tensor, axis); from P to I is typed.all_reduce(comm, tensor, axis, "
             'to="I").',
-            'typed.enter(comm, x, "j"), typed.enter(comm, A, "i"), typed.enter(comm, W, "i"); then the two products, '
+            'typed.enter(comm, x, "j"), typed.enter(comm, A, "i"), typed.enter(comm, W, "i"); then the two matmuls, '
             'and at the end typed.all_reduce(comm, z, "j", to="I").',
         ),
         objective="Execute a layout with typed moves.",
@@ -176,11 +186,11 @@ TASKS: dict[str, Task] = {
         minutes=8,
     ),
     "layouts.twice": task(
-        "The block on 2 ranks under the rules {H: i, F: i}. Which of its operators does every rank do whole? Answer "
-        "with a set of their names.",
+        "The block on 2 ranks under the rules {H: i, F: i}. Which of its operators does every rank compute in full? "
+        "Answer with a set of their names.",
         _twice,
         (
-            "An operator is shared out if one of its dims has a rule, whichever tensor it is in.",
+            "An operator is divided if one of its dims has a rule, in any of its tensors.",
             "Go through the table of the block and cross out every line with an H or an F.",
             "Three lines are left. One is a norm, one a sum, one the loss.",
         ),
@@ -189,8 +199,8 @@ TASKS: dict[str, Task] = {
         minutes=3,
     ),
     "layouts.keys": task(
-        "Begin with the strategy of {T: i} for the block on 2 ranks, and change it so that no rank does anything "
-        "twice. Answer with a dict of those operators whose choice you change, each with the dim that i cuts in it: "
+        "Start with the strategy of {T: i} for the block on 2 ranks, and change it so that no work is repeated. "
+        "Answer with a dict of the operators that you change, each with the dim that i cuts in it: "
         '{"up": "F"} would change one.',
         _keys,
         (
@@ -198,7 +208,7 @@ TASKS: dict[str, Task] = {
             "keys and values have no T. Their positions are called S, because attention needs all of them.",
             '{"keys": "S", "values": "S"}: each rank makes keys and values of its own positions.',
         ),
-        objective="Mend with one operator's choice what a table of rules cannot say.",
+        objective="Fix one operator's layout, which a table of rules cannot do.",
         difficulty=2,
         minutes=5,
     ),

@@ -33,10 +33,10 @@ class On(NamedTuple):
 
 
 CAUSES = {  # of what the clinic shows
-    "a": "Then the same program would be wrong with clipping off too, and it is right.",
+    "a": "Then the program would also be wrong without clipping, but it is right.",
     "b": "",
     "c": "Then Z, and with it the first loss, would differ from one process.",
-    "d": "Then the ranks would drift apart with clipping off too.",
+    "d": "Then the ranks would also drift apart without clipping.",
 }
 
 
@@ -71,55 +71,60 @@ def _tokens(answer) -> Verdict:
     if tokens == FIRST - 1:
         return False, f"With {FIRST - 1:,} tokens both send the same: tokens · L = h · L + L."
     if tokens == DEEPSEEK.width:
-        return False, "Nearly: what has L numbers beside the matrix?"
+        return False, "Nearly: which parameter has L numbers, apart from the matrix?"
     return False, "Set the numbers that both send equal: one grows with tokens, the other one does not."
 
 
 ABOUT_LAYERS = {  # {words of a reply: the hint about what it says is off}
-    "the bias of B 2 times": "g adds what the ranks have. What is the same on all of them must come after the sum.",
-    "no bias of B": "MyRow keeps the whole bias of its linear layer: add it behind g.",
-    "What does g do forward": "Each rank's x @ weight.T is a summand of Z, since B is cut by its inputs. MyRow ends "
-    "with g.",
-    "What does f do backward": "x entered every rank's columns, and each backward has one summand of its gradient. "
-    "MyColumn begins with f, which adds them.",
-    "g must not sum backward": "Behind the sum, each rank has the whole gradient of Z already. G.backward passes it "
-    "on.",
+    "the bias of B 2 times": (
+        "g adds the tensors of all ranks. A tensor that is the same on all ranks must be added after the sum."
+    ),
+    "no bias of B": "MyRow keeps the full bias of its linear layer: add it after g.",
+    "What does g do forward": "Each rank's x @ weight.T is a partial sum of Z, since B is cut by its inputs. MyRow "
+    "ends with g.",
+    "What does f do backward": "Every rank uses x for its own columns, so each rank's backward has a partial sum of "
+    "its gradient. MyColumn begins with f, which adds them.",
+    "g must not sum backward": "After the sum, each rank already has the full gradient of Z. G.backward passes it on.",
     "for the bias of B": "Every rank has the same bias, and needs the same gradient for it: add the bias as a "
-    "parameter, on all ranks, behind the sum.",
+    "parameter, on all ranks, after the sum.",
     "its shard is": "nn.Linear keeps (outputs, inputs). Columns of A are rows of linear.weight; rows of B are columns.",
-    "one all-reduce": "F and G from the exercise before do all there is to send: one forward, one backward.",
+    "one all-reduce": (
+        "F and G from the exercise before do all the communication: one all-reduce in the forward, one in the backward."
+    ),
 }
 ABOUT_LATENT = {
-    "another Z": "A rank's heads give a summand of Z, since the output matrix is cut by its inputs: g adds them.",
-    "matrix that makes the latent": "Every rank has that matrix and the scale, but its own heads alone have sent "
-    "gradients back to them. Where can f stand so that these are added?",
-    "scale of its norm": "The scale is used on all ranks too: what reaches it comes from one rank's heads, unless f "
-    "stands behind it.",
-    "gradient of x": "x goes two ways: into the queries, which differ from rank to rank, and into the latent. Whatever "
-    "comes back whole must not pass an f again.",
+    "another Z": "A rank's heads give a partial sum of Z, since the output matrix is cut by its inputs: g adds them.",
+    "matrix that makes the latent": "Every rank has that matrix and the scale, but they receive gradients only from "
+    "this rank's heads. Where can f be placed so that these gradients are added?",
+    "scale of its norm": "The scale is used on all ranks too: its gradient comes from one rank's heads only, unless "
+    "f comes after it.",
+    "gradient of x": "x goes two ways: into the queries, which differ from rank to rank, and into the latent. A "
+    "gradient that is already full must not pass an f again.",
 }
 ABOUT_LOSS = {
-    "as a loss": "Subtract the largest logit of a position from all of its logits, before exp: the loss stays what "
-    "it is.",
-    "largest logit of its own shard": "The largest logit is one over all shards: comm.all_reduce(…, op='max').",
-    "exponentials of its own shard": "The sum under the logarithm runs over the whole vocabulary: all-reduce what "
-    "each rank has added up.",
+    "as a loss": "Subtract the largest logit of a position from all of its logits, before exp: the loss does not "
+    "change.",
+    "largest logit of its own shard": (
+        "The largest logit is the maximum over all shards: comm.all_reduce(…, op='max')."
+    ),
+    "exponentials of its own shard": "The sum under the logarithm runs over the whole vocabulary: all-reduce the "
+    "sums of all ranks.",
     "targets that lie in other shards": "Only one rank has the logit of a target. The others must add 0: multiply "
     "by a mask.",
     "only where its own shard has it": "A rank that does not have the target's logit needs it too: all-reduce the "
     "masked one.",
-    "a wrong gradient": "The gradient by a logit is its softmax, minus 1 for the target alone: on the one rank, in "
-    "the one column that has it.",
+    "a wrong gradient": "The gradient with respect to a logit is its softmax, minus 1 only for the target: on the "
+    "one rank that has it.",
     "logits travelled": "Maximum, sum of exponentials, the target's logit: three numbers for each position are enough.",
 }
 
 
 TASKS: dict[str, Task] = {
     "megatron.layers": task(
-        "Write column- and row-parallel linear layers as two classes. Both are made with (linear, comm) from the same "
-        "whole nn.Linear on every rank, and keep only this rank's shard of what is cut, in the parameters weight and "
-        "bias. In the place of the layers of an MLP with GELU they must give the output and all gradients of one "
-        "process, with one all-reduce forward and one backward. Tried on 2 ranks, then on 4.",
+        "Write column- and row-parallel linear layers as two classes. Both are made with (linear, comm) from the "
+        "same full nn.Linear on every rank, and keep only this rank's shards, in the parameters weight and bias. As "
+        "the layers of an MLP with GELU they must give the output and all gradients of one process, with one "
+        "all-reduce in the forward and one in the backward. Tried on 2 ranks, then on 4.",
         OnCases(
             "megatron.layers:try_layers",
             first_found,
@@ -142,9 +147,9 @@ TASKS: dict[str, Task] = {
     ),
     "megatron.latent": task(
         "Write my_attention(x, own, f, g): attention from latents, cut between heads. own holds this rank's weights: "
-        "latent and scale are whole on every rank, q, k, v and out are those of its own heads. f and g are the two "
-        "operators, for one tensor each. Return Z on all ranks, so that its backward leaves the gradients of one "
-        "process everywhere: whole ones for latent, scale and x. Tried on 2 ranks, then on 4.",
+        "latent and scale are full on every rank; q, k, v and out are those of its own heads. f and g are the two "
+        "operators, each for one tensor. Return Z on all ranks. Its backward must give the gradients of one process "
+        "on every rank: the full ones for latent, scale and x. Tried on 2 ranks, then on 4.",
         OnCases(
             "megatron.latents:try_latent",
             first_found,
@@ -152,24 +157,26 @@ TASKS: dict[str, Task] = {
             "Z and all gradients are those of one process, with one all-reduce forward.",
         ),
         (
-            "x = f(x) at the beginning, as for every pair, gives a right Z. Which gradients are then one rank's share?",
-            "f changes nothing forward, and adds what comes back. It may stand wherever something that is whole enters "
-            "work on a rank's own heads; a weight is something whole, too.",
+            "x = f(x) at the beginning, as for every pair, gives a right Z. Which gradients are then only partial "
+            "sums?",
+            "f changes nothing in the forward, and adds the gradients in the backward. It may be placed wherever a "
+            "full tensor enters work on a rank's own heads; a weight can be such a tensor too.",
             "Queries: f(x) @ own.q.T. For the latent, one way is c = f(latents.norm(x @ own.latent.T, own.scale)), "
             "with the plain x; another is f(x), f(own.latent) and f(own.scale).",
         ),
         about=ABOUT_LATENT,
-        objective="Say which gradients are summands where all heads read one latent, and add them.",
+        objective="Say which gradients are partial sums when all heads read one latent, and add them.",
         difficulty=2,
         minutes=6,
     ),
     "megatron.latent_sums": task(
-        f"DeepSeek-V3 has h = {DEEPSEEK.width} and latents of L = {DEEPSEEK.latent}. Way one: f behind the norm adds "
-        "the gradients of the latents, in every microbatch. Way two: the gradients of the latent's matrix and of its "
-        "scale are added, once in a step. From how many tokens in a step on does way two send less?",
+        f"DeepSeek-V3 has h = {DEEPSEEK.width} and latents of L = {DEEPSEEK.latent}. Way one: f after the norm "
+        "all-reduces the gradients of the latents, in every microbatch. Way two: the gradients of the latent's "
+        "matrix and of its scale are all-reduced, once per step. What is the smallest number of tokens per step for "
+        "which way two sends less?",
         _tokens,
         (
-            "A token's latent has L numbers. How many has the matrix, and how many the scale?",
+            "A token's latent has L numbers. How many numbers do the matrix and the scale have?",
             "Way one: tokens · L numbers. Way two: h · L + L numbers.",
             "tokens · L > (h + 1) · L; the question is for the first whole number.",
         ),
@@ -179,10 +186,10 @@ TASKS: dict[str, Task] = {
     ),
     "megatron.loss": task(
         "Write the cross-entropy over a sharded vocabulary: my_loss(logits, targets, comm). logits are this rank's "
-        "columns, (positions, tokens of this rank); rank r has the tokens from r · logits.shape[1] on. targets are "
-        "token numbers of the whole vocabulary. Return the loss of each position, and the gradient of their sum by "
-        "this rank's logits. A rank may send a few numbers for each position, and no logits. Tried on 2 ranks, then on "
-        "4, then with large logits.",
+        "columns, (positions, tokens of this rank); the first token of rank r is r · logits.shape[1]. targets are "
+        "token indices in the full vocabulary. Return the loss of each position, and the gradient of their sum with "
+        "respect to this rank's logits. A rank may send a few numbers for each position, and no logits. Tried on 2 "
+        "ranks, then on 4, then with large logits.",
         OnCases(
             "megatron.vocabulary:try_loss",
             first_found,
@@ -191,8 +198,8 @@ TASKS: dict[str, Task] = {
         ),
         (
             "The loss of a position is log Σ exp(logit) - logit of the target. Which of these are sums over ranks?",
-            "First subtract the largest logit of the position, over all ranks: comm.all_reduce(x, op='max'). A target "
-            "of another rank adds 0 here: a mask, and an index that exists.",
+            "First subtract the largest logit of the position, over all ranks: comm.all_reduce(x, op='max'). The "
+            "target of another rank adds 0 here: use a mask, and a valid index.",
             "here = (targets >= first) & (targets < first + tokens); row = (targets - first).clamp(0, tokens - 1). "
             "The gradient is exp(logit) / total, minus 1 at row where here is true.",
         ),
@@ -208,18 +215,18 @@ TASKS: dict[str, Task] = {
         (
             "Search the file for all_reduce.",
             "Yours needs a maximum, a sum of exponentials and the logit of the target. Theirs too, one by one.",
-            "Three calls stand in forward. backward takes what forward has saved.",
+            "There are three calls in forward. backward uses the tensors that forward saved.",
         ),
         objective="Read the loss of Megatron-LM and count what it sends.",
         difficulty=1,
         minutes=4,
     ),
     "megatron.clinic": task(
-        "What is wrong with clip? (a) f is missing before A. (b) Each rank takes the norm of what it holds. (c) The "
-        "bias of B is added on both ranks before the sum. (d) The learning rate differs from rank to rank. Answer with "
-        "the letter and the mended function. It scales gradients in place, so that the norm of the whole gradient "
-        "is at most the number most, as one process does. Tried on 2 ranks, then on 4, then where nothing is to be "
-        "clipped.",
+        "What is wrong with clip? (a) f is missing before A. (b) Each rank takes the norm of its own gradients only. "
+        "(c) The bias of B is added on both ranks before the sum. (d) The learning rate differs from rank to rank. "
+        "Answer with the letter and the fixed function. It scales gradients in place so that the norm of the full "
+        "gradient is at most the number most, as on one process. Tried on 2 ranks, then on 4, then where nothing is "
+        "to be clipped.",
         Clinic(
             CAUSES,
             OnCases(
@@ -232,7 +239,7 @@ TASKS: dict[str, Task] = {
         (
             "With clipping off everything is right. The bias of B is the same on all ranks, and so is its gradient: "
             "what multiplies it?",
-            "The square of the whole norm is a sum of squares over all numbers of the model, each of them once. "
+            "The square of the full norm is a sum of squares over all numbers of the model, each counted once. "
             "Squares of shards are added over the ranks, those of copies are not.",
             "total = comm.all_reduce(sum of squares of shards) + sum of squares of copies; the norm is its root.",
         ),

@@ -100,7 +100,7 @@ def _guesses(wanted, comm, most) -> dict[str, float]:
     every = sum(squares(name, rank) for name in wanted for rank in range(comm.size))
     norms = sum(sum(squares(name, rank) for name in wanted) ** 0.5 for rank in range(comm.size))
     return {
-        "that is the norm of what this rank holds, another one on each rank": most / own**0.5,
+        "that is the norm of this rank's gradients, which differs from rank to rank": most / own**0.5,
         f"the bias of B is the same on all ranks, and its square was counted {comm.size} times": most / every**0.5,
         "norms were added; add their squares, and take the root of the sum": most / norms,
     }

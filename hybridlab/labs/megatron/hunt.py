@@ -70,7 +70,7 @@ def _one_sign(right: Weights) -> Weights:
 
 MISTAKES: dict[str, Callable[[Weights], Weights]] = {
     "all gradients are right": lambda right: right,
-    "the norm has learned from the first rank's positions only": lambda right: (
+    "the norm learned from the first rank's positions only": lambda right: (
         _summed(HALVES[0]) | {"matrix": right["matrix"]}
     ),
     "the bias of the norm was added on both ranks": lambda right: right | {"norm.bias": 2 * right["norm.bias"]},
@@ -88,7 +88,7 @@ def gradients(mistake: str = "all gradients are right") -> Weights:
 def wrong(mistake: str) -> set[str]:
     """The names whose gradients a mistake spoils.
 
-    >>> sorted(wrong("the norm has learned from the first rank's positions only"))
+    >>> sorted(wrong("the norm learned from the first rank's positions only"))
     ['norm.bias', 'norm.weight']
     """
     right, theirs = _summed(), gradients(mistake)

@@ -122,7 +122,7 @@ def _of(comm, name: str, mine: Tensor | None, right: Tensor) -> str:
     if mine is None:
         return f"has no gradient of {CALLED[name]}."
     if near(summed, right):
-        return f"has a right Z, but only its summand of the gradient of {CALLED[name]}: what its own heads add to it."
+        return f"has a right Z, but only its partial sum of the gradient of {CALLED[name]}: that of its own heads."
     if near(there, comm.size * right):
-        return f"has a gradient of {CALLED[name]} that is {comm.size} times too large: whole gradients were added."
-    return f"has another gradient of {CALLED[name]} than one process: was a part added that was whole before?"
+        return f"has a gradient of {CALLED[name]} that is {comm.size} times too large: full gradients were added."
+    return f"has another gradient of {CALLED[name]} than one process: was a gradient added that was already full?"

@@ -113,9 +113,9 @@ def _gradients(its, whole, mine, wanted, comm) -> str:
         if near(weight.grad, comm.size * right):
             return f"has a gradient of {LETTERS[name]} that is {comm.size} times too large: g must not sum backward."
         if not near(weight.grad, right):
-            return f"has another gradient of {LETTERS[name]} than one process."
+            return f"has a different gradient of {LETTERS[name]} than one process."
     if mine is None or not near(mine, wanted):
-        return "has a right Z, but only its summand of the gradient of x. What does f do backward?"
+        return "has a right Z, but only its partial sum of the gradient of x. What does f do backward?"
     return ""
 
 

@@ -34,11 +34,11 @@ def _conjugate(case, homes) -> str:
     forward, backward = homes[0]["sums"]
     if not worst["Z"] < EQUAL:
         what = "no rank adds them: that is g" if forward == 0 else "only g adds; f leaves x as it is"
-        return f"Z is wrong already in the forward. The ranks hold summands of it, and {what}."
+        return f"Z is wrong already in the forward. The ranks hold partial sums of it, and {what}."
     if not max(worst["A"], worst["B"]) < EQUAL:
         return "Z is right, the gradients of A and B are not: g should pass the gradient on as it is."
     if not worst["x"] < EQUAL:
-        return "Z and the gradients of A and B are right, the gradient of x is not: each rank has a summand of it."
+        return "Z and the gradients of A and B are right, the gradient of x is not: each rank has a partial sum of it."
     if (forward, backward) != (1, 1):
         count = f"{forward} all-reduces forward and {backward} backward"
         return f"Everything is right, with {count}; one each is enough."
@@ -52,19 +52,23 @@ def _two_backwards(answer) -> Verdict:
     """The backwards of an all-gather: to R, and to I."""
     pair = [str(one).strip().lower().replace("-", "_") for one in answer] if isinstance(answer, list | tuple) else []
     if pair == ["reduce_scatter", "split"]:
-        return True, "With work of its own on every rank the gradients are summands; with the same work they are whole."
+        return True, (
+            "If every rank does different work, the gradients are partial sums; if all do the same work, they are full."
+        )
     if pair == ["split", "reduce_scatter"]:
         return False, "The other way round."
     if len(pair) == 2 and pair[0] == "split":
-        return False, "Where each rank does other work, each has another gradient: to drop all but one part loses some."
+        return False, (
+            "If each rank does different work, each has a different gradient: keeping only one part loses the rest."
+        )
     if len(pair) == 2 and pair[1] == "reduce_scatter":
         return (
             False,
-            "Where all ranks do the same, each has the whole gradient already: their sum is too large.",
+            "If all ranks do the same work, each has the full gradient already: their sum is too large.",
         )
     return (
         False,
-        'Not so. Answer with two words, as in ("split", "split"): each rank ends with the gradient of its part.',
+        'Not right. Answer with two words, as in ("split", "split"): each rank ends with the gradient of its part.',
     )
 
 
@@ -113,8 +117,8 @@ def commutes(name: str) -> bool:
 
 WHY = {
     "gelu": "GELU is not linear: it turns 3 and -2 into numbers whose sum is 2.95, and their sum 1 into 0.84",
-    "bias": "every rank would add the bias, and it would come in twice",
-    "norm": "the mean and the spread of a summand are not those of the sum",
+    "bias": "every rank would add the bias, so it would be counted twice",
+    "norm": "the mean and the spread of a partial sum are not those of the sum",
 }
 
 
@@ -132,8 +136,8 @@ def _before_the_sum(answer) -> Verdict:
         return False, f"Not {wrong[0]}: {WHY[wrong[0]]}."
     missing = [name for name in CANDIDATES if name not in given and commutes(name)]
     if missing:
-        return False, f"Right so far; {len(missing)} more may stand there."
-    return True, "These are linear. Anything else must wait for the sum."
+        return False, f"Right so far; {len(missing)} more may come before the sum."
+    return True, "These are linear. Every other operation must wait for the sum."
 
 
 def _sums(layers):
@@ -193,21 +197,21 @@ def _bytes(context, width, ways):
 
 
 ABOUT_THE_PAIR = {  # {words of a reply: the hint about what it says is off}
-    "Z is wrong already in the forward": "Forward, one of the two adds and the other one does nothing. Behind which "
-    "matrix do the ranks hold summands?",
-    "the gradient of x is not": "Backward, the other one adds. Each rank has sent x through its own columns: what "
-    "is the gradient of an x that several have used?",
-    "the gradients of A and B are not": "Backward, the gradient of Z is the same on all ranks already. What must g "
-    "do to it?",
-    "one each is enough": "One of F and G adds forward, the other one backward. Which of yours does both?",
+    "Z is wrong already in the forward": "In the forward, one of the two adds and the other does nothing. After "
+    "which matrix do the ranks hold partial sums?",
+    "the gradient of x is not": "In the backward, the other one adds. Each rank uses x for its own columns, so x has "
+    "several consumers. What is then its gradient?",
+    "the gradients of A and B are not": "In the backward, the gradient of Z is already the same on all ranks. What "
+    "must g do to it?",
+    "one each is enough": "One of F and G adds in the forward, the other in the backward. Which of yours does both?",
 }
 
 TASKS: dict[str, Task] = {
     **build_tasks.TASKS,
     "megatron.pair": task(
-        "Write f and g as two autograd functions, F and G. Between them ranks hold A cut by columns and B cut by rows. "
-        "Z and the gradients of x, A and B must be those of one process, with one all-reduce forward and one backward. "
-        "Tried on 2 ranks, then on 4.",
+        "Write f and g as two autograd functions, F and G. Between them, the ranks hold A cut by columns and B cut "
+        "by rows. Z and the gradients of x, A and B must equal those of one process, with one all-reduce in the "
+        "forward and one in the backward. Tried on 2 ranks, then on 4.",
         OnCases(
             _tried,
             _conjugate,
@@ -216,8 +220,8 @@ TASKS: dict[str, Task] = {
             names=("F", "G"),
         ),
         (
-            "Forward, the ranks end with summands of Z. Backward, they end with summands of the gradient of x.",
-            "Forward g must all-reduce, backward f must. comm.all_reduce(x) adds in place: give it x.clone().",
+            "The forward ends with partial sums of Z. The backward ends with partial sums of the gradient of x.",
+            "In the forward g must all-reduce, in the backward f. comm.all_reduce(x) adds in place: give it x.clone().",
             "F.forward returns x.view_as(x), F.backward (ctx.comm.all_reduce(gradient.clone()), None). G.forward "
             "returns comm.all_reduce(z.clone()), G.backward (gradient, None).",
         ),
@@ -229,26 +233,26 @@ TASKS: dict[str, Task] = {
     "megatron.sums": varying(_sums, layers=(24, 32, 36, 40, 48)),
     "megatron.bytes": varying(_bytes, context=(2048, 1024, 4096), width=(12288, 8192, 16384), ways=(8, 4, 16)),
     "megatron.gelu": task(
-        "Ranks hold summands, and g will add them. A mask multiplies some entries by 2 and the others by 0, the same "
-        f"ones on all ranks. Which of these may every rank do before g as well as after it: {', '.join(CANDIDATES)}?",
+        "Ranks hold partial sums, and g will add them. A mask multiplies some entries by 2 and the others by 0, the "
+        f"same ones on all ranks. Which of these give the same result before g as after it: {', '.join(CANDIDATES)}?",
         _before_the_sum,
         (
-            "It may stand before the sum if its results for 3 and -2 add up to its result for 1.",
+            "It may come before the sum if its results for 3 and -2 add up to its result for 1.",
             "Only linear functions commute with a sum; adding a constant is not linear.",
             "Two of the five only multiply each entry by a fixed number.",
         ),
-        objective="Say what may be done to summands, and what must wait for the sum.",
+        objective="Say which operations may be applied to partial sums, and which must wait for the sum.",
         difficulty=2,
         minutes=4,
     ),
     "megatron.backward": task(
-        "All ranks gather the parts of a tensor. Which operation must bring the gradient back, if then (a) each rank "
-        "does other work with the whole, (b) all ranks do the same with it? Answer with two words; one of them is "
-        "split, which keeps a rank's own part and sends nothing.",
+        "All ranks gather the parts of a tensor. Which operation must the backward apply to the gradient, if "
+        "afterwards (a) each rank does different work with the full tensor, (b) all ranks do the same work with it? "
+        "Answer with two words. One of them is split, which keeps a rank's own part and sends nothing.",
         _two_backwards,
         (
-            "In (b) every rank has the same gradient of the whole. In (a) each has only its own summand of it.",
-            "(a) sum, then keep the own part; (b) keep the own part.",
+            "In (b) every rank has the same full gradient. In (a) each has only a partial sum of it.",
+            "(a) sum, then keep your own part; (b) keep your own part.",
             "One collective sums and keeps a part: it is the first half of an all-reduce. That is (a); (b) is split.",
         ),
         objective="Say which collective belongs in the backward.",
@@ -264,7 +268,7 @@ TASKS: dict[str, Task] = {
             "Change one entry of one weight by a little, up and down. By how much does the loss change?",
             "The derivative is (loss above - loss below) / (2 · step). Compare every entry, not a norm: signs count.",
             "for i in np.ndindex(w.shape): keep w[i]; w[i] = kept + 1e-6; above = loss(weights); the same below; put "
-            "kept back. Wrong is what differs from gradients[name][i] by more than 1e-4.",
+            "kept back. A gradient is wrong if this differs from gradients[name][i] by more than 1e-4.",
         ),
         objective="Find wrong gradients by finite differences, where the loss does not show them.",
         difficulty=2,
@@ -274,15 +278,15 @@ TASKS: dict[str, Task] = {
         f"A model: {PLANNED.layers} layers, h = {PLANNED.width}, heads={PLANNED.heads}, kv_heads={PLANNED.kv_heads}, "
         f"s = {PLANNED.context}, a vocabulary of {PLANNED.vocabulary}. Microbatches of {SEQUENCES} sequences, mixed "
         f"precision, Adam. A GPU has {GPU} GB. In a server of {SERVER} GPUs each sends 300 GB/s, across servers 25 "
-        f"GB/s. A microbatch may spend {1e3 * ALLOWED:.0f} ms on sending along tp. Choose t, and whether the sequence "
-        "is cut too: (t, True or False).",
+        f"GB/s. A microbatch may spend {1e3 * ALLOWED:.0f} ms on sending along tp. Choose t and whether to use "
+        "sequence parallelism: (t, True or False).",
         design.judged,
         (
-            "t must divide heads, and divide kv_heads or be a multiple of it. Which of those stay inside a server?",
-            "16 bytes for every parameter on a rank, and 2 bytes for 36·s·b·h·(4 + 12/t) activations, or 16/t.",
+            "t must divide heads, and must divide kv_heads or be a multiple of it. Which such t stay inside a server?",
+            "Count 16 bytes for every parameter on a rank, and 2 bytes for 36·s·b·h·(4 + 12/t) activations, or 16/t.",
             "Inside a server t can be 1, 2 or 4. Only the largest fits, and only if the sequence is cut too.",
         ),
-        objective="Choose t by memory, by what can be cut, and by the links.",
+        objective="Choose t by memory, by the number of heads, and by the links.",
         difficulty=3,
         minutes=8,
     ),

@@ -33,7 +33,7 @@ def try_loss(comm, answer, case) -> str:
     made = answer(part(logits).clone(), targets.clone(), comm)
     rows = comm.ledger.rows()[start:]
     if not isinstance(made, list | tuple) or len(made) != 2 or not all(isinstance(one, torch.Tensor) for one in made):
-        return "did not return two tensors: the loss of each position, and the gradient by its logits."
+        return "did not return two tensors: the loss of each position, and the gradient with respect to its logits."
     whole = logits.double().requires_grad_()
     right = functional.cross_entropy(whole, targets, reduction="none")
     right.sum().backward()

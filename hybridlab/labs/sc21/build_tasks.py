@@ -156,7 +156,7 @@ TASKS: dict[str, Task] = {
                     "Either the recomputed forward is missing, or GEMMs run at the full peak: they reach 72.5 % of it.",
                 ),
                 (by_hand(multiply=1, memory=1), "Neither GEMMs nor memory reach their peaks: 72.5 % and 83.7 %."),
-                (by_hand(m=96), "m = B/(b·d): how many sequences has a microbatch?"),
+                (by_hand(m=96), "m = B/(b·d): how many sequences does a microbatch have?"),
             ],
         ),
         (

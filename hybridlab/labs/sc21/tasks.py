@@ -34,7 +34,7 @@ def _parameters(layers):
     blocks, head = 12 * layers * WIDTH**2, VOCABULARY * WIDTH
     return task(
         f"A GPT of {layers} layers, width {WIDTH}, a vocabulary of {VOCABULARY} and {CONTEXT} positions; the head is "
-        "tied to the embedding. How many parameters has it, in billions, to a thousandth?",
+        "tied to the embedding. How many parameters does it have, in billions, to a thousandth?",
         Number(
             lambda: shape.parameters / 1e9,
             "billion",
@@ -43,7 +43,7 @@ def _parameters(layers):
                 (blocks / 1e9, "These are the matrices of the blocks, 12lh². Tokens and positions have vectors too."),
                 (
                     (shape.parameters + head) / 1e9,
-                    "You count a head beside the embedding. Tied, they are one matrix, V·h.",
+                    "That counts a head in addition to the embedding. They are tied, so they are one matrix, V·h.",
                 ),
                 (shape.parameters, "Answer in billions."),
             ],
@@ -109,8 +109,8 @@ TASKS: dict[str, Task] = {
     "sc21.parameters": varying(_parameters, layers=(72, 64, 48, 40)),
     "sc21.days": task(
         f"The paper gives {days(TRILLION.parameters):.0f} days for its largest model. 8TP/(nX) with T = 450 billion, "
-        f"P = 1000 billion, n = {GPUS} and X = 163 TFLOP/s is {days(ROUND):.1f}. No rounding of X mends that. With "
-        "which P, in billions, did they calculate?",
+        f"P = 1000 billion, n = {GPUS} and X = 163 TFLOP/s is {days(ROUND):.1f}. No rounding of X explains the "
+        "difference. Which P, in billions, did the authors use?",
         Number(
             lambda: TRILLION.parameters / 1e9,
             "billion",
@@ -134,8 +134,9 @@ TASKS: dict[str, Task] = {
         minutes=5,
     ),
     "sc21.row": task(
-        "A row that neither the fit nor this notebook has seen, from table 2 of the paper: the model of 529.6B on 560 "
-        "GPUs, t = 8, p = 35, b = 1, B = 2240; v is not printed. How many TFLOP/s did one GPU reach? Come within 3 %.",
+        "Predict a row of the paper's table 2 that was not used for the fit or in this notebook: the model of 529.6B "
+        "on 560 GPUs, t = 8, p = 35, b = 1, B = 2240; v is not printed. How many TFLOP/s did one GPU reach? Come "
+        "within 3 %.",
         Number(
             lambda: PRINTED,
             "TFLOP/s",
@@ -145,12 +146,18 @@ TASKS: dict[str, Task] = {
                     sum(row.printed for row in ROWS.values()) / len(ROWS),
                     "That is the mean of table 1. Does this row look like its mean?",
                 ),
-                (163, "That is the same model in table 1, on 2520 GPUs. How many microbatches has a pipeline there?"),
+                (
+                    163,
+                    (
+                        "That is the same model in table 1, on 2520 GPUs. How many microbatches does a pipeline have "
+                        "there?"
+                    ),
+                ),
             ],
         ),
         (
             "Which of our terms change against the row 529.6B of table 1, and in which direction?",
-            "d = 560/(8 · 35) = 2, so m = 1120 in place of 280: the bubble nearly vanishes.",
+            "d = 560/(8 · 35) = 2, so m = 1120 instead of 280: the bubble nearly vanishes.",
             'Run sc21.unseen("gpt-529.6b", gpus=560, p=35, batch=2240).predicted() in a cell of your own.',
         ),
         objective="Predict a measurement that was not used, and say how sure you are.",
@@ -158,15 +165,15 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "sc21.sizes": task(
-        "In some rows of table 1 b is smaller than in the row before. Take each of them with the larger b of the row "
-        'before. Is its step then "quicker", "slower", or "impossible", by our model? Answer with {row: verdict}.',
+        "In some rows of table 1 b is smaller than in the row before. Give each of these rows the larger b of the row "
+        'before. Is its step then "quicker", "slower", or "impossible" in our model? Answer with {row: verdict}.',
         _sizes,
         (
             "b is 16, 16, 16, 8, 4, 2, 2, 1, 1, 1 from the first row to the last.",
             'sc21.with_size("39.1B", 8).step.total, beside the same row with b = 4.',
-            "with_size refuses two of the four, and one of the other two is quicker: which, the steps say.",
+            "with_size raises an error for two of the four. One of the other two is quicker: compare their steps.",
         ),
-        objective="Say what keeps a microbatch small: the bubble, divisibility, or what the model does not know.",
+        objective="Explain why a microbatch is small: the bubble, divisibility, or an effect outside the model.",
         difficulty=3,
         minutes=10,
     ),

@@ -26,8 +26,8 @@ def _count(axes: int) -> Task:
     problem = Problem(mlp(16, 16, 16, 16), mesh, CLUSTER)
     once = 5 * 4 * 5 * 4
     return task(
-        f"Two layers: up BTD,FD->BTF, gelu BTF->BTF, down BTF,DF->BTD, loss BTD,BTD->. The mesh has {axes} axes of 2 "
-        "ranks, and every length can be divided by 16. How many strategies are there?",
+        f"There are two layers: up BTD,FD->BTF, gelu BTF->BTF, down BTF,DF->BTD, loss BTD,BTD->. The mesh has {axes} "
+        "axes of 2 ranks, and every length can be divided by 16. How many strategies are there?",
         Number(
             lambda: problem.count,
             within=1e-9,
@@ -61,9 +61,9 @@ def _price(hidden: int) -> Task:
     summed = lambda one: next(p.sums for p in one.parts(data_parallel(one).strategy) if p.operator == "hidden")
     right, in_the_table = summed(problem), 1e3 * summed(IMAGES)
     return task(
-        f"The same classifier with {hidden} hidden units, data parallelism on four ranks. How many ms does the sum of "
-        f"the gradient of A (FPE, {hidden} × 64 × 64 words of 4 bytes) take? A message takes 50 µs and then "
-        "10 GB/s; a ring all-reduce of 4 ranks is 2 · 3 messages one after the other.",
+        f"The same classifier has {hidden} hidden units and runs with data parallelism on four ranks. How many ms "
+        f"does the all-reduce of the gradient of A (FPE, {hidden} × 64 × 64 words of 4 bytes) take? A message takes "
+        "50 µs and then 10 GB/s; a ring all-reduce of 4 ranks is 2 · 3 messages one after the other.",
         Number(
             lambda: 1e3 * right,
             "ms",
@@ -143,10 +143,11 @@ TASKS: dict[str, Task] = {
         minutes=6,
     ),
     "search.chain": task(
-        "Write my_chain(own, between). own[n][c] is what operator n costs if it takes its choice c; between[n][a][b] "
-        "is what it costs to move if operator n takes a and operator n + 1 takes b. Return the numbers of the choices "
-        f"that cost least together, one for each operator. So my_chain{CHAINS[0]!r} is [0, 0, 1]. Where several are "
-        "best, any will do. It is tried on a chain of 24 operators too: trying all takes too long.".replace("'", '"'),
+        "Write my_chain(own, between). own[n][c] is the cost of operator n with choice c; "
+        "between[n][a][b] is the cost of resharding if operator n takes choice a and operator n + "
+        "1 takes choice b. Return the choices with the least total cost, one number for each "
+        f"operator. So my_chain{CHAINS[0]!r} is [0, 0, 1]. If several are best, any of them is "
+        "right. It is also tried on a chain of 24 operators, where trying all takes too long.".replace("'", '"'),
         Function(CHAINS, judged_chain, "Answer with your function itself: my_chain, without parentheses."),
         (
             "Walk along the chain. For each choice of operator n, which is the cheapest way to get there, and what "
@@ -162,10 +163,10 @@ TASKS: dict[str, Task] = {
         minutes=12,
     ),
     "search.walk": task(
-        "Write my_walk(prices, start, proposals, alpha). prices is {strategy: ms}, a strategy a string with one "
-        "letter for each operator. A proposal (place, dim, drawn) changes the letter at this place; drawn is a number "
-        "from 0 to 1. A faster strategy is taken; one that is slower by Δ ms is taken if drawn < exp(−α·Δ). Return a "
-        f"list: the strategy where the walk stands after each proposal. So my_walk{WALKS[0]!r} is ['FB', 'FF', 'BF'].",
+        "Write my_walk(prices, start, proposals, alpha). prices is {strategy: ms}; a strategy is a string with one "
+        "letter for each operator. A proposal (place, dim, drawn) changes the letter at this place; drawn is a "
+        "number from 0 to 1. A faster strategy is taken; one that is slower by Δ ms is taken if drawn < exp(−α·Δ). "
+        f"Return a list: the current strategy after each proposal. So my_walk{WALKS[0]!r} is ['FB', 'FF', 'BF'].",
         Function(WALKS, judged_walk, "Answer with your function itself: my_walk, without parentheses."),
         (
             "A proposal changes the strategy where the walk stands now, not the first one.",
