@@ -1,4 +1,4 @@
-"""Live memory: what each rank holds of activations, gradients and receive buffers, over time and in bytes."""
+"""Live memory: the bytes of activations, gradients and receive buffers on each rank, over time."""
 
 from dataclasses import dataclass
 
@@ -27,13 +27,13 @@ class Bytes:
 
 @typed
 def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """live[rank]: (times, bytes); from each time on, in the timeline's unit, the rank holds so much.
+    """live[rank]: (times, bytes): the bytes that the rank holds from each time on, in the timeline's unit.
 
     A value is held from the begin of the action that makes it to the end of the last that takes it. With the default
     weights these are activations in pieces, and the highest is `peak_live`.
 
     timeline  predicted or measured
-    weights   what each kind of value weighs, in bytes; None: an activation weighs 1
+    weights   the bytes of each kind of value; None: an activation counts 1
 
     >>> import hybridlab as hl
     >>> times, held = hl.live(hl.simulate(hl.schedule("gpipe", ranks=1, microbatches=2)))[0]

@@ -1,4 +1,4 @@
-"""The footprint: bytes of memory on one device while a plan trains, and which part of them weighs most.
+"""The footprint: bytes of memory on one device while a plan trains, and its largest part.
 
 Source: Rajbhandari et al. 2020, arXiv:1910.02054 (states); Korthikanti et al. 2022, arXiv:2205.05198 (activations).
 Relatives: `predict.bytes.memory` (the same states of a real layout, to the byte), `predict.bytes.activations`,
@@ -151,13 +151,13 @@ def entered(shape: Shape, plan: Plan) -> Amount:
 
 @spelled(arguments)
 def memory(model: str | Shape, batch: int, **sizes: Any) -> Footprint:
-    """Bytes on the device that holds most, of a model trained with a batch of so many sequences by one plan.
+    """Bytes on the fullest device while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
 
     {arguments}
 
-    raises  ValueError when the catalog lacks the model, or the plan is not legal
+    raises  ValueError if the catalog lacks the model, or the plan is not legal
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")
