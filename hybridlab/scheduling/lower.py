@@ -1,9 +1,9 @@
 """Lowering: write the messages of a schedule out as SEND and RECV actions, by the pair rule.
 
-Play the schedule in rounds. After each round, every value that must cross to another rank gets its SEND at the end
-of the sender's list *and in the same breath* its RECV at the end of the receiver's list. So all ranks see all
-messages in one global order, and the earliest unfinished message is always at the head of both its ranks' lists:
-nobody can hang, even if every send and receive blocks.
+Execute the schedule in rounds. After each round, every value needed on another rank gets its SEND at the end of the
+sender's list *and at the same moment* its RECV at the end of the receiver's list. So all ranks have all messages in one
+global order, and the earliest unfinished message is always at the head of both its ranks' lists: no rank can hang, even
+if every send and receive blocks.
 """
 
 import numpy as np
@@ -20,11 +20,11 @@ KIND, STAGE, REPLICA, PEER = (COLUMNS.index(name) for name in ("kind", "stage", 
 
 @typed
 def lower(schedule: Schedule) -> Schedule:
-    """The same schedule with its messages written out; a schedule that has them already is returned as it is.
+    """The same schedule with its messages written out; a lowered schedule is returned unchanged.
 
     schedule  whose messages are implied
 
-    raises  Stuck when the schedule waits on itself
+    raises  Stuck if the schedule has a deadlock
 
     >>> import hybridlab as hl
     >>> print(hl.lower(hl.Schedule.from_csv("0F0,0B0\\n1F0,1B0")))
