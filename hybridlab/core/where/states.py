@@ -37,7 +37,7 @@ SPOKEN = {  # the collective that an arrow is; all others send nothing
 
 
 def conjugate(arrow: str) -> str:
-    """The arrow that gradients take back: from the gradient of what came out to the gradient of what went in.
+    """The arrow of the backward: from the gradient of the output to the gradient of the input.
 
     >>> conjugate("I->R"), conjugate("V->R"), conjugate("R->V")
     ('P->I', 'P->V', 'V->P')

@@ -1,8 +1,8 @@
-"""Memory bars: what each rank keeps of weights, gradients and optimizer state, beside what it sends for that.
+"""Memory bars: the weights, gradients and optimizer state of each rank, next to the bytes that it sends.
 
-A bar stands in the outline of what it would be if nothing were shared. The colours are those of what makes each part
-change: weights blue as the forward, gradients orange as the backward, the optimizer's state dark as the optimizer;
-stripes and lines tell them apart as well.
+The outline of a bar shows its size without sharding. The colours are those of the related actions: weights blue as the
+forward, gradients orange as the backward, the optimizer's state dark as the optimizer; stripes and lines distinguish
+them as well.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def memory_bars(
 
 
 def size(value: float) -> str:
-    """A number of bytes with three digits and the decimal unit that suits it.
+    """A number of bytes as text, with three digits and a suitable decimal unit.
 
     value  bytes
 

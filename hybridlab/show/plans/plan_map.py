@@ -1,9 +1,9 @@
-"""The map of plans: one cell for each p and t that divide n devices, coloured by how quick its best plan is.
+"""The map of plans: one cell for each p and t that divide n devices, coloured by the speed of its best plan.
 
-A cell stands for the best of all plans with its sizes: p stages, t ways of tensor parallelism, d = n / (p·t) copies.
-Its number is the share of the best plan's throughput. Plans that are closer to the best than predictions err look like
-the best. Where nothing fits, the cell is grey and hatched and says how much the smallest plan needs, and of what most;
-where the batch cannot be divided so, it is dotted. A ring is a run that was published: its measured share.
+A cell shows the best of all plans with its sizes: p stages, t ways of tensor parallelism, d = n / (p·t) copies. Its
+number is its throughput relative to the best plan. Plans within the prediction error of the best look like the best. If
+nothing fits, the cell is grey and hatched and shows the memory that the smallest plan needs, and its largest part; if
+the batch is not divisible, it is dotted. A ring marks a published run, with its measured relative throughput.
 
 Relatives: `predict.plans.planner`, the explorer in `labs.choosing.plan_explorer`, notebook 41.
 """
@@ -96,7 +96,7 @@ def _cell(planned, p, t, place, share):
 def plan_map(planned: Planned, title: str = "") -> Still:
     """The map of all factorisations of a `planner.Planned`; each cell is a group of class hl-cell, data-p and data-t.
 
-    planned  as `hl.plan` returns it
+    planned  the result of `hl.plan`
     title    above the picture
 
     >>> from hybridlab.predict.plans.planner import plan

@@ -1,7 +1,7 @@
-"""The tracks' picture: what a rank computes, and below it what it sends, along one axis of its grid in each lane.
+"""The picture of tracks: a rank's compute, and below it its messages, with one lane for each axis of its grid.
 
-Blue is a product of the forward, orange makes gradients of inputs, wine gradients of weights; green bars are messages.
-Grey, behind the products, is time without a product. What was measured lies under what was predicted, and is lighter.
+Matmuls are blue in the forward, orange for gradients of inputs, wine for gradients of weights; green bars are messages.
+Grey is time without a matmul. A measured row is below its prediction, and lighter.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,11 +43,11 @@ PRODUCTS = Telling(
 
 
 class Row(NamedTuple):
-    """What one rank does in a step, predicted or measured; times in seconds, from the beginning of the step.
+    """One rank's row in a step, predicted or measured; times in seconds, from the beginning of the step.
 
-    name      before the row
+    name      label of the row
     pieces    from left to right
-    measured  else predicted
+    measured  or predicted
     """
 
     name: str
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 def tracks(*rows: Row, title: str = "Products and messages of a rank", telling: Telling = PRODUCTS) -> Still:
-    """The picture of some rows below each other, on one time axis in milliseconds.
+    """The picture of rows, one below the other, on one time axis in milliseconds.
 
     rows     one below the other
     title    above the picture

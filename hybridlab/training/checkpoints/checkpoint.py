@@ -1,17 +1,17 @@
 """Checkpoints: saved under one layout, loaded under any other.
 
 A checkpoint is a folder. Each rank writes one file with the pieces that it counts (`Layout.counts`): every element is
-stored once, by the first of those that hold it. The record says where each piece lies in its parameter. A rank of
-another layout reads from each file what the pieces there have in common with its own (`core.where.reshard`). Nothing is
-gathered, and nothing is ever unpickled: a checkpoint is numbers and text.
+stored once, by the first rank that holds it. The record contains the place of each piece in its parameter. A rank of
+another layout reads from each file the overlap with its own pieces (`core.where.reshard`). Nothing is gathered, and
+nothing is unpickled: a checkpoint contains only numbers and text.
 
     step-000012/
         rank-000.safetensors   flat pieces by parameter and kind: "wte/value", "wte/exp_avg"; and numbers: "wte/step"
         checkpoint.json        format, version, mesh; the shape of each parameter; each file's length and digest, its
                                pieces and the dtypes of their kinds; the notes; a digest of all this
 
-It appears whole or not at all. Until everything is on the disk the folder is called `step-000012.writing`; then it is
-renamed, and that either happens or does not. A run that is killed while saving leaves the checkpoint before.
+It appears complete or not at all. Until everything is on the disk the folder is called `step-000012.writing`; then it
+is renamed, which is atomic. A run that is killed while saving leaves the previous checkpoint.
 
 Read next: `training.checkpoints.index` (checkpoint.json), `folder` (the checkpoints of a run).
 """
@@ -155,13 +155,13 @@ def _another(path: Path) -> str:
 
 @typed
 def weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """The weights of a trained model, whole, by name: its state dict, whatever layout it was trained under.
+    """The full weights of a trained model by name: its state dict, from a training under any layout.
 
-    folder  that `train` was given as checkpoint, of which the newest counts; or one checkpoint in it, such as
+    folder  the folder given to `train` as `checkpoint`, for its newest checkpoint; or one checkpoint in it, such as
             "run/step-000012"
 
-    returns {name: tensor} on the CPU, also what layers keep, such as averages: `module.load_state_dict(weights)`
-    raises  ValueError in one sentence when there is no checkpoint, or it is damaged
+    returns {name: tensor} on the CPU, with buffers such as averages: `module.load_state_dict(weights)`
+    raises  ValueError in one sentence if there is no checkpoint, or it is damaged
 
     >>> import tempfile
     >>> import hybridlab as hl
