@@ -249,7 +249,7 @@ def test_a_cell_that_was_changed_and_not_run_again_is_told():
     with pytest.raises(ValueError, match="what runs as f is not what its cell says: run its cell again"):
         source_of(function)
     del linecache.cache[file]
-    with pytest.raises(ValueError, match="the source of f is not known here: run its cell again"):
+    with pytest.raises(ValueError, match="the source of f is not available: run its cell again"):
         source_of(function)
 
 

@@ -41,16 +41,16 @@ KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONPATH", "
 KEPT += ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 NAMESPACES = (
     "no IP network",
-    "no file of this machine but what Python needs, to be read",
-    "no setting of the host",
-    "no other process in sight",
-    "the solutions out of reach",
+    "only the files that Python needs, read-only",
+    "no access to settings of the host",
+    "no other process visible",
+    "no access to the solutions",
 )
 ALWAYS = (
-    "limits on time, on files and on each process's own memory",
-    "no new rights",
-    "of your environment only what Python needs",
-    "an end for all it starts",
+    "limits on time, on files and on the memory of each process",
+    "no new privileges",
+    "only the environment variables that Python needs",
+    "all its processes are ended",
 )
 libc = ctypes.CDLL(None, use_errno=True)
 

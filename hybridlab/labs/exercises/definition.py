@@ -51,7 +51,7 @@ def _of_function(value) -> Definition:
     whole = _whole(inner.__code__.co_filename)
     nodes = [node for node in _nodes(whole) if _defines(node, inner.__code__)]
     if not nodes:
-        raise ValueError(f"the source of {inner.__name__} is not known here: {AGAIN}")
+        raise ValueError(f"the source of {inner.__name__} is not available: {AGAIN}")
     node = nodes[-1]  # the innermost of those around the code
     if isinstance(node, ast.Lambda):
         text = ast.get_source_segment(whole, node) or ""
@@ -109,7 +109,7 @@ def _of_class(value: type) -> Definition:
             if isinstance(node, ast.ClassDef) and node.name == value.__name__ and _fits(node, value, its):
                 own = [one for one in its if node.lineno <= one.__code__.co_firstlineno <= (node.end_lineno or 0)]
                 return Definition(_to_the_left(whole, _first(node), node.end_lineno), node.name, own)
-    raise ValueError(f"the source of {value.__name__} is not known here: {AGAIN}")
+    raise ValueError(f"the source of {value.__name__} is not available: {AGAIN}")
 
 
 def _functions(value: type) -> Iterator[types.FunctionType]:

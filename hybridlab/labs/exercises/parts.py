@@ -23,7 +23,7 @@ from hybridlab.labs.exercises.words import a_kind
 
 PLAIN = (type(None), bool, int, str, bytes, type(...))
 LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
-INSTEAD = {functools.partial: "write a function with def in its place"}
+INSTEAD = {functools.partial: "write a function with def instead"}
 
 
 class Unwritable(Exception):

@@ -45,7 +45,7 @@ def student(who: str | int) -> None:
     raises  ValueError for anything else
     """
     if isinstance(who, bool) or not isinstance(who, str | int) or (isinstance(who, int) and not 0 <= who < LARGEST):
-        raise ValueError("say who you are with a name or a number from 0 on: labs.student('Ada') or labs.student(17)")
+        raise ValueError("give a name or a number of 0 or more: labs.student('Ada') or labs.student(17)")
     if isinstance(who, str) and (not 0 < len(who.strip()) <= 80 or re.search("[\ud800-\udfff]", who)):
         raise ValueError("a name has 1 to 80 letters: labs.student('Ada')")
     with answers_file.changing() as kept:
@@ -55,9 +55,9 @@ def student(who: str | int) -> None:
         for name in again:
             kept["tasks"][name]["right"] = False
     varied = sum(task.variants is not None for task in TASKS.values())
-    print(f"{varied} exercises have numbers of your own now." if after else "The numbers are those of the notebooks.")
+    print(f"{varied} exercises now have your own numbers." if after else "The numbers are those of the notebooks.")
     if again:
-        print(f"To be answered again: {', '.join(again)}.")
+        print(f"Answer again: {', '.join(again)}.")
 
 
 def _numbers(name: str, seed: int) -> dict:

@@ -10,7 +10,7 @@ def typed(answer):
     if not isinstance(answer, str | hl.Schedule):
         return None, "Answer with text: one line for each rank, its actions with commas between them."
     if len(answer if isinstance(answer, str) else answer.rows) > LONGEST_TEXT:
-        return None, "That is much longer than it needs to be: one line for each rank."
+        return None, "The text is too long: give one line for each rank."
     try:
         return hl.validate(hl.Schedule.from_csv(answer) if isinstance(answer, str) else answer), ""
     except (ValueError, OSError) as error:

@@ -50,7 +50,7 @@ class Run:
         sent = words_of(self.comm.ledger, self.since)
         self.settle(_off(y, right, name, near, otherwise))
         told = (
-            f"has the right {name}, but no gradient can flow back through it: use typed moves, which autograd follows."
+            f"has the right {name}, but it has no backward: use typed collectives, which autograd follows."
         )
         told = "" if y.requires_grad else told
         if words is not None and sent != words:
@@ -63,14 +63,14 @@ class Run:
         y.backward(gradient)
         sent = words_of(self.comm.ledger, self.since)
         for its, (leaf, right, near, otherwise) in leaves.items():
-            told = f"has the right {name}, but no gradient came to {its}: use typed moves, which autograd follows."
+            told = f"has the right {name}, but {its} got no gradient: use typed collectives, which autograd follows."
             if leaf.grad is not None:
                 told = _near(leaf.grad, right, near, f"another gradient of {its} than one device: {otherwise}")
                 told = told and f"has the right {name}, but {told}"
             if told:
                 raise Off(told)
         if words is not None and sent != words:
-            raise Off(f"has right gradients, but sent {sent:,} words for them; the way back sends {words:,}.")
+            raise Off(f"has the right gradients, but sent {sent:,} words in the backward instead of {words:,}.")
 
 
 def _off(y, right, name, near, otherwise) -> str:
@@ -82,7 +82,7 @@ def _off(y, right, name, near, otherwise) -> str:
         return f"returned a tensor of shape {tuple(y.shape)}; its part of {name} has {tuple(right.shape)}."
     if y.dtype != right.dtype:
         kinds = [str(one.dtype).removeprefix("torch.") for one in (y, right)]
-        return f"returned {name} in {kinds[0]}; what it got is in {kinds[1]}: begin a sum with 0, or x.new_zeros(…)."
+        return f"returned {name} in {kinds[0]}; its inputs are in {kinds[1]}: begin a sum with 0, or x.new_zeros(…)."
     return _near(y.detach(), right, near, f"returned another {name} than one device: {otherwise}")
 
 

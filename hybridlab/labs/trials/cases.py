@@ -56,7 +56,7 @@ class OnCases:
         return "Answer with your function itself: its name, without parentheses."
 
 
-SAME_LISTS = " All ranks of a row, and all of a column, must pass the same lists have and want: did they?"
+SAME_LISTS = " All ranks of a row, and all of a column, must pass the same lists have and want. Check this."
 
 
 @dataclass(frozen=True)

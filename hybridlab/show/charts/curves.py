@@ -28,7 +28,7 @@ def curves(losses: dict[str, list[float]], title: str = "Loss over steps") -> Fi
     series = {str(name): [float(loss) for loss in values] for name, values in losses.items()}
     for name, values in series.items():
         if not values or not all(map(math.isfinite, values)):
-            raise ValueError(f"the curve {name!r} is empty or has a loss that is no finite number: leave it out")
+            raise ValueError(f"the curve {name!r} is empty or has a loss that is not a finite number: remove it")
     low, high = min(map(min, series.values())), max(map(max, series.values()))
     margin, last = (high - low) * 0.06 or 0.5, max(map(len, series.values())) - 1
     loss = Axis("loss", low - margin, high + margin, "{:.4g}")

@@ -1,8 +1,8 @@
 """A grid of ranks: the mesh as sheets, one per copy; the same ranks as bricks in nodes; what each has of a parameter.
 
 A brick shows the whole parameter as a small rectangle: blue is the slice that the rank computes with, black on it what
-it owns at rest (a rim stays blue). Ranks with the same letter add their gradients. Groups of the chosen rank have an
-outline for each axis; a tensor group that leaves its node is an error.
+it owns between steps (a rim stays blue). Ranks with the same letter add their gradients. Groups of the chosen rank have
+an outline for each axis; a tensor group that leaves its node is an error.
 """
 
 from collections.abc import Sequence
@@ -96,21 +96,21 @@ def in_words(layout: Layout, parameter: str, rank: int, per_node: int) -> str:
     text += ", ".join(f"{axis} {at}" for axis, at in place.items()) + f"; its groups: {'; '.join(groups) or 'none'}. "
     text += f"{parameter} {'×'.join(map(str, shape))}: "
     if box is None:
-        return text + "nothing of it is here." + _of_nodes(mesh, per_node)
+        return text + "this rank holds no part of it." + _of_nodes(mesh, per_node)
     spans = " × ".join(f"{span.start}–{span.stop}" for span in box)
     share, size = layout.share(parameter, rank), layout.size(parameter, rank)
-    at_rest = f"elements {share.start}–{share.stop} of these {size}" if share.stop > share.start else "nothing of it"
-    at_rest = "all of that" if share == slice(0, size) else at_rest
+    at_rest = f"elements {share.start}–{share.stop} of these {size}" if share.stop > share.start else "no part of it"
+    at_rest = "all of it" if share == slice(0, size) else at_rest
     adds = layout.summed(parameter, rank)
-    sums = f"adds its gradient with ranks {_list(adds)}" if len(adds) > 1 else "adds its gradient with nobody's"
-    return text + f"the rank computes with {spans}, owns {at_rest} at rest, and {sums}." + _of_nodes(mesh, per_node)
+    sums = f"reduces its gradient with ranks {_list(adds)}" if len(adds) > 1 else "does not reduce its gradient"
+    return text + f"the rank computes with {spans}, owns {at_rest} between steps, and {sums}." + _of_nodes(mesh, per_node)
 
 
 def _of_nodes(mesh, per_node):
     if per_node >= mesh.size or mesh["tp"] == 1:
         return ""
     out = len(leaving(mesh, per_node))
-    return f" Nodes of {per_node}: {out} of {len(mesh.groups('tp'))} tensor groups leave their node."
+    return f" Nodes of {per_node}: {out} of {len(mesh.groups('tp'))} tensor groups cross nodes."
 
 
 def _list(ranks):
@@ -145,7 +145,7 @@ def _legend(parameter, layout, nodes):
     """What outlines and fills mean; above the nodes, the parameter that is shown."""
     out, x = [], MARGIN
     axes = [(name, colour, dash, 3.5) for axis, (name, colour, dash) in AXES.items() if layout.mesh[axis] > 1]
-    out_of_node = [("tensor group leaves its node ✕", ERROR, "", 3)] if nodes and layout.mesh["tp"] > 1 else []
+    out_of_node = [("tensor group crosses nodes ✕", ERROR, "", 3)] if nodes and layout.mesh["tp"] > 1 else []
     for name, colour, dash, wide in [("chosen rank", INK, "", 3.5), *axes, *out_of_node]:
         fill = STYLE["light"]["bubble"] if name == "chosen rank" else "none"
         out.append(f'<rect x="{x}" y="14" width="26" height="18" fill="{fill}" stroke="{colour}" stroke-width="{wide}" '
@@ -157,7 +157,7 @@ def _legend(parameter, layout, nodes):
         words(MIDDLE, 66, f"{'nodes' if nodes else 'ranks'} · {parameter}", PX["axis"], **{"font-weight": "600"})
     )
     x = WIDTH - MARGIN - 232
-    for name, fill, wide in (("computes with", BOX, 128), ("owns at rest", INK, 0)):
+    for name, fill, wide in (("computes with", BOX, 128), ("owns between steps", INK, 0)):
         out.append(f'<rect x="{x}" y="54" width="14" height="14" fill="{fill}"/>')
         out.append(words(x + 20, 66, name, PX["smallest"]))
         x += wide

@@ -234,12 +234,12 @@ class Explorer(anywidget.AnyWidget):
                 self._tell_running(on=False, text=text)
 
     def _measured(self, real):
-        """Lay what was measured under its prediction at the costs of the run itself; returns what there is to say."""
+        """Show the measurement under its prediction with the costs of the run; returns the caption."""
         calibrated = predicted_for(real)
         self._show([calibrated, *self._ahead[1:], real])
         gap = abs(real.bubble_fraction - calibrated.bubble_fraction)
         where = f"measured on {real.schedule.ranks} real processes, work emulated by waiting"
-        return f"{where}; idle / total is {gap:.3f} from the prediction at the costs of the run"
+        return f"{where}; idle / total is {gap:.3f} from the prediction with the costs of the run"
 
     def _tell_running(self, **now):
         self.running = self.running | now

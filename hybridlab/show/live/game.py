@@ -105,8 +105,8 @@ class Game(anywidget.AnyWidget):
     def undo(self) -> None:
         """Take the last choice back."""
         if not self.hand.chosen:
-            raise ValueError("there is nothing to take back")
-        self._show(self.hand.undo(), f"Took back {self.hand.everything.action(self.hand.chosen[-1])}.")
+            raise ValueError("there is no action to undo")
+        self._show(self.hand.undo(), f"Undid {self.hand.everything.action(self.hand.chosen[-1])}.")
 
     def restart(self) -> None:
         """Begin again."""
@@ -191,7 +191,7 @@ def _goal(hand, costs):
     limit = f" Activations on a rank: {hand.limit} at most." if hand.limit else ""
     return (
         f"You are the scheduler of {hand.ranks} ranks and {hand.microbatches} microbatches: "
-        f"choose what each rank does next. Durations: {times}.{limit}"
+        f"choose the next action of each rank. Durations: {times}.{limit}"
     )
 
 
@@ -251,7 +251,7 @@ def _overlaid(predicted, real):
     """The picture of a run under its prediction, and how well they agree."""
     return picture(predicted, real), (
         f"Measured on {real.schedule.ranks} real processes, work emulated by waiting: idle/total "
-        f"{real.bubble_fraction:.1%}, predicted at the costs of the run {predicted.bubble_fraction:.1%}."
+        f"{real.bubble_fraction:.1%}, predicted with the costs of the run {predicted.bubble_fraction:.1%}."
     )
 
 

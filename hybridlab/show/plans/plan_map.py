@@ -132,9 +132,9 @@ def in_words(planned: Planned, every: list[Cell], title: str, runs: dict[tuple[i
     equal = [f"p={one.p} t={one.t}" for one in every if one.equal and one.share < 1]
     told = [
         f"{name}{len(every)} factorisations of {planned.devices} devices, {count['fits']} of them with a plan that "
-        f"fits, {count['too large']} too large, {count['illegal']} that the batch forbids. Best: {planned.best!r}"
+        f"fits, {count['too large']} too large, {count['illegal']} not possible with this batch. Best: {planned.best!r}"
     ]
-    told += [f"As good, within the ±{planned.error.median:.0%} of a prediction: {', '.join(equal)}"] * bool(equal)
+    told += [f"Equally good, within the ±{planned.error.median:.0%} of a prediction: {', '.join(equal)}"] * bool(equal)
     told += [f"Published: {'; '.join(map(_of_run, runs.values()))}"] * bool(runs)
     return ". ".join(told)
 
@@ -190,7 +190,7 @@ def _head(title, error, rings):
         out.append(words(x + 34, 60, name, PX["caption"]))
         x += wide
     if rings:
-        said = "published: what was measured, as a share of the best predicted"
+        said = "published: measured throughput, relative to the best predicted"
         out += [_ring(41, 82, INK), words(66, 87, said, PX["caption"])]
     return out
 
@@ -217,7 +217,7 @@ def _node(frame, node):
         return []
     x = LEFT + frame.wide * len(inside)
     line = f'<path d="M{x:.1f} {TOP - 40}V{frame.bottom + 6:.1f}" stroke="{INK}" stroke-width="3"/>'
-    return [line, words(x + 8, TOP - 30, f"→ leaves the node of {node}", PX["caption"], **{"font-weight": "600"})]
+    return [line, words(x + 8, TOP - 30, f"→ larger than a node of {node}", PX["caption"], **{"font-weight": "600"})]
 
 
 def _drawn(one: Cell, frame, ring: _Ring | None):
@@ -269,7 +269,7 @@ def _said(one: Cell) -> str:
             return f"{one.share:.0%} of the best throughput, {one.bytes / 1e9:.0f} GB"
         case "too large":
             return f"does not fit, {one.bytes / 1e9:.0f} GB at least, most of it {one.most}"
-    return "the batch cannot be divided so"
+    return "the batch is not divisible"
 
 
 def _colour(share: float) -> str:

@@ -180,7 +180,7 @@ def _check_notes(notes, timelines):
     """Every note is about something that is drawn."""
     for note in notes:
         if not any(note.timeline is one for one in timelines):
-            raise ValueError(f"the note {note.name!r} is about a timeline that is not drawn: draw that one too")
+            raise ValueError(f"the note {note.name!r} belongs to a timeline that is not drawn: draw it too")
 
 
 def _lanes(rank, starts, lanes):

@@ -17,9 +17,9 @@ LEFT, TOP = 96, 54
 HEADING, BACKWARD, SUM, BETWEEN, AFTER = 34, 34, 20, 20, 16  # heights in pixels
 LINES = 40  # at most so many lines lead to all-reduces
 LEGEND = (
-    ("B", "backward; a number is a block"),
+    ("B", "backward; numbers are blocks"),
     ("message", "all-reduce of a bucket"),
-    ("bubble", "exposed: only waiting"),
+    ("bubble", "exposed: the rank only waits"),
 )
 
 
@@ -51,7 +51,7 @@ class Row(NamedTuple):
         return HEADING + BACKWARD + BETWEEN + len(self.lanes) * (SUM + 6) + AFTER
 
 
-def buckets(*rows: Row, title: str = "All-reduces beside a backward", least: float = 0.0) -> Still:
+def buckets(*rows: Row, title: str = "All-reduces during a backward", least: float = 0.0) -> Still:
     """The picture of some rows below each other, on one time axis in milliseconds that begins with their backwards.
 
     least  seconds that the axis shows at least, so that moving bars move and the axis stays

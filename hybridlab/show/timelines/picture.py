@@ -37,9 +37,9 @@ from hybridlab.show.timelines.needs import needs
 from hybridlab.show.timelines.spans import is_measured
 
 MEASURES = (  # property of a timeline, how it is called for short, definition
-    ("bubble_fraction", "idle / total", "idle time over all rank-time, from the first begin to the last end"),
-    ("bubble_overhead", "idle / ideal", "idle time over compute time; lectures print it as the bubble"),
-    ("bubble_span", "idle / span", "idle time inside the longest rank's own span, over that span; zero-bubble papers"),
+    ("bubble_fraction", "idle / total", "idle time over the total time of all ranks, from the first begin to the last end"),
+    ("bubble_overhead", "idle / ideal", "idle time over compute time; the lectures' bubble"),
+    ("bubble_span", "idle / span", "idle time of the rank with the longest span, over that span; the zero-bubble papers' measure"),
 )
 LATER = 2**62  # a tick that never comes
 BOX_COLUMNS = ("x0", "x1", "y0", "y1", "look", "lane", "kind", "stage", "microbatch")

@@ -27,7 +27,7 @@ class Telling(NamedTuple):
     kinds: dict[str, str]
     legend: tuple[tuple[str, str], ...]
     lane: str = "products"
-    bare: str = "without a product"
+    bare: str = "without a matmul"
 
 
 PRODUCTS = Telling(
@@ -36,7 +36,7 @@ PRODUCTS = Telling(
         ("F", "Y = X·Wᵀ"),
         ("I", "dX"),
         ("W", "dW"),
-        ("message", "message; a number is a layer"),
+        ("message", "message; numbers are layers"),
         ("bubble", "no product"),
     ),
 )
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     measured: bool = False
 
 
-def tracks(*rows: Row, title: str = "Products and messages of a rank", telling: Telling = PRODUCTS) -> Still:
+def tracks(*rows: Row, title: str = "Matmuls and messages of a rank", telling: Telling = PRODUCTS) -> Still:
     """The picture of rows, one below the other, on one time axis in milliseconds.
 
     rows     one below the other
@@ -65,7 +65,7 @@ def tracks(*rows: Row, title: str = "Products and messages of a rank", telling: 
     >>> one = [Piece("compute", "dX 0", 0.0, 0.002), Piece("outer", "AR dX 0", 0.002, 0.003),
     ...        Piece("compute", "dW 0", 0.002, 0.004)]
     >>> tracks(Row("overlapped, predicted", one))
-    <picture overlapped, predicted: 4.0 ms, of which 0.0 ms without a product; messages 1.0 ms>
+    <picture overlapped, predicted: 4.0 ms, of which 0.0 ms without a matmul; messages 1.0 ms>
     """
     lanes = list(dict.fromkeys(one.track for row in rows for one in row.pieces if one.track != "compute"))
     placed = [{lane: beside(one for one in row.pieces if one.track == lane) for lane in lanes} for row in rows]
