@@ -1,4 +1,4 @@
-"""What this machine can serve: bytes and seconds of what was asked for, judged in one place before any work begins.
+"""The limits of this machine: the bytes and seconds of a request, checked in one place before any work begins.
 
 Whoever knows what a piece of work takes says so here, as the least that it can take; what this machine lacks is refused
 in one sentence, with what would fit.

@@ -1,4 +1,4 @@
-"""What operations are called in a ledger: messages that leave, and messages that arrive.
+"""The names of operations in a ledger: messages sent, and messages received.
 
 A message stands in two ledgers, its sender's and its receiver's; where bytes are added up, it counts at its sender.
 """

@@ -1,4 +1,4 @@
-"""Measurements on this machine: products, bandwidth, steps of a model on one device, and the machine they make."""
+"""Measurements on this machine: matmuls, bandwidth, steps of a model on one device, and the resulting `Machine`."""
 
 from hybridlab.measuring.here import here, in_turns
 from hybridlab.measuring.one_device import bandwidth, product, quickest, steps

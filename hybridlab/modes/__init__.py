@@ -1,4 +1,4 @@
-"""The modes: each file is one way to be parallel, and `mode` says what every mode is asked.
+"""The modes: each file is one kind of parallelism, and `mode` defines the interface of a mode.
 
 `registry` lists them: `pipeline`, `data_parallel`, `zero` and `on_host` (stages and copies); `grid_parallel`,
 `context_parallel`, `expert_parallel`, `tensor_parallel` and `spatial_parallel` (inside a stage); `recomputation` and

@@ -1,4 +1,4 @@
-"""Context parallelism: a long sequence is cut along its positions, for every layer of the model.
+"""Context parallelism: a long sequence is sharded by its positions, in every layer of the model.
 
 All but attention treats a position by itself: norms, matrices and the loss need no message. For their weights a rank's
 positions are one more part of the batch, so gradients are added over them as over replicas (the layout's record says

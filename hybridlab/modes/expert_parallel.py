@@ -1,4 +1,5 @@
-"""Expert parallelism: each rank has some of the experts, and its own rows of every microbatch. Tokens travel.
+"""Expert parallelism: each rank has some of the experts, and its own rows of every microbatch. Tokens are sent to their
+experts.
 
 For everything but the experts, ep is one more axis of data parallelism: each rank holds all of it and sees other rows,
 so gradients are added over ep. An expert is on one rank along ep, to which the tokens of all come. So its gradient is

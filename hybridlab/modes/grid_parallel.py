@@ -1,4 +1,4 @@
-"""Tensor parallelism on a grid, AxoNN's: every matrix is cut both ways, over tp and over x.
+"""AxoNN's tensor parallelism on a grid: every matrix is sharded along both dims, over tp and over x.
 
 Tensor parallelism cuts hidden units, heads and the vocabulary over tp; what stands between the pairs, the residual
 stream, is the same on all its ranks. Here its width D is cut too, along a second axis, x. A matrix that reads from the

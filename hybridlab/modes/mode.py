@@ -1,4 +1,4 @@
-"""What a mode is: one way to share training out among ranks. One file says all of it, and is asked here.
+"""The interface of a mode: one way to divide training among ranks, implemented in one file.
 
 A mode says what it refuses; what it cuts, as tables {dim: axis} of parameters, of the batch, and of what travels (see
 `core.where.rules`); how it fits the model; what it sends, and for what purpose; what its user may choose. Every method

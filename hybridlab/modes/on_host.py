@@ -1,4 +1,4 @@
-"""On the host: weights, too, rest in the host's memory; the device has those of the stages that are at work.
+"""On the host: weights stay in the host's memory too; the device holds only those of the stages in use.
 
 Data parallelism out of core. A stage's weights are copied in before use (UNSHARD), beside the compute, and let go
 after it (RESHARD). When its last backward is over (REDUCE_GRAD), its gradients are copied out and summed by the hosts,

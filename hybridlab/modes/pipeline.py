@@ -1,4 +1,4 @@
-"""Pipeline parallelism: every rank owns some stages of the model, and what crosses between stages is sent.
+"""Pipeline parallelism: every rank owns some stages of the model, and sends activations and gradients between stages.
 
 The list of actions that a rank plays is the one that was drawn and simulated; `runtime.player` plays it.
 

@@ -1,4 +1,4 @@
-"""The runtime: what plays a schedule on a rank. It knows actions and values, and no mode.
+"""The runtime: executes a schedule on a rank. It depends on actions and values, and on no mode.
 
 `player` plays a list of actions; `message_driven` plays without one, and does what has arrived. `work` says what a
 stage does when its turn comes: compute for real, or wait. Parts of it: `halves` (a backward in two halves),

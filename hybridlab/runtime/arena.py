@@ -1,4 +1,4 @@
-"""The arena: the memory of a device as far as forwards fill it, counted byte by byte, with an end that is real.
+"""The arena: the device memory for saved activations, counted byte by byte, with a real limit.
 
 A forward leaves tensors behind for its backward. A *storage* is the memory behind a tensor: it counts once, however
 many tensors look at it and however many actions keep it. On a CPU, where nothing else would object, a storage too many

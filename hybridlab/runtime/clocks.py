@@ -1,4 +1,4 @@
-"""From clocks to a timeline: how long a message takes here, and what the ranks' notes say together."""
+"""From clocks to a timeline: the latency of a message on this machine, and the combined notes of all ranks."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""Message-driven pipelining: no order is written down; a rank does what has arrived.
+"""Message-driven pipelining: without a written order; a rank runs an action whose message has arrived.
 
 Two receivers, one for each direction, wait for messages and put what comes into a queue. The rank takes from the queue,
 backwards first, computes, and sends on. Stage 0 lets a new microbatch in only when fewer than `in_flight` are under

@@ -1,4 +1,4 @@
-"""Tallies: what a layer counts in the forwards of a step, beside its weights, and settles when the step is over.
+"""Tallies: counts of a layer in the forwards of a step, which update its state at the end of the step.
 
 A layer that normalises by what it has seen of the data, such as a batch norm, keeps numbers that no gradient changes.
 Updated in every forward, they would depend on the order of microbatches and on the replica. So the layer only *counts*

@@ -1,4 +1,4 @@
-"""A schedule made by hand: what each rank can do next, and why it cannot do the rest yet.
+"""A schedule made by hand: the actions that each rank can do next, and the reason why it cannot do the others yet.
 
 The rule of this game is the law: an action is possible when every value that it takes has been made. With a limit, a
 rank may hold no more activations than that. Nothing else is forbidden, so every game can be played to its end.

@@ -1,4 +1,4 @@
-"""GPipe: all forwards, then all backwards; if wanted, forwards that keep nothing and are computed again."""
+"""GPipe: all forwards, then all backwards; optionally with recomputation."""
 
 import numpy as np
 

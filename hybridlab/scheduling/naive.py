@@ -1,4 +1,4 @@
-"""Naive model parallelism: one microbatch travels through all stages and back before the next one starts."""
+"""Naive model parallelism: one microbatch passes all stages forward and backward before the next one starts."""
 
 import numpy as np
 

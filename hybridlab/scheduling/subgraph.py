@@ -1,4 +1,4 @@
-"""Sub-graph parallelism: branches of the stage graph on ranks of their own, at the same time.
+"""Sub-graph parallelism: branches of the stage graph run on separate ranks at the same time.
 
     stem ─┬─ branch ─┬─ join          F   0F0   1F0   3F0
           └─ branch ─┘                          2F0

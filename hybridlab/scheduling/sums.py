@@ -1,4 +1,4 @@
-"""The joint sums of a schedule, written out: weights that live in several places have one gradient, their sum."""
+"""The gradient reductions of a schedule, written out: weights with several copies have one gradient, the sum."""
 
 import numpy as np
 

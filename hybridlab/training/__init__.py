@@ -1,4 +1,4 @@
-"""Training: a job, its ranks, and the proof that they do what one device does.
+"""Training: a job, its ranks, and the check that they train as one device does.
 
 `asked` describes every argument of a job, and `make_job` makes the `job`; `affordable` judges it for this machine.
 `placing` makes the job's layout and `stages` cuts the model. `run` starts the ranks; `loop` is the life of each, and

@@ -1,4 +1,4 @@
-"""Jobs for the ranks of this machine: their numbers are judged before a rank is started.
+"""Jobs for the ranks of this machine: their sizes are checked before a rank is started.
 
 What is reckoned is the least that a job takes: its states, what one microbatch leaves behind every layer, and the
 products of its weights, six for each weight and token. Relatives: `core.afford`, `predict.bytes.memory`.

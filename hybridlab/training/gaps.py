@@ -1,4 +1,4 @@
-"""How far numbers of a layout are from those of one device, and how far they may be.
+"""The differences between a layout's numbers and those of one device, and their tolerances.
 
 Every tensor has a *gap* of its own: its largest difference, divided by the largest entry that one device has there. Of
 a weight that entry is how far the weight has come, not its size: an optimizer that never steps has a gap of 1.

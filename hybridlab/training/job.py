@@ -1,4 +1,4 @@
-"""The job: what is trained, and how it is shared out. The model knows nothing of it."""
+"""The job: a model, and its division among ranks. The model itself has no code for it."""
 
 import math
 from dataclasses import dataclass, field, fields, replace

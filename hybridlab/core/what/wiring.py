@@ -1,4 +1,4 @@
-"""Wiring: whether the operators, values, dims and lengths of a graph fit each other.
+"""Wiring: a check whether the operators, values, dims and lengths of a graph fit together.
 
 A graph that somebody writes by hand goes wrong in few ways, and most of them would train on: an operand too many is
 never looked at, a dim that is called by another name takes another length. `misfit` finds them before anything runs.

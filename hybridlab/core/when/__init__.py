@@ -1,4 +1,4 @@
-"""What happens when: schedules, the law that orders them, and timelines, predicted or measured.
+"""Order and time: schedules, the law that orders them, and timelines, predicted or measured.
 
 Read in this order: `action` (one thing that a rank does), `schedule` (a list of them for every rank), `law` (what
 each kind of action takes and makes) and `flow` (the law applied to a schedule, in numbers). `values` numbers what the

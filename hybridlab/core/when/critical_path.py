@@ -1,4 +1,4 @@
-"""The critical path: which chain of actions decides how long a step takes, and what every action waited for last."""
+"""The critical path: the chain of actions that determines the length of a step, and the last wait of every action."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Exchange: how a schedule is written as text or as a file, and read again.
+"""Exchange: writing a schedule as text or as a file, and reading it.
 
 One text form, PyTorch's, in four spellings; all of them can be read:
 

@@ -1,4 +1,4 @@
-"""The gap: why a measured step took longer than its prediction, split into causes that add up.
+"""The gap between a measured step and its prediction, split into causes that add up to it.
 
 The longest path through the program's own dependencies is computed several times, each time with one more thing as it
 was measured: first the mean time of each kind of action, then that of each stage, then every action's own time, then

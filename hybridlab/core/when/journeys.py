@@ -1,4 +1,4 @@
-"""Journeys: how often what a forward keeps has been copied to the host, or back, before each action of a program.
+"""Journeys: how often saved activations have been copied to the host, or back, before each action of a program.
 
     0F0 0SWAP_OUT0 1F0 1B0 0SWAP_IN0 0B0
      0       0                  1     2

@@ -1,4 +1,4 @@
-"""Many lists of whole numbers in two columns, so that a million of them cost no objects."""
+"""Many lists of integers in two columns, so that a million of them need no objects."""
 
 from dataclasses import dataclass
 from functools import cached_property

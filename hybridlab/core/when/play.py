@@ -1,4 +1,4 @@
-"""Play a schedule: in each round, every rank whose next action has its inputs performs it.
+"""Execute a schedule in rounds: in each round, every rank whose next action has its inputs runs it.
 
 Playing knows no durations. It yields an order in which all actions can happen, or says who waits for whom. In the
 blocking form, a SEND and its RECV happen together or not at all.

@@ -1,4 +1,4 @@
-"""A timeline's file: how a `Timeline` is saved as JSON and read again, or written as a Chrome trace.
+"""A timeline's file: saving a `Timeline` as JSON, reading it, and writing a Chrome trace.
 
 `Timeline` stands on this file and has its verbs (`save`, `load`, `to_chrome`, …). So what is read here are *facts*: the
 arguments of `Timeline`.

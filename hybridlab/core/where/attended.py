@@ -1,4 +1,4 @@
-"""Which positions a position looks at: itself and those before it, in its own document.
+"""The positions that a position attends to: itself and those before it, in its own document.
 
 Several documents may be packed into one row, so that none is filled up. No position of one looks into another, and each
 document is treated as if it stood alone. What a position looks at is then a span, from the beginning of its document.

@@ -1,4 +1,5 @@
-"""Packs: what is sent together. DDP's buckets, ZeRO's flat buffers and FSDP's units are packs of other sizes.
+"""Packs: parameters that are sent together. DDP's buckets, ZeRO's flat buffers and FSDP's units are packs of different
+sizes.
 
 Gradients come from the last layer to the first, so packs are filled in that order; the first is small, so that sums
 begin early. Read next: `modes.data_parallel`.

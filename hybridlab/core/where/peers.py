@@ -1,4 +1,5 @@
-"""Peers: which ranks hold the same part of a parameter, which add its gradients, and which share it out at rest.
+"""Peers: the ranks that hold the same part of a parameter, those that reduce its gradients, and those that shard it
+between steps.
 
 Coordinates decide it, and parameters that are cut alike have the same peers. So one table serves all of them: a number
 for each rank, equal for ranks that belong together. Read next: `core.where.layout`, which asks.

@@ -1,4 +1,4 @@
-"""Resharding: where two pieces of a parameter, cut under different layouts, have the same elements.
+"""Resharding: the elements that two pieces of a parameter, cut under different layouts, have in common.
 
 A *piece* is what one rank keeps of a parameter at rest: a share of its flattened box (see `core.where.layout`). The
 box may

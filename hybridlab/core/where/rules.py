@@ -1,4 +1,4 @@
-"""Rules: how a mode cuts tensors, as a table {dim: axis}. A mode cuts letters, and knows no layer's name.
+"""Rules: how a mode cuts tensors, as a table {dim: axis}. A mode shards dims by letter, and uses no layer's name.
 
 The dims of a tensor have names, the letters that the code's suffixes use: a matrix from width D to hidden units F is
 "F D", a tensor of sequences, positions and features "B T D". Two letters joined, "NH", are one dim of N groups of H; it

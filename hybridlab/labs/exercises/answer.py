@@ -1,4 +1,4 @@
-"""Answers: checked at once, with what is right, what is off, and the next hint."""
+"""Answers: checked at once, with the result and the next hint."""
 
 import ast
 import html
@@ -101,8 +101,10 @@ def empty(value) -> str:
     >>> def body(comm):
     ...     if comm.rank:
     ...         ...  # yours
-    >>> empty(0.5), empty((1, None)), empty(body)
-    ('', 'replace None with your answer, then run the cell again.', 'replace ... with your code, then run the cell again.')
+    >>> empty(0.5), empty((1, None))
+    ('', 'replace None with your answer, then run the cell again.')
+    >>> empty(body)
+    'replace ... with your code, then run the cell again.'
     """
     if isinstance(value, list | tuple | dict):
         value = value.values() if isinstance(value, dict) else value

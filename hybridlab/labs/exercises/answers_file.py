@@ -1,4 +1,4 @@
-"""What a student has answered, kept in one JSON file on this machine and nowhere else.
+"""A student's answers, stored in one JSON file, only on this machine.
 
 The file lies in the user's folder for data and not beside the notebooks: these are opened as copies in many places, and
 are updated; the answers must outlive both. HYBRIDLAB_PROGRESS names another folder, or says "off": then, and under

@@ -1,4 +1,4 @@
-"""A place of its own for one submission: the rights and limits that this system gives to whoever asks, root or not.
+"""A sandbox for one submission: the restrictions that this system offers to any user, root or not.
 
 `python -m hybridlab.labs.exercises.confined ROOM GRADER` reads a submission from its input and checks it behind
 

@@ -1,4 +1,4 @@
-"""Submissions graded: every answer is checked again, each file in a process of its own, with a time limit.
+"""Grading submissions: every answer is checked again, each file in a separate process, with a time limit.
 
 The files come from `labs.export`. No verdict in them is believed; there is none. A submission that crashes, hangs,
 prints without end or is damaged costs its own row.

@@ -1,4 +1,4 @@
-"""A game handed in as an answer: the schedule that was played."""
+"""A game submitted as an answer: its schedule."""
 
 
 def played(answer) -> tuple[object, str]:

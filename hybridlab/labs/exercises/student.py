@@ -1,4 +1,6 @@
-"""Whose numbers an exercise has: a name or a number chooses the seed; nobody's, seed 0, are those of the notebooks."""
+"""A student's own numbers: a name or a number chooses the seed; without one, seed 0 gives the numbers of the
+notebooks.
+"""
 
 import hashlib
 import re

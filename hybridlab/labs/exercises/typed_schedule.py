@@ -1,4 +1,4 @@
-"""A schedule that a student typed: read and validated, or told in a sentence what is wrong with it."""
+"""A schedule typed by a student: read and validated, with errors in one sentence."""
 
 import hybridlab as hl
 

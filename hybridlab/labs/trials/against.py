@@ -1,4 +1,4 @@
-"""What a student's program makes on real ranks, against one device: its result, the way back, every word sent.
+"""A student's program on real ranks compared with one device: its result, its backward, every word sent.
 
 A rank's finding is a sentence that begins behind "Rank 0". Ranks settle each step before the next: words count once the
 numbers are right on all of them, and a backward is run by all or by none.

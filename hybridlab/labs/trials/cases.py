@@ -1,4 +1,4 @@
-"""A check of code that runs on ranks in several cases: the one that the question names, then others."""
+"""A check of code that runs on ranks in several cases: first the case in the question, then others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

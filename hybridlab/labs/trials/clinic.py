@@ -1,4 +1,4 @@
-"""The bug clinic: a broken rank program shows its symptoms; the student names the cause, and mends it."""
+"""The bug clinic: a broken rank program shows its symptoms; the student names the cause, and fixes it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

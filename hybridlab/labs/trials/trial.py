@@ -1,4 +1,4 @@
-"""Code answers: what a student has written, run on real ranks: fresh processes, with a time limit.
+"""Code answers: a student's program on real ranks, in fresh processes, with a time limit.
 
 One way for all of them. A function for every rank (`OnRanks`) runs on as many ranks as the question names, then on
 sizes that it does not name; a plain function (`Function`) runs on one rank, for many arguments. An answer that fails,

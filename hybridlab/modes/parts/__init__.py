@@ -1,4 +1,4 @@
-"""Parts of modes: what a mode puts into a model, or calls on its way.
+"""Parts of modes: modules that a mode puts into a model, and functions that it calls.
 
 Data parallelism: `replicated` (a rank's weights, and the sums of their gradients), which ZeRO changes.
 Tensor parallelism: `plain_layers` (what may be cut, also along x), `tp_boundaries` (where f and g stand),

@@ -1,4 +1,4 @@
-"""Cut experts: tensor parallelism cuts every expert by its hidden units, as it cuts an MLP.
+"""Sharded experts: tensor parallelism shards every expert by its hidden units, like an MLP.
 
 Each rank along tp then has a part of every expert that is on its place along ep, and makes a summand of what the expert
 makes. Where the residual stream is whole, a layer with experts is a pair: tokens and the weights of their choices are

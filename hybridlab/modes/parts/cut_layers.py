@@ -1,4 +1,4 @@
-"""Cut layers: those of a net that look at other pixels than their own, as they are on a picture that is cut.
+"""Layers of a net that see neighbouring pixels, for a sharded picture.
 
   layer                          what it needs of others                          forward, and as much backward
   convolution, pooling           a halo: rows, then columns                       messages between neighbours

@@ -1,4 +1,4 @@
-"""Halos: layers that look beyond a pixel, on pictures that are cut into strips or tiles.
+"""Halos: layers that see neighbouring pixels, on pictures that are sharded into strips or tiles.
 
 What a rank is to make says what it must see (`core.where.spans`). What it lacks of that is its *halo*: rows and columns
 behind the border to its neighbours. They are fetched dim after dim. So what lies across a corner comes by way of a

@@ -1,4 +1,4 @@
-"""Pixelwise: whether all but some layers of a model treat every pixel by itself. It is tried, not read.
+"""Pixelwise: a test, by running it, whether all but some layers of a model treat every pixel separately.
 
 The model is run on whole pictures, and what goes in and out of its known layers is kept. Then it is run on a part of
 the pictures, as a rank has it; there a known layer gives its part of what was kept. If all else treats pixels by

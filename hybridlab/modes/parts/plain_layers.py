@@ -1,4 +1,4 @@
-"""Plain layers: what a mode may cut, and how it changes what comes into one.
+"""Plain layers: the layers that a mode may shard, and hooks that change their input.
 
 A mode that cuts a Linear, an Embedding or a norm does the layer's work itself, from its weights. A forward of one's own
 or a hook would be left out, and another function trained: such a layer is refused.

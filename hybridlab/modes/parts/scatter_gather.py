@@ -1,4 +1,5 @@
-"""Narrowed: each rank along tp sends its part to the next stage, over the slow link; a fast one joins the parts.
+"""Scatter/gather: each rank along tp sends its part to the next stage over the slow link; the fast link gathers the
+parts.
 
 The stream is the same on all t ranks of a stage, so each of them would send the whole of it to the next stage. A
 narrowed stage sends 1/t from each, and an all-gather inside the next stage puts the parts together.

@@ -1,4 +1,5 @@
-"""Sequence parallelism: between the matrices, what tensor parallelism would do on every rank is cut along the sequence.
+"""Sequence parallelism: between the matrices, the work that tensor parallelism repeats on every rank is sharded along
+the sequence.
 
 Norms, dropout, residuals and biases treat every position by itself, so each rank keeps 1/t of the positions. Before the
 matrices the parts are gathered, behind them the summands are added and cut at once. A sum is a reduce-scatter and a

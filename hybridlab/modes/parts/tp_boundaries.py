@@ -1,4 +1,4 @@
-"""Where a model that is cut over tp touches the stream between its matrices: found from its modules and its layout.
+"""The modules of a model under tp that read from or write to the residual stream, found from its modules and layout.
 
 A matrix whose outputs are cut reads from the stream, one whose inputs are cut writes to it. A module whose children
 hold both is a pair, and is entered once for all that it holds. Relatives: `modes.tensor_parallel`, which asks.

@@ -1,4 +1,5 @@
-"""Layouts, proved: strategies on real ranks beside one device: losses, gradients, steps of SGD, and every message.
+"""Layouts, checked: strategies on real ranks compared with one device: losses, gradients, steps of SGD, and every
+message.
 
 A rank compares its part of each gradient with the same part of the whole one, relative to that one's largest entry. Its
 ledger must have the rows that `predict.bytes.arrows` derives: each of them, and no other.

@@ -1,4 +1,4 @@
-"""Activations: the bytes that a block leaves behind for its backward, in 16-bit numbers with one-byte dropout masks.
+"""Activations: the bytes that a block saves for its backward, in 16-bit numbers with one-byte dropout masks.
 
 Sizes, ways and switches may be numpy arrays: a planner asks for 100 000 layouts at once.
 

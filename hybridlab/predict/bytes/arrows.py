@@ -1,4 +1,5 @@
-"""Arrows: what must be sent so that each operator finds its operands as it needs them. They follow from a strategy.
+"""Arrows: the collectives that give each operator its operands in the layout that it needs. They follow from a
+strategy.
 
 What a tensor is where it is made, and what it must be where it is used, are two states (`core.where.states`). The
 *way* from

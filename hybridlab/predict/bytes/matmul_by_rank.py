@@ -1,4 +1,4 @@
-"""What each rank of a parallel product sends, in elements, forward and backward, for sizes that need not divide.
+"""The elements that each rank of a parallel matmul sends, forward and backward, for sizes that need not divide evenly.
 
 The same algorithms and grids as in `matmul`, which knows equal blocks and the busiest rank. Here blocks are as even as
 can be, and a rank sends what others want of what it has: shifts and panels travel as they are. What is gathered or

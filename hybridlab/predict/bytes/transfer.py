@@ -1,4 +1,4 @@
-"""A transfer: ranks that send each other something in one operation, and how many bytes it takes.
+"""A transfer: one operation among some ranks, and its bytes.
 
 Formulas speak in transfers, and a step's ledgers are held against their sum. Relatives: `predict.bytes.sharing` (what
 packs send), `modes.mode` (what each mode sends).

@@ -1,4 +1,4 @@
-"""Traced: the step that a torch profiler saw, laid under its prediction: rank by rank, the gap split by cause.
+"""Traced: a step from a torch profiler compared with its prediction, rank by rank, with the gap split by cause.
 
     found = [traced(path) for path in ("rank0.json.gz", "rank1.json.gz")]
     print(laid(planned.best.step, found))

@@ -1,4 +1,4 @@
-"""Long and sparse: published runs with context or expert parallelism on H100s, and what the model says of them.
+"""Long and sparse: published runs with context or expert parallelism on H100s, and their predictions.
 
 Nothing is fitted to them: the three numbers are those of SC'21's table, on A100s and in the programs of 2021. What is
 assumed where nothing is printed: fused attention; ZeRO 1; sequence parallelism wherever there is tp; tokens that go to

@@ -1,4 +1,4 @@
-"""Branches in time: what it saves to do them on ranks of their own, and whether the same ranks do better otherwise.
+"""Branches in time: the gain of running them on separate ranks, compared with other uses of the same ranks.
 
     one device    stem + all branches + join
     sub-graph     stem + the longest branch + join, with a rank for each branch

@@ -1,4 +1,4 @@
-"""Sent: the bytes that one rank of a plan sends in a step, by what for; a collective counts with its full tensor, as in
+"""The bytes that one rank of a plan sends in a step, by purpose; a collective counts with its full tensor, as in
 ledgers.
 
 The rank is the first one of its stage: along every other axis it stands at 0. Numbers have 16 bits, gradients 32. Left

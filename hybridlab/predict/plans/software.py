@@ -1,4 +1,4 @@
-"""Software: what programs of one generation hide, fuse and sum, as terms that can be switched one by one.
+"""Software: the overlap, fusion and reductions of programs of one generation, as terms that can be switched one by one.
 
 A plan and a machine do not say how long a step takes: the programs of 2021 waited for every message, and those of 2024
 hide most of them. Each field says one such thing in a number; `SOFTWARE` has the numbers of programs that were

@@ -1,4 +1,4 @@
-"""Copies: the seconds in which ranks that hold the same weights sum gradients and gather weights, and what of it shows.
+"""The seconds to reduce gradients and gather weights among ranks with the same weights, and their exposed part.
 
 A sum is a reduce-scatter and an all-gather; ZeRO keeps them apart, with the optimizer between. What is hidden is a term
 of `software`: the reduce-scatter goes on behind a backward, a gather behind a forward.

@@ -1,4 +1,4 @@
-"""Pieces: what one rank does of an operator under a choice; all that its time depends on.
+"""Pieces: one rank's part of an operator under a choice, which determines its time.
 
 Two operators, or two choices, that leave a rank the same piece take as long. So a table of pieces is small: what
 FlexFlow calls a cost measured once for each operator and shape, and cached.

@@ -1,4 +1,4 @@
-"""Profiles: what a machine takes for a piece and for a message. Two kinds, with the same three things to ask.
+"""Profiles: the times of a machine for a piece and for a message. Two kinds, with the same three methods.
 
 `Rated` computes them from a handful of rates. `Measured` looks them up in tables that were filled on real ranks, as
 FlexFlow does (`measuring.pieces`): it knows nothing that it has not been told.

@@ -1,4 +1,4 @@
-"""Time: when each action of a schedule begins and ends, given costs; so also its bubbles and its length.
+"""Time: the begin and end of each action of a schedule, from costs, and so its bubbles and its length.
 
 `costs` are the durations, `simulate` plays the schedule (`compiled` does so in machine code, `events`), `bound` is a
 length that no order beats, `automatic` finds an order itself, `out_of_core` what to keep on the device. `buckets` times

@@ -1,4 +1,4 @@
-"""Strips: the time of a convolution whose rows are cut among devices, and when one more strip is worth it.
+"""Strips: the time of a convolution with rows sharded among devices, and the gain of one more strip.
 
 A strip needs rows of its neighbours for its first and last outputs: its halo. The outputs that need none of these, and
 no padding, are its *interior*, the others its *border*:

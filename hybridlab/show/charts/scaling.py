@@ -1,4 +1,4 @@
-"""Scaling: times over bytes, both axes logarithmic: measured as points, a formula as a line."""
+"""Scaling: times against bytes, both axes logarithmic: measurements as points, a formula as a line."""
 
 import math
 from collections.abc import Callable, Sequence

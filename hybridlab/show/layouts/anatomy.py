@@ -1,5 +1,5 @@
-"""The anatomy of memory: bars that lie, made of weights, gradients, optimizer state and activations, beside the size of
-a card.
+"""The anatomy of memory: horizontal bars of weights, gradients, optimizer state and activations, compared with the size
+of a GPU.
 
 Colours and stripes are those of `show.layouts.memory_bars`; activations, which no bar there has, are light blue with
 dots.

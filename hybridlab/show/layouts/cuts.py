@@ -1,4 +1,4 @@
-"""Cuts: matrices in a row, drawn to scale, with the slices that ranks hold, and signs between them.
+"""Cuts: matrices in a row, drawn to scale, with the slices on the ranks, and signs between them.
 
 A slice bears the numbers of its ranks and a shade of its own; what is the same on every rank has one shade; what every
 rank has a summand of is a pile of cards. A sign is green and filled where something is sent.

@@ -1,4 +1,5 @@
-"""A grid of ranks: the mesh as sheets, one per copy; the same ranks as bricks in nodes; what each has of a parameter.
+"""A grid of ranks: the mesh as sheets, one per copy; the same ranks as boxes in nodes, with the slice of a parameter on
+each.
 
 A brick shows the whole parameter as a small rectangle: blue is the slice that the rank computes with, black on it what
 it owns between steps (a rim stays blue). Ranks with the same letter add their gradients. Groups of the chosen rank have
@@ -103,7 +104,8 @@ def in_words(layout: Layout, parameter: str, rank: int, per_node: int) -> str:
     at_rest = "all of it" if share == slice(0, size) else at_rest
     adds = layout.summed(parameter, rank)
     sums = f"reduces its gradient with ranks {_list(adds)}" if len(adds) > 1 else "does not reduce its gradient"
-    return text + f"the rank computes with {spans}, owns {at_rest} between steps, and {sums}." + _of_nodes(mesh, per_node)
+    text += f"the rank computes with {spans}, owns {at_rest} between steps, and {sums}."
+    return text + _of_nodes(mesh, per_node)
 
 
 def _of_nodes(mesh, per_node):

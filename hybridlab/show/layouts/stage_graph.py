@@ -1,4 +1,4 @@
-"""A stage graph: which stage takes from which, on which ranks they live, and what of it is a message.
+"""A stage graph: the edges between stages, the ranks of the stages, and the edges that are messages.
 
 Stages stand in columns, by how many lie before them on the longest way. A green arrow goes to another rank, a grey one
 stays. Relatives: `core.when.schedule` (skips and breaks), `show.timelines` (the same stages in time).

@@ -1,4 +1,4 @@
-"""Live: a run on real ranks while it goes: its growing timeline, and the costs that make it last some seconds."""
+"""A run on real ranks shown live: its growing timeline, and costs that make it last some seconds."""
 
 import contextvars
 import threading

@@ -1,4 +1,5 @@
-"""The explorer: live timelines. Choose schedules, move sliders, play, type one of your own, run it; Python computes.
+"""The explorer: live timelines. Choose schedules, move sliders, animate, type your own schedule, run it; Python
+computes.
 
 Three parts, each of which knows only its own business:
 

@@ -1,4 +1,4 @@
-"""You are the scheduler: choose what each rank does next, and watch the idle time and the memory grow.
+"""The scheduling game: choose the next action of each rank, and watch the idle time and the memory grow.
 
 Python keeps the game and says what is possible (`scheduling.by_hand`); `game.js` has a button for every rank and kind
 of action, and knows no rule. The picture under them is the explorer's.

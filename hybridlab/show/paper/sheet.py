@@ -1,4 +1,4 @@
-"""A sheet: a whole SVG with its title and description, and what is written on it: headings, captions, round ticks.
+"""A sheet: an SVG with its title and description, and its text: headings, captions, round ticks.
 
 Every static picture is a sheet; most are `captioned`.
 """

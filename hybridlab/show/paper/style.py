@@ -1,4 +1,4 @@
-"""Style: every colour, dash, mark, font and size of every picture, said once.
+"""Style: all colours, dashes, marks, fonts and sizes of pictures, defined once.
 
 JavaScript is handed STYLE as data, style sheets take its colours as custom properties (`live.module.stylesheet`).
 

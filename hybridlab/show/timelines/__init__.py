@@ -1,4 +1,4 @@
-"""Timelines: what each rank does when, drawn. Actions, messages and bubbles become boxes here.
+"""Pictures of timelines: actions, messages and bubbles of each rank as boxes.
 
 `spans` cuts one timeline into its actions and its bubbles, `boxes` lays them out, `drawn` is what comes of it: boxes in
 columns, with their labels. `grid` makes cells of very many. `draw` is the plotly picture, `svg` the static one;

@@ -1,4 +1,5 @@
-"""The buckets' picture: a backward cut by layers, and under it the all-reduces of its gradients, predicted or measured.
+"""The picture of buckets: a backward, layer by layer, and below it the all-reduces of its gradients, predicted or
+measured.
 
 Green bars are all-reduces, numbered in the order in which they go. A thin line leads to each from the moment when its
 bucket was full: a slanted one waited for the link. Grey, behind the backward, is what they expose: the rank only waits.

@@ -1,4 +1,4 @@
-"""A grid: a picture of very many boxes as cells, so that its size depends on the screen and not on the schedule."""
+"""A grid: a picture of very many boxes as cells, so its size depends on the screen and not on the schedule."""
 
 from typing import NamedTuple
 

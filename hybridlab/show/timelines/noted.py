@@ -1,4 +1,4 @@
-"""Noted: where notes stand in a picture: their room, their strokes and their text. Every renderer reads it."""
+"""Noted: the notes of a picture with their space, strokes and text. Every renderer reads it."""
 
 from typing import NamedTuple
 

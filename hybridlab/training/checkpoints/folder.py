@@ -1,4 +1,4 @@
-"""The folder of a run's checkpoints: which there are, which is the newest, and which old ones go."""
+"""The folder of a run's checkpoints: their list, the newest one, and the removal of old ones."""
 
 import os
 import shutil

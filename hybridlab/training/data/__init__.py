@@ -1,1 +1,1 @@
-"""What is learnt from: `text` (bytes) and `images` (handwritten digits), on every machine, without a network."""
+"""Training data: `text` (bytes) and `images` (handwritten digits), on every machine, without a network."""

@@ -1,4 +1,4 @@
-"""Alive: the bytes that tensors hold, operation by operation and kind by kind.
+"""Live bytes of tensors, operation by operation and kind by kind.
 
 A *storage* is the memory behind a tensor; views share it, and it counts once. It is seen when an operation hands it
 out, and it is gone when nobody refers to it any more. What a kernel needs inside itself is not seen. Single numbers do

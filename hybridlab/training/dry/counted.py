@@ -1,4 +1,4 @@
-"""Counted: a trainer whose rank says, action by action, what kind of memory it holds (`core.dry.KINDS`).
+"""A trainer that counts the memory of its rank by kind, action by action (`core.dry.KINDS`).
 
 A trainer is counted in the same way behind any door, on real ranks too: so a dry run can be held against a real one.
 """

@@ -1,4 +1,4 @@
-"""One rank: a trainer whose other ranks are not there, on torch's meta device, where nothing is computed.
+"""A trainer for one rank without the other ranks, on torch's meta device, which computes nothing.
 
 What would read a number (losses, norms, what ranks compare) is left out; all else is the code that trains.
 """

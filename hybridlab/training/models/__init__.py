@@ -1,4 +1,4 @@
-"""The reference models: plain modules of torch that do not know that they may be run in parallel.
+"""The reference models: plain torch modules without code for parallelism.
 
 What the machinery knows of a model is a `model`; `gallery` finds one by name. Somebody's own is tried before it is
 shared out: `reading` sees whether ranks can have parts of it, `examination` runs it, `left_behind` looks at what a

@@ -1,4 +1,4 @@
-"""What is drawn at random, drawn by place: any rank finds the numbers of any place by itself, and all find the same.
+"""Random numbers drawn by place: every rank computes the number of any place, and all ranks get the same.
 
 A generator that makes one number after the other would have to make those of the whole model before those of a rank.
 Here draws are counted: number i of a stream is a function of the stream and of i. Dropout reads its streams while a

@@ -1,4 +1,4 @@
-"""The examination: anyone's model is run once before it is shared out, and what cannot work is said in one sentence.
+"""The examination: a user's model runs once before it is divided, and a problem is reported in one sentence.
 
 Cut into stages, a model is run piece by piece, by several processes, some pieces twice. So what it does must depend on
 its inputs and its weights only. Each refusal below is of something that would train on without a word, and wrong.

@@ -1,4 +1,4 @@
-"""Cells on ranks: `%%ranks` runs a notebook's cell on every rank, where its variables live on to the next such cell.
+"""Cells on ranks: `%%ranks` runs a notebook's cell on every rank, and variables stay for the next such cell.
 
     %%ranks              on every rank; `comm`, `rank` and `progress` are there
     %%ranks 0,2          on some ranks only

@@ -1,4 +1,4 @@
-"""NVIDIA's driver: how old it is, which build of torch fits it, and what torch says of the GPUs behind it.
+"""NVIDIA's driver: its version, the build of torch that fits it, and torch's view of its GPUs.
 
 Nothing but Python is needed to import this, so that the Makefile can ask before there is an environment, and a child
 can ask torch without anything else:

@@ -1,4 +1,4 @@
-"""What a process sees of its machine, and where ranks run, decided from what all of them see.
+"""The machine as seen by a process, and the placement of ranks from what all of them see.
 
 Some clusters show every process all GPUs of its machine, others bind one to each (Slurm's --gpus-per-task): then every
 process calls its own cuda:0. A GPU's UUID tells them apart.

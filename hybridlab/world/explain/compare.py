@@ -1,4 +1,4 @@
-"""The comparison: what all ranks announced, laid side by side. What does not fit? Who waits for whom, for ever?
+"""The comparison of all ranks' announced operations, to find a mismatch or a deadlock.
 
 Pure: from posts (see `journal`) to a `Finding`. What must agree in a meeting of a group is what torch takes on trust:
 operation, shape, dtype, reduction, dim, lengths of parts and root. A wrong one gives wrong numbers, not an error. A

@@ -1,4 +1,4 @@
-"""Places: where a line of code is, as its author would say it, and whose code it is."""
+"""Places: the location of a line of code in the user's terms, and whether it is the user's code."""
 
 import linecache
 import os

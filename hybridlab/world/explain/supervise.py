@@ -1,4 +1,4 @@
-"""The supervisor: what the kernel sees of its ranks while they run, and the sentence for each way to get stuck.
+"""The supervisor: watches the ranks from the kernel, with a sentence for each kind of hang.
 
 `Watch` reads the journal of one run. Two kinds of trouble it can prove, and tells at once: operations that do not fit,
 and ranks that wait in vain (`compare`). The third is a matter of patience: a rank has waited in one operation for

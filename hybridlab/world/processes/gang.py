@@ -1,4 +1,4 @@
-"""A gang: the living processes of one pool, as the kernel holds them. Read next: `handle`, `zygote`, their parent."""
+"""A gang: the running processes of one pool, from the kernel's side. Read next: `handle`, `zygote`, their parent."""
 
 import atexit
 import contextlib

@@ -1,4 +1,4 @@
-"""Namespaces: what Linux lets a user have alone, without being root: a network, mounts, a table of processes.
+"""Linux namespaces that a user can have without root: a network, mounts, a process table.
 
 With HYBRIDLAB_NETWORK=own ranks meet on a loopback of their own, which no other user of the machine reaches; nor do
 they then reach anything else. Source: namespaces(7), user_namespaces(7).

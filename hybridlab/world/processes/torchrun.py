@@ -1,4 +1,4 @@
-"""Under torchrun this process is a rank already, on one of several machines perhaps; nothing has to be started.
+"""Under torchrun this process is already a rank, possibly on one of several machines, so nothing is started.
 
 `torchrun --nnodes=2 --nproc-per-node=4 … -m hybridlab check --dp 2 --pp 4` runs the same command in every process.
 Where it opens ranks, each process gets `TorchrunRanks` in place of `Ranks`: `run` calls the function right here, and

@@ -1,4 +1,4 @@
-"""What ranks say to each other: every all-reduce, send and receive starts here, in `comm`.
+"""Communication between ranks: every all-reduce, send and receive starts in `comm`.
 
 `comm` is the one door to the network; what is no collective stands in `door`. `network` carries it, and behind the door
 `dry` nobody else is. `message` is one tensor on its way, `parts` how a tensor is cut for a collective, `lengths` what

@@ -1,4 +1,4 @@
-"""Typed moves under way: begun before what they bring is needed, so that other work is done meanwhile.
+"""Typed collectives that start before their result is needed, to overlap with other work.
 
     coming = ahead.all_gather(comm, w, "z", 0, to="R")    # begins
     y = x @ a                                             # meanwhile

@@ -1,4 +1,4 @@
-"""The one door to the network: every message between ranks goes through a `Comm`, and its ledger writes down each.
+"""The communicator: every message between ranks goes through a `Comm`, whose ledger records it.
 
 Operations are raw: they move numbers and know nothing of gradients (`typed` does). An axis is a name of the mesh
 ("dp"), a tuple of names, a tuple of ranks that `open` was told, or None for all ranks. Along an axis of one rank there

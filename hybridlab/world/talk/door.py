@@ -1,4 +1,4 @@
-"""This rank's door, without collectives: who meets whom, messages from one rank to another, and how operations start.
+"""The base of `Comm`, without collectives: groups, point-to-point messages, and the start of operations.
 
 Four facts shape a program. A send may wait until its receive is posted, whatever its size (gloo). A message must be
 waited for before its tensor is touched. NCCL knows no tags: what one rank sends another must be received in that order.

@@ -1,4 +1,4 @@
-"""The door of a dry run: one rank of a mesh whose other ranks are not there. The ledger is written as in a real run.
+"""The communicator of a dry run: one rank of a mesh without the other ranks. It writes the ledger as in a real run.
 
 Tensors live on torch's meta device: they have a shape and a dtype, and no numbers. So it does not matter what arrives.
 

@@ -1,4 +1,4 @@
-"""What ranks say about the lengths of parts that they exchange: a text in a post, and the pair that it does not fit.
+"""The lengths of exchanged parts that ranks announce, as text, and the pair of ranks that do not match.
 
 A backend takes lengths on trust: where one rank sends other lengths than another expects, numbers land in wrong places,
 or the process aborts. Written in `comm`, compared in `explain.compare`; torch is not needed here.

@@ -1,4 +1,4 @@
-"""A message: a tensor on its way, waited for by the host or by the device; and the stop on the host that gloo needs.
+"""A message in transit, waited for by the host or by the device; and the synchronisation on the host that gloo needs.
 
 gloo's operations are over when the host has waited for them. NCCL's are work for the device: `wait` makes its stream
 wait, and the host goes on; where the host has to know, it asks `over`.

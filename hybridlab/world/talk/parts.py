@@ -1,4 +1,4 @@
-"""Parts: how a tensor is cut over the ranks of a group and put together again.
+"""Parts: splitting a tensor over the ranks of a group and joining it again.
 
 A part is as long as `sizes` says, or all are equal. Backends move parts of one length only, so uneven ones are filled
 up with zeros to the longest while they travel.
