@@ -1,5 +1,4 @@
-"""Seconds of overlapping work and of failures: communication during compute, branches, experts, goodput.
-"""
+"""Seconds of overlapping work and of failures: communication during compute, branches, experts, goodput."""
 
 from hybridlab.predict.time.branches import speedup
 from hybridlab.predict.time.goodput import Troubles, daly, replay

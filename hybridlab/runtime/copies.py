@@ -36,7 +36,10 @@ def engines(device: torch.device) -> "Threads | Streams":
 
 
 class Leaving:
-    """The load of a swap to the host: the activations that a forward has saved."""
+    """The load of a swap to the host.
+
+    kept  the saved tensors of the forward
+    """
 
     def __init__(self, kept: list[Kept]):
         self.kept = kept

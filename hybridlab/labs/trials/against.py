@@ -49,9 +49,7 @@ class Run:
         """Go on if y is this rank's part of `name`, has sent so many words, and a gradient can flow back from it."""
         sent = words_of(self.comm.ledger, self.since)
         self.settle(_off(y, right, name, near, otherwise))
-        told = (
-            f"has the right {name}, but it has no backward: use typed collectives, which autograd follows."
-        )
+        told = f"has the right {name}, but it has no backward: use typed collectives, which autograd follows."
         told = "" if y.requires_grad else told
         if words is not None and sent != words:
             told = f"has the right {name}, but sent {sent:,} words forward; {words:,} are needed."

@@ -18,7 +18,7 @@ LEFT, TOP = 96, 54
 HEADING, BACKWARD, SUM, BETWEEN, AFTER = 34, 34, 20, 20, 16  # heights in pixels
 LINES = 40  # at most so many lines lead to all-reduces
 LEGEND = (
-    ("B", "backward; numbers are blocks"),
+    ("B", "backward; a number is a block"),
     ("message", "all-reduce of a bucket"),
     ("bubble", "exposed: the rank only waits"),
 )

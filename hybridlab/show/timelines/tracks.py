@@ -36,8 +36,8 @@ PRODUCTS = Telling(
         ("F", "Y = X·Wᵀ"),
         ("I", "dX"),
         ("W", "dW"),
-        ("message", "message; numbers are layers"),
-        ("bubble", "no product"),
+        ("message", "message; a number is a layer"),
+        ("bubble", "no matmul"),
     ),
 )
 

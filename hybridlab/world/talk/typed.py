@@ -275,7 +275,7 @@ MOVES = {  # by name; the usual move of an arrow bears the arrow's
 
 
 def transposed(move: str) -> str:
-    """The name of the collective of the backward.
+    """The name of the backward of a `move`, a collective.
 
     >>> transposed("I->R"), transposed("V->V")
     ('P->I', 'V->V')
