@@ -1,4 +1,4 @@
-"""Kinds of actions and their law, and changes to a schedule: groups of microbatches, replicas, dispatches to experts."""
+"""Kinds of actions and their law, and changes to a schedule: groups of microbatches, replicas, dispatches."""
 
 from hybridlab.core.when.law import LAW
 from hybridlab.scheduling.dispatched import dispatched

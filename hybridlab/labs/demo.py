@@ -142,9 +142,9 @@ def _write(out, text, losses, gaps, written, runs):
             f"A GPT of {SHAPE.parameters:,} parameters learns to continue {text.source}, byte by byte: once on one "
             "process, once cut into a pipeline of four, and once as two copies of a pipeline of two. The "
             f"initial weights and the batches are the same. After {len(own)} steps the loss has fallen from "
-            f"{own[0]:.2f} to {own[-1]:.2f} nats per byte, and the three curves coincide: the layout changes the place of "
-            "the computation, not its result. Only the order of sums differs. In float64 this changes a loss by at most "
-            "the last column of the first table. The second table shows text sampled from the model.",
+            f"{own[0]:.2f} to {own[-1]:.2f} nats per byte, and the three curves coincide: the layout changes the "
+            "place of the computation, not its result. Only the order of sums differs. In float64 this changes a "
+            "loss by at most the last column of the first table. The second table shows text sampled from the model.",
             [curves(losses, title="Loss in nats per byte, three layouts"), trained, written],
         ),
         (

@@ -34,7 +34,7 @@ DTYPES = ("float32", "float64", "bfloat16")
 
 
 class DataParallel(Mode):
-    """What the runtime asks of this mode. It always takes part, unless ZeRO does: a tied weight is summed too."""
+    """The runtime part of this mode. It always takes part, unless ZeRO does: a tied weight is summed too."""
 
     name, axis, purpose = "data parallelism", "dp", "sums"
     options = {
@@ -64,7 +64,7 @@ class DataParallel(Mode):
         return self.keeper(job)(comm, job.layout, stages, named, program, job["sums"] != "after", policy)
 
     def keeper(self, job) -> type[Replicated]:
-        """What the weights of a rank are."""
+        """The object that holds a rank's weights."""
         return Replicated
 
     def limits(self, job) -> tuple[float, float]:

@@ -79,7 +79,7 @@ class KeepingWork(ModelWork):
         return leaving
 
     def _begun(self, stage, microbatch, arrived) -> "Keeping":
-        """What one forward will keep; one that is done again goes on with what the first time has kept."""
+        """The tensors that one forward will save; one that is done again goes on with what the first time has kept."""
         if (stage, microbatch) not in self.stored:
             module = self.weights.stages[stage]
             batch = [one if isinstance(one, tuple) else (one,) for one in self.batch[microbatch]]
@@ -134,7 +134,7 @@ class Keeping:
 
 
 def _memory(x) -> int:
-    """The identity of the memory behind a tensor."""
+    """The identity of a tensor's memory."""
     return x.untyped_storage()._cdata
 
 
@@ -154,7 +154,7 @@ def room_of(text: str | float) -> float:
 
 
 class OutOfCore(Mode):
-    """What the runtime asks of this mode. It sends nothing: what it carries goes to the host and comes back."""
+    """The runtime part of this mode. It sends nothing: what it carries goes to the host and comes back."""
 
     name, purpose = "out of core", "copies"
     options = {

@@ -126,7 +126,7 @@ class Copied:
 
 
 class Streams:
-    """Two streams of a device, beside the one that computes."""
+    """Two streams of a device, next to the compute stream."""
 
     def __init__(self, device: torch.device):
         self.device, self._under_way = device, []
@@ -149,7 +149,7 @@ class Streams:
         return copy
 
     def _reached(self, stream):
-        """Have a stream wait until what is carried is computed, and whoever had the room before is done with it."""
+        """Make a stream wait until the copied tensors are computed and the destination is free."""
         stream.wait_event(self._mark())
 
     def _mark(self):

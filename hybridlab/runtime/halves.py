@@ -135,7 +135,7 @@ def _together(left, without) -> list[tuple[list, list]]:
 
 
 def _upward(roots) -> list:
-    """Every node below the roots, each behind all those below it."""
+    """Every node below the roots, each after all those below it."""
     order, seen, stack = [], set(), [(root, False) for root in roots]
     while stack:
         node, below_done = stack.pop()

@@ -125,7 +125,7 @@ class Player:
         return [self._slot(name, edge, part.microbatch) for name, mark in on_edges for edge in self._edges(part, mark)]
 
     def _edges(self, part, mark) -> list[int]:
-        """The numbers of the edges into a stage (<) or out of it (>); not of the one behind the model."""
+        """The numbers of the edges into a stage (<) or out of it (>); not of the one after the model."""
         at = "><".index(mark)
         return [number for number, edge in self.schedule.inside.items() if edge[at] == part.stage]
 
@@ -198,7 +198,7 @@ class Player:
         self.slots[slot] = _Awaited(messages, index)
 
     def _exchange(self, index, slot, edge, name, to, tag):
-        """Begin to exchange tokens with the ranks beside this one: a message to itself, by way of them."""
+        """Start to exchange tokens with the other ranks along ep: a message to itself, by way of them."""
         value, self.slots[slot] = self.slots[slot], None
         self.times[index][0] = self.clock.mark()
         messages = self.work.exchange(self.comm, self.program[index], edge, value)
@@ -233,7 +233,7 @@ class Player:
         return [self.copies[before] for before in self.brought.get(index, ())]
 
     def _started(self, index, start, action):
-        """Start a collective; when it is over, its end is noted by whoever sees it first."""
+        """Start a collective; its end is recorded at the first check after it is over."""
         row = self.times[index]
         row[0] = row[1] = row[3] = self.clock.mark()
         collective = start(self.comm, action)

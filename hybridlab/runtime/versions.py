@@ -126,7 +126,7 @@ class Versions:
         self.peak[stage] = max(self.peak[stage], len(different))
 
     def _used(self, stage, version):
-        """One use less; a version that nobody will use again is let go. That of an evaluation, -1, never comes to 0."""
+        """One use less; a version that is not used again is freed. That of an evaluation, -1, never comes to 0."""
         self.left[stage, version] -= 1
         if not self.left[stage, version]:
             del self.held[stage][version]

@@ -173,8 +173,9 @@ def _floating(tensors):
 
 
 def _pulled(outputs, arrived):
-    """(tensors, gradients) from which a backward starts; the loss needs none from outside. Nothing where no weight is
-    behind what left the stage."""
+    """(tensors, gradients) from which a backward starts; the loss needs none from outside. Nothing if the output of the
+    stage depends on no weight.
+    """
     tensors = [x for one in outputs for x in _floating(one)]
     gradients = [g for one in arrived for g in one] or [torch.ones_like(x) for x in tensors]
     return list(zip(*[(x, g) for x, g in zip(tensors, gradients) if x.requires_grad]))
@@ -257,7 +258,7 @@ class EmulatedWork:
         return copy
 
     def _beside(self, message, action):
-        """A rank's collectives take their turns, beside what it computes."""
+        """A rank's collectives run one after another, overlapped with compute."""
         self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of(action.kind, action.stage)
         return _Lasting(message, self.free)
 

@@ -51,7 +51,7 @@ def dispatched(schedule: Schedule, overlapped: bool = True) -> Schedule:
 
 
 def _parts(action, overlapped):
-    """What becomes of one action."""
+    """The actions that replace one action."""
     if not action.parts:
         return _in_order(action)
     forward, backward = (_in_order(part) for part in action.parts)

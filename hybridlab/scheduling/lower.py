@@ -43,7 +43,7 @@ def lower(schedule: Schedule) -> Schedule:
 
 
 def posted_ahead(schedule: Schedule, depth: int) -> Schedule:
-    """A lowered schedule with receives posted earlier: the k-th of each rank where its (k - depth)-th stood.
+    """A lowered schedule with receives posted earlier: the k-th of each rank in the place of its (k - depth)-th.
 
     An early receive holds its buffer for longer, and lets a rendezvous message go as soon as it is sent. No rank may
     block in a receive any more: it waits for a message where it needs it, as `runtime.player` does.
@@ -89,7 +89,7 @@ def _messages(flow, makers, edges, down):
 
 
 def _merged(flow, now, messages, then):
-    """The schedule with messages in its lists: each of them behind the actions of the round `then`, in this order."""
+    """The schedule with messages in its lists: each of them after the actions of the round `then`, in this order."""
     schedule = flow.schedule
     columns = np.concatenate([schedule.rows.T, messages], axis=1)
     rank = np.concatenate([schedule.rank_of, flow.home[messages[STAGE], messages[REPLICA]]])

@@ -74,7 +74,7 @@ def _of(action, kinds, places):
 
 
 def _with_repeats(program, places):
-    """One rank's list. A fused pair comes apart where one of the two is done again."""
+    """One rank's list. A fused pair is split if one of the two is recomputed."""
     done = []
     for action in program:
         for one in action.each if _of(action, ("F", *BACKWARDS), places) else (action,):
@@ -95,7 +95,7 @@ def _with_swaps(program, places):
 
 
 def _brought_forward(program, held, room, ahead):
-    """One rank's list, every SWAP_IN where it may stand earliest; they stay in the order of their backwards.
+    """One rank's list, every SWAP_IN at its earliest place; they stay in the order of their backwards.
 
     held  what the rank holds while it does each action; what is brought earlier is held for longer
     """

@@ -56,7 +56,7 @@ class _Queues:
         self.queues = [deque() for _ in range(flow.schedule.ranks)]
 
     def play(self):
-        """Go on until all is done; Stuck if nobody can."""
+        """Go on until all is done; Stuck if no rank can continue."""
         ends = self.flow.program[1:].tolist()
         moved = True
         while moved:

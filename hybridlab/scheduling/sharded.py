@@ -47,9 +47,9 @@ def without_gathers(schedule: Schedule) -> Schedule:
 
 
 def _with_gathers(program, active, tied):
-    """One rank's list: before each action, let go of what is not among the next stages, and gather what is.
+    """One rank's list: before each action, free the stages that are not among the next ones, and gather those that are.
 
-    A stage is reduced behind its last backward; one that shares weights with another stage, behind all.
+    A stage is reduced after its last backward; one that shares weights with another stage, after all backwards.
     """
     program = [action for action in program if action.kind != "REDUCE_GRAD"]
     upcoming = _next_places(program, active)

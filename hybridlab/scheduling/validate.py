@@ -17,7 +17,7 @@ from hybridlab.signatures import typed
 
 
 class Invalid(ValueError):
-    """A schedule that breaks the law; the message names the action and shows where it stands."""
+    """A schedule that breaks the law; the message names the action and shows its place."""
 
     def __init__(self, schedule: Schedule, row: int, why: str):
         self.row = row
@@ -74,7 +74,8 @@ def _check_places(schedule):
 
 def _check_joined(schedule):
     """Where the chain has breaks, every stage but the first still takes from an earlier one, and every one but the last
-    hands on to a later one."""
+    passes on to a later one.
+    """
     stage, edges = schedule.rows[:, 1], schedule.inside.values()
     enters, leaves = ([edge[at] for edge in edges] for at in (1, 0))
     alone = (stage > 0) & ~np.isin(stage, enters)
@@ -140,7 +141,7 @@ def _swap(kind, flow, name, value):
 
 
 def _check_let_go_once(flow):
-    """What F keeps is let go by the one action that takes it: swapped out behind that, it would be lost."""
+    """Saved activations are freed by the one action that takes them: swapped out after that, they would be lost."""
     block = slice(flow.named("saved").start, flow.named("input").stop)
     count = np.bincount(flow.takes.values, minlength=flow.size)[block]
     twice = np.flatnonzero(count > 1) + block.start

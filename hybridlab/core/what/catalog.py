@@ -176,7 +176,7 @@ _LATENCY = (3.4e-6, 14e-6)
 
 
 def _machine(name, label, node, peak, memory, bandwidth, inside, across, device, network, latency=_NCCL, **more):
-    """A row of the table: whatever is not said of the network is in the device's source."""
+    """A row of the table: other facts about the network are in the device's source."""
     known = {"node": network, "across": network, "latency": latency}
     known |= {field: device for field in ("peak", "memory", "bandwidth", "inside", "eight", "four", "host")}
     known |= dict.fromkeys(("pod", "oversubscription"), "whoever builds the network decides; here it is one pod")

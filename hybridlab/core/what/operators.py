@@ -46,7 +46,7 @@ class Need(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """One operator, which makes the value of its own name.
+    """One operator, which computes the value named after it.
 
     signature  the dims of every operand and of the result, a letter each;  takes  the operands, by name
     does       "einsum", or another name that whoever executes it knows;  whole  dims that no axis may cut
@@ -261,7 +261,7 @@ def refuse(graph: Graph, strategy: Strategy, mesh: Mesh) -> None:
 
 
 def _wrong(operator, choice, sizes, mesh) -> str:
-    """What is wrong with a choice, in one sentence; "" where nothing is."""
+    """The error of a choice, in one sentence; "" where nothing is."""
     if len(choice) != len(mesh.axes):
         return f"{operator.name} has {len(choice)} choices and {mesh} {len(mesh.axes)} axes: give it one for each"
     made = {look.of: look.made for look in operator.looks}

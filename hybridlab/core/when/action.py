@@ -157,5 +157,5 @@ def _no_action(text):
 
 
 def _cut(text, most=40):
-    """A piece of somebody's text, short enough for a message."""
+    """A piece of a user's text, short enough for a message."""
     return repr(text if len(text) <= most else text[:most] + "…")

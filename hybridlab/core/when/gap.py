@@ -2,8 +2,8 @@
 
 The longest path through the program's own dependencies is computed several times, each time with one more thing as it
 was measured: first the mean time of each kind of action, then that of each stage, then every action's own time, then
-the messages. What each of these adds to the length is one cause. What no path explains is waiting: ranks that were
-ready and did not run.
+the messages. The contribution of each of these to the length is one cause. What no path explains is waiting: ranks that
+were ready and did not run.
 """
 
 from typing import TYPE_CHECKING

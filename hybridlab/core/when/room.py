@@ -108,7 +108,8 @@ def arrows(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray]:
     """(waits_for, lacks): the SWAP_OUT that each action waits for (-1: none), and how much it lacks even so.
 
     A rank waits with each of its compute actions. An engine waits with each of its copies, which end in their order; so
-    whoever takes what a copy has brought has waited for all that the copy and those before it have waited for.
+    an action that takes the result of a copy has also waited for everything that this copy and earlier ones have waited
+    for.
     """
     first, last, weight = stays(flow, room)
     makes = np.bincount(first, weight, flow.actions).tolist()

@@ -1,7 +1,7 @@
 """A timeline's file: saving a `Timeline` as JSON, reading it, and writing a Chrome trace.
 
-`Timeline` stands on this file and has its verbs (`save`, `load`, `to_chrome`, …). So what is read here are *facts*: the
-arguments of `Timeline`.
+`Timeline` uses this file and has its functions as methods (`save`, `load`, `to_chrome`, …). So what is read here are
+*facts*: the arguments of `Timeline`.
 """
 
 import json

@@ -18,7 +18,7 @@ def packed(
     """The layout with its parameters in packs: neighbours that travel the same ways, up to a number of bytes.
 
     homes   {name: the stages that use it}: packs never join different stages
-    limits  bytes of the first pack of a stage, and of the others; 0: every parameter a pack of its own
+    limits  bytes of the first pack of a stage, and of the others; 0: every parameter in a separate pack
     width   bytes of one element
 
     >>> from hybridlab.core.where.layout import Mesh, Param

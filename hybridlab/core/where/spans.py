@@ -82,7 +82,7 @@ class Sight(NamedTuple):
         return first, max(first, (high - self.reach + self.before) // self.stride + 1)
 
     def beyond(self, outputs: Span, length: int) -> Span:
-        """How many places of padding some outputs see, before the inputs and behind them.
+        """How many places of padding some outputs see, before and after the inputs.
 
         >>> Sight(3, before=1, after=1).beyond((0, 4), 8), Sight(3, before=1, after=1).beyond((0, 8), 8)
         ((1, 0), (1, 1))
@@ -103,7 +103,7 @@ class Look(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """What outputs see along one dim that is stretched: each input stands `times` times (the nearest neighbour)."""
+    """What outputs see along one dim that is stretched: each input is repeated `times` times (nearest neighbour)."""
 
     times: int
 

@@ -34,7 +34,7 @@ def refuse_more(module: nn.Module, layout, axis: str):
 
 
 def _more(layer: nn.Module) -> str:
-    """What a layer does beyond torch's own, in words; "" where nothing."""
+    """The differences of a layer from torch's own, in words; "" where nothing."""
     if isinstance(layer, PLAIN) and ("forward" in vars(layer) or type(layer).forward not in (k.forward for k in PLAIN)):
         return f"{type(layer).__name__} has a forward of its own"
     hooked = next((kind for kind, place in HOOKS.items() if vars(layer)[place]), "")

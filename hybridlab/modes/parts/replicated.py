@@ -1,8 +1,8 @@
 """The weights of a rank, whole where they are used, and the sums of their gradients over the ranks with a copy.
 
-Packs are sent in one order on all ranks, whatever the order in which their gradients are made: ranks that disagree
-about the next sum wait for each other for ever. A weight without a gradient counts as zero: its pack, and those behind
-it, go when the backward has ended.
+Packs are sent in one order on all ranks, for any order in which their gradients are computed: ranks that disagree about
+the next sum wait for each other for ever. A weight without a gradient counts as zero: its pack and those after it are
+sent when the backward has ended.
 
 Relatives: `modes.data_parallel`, whose three forms these are; `modes.zero`, which keeps a share of each sum;
 `runtime.pending`, what is waited for.
@@ -84,7 +84,7 @@ class Replicated:
         return self._brought(values, dtype) if self.policy.host else values.to(dtype)
 
     def _brought(self, x, dtype):
-        """A tensor of the device on its way to the host, in a dtype of its own."""
+        """A tensor copied from the device to the host, in another dtype."""
         return twin(x, dtype).copy_(x, non_blocking=True)
 
     @torch.no_grad()
@@ -95,7 +95,7 @@ class Replicated:
                 weight.copy_(self._used_as(self.shares[name], weight))
 
     def _used_as(self, kept, weight):
-        """What the optimizer keeps, as the stages compute with it."""
+        """The optimizer's weights, in the form that the stages use."""
         back = kept.to(weight.dtype)
         self.moved["up"] += back.nbytes if self.policy.host else 0
         return back.to(weight.device)
@@ -191,7 +191,7 @@ class Replicated:
             start += weight.numel()
 
     def _gradient(self, name):
-        """What this rank has made of a gradient so far."""
+        """This rank's accumulated gradient."""
         weight, summed = self.by_name[name], self.summed.get(name)
         if summed is None:
             return torch.zeros_like(weight) if weight.grad is None else weight.grad

@@ -31,7 +31,7 @@ from hybridlab.world.talk.windows import Flight
 
 
 def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: Chunks):
-    """What every position of this rank finds in the whole sequence, where it looks.
+    """The attention outputs of this rank's positions over the full sequence.
 
     The queries' heads are a multiple of the keys'.
     """

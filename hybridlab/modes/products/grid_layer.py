@@ -54,7 +54,7 @@ class Product(torch.autograd.Function):
 class GridLinear(nn.Module):
     """A linear layer without bias: this rank keeps a share of one block of its weight.
 
-    w_OI         the whole matrix, outputs × inputs
+    w_OI    the full matrix, outputs × inputs
     inner, outer the axes that cut its inputs and its outputs; z shares out its blocks
     overlapped   with its messages under its products: call `begin` one layer early
     multiply     what multiplies two matrices

@@ -29,7 +29,7 @@ class Home(NamedTuple):
 
     @property
     def strange(self) -> list[Send]:
-        """What was sent and not derived, or derived and not sent."""
+        """The messages that were sent and not derived, or derived and not sent."""
         sent, derived = Counter(self.sent), Counter(self.derived)
         return sorted((sent - derived | derived - sent).elements(), key=str)
 
