@@ -81,7 +81,7 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
 
 
 def _refused(job: Job) -> str:
-    """Why a model of somebody's own cannot be proved: its owner's run of a batch says something else."""
+    """Why a user's model cannot be checked: its owner's run of a batch says something else."""
     if not strange(job.whole):
         return ""
     with ranks(1) as pool:
@@ -89,7 +89,7 @@ def _refused(job: Job) -> str:
 
 
 def _reference(job: Job) -> dict:
-    """What one device makes of a job."""
+    """The results of a job on one device."""
     with ranks(1) as pool:
         (alone,) = pool.run(alone_on_rank if job.flushes else replayed_on_rank, job)
     return alone
@@ -132,7 +132,7 @@ def _on_rank(comm, job, sabotage):
 
 
 def sent(rows) -> Counter:
-    """{(purpose, axis, operation): bytes} of a ledger's rows; "" is the purpose of those that nobody claims."""
+    """{(purpose, axis, operation): bytes} of a ledger's rows; "" is the purpose of those that no mode claims."""
     table = Counter()
     for row in rows:
         if row["bytes"] and row["purpose"] not in UNCOUNTED and row["op"] not in RECEIVES:
@@ -182,7 +182,9 @@ def _pulled(name, alone) -> bool:
 
 
 def _add_buffers(gaps: Gaps, parts, alone):
-    """Add a gap for every buffer that layers keep beside their weights: every rank that has it has all of it."""
+    """Add a gap for every buffer that layers keep in addition to their weights: every rank that has it has all of
+    it.
+    """
     for name, its in alone["buffer"].items():
         off = worst(difference(part["buffer"][name], its) for part in parts if name in part["buffer"])
         gaps.add(f"buffer {name}", off, largest(its), alone["noise"]["buffer"][name], largest(its))

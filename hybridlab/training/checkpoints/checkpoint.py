@@ -45,7 +45,7 @@ def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 
     keep    how many checkpoints stay: this one and those of the steps before it
 
     raises  ValueError when that step is there already, or a tensor is not this rank's share; OSError when it cannot be
-            written. The checkpoints before are whole in any case.
+            written. The checkpoints before are complete in any case.
     """
     return Writing(comm, folder, layout, pieces, notes, keep).finish()
 
@@ -207,7 +207,7 @@ def _share(layout, rank, name, kind, tensor):
 
 
 def _gathered(comm, value) -> list:
-    """What every rank has to say, in rank order; it travels as JSON, since objects would have to be unpickled."""
+    """The values of all ranks, in rank order; it travels as JSON, since objects would have to be unpickled."""
     text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=comm.device)
     lengths = comm.all_gather(torch.tensor([len(text)], device=comm.device)).tolist()
     return [json.loads(bytes(part.tolist())) for part in comm.all_gather(text, sizes=lengths).split(lengths)]
@@ -224,7 +224,7 @@ def _pieces(path, record, layout, rank) -> Pieces:
 
 
 def _piece(files, opened, layout, name, rank) -> dict[str, torch.Tensor]:
-    """What a rank keeps of one parameter, kind by kind, from every file that has something of it."""
+    """A rank's part of one parameter, kind by kind, from every file that has a part of it."""
     shape, here = layout[name].shape, Piece(layout.box(name, rank), layout.share(name, rank))
     length = here.share.stop - here.share.start
     told = {file: entry["pieces"][name] for file, entry in files.items() if name in entry["pieces"]}

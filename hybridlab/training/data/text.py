@@ -87,10 +87,10 @@ MOST_PARTS = 8  # into which a vocabulary is cut so that a proof sees every bord
 
 @dataclass(frozen=True)
 class Spread:
-    """A text whose letters are other tokens, spread over a whole vocabulary: what a proof reads.
+    """A text whose letters are other tokens, spread over a full vocabulary: what a proof reads.
 
     English uses a third of the 256 bytes, and none of the upper half: a rank that has only those would have nothing to
-    add, right or wrong. Here the most frequent letters are the tokens beside borders of even cuts, into up to
+    add, right or wrong. Here the most frequent letters are the tokens next to borders of even cuts, into up to
     `MOST_PARTS` parts; and every other sequence goes through all tokens, one after the other. (Sequences of that kind
     alone have gradients that nearly cancel: what is left is noise.)
     """
@@ -115,7 +115,7 @@ class Spread:
         return tuple(self._spread(read, through, seed, what) for what, read in enumerate(letters))
 
     def _spread(self, letters, through, *seed):
-        """Letters of a text as tokens; and in every other row tokens in order, beginning with those beside borders."""
+        """Letters of a text as tokens; and in every other row tokens in order, beginning with those next to borders."""
         borders = {first for parts in range(1, MOST_PARTS + 1) for first, _ in even(self.vocabulary, parts)}
         beside = np.unique([(first + one) % self.vocabulary for first in borders for one in (-1, 0)])
         others = np.setdiff1d(np.arange(self.vocabulary), beside)

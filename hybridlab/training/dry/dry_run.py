@@ -70,7 +70,7 @@ def _refuse(job: Job):
 
 
 def _told(job: Job, trainer: Dry, before: int, timeline: Timeline, room, seconds: float) -> DryRun:
-    """What a trainer has done behind operation number `before`, as plain values."""
+    """The record of a trainer after operation number `before`, as plain values."""
     held, kept = _by_action(trainer, before)
     begin, end = _times(job, trainer, timeline)
     rows = [row for row in trainer.comm.ledger.rows() if row["bytes"] and row["purpose"] not in UNCOUNTED]
@@ -92,7 +92,7 @@ def _told(job: Job, trainer: Dry, before: int, timeline: Timeline, room, seconds
 
 
 def _by_action(trainer: Dry, before: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes by kind at the highest moment of each action, and behind it."""
+    """Bytes by kind at the peak of each action, and after it."""
     history, ends = trainer.alive.history(tuple(KINDS)), [at for _, at in trainer.work.marks]
     highest = []
     for first, last in zip([before, *ends], ends):

@@ -110,7 +110,7 @@ class Cells:
 
 
 class Values(list):
-    """What a cell's last expression was on each rank that ran it, in rank order; it shows as one line per rank.
+    """The value of a cell's last expression on each rank that ran it, in rank order; it shows as one line per rank.
 
     A value that cannot travel home is here as its text.
     """

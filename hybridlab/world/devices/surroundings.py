@@ -43,7 +43,7 @@ def machine() -> int:
 
 
 def everywhere(table: list[Seen]) -> Placement:
-    """Where all ranks run, from what each of them sees: those that see the same devices take them in turn.
+    """The placement of all ranks, from the view of each: those that see the same devices take them in turn.
 
     >>> everywhere([Seen(machine, "cuda", [(0, "a"), (1, "b")]) for machine in (1, 1, 2, 2)]).devices
     ('cuda:0', 'cuda:1', 'cuda:0', 'cuda:1')

@@ -216,7 +216,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _hello(rank, mesh, placed, groups, longest) -> dict:
-    """What a rank must know before it can meet the others; kernel → rank, plain values."""
+    """The data that a rank needs to connect to the others; kernel → rank, plain values."""
     return {
         "rank": rank,
         "axes": list(mesh.axes.items()),

@@ -67,7 +67,7 @@ class Lines(io.TextIOBase):
         return True
 
     def write(self, text):
-        """Send every line that is complete now; the rest waits for its end. What comes too fast is cut."""
+        """Send every line that is complete now; the rest waits for its end. Output that comes too fast is truncated."""
         if self._home.forked:
             os.write(1, text.encode("utf-8", "replace"))
             return len(text)

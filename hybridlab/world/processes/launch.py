@@ -110,8 +110,8 @@ class Ranks:
     def run(self, function, *args, on_event=None, **kwargs) -> list:
         """Run `function(comm, *args, **kwargs)` on every rank; returns their results in rank order.
 
-        raises  RankError when a rank fails, when the ranks do not fit together or wait in vain, or when all are silent
-        for the timeout; TypeError when the call cannot be sent; RuntimeError when another run is going on
+        raises  RankError when a rank fails, when the ranks' operations do not match or deadlock, or when all are silent
+                for the timeout; TypeError when the call cannot be sent; RuntimeError when another run is going on
         """
         call = pack(function, args, kwargs, self.size)
         if not self._turn.acquire(blocking=False):

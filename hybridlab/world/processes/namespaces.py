@@ -26,7 +26,7 @@ def split(kinds: int) -> bool:
 def own(kinds: int, called: int | None = None) -> bool:
     """Step into namespaces of these kinds; False where the system does not let users do so.
 
-    called  the number of this user inside, in place of its own; programs that begin there have no rights over it
+    the user's number inside, instead of its own; programs that begin there have no rights over it
     """
     if sys.platform != "linux":
         return False

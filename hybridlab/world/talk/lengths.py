@@ -37,7 +37,7 @@ def told(lengths) -> str:
 
 
 def exchanged(sent, received, joining: int | None, place: int, leaving, coming) -> str:
-    """What a rank says about an exchange; place is its own in the group.
+    """The lengths that a rank announces for an exchange; place is its own in the group.
 
     leaving, coming  numbers of elements, rank by rank: where all lengths would be too long, their sums are told
 

@@ -36,7 +36,7 @@ class Message:
             self._ledger.dropped(self._row, self._run)
 
     def _forgotten(self) -> bool:
-        """Whether somebody still had to wait, and nobody watches."""
+        """Whether a wait was still missing, without an observer."""
         return bool(self._work) and not self._watched
 
     def wait(self):
@@ -179,7 +179,7 @@ def outgoing(x, via_host: bool):
 
 
 def incoming(x, via_host: bool):
-    """Room for what will become x: x's own memory where the network can write there."""
+    """A buffer for the future x: x's own memory where the network can write there."""
     return twin(x) if via_host else x.detach().contiguous()
 
 
@@ -191,5 +191,5 @@ def settle(arrived, x):
 
 
 def twin(x, dtype: torch.dtype | None = None):
-    """Room for x on the host; pinned where x is on a GPU, which then copies by itself, several times as fast."""
+    """A buffer for x on the host; pinned where x is on a GPU, which then copies by itself, several times as fast."""
     return torch.empty(x.shape, dtype=dtype or x.dtype, pin_memory=x.is_cuda)
