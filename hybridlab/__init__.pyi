@@ -643,7 +643,7 @@ def plan(
     recompute  activations that are computed twice: 'none', 'selective' or 'full'
     zero       ZeRO's stage: what the copies shard at rest, 0 to 3
     sequence   sequence parallelism, with t
-    scatter    each rank along t sends its shard between stages, gathered behind
+    scatter    each rank along t sends its shard between stages, gathered by the receiver
     x          ranks that cut the width: with t, AxoNN's grid
     z          copies that shard what ZeRO's stage 3 shards; 0: all
     cp         ranks that cut the sequence
@@ -706,7 +706,7 @@ def memory(
     recompute  activations that are computed twice: 'none', 'selective' or 'full'
     zero       ZeRO's stage: what the copies shard at rest, 0 to 3
     sequence   sequence parallelism, with t
-    scatter    each rank along t sends its shard between stages, gathered behind
+    scatter    each rank along t sends its shard between stages, gathered by the receiver
     x          ranks that cut the width: with t, AxoNN's grid
     z          copies that shard what ZeRO's stage 3 shards; 0: all
     cp         ranks that cut the sequence

@@ -219,7 +219,7 @@ def _pixels(conv: Conv) -> tuple[tuple[str, int], ...]:
 
 
 def _around(length: int, parts: int, each: int) -> float:
-    """What a ring of ranks sends to gather or scatter `length` rows of `each` numbers."""
+    """The elements that a ring of ranks sends to gather or scatter `length` rows of `each` numbers."""
     return cost("all_gather", parts, -(-length // parts) * parts * each).bytes
 
 

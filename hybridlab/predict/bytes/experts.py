@@ -149,7 +149,7 @@ def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
 
 
 def imbalance(experts: int, chosen: int, ways: Amount, skew: Amount = 0.0) -> Amount:
-    """How many times the mean load the rank has that holds the most popular expert.
+    """The load of the rank with the most popular expert, over the mean load.
 
     Experts are dealt to ranks by chance, so beside the most popular one its rank has E/p - 1 others as they come: the
     mean over all ways to deal them, exactly. The busiest rank of each single dealing has a little more.

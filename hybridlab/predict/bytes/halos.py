@@ -28,7 +28,7 @@ from hybridlab.predict.bytes.spatial import moved
 
 
 class Window(NamedTuple):
-    """What is fetched along one dim.
+    """The elements fetched along one dim.
 
     axes  those that cut the dim;  have, want  the span of each place along them
     messages  (sender, receiver, elements), in the forward; gradients go from receivers to senders

@@ -103,7 +103,7 @@ def _buffers(timeline, weight, changes):
 
 
 def _summed(changes, tick):
-    """What is held after all changes of each moment, from time 0 on."""
+    """The bytes held after all changes of each moment, from time 0 on."""
     changes = sorted([(0, 0), *changes], key=lambda change: change[0])
     times = np.array([time for time, _ in changes], dtype=np.int64)
     held = np.cumsum([amount for _, amount in changes])

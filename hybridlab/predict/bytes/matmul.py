@@ -34,7 +34,7 @@ from hybridlab.predict.bytes.collectives import cost
 
 
 class Moved(NamedTuple):
-    """What a product costs one rank, in elements; where ranks differ, the one with most.
+    """The cost of a matmul for one rank, in elements; where ranks differ, the one with most.
 
     sent    in the product; of a layer, in the forward
     back    what the backward of a layer sends; 0 for a lone product
@@ -174,7 +174,7 @@ ALGORITHMS = {  # (m, k, n, r, c, d) → sent, back, held
 
 
 def _around(what: str, size: int, ranks: int) -> float:
-    """What each of the ranks sends when so many elements are gathered or scattered among them; both are alike."""
+    """The elements that each rank sends to gather or scatter so many elements among them; both are alike."""
     _cut(what, size, ranks)
     return cost("all_gather", ranks, size).bytes
 

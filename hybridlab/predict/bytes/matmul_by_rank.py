@@ -4,7 +4,7 @@ The same algorithms and grids as in `matmul`, which knows equal blocks and the b
 can be, and a rank sends what others want of what it has: shifts and panels travel as they are. What is gathered or
 scattered goes round a ring as long as the longest part (`world.talk.parts`).
 
-The backward of a product sends everything back: for each block that a rank wanted, the gradient of it.
+The backward of a matmul sends everything back: for each block that a rank wanted, the gradient of it.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from hybridlab.core.where.layout import even
 
 
 class Sent(NamedTuple):
-    """Elements that one rank sends: for the product, and for the gradients of A and B."""
+    """Elements that one rank sends: for the matmul, and for the gradients of A and B."""
 
     forward: int
     backward: int

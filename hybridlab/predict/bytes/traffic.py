@@ -106,7 +106,8 @@ class Along(NamedTuple):
 
 
 def along_block(shape: Shape, ways: Amount = 1) -> Along:
-    """What a block on a grid sends along x. Heads and hidden units are cut along tp, `ways` of it; x cuts the width.
+    """The elements that a block on a grid sends along x. Heads and hidden units are cut along tp, `ways` of it; x cuts
+    the width.
 
     >>> one = along_block(Shape(width=32, heads=4), ways=2)  # q, k, v, up; out, down; mean and variance of two norms
     >>> print(*map(int, one.forward + one.backward + one.norms))

@@ -22,7 +22,7 @@ SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-shardin
 
 
 class Rule(NamedTuple):
-    """What a program refuses though the plan is legal.
+    """A plan that is legal, but that a program cannot run.
 
     broken  a test of a plan and a model
     why     the sentence for it, after the program's name

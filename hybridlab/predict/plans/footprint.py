@@ -130,7 +130,7 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
 
 
 def kept_on(shape: Shape, plan: Plan) -> Kept:
-    """What a block keeps of one microbatch on the busiest rank of a plan.
+    """The bytes that a block saves of one microbatch on the busiest rank of a plan.
 
     A part of the sequence, cut along cp. Keys and values that were gathered are kept as they came; on a ring, and in a
     fused kernel, scores are not kept.
@@ -145,7 +145,7 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
 
 
 def entered(shape: Shape, plan: Plan) -> Amount:
-    """Bytes of what a block takes in of one microbatch, on one rank of a plan."""
+    """Bytes of a block's input of one microbatch, on one rank of a plan."""
     return came_in(shape, plan.b / plan.cp, plan.t, plan.sequence, plan.x)
 
 

@@ -78,7 +78,7 @@ def by_products(
     products: list[tuple[int, int, int, float]],
     software: str | Software = MEGATRON_2021,
 ) -> Fit:
-    """The fit for a device on which these products took so long: (m, k, n, seconds) of an m×k by a k×n matrix.
+    """The fit for a device with these measured times of matmuls: (m, k, n, seconds) of an m×k by a k×n matrix.
 
     Take those of a block at your sizes, twenty times each after a warm-up.
 

@@ -49,7 +49,7 @@ class Choice(NamedTuple):
     batch: int
 
     def job(self) -> dict:
-        """What `check`, `train`, `run` and `dry_run` take to do it; see `predict.plans.jobs`."""
+        """The arguments of `check`, `train`, `run` and `dry_run` for it; see `predict.plans.jobs`."""
         return job_of_plan(self.plan, self.shape, self.batch)
 
     def scaled(self) -> Scaled:

@@ -45,7 +45,9 @@ class Plan(NamedTuple):
     stages: tuple[Stage, ...]
 
     def job(self, rounds: int = 2) -> dict:
-        """What `check`, `train` and `dry_run` take to do it with a model of these layers; see `predict.plans.jobs`."""
+        """The arguments of `check`, `train` and `dry_run` for it, with a model of these layers; see
+        `predict.plans.jobs`.
+        """
         return job_of_stages(self.stages, rounds)
 
 

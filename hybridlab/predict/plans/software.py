@@ -122,7 +122,7 @@ REASONS = {  # of each, what its programs do that the others do not
 
 
 def programs(software: str | Software, precision: str = "bf16") -> Software:
-    """Software by its name, or as it is, with products in a precision.
+    """Software by its name, or unchanged, with matmuls in a precision.
 
     raises  ValueError when there is no such name, or no such precision
 

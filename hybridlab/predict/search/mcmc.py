@@ -91,7 +91,7 @@ def accepted(now: float, seconds: float, alpha: float, drawn: float) -> bool:
 
 
 def charged(problem: Problem, strategy: Strategy) -> tuple[float, bool]:
-    """The seconds of a strategy, with its charge if it has no room; and whether it has."""
+    """The seconds of a strategy, with its charge if it does not fit; and whether it has."""
     seconds = problem.seconds(strategy)
     if problem.fits(strategy):
         return seconds, True

@@ -18,7 +18,7 @@ from hybridlab.predict.time.operators import flops
 
 
 class Seconds(NamedTuple):
-    """What a piece takes, there and back."""
+    """The time of a piece, forward and backward."""
 
     forward: float
     backward: float
@@ -66,7 +66,7 @@ class Piece(NamedTuple):
 
 
 def piece(graph: Graph, operator: Operator, choice: Choice, mesh: Mesh) -> Piece:
-    """What each rank does of an operator under a choice.
+    """Each rank's part of an operator under a choice.
 
     >>> from hybridlab.core.what.programs import mlp
     >>> piece(mlp(), mlp().operators[0], ("B", "F"), Mesh(x=2, y=2)).lengths

@@ -46,7 +46,7 @@ class Rated:
 
 @dataclass(frozen=True)
 class Measured:
-    """A machine by what was measured on it.
+    """A machine by its measurements.
 
     seconds  {piece: what it takes};  links  {(operation, axis): the link fitted to it};  word  bytes of a number
     """

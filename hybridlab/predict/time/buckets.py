@@ -36,7 +36,9 @@ class Bucket(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """A backward and the sums beside it: `start` and `end` of the backward, and the buckets in the order they go."""
+    """A backward and the reductions during it: `start` and `end` of the backward, and the buckets in the order they
+    go.
+    """
 
     start: float
     end: float

@@ -50,7 +50,7 @@ def work(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Work]:
 
 
 def flops(operator: Operator, sizes: dict[str, int]) -> int:
-    """What one device does.
+    """The FLOPs of one device.
 
     >>> flops(Operator("up", "BTD,FD->BTF", ("x", "A")), dict(B=1, T=2, D=3, F=4))
     48

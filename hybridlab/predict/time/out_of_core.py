@@ -31,7 +31,7 @@ Choice = tuple[str, ...]  # STAY, AWAY or AGAIN for each of the `forwards`
 
 
 class Mixture(NamedTuple):
-    """What becomes of what each forward keeps, and what that costs.
+    """The choice for the saved activations of each forward, and its cost.
 
     choice    for each of the `forwards`: STAY (on the device), AWAY (on the host) or AGAIN (not kept, done again)
     length    of a step, in the unit of the costs; infinite where it does not fit
@@ -109,7 +109,8 @@ def _forwards_by_rank(schedule):
 
 def habits(schedule: Schedule) -> Iterator[Choice]:
     """On every rank the same number of forwards stay, those that are kept for the shortest time; the rest does one of
-    the two. With none that stay, everything is swapped, or done again."""
+    the two. With none that stay, everything is swapped or recomputed.
+    """
     own = [_shortest_kept(program) for program in schedule.program]
     every = forwards(schedule)
     for stay in range(max(map(len, own), default=0) + 1):

@@ -18,7 +18,7 @@ from hybridlab.core.added import added
 
 
 class Piece(NamedTuple):
-    """A product or a message. track: "compute" or the axis that it goes along;  name: what it is, of which layer."""
+    """A matmul or a message. track: "compute" or the axis that it goes along;  name: what it is, of which layer."""
 
     track: str
     name: str

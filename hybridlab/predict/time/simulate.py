@@ -254,7 +254,7 @@ class _Simulation:
         return arrival, None
 
     def _finish(self, now, action):
-        """What an action makes is there; whoever waited for it goes on, and so does its own rank."""
+        """The result of an action is available; whoever waited for it goes on, and so does its own rank."""
         values, starts = self.makes
         awake = {self.rank[action]}
         for at in range(starts[action], starts[action + 1]):

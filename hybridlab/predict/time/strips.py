@@ -102,7 +102,7 @@ def row_seconds(conv: Conv, its: Speed) -> float:
 
 
 def played(forward: Strip, backward: Strip, overlapped: bool) -> list[Piece]:
-    """What one strip does, forward and backward, as pieces on two tracks.
+    """The work of one strip, forward and backward, as pieces on two tracks.
 
     >>> one = Strip(interior=4, border=2, whole=6, halo=3)
     >>> length(played(one, one, overlapped=False)), length(played(one, one, overlapped=True))

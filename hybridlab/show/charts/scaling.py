@@ -16,7 +16,7 @@ HOVER = "%{x} bytes: %{y:.3s}s<extra>%{fullData.name}</extra>"
 
 
 class Series(NamedTuple):
-    """Measured times of one operation, and the formula beside them: bytes and seconds of equal length."""
+    """Measured times of one operation, and the formula: bytes and seconds of equal length."""
 
     name: str
     bytes: Sequence[float]

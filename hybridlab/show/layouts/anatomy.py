@@ -52,7 +52,7 @@ def anatomy(
 
 
 def _dots():
-    """What is laid over the colours."""
+    """The stripes on the colours."""
     patterns = []
     for number, (colour, path) in enumerate(LOOKS.values()):
         if path:
@@ -73,7 +73,7 @@ def _legend(bars):
 
 
 def _part(number, x, y, wide, tall):
-    """A box in the colour of one part, with what lies over it."""
+    """A box in the colour of one part, with its stripes."""
     colour, path = list(LOOKS.values())[number]
     place = f'x="{x:.2f}" y="{y:g}" width="{wide:.2f}" height="{tall:g}"'
     return [f'<rect {place} fill="{colour}"/>'] + ([f'<rect {place} fill="url(#part-{number})"/>'] if path else [])

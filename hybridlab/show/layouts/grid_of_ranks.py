@@ -1,9 +1,9 @@
 """A grid of ranks: the mesh as sheets, one per copy; the same ranks as boxes in nodes, with the slice of a parameter on
 each.
 
-A brick shows the whole parameter as a small rectangle: blue is the slice that the rank computes with, black on it what
-it owns between steps (a rim stays blue). Ranks with the same letter add their gradients. Groups of the chosen rank have
-an outline for each axis; a tensor group that leaves its node is an error.
+A box shows the full parameter as a small rectangle: blue is the slice that the rank computes with, black on it what it
+owns between steps (a rim stays blue). Ranks with the same letter add their gradients. Groups of the chosen rank have an
+outline for each axis; a tensor group that leaves its node is an error.
 """
 
 from collections.abc import Sequence
@@ -89,7 +89,7 @@ def leaving(mesh: Mesh, per_node: int, axis: str = "tp") -> list[tuple[int, ...]
 
 
 def in_words(layout: Layout, parameter: str, rank: int, per_node: int) -> str:
-    """What the picture says of its chosen rank, and of nodes."""
+    """The description of the chosen rank, and of nodes."""
     mesh, shape = layout.mesh, layout[parameter].shape
     place, box = mesh.coordinates(rank), layout.box(parameter, rank)
     groups = [f"{axis} {_list(mesh.group(rank, axis))}" for axis in mesh.axes if mesh[axis] > 1]
@@ -144,7 +144,7 @@ class _Look:
 
 
 def _legend(parameter, layout, nodes):
-    """What outlines and fills mean; above the nodes, the parameter that is shown."""
+    """The legend of outlines and fills; above the nodes, the parameter that is shown."""
     out, x = [], MARGIN
     axes = [(name, colour, dash, 3.5) for axis, (name, colour, dash) in AXES.items() if layout.mesh[axis] > 1]
     out_of_node = [("tensor group crosses nodes ✕", ERROR, "", 3)] if nodes and layout.mesh["tp"] > 1 else []
@@ -201,13 +201,13 @@ def _seat(look, rank, box):
 
 
 def _arrow(x, y, wide):
-    """What flows from stage to stage."""
+    """The arrows from stage to stage."""
     green = STYLE["kinds"]["message"]["fill"]
     return f'<path d="M{x:.1f} {y:.1f}h{wide:.1f}m-4 -3l4 3l-4 3" fill="none" stroke="{green}" stroke-width="2"/>'
 
 
 def _nodes(layout, parameter, look, per_node):
-    """The ranks in the nodes that their numbers put them into, each with what it has of the parameter."""
+    """The ranks in their nodes, each with its part of the parameter."""
     mesh, letters = layout.mesh, _letters(layout, parameter)
     wide, tall = BRICK
     columns = min(per_node, ACROSS)
@@ -250,7 +250,7 @@ def _inside(layout, parameter, rank, x, y, letters, look):
 
 
 def _slices(layout, parameter, rank, x, y, wide, tall):
-    """The whole parameter in small, with a rank's box, and in it the elements that are its own at rest."""
+    """The full parameter in small, with a rank's box, and in it the elements that it owns between steps."""
     shape, box = layout[parameter].shape, layout.box(parameter, rank)
     frame = f'fill="none" stroke="{STYLE["muted"]}"'
     dots = DASHES["gathered"] if box is None else "none"

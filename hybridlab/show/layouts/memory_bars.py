@@ -78,7 +78,7 @@ def size(value: float) -> str:
 
 
 def _patterns():
-    """The stripes and lines that are laid over the colours."""
+    """The stripes and lines on the colours."""
     out = []
     for what, (_, colour, path) in PARTS.items():
         if path:
@@ -173,7 +173,7 @@ def _bar(column, x, wide, full, ground):
 
 
 def _sent(carried, most, x):
-    """What a rank sends: a green bar for each operation, one behind the other, and their sum."""
+    """What a rank sends: a green bar for each operation, one after another, and their sum."""
     out = [words(x, TOP - 8, "sent by a rank in a step", PX["caption"], **{"font-weight": "600"})]
     y, at, scale = TOP + 6, 0.0, TRAFFIC / most
     for one in carried:

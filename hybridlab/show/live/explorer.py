@@ -66,13 +66,13 @@ def explore(
 ) -> "Explorer":
     """Live timelines on one time axis, with their three bubbles and the activations that each rank holds.
 
-    shown    names of schedules, which follow all sliders ("1f1b" if none is given); schedules of your own, which follow
+    shown    names of schedules, which follow all sliders ("1f1b" if none is given); your own schedules, which follow
              the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
     ranks    of the pipeline;  microbatches  of one step;  latency  of a message
     chunks   stages per rank v, for the schedules that take it
-    F, I, W  durations of forward, input half, weight half (a whole backward takes I + W) through all that a rank owns:
+    F, I, W  durations of forward, input half, weight half (a full backward takes I + W) through all that a rank owns:
              one model, however it is cut, so that with v chunks each stage takes 1/v
-    run      plays a schedule on real processes; `hl.explore` hands in `hl.run`
+    run      runs a schedule on real processes; `hl.explore` hands in `hl.run`
 
     raises  ValueError in one sentence for a schedule or a number that is not possible
 
@@ -92,7 +92,7 @@ def explore(
 
 
 class Explorer(anywidget.AnyWidget):
-    """The widget behind `explore`: its traits are the choices; `picture` and `problem` follow from them.
+    """The widget of `explore`: its traits are the choices; `picture` and `problem` follow from them.
 
     timelines  those that are shown, from top to bottom
     problem    why the present choice has no timeline, in a sentence, or ""; then the last picture stays
@@ -194,7 +194,7 @@ class Explorer(anywidget.AnyWidget):
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Play the top schedule on real ranks; its measured timeline grows under the prediction. Returns at once."""
+        """Run the top schedule on real ranks; its measured timeline grows under the prediction. Returns at once."""
         if not self.running["can"] or self.running["on"]:
             return
         top, toy = self.timelines[0], self._costs
@@ -266,7 +266,7 @@ class Explorer(anywidget.AnyWidget):
         return twin(self.picture)
 
     def save_svg(self, path) -> None:
-        """Write the picture as it stands to an SVG file."""
+        """Write the current picture to an SVG file."""
         Path(path).write_text(self.twin, encoding="utf-8")
 
     def _repr_mimebundle_(self, **more):

@@ -45,9 +45,9 @@ def play(
     microbatches  m
     split         the backward is chosen in two halves, I and W
     limit         the most activations that a rank may hold; None: as many as it likes
-    F, I, W       durations of forward, input half, weight half (a whole backward takes I + W)
+    F, I, W       durations of forward, input half, weight half (a full backward takes I + W)
     latency       of a message, in the unit of the durations
-    run           plays a schedule on real processes; `hl.play` hands in `hl.run`
+    run           runs a schedule on real processes; `hl.play` hands in `hl.run`
 
     raises  ValueError for numbers that are not possible
 
@@ -62,10 +62,10 @@ def play(
 
 
 class Game(anywidget.AnyWidget):
-    """The widget behind `play`. `schedule` and `timeline` are what has been chosen so far.
+    """The widget of `play`. `schedule` and `timeline` are what has been chosen so far.
 
     told     what the last choice did, or why it is not possible
-    running  {"can", "on"}: whether the schedule may be played on real ranks now, and whether it is
+    running  {"can", "on"}: whether the schedule can be run on real ranks now, and whether it is running
     """
 
     _esm = module("game.js")
@@ -87,7 +87,7 @@ class Game(anywidget.AnyWidget):
 
     @property
     def schedule(self):
-        """What has been chosen so far, as a `Schedule`; a whole one when the game is finished."""
+        """The actions chosen so far, as a `Schedule`; a whole one when the game is finished."""
         return self.hand.schedule
 
     @property
@@ -133,7 +133,9 @@ class Game(anywidget.AnyWidget):
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Play the finished schedule on real ranks, the measured timeline under the prediction. Returns at once."""
+        """Run the finished schedule on real ranks, and show the measured timeline under the prediction. Returns at
+        once.
+        """
         if not self.running["can"] or self.running["on"]:
             return
         costs = in_seconds(self.costs, self.timeline.length)

@@ -46,7 +46,7 @@ class Stepper(ipywidgets.VBox):
 
     @property
     def summary(self) -> str:
-        """What the picture that is shown says, in words."""
+        """The description of the current picture."""
         return self._stills[self.step].summary
 
     @property

@@ -211,7 +211,7 @@ def _labels(frame):
 
 
 def _node(frame, node):
-    """A line behind the last t that stays inside a node."""
+    """A line after the last t that stays inside a node."""
     inside = [t for t in frame.ways if t <= node]
     if len(inside) == len(frame.ways):
         return []

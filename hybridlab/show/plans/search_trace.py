@@ -65,7 +65,7 @@ def summary(found: Found, rivals: Mapping[str, float]) -> str:
 
 
 def sentences(found: Found) -> list[str]:
-    """What each try was, in words."""
+    """The description of each try."""
     told, best = [f"Start: {_ms(found.trace[0].seconds)}."], found.best
     for place, one in enumerate(found.trace[1:], 1):
         back = "back to the best; " if one.back else ""

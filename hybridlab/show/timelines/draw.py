@@ -132,7 +132,7 @@ def _line_in_legend(look, place, name):
 
 
 def _heatmap(picture):
-    """Cells instead of boxes: what it costs to show depends on the screen alone. The legend has traces of its own."""
+    """Cells instead of boxes: what it costs to show depends on the screen alone. The legend has its own traces."""
     cells, fills = grid(picture, COLUMNS), [STYLE["paper"], *(look.fill for look in picture.looks)]
     colours = [[edge / len(fills), fill] for i, fill in enumerate(fills) for edge in (i, i + 1)]
     heat = go.Heatmap(

@@ -59,7 +59,7 @@ def rooms(notes: list[Note], panel: list, room: float = ROOM) -> tuple[np.ndarra
 
 
 def placed(note: Note, tops: np.ndarray, tall: float, scale: float, numbers: bool = True, room: float = ROOM) -> Placed:
-    """Where a note stands.
+    """The place of a note.
 
     tops  of its timeline's lanes;  tall  how high such a lane is, messages included
     scale  how long a tick of it is drawn

@@ -36,7 +36,7 @@ class Brace(NamedTuple):
 
     @property
     def stands_above(self) -> bool:
-        """Whether it stands over its lane."""
+        """Whether it is above its lane."""
         return self.rank == 0 if self.above is None else self.above
 
 

@@ -154,7 +154,7 @@ def _held(timelines, drawn):
 
 
 def _curves(timeline):
-    """What each rank holds over time; of a run that goes on, so far: what has no length has not ended."""
+    """The memory of each rank over time; of a run that goes on, so far: what has no length has not ended."""
     if not timeline.origin.get("live"):
         return live(timeline)
     over = timeline.end > timeline.begin
@@ -164,7 +164,7 @@ def _curves(timeline):
 
 
 def _timeline(timeline, drawn, number):
-    """What is said of one timeline beside its boxes."""
+    """The texts of one timeline, in addition to its boxes."""
     scale = drawn.scales[number]
     return {
         "name": timeline.schedule.name,

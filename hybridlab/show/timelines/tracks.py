@@ -18,7 +18,7 @@ HEADING, COMPUTE, SENT, AFTER = 32, 32, 20, 20  # heights in pixels
 
 
 class Telling(NamedTuple):
-    """What is computed on a picture's tracks, in looks and in words.
+    """The kinds of work on a picture's tracks, with their looks and names.
 
     kinds   {how the name of a piece begins: the look of what it is};  legend  (look, its name), above the rows
     lane    the name of the lane in which the rank computes;  bare  what the time is that it does not, in a sentence
@@ -78,7 +78,7 @@ def tracks(*rows: Row, title: str = "Matmuls and messages of a rank", telling: T
 
 
 def in_words(row: Row, telling: Telling = PRODUCTS) -> str:
-    """A row in words: how long the step is, how much of it has no product, and how long all messages are together."""
+    """A row in words: the length of the step, its part without a matmul, and the total length of all messages."""
     sent = sum(one.end - one.begin for one in row.pieces if one.track != "compute")
     whole, bare = 1e3 * length(row.pieces), 1e3 * exposed(row.pieces)
     return f"{row.name}: {whole:.1f} ms, of which {bare:.1f} ms {telling.bare}; messages {1e3 * sent:.1f} ms"
@@ -109,7 +109,7 @@ def _tall(its) -> int:
 
 
 def _row(row, placed, top, at, telling):
-    """The heading, the products over grey, and a lane of messages for each axis."""
+    """The heading, the matmuls over grey, and a lane of messages for each axis."""
     y = top + HEADING
     yield on_paper(LEFT, y - 10, row.name, weight="600")
     yield words(LEFT - 10, y + 21, telling.lane, PX["axis"], "end")

@@ -84,7 +84,7 @@ def _held(picture, y, scale):
 
 
 def _names(timelines, x, y):
-    """Whose curve is whose."""
+    """The legend of the curves."""
     if len(timelines) == 1:
         return []
     out = []
