@@ -33,7 +33,7 @@ class Parts(NamedTuple):
 
 
 class Product(NamedTuple):
-    """A product of an m×k matrix with a k×n one, and the seconds that it took."""
+    """A timed matmul of an m×k matrix with a k×n one, in seconds."""
 
     m: int
     k: int
@@ -101,7 +101,7 @@ def quickest(found: list[Parts]) -> Parts:
 
 
 @_on_one_thread
-def product(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Product:
+def matmul(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Product:
     """A timed matmul in single precision; small ones are repeated between two readings of the clock.
 
     m, k, n  the sizes of the matrices
