@@ -1,7 +1,7 @@
-"""hybridlab: learn and do hybrid-parallel training. Explained, predicted, run for real, measured, proved equal.
+"""hybridlab: learn and use hybrid-parallel training: explain, predict, run on real processes, measure, check.
 
-Everything a course needs is a name of this package; each is loaded when it is first used, so that importing
-hybridlab costs milliseconds and needs neither torch nor a notebook.
+The names of this package are all that the course uses; each is loaded when it is first used, so importing hybridlab
+takes milliseconds and needs neither torch nor a notebook.
 """
 
 import sys

@@ -81,11 +81,11 @@ def schedule(
     branches: int | None = None,
     shared: bool | None = None,
 ) -> Schedule:
-    """The schedule of this name for one pipeline, or for dp copies of it.
+    """The schedule with this name for one pipeline, or for dp copies of it.
 
     name          one of `hl.schedules()`
     ranks         p, of one pipeline
-    microbatches  m, that each pipeline runs in one step
+    microbatches  m, of one pipeline in one step
     dp            data-parallel copies of the pipeline
 
     chunks         stages on each rank (usually 2); of interleaved, looped_bfs and others
@@ -99,7 +99,7 @@ def schedule(
     branches       branches between the first stage and the last; of subgraph (usually 2)
     shared         the first stage and the last share a rank; of subgraph
 
-    raises  ValueError for an unknown name or option, or a number that the schedule cannot have
+    raises  ValueError for an unknown name or option, or an invalid number
 
     >>> import hybridlab as hl
     >>> hl.schedule("1f1b", ranks=4, microbatches=8)
@@ -164,17 +164,18 @@ def run(
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
 ) -> Timeline:
-    """The measured timeline of a schedule, played by real processes that exchange real messages.
+    """The measured timeline of a schedule, run by real processes that exchange real messages.
 
     schedule  for one pipeline, or with its dp copies
-    work      "emulated": each action waits in place of computing; "model": a model is trained, and the timeline is that
+    work      "emulated": each action waits instead of computing; "model": a model is trained, and the timeline is that
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work
-    latency   seconds that every message takes at least;  jitter  the share by which waits vary (standard deviation)
-    room      for emulated work: the memory of each device; a rank that lacks room waits for copies to the host
+    latency   minimum seconds of every message;  jitter  relative standard deviation of the waits
+    room      for emulated work: the memory capacity of each device; an action that would not fit waits for copies to
+              the host
     on_event  called as on_event(rank, event): after each step with its number
-    live      also when a compute action ends: step, index in the rank's lowered program, begin and end (ns on the clock
-              of this machine)
+    live      report also the end of each compute action: step, index in the rank's lowered program, begin and end (ns
+              on the clock of this machine)
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     batch          rows (sequences or images) in the global batch; None: `rows` per microbatch
@@ -228,10 +229,10 @@ def run(
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
 
-    Of these, emulated work takes mesh (usually one pipeline of the schedule's ranks), steps (measured, after one that
-    is not), ahead and driven; the others belong to a model.
+    Emulated work takes of these only mesh (default one pipeline of the schedule's ranks), steps (measured, after one
+    that is not), ahead and driven; the others are for a model.
 
-    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> real = hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), steps=1)  # starts ranks
@@ -294,10 +295,10 @@ def check(
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
 ) -> Report:
-    """The proof that a layout trains as one device does: both train some steps, and everything is compared.
+    """Check that a layout trains as one device does: both train a few steps, and the results are compared.
 
-    Loss, every gradient, their norm, the weights and the buffers are compared; and of every byte that was sent a mode
-    must say what for.
+    Loss, every gradient, their norm, the weights and the buffers are compared, and some mode must account for every
+    byte sent.
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     schedule       a name from hl.schedules(), or your own schedule
@@ -354,9 +355,9 @@ def check(
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
-    sabotage       a function that is called on every rank before the first step, to show that the check can fail
+    sabotage       a function called on every rank before the first step, to show that the check can fail
 
-    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> report = hl.check(hl.Mesh(dp=2, pp=2), "1f1b", zero=1)  # starts ranks
@@ -425,8 +426,7 @@ def train(
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
 ) -> dict:
-    """A training over a mesh: of anyone's model, or of the reference GPT on real text. Steps and losses are shown as
-    they come.
+    """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during the training.
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     schedule       a name from hl.schedules(), or your own schedule
@@ -483,21 +483,22 @@ def train(
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
-    checkpoint     a folder: the run is saved there at its end, and after what ends it: the first Ctrl-C, SIGTERM, a
-                   terminal that hangs up, an on_event that raises
-    every          also save after every so many steps; the two newest checkpoints in the folder stay, older ones go
-    resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
-    async_save     the training goes on while files are written: each rank keeps a copy of its part for so long
-    log            a folder for event files of TensorBoard: loss, learning rate and tokens per second of each step
+    checkpoint     a folder: the run is saved there at its end, also if Ctrl-C, SIGTERM, a closed terminal or an
+                   exception in on_event ends it
+    every          also save every this many steps; the two newest checkpoints in the folder are kept
+    resume         continue from the newest checkpoint in the folder, under any layout, with its batch size if none is
+                   given
+    async_save     training continues while files are written; meanwhile each rank holds a copy of its part
+    log            a folder for TensorBoard event files: loss, learning rate and tokens per second of each step
     progress       show a line that counts steps
-    on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
-                   tokens_per_second; before them, with resume, on_event(0, {"resumed": …}): from where it goes on
+    on_event       instead of that line: on_event(rank, event) after every step, with its number, loss and
+                   tokens_per_second; with resume, first on_event(0, {"resumed": …}) with the first step
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
-             "model": the module with the trained weights, made when it is asked for: of those above 64 MiB, from the
+             "model": the module with the trained weights, made when it is asked for: above 64 MiB it is read from the
              checkpoint}
-    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks
@@ -562,10 +563,10 @@ def dry_run(
     make_room: Literal['swap', 'recompute', 'mixture'] = 'swap',
     copy_time: float = 1.0,
 ) -> DryRun:
-    """One rank of any job in one training step, without its arithmetic: the bytes that it holds and sends are real.
+    """A dry run: one rank of any job in one training step, without arithmetic, with the real bytes held and sent.
 
-    It is the program that trains, on tensors that have a shape and no numbers, and without the other ranks. So a rank
-    of thousands takes less than a minute.
+    It runs the training program on tensors with shapes but without numbers, and without the other ranks. So one rank of
+    a job with thousands of ranks takes less than a minute.
 
     mesh           ranks along named axes, such as hl.Mesh(dp=2, pp=4); None: 4 pipeline ranks
     schedule       a name from hl.schedules(), or your own schedule
@@ -622,11 +623,11 @@ def dry_run(
                    they need
     make_room      with device_memory: how to save memory: swap, recompute, or the best mixture found
     copy_time      with device_memory: time to copy one stage's activations one way, in units of one forward
-    rank           of all ranks of the mesh
-    machine        in the catalog: its times are predicted, and it should fit on its device
-    memory         bytes of a device, in place of the machine's
+    rank           the rank to run, of all ranks of the mesh
+    machine        a name in the catalog, to predict times and to compare the memory with its device
+    memory         bytes of a device, instead of the machine's
 
-    raises  ValueError in one sentence for arguments that do not fit, and for a job that would hang
+    raises  ValueError in one sentence for invalid arguments, and for a job that would hang
 
     >>> import hybridlab as hl
     >>> one = hl.dry_run(hl.Mesh(dp=24, pp=2), model=hl.Shape(layers=2), rank=17, zero=1)
@@ -670,16 +671,16 @@ def plan(
     redone: float | None = None,
     offload: bool | None = None,
 ) -> Planned:
-    """All plans for a model on so many devices of a machine, with a batch of so many sequences.
+    """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
     model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
     fit        the three fitted numbers of a machine; None: those of the catalog's machines
-    software   what a program overlaps and fuses: a name in SOFTWARE, or its terms
-    precision  of products by weights: "bf16", "fp8", "fp4"
-    grids      AxoNN's grids too: x ways of cutting the width, z copies that shard; so where one is given
-    contexts   the sequence too, cut along cp, and how queries meet keys; so where cp, attend or zigzag is given
-    experts    their parallelism too: ep ways of sharing them out, and their dispatch; so where one is given
-    stages     also numbers of stages that do not divide the layers; so where uneven is given
+    software   overlap and fusion of the program: a name in SOFTWARE, or its terms
+    precision  of matmuls with weights: "bf16", "fp8", "fp4"
+    grids      search AxoNN's grids too: x ways of sharding the width, z copies that shard; implied if x or z is given
+    contexts   search context parallelism too: cp and its method of attention; implied if cp, attend or zigzag is given
+    experts    search expert parallelism too: ep and its dispatch; implied if one is given
+    stages     search also numbers of stages that do not divide the layers; implied if uneven is given
 
     Fields of a plan that are given are fixed; the others are searched:
 
@@ -691,7 +692,7 @@ def plan(
     recompute  activations that are computed twice: 'none', 'selective' or 'full'
     zero       ZeRO's stage: what the copies shard at rest, 0 to 3
     sequence   sequence parallelism, with t
-    scatter    each rank along t sends its shard between stages, gathered behind
+    scatter    each rank along t sends its shard between stages, gathered by the receiver
     x          ranks that cut the width: with t, AxoNN's grid
     z          copies that shard what ZeRO's stage 3 shards; 0: all
     cp         ranks that cut the sequence
@@ -705,7 +706,7 @@ def plan(
     redone     the share of the layers that recompute does again
     offload    saved activations wait on the host
 
-    raises  ValueError when the catalog lacks a name, no division is legal, or none fits: with what is missing
+    raises  ValueError for an unknown name, or if no plan is legal or none fits: names what is missing
 
     >>> import hybridlab as hl
     >>> planned = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")
@@ -742,7 +743,7 @@ def memory(
     redone: float | None = None,
     offload: bool | None = None,
 ) -> Footprint:
-    """Bytes on the device that holds most, of a model trained with a batch of so many sequences by one plan.
+    """Bytes on the fullest device while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
 
@@ -754,7 +755,7 @@ def memory(
     recompute  activations that are computed twice: 'none', 'selective' or 'full'
     zero       ZeRO's stage: what the copies shard at rest, 0 to 3
     sequence   sequence parallelism, with t
-    scatter    each rank along t sends its shard between stages, gathered behind
+    scatter    each rank along t sends its shard between stages, gathered by the receiver
     x          ranks that cut the width: with t, AxoNN's grid
     z          copies that shard what ZeRO's stage 3 shards; 0: all
     cp         ranks that cut the sequence
@@ -768,7 +769,7 @@ def memory(
     redone     the share of the layers that recompute does again
     offload    saved activations wait on the host
 
-    raises  ValueError when the catalog lacks the model, or the plan is not legal
+    raises  ValueError if the catalog lacks the model, or the plan is not legal
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used, and what to say when what they need is not installed."""
+"""Names of a package that are loaded when they are first used, with an error if a dependency is not installed."""
 
 import importlib
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""Where modules were before they moved: old names can be imported until the next release.
+"""The old names of modules that have moved: they can be imported until the next release.
 
 Submissions and students' own copies of notebooks spell such names: `from hybridlab.core.action import Action`.
 Importing one gives the module that is there now, the same object. `hybridlab.train` and `hybridlab.schedules` were

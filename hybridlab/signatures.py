@@ -1,4 +1,4 @@
-"""Signatures that name every argument of a verb, also those that are described in a table and shared with other verbs.
+"""Signatures that name every argument of a verb, including those from a table shared with other verbs.
 
 A verb such as `hl.check` takes some forty arguments of a job, and the modes add theirs. They are described once, in a
 table {name: Argument}. `spelled` puts them into the verb's signature and into its docstring, so that Shift-Tab, Tab,

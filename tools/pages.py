@@ -1,7 +1,7 @@
 """Write the pages about the course again, from the notebooks, docs/slides.toml and docs/systems.toml.
 
 python -m tools.pages            notebooks/README.md; in docs/ prerequisites.svg, slides.md, systems.md, lecturers.md,
-                                 and the line of gpu.md that says what was measured on
+                                 the last section of glossary.md, and the line of gpu.md that names the machines
 python -m tools.pages --check    write nothing; name the pages that are not current
 """
 
@@ -11,7 +11,7 @@ import re
 import sys
 
 from hybridlab.measuring.recorded import Recorded, recorded
-from tools import graph, landing, lessons, slides, systems
+from tools import graph, landing, lessons, slides, systems, wording
 from tools.course import FOLDER, HOUSE, books
 
 
@@ -23,6 +23,7 @@ def texts() -> dict[pathlib.Path, str]:
         HOUSE / "docs" / "slides.md": slides.page(),
         HOUSE / "docs" / "lecturers.md": lessons.page(),
         HOUSE / "docs" / "systems.md": systems.page(),
+        HOUSE / "docs" / "glossary.md": wording.page((HOUSE / "docs" / "glossary.md").read_text(encoding="utf-8")),
     }
 
 

@@ -71,11 +71,11 @@ def index() -> str:
         cards.append(f'<h2>{family}</h2>\n<div class="cards">{inside}</div>')
     return (
         '<h1>hybridlab</h1><p class="lead">One model, many processes. Each way to divide the work is explained, '
-        "predicted, run on real processes, measured on the same picture, and proved equal to one device.</p>"
-        '<p class="doors"><a href="notebooks/00_start.html">Begin</a><a href="explorer.html">Play with schedules</a>'
+        "predicted, run on real processes, drawn with its measurement, and checked against one device.</p>"
+        '<p class="doors"><a href="notebooks/00_start.html">Begin</a><a href="explorer.html">Try schedules</a>'
         '<a href="README.html">Install</a><a href="notebooks/README.html">Routes</a>'
         '<a href="api/index.html">Reference</a></p>'
-        '<img src="docs/moving.svg" alt="1F1B on four ranks with eight microbatches, played in time">'
+        '<img src="docs/moving.svg" alt="1F1B on four ranks with eight microbatches, animated">'
         f"{''.join(cards)}"
     )
 

@@ -1,4 +1,4 @@
-"""The command line: the same verbs as the package. Each command prints for people, and with --json one object last.
+"""The command line: the same verbs as the package. Each command prints text, and with --json one object at the end.
 
 `main` turns what was typed into an exit code. `commands` has them all, `plan` the largest of them; `flags` are those
 that several commands share, `sizes` says what sizes mean, and `parser` shows flags in groups, below the `examples`.

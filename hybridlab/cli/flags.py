@@ -1,4 +1,4 @@
-"""The flags that several commands share, in groups; and what is meant by what was typed.
+"""The flags that several commands share, in groups, and their values from the command line.
 
 `add_…` gives a command a group of flags; `read_…` makes of their values what the package works with.
 """

@@ -1,4 +1,4 @@
-"""From what was typed to an exit code: one command is run, and what goes wrong is told in one sentence.
+"""From the command line to an exit code: one command runs, and an error is reported in one sentence.
 
 Bad arguments end with exit code 2, a failing rank with 1; so does a check that finds ranks not equal to one device.
 """

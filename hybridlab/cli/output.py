@@ -1,4 +1,4 @@
-"""What commands write: JSON that every parser reads, letters that any terminal takes, and an end that shells expect."""
+"""The output of commands: JSON for every parser, characters for any terminal, and the exit that shells expect."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""The parser: what is wrong is said in one sentence, and the many flags of a job are shown in groups.
+"""The parser: an error is reported in one sentence, and the many flags of a job are shown in groups.
 
 Every flag of a command with a job stands in one line of `GROUPS` or `FURTHER`; a test finds those that do not.
 """

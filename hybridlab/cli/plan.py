@@ -1,4 +1,4 @@
-"""The command that plans a training run: what it takes, what it prints, and how the best plan is run or started."""
+"""The command that plans a training run: its flags, its output, and the start of the best plan."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The two values that everything acts on, and the words for a model. Pure: the standard library and numpy.
+"""The two central values, schedules and layouts, and the description of a model. Pure: standard library and numpy.
 
 `when`: what happens when, so schedules, the law, timelines. `where`: what lives where, so meshes, layouts, rules.
 `what`: what is shared out, so shapes, operators, the catalog of models and machines. Beside these rooms: `dry`, the

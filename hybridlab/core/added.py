@@ -1,4 +1,4 @@
-"""Sums with the same last digit on every Python, and of single numbers as of whole arrays of them."""
+"""Sums with the same last digit on every Python, for single numbers and for arrays."""
 
 import functools
 import operator

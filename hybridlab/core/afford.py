@@ -1,7 +1,7 @@
-"""What this machine can serve: bytes and seconds of what was asked for, judged in one place before any work begins.
+"""The limits of this machine: the bytes and seconds of a request, checked in one place before any work begins.
 
-Whoever knows what a piece of work takes says so here, as the least that it can take; what this machine lacks is refused
-in one sentence, with what would fit.
+Code that knows the cost of a piece of work reports it here, as a lower bound; a request beyond this machine raises an
+error in one sentence, with the largest that would fit.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A dry run: what one rank of a job holds and sends in one training step, found without its arithmetic.
+"""A dry run: the bytes that one rank of a job holds and sends in one training step, without its arithmetic.
 
 Relatives: `training.dry`, which makes it; `predict.plans.footprint`, the same in closed form;
 `show.charts.memory_over_time`, its picture; notebook 41.

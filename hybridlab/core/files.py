@@ -1,4 +1,4 @@
-"""Files that are named by whoever asks: looked at before anything is read, and before the work whose result they take.
+"""Files named by the user: checked before anything is read, and before the work whose result they store.
 
 A FIFO never ends, /dev/zero neither, and a folder is no text; a place where nothing can be written is better known
 before the work than after it.

@@ -1,5 +1,5 @@
-"""What plays a schedule on a rank: the player, its work, a backward in two halves, versions of weights, copies
-to the host and back.
+"""The execution of a schedule on a rank: the player, its work, a backward in two halves, versions of weights, copies to
+the host and back.
 """
 
 from hybridlab.modes.out_of_core import Keeping, KeepingWork

@@ -1,5 +1,5 @@
-"""Named layouts: small programs of operators (`programs`), the strategies each operator has, and a run of a
-program whose tensors are laid out by a table of rules.
+"""Named layouts: small programs of operators (`programs`), the strategies of each operator, and a run of a program with
+tensors sharded by a table of rules.
 """
 
 from hybridlab.core.what import programs

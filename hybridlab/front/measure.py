@@ -1,6 +1,8 @@
-"""Measurements on this machine: products, bandwidth, steps of a model on one device, and the machine they make."""
+"""Measurements on this machine: matmuls, bandwidth, steps of a model on one device, and the resulting `Machine`."""
 
 from hybridlab.measuring.here import here, in_turns
-from hybridlab.measuring.one_device import bandwidth, product, quickest, steps
+from hybridlab.measuring.one_device import bandwidth, matmul, quickest, steps
 
-__all__ = ["bandwidth", "here", "in_turns", "product", "quickest", "steps"]
+product = matmul  # its name until the next release
+
+__all__ = ["bandwidth", "here", "in_turns", "matmul", "product", "quickest", "steps"]

@@ -1,4 +1,4 @@
-"""Models of torch, the text they learn from, and how their layers are cut into stages."""
+"""Models in torch, their training text, and the cut of their layers into stages."""
 
 from hybridlab.training.data.text import Text
 from hybridlab.training.models.batch_norm import BatchNorm

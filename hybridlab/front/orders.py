@@ -1,6 +1,4 @@
-"""Kinds of actions and their law, and what is done to a schedule: cut into groups, copied for replicas, given
-dispatches.
-"""
+"""Kinds of actions and their law, and changes to a schedule: groups of microbatches, replicas, dispatches."""
 
 from hybridlab.core.when.law import LAW
 from hybridlab.scheduling.dispatched import dispatched

@@ -1,4 +1,4 @@
-"""Numbers that papers printed, and predictions judged by them."""
+"""Numbers printed in papers, and predictions compared with them."""
 
 from hybridlab.predict.judged.megatron import dgxc
 from hybridlab.predict.judged.scores import by, judged

@@ -1,5 +1,5 @@
-"""What holds or computes a share of a model: copies and shards of weights, sharded layers, ring attention, the
-dispatch of tokens to experts, parallel products of matrices.
+"""The parallel parts of a model: copies and shards of weights, sharded layers, ring attention, the dispatch of tokens
+to experts, parallel matmuls.
 """
 
 from hybridlab.modes.data_parallel import Replicated

@@ -1,5 +1,5 @@
-"""Pictures beside the timeline of `hl.draw`, and what is noted on it: braces and outlines, rows of tracks, a map
-of plans.
+"""Pictures in addition to the timeline of `hl.draw`, and its annotations: braces and outlines, rows of tracks, a map of
+plans.
 """
 
 from hybridlab.show.layouts.memory_bars import size

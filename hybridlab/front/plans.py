@@ -1,4 +1,4 @@
-"""One plan of a training run, priced: its step, its days, its parts; and the lines that start it elsewhere
+"""The cost of one plan of a training run: its step, its days, its parts; and the commands that start it elsewhere
 (`lines`).
 """
 

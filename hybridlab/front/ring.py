@@ -1,4 +1,4 @@
-"""A ring all-reduce made of sends and receives, and the route that the pieces take."""
+"""A ring all-reduce made of sends and receives, and the route of its chunks."""
 
 from hybridlab.world.talk.ring import all_reduce, route
 

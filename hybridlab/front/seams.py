@@ -1,4 +1,6 @@
-"""What a mode may ask of a layer, which declares it as a base class: `class Mine(nn.Module, hl.seams.Attends)`."""
+"""The attributes of a layer that a mode may use or replace, declared as a base class: `class Mine(nn.Module,
+hl.seams.Attends)`.
+"""
 
 from hybridlab.core.what.seams import (
     Attends,

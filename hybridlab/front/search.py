@@ -1,4 +1,4 @@
-"""Strategies for a program of operators on a mesh: a problem, and the ways to search it."""
+"""Strategies for a program of operators on a mesh: a problem, and its search methods."""
 
 from hybridlab.predict.search.chain import chain
 from hybridlab.predict.search.data_parallel import data_parallel

@@ -1,5 +1,5 @@
-"""Who holds which part: equal intervals of a dim, the intervals that a convolution sees, chunks of a sequence,
-the groups of ranks along axes of a mesh; and windows, which bring the intervals that a rank wants.
+"""Intervals of a dim: equal parts, the inputs of a convolution, chunks of a sequence; the groups of ranks along axes of
+a mesh; and windows, which fetch the intervals that a rank needs.
 """
 
 from hybridlab.core.where.chunks import Chunks

@@ -1,6 +1,4 @@
-"""Seconds of what happens side by side, and of what fails: communication behind compute, branches, experts,
-goodput.
-"""
+"""Seconds of overlapping work and of failures: communication during compute, branches, experts, goodput."""
 
 from hybridlab.predict.time.branches import speedup
 from hybridlab.predict.time.goodput import Troubles, daly, replay

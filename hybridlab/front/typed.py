@@ -1,5 +1,5 @@
-"""Typed collectives: each states what a tensor is along an axis before and after (replicated, partial, varying),
-so that its backward is known: `hl.typed.all_gather(comm, x, "tp", 0, to="R")`.
+"""Typed collectives: each has a type for its input and output along an axis (replicated, partial, varying), which
+determines its backward: `hl.typed.all_gather(comm, x, "tp", 0, to="R")`.
 """
 
 from hybridlab.world.talk.typed import (

@@ -1,4 +1,4 @@
-"""Exercises: `labs.answer("naive.utilisation", 0.25)` replies at once; `labs.progress()` shows how far you are.
+"""Exercises: `labs.answer("naive.utilisation", 0.25)` replies at once; `labs.progress()` shows your progress.
 
 And `labs.machines`: what you measured, beside what was recorded on other machines; `labs.reveal`: what you guessed;
 `labs.compare`: what was predicted over what was measured; `labs.table`, `labs.timelines`: rows that a loop would print.

@@ -1,4 +1,4 @@
-"""What this machine measured, beside its prediction and beside what other machines recorded."""
+"""Measurements of this machine, next to their predictions and to the records of other machines."""
 
 import json
 import math

@@ -1,22 +1,22 @@
-"""What was foreseen over what was measured: one card for each cell that would otherwise print True."""
+"""Cards that compare predictions with measurements, instead of a cell that prints True."""
 
 from dataclasses import dataclass
 
 from hybridlab.labs.rows import as_html
 
-ABOUT = "≈"  # stands before what every run measures anew: tests/nbval.cfg leaves such numbers out
+ABOUT = "≈"  # marks numbers that differ from run to run: tests/nbval.cfg leaves them out
 COLUMNS = ("", "your guess", "predicted", "measured", "off by", "likely cause")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One quantity: what was predicted, what was measured, and how far off that may be.
+    """One quantity: its prediction, its measurement, and the tolerance of their difference.
 
-    form    how to write a number, with its unit: "{:.0f} ms", "{:.1%}"
-    within  the largest difference that counts as foreseen: relative to the prediction; of shares ("{:.1%}"), the
-            difference itself. None: no verdict, where it is the machine's business
+    form    the format of a number, with its unit: "{:.0f} ms", "{:.1%}"
+    within  the tolerance, relative to the prediction; for percentages ("{:.1%}"), in points. 0: the two must be equal,
+            as counts are. None: no verdict, if the result depends on the machine
     yours   your guess, if you made one
-    why     the likely cause of what is left, in a few words
+    why     the likely cause of the difference, in a few words
     """
 
     what: str
@@ -29,29 +29,30 @@ class Compared:
 
     @property
     def off(self) -> float:
-        """How far the measurement is from the prediction, relative to the prediction; of shares, the difference."""
+        """The difference, measured minus predicted, relative to the prediction; for percentages, absolute."""
         gap = self.measured - self.predicted
         return gap if self._share else gap / abs(self.predicted or 1)
 
     @property
-    def foreseen(self) -> bool:
-        return self.within is None or abs(self.off) <= self.within
-
-    @property
     def verdict(self) -> str:
-        """Whether it was foreseen; "" where nobody said how far off is too far."""
+        """Whether the difference is within the tolerance; "" without one."""
         if self.within is None:
             return ""
-        return ": as foreseen" if self.foreseen else f": more than {100 * self.within:g} {self._unit} off"
+        inside = abs(self.off) <= self.within
+        if not self.within:
+            return "equal" if inside else "not equal"
+        return f"{'within' if inside else 'outside'} tolerance (±{100 * self.within:g} {self._unit})"
 
     @property
     def row(self) -> tuple[str, ...]:
         """The cells of the card, in the order of its columns.
 
         >>> Compared("a step", 46, 50, "{:.0f} ms", why="each message costs its rank 0.1 ms").row
-        ('a step', '', '46 ms', '≈50 ms', '≈+8.7 %: as foreseen', 'each message costs its rank 0.1 ms')
+        ('a step', '', '46 ms', '≈50 ms', '≈+8.7 %: within tolerance (±10 %)', 'each message costs its rank 0.1 ms')
         >>> Compared("idle", 0.25, 0.31, "{:.0%}", within=0.05, yours=0.1).row[1:5]
-        ('10%', '25%', '≈31%', '≈+6.0 points: more than 5 points off')
+        ('10%', '25%', '≈31%', '≈+6.0 points: outside tolerance (±5 points)')
+        >>> Compared("messages", 24, 24, within=0).row[2:5], Compared("messages", 24, 25, within=0).row[3:5]
+        (('24', '24', '0: equal'), ('25', '+4.2 %: not equal'))
         >>> Compared("a step", 46, 100, "{:.0f} ms", within=None).row[4]
         '≈+117.4 %'
         """
@@ -59,10 +60,18 @@ class Compared:
             self.what,
             "" if self.yours is None else self.form.format(self.yours),
             self.form.format(self.predicted),
-            f"{ABOUT}{self.form.format(self.measured)}",
-            f"{ABOUT}{100 * self.off:+.1f} {self._unit}{self.verdict}",
+            f"{self._about}{self.form.format(self.measured)}",
+            ": ".join(filter(None, (self._difference, self.verdict))),
             self.why,
         )
+
+    @property
+    def _about(self) -> str:
+        return "" if self.within == 0 else ABOUT
+
+    @property
+    def _difference(self) -> str:
+        return f"{self._about}{100 * self.off:+.1f} {self._unit}" if self.within != 0 or self.off else "0"
 
     @property
     def _unit(self) -> str:
@@ -75,7 +84,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several quantities; shows as a table without the columns that are empty."""
+    """Several quantities, shown as a table without empty columns."""
 
     rows: tuple[Compared, ...]
 
@@ -94,11 +103,11 @@ class Comparison:
 
 
 def compare(*rows: Compared) -> Comparison:
-    """Predicted over measured, as one card.
+    """A card of predictions and measurements, one row for each quantity.
 
     >>> step = Compared("a step", 46, 50, "{:.0f} ms", why="messages")
     >>> compare(step, Compared("idle", 0.25, 0.31, "{:.0%}", within=0.05))
-    a step: predicted 46 ms, measured ≈50 ms, off by ≈+8.7 %: as foreseen; likely cause: messages
-    idle: predicted 25%, measured ≈31%, off by ≈+6.0 points: more than 5 points off
+    a step: predicted 46 ms, measured ≈50 ms, off by ≈+8.7 %: within tolerance (±10 %); likely cause: messages
+    idle: predicted 25%, measured ≈31%, off by ≈+6.0 points: outside tolerance (±5 points)
     """
     return Comparison(rows)

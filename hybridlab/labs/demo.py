@@ -1,4 +1,4 @@
-"""The main job: train one model three ways, run three schedules, and write one page that shows both."""
+"""The main job: train one model three ways, run three schedules, and write one page with both."""
 
 import time
 from pathlib import Path
@@ -49,7 +49,7 @@ def demo(steps: int = 120, data: str | None = None, out: str = "build/report.htm
         affordable(mesh=mesh, schedule=name, microbatches=microbatches, batch=BATCH, **_learning(steps, data))
     begin = time.perf_counter()
     text = Text.of(data)
-    print(f"Text: {text.source}, {len(text.train):,} bytes to learn from.")
+    print(f"Text: {text.source}, {len(text.train):,} bytes to train on.")
     losses, written = {}, [_written("0 steps")]
     for name, layout in LAYOUTS.items():
         with TemporaryDirectory() as folder_of_weights:
@@ -116,7 +116,7 @@ def _write(out, text, losses, gaps, written, runs):
             "processes": LAYOUTS[name][0].size,
             "first loss": f"{own[0]:.4f}",
             "last loss": f"{own[-1]:.4f}",
-            "largest distance from one process": f"{gaps[name]:.1e}",
+            "largest difference from one process": f"{gaps[name]:.1e}",
         }
         for name, own in losses.items()
     ]
@@ -140,21 +140,21 @@ def _write(out, text, losses, gaps, written, runs):
         (
             "Three ways to train, one result",
             f"A GPT of {SHAPE.parameters:,} parameters learns to continue {text.source}, byte by byte: once on one "
-            "process, once cut into a pipeline of four, and once as two copies of a pipeline of two. The first weights "
-            f"and the batches are the same. After {len(own)} steps the loss has fallen from {own[0]:.2f} to "
-            f"{own[-1]:.2f} nats per byte, and the three curves cover each other: the layout decides which process "
-            "computes what, and not what comes out. Only the order of sums differs. In float64 that moves a loss by no "
-            "more than the last column of the first table says. The second table shows what the model writes.",
+            "process, once cut into a pipeline of four, and once as two copies of a pipeline of two. The "
+            f"initial weights and the batches are the same. After {len(own)} steps the loss has fallen from "
+            f"{own[0]:.2f} to {own[-1]:.2f} nats per byte, and the three curves coincide: the layout changes the "
+            "place of the computation, not its result. Only the order of sums differs. In float64 this changes a "
+            "loss by at most the last column of the first table. The second table shows text sampled from the model.",
             [curves(losses, title="Loss in nats per byte, three layouts"), trained, written],
         ),
         (
             "Three schedules, predicted and measured",
             f"The same work in three orders, on {RANKS} processes with {MICROBATCHES} microbatches: each picture shows "
             "the prediction above and the measurement below, on one time axis. Processes, messages and clocks are "
-            f"real; in place of computing, a process waits {EMULATED.F * 1e3:g} ms for a forward and "
+            f"real; instead of computing, a process waits {EMULATED.F * 1e3:g} ms for a forward and "
             f"{EMULATED.B * 1e3:g} ms for a backward, so that {RANKS} of them can share two cores. GPipe and 1F1B take "
-            f"about as long; 1F1B holds fewer activations, as the last column of the table says. {where}",
-            [*(draw(p, m, title=f"{name}: predicted over measured") for name, (p, m) in runs.items()), timed],
+            f"about the same time; 1F1B holds fewer activations, as the last column of the table shows. {where}",
+            [*(draw(p, m, title=f"{name}: predicted and measured") for name, (p, m) in runs.items()), timed],
         ),
     ]
     report(out, "hybridlab: what ran on this machine", sections)

@@ -1,4 +1,6 @@
-"""`hl.explore`: the explorer of `show`, handed the `run` that starts real processes, which pictures do not know."""
+"""`hl.explore`: the explorer of `show`, with the `run` that starts real processes, because pictures cannot import
+it.
+"""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""`hl.play`: the game of `show`, handed the `run` that starts real processes, which pictures do not know."""
+"""`hl.play`: the game of `show`, with the `run` that starts real processes, because pictures cannot import it."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""What a reader guessed at the beginning of a notebook, beside what came out: shown once there is a guess."""
+"""A reader's guesses at the beginning of a notebook, next to the results, which are shown only after a guess."""
 
 import math
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Revealed:
 
 
 def reveal(*guesses: Guess) -> Revealed:
-    """Guesses beside what came out. Who has not committed to a number yet does not see it.
+    """Guesses next to the results. A result without a guess stays hidden.
 
     >>> reveal(Guess("busy", 0.3, 0.25, ".0%"), Guess("speed-up", None, 1))
     busy: you said 30%, it is 25%, 20% too large

@@ -1,4 +1,4 @@
-"""Tables that show themselves, where a loop would print line after line."""
+"""Tables for notebooks, instead of a loop that prints lines."""
 
 import html
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,5 @@
-"""What a machine can do, and a record of it. Read `record` and `row` first, then a suite; `doctor` looks and advises.
+"""Measurements of a machine, and their record. Read `record` and `row` first, then a suite; `doctor` examines and
+advises.
 
 Suites: `cpu_suite`, `gpu_suite` (`gpu_rank` and `gpu_answers` are its processes), `course_suite` (the notebooks);
 `recorded` reads what they left. What is timed runs on the device of a rank, by the clocks of `timed`, and each row of

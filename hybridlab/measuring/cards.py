@@ -1,4 +1,4 @@
-"""The cards of a machine as nvidia-smi describes them: what a measurement depends on, and no name of anything.
+"""The GPUs of a machine as nvidia-smi describes them: the settings that affect a measurement, without any name.
 
 Relatives: `world.devices.driver`, which asks nvidia-smi; `measuring.record`, which keeps it.
 """

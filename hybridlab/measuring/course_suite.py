@@ -1,4 +1,4 @@
-"""The course suite: every notebook run on this machine, and what each of them tells of its measurements.
+"""The course suite: every notebook runs on this machine, and its measurements are recorded.
 
 What is worth recording, and under which name, the notebooks say themselves, with `labs.machines`: while this suite runs
 them, it writes down what it is given.

@@ -1,4 +1,4 @@
-"""The CPU suite: what anybody's machine can measure in a few minutes. Read `record` first."""
+"""The CPU suite: measurements that any machine can make in a few minutes. Read `record` first."""
 
 from collections.abc import Iterator
 

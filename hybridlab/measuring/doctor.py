@@ -1,4 +1,4 @@
-"""The doctor: what this machine has, whether ranks run on it, how fast their messages are, and what to do."""
+"""The doctor: facts about this machine, a test run of ranks with the speed of their messages, and advice."""
 
 import contextlib
 import os
@@ -61,13 +61,12 @@ ADVICE = (  # what is wrong, told from the facts; what to do about it
 
 @typed
 def doctor(count: int = 4) -> dict:
-    """Facts about this machine, units in their names; the last one, "what to do", is a text.
+    """Facts about this machine, with units in their names; the last one, "what to do", is a text.
 
     count  ranks that are started, 2 or more
 
-    Measured are: how soon they are ready, the first time and later; how late a message finds a sleeping rank
-    ("one message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB, and
-    what these messages lie on.
+    It measures how soon ranks are ready, the first time and later; the delay of a message to a sleeping rank ("one
+    message"); and alpha and beta of messages between ranks 0 and 1, fitted over sizes from 1 KiB to 4 MiB.
 
     >>> import hybridlab as hl
     >>> facts = hl.doctor(count=2)  # starts ranks

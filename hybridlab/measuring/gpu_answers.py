@@ -1,4 +1,4 @@
-"""The answers of the GPU suite: what one rank does for one question. Runs as a process of its own, see `gpu_suite`.
+"""The answers of the GPU suite: the work of one rank for one question. Runs as a separate process, see `gpu_suite`.
 
 An answer is a function of a `Rank`. Most of them talk through torch.distributed itself, since it is torch's ways that
 are asked about; `ours` goes by our own door.

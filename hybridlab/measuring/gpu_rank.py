@@ -1,4 +1,4 @@
-"""A rank of the GPU suite: its device, how it meets the others, and how it tells what it finds.
+"""A rank of the GPU suite: its device, its connection to the others, and the report of its results.
 
 What it tells is written down at once, so that a crash afterwards loses nothing.
 """

@@ -1,4 +1,4 @@
-"""The GPU suite: can several ranks share one GPU, by which way, and how fast; and what changes with a GPU for each.
+"""The GPU suite: whether and how several ranks can share one GPU, how fast, and the difference with one GPU for each.
 
 Every question is asked in processes of its own, which are ended at a cap: a kernel that spins, a crash or a deadlock
 costs one row. This is the side that asks and imports no torch; `gpu_answers` is what the ranks do.

@@ -1,4 +1,4 @@
-"""Grid layers, piece by piece: what each product and each message of a layer takes when nothing else goes on.
+"""Grid layers, piece by piece: the time of each matmul and each message of a layer without overlap.
 
 `predict.time.overlap` puts such pieces together to a step. Relatives: `modes.products.grid_layer`, the layer; notebook
 36 and `bench/grids.py`, which compare the step with a real one.

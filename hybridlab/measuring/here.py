@@ -1,15 +1,15 @@
-"""Here: this machine as a machine of the catalog, measured between its own ranks; and plans that really run on it.
+"""Here: this machine as a `Machine` of the catalog, measured with its own ranks, and real runs of plans on it.
 
 The performance model counts 16-bit numbers and we compute with 32 bits, so all rates of bytes are halved. The two
-numbers that the model fits are found as for the paper's table, but from one microbatch of the whole model: how long it
-takes with few and with many sequences, on all ranks at once, as they will work.
+fitted numbers of the model are found as for the paper's table, but from one microbatch of the full model: its time with
+few and with many sequences, on all ranks at once, as in a real run.
 
-What a link takes is measured as it will be used: tensor parallelism's two sums, one forward and one backward, behind
-each of several MLPs, which are half a block as well. A sum waits for the slower rank, whose MLP took longer, and for
-the core that a rank's messages need: one in three takes ten times as long as the others. So what is timed has several
-of them, as steps have, and times are medians of that. The median of single sums is too short by half, and with minima a
-prediction is of a machine that nobody else uses. What messages between stages cost is measured in a pipeline with a
-block on each rank: nobody answers a message, so it costs less than a sum's half.
+A link is measured as it will be used: with tensor parallelism's two all-reduces, one forward and one backward, after
+each of several MLPs (an MLP is half a block). An all-reduce waits for the slower rank, whose MLP took longer, and for
+the core that a rank's messages need: one in three takes ten times as long as the others. So one timed sample contains
+several of them, as a step does, and the result is the median of these samples. The median of single all-reduces is too
+short by half, and minima describe a machine without other load. Messages between stages are measured in a pipeline with
+one block on each rank: a message needs no answer, so it costs less than half an all-reduce.
 
 Relatives: `core.what.catalog`, `predict.plans.performance`, `measuring.links`, notebook 41.
 """
@@ -47,8 +47,8 @@ GIB = 2**30
 
 
 def here(shape: Shape, count: int = 2) -> tuple[Machine, Fit, Software]:
-    """This machine as a node of so many ranks; the fit with which a microbatch of a model takes what it takes here; and
-    what our runtime does: it counts sums outside of blocks, which in small models are many, and it sends ahead.
+    """This machine as a node of `count` ranks; the fit that reproduces the time of a microbatch here; and the terms of
+    our runtime: collectives outside of blocks count, which matter in small models, and messages are sent ahead.
 
     shape  of the model
     count  ranks
@@ -171,13 +171,13 @@ def _once_each(comm, works) -> list[float]:
 
 
 def in_turns(plans: list[Plan], shape: Shape, batch: int, rounds: int = 5) -> list[list[float]]:
-    """times[plan][round]: seconds of whole training steps of several plans for equally many ranks, taken in turns, so
-    that whatever else the machine does meets all of them. The slower rank counts.
+    """times[plan][round]: seconds of training steps of several plans for the same number of ranks. The plans alternate,
+    so that other load on the machine affects all of them. The slower rank counts.
 
     plans   to compare
     shape   of the model
     batch   sequences in the global batch
-    rounds  steps of each plan that are measured
+    rounds  measured steps of each plan
     """
     (count,) = {plan.devices for plan in plans}
     jobs = [job_of(**job_of_plan(plan, shape, batch) | AS_MEASURED) for plan in plans]

@@ -1,4 +1,4 @@
-"""Links, measured: how long messages and collectives of several sizes take between ranks. For `pool.run`.
+"""Links, measured: the times of messages and collectives of several sizes between ranks. For `pool.run`.
 
 Every repetition comes home. Lines are fitted to the shortest of each size: whatever else a machine does only adds to
 a time, often milliseconds. Of a collective the time of the slowest rank counts. What is sent lies on the ranks' device.

@@ -1,4 +1,4 @@
-"""The machine: what it has that ranks care about, its GPUs aside (`world.devices.gpus`)."""
+"""The machine: the facts that matter for ranks, except its GPUs (`world.devices.gpus`)."""
 
 import importlib.metadata
 import os

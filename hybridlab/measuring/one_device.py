@@ -1,8 +1,8 @@
-"""One device, measured: the parts of a training step, matrix products, the way to memory. One thread, as a rank has.
+"""One device, measured: the parts of a training step, matmuls, memory bandwidth. One thread, as a rank has.
 
-Seconds are those of `timed.own_clock`: on a CPU, time that other programs take does not count. And everything is done
-a few times and the quickest counts, since others can still empty a cache. The device is a core, or what you name, such
-as "cuda".
+Seconds are those of `timed.own_clock`: on a CPU, the time of other programs does not count. Everything is measured a
+few times and the quickest counts, since other programs can still empty a cache. The device is a core, or a named one
+such as "cuda".
 
 Relatives: `predict.plans.arithmetic` (the same by formula), notebook 02.
 """
@@ -33,7 +33,7 @@ class Parts(NamedTuple):
 
 
 class Product(NamedTuple):
-    """A product of an m×k matrix with a k×n one, and the seconds that it took."""
+    """A timed matmul of an m×k matrix with a k×n one, in seconds."""
 
     m: int
     k: int
@@ -61,11 +61,11 @@ def _on_one_thread(measure: Callable) -> Callable:
 
 @_on_one_thread
 def steps(shape: Shape, batch: int, count: int = 6, device: str = "cpu") -> list[Parts]:
-    """The sequential loop: so many steps with AdamW, after one to warm up, each with a batch of so many sequences.
+    """The measured steps of a sequential training loop with AdamW, after one warm-up step.
 
     shape   of the model
     batch   sequences in each step
-    count   steps that are measured
+    count   measured steps
     device  "cpu" or a GPU's name
     """
     device = torch.device(device)
@@ -90,7 +90,7 @@ def steps(shape: Shape, batch: int, count: int = 6, device: str = "cpu") -> list
 
 
 def quickest(found: list[Parts]) -> Parts:
-    """The step that was over soonest.
+    """The fastest of the measured steps.
 
     found  the measured steps
 
@@ -101,11 +101,11 @@ def quickest(found: list[Parts]) -> Parts:
 
 
 @_on_one_thread
-def product(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Product:
-    """A product in single precision; small ones are done many times for one look at the clock.
+def matmul(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Product:
+    """A timed matmul in single precision; small ones are repeated between two readings of the clock.
 
     m, k, n  the sizes of the matrices
-    repeat   products, of which the quickest counts
+    repeat   matmuls, of which the quickest counts
     device   "cpu" or a GPU's name
     """
     a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
@@ -116,7 +116,7 @@ def product(m: int, k: int, n: int, repeat: int = 5, device: str = "cpu") -> Pro
 
 @_on_one_thread
 def bandwidth(numbers: int = 2**24, repeat: int = 10, device: str = "cpu") -> float:
-    """Bytes per second between a core, or a GPU, and its memory: a copy reads and writes more than any cache holds.
+    """The bandwidth, in bytes per second, between a core or a GPU and its memory, from copies larger than any cache.
 
     numbers  32-bit numbers that are copied
     repeat   copies, of which the quickest counts

@@ -1,4 +1,4 @@
-"""Measure: runs a suite of measurements and records it, with all repetitions and where they come from.
+"""Measure: runs a suite of measurements and records it, with all repetitions and their origin.
 
 A record is JSON: {"suite", "command", "took", "whole", "machine" (and when), "rows"}. It is whole when its suite has
 ended. The machine says what there is, and what ranks compute on here. Each row says what was measured, on which kind of

@@ -1,4 +1,4 @@
-"""What was recorded of the course, here and elsewhere: the records of the course suite in the folder `results`.
+"""The records of the course suite, from this machine and others, in the folder `results`.
 
 A machine with a GPU measures some things on its GPU and some on its CPU, and where ranks shared the GPU that is no
 speed-up: so its record is read as several. Only whole records count, and of one machine the newest.

@@ -1,4 +1,4 @@
-"""Saved: bytes that forwards leave behind for their backwards, counted as they come and go.
+"""Saved: the bytes that forwards save for their backwards, counted as they are saved and freed.
 
 Autograd hands every tensor that it saves to a pair of hooks. Here it is given back in a wrapper, so that it is known
 when it is let go. Memory is counted once, however many tensors look at it; weights, which are there anyway, are not.

@@ -1,4 +1,4 @@
-"""Startup: how soon ranks are ready, ours from their warm parent and, to compare, processes that torch spawns.
+"""Startup: the time until ranks are ready, ours from their warm parent and, for comparison, processes spawned by torch.
 
 Ready means that every rank has met the others and has answered once.
 """

@@ -1,4 +1,4 @@
-"""Strategies, measured: what every piece and every collective of a graph takes on real ranks, and what whole steps do.
+"""Strategies, measured: the times of every piece and every collective of a graph on real ranks, and of full steps.
 
 Pieces and collectives are timed alone, on all ranks at once, as they will work: where ranks share cores, a rank that
 works alone is too fast. All of them, and whole steps, take turns in an order drawn anew in every round: a minute in

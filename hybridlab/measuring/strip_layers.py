@@ -1,4 +1,4 @@
-"""Strips on real ranks: a convolution whose rows are cut, in three forms, with real work or with emulated work.
+"""Strips on real ranks: a convolution with sharded rows, in three forms, with real or emulated work.
 
     one device   the first rank has the whole picture, the others nothing
     plain        the halo comes, then all outputs are made

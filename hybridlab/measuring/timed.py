@@ -1,4 +1,4 @@
-"""Timed: the clocks by which work is measured, whatever it runs on.
+"""Timed: the clocks that measure work, for any device.
 
 A CPU has done its work when a call returns. A GPU has only been told of it then, so the host waits for it before it
 looks at a clock.

@@ -1,7 +1,7 @@
-"""The modes: each file is one way to be parallel, and `mode` says what every mode is asked.
+"""The modes: each file is one kind of parallelism, and `mode` defines the interface of a mode.
 
 `registry` lists them: `pipeline`, `data_parallel`, `zero` and `on_host` (stages and copies); `grid_parallel`,
 `context_parallel`, `expert_parallel`, `tensor_parallel` and `spatial_parallel` (inside a stage); `recomputation` and
-`out_of_core` (what is kept). Their pieces lie in `parts`. The room `products` holds single products and operator
-graphs that are cut and executed alone: these are no modes.
+`out_of_core` (what is kept). Their parts are in `parts`. The folder `products` has single matmuls and operator graphs
+that are sharded and executed alone: these are not modes.
 """

@@ -1,4 +1,4 @@
-"""Context parallelism: a long sequence is cut along its positions, for every layer of the model.
+"""Context parallelism: a long sequence is sharded by its positions, in every layer of the model.
 
 All but attention treats a position by itself: norms, matrices and the loss need no message. For their weights a rank's
 positions are one more part of the batch, so gradients are added over them as over replicas (the layout's record says
@@ -53,7 +53,7 @@ def by_heads(q_BNTH, k_BKTH, v_BKTH, comm, chunks: Chunks, attend):
 
 
 class ContextParallel(Mode):
-    """What the runtime asks of this mode."""
+    """The runtime part of this mode."""
 
     name, axis, purpose, core = "context parallelism", "cp", "context", True
     options = {
@@ -137,7 +137,8 @@ def _place(module, positions: list[int], device=None):
 @torch.no_grad()
 def _refuse_mixing(job):
     """Nothing, where attention is causal and all else treats every position by itself. It is tried, not read: a rank's
-    positions go through the model, and attention gives its part of what it gave on whole sequences."""
+    positions go through the model, and attention returns its part of its output for full sequences.
+    """
     inputs, chunks, found = job.batch(0)[0][0], chunks_of(job), []
     inputs = inputs.double() if inputs.is_floating_point() else inputs
     whole = job.model.made(job.seed, torch.float64)

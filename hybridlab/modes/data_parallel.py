@@ -1,19 +1,20 @@
-"""Data parallelism: every replica holds the same weights, sees its own data, and gradients are summed.
+"""Data parallelism: every replica holds the same weights and sees its own data, and gradients are all-reduced.
 
 Why a sum and not a mean: each rank's loss is already divided by the tokens of the *global* batch (see
 `runtime.work.scaled`), so the sum over the replicas is the gradient that one device would have computed. The same sum
-serves every weight that lives on several ranks, whatever the reason: a copy of the pipeline, the other direction of a
-bidirectional schedule, an embedding that the last stage shares. The layout's record says over which ranks.
+serves every weight with copies on several ranks: a copy of the pipeline, the other direction of a bidirectional
+schedule, an embedding shared with the last stage. The layout's record lists the ranks.
 
-The three forms of the lectures differ in what is sent together and when (`FORMS`):
+The three forms of the lectures differ in the size of the messages and in their time (`FORMS`):
 
-  after    one sum for each weight, when the backward has ended
-  each     one sum for each weight as soon as the last backward has made its gradient, hidden by what is left of it
-  buckets  the same, but gradients travel together in packs; the first pack is small, so that sums begin early
+  after    one all-reduce for each weight, when the backward has ended
+  each     one all-reduce for each weight as soon as its gradient is complete, overlapped with the rest of the backward
+  buckets  the same, but gradients are sent in packs; the first pack is small, so that communication begins early
 
 Source: Li et al. 2020, arXiv:2006.15704 (PyTorch DDP). Relatives: `core.where.layout`, the record; `core.where.packs`;
-`modes.parts.replicated`, which sums; `modes.zero`, which keeps a share of each sum; `scheduling.sums`, where in the
-program; notebook 21.
+`modes.parts.replicated`, which reduces; `modes.zero`, which keeps a share of each sum; `scheduling.sums`, which places
+the reductions in the program; notebook 21.
+
 An all-reduce of n bytes over d ranks costs each rank's wire 2 n (d-1)/d bytes.
 """
 
@@ -33,7 +34,7 @@ DTYPES = ("float32", "float64", "bfloat16")
 
 
 class DataParallel(Mode):
-    """What the runtime asks of this mode. It always takes part, unless ZeRO does: a tied weight is summed too."""
+    """The runtime part of this mode. It always takes part, unless ZeRO does: a tied weight is summed too."""
 
     name, axis, purpose = "data parallelism", "dp", "sums"
     options = {
@@ -67,7 +68,7 @@ class DataParallel(Mode):
         return self.keeper(job)(comm, job.layout, stages, named, program, job["sums"] != "after", policy)
 
     def keeper(self, job) -> type[Replicated]:
-        """What the weights of a rank are."""
+        """The object that holds a rank's weights."""
         return Replicated
 
     def limits(self, job) -> tuple[float, float]:

@@ -1,9 +1,10 @@
-"""Expert parallelism: each rank has some of the experts, and its own rows of every microbatch. Tokens travel.
+"""Expert parallelism: each rank has some of the experts, and its own rows of every microbatch. Tokens are sent to their
+experts.
 
 For everything but the experts, ep is one more axis of data parallelism: each rank holds all of it and sees other rows,
 so gradients are added over ep. An expert is on one rank along ep, to which the tokens of all come. So its gradient is
-whole there, and is added over its copies along dp only. Both follow from two tables, {E: ep} of parameters and
-{B: ep} of the batch.
+complete there, and is only reduced over its copies along dp. Both follow from two tables, {E: ep} of parameters and {B:
+ep} of the batch.
 
 Systems that average gradients have divided those of experts by the wrong number of ranks at least five times
 (pytorch/pytorch#160285; databricks/megablocks#86; deepspeedai/DeepSpeed#5259; NVIDIA/Megatron-LM#5956, #7160). Here the
@@ -34,7 +35,7 @@ COUNT = 8  # bytes of a number of tokens, and of the number of an expert
 
 
 class ExpertParallel(Mode):
-    """What the runtime asks of this mode."""
+    """The runtime part of this mode."""
 
     name, axis, purpose = "expert parallelism", "ep", "experts"
     options = {

@@ -1,10 +1,10 @@
-"""Tensor parallelism on a grid, AxoNN's: every matrix is cut both ways, over tp and over x.
+"""AxoNN's tensor parallelism on a grid: every matrix is sharded along both dims, over tp and over x.
 
 Tensor parallelism cuts hidden units, heads and the vocabulary over tp; what stands between the pairs, the residual
 stream, is the same on all its ranks. Here its width D is cut too, along a second axis, x. A matrix that reads from the
-stream is multiplied with the part of its inputs that is here, and the summands are added along x. One that writes to
-the stream makes the outputs that are here; its inputs, the same along x, are entered. A norm adds two numbers for each
-position. So the ranks along x and those along tp take turns, and nothing is laid out anew between two matrices.
+stream is multiplied with the part of its inputs that is here, and the partial sums are reduced along x. One that writes
+to the stream makes the outputs that are here; its inputs, the same along x, are entered. A norm adds two numbers for
+each position. So the ranks along x and those along tp alternate, and no tensor is resharded between two matrices.
 
   parameter                  what a rank has             forward                  backward
   q, k, v, up, scores        its columns of its rows     all-reduce of outputs    -
@@ -45,7 +45,9 @@ NORMS = {nn.LayerNorm: 2, nn.RMSNorm: 1}  # numbers that are added for each posi
 
 
 def summed(linear, comm):
-    """The forward of a linear layer whose inputs are cut along x: summands are added, and then the bias."""
+    """The forward of a linear layer whose inputs are cut along x: the partial sums are reduced, then the bias is
+    added.
+    """
 
     def forward(x_BTD):
         y_BTF = all_reduce(comm, functional.linear(x_BTD, linear.weight), "x", to="I")
@@ -78,7 +80,7 @@ class NormAlong(nn.Module):
 
 
 class GridParallel(Mode):
-    """What the runtime asks of this mode."""
+    """The runtime part of this mode."""
 
     name, axis, purpose = "grid parallelism", "x", "across"
 

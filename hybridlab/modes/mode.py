@@ -1,12 +1,12 @@
-"""What a mode is: one way to share training out among ranks. One file says all of it, and is asked here.
+"""The interface of a mode: one way to divide training among ranks, implemented in one file.
 
 A mode says what it refuses; what it cuts, as tables {dim: axis} of parameters, of the batch, and of what travels (see
 `core.where.rules`); how it fits the model; what it sends, and for what purpose; what its user may choose. Every method
 has a default that changes nothing, so a file holds what is particular about its mode and no more.
 
-From the tables follow boxes, shares, sums, room for messages, and who adds up losses. The *purpose* stands in the
-ledger beside every operation that a mode makes through the door it is given. A proof compares bytes purpose by purpose:
-what a mode sends and does not say is an error.
+The tables determine boxes, shares, reductions, receive buffers, and the ranks that sum the loss. The *purpose* stands
+in the ledger beside every operation that a mode makes through the door it is given. A proof compares bytes purpose by
+purpose: what a mode sends and does not say is an error.
 
 `registry` lists the modes; CONTRIBUTING.md says how to add one. A `job` is what is trained and how
 (`training.job.Job`): job.mesh, job.model, job["zero"] (what was chosen), job.layout.
@@ -40,7 +40,7 @@ class Option(NamedTuple):
     beside: str = ""
 
     def read(self, value):
-        """What is meant by a value that was typed, or given."""
+        """The meaning of a value from the command line or from Python."""
         return value if isinstance(self.kind, type) else self.kind(value)
 
 
@@ -78,7 +78,7 @@ class Mode:
         return ", ".join(name for name, option in self.options.items() if option.kind is bool and job[name])
 
     def title(self, job) -> str:
-        """What its bytes are called in a report."""
+        """The name of its bytes in a report."""
         return f"inside stages, along {' and '.join(self.axes)}"
 
     # what it changes before anything runs
@@ -118,7 +118,7 @@ class Mode:
         return self.between(job)
 
     def placed(self, layout: Layout, job) -> Layout:
-        """The layout with what the mode says about every record, beside its rules."""
+        """The layout with the mode's changes to every record, in addition to its rules."""
         return layout
 
     # what it changes on a rank
@@ -132,7 +132,7 @@ class Mode:
         return stage
 
     def loss(self, comm, job, whole):
-        """The loss of what this rank has made; `whole` is the model's own."""
+        """The loss of this rank's output; `whole` is the model's own."""
         return whole
 
     def repeats(self, job, layer: int, other: "Mode") -> bool:

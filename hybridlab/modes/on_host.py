@@ -1,9 +1,9 @@
-"""On the host: weights, too, rest in the host's memory; the device has those of the stages that are at work.
+"""On the host: weights stay in the host's memory too; the device holds only those of the stages in use.
 
-Data parallelism out of core. A stage's weights are copied in before use (UNSHARD), beside the compute, and let go
-after it (RESHARD). When its last backward is over (REDUCE_GRAD), its gradients are copied out and summed by the hosts,
-pack by pack, while the device works on; the optimizer runs on the host, where its state is. No rank shares with
-another: it is ZeRO's stage 3 with one owner, where weights do not rest on another rank but on this one's host.
+Data parallelism out of core. A stage's weights are copied in before use (UNSHARD), during compute, and freed after it
+(RESHARD). When its last backward is over (REDUCE_GRAD), its gradients are copied out and summed by the hosts, pack by
+pack, while the device works on; the optimizer runs on the host, where its state is. No rank shares with another: it is
+ZeRO's stage 3 with one owner, where weights do not rest on another rank but on this one's host.
 
 Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA), section on multi-node training. Relatives: `modes.zero`,
 `scheduling.sharded`, `runtime.copies`.
@@ -64,7 +64,7 @@ class _Weights:
         self.values.copy_(self.piece, non_blocking=True)
 
     def over(self):
-        """What rests on the host stays there."""
+        """Weights on the host stay there."""
 
 
 class OnHosts(Zero):

@@ -1,11 +1,11 @@
-"""Out of core: what forwards keep fits into a stated room, because some of it is away on the host meanwhile.
+"""Out of core: saved activations fit into a given capacity, because some of them are on the host meanwhile.
 
-`KeepingWork` is a `ModelWork` whose forwards keep their tensors in an `Arena`. What a swap carries is what one forward
-has saved, but for weights, the batch, and what came in: that is on an edge of the stage graph and stays on the device,
-where a recomputation begins again from it.
+`KeepingWork` is a `ModelWork` whose forwards save their tensors in an `Arena`. A swap moves the tensors that one
+forward has saved, except weights, the batch and the stage's input: the input is on an edge of the stage graph and stays
+on the device, where a recomputation starts from it.
 
 Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA). Relatives: the rows SWAP_OUT and SWAP_IN of `core.when.law`;
-`scheduling.out_of_core.swapped`, which writes them; `runtime.copies`, which do them.
+`scheduling.out_of_core.swapped`, which inserts them; `runtime.copies`, which executes them.
 """
 
 import math
@@ -25,10 +25,10 @@ UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "G
 
 
 class KeepingWork(ModelWork):
-    """A `ModelWork` on a device with a stated room.
+    """A `ModelWork` on a device with a given memory capacity.
 
     about  as in `ModelWork`
-    arena  what is kept on the device;  carried  {"SWAP_OUT", "SWAP_IN": bytes that have been copied}
+    arena  the memory of the device;  carried  {"SWAP_OUT", "SWAP_IN": bytes that have been copied}
     """
 
     def __init__(self, arena: Arena, *about):
@@ -48,7 +48,7 @@ class KeepingWork(ModelWork):
         return call(arrived)
 
     def swap(self, action, before: list):
-        """Start to carry what a forward has kept out to the host, or back, when the copies `before` are over."""
+        """Start to copy the saved tensors of a forward to the host, or back, when the copies `before` are over."""
         kept = self.stored[action.stage, action.microbatch].saved
         self.carried[action.kind] += sum(one.size for one in kept)
         load = Leaving(kept) if action.kind == OUT else Coming(kept, self.device, str(action))
@@ -79,7 +79,7 @@ class KeepingWork(ModelWork):
         return leaving
 
     def _begun(self, stage, microbatch, arrived) -> "Keeping":
-        """What one forward will keep; one that is done again goes on with what the first time has kept."""
+        """The tensors that one forward will save; one that is done again goes on with what the first time has kept."""
         if (stage, microbatch) not in self.stored:
             module = self.weights.stages[stage]
             batch = [one if isinstance(one, tuple) else (one,) for one in self.batch[microbatch]]
@@ -89,11 +89,11 @@ class KeepingWork(ModelWork):
 
 
 class Keeping:
-    """What one forward keeps of what autograd saves.
+    """The tensors that autograd saves in one forward.
 
-    arena    that counts what is on the device
-    there    tensors that are on the device anyway: weights, the batch
-    entered  what came in, which stays on the device;  saved  all else, which a swap carries
+    arena    that counts the memory on the device
+    there    tensors that stay on the device in any case: weights, the batch
+    entered  the stage's input, which stays on the device;  saved  all other tensors, which a swap moves
     """
 
     def __init__(self, arena: Arena, there, entered):
@@ -106,7 +106,7 @@ class Keeping:
         return kept
 
     def keep(self, x):
-        """What autograd keeps in a tensor's place."""
+        """The handle that autograd keeps instead of a tensor."""
         if _memory(x) in self.there:
             return x.detach()
         if _memory(x) not in self._kept:
@@ -114,11 +114,13 @@ class Keeping:
         return Look(self._kept[_memory(x)], x)
 
     def find(self, kept):
-        """The tensor that autograd wanted to keep."""
+        """The tensor of a handle."""
         return kept.tensor() if isinstance(kept, Look) else kept
 
     def handed_on(self, leaving, output):
-        """What leaves the stage, in memory of its own; the graph keeps no more of its output than it has saved."""
+        """The output of the stage, copied to separate memory, so that the graph holds only the tensors that it
+        saves.
+        """
         if _memory(output) in self.stays:
             return leaving
         saved = _memory(output) in self._kept
@@ -126,13 +128,13 @@ class Keeping:
         return leaving.clone() if saved else leaving
 
     def end(self):
-        """The backward is over."""
+        """Free everything at the end of the backward."""
         for one in [*self.entered, *self.saved]:
             one.end()
 
 
 def _memory(x) -> int:
-    """The identity of the memory behind a tensor."""
+    """The identity of a tensor's memory."""
     return x.untyped_storage()._cdata
 
 
@@ -154,7 +156,7 @@ def room_of(text: str | float) -> float:
 
 
 class OutOfCore(Mode):
-    """What the runtime asks of this mode. It sends nothing: what it carries goes to the host and comes back."""
+    """The runtime part of this mode. It sends nothing: what it carries goes to the host and comes back."""
 
     name, purpose = "out of core", "copies"
     options = {

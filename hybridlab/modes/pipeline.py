@@ -1,9 +1,9 @@
-"""Pipeline parallelism: every rank owns some stages of the model, and what crosses between stages is sent.
+"""Pipeline parallelism: every rank owns some stages of the model, and sends activations and gradients between stages.
 
 The list of actions that a rank plays is the one that was drawn and simulated; `runtime.player` plays it.
 
 On a mesh with axes other than dp and pp, one pipeline plays for each coordinate along these, all side by side: the
-ranks that cut a stage between them (tp) play one program.
+ranks that shard a stage (tp) run one program.
 
 Relatives: schedules in `scheduling/`, prediction in `predict.time.simulate`, the picture in `show.timelines.draw`;
 notebooks 10 to 15.
@@ -19,7 +19,7 @@ from hybridlab.runtime.player import Player as Player  # it was here, and studen
 
 
 class Pipeline(Mode):
-    """What the runtime asks of this mode; a rank plays it with a `runtime.player.Player`."""
+    """The runtime part of this mode; a rank plays it with a `runtime.player.Player`."""
 
     name, axis, purpose = "pipeline parallelism", "pp", "messages"
 
@@ -30,7 +30,9 @@ class Pipeline(Mode):
         return "messages between stages"
 
     def transfers(self, job) -> Iterator[Transfer]:
-        """Every line of ranks that play the schedule together sends what crosses its cuts: all of it, or its part."""
+        """Every line of ranks that run the schedule together sends the activations and gradients at its cuts: all of
+        it, or its part.
+        """
         number = NUMBER if job.driven else 0
         for line in sorted({job.mesh.line(rank) for rank in range(job.mesh.size)}):
             rooms = job.rooms(line[0])

@@ -1,4 +1,4 @@
-"""Recomputation: what a layer makes on its way is not kept for the backward, but made a second time.
+"""Recomputation: intermediate activations of a layer are not saved for the backward, but computed again.
 
 A backward needs what its forward left behind. A layer that keeps only what came in makes the rest again when its
 backward begins, so of all layers of a stage one at a time has everything.

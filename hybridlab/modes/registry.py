@@ -1,4 +1,4 @@
-"""The modes there are: one line for each, the file whose `MODE` it is.
+"""The registry of modes: one line for each, the file that defines its `MODE`.
 
 A job takes those that its mesh and its choices ask for. They are asked in this order: stages before copies, copies
 before what is inside a stage. A mode from outside the package is added with `register`; it then stands behind these,

@@ -1,4 +1,4 @@
-"""Spatial parallelism: pictures are cut into strips (h cuts their rows, w their columns), or by both into tiles.
+"""Spatial parallelism: pictures are sharded into strips (h shards their rows, w their columns), or by both into tiles.
 
 One picture may be too large for one device: of all that a net keeps for its backward, each rank keeps its part. Weights
 are the same everywhere, and a rank's pixels are one more part of the batch, so gradients are added over h and w as over

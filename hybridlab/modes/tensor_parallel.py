@@ -1,21 +1,22 @@
-"""Tensor parallelism: the matrices of a block are cut, so that each rank computes some heads and some hidden units.
+"""Tensor parallelism: the matrices of a block are sharded, so each rank computes some heads and some hidden units.
 
-Two matrices make a pair: the first is cut by its outputs, the second by its inputs, and what is between them (heads of
-attention, GELU) needs no message. A pair is *entered* by f: no message, a sum on the way back. It is *left* by g: a sum
-of the summands, no message on the way back. So a block of two pairs costs four sums of b·s·h. What stands between
-the pairs, the residual stream, is the same on all ranks, or cut along the sequence: see `sequence_parallel`.
+Two matrices form a pair: the first is sharded by its outputs, the second by its inputs, and the operations between them
+(heads of attention, GELU) need no message. A pair begins with f: no message forward, an all-reduce backward. It ends
+with g: an all-reduce of the partial sums forward, no message backward. So a block of two pairs costs four all-reduces
+of b·s·h. The residual stream between the pairs is the same on all ranks, or sharded along the sequence: see
+`sequence_parallel`.
 
   parameter                        what a rank has            its gradient
   q, k, v, mlp.up                  rows: heads, hidden units  its own
-  k, v where heads are too few     the same as neighbours     a summand: each rank's own queries asked
+  k, v if there are too few heads  the same as neighbours     a partial sum: from each rank's own queries
   out.weight, mlp.down.weight      columns                    its own
   embed.token, head.scores         rows: tokens               its own
-  norms, positions, other biases   all                        the same; where the sequence is cut, a summand
-  what stands inside a pair        all                        a summand: each rank's own heads read it
+  norms, positions, other biases   all                        the same; with a sharded sequence, a partial sum
+  anything inside a pair           all                        a partial sum: from each rank's own heads
 
-A table of rules (`RULES`) says which matrices these are: hidden units F, heads N, heads of keys K and tokens V are cut
-along tp, whatever model has dims of these names. A matrix whose outputs are cut reads from the stream, one whose inputs
-are cut writes to it, and a module that holds both is entered once, for all that it holds.
+A table of rules (`RULES`) selects these matrices: hidden units F, heads N, heads of keys K and tokens V are sharded
+along tp, in every model with dims of these names. A matrix with sharded outputs reads from the stream, one with sharded
+inputs writes to it, and a module with both has one f for all its matrices.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053. Relatives: `world.talk.typed`, `core.where.rules`, `crossings`,
 `sequence_parallel`, `vocabulary_parallel` (embedding and loss), `narrowed` (what stages send each other),
@@ -90,12 +91,12 @@ class WholeStream:
 
 
 class RowParallel(nn.Module):
-    """A linear layer cut by its inputs: every rank has a summand of each output.
+    """A linear layer sharded by its inputs: every rank computes a partial sum of each output.
 
-    The bias is added once, behind the sum.
+    The bias is added once, after the all-reduce.
 
-    linear  whose parameters it takes over, and what another mode has put before it
-    stream  where the output goes
+    linear  whose parameters it takes over, together with the input hooks of other modes
+    stream  the residual stream that takes the output
     """
 
     def __init__(self, linear: nn.Linear, stream):

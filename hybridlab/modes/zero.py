@@ -1,19 +1,19 @@
-"""ZeRO: replicas compute with the same weights; at rest each keeps only a share of the optimizer's state, of the
-gradients, and of the weights themselves.
+"""ZeRO: replicas compute with the same weights; between steps each keeps only a shard of the optimizer's state, the
+gradients and the weights.
 
-Three stages, one more thing shared in each (`Param.rest`):
+Three stages, each of which shards one more kind of state (`Param.rest`):
 
-  1  optimizer   sums end with a share on each rank (reduce-scatter); it updates its share; the shares are gathered
-  2  gradients   the same, and what is not a rank's own is let go as soon as its sum is under way
-  3  weights     gathered before use (UNSHARD), let go after it (RESHARD), and gathered again for the backward
+  1  optimizer   a reduce-scatter leaves a share on each rank, which updates its share; the shares are gathered
+  2  gradients   the same, and the other ranks' shares are freed as soon as their reduction has started
+  3  weights     gathered before use (UNSHARD), freed after it (RESHARD), and gathered again for the backward
 
-A pack is one buffer, cut into equal pieces whatever parameters lie in it; the last piece is padded. `owners` says among
-how many neighbours a pack is shared: all that hold the same and see other data (fully sharded), one (replicated), or
-some, whose copies are then summed over the other groups (hybrid). Along cp and ep ranks see other data too, as copies
-along dp do; an expert, which ep cuts, is shared by fewer than all else.
+A pack is one buffer, cut into equal pieces regardless of parameter boundaries; the last piece is padded. `owners` is
+the number of neighbours that shard a pack: all ranks with the same weights and other data (fully sharded), one
+(replicated), or some, with an all-reduce over the other groups (hybrid). Ranks along cp and ep see other data too, like
+copies along dp; an expert, which ep shards, has fewer owners than other weights.
 
-When stage 3's gathers happen is not decided here. They are actions of the program, so that the schedule says what is
-gathered ahead, and the picture shows it (`scheduling.sharded`).
+The gathers of stage 3 are actions of the program, so the schedule decides when weights are gathered ahead, and the
+picture shows it (`scheduling.sharded`).
 
 Bytes on each rank's wire in a step, of Ψ parameters over p ranks: a reduce-scatter and a gather, 2Ψ(p-1)/p, as the
 all-reduce of plain data parallelism; with stage 3 another gather for the backward, 3Ψ(p-1)/p.
@@ -53,7 +53,7 @@ def shared(layout: Layout, stage: int, owners: int, along: tuple[str, ...] = ("d
 
 
 class Sharded(Replicated):
-    """The weights of a rank's stages, of which it owns a share at rest; the arguments are those of `Replicated`.
+    """The weights of a rank's stages, of which it owns a share between steps; the arguments are those of `Replicated`.
 
     comm, layout, stages, named, program, early, policy  as in `Replicated`
     """
@@ -115,7 +115,9 @@ class Sharded(Replicated):
     # gradients: reduce-scatter, and between groups of owners an all-reduce of the share
 
     def reduce(self, comm, action):
-        """Sum this stage's gradients; the buffers of sums under way are let go before the next are packed."""
+        """Reduce this stage's gradients; the buffers of reductions that have started are freed before the next are
+        packed.
+        """
         for one in self.sent.values():
             one.message.wait()
         return super().reduce(comm, action)
@@ -153,7 +155,7 @@ class Sharded(Replicated):
         )
 
     def unshard(self, stage) -> Arrival:
-        """Start to gather the weights of a stage; those that another stage uses are there already."""
+        """Start to gather the weights of a stage, except those that another stage has already gathered."""
         for pack in self._packs(stage):
             if not self.in_use[pack]:
                 self.gathering[pack] = self._gather(pack)
@@ -161,14 +163,14 @@ class Sharded(Replicated):
         return Arrival(self, [pack for pack in self._packs(stage) if pack in self.gathering])
 
     def arrive(self, pack):
-        """Wait for the weights of a pack, and put them where its parameters look."""
+        """Wait for the weights of a pack, and point its parameters to them."""
         if pack in self.gathering:
             whole, values = self.gathering.pop(pack).wait(), self.values[pack]
             values.untyped_storage().resize_(values.nbytes)
             values.copy_(whole)
 
     def reshard(self, stage):
-        """Let go of the weights of a stage, but for this rank's share."""
+        """Free the weights of a stage, except this rank's share."""
         for pack in self._packs(stage):
             self.in_use[pack] -= 1
             if not self.in_use[pack]:

@@ -1,4 +1,4 @@
-"""Predictions: what a schedule or a plan takes, computed and not run. numpy is all they need.
+"""Predictions: the time, memory and bytes of a schedule or a plan, computed with numpy only.
 
 `time` simulates schedules, `bytes` adds up memory and messages, `plans` divides a model among many devices and searches
 for the best division, `search` finds how operators are best cut, `launch` reads a model's config and writes the lines

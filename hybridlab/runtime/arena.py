@@ -1,11 +1,11 @@
-"""The arena: the memory of a device as far as forwards fill it, counted byte by byte, with an end that is real.
+"""The arena: the device memory for saved activations, counted byte by byte, with a real limit.
 
-A forward leaves tensors behind for its backward. A *storage* is the memory behind a tensor: it counts once, however
-many tensors look at it and however many actions keep it. On a CPU, where nothing else would object, a storage too many
-is an error. On a GPU it is one before the allocator is asked.
+A forward saves tensors for its backward. A *storage* is the memory of a tensor: it counts once, however many tensors
+look at it and however many actions keep it. On a CPU, where nothing else would object, a storage too many is an error.
+On a GPU it is one before the allocator is asked.
 
 Relatives: `runtime.copies`, which empty and fill it; `modes.out_of_core`, whose forwards keep their tensors here;
-`core.when.room`, which says in arrows when there is room. Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA).
+`core.when.room`, which expresses free memory as dependencies. Source: Wahib et al. 2020, arXiv:2008.11421 (KARMA).
 """
 
 import math
@@ -16,7 +16,7 @@ import torch
 
 
 class Arena:
-    """Room for what forwards keep.
+    """Memory for saved activations.
 
     capacity  in bytes;  rank  whose device it is;  doing  what its rank does at the moment, for the error
     held, peak  bytes held now, and at most
@@ -63,7 +63,7 @@ class Arena:
                 self._changed(size)
 
     def give(self, storage: torch.UntypedStorage):
-        """Let a storage go; it is gone when nobody holds it any more."""
+        """Let a storage go; it is gone when nothing refers to it."""
         with self._turn:
             self._holders[storage._cdata] -= 1
             if not self._holders[storage._cdata]:
@@ -77,7 +77,7 @@ class Arena:
 
 
 class Kept:
-    """The storage behind a tensor that a forward keeps: on the device, or away on the host.
+    """The storage of a saved tensor: on the device, or away on the host.
 
     size  in bytes;  flat  all of it as one row of numbers, on the device; None while it is away, in `host`
     """
@@ -89,7 +89,7 @@ class Kept:
         self.flat = x.detach().as_strided((self.size // x.itemsize,), (1,), 0)
 
     def end(self):
-        """Nobody needs it any more on the device."""
+        """Free it: it is not needed on the device any more."""
         if self.flat is not None:
             self.arena.give(self.flat.untyped_storage())
             self.flat = None

@@ -1,4 +1,4 @@
-"""From clocks to a timeline: how long a message takes here, and what the ranks' notes say together."""
+"""From clocks to a timeline: the latency of a message on this machine, and the combined notes of all ranks."""
 
 import statistics
 import time
@@ -57,7 +57,7 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
           the origin as {"held": one list for each rank of (seconds, bytes held from then on)}
 
     Each step starts with its first compute action. A message begins when both sides have posted it, and ends when the
-    receiver that waits for it has it. If it is there before its receiver looks, nobody has seen it come: it is given
+    receiver that waits for it has it. If it arrives before its receiver looks, its arrival time is unknown: it is given
     the calibrated latency. To receive even such a message takes a moment. So a wait that is as short as the latency, or
     as a twentieth of the time since the message began, does not count as waiting. (origin["seen"]: the device has seen
     every message come. Then the noted ends are true, and the latency is what its messages took.)

@@ -1,22 +1,21 @@
-"""Copies: what carries memory to the host and back, beside the compute, one engine for each way.
+"""Copies of memory to the host and back, during compute, with one engine for each direction.
 
-Each engine does its copies in the order in which it was given them. A copy that lacks something keeps its engine
-waiting, and not its rank. Three kinds of engines:
+Each engine runs its copies in the order in which they were submitted. A copy that has to wait blocks its engine, not
+its rank. Three kinds of engines:
 
     Threads  two threads that copy memory: a rank on a CPU
     Streams  two streams of a GPU, and pinned memory on the host
-    Timed    a copy without engine: nothing is carried, time passes (emulated work)
+    Timed    a copy without engine: nothing is copied, time passes (emulated work)
 
-What is carried is a *load*, with three calls: `room` makes room where it goes, `carry` copies, `over` lets go of where
-it was, or says that it has come. `start` gives a load to an engine, with the copies that must be over before. It
-returns a copy with `wait`, and with `begin` and `end`, marks on the rank's clock, which are there when it is over.
+A *load* has three calls: `room` allocates the destination, `carry` copies, `over` frees the source or marks the
+arrival. `start` submits a load to an engine, with the copies that must finish first. It returns a copy with `wait`, and
+with `begin` and `end`, marks on the rank's clock that are set when it is over.
 
-On a GPU the host is ahead of its device. A copy is over for the host when somebody has waited for it: the stream that
-computes has been told to wait too, so whatever is put where the load was comes later. Room is made when the program
-comes to the copy. Where another copy must be over before, the host waits for that one; the device meanwhile does what
-it has been given.
+On a GPU the host is ahead of its device. A copy is over for the host after a `wait`: the compute stream then waits too,
+so later tensors may reuse the memory. The destination is allocated when the program reaches the copy. If another copy
+must finish first, the host waits for it while the device continues its queue.
 
-Relatives: `runtime.arena`, whose storages are loads; `runtime.player`, who starts and waits.
+Relatives: `runtime.arena`, whose storages are loads; `runtime.player`, which starts copies and waits.
 """
 
 import time
@@ -37,51 +36,54 @@ def engines(device: torch.device) -> "Threads | Streams":
 
 
 class Leaving:
-    """What a forward has kept, on its way to the host."""
+    """The load of a swap to the host.
+
+    kept  the saved tensors of the forward
+    """
 
     def __init__(self, kept: list[Kept]):
         self.kept = kept
 
     def room(self):
-        """Room on the host."""
+        """Allocate memory on the host."""
         self.hosts = [twin(one.flat) for one in self.kept]
 
     def carry(self):
-        """Copy it."""
+        """Copy the tensors."""
         for one, host in zip(self.kept, self.hosts):
             host.copy_(one.flat, non_blocking=True)
 
     def over(self):
-        """Let go of the memory on the device."""
+        """Free the memory on the device."""
         for one, host in zip(self.kept, self.hosts):
             one.end()
             one.host = host
 
 
 class Coming:
-    """What a forward has kept, on its way back. `doing`: the action that brings it, for an error.
+    """The load of a swap back to the device: the activations that a forward has saved.
 
-    kept    what the forward has kept
-    device  to which it comes
-    doing   the action that brings it, for an error
+    kept    the saved tensors of the forward
+    device  the destination
+    doing   the action of the swap, for an error
     """
 
     def __init__(self, kept: list[Kept], device: torch.device, doing: str):
         self.kept, self.device, self.doing = kept, device, doing
 
     def room(self):
-        """Room on the device."""
+        """Allocate memory on the device."""
         self.rooms = [torch.empty_like(one.host, device=self.device) for one in self.kept]
         for one, room in zip(self.kept, self.rooms):
             one.arena.take(room.untyped_storage(), self.doing)
 
     def carry(self):
-        """Copy it."""
+        """Copy the tensors."""
         for one, room in zip(self.kept, self.rooms):
             room.copy_(one.host, non_blocking=True)
 
     def over(self):
-        """It is there."""
+        """Mark the tensors as arrived."""
         for one, room in zip(self.kept, self.rooms):
             one.flat, one.host = room, None
 
@@ -124,7 +126,7 @@ class Copied:
 
 
 class Streams:
-    """Two streams of a device, beside the one that computes."""
+    """Two streams of a device, next to the compute stream."""
 
     def __init__(self, device: torch.device):
         self.device, self._under_way = device, []
@@ -147,7 +149,7 @@ class Streams:
         return copy
 
     def _reached(self, stream):
-        """Have a stream wait until what is carried is computed, and whoever had the room before is done with it."""
+        """Make a stream wait until the copied tensors are computed and the destination is free."""
         stream.wait_event(self._mark())
 
     def _mark(self):

@@ -1,11 +1,11 @@
-"""The backward of a stage in two halves: the gradients of its inputs at once, those of its weights when there is time.
+"""The backward of a stage in two halves: first the gradients of its inputs, later those of its weights.
 
-Autograd's graph joins two kinds of paths: those that lead from the outputs to the inputs, and those that leave them
-for a weight. Where a weight's path leaves is a *junction*. The input half walks the first kind and keeps the gradient
-that passes each junction; the weight half goes on from there. No multiplication is done twice, none is left out, and
-the sums come in the order of a whole backward. Junctions with a weight in common, as experts cut from one tensor, are
-left together. Where one of them lies below another, as when two layers share a weight, what leaves the upper one would
-pass the lower one too: such a weight gets its gradient from the outputs, on a path of its own.
+Autograd's graph has two kinds of paths: from the outputs to the inputs, and branches from these paths to a weight. The
+node where a branch begins is a *junction*. The input half follows the first kind and saves the gradient at each
+junction; the weight half continues from there. No multiplication is repeated or omitted, and sums have the order of a
+full backward. Junctions that share a weight, such as experts cut from one tensor, continue together. If one such
+junction is below another, as when two layers share a weight, the branch of the upper one would pass the lower one too:
+such a weight gets its gradient from the outputs, on a separate path.
 
 Source: Qi et al. 2023, arXiv:2401.10241 (zero bubble; their B is our I). Relatives: `scheduling.zero_bubble`, the rows
 I and W of `core.when.law`, notebook 14.
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
 
 
 def input_half(outputs: list, gradients: list, inputs: list) -> tuple[list, list[Kept]]:
-    """The gradients of the inputs, and what `weight_half` will need. The inputs are leaves that require gradients.
+    """The gradients of the inputs, and the saved state for `weight_half`. The inputs are leaves that require gradients.
 
     outputs    of the forward
     gradients  of each output
@@ -54,9 +54,9 @@ def input_half(outputs: list, gradients: list, inputs: list) -> tuple[list, list
 
 
 def weight_half(kept: list[Kept]):
-    """Add the gradients by the weights to their `.grad`.
+    """Add the gradients with respect to the weights to their `.grad`.
 
-    kept  by `input_half`
+    kept  the state returned by `input_half`
     """
     for edges, gradients, weights in kept:
         found = torch.autograd.grad(edges, weights, gradients, retain_graph=True, allow_unused=True)
@@ -135,7 +135,7 @@ def _together(left, without) -> list[tuple[list, list]]:
 
 
 def _upward(roots) -> list:
-    """Every node below the roots, each behind all those below it."""
+    """Every node below the roots, each after all those below it."""
     order, seen, stack = [], set(), [(root, False) for root in roots]
     while stack:
         node, below_done = stack.pop()

@@ -1,4 +1,4 @@
-"""Masks of attention, on the device that computes: each is made once.
+"""Attention masks on the device, each created once.
 
 A mask is made on the host. To copy it from there keeps the device's stream, and so it would in every layer of every
 forward.

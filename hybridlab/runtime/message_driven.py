@@ -1,13 +1,13 @@
-"""Message-driven pipelining: no order is written down; a rank does what has arrived.
+"""Message-driven pipelining: without a written order; a rank runs an action whose message has arrived.
 
 Two receivers, one for each direction, wait for messages and put what comes into a queue. The rank takes from the queue,
 backwards first, computes, and sends on. Stage 0 lets a new microbatch in only when fewer than `in_flight` are under
 way, which bounds the memory as 1F1B does. The last stage turns each forward into its backward at once. Nothing is
 stale: the weights change after the last backward only.
 
-A message says which microbatch it carries, because nobody can know it beforehand; messages over one link stay in their
-order. gloo never tells a poller that a receive is complete, so the receivers are threads that block. On a GPU, too, a
-message has arrived when its tensor is there, and not when the device has been told to wait for it.
+A message contains its microbatch's number, because the order is not known in advance; messages over one link stay in
+their order. gloo never tells a poller that a receive is complete, so the receivers are threads that block. On a GPU,
+too, a message has arrived when its tensor is there, and not when the device has been told to wait for it.
 
 What was done, in the order in which it happened, is a schedule like any other: it can be drawn, and simulated.
 
@@ -33,7 +33,7 @@ now = time.perf_counter_ns
 
 
 class MessageDriven:
-    """One rank's part in a pipeline without a written order: one stage on each rank, whole backwards.
+    """One rank's part in a pipeline without a written order: one stage on each rank, full backwards.
 
     schedule   says which ranks hold which stages, which microbatches there are, and which sums come last; the order
                in it is not used
@@ -104,7 +104,7 @@ class MessageDriven:
             yield BACKWARD, self.after, self.stage
 
     def _receive(self, direction, source, edge):
-        """In a thread of its own: put every message of one direction into the inbox, backwards before forwards."""
+        """In a separate thread: put every message of one direction into the inbox, backwards before forwards."""
         try:
             if self.work.device.type != "cpu":
                 torch.accelerator.set_device_index(self.work.device.index)  # every thread begins at the first one
@@ -133,7 +133,7 @@ class MessageDriven:
         self._do(direction, microbatch, [value])
 
     def _do(self, direction, microbatch, arrived):
-        """Compute, and send on; behind the last stage a forward turns round."""
+        """Compute, and send on; after the last stage the backward begins."""
         action = self._action(direction, microbatch)
         call, begin = self.work.bind(action, action), self.clock.mark()
         leaving = call(arrived)
@@ -177,6 +177,6 @@ def one_chain(schedule: Schedule) -> Schedule:
 
 
 def as_done(schedule: Schedule, programs: list[list[str]]) -> Schedule:
-    """What the ranks did, in the order in which they did it, as a schedule."""
+    """The actions of the ranks, in their actual order, as a schedule."""
     lists = [[Action.parse(text) for text in program] for program in programs]
     return schedule.with_programs(lists, name="message_driven")

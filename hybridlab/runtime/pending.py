@@ -1,4 +1,4 @@
-"""What is under way beside the compute: sums of gradients, gathers of weights, and what to do when they are over."""
+"""Pending operations during compute: reductions of gradients, gathers of weights, and the actions after their end."""
 
 
 class Sum:

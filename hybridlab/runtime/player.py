@@ -1,26 +1,25 @@
-"""The player: one rank's part in a lowered schedule, call by call.
+"""The player: executes one rank's actions of a lowered schedule.
 
-The list is the one that was drawn and simulated. `Player` binds each action once to the call that does it and to the
-slots where its values wait, and then plays the calls, noting when each began and ended:
+The list is the one that was drawn and simulated. `Player` binds each action once to its call and to the slots of its
+values, and then runs the calls, recording when each began and ended:
 
     program   RECV 1F0    1F0        SEND 1F0       ...     bound once, when the player is made
                  |         |             |
     slots     [activation] -> [activation] -> isend         a value waits in its slot for the action that takes it
 
-It knows the edges of the stage graph and no schedule: replicas, several stages on one rank, skips and fused pairs are
-more slots, not more cases. What a stage computes is the business of a *work* (see `runtime.work`): slices of a real
-model, or waiting in place of computing, so that bubbles can be watched on a machine with fewer cores than ranks.
-Messages are real in both.
+It depends on the edges of the stage graph and on no schedule: replicas, several stages on one rank, skips and fused
+pairs are more slots, not more cases. A *work* (see `runtime.work`) computes a stage: with slices of a real model, or by
+waiting instead of computing, which shows bubbles on a machine with fewer cores than ranks. Messages are real in both.
 
-An action waits for its message only when it needs it; a send never keeps its rank from computing, and what has left is
-let go. That is the convention that `predict.time.simulate` follows with rendezvous=True, which is how gloo hands
-messages over. Collectives run beside the compute actions too: a sum is waited for when the step ends, gathered weights
-when their stage needs them, and a sum that an update in the program takes when that update comes.
+An action waits for its message only when it needs it; a send never stops its rank's compute, and a sent tensor is
+freed. `predict.time.simulate` has the same convention with rendezvous=True, which is how gloo transfers messages.
+Collectives overlap with compute actions too: the rank waits for a reduction at the end of the step, or at an update in
+the program that takes it, and for gathered weights when their stage needs them.
 
-On a GPU all this is said ahead of time: the host goes through its list, and the device's streams do the waiting. Times
-are marks on the stream then (see `world.talk.clock`), and are read when the step is over.
+On a GPU all this is queued ahead of time: the host runs through its list, and the device's streams wait. Times are then
+events on the stream (see `world.talk.clock`), and are read when the step is over.
 
-Relatives: `runtime.player`, which says what crosses between stages; prediction in `predict.time.simulate`.
+Relatives: `runtime.work`, which computes; prediction in `predict.time.simulate`.
 """
 
 from functools import partial
@@ -35,15 +34,16 @@ from hybridlab.core.when.schedule import Schedule
 
 
 class Player:
-    """One rank's part in a lowered schedule: its calls, and the values that wait between them.
+    """Executes one rank's actions of a lowered schedule; holds its calls and the values between them.
 
-    comm   the door to the other ranks;  work  what a stage does (`ModelWork` or `EmulatedWork`)
+    comm   the communicator of this rank;  work  computes its stages (`ModelWork` or `EmulatedWork`)
     watch  called as watch(step, index, begin, end) after each compute action, times in ns; the host then waits for it
-    room   how much the device may hold: who lacks room waits for the copies out that the law names
+    room   memory capacity of the device: an action that would not fit waits for copies to the host, as in the law
 
-    The ranks that play together make their players at the same time: those that will talk greet each other.
+    The ranks that run together must create their players at the same time, because ranks that communicate connect
+    first.
 
-    raises  ValueError when the schedule holds an action that cannot be played
+    raises  ValueError if the schedule has an action that cannot be run
     """
 
     def __init__(self, comm, schedule: Schedule, work, watch=None, room=None):
@@ -57,12 +57,12 @@ class Player:
         comm.greet(self._pairs(), work.device)
 
     def step(self) -> torch.Tensor:
-        """Play the program once, and read the times."""
+        """Run the program once, and read the times."""
         self.play()
         return self.read()
 
     def play(self):
-        """Play the program once; on a GPU it is then on its way."""
+        """Run the program once; on a GPU it is then queued."""
         self.times = [[0, 0, 0, 0] for _ in self.calls]
         self.slots, self.gathering = [None] * len(self._numbers), {}
         self.outgoing, self.sums, self.exchanging, self.copies = [], {}, {}, {}
@@ -76,10 +76,10 @@ class Player:
         self.played += 1
 
     def read(self) -> torch.Tensor:
-        """The times of the latest play, (actions, 4) in ns, on the clock of this machine; waits until it is over.
+        """The times of the latest run, (actions, 4) in ns, on the clock of this machine; waits until it is over.
 
-        Of a compute action: ready, begin, end, end. Of a message: posting starts, posted, known to be over, and when a
-        receiver first looked for it.
+        For a compute action: ready, begin, end, end. For a message: posting starts, posted, known to be over, and the
+        first time that a receiver waited for it.
         """
         self.comm.settle()
         times = [[self.clock.read(mark) for mark in row] for row in self.times]
@@ -125,7 +125,7 @@ class Player:
         return [self._slot(name, edge, part.microbatch) for name, mark in on_edges for edge in self._edges(part, mark)]
 
     def _edges(self, part, mark) -> list[int]:
-        """The numbers of the edges into a stage (<) or out of it (>); not of the one behind the model."""
+        """The numbers of the edges into a stage (<) or out of it (>); not of the one after the model."""
         at = "><".index(mark)
         return [number for number, edge in self.schedule.inside.items() if edge[at] == part.stage]
 
@@ -198,7 +198,7 @@ class Player:
         self.slots[slot] = _Awaited(messages, index)
 
     def _exchange(self, index, slot, edge, name, to, tag):
-        """Begin to exchange tokens with the ranks beside this one: a message to itself, by way of them."""
+        """Start to exchange tokens with the other ranks along ep: a message to itself, by way of them."""
         value, self.slots[slot] = self.slots[slot], None
         self.times[index][0] = self.clock.mark()
         messages = self.work.exchange(self.comm, self.program[index], edge, value)
@@ -233,7 +233,7 @@ class Player:
         return [self.copies[before] for before in self.brought.get(index, ())]
 
     def _started(self, index, start, action):
-        """Start a collective; when it is over, its end is noted by whoever sees it first."""
+        """Start a collective; its end is recorded at the first check after it is over."""
         row = self.times[index]
         row[0] = row[1] = row[3] = self.clock.mark()
         collective = start(self.comm, action)

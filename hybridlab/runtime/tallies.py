@@ -1,6 +1,6 @@
-"""Tallies: what a layer counts in the forwards of a step, beside its weights, and settles when the step is over.
+"""Tallies: counts of a layer in the forwards of a step, which update its state at the end of the step.
 
-A layer that normalises by what it has seen of the data, such as a batch norm, keeps numbers that no gradient changes.
+A layer such as a batch norm, which normalises by statistics of the data, keeps numbers that no gradient changes.
 Updated in every forward, they would depend on the order of microbatches and on the replica. So the layer only *counts*
 in the forward: its `tally` is a sum over rows. At the end of a step tallies are added over the ranks that hold the same
 layer, as its gradients are, and the layer's `settle()` makes of them what it keeps. That is the same on one device and
@@ -42,7 +42,7 @@ def settle(comm, layout: Layout, layers: dict[str, nn.Module]):
 
 
 def transfers(layout: Layout, layers: dict[str, nn.Module]) -> Iterator[Transfer]:
-    """What settling sends in a step."""
+    """The bytes sent in a step to settle tallies."""
     for name, layer in layers.items():
         for ranks in sorted({layout.summed(name, rank) for rank in range(layout.mesh.size)}):
             if len(ranks) > 1:

@@ -1,11 +1,11 @@
-"""Weight versions: a pipeline without flush updates while older microbatches are still under way.
+"""Weight versions: a pipeline without flush updates its weights while older microbatches are still in flight.
 
-Each stage keeps the versions of its weights that its program still needs: a backward must find the weights that its
-forward used (PipeDream's weight stashing), or any that the schedule states (`0F3#2` is the forward of microbatch 3
-with version 2). An update never writes into weights that are in use. It makes the next version beside them.
+Each stage keeps the versions of its weights that its program still needs: a backward uses the weights of its forward
+(PipeDream's weight stashing), or the version stated in the schedule (`0F3#2` is the forward of microbatch 3 with
+version 2). An update never overwrites weights in use. It creates the next version.
 
-A stage may have several copies, each with microbatches of its own. Then all of them make every version together, from
-the mean of their gradients, and so hold the same numbers.
+A stage may have several copies, each with its own microbatches. Then they compute every version together, from the mean
+of their gradients, and so hold the same numbers.
 
 Relatives: `scheduling.pipedream`, the row OPT of `core.when.law`, the proof in `training.replay`, notebook 15.
 Source: Narayanan et al. 2019 (PipeDream, SOSP) and 2021, arXiv:2006.09503 (2BW).
@@ -25,20 +25,20 @@ ENDS_A_USE = ("F", "C", "R", "B", "W", "OPT")  # each of them uses a version onc
 
 
 class Versions:
-    """The versions of the weights of one rank's stages; every step begins with the latest as version 0.
+    """The versions of the weights of one rank's stages; every step begins with the latest version as version 0.
 
     comm      the communicator of this rank
     layout    of the parameters on the mesh
-    schedule  that is played
+    schedule  that is run
     rank      its rank in the schedule
     stages    {stage: module};  named  {stage: {name in the layout: weight}}, in the order of the module's
     make      make({name in the layout: weight}) -> the optimizer of one stage
-    sums      the dtype in which copies of a stage add their gradients
-    stash     False: one version, whose numbers change while microbatches are under way. Their backward then finds other
-              weights than their forward, and its gradient belongs to no weights that ever were: what PipeDream avoids
-    held      {stage: {version: {name: weight}}};  peak  {stage: the most that were held at once}
+    sums      the dtype in which copies of a stage reduce their gradients
+    stash     False: one version, whose numbers change while microbatches are in flight. Their backward then uses other
+              weights than their forward, and its gradient is wrong for both: PipeDream avoids this
+    held      {stage: {version: {name: weight}}};  peak  {stage: the maximum number held at once}
 
-    Opens the groups that the layout asks for: every rank makes its weights at the same time.
+    Opens the groups of the layout, so all ranks must create their weights at the same time.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Versions:
         return [(ranks, names) for ranks, names in every if len(ranks) > 1]
 
     def arm(self, last: bool):
-        """Every play of the schedule is a whole step."""
+        """Nothing to prepare: every run of the schedule is a full step."""
 
     def finish(self):
-        """The schedule has updated the weights as it went."""
+        """Nothing to finish: the schedule has already updated the weights."""
 
     def begin(self):
         """Start a step: the latest version of every stage becomes version 0."""
@@ -87,7 +87,7 @@ class Versions:
         return lambda *arrived: functional_call(self.stages[stage], weights, arrived)
 
     def collect(self, stage, microbatch, version):
-        """Add what a backward has left at its version's weights to the sum of the microbatch's window."""
+        """Add the gradients of a backward to the sum of the microbatch's window."""
         window = self.gradients.setdefault((stage, microbatch // self.windows[stage]), {})
         for name, weight in self.held[stage][version].items():
             gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
@@ -96,8 +96,7 @@ class Versions:
         self._used(stage, version)
 
     def reduce(self, comm, action):
-        """Start to add a window's gradients, to which this rank has added its microbatches', over the stage's copies.
-        Returns what to wait for."""
+        """Start to reduce a window's gradients over the stage's copies. Returns a handle to wait for."""
         found, under_way = self.gradients[action.stage, action.version], Sums()
         for ranks, names in self.packs[action.stage]:
             flat = torch.cat([found[name].reshape(-1) for name in names]).to(self.sums)
@@ -111,7 +110,7 @@ class Versions:
             found[name] = piece.view_as(found[name]).to(found[name].dtype)
 
     def update(self, stage, version):
-        """Make version + 1 by one step of the optimizer."""
+        """Compute version + 1 with one optimizer step."""
         gradients, optimizer = self.gradients.pop((stage, version)), self.optimizers[stage]
         new = self.held[stage][version]
         if self.stash:
@@ -127,7 +126,7 @@ class Versions:
         self.peak[stage] = max(self.peak[stage], len(different))
 
     def _used(self, stage, version):
-        """One use less; a version that nobody will use again is let go. That of an evaluation, -1, never comes to 0."""
+        """One use less; a version that is not used again is freed. That of an evaluation, -1, never comes to 0."""
         self.left[stage, version] -= 1
         if not self.left[stage, version]:
             del self.held[stage][version]

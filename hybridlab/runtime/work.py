@@ -1,10 +1,9 @@
-"""What a stage does when its turn comes: compute for real, or wait as long as computing would take.
+"""The work of a stage: real compute, or waiting for the time that compute would take.
 
-A work has what a `player.Player` asks for: `bind` an action to the call that does it, `room` for a message, `arrived`
-when one has come, the collectives `reduce`, `unshard` and `reshard`, the copies to the host and back (`swap`), the
-number `widest` of tensors that an edge carries at most, and the `device` on which they are. What travels on an edge is
-a tuple of tensors; a call is given one such tuple for every edge that leads to it, and returns one for every edge that
-leads on.
+A work has the methods that `player.Player` calls: `bind` an action to its call, `room` for a receive buffer, `arrived`
+after a message, the collectives `reduce`, `unshard` and `reshard`, and the copies to the host and back (`swap`); also
+the maximum number `widest` of tensors on an edge, and their `device`. An edge carries a tuple of tensors; a call takes
+one such tuple for every incoming edge and returns one for every outgoing edge.
 """
 
 import math
@@ -28,22 +27,22 @@ DOES = {"F": "forward", "B": "backward", "I": "input_half", "W": "weight_half", 
 
 
 class ModelWork:
-    """What a stage does for real: forward through a slice of the model, backward by autograd.
+    """Real work: forward through a slice of the model, backward by autograd.
 
-    weights  those of this rank's stages, and how they are called: `replicated.Replicated`, `zero.Sharded`, or
+    weights  those of this rank's stages, and the way to call them: `replicated.Replicated`, `zero.Sharded`, or
              `versions.Versions`
     last     the number of the last stage, where the loss is taken
     loss     loss(scores, targets) -> the summed loss of one microbatch
-    rooms    rooms[edge]: for every tensor that travels on the edge, an example of its shape and dtype
-    draws    the model's `Draws`: told where in the global batch a microbatch stands, for what it draws at random
-    rows     (b, in one microbatch; at which of them this rank's begin)
+    rooms    rooms[edge]: for every tensor on the edge, an example of its shape and dtype
+    draws    the model's `Draws`, set to the microbatch's place in the global batch before random draws
+    rows     (b, in one microbatch; the first of them on this rank)
     device   where the weights are
-    exchanging  how tokens are exchanged between stages, see `Mode.exchange`; None where nobody does
+    exchanging  how tokens are exchanged between stages, see `Mode.exchange`; None: not at all
 
-    `losses`, one of each microbatch of which this rank has the last stage, stay on the device.
+    `losses`, one for each microbatch if this rank has the last stage, stay on the device.
 
-    A stage is called with all tensors of its incoming edges, the chain before the skips. It returns one tensor; or a
-    tuple with one entry, a tensor or a tuple of them, for every outgoing edge.
+    A stage is called with all tensors of its incoming edges, first the chain, then the skips. It returns one tensor, or
+    a tuple with one entry, a tensor or a tuple of tensors, for every outgoing edge.
     """
 
     nans = UNWATCHED  # who looks for the first tensor that is not a number
@@ -54,26 +53,27 @@ class ModelWork:
         self.widest, self.exchanging = max([1, *map(len, rooms.values())]), None
 
     def load(self, inputs: list, targets: list, tokens: int, first: int = 0):
-        """Take microbatches, of which the first is number `first` of the global batch, and the number of tokens in that
-        batch; forget those before."""
+        """Set the microbatches of the next step, the number `first` of the first one in the global batch, and the
+        number of tokens in that batch.
+        """
         self.inputs, self.targets, self.tokens, self.first = inputs, targets, tokens, first
         self.losses = torch.zeros(len(inputs), dtype=torch.float64, device=self.device)
         self.kept, self.passed, self.halved, self.peak_live = {}, {}, {}, 0
 
     def bind(self, action, part):
-        """The call that does one action, or one part of a fused pair."""
+        """The call for one action, or for one part of a fused pair."""
         return partial(getattr(self, DOES[part.kind]), part.stage, part.microbatch, part.version)
 
     def room(self, edge: int, name: str) -> list:
-        """Room for the tensors of one message; a gradient travels for every activation that can have one."""
+        """Receive buffers for one message; every activation that can have a gradient gets one."""
         travels = [x for x in self.rooms[edge] if name == "activation" or x.is_floating_point()]
         return [torch.empty(x.shape, dtype=x.dtype, device=self.device) for x in travels]
 
     def arrived(self, tensors):
-        """Nothing more is to be done when a message has come."""
+        """Nothing to do after a message has arrived."""
 
     def forward(self, stage, microbatch, version, arrived):
-        """The activations that leave the stage; behind the last one, the loss."""
+        """The output activations of the stage; of the last stage, the loss."""
         inputs = [self._leaves(one) for one in arrived] if arrived else [(self.inputs[microbatch],)]
         outputs = self._through(stage, microbatch, version, inputs)
         self.kept[stage, microbatch] = inputs, outputs
@@ -81,19 +81,19 @@ class ModelWork:
         return [tuple(x.detach() for x in one) for one in outputs]
 
     def pass_on(self, stage, microbatch, version, arrived):
-        """A forward that keeps only what came in."""
+        """A forward that saves only the stage's input."""
         inputs = arrived or [(self.inputs[microbatch],)]
         self.passed[stage, microbatch] = arrived
         with torch.no_grad():
             return self._through(stage, microbatch, version, inputs)
 
     def recompute(self, stage, microbatch, version, _):
-        """The same forward again, from what came in; this time for a backward."""
+        """Recompute the forward from the stage's input, now for a backward."""
         self.forward(stage, microbatch, version, self.passed.pop((stage, microbatch)))
         return []
 
     def backward(self, stage, microbatch, version, arrived):
-        """The gradients by what entered the stage; weight gradients are added where the weights are."""
+        """The gradients with respect to the stage's input; weight gradients are added to the weights' `.grad`."""
         inputs, outputs = self.kept.pop((stage, microbatch))
         if pulled := _pulled(outputs, arrived):
             torch.autograd.backward(*pulled)
@@ -101,7 +101,7 @@ class ModelWork:
         return self._leaving(stage, microbatch, [[_gradient(x) for x in _floating(one)] for one in inputs if stage])
 
     def input_half(self, stage, microbatch, version, arrived):
-        """The gradients by what entered the stage, and no more."""
+        """Only the gradients with respect to the stage's input."""
         inputs, outputs = self.kept.pop((stage, microbatch))
         leaves = [x for one in inputs for x in _floating(one)] if stage else []
         pulled = _pulled(outputs, arrived)
@@ -111,30 +111,30 @@ class ModelWork:
         return self._leaving(stage, microbatch, [[next(found) for _ in _floating(one)] for one in inputs if stage])
 
     def weight_half(self, stage, microbatch, version, _):
-        """The weight gradients that the input half left for later."""
+        """The weight gradients that the input half has postponed."""
         weight_half(self.halved.pop((stage, microbatch)))
         self.weights.collect(stage, microbatch, version)
         return []
 
     def update(self, stage, _, version, __):
-        """One optimizer step for one stage: its next version."""
+        """One optimizer step for one stage, which creates its next version."""
         self.weights.update(stage, version)
         return []
 
     def exchange(self, comm, action, edge: int, value) -> list:
-        """Start to exchange the tokens that leave a stage; where nobody does, they stay."""
+        """Start to exchange the output tokens of a stage, if any mode exchanges them."""
         return self.exchanging(action, value) if self.exchanging else [Message(lambda x=x: x) for x in value]
 
     def reduce(self, comm, action):
-        """Start to sum this stage's gradients over its copies; returns what to wait for."""
+        """Start to reduce this stage's gradients over its copies; returns handles to wait for."""
         return self.weights.reduce(comm, action)
 
     def unshard(self, comm, action):
-        """Start to gather this stage's weights; returns what to wait for."""
+        """Start to gather this stage's weights; returns handles to wait for."""
         return self.weights.unshard(action.stage)
 
     def reshard(self, action):
-        """Let go of this stage's weights."""
+        """Free this stage's gathered weights."""
         self.weights.reshard(action.stage)
 
     def _leaving(self, stage, microbatch, gradients: list[list]) -> list[tuple]:
@@ -164,7 +164,7 @@ class ModelWork:
 
 
 def scaled(loss, tokens):
-    """The one loss rule: a local *sum*, divided by the tokens of the global batch."""
+    """The loss for all ranks: a local *sum*, divided by the tokens of the global batch."""
     return loss / tokens
 
 
@@ -173,8 +173,9 @@ def _floating(tensors):
 
 
 def _pulled(outputs, arrived):
-    """(tensors, gradients) from which a backward starts; the loss needs none from outside. Nothing where no weight is
-    behind what left the stage."""
+    """(tensors, gradients) from which a backward starts; the loss needs none from outside. Nothing if the output of the
+    stage depends on no weight.
+    """
     tensors = [x for one in outputs for x in _floating(one)]
     gradients = [g for one in arrived for g in one] or [torch.ones_like(x) for x in tensors]
     return list(zip(*[(x, g) for x, g in zip(tensors, gradients) if x.requires_grad]))
@@ -185,14 +186,14 @@ def _gradient(x):
 
 
 class EmulatedWork:
-    """Waiting in place of computing: real processes, real messages and meetings, durations as stated (in seconds per
+    """Waiting instead of computing: real processes, real messages and collectives, given durations (in seconds per
     stage).
 
-    elements  of a message;  latency  seconds that each message takes at least, beside what it takes anyway
-    jitter    durations vary by this share (standard deviation), the same for one action in every order and run
+    elements  of a message;  latency  seconds added to each message
+    jitter    relative standard deviation of durations, the same for one action in every order and run
 
-    `pace` is 1; at 0 nothing is waited for, so that a step to warm up costs only its messages. `offset` is what brings
-    this rank's clock, in seconds, to that of the others, see `world.talk.offset`.
+    `pace` is 1; with 0 there is no waiting, so a warm-up step costs only its messages. `offset`, in seconds, aligns
+    this rank's clock with the others, see `world.talk.offset`.
     """
 
     widest, device = 1, CPU
@@ -206,12 +207,12 @@ class EmulatedWork:
         self.free_at = Counter()  # and the last copy each way, in ns
 
     def meet(self, comm, schedule):
-        """Open the groups of the ranks that hold copies of a stage: they meet in its sums. All ranks do it."""
+        """Open the groups of the ranks that hold copies of a stage, for their reductions. All ranks call it."""
         self.copies = dict(enumerate(schedule.holders))
         comm.open(*sorted(set(schedule.holders)))
 
     def bind(self, action, part):
-        """A call that waits as long as the action takes; a fused pair waits at its end."""
+        """A call that waits for the duration of the action; a fused pair waits at its end."""
         if not action.parts:
             seconds = self.costs.of(part.kind, part.stage)
         elif part is action.parts[-1]:
@@ -221,42 +222,43 @@ class EmulatedWork:
         return partial(self._wait, seconds * self._luck(part), part.kind)
 
     def room(self, edge: int, name: str) -> list:
-        """Room for one message."""
+        """A receive buffer for one message."""
         return [torch.empty(self.elements, dtype=torch.float64)]
 
     def arrived(self, tensors):
-        """Wait until the message has been under way as long as stated; it says when it left."""
+        """Wait until the given latency has passed since the message was sent; it contains that time."""
         left = float(tensors[0][0]) + self.latency * self.pace - self._now()
         if self.latency and left > 0:
             time.sleep(left)
 
     def reduce(self, comm, action):
-        """A real all-reduce of one message's size over a stage's copies, which takes as long as stated at least."""
+        """A real all-reduce of one message's size over a stage's copies, which takes at least the given time."""
         return self._beside(comm.iall_reduce(torch.zeros(self.elements), self.copies[action.stage]), action)
 
     def exchange(self, comm, action, edge: int, value) -> list:
-        """A real all-to-all of one message's size with the ranks along ep, which takes as long as stated at least; a
-        rank's take their turns."""
+        """A real all-to-all of one message's size with the ranks along ep, which takes at least the given time; those
+        of one rank run one after another.
+        """
         self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of_message(edge)
         until = torch.full((self.elements,), self.free + self.offset, dtype=torch.float64)
         return [_Exchanged(comm.iall_to_all(until, "ep"), self.offset)]
 
     def unshard(self, comm, action):
-        """A real all-gather of one message's size, which takes as long as stated at least."""
+        """A real all-gather of one message's size, which takes at least the given time."""
         return self._beside(comm.iall_gather(torch.zeros(self.elements), "dp"), action)
 
     def reshard(self, action):
-        """Nothing was gathered."""
+        """Nothing to free: nothing was gathered."""
 
     def swap(self, action, before: list) -> Timed:
-        """A copy to the host or back that takes as long as stated, by an engine that does one after the other."""
+        """A copy to the host or back that takes the given time, on an engine that runs copies one after another."""
         ready = max([time.perf_counter_ns(), self.free_at[action.kind], *(one.end for one in before)])
         copy = Timed(ready, round(self.pace * self.costs.of(action.kind, action.stage) * 1e9))
         self.free_at[action.kind] = copy.end
         return copy
 
     def _beside(self, message, action):
-        """A rank's collectives take their turns, beside what it computes."""
+        """A rank's collectives run one after another, overlapped with compute."""
         self.free = max(self.free, time.perf_counter()) + self.pace * self.costs.of(action.kind, action.stage)
         return _Lasting(message, self.free)
 

@@ -1,4 +1,4 @@
-"""Schedules: a file for each family, and what turns its lists into programs that ranks can play.
+"""Schedules: a file for each family, and the functions that turn their lists into programs for ranks.
 
 `registry` finds them by name: `naive`, `gpipe`, `one_f_one_b`, `interleaved`, `looped_bfs`, `zero_bubble`,
 `controllable` (V-Half, V-Min), `dualpipe`, `chimera`, `hanayo`, `pipedream`. `validate` says whether a list is a

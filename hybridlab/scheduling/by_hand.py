@@ -1,4 +1,4 @@
-"""A schedule made by hand: what each rank can do next, and why it cannot do the rest yet.
+"""A schedule made by hand: the actions that each rank can do next, and the reason why it cannot do the others yet.
 
 The rule of this game is the law: an action is possible when every value that it takes has been made. With a limit, a
 rank may hold no more activations than that. Nothing else is forbidden, so every game can be played to its end.
@@ -119,7 +119,7 @@ class ByHand:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """What has been chosen, as a schedule; a whole one when `finished`."""
+        """The chosen actions as a schedule; a whole one when `finished`."""
         everything = self.everything
         chosen = np.array(self.chosen, dtype=np.int64)
         programs = [everything.schedule.rows[chosen[everything.rank[chosen] == r]] for r in range(self.ranks)]
@@ -137,7 +137,7 @@ class ByHand:
         return Choice(kind, self.everything.action(found), self._why_not(found))
 
     def _missing(self, number):
-        """The first value that an action takes and nobody has made; None if there is none."""
+        """The first value that an action takes and that is not made yet; None if there is none."""
         return next((value for value in self.everything.takes[number].tolist() if not self._made[value]), None)
 
     def _why_not(self, number):

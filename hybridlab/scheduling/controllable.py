@@ -1,4 +1,4 @@
-"""V-Half and V-Min: one pattern of six slots, repeated for every microbatch, for a stated share of the memory."""
+"""V-Half and V-Min: one pattern of six slots, repeated for every microbatch, for a given fraction of the memory."""
 
 import itertools
 

@@ -1,22 +1,22 @@
-"""Stages with experts: each in three parts, and between them the all-to-alls, as messages of their own.
+"""Stages with experts: each in three parts, with the all-to-alls between them as separate messages.
 
 A block with experts computes twice and exchanges tokens twice:
 
     attention  →  dispatch: tokens to their experts  →  experts  →  combine: tokens home  →  the next block
 
-Here each stage becomes three: attention, experts, and a last one, which computes nothing: tokens are home again. The
-edges between them are *exchanges*: what a rank sends comes back to it by way of the ranks along ep. So an all-to-all is
-a SEND and a RECV like any other message, beside what the rank computes, and the law says who waits for it.
+Here each stage becomes three: attention, experts, and a last one that computes nothing, for the combined tokens. The
+edges between them are *exchanges*: a rank sends to the ranks along ep and receives from them. So an all-to-all is a
+SEND and a RECV like any other message, overlapped with compute, and the law says which action waits for it.
 
-Whether it is hidden is a matter of order. A rank that does the parts of one microbatch one after the other waits for
-every exchange. In DualPipe a rank does a forward and a backward as a pair; their parts can take turns, and each
-exchange then has a part of the other microbatch to hide behind:
+The order decides whether it is hidden. A rank that runs the parts of one microbatch one after the other waits for every
+exchange. In DualPipe a rank runs a forward and a backward as a pair; their parts can alternate, and each exchange then
+overlaps with a part of the other microbatch:
 
     computes     attention of F    experts of B     experts of F     attention of B
-    beside it    combine of B      dispatch of F    dispatch of B    combine of F
+    overlapped   combine of B       dispatch of F    dispatch of B    combine of F
 
-In a backward combine comes first and brings gradients to the experts; dispatch brings them home. All are hidden where
-an exchange takes no longer than the shortest of the four.
+In a backward combine comes first and sends gradients to the experts; dispatch sends them back. All exchanges are hidden
+if one takes no longer than the shortest of the four parts.
 
 Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 and figure 4. Relatives: `scheduling.dualpipe`,
 `predict.time.with_experts`; notebook 32.
@@ -29,11 +29,11 @@ ATTENTION, EXPERTS, HOME = range(PARTS)
 
 
 def dispatched(schedule: Schedule, overlapped: bool = True) -> Schedule:
-    """The same schedule with every stage in three parts, and an all-to-all before and behind the second.
+    """The same schedule with every stage in three parts, and an all-to-all before and after the second.
 
-    overlapped  the parts of a fused pair take turns; else the forward's come first, then the backward's
+    overlapped  the parts of a fused pair alternate; else the forward's come first, then the backward's
 
-    raises  ValueError where the schedule has messages written out, skips or ties
+    raises  ValueError if the schedule is lowered, or has skips or ties
 
     >>> print(dispatched(Schedule.from_csv("0F0,0B0")))
     rank 0: 0F0 1F0 2F0 2B0 1B0 0B0
@@ -53,7 +53,7 @@ def dispatched(schedule: Schedule, overlapped: bool = True) -> Schedule:
 
 
 def _parts(action, overlapped):
-    """What becomes of one action."""
+    """The actions that replace one action."""
     if not action.parts:
         return _in_order(action)
     forward, backward = (_in_order(part) for part in action.parts)

@@ -11,7 +11,7 @@ def dualpipe(ranks: int, microbatches: int) -> Schedule:
     Placement:   replica 0: stage r on rank r; replica 1: stage r on rank p-1-r
     Order:       the eight steps of `_steps`; a fused pair runs F of one direction with B of the other
     Needs:       p even, m even, m ≥ 2p
-    Bubble:      idle time (p/2-1)(F&B+B-3W) at F = I = W, B the whole backward, F&B the fused pair
+    Bubble:      idle time (p/2-1)(F&B+B-3W) at F = I = W, B the full backward, F&B the fused pair
     Peak:        p+1 activations on every rank
     Source:      DeepSeek-AI 2024, arXiv:2412.19437; 2 copies of the weights
 

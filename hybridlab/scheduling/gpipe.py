@@ -1,4 +1,4 @@
-"""GPipe: all forwards, then all backwards; if wanted, forwards that keep nothing and are computed again."""
+"""GPipe: all forwards, then all backwards; optionally with recomputation."""
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def _forwards(stage, order, again):
 
 
 def _backwards(stage, order, again):
-    """B of each microbatch, with its R before it where it is computed again."""
+    """B of each microbatch, with its R before it in case of recomputation."""
     kept = order[: len(order) - len(again)]
     repeated = alternate(actions("R", stage, again), actions("B", stage, again))
     return np.concatenate([actions("B", stage, kept), repeated])

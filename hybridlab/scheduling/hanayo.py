@@ -1,4 +1,4 @@
-"""Hanayo: stages run through the ranks in waves, down and up, so that the turns cost no message."""
+"""Hanayo: stages run through the ranks in waves, down and up, so that each turn needs no message."""
 
 from hybridlab.core.when.schedule import Schedule
 from hybridlab.scheduling.most_urgent import most_urgent_first

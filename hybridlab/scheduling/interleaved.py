@@ -40,11 +40,11 @@ def groups(ranks: int, microbatches: int, group: int | None) -> list[int]:
 
     ranks         p
     microbatches  m
-    group         the size that is wished for; None: no wish
+    group         the requested size; None: as below
 
-    raises  ValueError when groups of this size do not fit
+    raises  ValueError if groups of this size do not fit
 
-    Without a wish, max(1, m // p) groups as even as can be, which PyTorch takes too where they are quite even.
+    By default, max(1, m // p) groups of nearly equal sizes; if they are equal, PyTorch uses the same groups.
 
     >>> groups(4, 10, None), groups(4, 9, None), groups(4, 12, 8)
     ([5, 5], [5, 4], [8, 4])
@@ -64,7 +64,7 @@ def table(chunks: int, sizes: list[int]) -> tuple[np.ndarray, np.ndarray]:
     chunks  v, stages per rank
     sizes   of the groups of microbatches, in order
 
-    raises  ValueError when chunks is no whole number, 1 or more
+    raises  ValueError if chunks is not an integer of 1 or more
 
     >>> [column.tolist() for column in table(2, [3, 2])]
     [[0, 0, 0, 1, 1, 1, 0, 0, 1, 1], [0, 1, 2, 0, 1, 2, 3, 4, 3, 4]]

@@ -1,9 +1,9 @@
 """Lowering: write the messages of a schedule out as SEND and RECV actions, by the pair rule.
 
-Play the schedule in rounds. After each round, every value that must cross to another rank gets its SEND at the end
-of the sender's list *and in the same breath* its RECV at the end of the receiver's list. So all ranks see all
-messages in one global order, and the earliest unfinished message is always at the head of both its ranks' lists:
-nobody can hang, even if every send and receive blocks.
+Execute the schedule in rounds. After each round, every value needed on another rank gets its SEND at the end of the
+sender's list *and at the same moment* its RECV at the end of the receiver's list. So all ranks have all messages in one
+global order, and the earliest unfinished message is always at the head of both its ranks' lists: no rank can hang, even
+if every send and receive blocks.
 """
 
 import numpy as np
@@ -20,11 +20,11 @@ KIND, STAGE, REPLICA, PEER = (COLUMNS.index(name) for name in ("kind", "stage", 
 
 @typed
 def lower(schedule: Schedule) -> Schedule:
-    """The same schedule with its messages written out; a schedule that has them already is returned as it is.
+    """The same schedule with its messages written out; a lowered schedule is returned unchanged.
 
     schedule  whose messages are implied
 
-    raises  Stuck when the schedule waits on itself
+    raises  Stuck if the schedule has a deadlock
 
     >>> import hybridlab as hl
     >>> print(hl.lower(hl.Schedule.from_csv("0F0,0B0\\n1F0,1B0")))
@@ -43,7 +43,7 @@ def lower(schedule: Schedule) -> Schedule:
 
 
 def posted_ahead(schedule: Schedule, depth: int) -> Schedule:
-    """A lowered schedule with receives posted earlier: the k-th of each rank where its (k - depth)-th stood.
+    """A lowered schedule with receives posted earlier: the k-th of each rank in the place of its (k - depth)-th.
 
     An early receive holds its buffer for longer, and lets a rendezvous message go as soon as it is sent. No rank may
     block in a receive any more: it waits for a message where it needs it, as `runtime.player` does.
@@ -89,7 +89,7 @@ def _messages(flow, makers, edges, down):
 
 
 def _merged(flow, now, messages, then):
-    """The schedule with messages in its lists: each of them behind the actions of the round `then`, in this order."""
+    """The schedule with messages in its lists: each of them after the actions of the round `then`, in this order."""
     schedule = flow.schedule
     columns = np.concatenate([schedule.rows.T, messages], axis=1)
     rank = np.concatenate([schedule.rank_of, flow.home[messages[STAGE], messages[REPLICA]]])

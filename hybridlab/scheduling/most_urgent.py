@@ -1,4 +1,4 @@
-"""List scheduling: whenever a rank is free, it takes the most urgent of its actions that are ready.
+"""List scheduling: whenever a rank is free, it runs the most urgent of its ready actions.
 
 Backwards come first, then lower microbatches, then deeper stages. The order is made for backwards that take twice as
 long as forwards; it may then be simulated at any cost. Stages may be joined by any graph and live on any ranks.

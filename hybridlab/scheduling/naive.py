@@ -1,4 +1,4 @@
-"""Naive model parallelism: one microbatch travels through all stages and back before the next one starts."""
+"""Naive model parallelism: one microbatch passes all stages forward and backward before the next one starts."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def naive(ranks: int, microbatches: int) -> Schedule:
     Placement:   stage s on rank s
     Order:       F, B of one microbatch after another
     Needs:       nothing
-    Bubble:      bubble_fraction (p-1)/p, whatever m; bubble_overhead p-1
+    Bubble:      bubble_fraction (p-1)/p, for every m; bubble_overhead p-1
     Peak:        1 activation on every rank
     Source:      the starting point of every lecture on pipelines; utilisation 1/p
 

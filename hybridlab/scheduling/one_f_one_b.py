@@ -1,4 +1,4 @@
-"""1F1B: after a short warm-up every forward is followed by a backward, so that few activations are held."""
+"""1F1B: after a short warm-up every forward is followed by a backward, so few activations are held."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
-"""Out of core: what forwards keep is not kept on the device, but on the host, or not at all.
+"""Out of core: saved activations are swapped to the host, or recomputed, instead of staying on the device.
 
-Copies to the host and back run beside the compute actions, on an engine for each way, so that the order of the lists
-decides how much of them is hidden. A forward that keeps nothing is done again right before its backward.
+Copies to the host and back overlap with compute actions, on one engine for each direction, so the order of the actions
+decides how much of them is hidden. A forward that saves nothing is recomputed right before its backward.
 
 Sources: recomputation, Chen et al. 2016, arXiv:1604.06174; both mixed, Wahib et al. 2020, KARMA, arXiv:2008.11421.
 """
@@ -22,9 +22,10 @@ BACKWARDS = ("B", "I")  # what takes the saved tensors of a forward
 
 @typed
 def recomputed(schedule: Schedule, which: Collection | None = None) -> Schedule:
-    """The same schedule where forwards keep only what comes in: C in place of F, and R right before the backward.
+    """The same schedule with recomputation: C, which saves only its input, instead of F, and R right before the
+    backward.
 
-    schedule  whose forwards are to be repeated
+    schedule  whose forwards are recomputed
     which     forwards: stages, or (stage, microbatch) pairs; None: all
 
     >>> import hybridlab as hl
@@ -36,15 +37,15 @@ def recomputed(schedule: Schedule, which: Collection | None = None) -> Schedule:
 
 @typed
 def swapped(schedule: Schedule, which: Collection | None = None, room: Room | None = None, ahead: int = 1) -> Schedule:
-    """The same schedule where what forwards keep waits on the host: SWAP_OUT right behind the forward, SWAP_IN before
-    the backward.
+    """The same schedule with activations swapped to the host: SWAP_OUT right after the forward, SWAP_IN before the
+    backward.
 
-    schedule  whose activations are to be swapped
+    schedule  whose activations are swapped
     which     forwards: stages, or (stage, microbatch) pairs; None: all
-    room      what each device may hold: no SWAP_IN stands where there is not yet room for it
-    ahead     how many backwards early a SWAP_IN stands, at most
+    room      memory capacity of each device: no SWAP_IN comes before there is enough memory for it
+    ahead     the maximum number of backwards between a SWAP_IN and its backward
 
-    raises  ValueError when `ahead` is negative
+    raises  ValueError if `ahead` is negative
 
     >>> import hybridlab as hl
     >>> print(hl.swapped(hl.Schedule.from_csv("0F0,1F0,2F0,2B0,1B0,0B0"), {0, 1}))
@@ -73,7 +74,7 @@ def _of(action, kinds, places):
 
 
 def _with_repeats(program, places):
-    """One rank's list. A fused pair comes apart where one of the two is done again."""
+    """One rank's list. A fused pair is split if one of the two is recomputed."""
     done = []
     for action in program:
         for one in action.each if _of(action, ("F", *BACKWARDS), places) else (action,):
@@ -94,7 +95,7 @@ def _with_swaps(program, places):
 
 
 def _brought_forward(program, held, room, ahead):
-    """One rank's list, every SWAP_IN where it may stand earliest; they stay in the order of their backwards.
+    """One rank's list, every SWAP_IN at its earliest place; they stay in the order of their backwards.
 
     held  what the rank holds while it does each action; what is brought earlier is held for longer
     """

@@ -1,4 +1,4 @@
-"""PipeDream: no flush. Every stage updates as soon as it can, and keeps old weights for what is under way."""
+"""PipeDream: no flush. Every stage updates as soon as it can, and keeps old weights for microbatches in flight."""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,4 +1,4 @@
-"""The registry: every schedule by name, with what its docstring says of it."""
+"""The registry: every schedule by name, with its description."""
 
 import inspect
 import math
@@ -63,16 +63,16 @@ OPTIONS = {  # of some of the families
 
 @spelled(lambda: OPTIONS)
 def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: Any) -> Schedule:
-    """The schedule of this name for one pipeline, or for dp copies of it.
+    """The schedule with this name for one pipeline, or for dp copies of it.
 
     name          one of `hl.schedules()`
     ranks         p, of one pipeline
-    microbatches  m, that each pipeline runs in one step
+    microbatches  m, of one pipeline in one step
     dp            data-parallel copies of the pipeline
 
     {arguments}
 
-    raises  ValueError for an unknown name or option, or a number that the schedule cannot have
+    raises  ValueError for an unknown name or option, or an invalid number
 
     >>> import hybridlab as hl
     >>> hl.schedule("1f1b", ranks=4, microbatches=8)
@@ -96,7 +96,7 @@ def schedule(name: str, ranks: int, microbatches: int, dp: int = 1, **options: A
 
 
 def schedules() -> dict[str, dict[str, str]]:
-    """Every schedule's name with its placement, order, constraints, bubble, peak and source, as its docstring says.
+    """Every schedule's name with its placement, order, constraints, bubble, peak and source.
 
     >>> import hybridlab as hl
     >>> hl.schedules()["1f1b"]["Peak"]

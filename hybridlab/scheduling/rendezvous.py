@@ -1,8 +1,8 @@
-"""Rendezvous: would a lowered schedule hang, if messages were less patient than they are?
+"""Rendezvous: a check whether a lowered schedule would hang with stricter message conventions.
 
-Two conventions. "blocking": a rank stays at its SEND or RECV until the other side has come to it. "in_order": messages
-run beside the compute actions, but one after another on each rank, in program order and without tags, as on one
-communicator of a GPU library; the first message in a rank's queue holds up all behind it.
+Two conventions. "blocking": a rank waits at its SEND or RECV until the other side has reached it. "in_order": messages
+overlap with compute actions, but run one after another on each rank, in program order and without tags, as on one
+communicator of a GPU library; the first message in a rank's queue blocks all after it.
 """
 
 from collections import deque
@@ -19,14 +19,14 @@ CONVENTIONS = ("blocking", "in_order")
 
 @typed
 def check_rendezvous(schedule: Schedule, convention: str = "blocking") -> Schedule:
-    """The schedule itself, if nobody hangs and every receive gets the message that it means.
+    """The schedule itself, if no rank hangs and every receive gets the right message.
 
     schedule    lowered
-    convention  "blocking": a rank stays at its SEND or RECV until the other side has come to it; "in_order": messages
-                run beside the compute actions, one after another on each rank, without tags
+    convention  "blocking": a rank waits at its SEND or RECV until the other side has reached it; "in_order": messages
+                overlap with compute actions, one after another on each rank, without tags
 
-    raises  Stuck that names each rank, where it stands and whom it waits for; Invalid when, without tags, a receive
-            would take another message than its own; ValueError for a schedule without messages, or a convention unknown
+    raises  Stuck, naming the action of each rank and the rank it waits for; Invalid if, without tags, a receive would
+            take the wrong message; ValueError for a schedule without messages, or an unknown convention
 
     >>> import hybridlab as hl
     >>> hl.check_rendezvous(hl.lower(hl.Schedule.from_csv("0F0,0B0\\n1F0,1B0"))).lowered
@@ -56,7 +56,7 @@ class _Queues:
         self.queues = [deque() for _ in range(flow.schedule.ranks)]
 
     def play(self):
-        """Go on until all is done; Stuck if nobody can."""
+        """Go on until all is done; Stuck if no rank can continue."""
         ends = self.flow.program[1:].tolist()
         moved = True
         while moved:

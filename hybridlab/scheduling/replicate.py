@@ -1,4 +1,6 @@
-"""Data parallelism around a pipeline: copies of one schedule, each with its own microbatches; one sum at the end."""
+"""Data parallelism around a pipeline: copies of one schedule, each with its own microbatches; one all-reduce at the
+end.
+"""
 
 import numpy as np
 
@@ -9,15 +11,15 @@ from hybridlab.scheduling.sums import with_sums
 
 
 def replicate(schedule: Schedule, mesh: Mesh) -> Schedule:
-    """`mesh["dp"]` copies of a pipeline of `mesh["pp"]` ranks; after its last action every rank reduces its gradients.
+    """A schedule of `mesh["dp"]` copies of a pipeline of `mesh["pp"]` ranks, with a reduction of gradients at the end.
 
     schedule  of one pipeline
     mesh      with the axes dp and pp
 
-    Copy d runs the microbatches d·m … d·m+m-1 of the global batch. Each stage's REDUCE_GRAD stands behind the last
-    backward of its rank: the plain, wait-for-all form of data parallelism.
+    Copy d runs the microbatches d·m … d·m+m-1 of the global batch. Each stage's REDUCE_GRAD comes after the last
+    backward of its rank: the simplest form of data parallelism, without overlap.
 
-    raises  ValueError when the schedule's ranks are not the mesh's pp, or it updates weights as it goes
+    raises  ValueError if the schedule's ranks are not the mesh's pp, or it updates weights during the step
 
     >>> from hybridlab.scheduling.gpipe import gpipe
     >>> print(replicate(gpipe(ranks=2, microbatches=1), Mesh(dp=2, pp=2)))

@@ -1,7 +1,8 @@
-"""Sharded weights around a schedule: every stage's weights are gathered before use, let go after, gradients reduced.
+"""Sharded weights around a schedule: every stage's weights are gathered before use and freed after it; gradients are
+reduced.
 
-Gathers and reductions run beside the compute actions, on a lane of their own, so that their order decides how much of
-them is hidden. Breadth-first schedules gather each chunk once per pass; depth-first ones again for every group.
+Gathers and reductions overlap with compute actions, on a separate lane, so their order decides how much of them is
+hidden. Breadth-first schedules gather each chunk once per pass; depth-first ones again for every group.
 """
 
 import numpy as np
@@ -15,12 +16,12 @@ GATHERS = ("UNSHARD", "RESHARD")
 
 @typed
 def sharded(schedule: Schedule, active: int = 2) -> Schedule:
-    """The same schedule with UNSHARD, RESHARD and REDUCE_GRAD actions, as data parallelism with sharded weights needs.
+    """The same schedule with UNSHARD, RESHARD and REDUCE_GRAD actions, for data parallelism with sharded weights.
 
-    schedule  whose weights are to be sharded
-    active    stages whose weights a rank holds at a time: the one in use and those gathered ahead
+    schedule  whose weights are sharded
+    active    the number of stages whose weights a rank holds at a time: the one in use and those gathered ahead
 
-    raises  ValueError when active is not positive
+    raises  ValueError if active is not positive
 
     >>> import hybridlab as hl
     >>> print(hl.sharded(hl.Schedule.from_csv("0F0,1F0,1B0,0B0"), active=1))
@@ -46,9 +47,9 @@ def without_gathers(schedule: Schedule) -> Schedule:
 
 
 def _with_gathers(program, active, tied):
-    """One rank's list: before each action, let go of what is not among the next stages, and gather what is.
+    """One rank's list: before each action, free the stages that are not among the next ones, and gather those that are.
 
-    A stage is reduced behind its last backward; one that shares weights with another stage, behind all.
+    A stage is reduced after its last backward; one that shares weights with another stage, after all backwards.
     """
     program = [action for action in program if action.kind != "REDUCE_GRAD"]
     upcoming = _next_places(program, active)

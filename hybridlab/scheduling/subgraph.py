@@ -1,4 +1,4 @@
-"""Sub-graph parallelism: branches of the stage graph on ranks of their own, at the same time.
+"""Sub-graph parallelism: branches of the stage graph run on separate ranks at the same time.
 
     stem ─┬─ branch ─┬─ join          F   0F0   1F0   3F0
           └─ branch ─┘                          2F0
@@ -8,8 +8,8 @@ before it: the edge between them is a *break*. The join waits for the longest br
 backward the stem waits for all branches, and adds up their gradients.
 
 So the pipeline is as deep as its longest way, and not as it has stages: less idle time, and fewer microbatches under
-way. The stages keep their numbers, so that a model's layers are cut into slices as for any schedule; who takes from
-whom is then the model's (`training.models.graph`), and any other schedule plays a model with branches too.
+way. The stages keep their numbers, so that a model's layers are cut into slices as for any schedule; the edges then
+come from the model (`training.models.graph`), and any other schedule also runs a model with branches.
 
 Source: LBANN's sub-graph parallelism, Jain et al. 2021, "SUPER: SUb-Graph Parallelism for TransformERs", IPDPS; with
 microbatches GraphPipe, Jeon et al. 2024, arXiv:2406.17145. Relatives: `most_urgent` (the order);
@@ -27,7 +27,8 @@ def subgraph(ranks: int, microbatches: int, branches: int = 2, shared: bool = Fa
 
     Placement:   stage s on rank s: the stem, branch after branch, the join; shared=True: the stem lives where the
                  first branch begins, and the join where the last one ends
-    Order:       F × w, then (F, B) × (m-w), then B × w, where w counts the stages behind this one on the longest way
+    Order:       F × w, then (F, B) × (m-w), then B × w, where w is the number of stages after this one on the longest
+                 path
     Needs:       nothing; with fewer ranks than a stem, the branches and a join need, there are fewer branches
     Bubble:      bubble_fraction (d-1)/(m+d-1), of d stages on the longest way: d = 2+⌈(p-2)/branches⌉ of p (not shared)
     Peak:        min(w+1, m) activations on every rank, so at most d
@@ -79,7 +80,7 @@ def on_graph(name: str, home: list[int], edges: list[tuple[int, int]], microbatc
 
 
 def depths(stages: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """How many stages lie behind each one, on the longest way to the end.
+    """The number of stages after each one, on the longest path to the end.
 
     >>> depths(5, [(0, 1), (1, 2), (2, 4), (0, 3), (3, 4)])
     [3, 2, 1, 1, 0]

@@ -1,4 +1,4 @@
-"""The joint sums of a schedule, written out: weights that live in several places have one gradient, their sum."""
+"""The gradient reductions of a schedule, written out: weights with several copies have one gradient, the sum."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from hybridlab.core.when.schedule import Schedule, actions
 
 
 def with_sums(schedule: Schedule, everywhere: bool = False) -> Schedule:
-    """The same schedule with a REDUCE_GRAD behind each rank's last action for every stage that has copies elsewhere.
+    """The same schedule with a REDUCE_GRAD after each rank's last action for every stage with copies on other ranks.
 
     Copies are replicas of a stage (data parallelism, the two directions of Chimera and DualPipe) and tied stages. All
-    ranks sum in the order of the stages, so that nobody waits in another's meeting. Sums that the schedule has already
-    are left alone.
+    ranks reduce in the order of the stages, so no rank waits in another group. Sums that the schedule has already are
+    left alone.
 
-    everywhere  for every stage: the ranks that hold one stage between them (tp) may have sums of their own
+    everywhere  for every stage: the ranks that hold one stage between them (tp) may have separate reductions
 
     >>> from hybridlab.scheduling.chimera import chimera
     >>> print(with_sums(chimera(ranks=2, microbatches=2)))
@@ -40,10 +40,10 @@ def with_sums(schedule: Schedule, everywhere: bool = False) -> Schedule:
 
 
 def sooner(schedule: Schedule) -> Schedule:
-    """The same schedule with every sum right behind its stage's last backward: the rest of the program hides it.
+    """The same schedule with every reduction right after its stage's last backward: the rest of the program hides it.
 
-    Where the copies of a stage play different lists (two directions, tied stages), the sum stays behind all others: two
-    ranks could else sum different stages with each other.
+    If the copies of a stage run different lists (two directions, tied stages), the reduction stays after all others:
+    two ranks could else sum different stages with each other.
 
     >>> print(sooner(with_sums(Schedule.from_csv("0F0,1F0,1B0,0B0,0REDUCE_GRAD,1REDUCE_GRAD"))))
     rank 0: 0F0 1F0 1B0 1REDUCE_GRAD 0B0 0REDUCE_GRAD
@@ -61,7 +61,7 @@ def sooner(schedule: Schedule) -> Schedule:
 
 
 def without_sums(schedule: Schedule) -> Schedule:
-    """The same schedule without its joint sums: what all but the last play of an accumulated step do."""
+    """The same schedule without its joint sums: for all but the last run of an accumulated step."""
     programs = [[action for action in one if action.kind != "REDUCE_GRAD"] for one in schedule.program]
     return schedule.with_programs(programs)
 

@@ -1,8 +1,8 @@
-"""Validation: is this list of actions a training step?
+"""Validation: a check whether a list of actions is a training step.
 
-Four rules, all read from the law: every action stands where its stage lives; every value is made once and every
-taken value is made, and what F keeps is let go once; every goal is reached; and play reaches the end. And one of the
-stage graph: nobody is left out.
+Four rules, all read from the law: every action is on the rank of its stage; every value is made once, every taken value
+is made, and saved activations are freed once; every goal is reached; and the execution reaches the end. A fifth rule
+concerns the stage graph: every stage is connected.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from hybridlab.signatures import typed
 
 
 class Invalid(ValueError):
-    """A schedule that breaks the law; the message names the action and shows where it stands."""
+    """A schedule that breaks the law; the message names the action and shows its place."""
 
     def __init__(self, schedule: Schedule, row: int, why: str):
         self.row = row
@@ -28,10 +28,10 @@ class Invalid(ValueError):
 def validate(schedule: Schedule, room: Room | None = None) -> Schedule:
     """The schedule itself, if it is valid.
 
-    schedule  to examine
-    room      what each device may hold; a schedule that needs more, however long it waits for its swaps, is not valid
+    schedule  to check
+    room      memory capacity of each device; a schedule that needs more even after waiting for its swaps is invalid
 
-    raises  Invalid, a ValueError that names the action at fault; Stuck when the ranks wait for each other
+    raises  Invalid, a ValueError that names the action at fault; Stuck if the ranks wait for each other
 
     >>> import hybridlab as hl
     >>> hl.validate(hl.Schedule.from_csv("0F0,0B0,0F0"))
@@ -79,7 +79,8 @@ def _check_places(schedule):
 
 def _check_joined(schedule):
     """Where the chain has breaks, every stage but the first still takes from an earlier one, and every one but the last
-    hands on to a later one."""
+    passes on to a later one.
+    """
     stage, edges = schedule.rows[:, 1], schedule.inside.values()
     enters, leaves = ([edge[at] for edge in edges] for at in (1, 0))
     alone = (stage > 0) & ~np.isin(stage, enters)
@@ -145,7 +146,7 @@ def _swap(kind, flow, name, value):
 
 
 def _check_let_go_once(flow):
-    """What F keeps is let go by the one action that takes it: swapped out behind that, it would be lost."""
+    """Saved activations are freed by the one action that takes them: swapped out after that, they would be lost."""
     block = slice(flow.named("saved").start, flow.named("input").stop)
     count = np.bincount(flow.takes.values, minlength=flow.size)[block]
     twice = np.flatnonzero(count > 1) + block.start

@@ -1,4 +1,4 @@
-"""Zero bubble: the backward is cut in two halves, and the weight half, for which nobody waits, fills the idle time."""
+"""Zero bubble: the backward is cut in two halves, and the weight half, which no rank waits for, fills the idle time."""
 
 import numpy as np
 

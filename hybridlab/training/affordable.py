@@ -1,7 +1,7 @@
-"""Jobs for the ranks of this machine: their numbers are judged before a rank is started.
+"""Jobs for the ranks of this machine: their sizes are checked before a rank is started.
 
-What is reckoned is the least that a job takes: its states, what one microbatch leaves behind every layer, and the
-products of its weights, six for each weight and token. Relatives: `core.afford`, `predict.bytes.memory`.
+What is reckoned is the least that a job takes: its states, the activations of one microbatch after every layer, and the
+FLOPs of its matmuls, six for each weight and token. Relatives: `core.afford`, `predict.bytes.memory`.
 """
 
 import math
@@ -56,7 +56,7 @@ def activations_of(job: Job) -> int:
 
 
 def seconds_of(job: Job) -> float:
-    """Seconds of all products, on all cores at their fastest; of layers that use a weight once a row, at least."""
+    """Seconds of all matmuls, on all cores at their fastest; of layers that use a weight once a row, at least."""
     weights = sum(math.prod(record.shape) for record in job.records)
     rows = job.rows * job.microbatches * job.accumulate
     tokens = rows * job.model.shape.context if isinstance(job.model, Transformer) else rows

@@ -1,4 +1,4 @@
-"""The arguments of a job: everything that `check`, `train`, `run` and `dry_run` may be asked for, described once.
+"""The arguments of a job: all arguments of `check`, `train`, `run` and `dry_run`, described once.
 
 A signature, a docstring, a flag of the command line and a page of the reference are made from these tables. The options
 of all modes belong to them, also of modes from outside the package, since each mode describes its own

@@ -1,13 +1,15 @@
-"""The proof: a layout trains as one device does. Loss, every gradient, their norm, the weights after some steps.
+"""The check that a layout trains as one device does: loss, every gradient, their norm, the weights after some steps.
 
-Gradients and norm are compared before the optimizer runs: Adam hides a constant factor. Each tensor is compared by its
-own size, on every rank that holds it, and what rounding noise hides is told as *not proved* (`training.gaps`).
+Gradients and norm are compared before the optimizer runs: Adam hides a constant factor. Each tensor is compared
+relative to its own size, on every rank that holds it. A difference that rounding noise could hide is reported as *not
+proved* (`training.gaps`).
 
-A proof sees only what its data touch. So a transformer reads tokens of the whole vocabulary, and no weight begins with
-numbers that are all alike (`Model.for_proof`); what had no gradient in all these steps is told as *untouched*.
+The check covers only parameters that its data touch. So a transformer reads tokens of the full vocabulary, and no
+weight is initialised with equal numbers (`Model.for_proof`). Parameters without a gradient in all these steps are
+reported as *untouched*.
 
-After steps of Adam weights are compared with a bound of their own: it divides a gradient by that gradient's size, and
-so blows up rounding noise where the true gradient is small. See `reference.adam_moves`.
+After steps of Adam, weights are compared with a separate bound: Adam divides a gradient by that gradient's size, which
+amplifies rounding noise if the true gradient is small. See `reference.adam_moves`.
 """
 
 from collections import Counter
@@ -36,15 +38,15 @@ UNCOUNTED = ("report", "checkpoint")  # losses, norms, fingerprints, what is sav
 
 @spelled(asked.arguments, positional=asked.FIRST, dtype="float64")
 def check(*, sabotage: Callable | None = None, **given) -> Report:
-    """The proof that a layout trains as one device does: both train some steps, and everything is compared.
+    """Check that a layout trains as one device does: both train a few steps, and the results are compared.
 
-    Loss, every gradient, their norm, the weights and the buffers are compared; and of every byte that was sent a mode
-    must say what for.
+    Loss, every gradient, their norm, the weights and the buffers are compared, and some mode must account for every
+    byte sent.
 
     {arguments}
-    sabotage       a function that is called on every rank before the first step, to show that the check can fail
+    sabotage       a function called on every rank before the first step, to show that the check can fail
 
-    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> report = hl.check(hl.Mesh(dp=2, pp=2), "1f1b", zero=1)  # starts ranks
@@ -79,7 +81,7 @@ def check(*, sabotage: Callable | None = None, **given) -> Report:
 
 
 def _refused(job: Job) -> str:
-    """Why a model of somebody's own cannot be proved: its owner's run of a batch says something else."""
+    """Why a user's model cannot be checked: its owner's run of a batch says something else."""
     if not strange(job.whole):
         return ""
     with ranks(1) as pool:
@@ -87,7 +89,7 @@ def _refused(job: Job) -> str:
 
 
 def _reference(job: Job) -> dict:
-    """What one device makes of a job."""
+    """The results of a job on one device."""
     with ranks(1) as pool:
         (alone,) = pool.run(alone_on_rank if job.flushes else replayed_on_rank, job)
     return alone
@@ -130,7 +132,7 @@ def _on_rank(comm, job, sabotage):
 
 
 def sent(rows) -> Counter:
-    """{(purpose, axis, operation): bytes} of a ledger's rows; "" is the purpose of those that nobody claims."""
+    """{(purpose, axis, operation): bytes} of a ledger's rows; "" is the purpose of those that no mode claims."""
     table = Counter()
     for row in rows:
         if row["bytes"] and row["purpose"] not in UNCOUNTED and row["op"] not in RECEIVES:
@@ -180,7 +182,9 @@ def _pulled(name, alone) -> bool:
 
 
 def _add_buffers(gaps: Gaps, parts, alone):
-    """Add a gap for every buffer that layers keep beside their weights: every rank that has it has all of it."""
+    """Add a gap for every buffer that layers keep in addition to their weights: every rank that has it has all of
+    it.
+    """
     for name, its in alone["buffer"].items():
         off = worst(difference(part["buffer"][name], its) for part in parts if name in part["buffer"])
         gaps.add(f"buffer {name}", off, largest(its), alone["noise"]["buffer"][name], largest(its))

@@ -1,4 +1,4 @@
-"""What the actions of a job would take on a machine of the catalog, as far as a formula tells."""
+"""The predicted times of a job's actions on a machine of the catalog, by formula."""
 
 from hybridlab.core.what.catalog import Machine
 from hybridlab.predict.bytes.activations import RECOMPUTE

@@ -1,6 +1,6 @@
-"""What formulas say that a training step sends: every transfer, mode by mode.
+"""The transfers of a training step by formula, mode by mode.
 
-The ledgers of real runs are held against it, purpose by purpose and axis by axis; the labs draw it. Each mode says its
+The ledgers of real runs are compared with it, purpose by purpose and axis by axis; the labs draw it. Each mode says its
 own (`Mode.transfers`). Relatives: `predict.bytes`, `training.check`, notebook 40.
 """
 

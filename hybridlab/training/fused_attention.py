@@ -1,4 +1,4 @@
-"""Attention on torch's meta device: it keeps what it keeps where ranks compute.
+"""Attention on torch's meta device: it saves the same tensors as on a real device.
 
 Left to itself, torch takes attention apart on that device, and keeps all scores. So it does on a GPU in float64, for
 which CUDA has no fused kernel.

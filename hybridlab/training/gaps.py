@@ -1,7 +1,7 @@
-"""How far numbers of a layout are from those of one device, and how far they may be.
+"""The differences between a layout's numbers and those of one device, and their tolerances.
 
-Every tensor has a *gap* of its own: its largest difference, divided by the largest entry that one device has there. Of
-a weight that entry is how far the weight has come, not its size: an optimizer that never steps has a gap of 1.
+Every tensor has its own *gap*: its largest difference, divided by the largest entry that one device has there. Of a
+weight that entry is how far the weight has come, not its size: an optimizer that never steps has a gap of 1.
 
 Allowed is what the dtype allows, or `FACTOR` times the noise of rounding that the reference has measured of this very
 tensor. Where noise is as large as the tensor itself, as in the bias of attention keys, whose true gradient is zero, a
@@ -67,7 +67,7 @@ class Gaps:
 
 
 def tolerance_of(job: Job) -> float:
-    """What a gap may be where rounding noise asks for no more."""
+    """The tolerance of a gap, unless rounding noise needs more."""
     return max(TOLERANCE[one] for one in (job.dtype, job["sum_dtype"], job["master_dtype"]))
 
 

@@ -1,4 +1,4 @@
-"""The job: what is trained, and how it is shared out. The model knows nothing of it."""
+"""The job: a model, and its division among ranks. The model itself has no code for it."""
 
 import math
 from collections.abc import Callable
@@ -132,7 +132,7 @@ class Job:
 
     @cached_property
     def links(self) -> stages.Links:
-        """What crosses between stages."""
+        """The tensors sent between stages."""
         return stages.Links.of(self.bounds, self.model.takes(self.whole))
 
     def stage_of(self, layer: int) -> int:
@@ -273,7 +273,7 @@ class Job:
         return tuple(cut(x) for x in as_computed(both, getattr(torch, self.dtype)))
 
     def batch_of(self, rank: int, step: int, unseen: bool = False) -> tuple[list, list]:
-        """What a rank needs of the global batch, in microbatches."""
+        """A rank's part of the global batch, in microbatches."""
         both, rules = self.batch(step, unseen), self.rules("data")
         if not rules:
             return both
@@ -287,7 +287,7 @@ class Job:
         return int(part(torch.arange(self.rows), "B", self.rules("data"), self.mesh, rank)[0])
 
     def clipped(self, gradients: list, norm) -> list:
-        """Gradients scaled, in place, so that the whole model's norm, norm(), is no larger than the job allows."""
+        """Gradients scaled, in place, so that the norm of the full model, norm(), stays within the job's limit."""
         if self.clip is not None and (size := norm()) > self.clip:
             for gradient in gradients:
                 gradient.mul_(self.clip / size)
@@ -306,8 +306,9 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """The summands of the loss behind one update, in a text its tokens: of the global batch, or of the window of an
-        asynchronous schedule."""
+        """The number of loss terms of one update, for a text its tokens: of the global batch, or of the window of an
+        asynchronous schedule.
+        """
         return (self.schedule.window or self.microbatches) * self.rows * self.model.terms
 
     def updates(self, stage: int) -> int:

@@ -67,12 +67,12 @@ class Trainer:
         self.evaluation = Player(door, self._evaluation(), self.work)
 
     def works(self, *about) -> ModelWork:
-        """What its stages do."""
+        """The work of its stages."""
         room = self.job.room
         return KeepingWork(Arena(room.capacity, self.comm.rank), *about) if room else ModelWork(*about)
 
     def _module(self):
-        """The model with what this rank holds of it. Anyone's is made whole first: it may depend on the rank."""
+        """The model with this rank's parts. A user's model is made in full first: it may depend on the rank."""
         original = self.job.model.original(self.job.seed, getattr(torch, self.job.dtype))
         if not self.job.model.by_place:
             refuse_others(self.report, dict(original.named_parameters()), "model", "begins with another weight")
@@ -83,7 +83,7 @@ class Trainer:
         return self.comm.mesh.group(rank, (*PLAYED, *self.job.sharing_the_batch))
 
     def _evaluation(self):
-        """Forwards only, with what the modes add to them."""
+        """Forwards only, with the additions of the modes."""
         schedule = forward_only(self.job.schedule)
         for mode in self.job.modes:
             schedule = mode.scheduled(schedule, self.job.chosen, active=2)
@@ -151,7 +151,7 @@ class Trainer:
         }
 
     def gradients(self, step: int) -> tuple[list[float], torch.Tensor]:
-        """Play one step; every share's gradient is then that of the global batch.
+        """Run one step; every share's gradient is then that of the global batch.
 
         returns the losses in nats per token, one for each update: of the global batch, or of every window that an
         asynchronous schedule has updated after; and the times of the actions of its last play
@@ -159,7 +159,7 @@ class Trainer:
         return self._read(self._played(step))
 
     def _played(self, step: int) -> list[torch.Tensor]:
-        """Play one step; on a GPU it is then on its way. Returns the losses that this rank has seen, of each play."""
+        """Run one step; on a GPU it is then on its way. Returns the losses that this rank has seen, of each play."""
         self.weights.begin()
         set_rate(self.job, self.optimizers, step)
         self.work.draws.step = step
@@ -183,7 +183,7 @@ class Trainer:
         return [math.fsum(update) for update in updates], self.player.read()
 
     def evaluate(self, step: int) -> float:
-        """The loss on data that is never trained on, per summand: forwards only, and nothing is drawn or counted."""
+        """The loss on validation data, per term: forwards only, and nothing is drawn or counted."""
         each = len(self.job.schedule.replica_of)
         inputs, targets = self._batch(step, unseen=True)
         self.weights.begin()
@@ -208,7 +208,7 @@ class Trainer:
         return x.tolist()
 
     def gradient_norm(self) -> float:
-        """The norm of the whole model's gradient: every element once, whoever holds it.
+        """The norm of the whole model's gradient: every element once.
 
         Each parameter's sum of squares travels in a place of its own and `fsum` rounds once, so that the number does
         not depend on how the stages were cut.
@@ -266,7 +266,7 @@ def memory(trainer: Trainer) -> dict[str, int]:
 
 
 def player(comm, schedule, work, driven=False, watch=None, room=None):
-    """Who plays a step: in the written order of the schedule, or driven by messages."""
+    """The object that runs a step: in the written order of the schedule, or driven by messages."""
     return MessageDriven(comm, schedule, work, watch=watch) if driven else Player(comm, schedule, work, watch, room)
 
 

@@ -1,4 +1,4 @@
-"""From what is asked for to a job: what was not said is filled in, and what does not fit is refused in a sentence."""
+"""From arguments to a job: defaults are filled in, and invalid arguments raise an error in one sentence."""
 
 import os
 from dataclasses import fields, replace

@@ -1,4 +1,4 @@
-"""A training whose numbers are none any more ends at once: which rank made the first nan, in which step and tensor.
+"""A training ends at the first nan, with its rank, step and tensor.
 
 It ends before anything is saved, so what was saved before stays. Every rank notes sums of what its stages make, of what
 passes its door, of gradients and of updated weights (`world.talk.nans`). After each step the ranks tell each other in

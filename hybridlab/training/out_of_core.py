@@ -1,5 +1,5 @@
-"""A job on devices with less memory than its forwards fill: what they keep is weighed beforehand, and some of it is
-swapped out or computed again, so that the rest fits.
+"""A job on devices with too little memory for its activations: their size is measured first, and some are swapped out
+or recomputed, so that the rest fits.
 
 It is weighed by what torch's kernels save on the device of the ranks: attention in float64 saves more on a GPU than on
 a CPU. Fused kernels are taken for alike; where a GPU's save other tensors than the CPU's, the arena refuses what does

@@ -1,4 +1,4 @@
-"""A job's layout: every mode's word about every parameter, one after the other.
+"""A job's layout: the rules of all modes applied to every parameter.
 
 The pipeline says which stages hold it, the modes' rules how it is cut, ZeRO who keeps what at rest, and last it is
 dealt out to packs. Nothing here computes; ranks make the same layout, each for itself, and compare fingerprints.

@@ -1,4 +1,4 @@
-"""One process, without any of the machinery: the loop that everything else must equal.
+"""The reference: a training loop on one process, without parallel code, which all layouts must equal.
 
 Beside it run *shadows*: the same loop, with first weights that are one last bit larger or smaller. How far they are
 from it is how far rounding alone can bring any layout: the noise of each tensor, measured and not guessed.

@@ -1,4 +1,4 @@
-"""A rehearsal: a model of somebody's own whose matrices are cut is first trained one step whole and in parts.
+"""A rehearsal: a user's model with sharded matrices first trains one step, unsharded and sharded, for comparison.
 
 Tensor parallelism reads the names of dims, and never a forward. What a module does with its input beside the matrices
 that are cut, a residual or a softmax over hidden units, it does with a part, or its gradient is added up once for each

@@ -1,4 +1,4 @@
-"""What a proof has found: every gap, every byte, and what it could not prove; in words, and as numbers."""
+"""The report of a check: every gap, every byte, and the parts without proof, in words and as numbers."""
 
 import textwrap
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a checkpoint keeps of a trainer, and how a run goes on from it.
+"""The state of a trainer in a checkpoint, and resuming a run from it.
 
 Kept are a rank's shares, the optimizer's state of them, and the number of the next step. The data of a step and what it
 draws at random follow from the seed and that number (`Job.batch`, `Draws`), so no other state is needed.

@@ -1,4 +1,4 @@
-"""Run a schedule for real, and train: what the kernel asks, ranks do, and a timeline brings home."""
+"""Run a schedule on real ranks, and train, from the calling process."""
 
 import datetime
 import math
@@ -55,24 +55,25 @@ def run(
     live: bool = False,
     **given,
 ) -> Timeline:
-    """The measured timeline of a schedule, played by real processes that exchange real messages.
+    """The measured timeline of a schedule, run by real processes that exchange real messages.
 
     schedule  for one pipeline, or with its dp copies
-    work      "emulated": each action waits in place of computing; "model": a model is trained, and the timeline is that
+    work      "emulated": each action waits instead of computing; "model": a model is trained, and the timeline is that
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work
-    latency   seconds that every message takes at least;  jitter  the share by which waits vary (standard deviation)
-    room      for emulated work: the memory of each device; a rank that lacks room waits for copies to the host
+    latency   minimum seconds of every message;  jitter  relative standard deviation of the waits
+    room      for emulated work: the memory capacity of each device; an action that would not fit waits for copies to
+              the host
     on_event  called as on_event(rank, event): after each step with its number
-    live      also when a compute action ends: step, index in the rank's lowered program, begin and end (ns on the clock
-              of this machine)
+    live      report also the end of each compute action: step, index in the rank's lowered program, begin and end (ns
+              on the clock of this machine)
 
     {arguments}
 
-    Of these, emulated work takes mesh (usually one pipeline of the schedule's ranks), steps (measured, after one that
-    is not), ahead and driven; the others belong to a model.
+    Emulated work takes of these only mesh (default one pipeline of the schedule's ranks), steps (measured, after one
+    that is not), ahead and driven; the others are for a model.
 
-    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> real = hl.run(hl.schedule("1f1b", ranks=2, microbatches=2), steps=1)  # starts ranks
@@ -211,25 +212,25 @@ def train(
     on_event: Callable | None = None,
     **given,
 ) -> dict:
-    """A training over a mesh: of anyone's model, or of the reference GPT on real text. Steps and losses are shown as
-    they come.
+    """Train any model, or the reference GPT on real text, over a mesh. Steps and losses are shown during the training.
 
     {arguments}
-    checkpoint     a folder: the run is saved there at its end, and after what ends it: the first Ctrl-C, SIGTERM, a
-                   terminal that hangs up, an on_event that raises
-    every          also save after every so many steps; the two newest checkpoints in the folder stay, older ones go
-    resume         go on from the newest checkpoint in the folder, under any layout; its batch counts if none is given
-    async_save     the training goes on while files are written: each rank keeps a copy of its part for so long
-    log            a folder for event files of TensorBoard: loss, learning rate and tokens per second of each step
+    checkpoint     a folder: the run is saved there at its end, also if Ctrl-C, SIGTERM, a closed terminal or an
+                   exception in on_event ends it
+    every          also save every this many steps; the two newest checkpoints in the folder are kept
+    resume         continue from the newest checkpoint in the folder, under any layout, with its batch size if none is
+                   given
+    async_save     training continues while files are written; meanwhile each rank holds a copy of its part
+    log            a folder for TensorBoard event files: loss, learning rate and tokens per second of each step
     progress       show a line that counts steps
-    on_event       in place of that line: on_event(rank, event) after every step, with its number, loss and
-                   tokens_per_second; before them, with resume, on_event(0, {"resumed": …}): from where it goes on
+    on_event       instead of that line: on_event(rank, event) after every step, with its number, loss and
+                   tokens_per_second; with resume, first on_event(0, {"resumed": …}) with the first step
 
     returns {"losses": one per step done, "timeline": measured, of the last 100 steps, or None if none was done,
              "memory": bytes of weights, gradients and optimizer state on each rank, "end": the first step not done,
-             "model": the module with the trained weights, made when it is asked for: of those above 64 MiB, from the
+             "model": the module with the trained weights, made when it is asked for: above 64 MiB it is read from the
              checkpoint}
-    raises  ValueError in one sentence for arguments that do not fit; RankError when a rank fails
+    raises  ValueError in one sentence for invalid arguments; RankError if a rank fails
 
     >>> import hybridlab as hl
     >>> trained = hl.train(hl.Mesh(pp=2), steps=2, progress=False)  # starts ranks

@@ -1,4 +1,4 @@
-"""What ranks compare before the first step: mesh, layout, and what each of them makes for itself."""
+"""The comparison of ranks before the first step: mesh, layout, and everything that each rank creates separately."""
 
 import torch
 

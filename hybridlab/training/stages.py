@@ -22,16 +22,17 @@ MOST = 100_000  # cuts that are tried
 
 
 def cut(model: Model | Shape, stages: int, by="layers", module: nn.Module | None = None) -> tuple[range, ...]:
-    """Which layers each stage gets, numbered in sequence; of a transformer 0 the embedding, the blocks, the head.
+    """The layers of each stage, numbered in sequence; in a transformer 0 is the embedding, then the blocks, then the
+    head.
 
     model   a `Model`, or a shape, which means the reference model
     stages  how many
     module  the model's, if it is already made
-    by      "layers": as many as can be on each, beside those that belong to an end of the model (embedding and head);
-            "parameters", "time": the largest sum as small as can be, of weights or of seconds measured now;
-            a list: how many each stage gets, beside those that belong to an end, or which, as ranges of all layers
+    by      "layers": equal numbers of layers, besides those at the ends of the model (embedding and head);
+            "parameters", "time": the smallest maximum of weights, or of seconds measured now; a list: the number of
+            layers of each stage, besides those at the ends, or ranges of all layers
 
-    raises  ValueError when there are fewer layers than stages, or a list does not add up
+    raises  ValueError if there are fewer layers than stages, or a list does not add up
 
     >>> cut(Shape(layers=5), stages=2)
     (range(0, 4), range(4, 7))
@@ -121,8 +122,8 @@ def parameters_of_layers(model: Model | Shape, module: nn.Module | None = None) 
 
 
 def profiled(model: Model | Shape, rows: int = 2, repeat: int = 5) -> list[Layer]:
-    """The profile that `predict.plans.replicated` asks for: each layer's seconds, output and weights in bytes, measured
-    with microbatches of so many rows in single precision.
+    """The profile for `predict.plans.replicated`: each layer's seconds, output and weights in bytes, measured in single
+    precision.
 
     model   a `Model`, or a shape, which means the reference model
     rows    in a microbatch

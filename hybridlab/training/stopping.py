@@ -1,4 +1,4 @@
-"""A training that ends before its last step, and keeps what it has done: on a signal, or when nobody can be told more.
+"""Stopping a training early and saving it: on a signal, or when its output is closed.
 
 The wish travels as a file in the folder of checkpoints, which the first rank looks for after every step
 (`training.resume.Saver`): ranks of any machine see it, and no signal has to reach them.

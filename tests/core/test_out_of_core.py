@@ -354,9 +354,9 @@ def test_the_picture_of_what_is_held_has_the_line_of_the_room():
     own = hl.Room(2)
     t = hl.simulate(hl.swapped(chain(4), {0, 1}, own), hl.Costs(F=1, B=2, swap=1.5), room=own)
     told = room_over_time(t, title="Held")
-    assert told.summary == "chain, 1 rank: the device holds at most 2 on rank 0, and has room for 2"
+    assert told.summary == "chain, 1 rank: the device holds at most 2 on rank 0, capacity 2"
     assert (
-        "room on the device" in told.twin
+        "capacity of the device" in told.twin
         and "room" not in room_over_time(hl.simulate(chain(2))).twin.split("</title>")[1]
     )
     drawn = hl.draw(t)

@@ -7,7 +7,7 @@ import pytest
 
 from tools.course import HOUSE, books, tables
 
-NOTATION, WORDS = tables((HOUSE / "docs" / "glossary.md").read_text(encoding="utf-8"))
+NOTATION, WORDS, _ = tables((HOUSE / "docs" / "glossary.md").read_text(encoding="utf-8"))
 BOOKS = {book.number: book for book in books().values()}
 ITALIC = re.compile(r"(?<![*\w])\*(t?[A-Za-z])\*(?!\*)|([αβηΨπ]|μ(?!s))")
 # What a letter must be where it counts these things: "*m* microbatches".

@@ -144,7 +144,7 @@ def test_what_is_still_empty_is_no_try_and_brings_no_hint(task):
     before = labs.progress()
     for one in EMPTY:
         reply = labs.answer(task, one)
-        assert not reply.right and "commit first" in reply.sentence and not reply.hint, one
+        assert not reply.right and "then run the cell again" in reply.sentence and not reply.hint, one
     assert labs.progress() == before
 
 

@@ -131,7 +131,7 @@ ATTEMPTS = {
         "import socket; socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).connect(('2606:4700::1111', 53))",
         "import socket; [n for _, n in socket.if_nameindex() if n != 'lo'][0]",
     ],
-    "no file of this machine but what Python needs, to be read": [
+    "only the files that Python needs, read-only": [
         "open('/etc/shadow')",
         "open('{folder}/zoe.json')",
         "os.listdir('{folder}')",
@@ -148,7 +148,7 @@ ATTEMPTS = {
         "assert ctypes.CDLL(None).umount2(b'{root}/hybridlab', 2) == 0",
         "os.chroot('/proc/1/root')",
     ],
-    "no setting of the host": [
+    "no access to settings of the host": [
         "os.close(os.open('/proc/sys/kernel/hostname', os.O_WRONLY))",
         "os.close(os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY))",
         "os.close(os.open('/proc/sys/vm/overcommit_memory', os.O_WRONLY))",
@@ -159,30 +159,30 @@ ATTEMPTS = {
         "import resource; resource.setrlimit(resource.RLIMIT_NPROC, (10**6, 10**6))",
         "assert open('/proc/sys/kernel/hostname').read().strip() == '{host}'",
     ],
-    "no other process in sight": [
+    "no other process visible": [
         "os.kill({pid}, 0)",
         "os.listdir('/proc/{pid}')",
         "assert max(int(one) for one in os.listdir('/proc') if one.isdigit()) > 1000",
         "os.kill(1, 15); import time; time.sleep(0.2); os.listdir('/proc/1') and 1 / 0",
     ],
-    "the solutions out of reach": [
+    "no access to the solutions": [
         "assert open('{root}/hybridlab/labs/gpipe/solutions.py').read()",
         "from hybridlab.labs.gpipe import solutions; solutions.SOLUTIONS",
         "import glob; assert any('exercises' not in f and os.path.getsize(f)"
         " for f in glob.glob('{root}/hybridlab/labs/*/**/*solutions*', recursive=True))",
     ],
-    "limits on time, on files and on each process's own memory": [
+    "limits on time, on files and on the memory of each process": [
         "bytearray(10**13)",
         "f = open('big', 'wb'); [f.write(bytes(10**7)) for _ in range(60)]",
     ],
-    "no new rights": [
+    "no new privileges": [
         "os.setuid(0)",
         "os.setgid(0)",
         "assert 'CapEff:\\t0000000000000000' not in open('/proc/self/status').read()",
         "assert 'NoNewPrivs:\\t1' not in open('/proc/self/status').read()",
         "assert os.getuid() == 0",
     ],
-    "of your environment only what Python needs": [
+    "only the environment variables that Python needs": [
         "os.environ['SECRET_OF_THE_GRADER']",
         "assert b'SECRET_OF_THE_GRADER' in open('/proc/1/environ', 'rb').read()",
     ],

@@ -9,18 +9,18 @@ from hybridlab.labs.comparison import Compared, compare
 
 
 @pytest.mark.parametrize(
-    "measured, form, within, foreseen",
+    "measured, form, within, verdict",
     [
-        (109, "{:g}", 0.1, True),
-        (111, "{:g}", 0.1, False),
-        (91, "{:g}", 0.1, True),
-        (89, "{:g}", 0.1, False),
-        (0.55, "{:.0%}", 0.05, False),
+        (109, "{:g}", 0.1, "within"),
+        (111, "{:g}", 0.1, "outside"),
+        (91, "{:g}", 0.1, "within"),
+        (89, "{:g}", 0.1, "outside"),
+        (0.55, "{:.0%}", 0.05, "outside"),
     ],
 )
-def test_a_share_may_differ_by_points_and_all_else_by_percent_of_the_prediction(measured, form, within, foreseen):
+def test_a_share_may_differ_by_points_and_all_else_by_percent_of_the_prediction(measured, form, within, verdict):
     predicted = 0.49 if form.endswith("%}") else 100
-    assert Compared("", predicted, measured, form, within).foreseen is foreseen
+    assert Compared("", predicted, measured, form, within).verdict.startswith(f"{verdict} tolerance")
 
 
 def test_columns_without_a_word_are_left_out():
@@ -32,12 +32,13 @@ def test_columns_without_a_word_are_left_out():
 
 def test_the_text_reads_as_a_sentence_with_its_cause():
     told = repr(compare(Compared("a step", 40, 50, "{:.0f} ms", yours=30, why="each message wakes a process")))
-    card = "your guess 30 ms, predicted 40 ms, measured ≈50 ms, off by ≈+25.0 %: more than 10 % off"
+    card = "your guess 30 ms, predicted 40 ms, measured ≈50 ms, off by ≈+25.0 %: outside tolerance (±10 %)"
     assert told == f"a step: {card}; likely cause: each message wakes a process"
 
 
 def test_a_prediction_of_nothing_is_compared_too():
-    assert Compared("idle", 0, 0.5, "{:g}").off == 0.5 and Compared("idle", 0, 0).foreseen
+    assert Compared("idle", 0, 0.5, "{:g}").off == 0.5
+    assert Compared("idle", 0, 0).verdict.startswith("within") and Compared("idle", 0, 0, within=0).verdict == "equal"
 
 
 @pytest.mark.slow

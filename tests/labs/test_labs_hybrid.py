@@ -64,15 +64,15 @@ def test_tensor_groups_that_leave_their_node_are_outlined_as_errors(axes, out):
     legend = 1
     assert still.svg.count(f'stroke="{STYLE["error"]}"') == legend + 2 * len(ranks)
     assert still.svg.count("✕") == legend + len(ranks)
-    assert f"{out} of {len(mesh.groups('tp'))} tensor groups leave" in still.summary
+    assert f"{out} of {len(mesh.groups('tp'))} tensor groups cross nodes" in still.summary
 
 
 def test_the_words_say_what_the_layout_says():
     told = grid_of_ranks(small(dp=2, pp=2, tp=2), rank=5).summary
     assert "rank 5 at dp 1, pp 0, tp 1; its groups: dp 1, 5; pp 5, 7; tp 4, 5" in told
-    assert "computes with 4–8 × 0–6, owns elements 12–24 of these 24 at rest" in told
-    assert "adds its gradient with ranks 1, 5" in told
-    assert "nothing of it is here" in grid_of_ranks(small(dp=2, pp=2), rank=1).summary
+    assert "computes with 4–8 × 0–6, owns elements 12–24 of these 24 between steps" in told
+    assert "reduces its gradient with ranks 1, 5" in told
+    assert "this rank holds no part of it" in grid_of_ranks(small(dp=2, pp=2), rank=1).summary
 
 
 SHAPES = dict(dp=16), dict(pp=16), dict(tp=16), dict(dp=4, tp=4), dict(pp=2, dp=8), dict(dp=1)

@@ -15,7 +15,7 @@ from hybridlab.labs.one_device import pictures
 from hybridlab.labs.one_device.counting import counted, counted_on_ranks, held, left_by_stages
 from hybridlab.labs.one_device.explorer import CARDS, KINDS, MODELS, SEQUENCES, activations, anatomy_explorer, fits
 from hybridlab.labs.one_device.memory import computed, placing, states, training
-from hybridlab.measuring.one_device import Parts, Product, bandwidth, product, quickest, steps
+from hybridlab.measuring.one_device import Parts, Product, bandwidth, matmul, quickest, steps
 from hybridlab.predict.bytes.activations import RECOMPUTE
 from hybridlab.predict.bytes.memory import MIXED
 from hybridlab.show.layouts.anatomy import LABELS, LOOKS, RIGHT, WIDTH, Bar, anatomy
@@ -49,7 +49,8 @@ def test_a_loop_has_its_parts_and_leaves_the_threads_alone(threads):
 
 
 def test_what_is_measured_has_a_size():
-    one = product(8, 16, 32, repeat=1)
+    assert hl.measure.product is hl.measure.matmul  # the old name, until the next release
+    one = matmul(8, 16, 32, repeat=1)
     assert one.rate == 2 * 8 * 16 * 32 / one.seconds and one.seconds > 0
     assert bandwidth(2**16, repeat=1) > 0
 

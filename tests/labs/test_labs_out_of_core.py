@@ -52,7 +52,7 @@ def test_every_choice_is_drawn_or_refused_in_a_sentence():
     ways = pictures.ways()
     for what, room in itertools.product(pictures.plans(12), pictures.ROOMS):
         ways.choose(what=what, room=room)
-        assert "has room for" in ways.summary or "does not fit" in ways.summary, (what, room)
+        assert "capacity" in ways.summary or "does not fit" in ways.summary, (what, room)
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_a_picture_says_its_length_and_never_more_than_its_room():
         told = pictures.picture(timeline).summary
         assert told.startswith(f"{timeline.length:g} units")
         held = [float(own.max()) for _, own in on_device(timeline)]
-        assert held[0] <= room and f"has room for {room}" in told
+        assert held[0] <= room and f"capacity {room}" in told
 
 
 def test_gpipe_in_a_room_for_two_is_one_unit_longer():

@@ -59,7 +59,7 @@ def test_a_damaged_file_is_set_aside_and_said_once(folder, text, capsys):
     labs.answer("naive.slots", 5)
     assert (folder / "progress-damaged-1.json").read_text() == text
     assert answers_file.read()["tasks"]["naive.slots"]["tries"] == 2
-    assert capsys.readouterr().err.count("could not be read: it is kept as") == 1
+    assert capsys.readouterr().err.count("could not be read: it is saved as") == 1
 
 
 def test_a_second_damaged_file_does_not_replace_the_first(folder):
@@ -73,7 +73,7 @@ def test_a_folder_that_cannot_be_written_costs_a_sentence(folder, monkeypatch, c
     (folder / "file").write_text("")
     monkeypatch.setenv("HYBRIDLAB_PROGRESS", str(folder / "file"))
     assert labs.answer("naive.slots", 5).right and labs.answer("naive.slots", 5).right
-    assert capsys.readouterr().err.count("progress is not kept") == 1
+    assert capsys.readouterr().err.count("progress is not saved") == 1
 
 
 def _answer_many(which):
@@ -133,7 +133,7 @@ def test_a_student_has_numbers_of_their_own_and_answers_them_again(folder, capsy
     labs.answer("tour.bubble", 7 / 31), labs.answer("naive.speedup", 1)
     who = next(n for n in range(1, 99) if TASKS["tour.bubble"].of(n).numbers == {"ranks": 4, "microbatches": 40})
     labs.student(who)
-    assert "To be answered again: tour.bubble." in capsys.readouterr().out
+    assert "Answer again: tour.bubble." in capsys.readouterr().out
     assert "1F1B on 4 ranks with 40 microbatches" in labs.question("tour.bubble")
     assert labs.progress().right == {"naive.speedup"}
     assert not labs.answer("tour.bubble", 7 / 31).right and labs.answer("tour.bubble", 3 / 43).right

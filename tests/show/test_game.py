@@ -87,7 +87,7 @@ def test_a_limit_holds_and_is_told():
 def test_undo_and_restart():
     game = follow(play(ranks=2, microbatches=2), "0F 0F")
     game.undo()
-    assert game.told == "Took back 0F1." and game.board["chosen"] == 1
+    assert game.told == "Undid 0F1." and game.board["chosen"] == 1
     game.restart()
     assert game.board["chosen"] == 0 and game.told.startswith("You are the scheduler of 2 ranks")
     with pytest.raises(ValueError, match="there is nothing to undo"):
@@ -186,7 +186,7 @@ def test_a_choice_taken_back_ends_the_run_and_what_it_tells_later_is_not_heard()
     game.run()
     game.undo()
     time.sleep(0.5)
-    assert game.told == "Took back 0B1." and not game.running["on"]
+    assert game.told == "Undid 0B1." and not game.running["on"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What is shared out: the sizes of models, the machines they run on, and graphs of operators with named dims.
+"""Models and machines: the sizes of models, the machines they run on, and graphs of operators with named dims.
 
 `shape` has the sizes of a transformer, `routing` how tokens find their experts, and `catalog` the sizes of published
 models and machines, `frameworks` the lecture's table. `operators` are operators with named dims and their strategies,

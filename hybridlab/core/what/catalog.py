@@ -1,4 +1,4 @@
-"""The catalog: models and machines by name, each number with its unit and where it comes from."""
+"""The catalog: models and machines by name, each number with its unit and source."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -36,14 +36,15 @@ class Machine:
     inside            bytes/s that a device sends to others of its node, one direction
     across            bytes/s that a device sends to other nodes, one direction, when all of its node do
     latency           (s inside, s across): before the first byte of a message arrives
-    sources           {field: where its number comes from}
-    eight, four       FLOP/s of one device, dense, in 8 and 4 bits; 0: it cannot
+    sources           {field: the source of its number}
+    eight, four       FLOP/s of one device, dense, in 8 and 4 bits; 0: not supported
     host              bytes/s between a device and its host, one direction, when all of its node do
-    pod               devices that reach each other as fast as their links to other nodes are; 0: all of them
-    oversubscription  how many times as much the devices of a pod could send as goes from it to other pods
+    pod               devices that are connected without the spine network, at the full speed of their links; 0: all of
+                      them
+    oversubscription  the pod's aggregate bandwidth divided by the bandwidth of its uplinks
 
-    The network is the builder's: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` is that of
-    Llama 3's cluster (arXiv:2407.21783, section 3.3.1).
+    Each cluster has its own network: `dataclasses.replace(machine("h100"), pod=3072, oversubscription=7.0)` describes
+    Llama 3's (arXiv:2407.21783, section 3.3.1).
     """
 
     name: str
@@ -175,7 +176,7 @@ _LATENCY = (3.4e-6, 14e-6)
 
 
 def _machine(name, label, node, peak, memory, bandwidth, inside, across, device, network, latency=_NCCL, **more):
-    """A row of the table: whatever is not said of the network is in the device's source."""
+    """A row of the table: other facts about the network are in the device's source."""
     known = {"node": network, "across": network, "latency": latency}
     known |= {field: device for field in ("peak", "memory", "bandwidth", "inside", "eight", "four", "host")}
     known |= dict.fromkeys(("pod", "oversubscription"), "whoever builds the network decides; here it is one pod")
@@ -257,7 +258,7 @@ MACHINES = {
 
 @cache
 def model(name: str) -> Model:
-    """The model of a name.
+    """The model with this name.
 
     raises  ValueError when the catalog has no such model
 
@@ -271,7 +272,7 @@ def model(name: str) -> Model:
 
 @cache
 def machine(name: str) -> Machine:
-    """The machine of a name.
+    """The machine with this name.
 
     raises  ValueError when the catalog has no such machine
 
@@ -284,7 +285,7 @@ def machine(name: str) -> Machine:
 
 
 def shape_of(model_or_name: str | Shape) -> Shape:
-    """The shape of a name; a shape itself, as it is.
+    """The shape of the model with this name; a `Shape` is returned unchanged.
 
     model_or_name  a `Shape`, or a model's name in the catalog
 
@@ -294,7 +295,7 @@ def shape_of(model_or_name: str | Shape) -> Shape:
 
 
 def machine_of(machine_or_name: str | Machine) -> Machine:
-    """The machine of a name; a machine itself, as it is.
+    """The machine with this name; a `Machine` is returned unchanged.
 
     machine_or_name  a `Machine`, or its name in the catalog
 

@@ -1,4 +1,4 @@
-"""The frameworks of the lecture's table: what each divides, how large it ran, and the notebook that teaches it."""
+"""The frameworks of the lecture's table: the parallelism of each, its largest run, and the notebook that teaches it."""
 
 from dataclasses import dataclass
 

@@ -1,24 +1,25 @@
-"""Operators with named dims, and the two ways to share them out over a mesh.
+"""Operators with named dims, and the two ways to shard them over a mesh.
 
-An operator is a signature, as of an einsum: `Operator("up", "BTD,FD->BTF", ("x", "A"))` makes the value "up" from the
-values x and A. Operators in the order in which they are done, with the lengths of all dims, are a `Graph`.
+An operator is a signature, as of an einsum: `Operator("up", "BTD,FD->BTF", ("x", "A"))` computes the value "up" from
+the values x and A. A `Graph` is a list of operators in the order of execution, with the lengths of all dims.
 
-    rules     {dim: axis}                      one table for the whole program, as Mesh-TensorFlow has it
+    rules     {dim: axis}                      one table for the whole program, as in Mesh-TensorFlow
     strategy  {operator: (dim or "", …)}       for each operator and each axis of the mesh, the dim that the axis cuts
 
-`shared` turns rules into a strategy: in every operator an axis cuts the dim that has a rule for it, or nothing, where
-no dim of the operator has one. A strategy may also be written, or searched, operator by operator (`choices`).
+`shared` turns rules into a strategy: in every operator an axis cuts the dim that has a rule for it, or nothing if no
+dim has one. A strategy may also be written or searched operator by operator (`choices`).
 
-Some operators *look* beyond the places that they are given: a convolution, a pooling. They are cut by what they make;
-what they see lies cut alike, and beside it there is the halo.
+Some operators, such as a convolution or a pooling, *look* beyond their own positions. They are sharded by their output.
+Their input is sharded in the same way, and a halo is added to it.
 
-What Mesh-TensorFlow refuses is illegal: an axis that cuts two dims of a tensor, and a length that cannot be divided.
-(It also refuses a dim that two axes cut, "x+y"; here that is a product of axes, as in `core.where.rules`.) Some
-operators need all of a dim (`whole`): a norm of its features, a softmax of the positions that it sums over.
+As in Mesh-TensorFlow, two things are illegal: an axis that cuts two dims of one tensor, and a length that is not
+divisible. (Mesh-TensorFlow also rejects a dim that two axes cut, "x+y"; here the two axes act as one, as in
+`core.where.rules`.) Some operators need a full dim (`whole`): a norm needs all features, a softmax all positions that
+it sums over.
 
 Source: Shazeer et al. 2018, *Mesh-TensorFlow*, arXiv:1811.02084, section 3. Relatives: `core.where.rules`, the same
-tables for parameters; `core.where.states`, what follows for each tensor; `core.where.spans`, what outputs see;
-`predict.bytes.arrows`, what must be sent; `modes.products.layouts`, which does it.
+tables for parameters; `core.where.states`, the resulting layout of each tensor; `core.where.spans`, the inputs that
+outputs see; `predict.bytes.arrows`, the messages needed; `modes.products.layouts`, which sends them.
 """
 
 import itertools
@@ -45,7 +46,7 @@ class Need(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """One operator, which makes the value of its own name.
+    """One operator, which computes the value named after it.
 
     signature  the dims of every operand and of the result, a letter each;  takes  the operands, by name
     does       "einsum", or another name that whoever executes it knows;  whole  dims that no axis may cut
@@ -156,7 +157,7 @@ def shared(graph: Graph, rules: Rules, mesh: Mesh) -> Strategy:
 
 
 def every_rules(graph: Graph, mesh: Mesh) -> list[Rules]:
-    """All legal tables of rules for a graph on a mesh; the first leaves everything whole.
+    """All legal tables of rules for a graph on a mesh; the first one shards nothing.
 
     >>> mlp = Graph((Operator("up", "BD,FD->BF", ("x", "A")),), dict(B=4, D=4, F=8), dict(x="BD", A="FD"))
     >>> every_rules(mlp, Mesh(x=2))
@@ -260,7 +261,7 @@ def refuse(graph: Graph, strategy: Strategy, mesh: Mesh) -> None:
 
 
 def _wrong(operator, choice, sizes, mesh) -> str:
-    """What is wrong with a choice, in one sentence; "" where nothing is."""
+    """The error of a choice, in one sentence; "" where nothing is."""
     if len(choice) != len(mesh.axes):
         return f"{operator.name} has {len(choice)} choices, but {mesh} has {len(mesh.axes)} axes: give one for each"
     made = {look.of: look.made for look in operator.looks}

@@ -1,11 +1,11 @@
-"""Programs: small graphs of operators, to be shared out over a mesh.
+"""Programs: small graphs of operators, to be sharded over a mesh.
 
-Dims   B sequences, T positions, D width, F hidden units, H heads, K features of a head, S positions attended to
-       B pictures, C channels, O filters, G filters behind them, Y rows, X columns, P and Q those of a smaller picture,
-       y and x rows and columns of a kernel, N classes
+Dims   B sequences, T positions, D width, F hidden units, H heads, K features of a head, S positions attended to; B
+       pictures, C channels, O filters, G filters of the next layer, Y rows, X columns, P and Q those of a smaller
+       picture, y and x rows and columns of a kernel, N classes
 
-T and S of self-attention are one dim of the model with two names: a rule for T does not cut S. Every program ends in a
-loss, the sum of its output times t; what t is does not matter here, as long as it is the same everywhere.
+In self-attention T and S are two names of one dim of the model: a rule for T does not cut S. Every program ends in a
+loss, the sum of its output times t. Any t will do, as long as it is the same everywhere.
 """
 
 from hybridlab.core.what.operators import Graph, Operator
@@ -15,12 +15,12 @@ LOSS = Operator("loss", "BTD,BTD->", ("down", "t"))
 
 
 def mlp(batch: int = 4, positions: int = 4, width: int = 8, hidden: int = 8) -> Graph:
-    """Two layers with a GELU between them: up with A, down with W.
+    """Two linear layers, up with A and down with W, with a GELU between them.
 
     batch      samples
     positions  of each
     width      of the stream
-    hidden     width of the MLP's inside
+    hidden     hidden width of the MLP
 
     >>> mlp().dims, [operator.name for operator in mlp().operators]
     ('BTDF', ['up', 'gelu', 'down', 'loss'])
@@ -33,7 +33,7 @@ def mlp(batch: int = 4, positions: int = 4, width: int = 8, hidden: int = 8) -> 
 def classifier(
     batch: int = 4, patches: int = 4, pixels: int = 8, features: int = 8, hidden: int = 8, classes: int = 4
 ) -> Graph:
-    """Images, cut into patches: features of every patch, as a convolution makes them, then two full layers.
+    """An image classifier: a convolution computes features of every patch of an image, then two fully connected layers.
 
     batch     images
     patches   of each
@@ -42,9 +42,9 @@ def classifier(
     hidden    width of the first full layer
     classes   to choose from
 
-    Here P are patches, C the pixels of one, E its features, G classes. The weight K is small and used for every patch;
-    A is large, and used once for an image. So the first part wants its samples cut, and the second its weights
-    (Krizhevsky 2014, *One weird trick for parallelizing convolutional neural networks*, arXiv:1404.5997).
+    Here P are patches, C the pixels of one, E its features, G classes. The weight K is small and is used for every
+    patch; A is large and is used once for an image. So data parallelism suits the first part, and sharded weights the
+    second (Krizhevsky 2014, *One weird trick for parallelizing convolutional neural networks*, arXiv:1404.5997).
 
     >>> classifier().dims, [operator.name for operator in classifier().operators]
     ('BPCEFG', ['features', 'bent', 'hidden', 'gelu', 'classes', 'loss'])
@@ -70,7 +70,7 @@ def block(
     batch      samples
     positions  of each
     width      of the stream
-    hidden     width of the MLP's inside
+    hidden     hidden width of the MLP
     heads      of the attention
     of_head    width of one head
 
@@ -96,12 +96,12 @@ def block(
 def transformer(
     batch: int = 4, positions: int = 4, width: int = 8, hidden: int = 8, heads: int = 4, of_head: int = 2
 ) -> Graph:
-    """A whole block as it stands in a GPT: each half takes a norm, with scales M and N, and is added to what came in.
+    """A full block of a GPT: each half begins with a norm, with scales M and N, and its output is added to its input.
 
     batch      samples
     positions  of each
     width      of the stream
-    hidden     width of the MLP's inside
+    hidden     hidden width of the MLP
     heads      of the attention
     of_head    width of one head
 
@@ -129,7 +129,8 @@ def net(
     kernel: int = 3,
     classes: int = 4,
 ) -> Graph:
-    """Two convolutions, with weights A and E, a ReLU behind each, half the rows and columns between them, and a head.
+    """A small convolutional net: two convolutions with weights A and E, a ReLU after each, pooling between them, and a
+    head.
 
     batch          images
     channels       of an image

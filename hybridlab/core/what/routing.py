@@ -1,4 +1,4 @@
-"""Routing: how tokens find their experts, and how these are kept evenly loaded."""
+"""Routing: how tokens choose their experts, and how the load of the experts is balanced."""
 
 import math
 from dataclasses import dataclass
@@ -11,18 +11,17 @@ BALANCES = ("none", "loss", "bias")
 
 @dataclass(frozen=True)
 class Routing:
-    """How tokens find their experts.
+    """How tokens choose their experts.
 
-    scores      "softmax": of all experts together; "sigmoid": of each by itself
+    scores      "softmax": over all experts; "sigmoid": of each expert separately
     normalised  the weights of a token's chosen experts are divided by their sum
-    balance     what keeps experts evenly loaded: "none"; "loss", a summand of the loss that grows with the load of an
-                expert and with its scores; "bias", a number for each expert that is added to its scores when tokens
-                choose, and nowhere else
+    balance     how the load is balanced: "none"; "loss", a term of the loss that grows with the load of an expert and
+                with its scores; "bias", a number for each expert that is added to its scores only for the choice
     pace        the factor of that loss, or the step by which biases move
-    capacity    None: an expert takes every token that chose it. A number: of one sequence it takes at most so many
-                times what even loads would bring, and drops the rest
+    capacity    None: an expert takes every token that chose it. A number, the capacity factor: of one sequence an
+                expert takes at most this factor times its even load, and drops the rest
 
-    raises  ValueError for a name that is not known, or a number that is not positive
+    raises  ValueError for an unknown name, or a number that is not positive
 
     >>> Routing(capacity=1.25).slots(context=32, experts=8, chosen=2)
     10
@@ -45,9 +44,9 @@ class Routing:
                 raise ValueError(f"{name}={value} is not a positive finite number: give a number above 0")
 
     def slots(self, context: int, experts: int, chosen: int) -> int:
-        """The tokens of one sequence that an expert takes at most, where there is a capacity.
+        """The maximum number of tokens of one sequence that an expert takes, if it has a capacity.
 
         context  tokens in the sequence
-        experts  in the block;  chosen  of them by each token
+        experts  in the block;  chosen  experts per token
         """
         return min(context, math.ceil((self.capacity or experts) * context * chosen / experts))

@@ -1,26 +1,26 @@
-"""Seams: what a mode may ask of a layer inside a model. A layer declares each of them, as a base class.
+"""Seams: the attributes of a layer that a mode may use or replace. A layer declares each seam as a base class.
 
-A mode that cuts positions has to put another attention into a model, so it must know which layers attend. It does not
-guess from a name: of a layer that does not say so, an attribute `attend` is the layer's own affair.
+A mode that shards positions has to replace the attention of a model, so it needs to find the attention layers. It does
+not guess from a name: an attribute `attend` of a layer without this declaration is left alone.
 
     class Attention(nn.Module, Attends):       # this line is the declaration
         def attend(self, q_BNTH, k_BKTH, v_BKTH): ...
 
   seam           the layer has                     who asks
-  `Attends`      attend(q, k, v), widths           context parallelism puts another one there; selective recomputation
+  `Attends`      attend(q, k, v), widths           context parallelism replaces it; selective recomputation
   `Positions`    first                             context and sequence parallelism say which positions are here
   `Features`     feature                           grid parallelism says which features are here
   `Dispatches`   dispatch(x, chosen, …), experts   expert parallelism; tensor parallelism of experts
-  `Routes`       routing                           what may be divided; what a layer sends to its experts
-  `ByExpert`     share                             the same; tensor parallelism says how much of a bias is added here
+  `Routes`       routing                           the legal divisions; the messages to experts
+  `ByExpert`     share                             the same; tensor parallelism scales the bias that is added here
   `Normalises`   normalise(x, weight, bias, eps)   spatial parallelism
   `Tallies`      tally, settle()                   the end of a step adds up tallies over replicas
-  `DrawsByPlace` draws, site                       whoever trains says where in the training the model stands
-  `Branches`     skips, takes                      the whole model: which layers take more than what the last one made
+  `DrawsByPlace` draws, site                       the training loop sets the step and the rows
+  `Branches`     skips, takes                      the model: which layers have several inputs
 
-A mode from outside asks in the same way, `isinstance(layer, Attends)`, and may bring a seam of its own, a subclass of
-`Seam`. Before work begins each declaration is tried (`refuse`). Declarations are classes, so they go with pickles and
-copies, and with subclasses; modules that wrap a layer are walked through.
+A mode from outside the package tests `isinstance(layer, Attends)` in the same way. It may also add a seam, as a
+subclass of `Seam`. Each declaration is checked before work begins (`refuse`). Declarations are classes, so pickles,
+copies and subclasses keep them, and they are found inside modules that wrap a layer.
 
 Shape suffixes
     B batch · T positions · N heads · K heads of keys and values · H width of a head · C channels, Y rows, X columns; of
@@ -37,11 +37,11 @@ MISSING = object()  # not None, which an attribute may be
 
 @dataclass
 class Draws:
-    """Where in the training a model stands: all that its random draws depend on, beside a place in a tensor.
+    """The place in the training on which a model's random draws depend, together with a place in a tensor.
 
     seed  of the training;  step  of the optimizer
-    row   the number, in the global batch, of the first sequence that comes next
-    on    whether anything is drawn: evaluation draws nothing
+    row   the number, in the global batch, of the first sequence of the next call
+    on    whether numbers are drawn: not in evaluation
     """
 
     seed: int = 0
@@ -51,22 +51,23 @@ class Draws:
 
 
 class Seam:
-    """A promise of a layer to the modes: the base of those below, and of one that a mode from outside brings.
+    """A declaration that a layer makes to the modes: the base class of all seams, also of those from outside the
+    package.
 
-    asked  {attribute: the arguments that it is called with, or the type of its value}
+    asked  {attribute: the arguments of its call, or the type of its value}
     """
 
     asked: ClassVar[dict[str, tuple[str, ...] | type]] = {}
 
 
 class Attends(Seam):
-    """Attention in the middle: between what makes queries, keys and values by head, and what reads what heads found.
+    """Attention without its projections: from queries, keys and values by head to the outputs of all heads.
 
-    attend     attend(q_BNTH, k_BKTH, v_BKTH) -> (B, N, T, H), what every position finds at itself and before itself:
-               the values, weighted by the softmax of q·k/√H. A mode may put a function of the same arguments in its
-               place, so `forward` calls `self.attend`
-    widths     how many numbers a position has of queries, keys, values, and of what its heads find: bytes are counted
-    documents  the lengths of those that share a row, if there are several
+    attend     attend(q_BNTH, k_BKTH, v_BKTH) -> (B, N, T, H), causal attention: the values of a position and of those
+               before it, weighted by the softmax of q·k/√H. A mode may replace it by a function of the same arguments,
+               so `forward` calls `self.attend`
+    widths     how many numbers a position has in queries, keys, values and attention outputs, to count bytes
+    documents  the lengths of the documents packed into one row, if there are several
     """
 
     asked = {"attend": ("q_BNTH", "k_BKTH", "v_BKTH"), "widths": tuple, "documents": tuple}
@@ -76,10 +77,10 @@ class Attends(Seam):
 
 
 class Positions(Seam):
-    """A layer that treats positions by where they are: an embedding of positions, a rotation, a draw.
+    """A layer whose result depends on the position: an embedding of positions, a rotation, a draw.
 
-    first  the position at which what comes in begins, 0 as made; where positions do not follow each other, a tensor
-           (T,) with a first one for each: position t of what comes in is first + t
+    first  the position of the first token of its input, initially 0: token t has position first + t. If the positions
+           are not consecutive, a tensor (T,) with one offset for each token
     """
 
     asked = {"first": int}
@@ -87,19 +88,22 @@ class Positions(Seam):
 
 
 class Features(Seam):
-    """A layer that treats features by where they are.  feature  at which what comes in begins, 0 as made."""
+    """A layer whose result depends on the index of a feature.
+
+    feature  the index of the first feature of its input, initially 0
+    """
 
     asked = {"feature": int}
     feature: int
 
 
 class Dispatches(Seam):
-    """A layer with experts: between a router and what reads their sum.
+    """A layer with experts: from the router's choices to the weighted sum of the experts' outputs.
 
-    dispatch  dispatch(x_ND, chosen_NC, weights_NC, experts) -> y_ND: every token through its experts. A mode may put
-              another one in its place
-    experts   a module called with tokens in the order of their experts and how many each one has; its `down` is the
-              last matrix of all of them, a `ByExpert`
+    dispatch  dispatch(x_ND, chosen_NC, weights_NC, experts) -> y_ND: every token through its experts. A mode may
+              replace it
+    experts   a module called with tokens in the order of their experts and the number of tokens of each; its `down`
+              holds the last matrix of every expert, a `ByExpert`
     """
 
     asked = {"dispatch": ("x_ND", "chosen_NC", "weights_NC", "experts"), "experts": object}
@@ -108,15 +112,17 @@ class Dispatches(Seam):
 
 
 class Routes(Seam):
-    """A layer that chooses the experts of each token.  routing  how it does, a `core.what.shape.Routing`."""
+    """A layer that chooses the experts of each token.  routing  the method, a `core.what.shape.Routing`."""
 
     asked = {"routing": object}
     routing: Any
 
 
 class ByExpert(Seam):
-    """A layer with weights for each expert.  share  of its biases that is added here, 1 as made: less where others add
-    to the same outputs."""
+    """A layer with weights for each expert.
+
+    share  the factor of its biases here, initially 1: less if other ranks add to the same outputs
+    """
 
     asked = {"share": int}
     share: float
@@ -126,7 +132,7 @@ class Normalises(Seam):
     """A batch norm.
 
     normalise  normalise(x_BCYX, weight_C, bias_C, eps) -> (B, C, Y, X), by the statistics of a microbatch. A mode may
-               put another one in its place
+               replace it
     """
 
     asked = {"normalise": ("x_BCYX", "weight_C", "bias_C", "eps")}
@@ -134,9 +140,9 @@ class Normalises(Seam):
 
 
 class Tallies(Seam):
-    """A layer that counts in the forwards of a step, and draws its conclusions when the step is over.
+    """A layer that counts during the forwards of a step and updates its state at the end of the step.
 
-    tally   a buffer: a sum over rows, so that replicas may add theirs;  settle  settle() makes of it what is kept
+    tally   a buffer that sums over rows, so replicas can all-reduce it;  settle  settle() updates the state from it
     """
 
     asked = {"tally": object, "settle": ()}
@@ -147,7 +153,8 @@ class Tallies(Seam):
 class DrawsByPlace(Seam):
     """A layer that draws at random, each number by its place in the training.
 
-    draws  where the model stands: one value for all its layers, set when the model is made;  site  this one's number
+    draws  the model's place in the training: one value for all its layers, set when the model is made
+    site   the number of this layer
     """
 
     asked = {"draws": Draws}
@@ -156,10 +163,10 @@ class DrawsByPlace(Seam):
 
 
 class Branches(Seam):
-    """A whole model whose layers do not only follow each other.
+    """A model whose layers are not a simple chain.
 
     skips  {layer: the earlier layer whose output it takes as a second argument}
-    takes  {layer: all whose outputs it takes, in order}
+    takes  {layer: all layers whose outputs it takes, in order}
     """
 
     asked = {"skips": dict, "takes": dict}
@@ -168,7 +175,7 @@ class Branches(Seam):
 
 
 def draws_of(module: Any) -> Draws:
-    """Where in the training a model stands, as all its layers that draw know; a new value where none draws.
+    """The `Draws` that all random layers of a model share; a new one if the model has none.
 
     module  an nn.Module
     """
@@ -187,7 +194,7 @@ def refuse(module: Any) -> None:
 
 
 def declared(layer: object) -> list[type[Seam]]:
-    """The seams that a layer declares, itself or as a subclass of one that does.
+    """The seams that a layer declares, directly or through a base class.
 
     >>> class Turned(Positions, list):
     ...     first = 0

@@ -1,4 +1,4 @@
-"""Shape: the sizes of a model, and the weights that follow from them."""
+"""Shape: the sizes of a model, and the number of weights that follows from them."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -60,30 +60,31 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a model: what decides its parameters, its work and its messages. A GPT, or with heads=0 an MLP.
+    """The sizes of a model, which determine its parameters, FLOPs and messages. A GPT, or with heads=0 an MLP.
 
     layers      blocks;  width  of the residual stream (h in papers)
     heads       attention heads; they must divide width; 0: blocks without attention
     context     positions in one sequence (s in papers)
     vocabulary  256: one token per byte
-    kv_heads    heads of keys and values, each shared by as many heads of queries; None: as many as heads
-    dropout     the share of a residual branch's elements that is dropped in training, from 0 to below 1
-    tied        the head scores with the weights of the token embedding
-    skips       U-shaped: what leaves block i is also added to what enters block layers-1-i
-    parallel    attention and MLP of a block side by side, both on what enters it, and not one after the other
-    inner       width of the MLP's inside; None: four times width
+    kv_heads    heads of keys and values, each used by an equal number of query heads; None: the same number as heads
+    dropout     the fraction of a residual branch's elements that is dropped in training, from 0 to below 1
+    tied        the head uses the weights of the token embedding
+    skips       U-shaped: the output of block i is also added to the input of block layers-1-i
+    parallel    attention and MLP of a block both take the block's input, instead of one after the other
+    inner       hidden width of the MLP; None: four times width
     per_head    width of one head; None: width divided by heads
-    latent      width of the latent from which keys and values of a position are made; 0: they are made from the stream
-    query_latent  the same of queries, beside a latent;  rotary  features of a head, beside its width, that positions
-                turn: with a latent only they are turned, and in keys all heads share them
-    style       "gpt": biases, layer norms, learned positions; "llama": none of these, RMS norms, positions by
-                rotation, and an MLP of three matrices, one of them a gate
-    experts     MLPs in a block;  chosen  of them, those that a token goes through
-    shared      MLPs beside them, of the same size, through which every token goes
-    routing     how tokens find their experts
+    latent      width of the latent from which keys and values are projected; 0: they are projected from the residual
+                stream
+    query_latent  the same for queries, if there is a latent;  rotary  extra features of a head, rotated by position:
+                  with a latent only these are rotated, and all heads share those of the keys
+    style       "gpt": biases, layer norms, learned positions; "llama": no biases, RMS norms, rotary positions, and an
+                MLP of three matrices, one of them a gate
+    experts     expert MLPs in a block;  chosen  experts per token
+    shared      further MLPs of the same size that every token passes
+    routing     how tokens choose their experts
     documents   lengths of the documents that are packed into each sequence, in order: positions begin again in each,
-                and attention does not cross a border; empty: a sequence is one document. Work and bytes are predicted
-                as if it were
+                and attention does not cross a border; empty: a sequence is one document. FLOPs and bytes are predicted
+                as for one document
 
     raises  ValueError when a size is not positive, or heads do not divide width, or kv_heads not heads, or documents do
             not fill the context
@@ -176,7 +177,7 @@ class Shape:
 
     @property
     def pieces(self) -> int:
-        """The number of layers that a block is."""
+        """The number of layers in a block."""
         return PIECES if self.parallel else 1
 
     @property
@@ -191,7 +192,7 @@ class Shape:
 
     @property
     def query_width(self) -> int:
-        """The width of all queries of a position: that of the stream, unless heads have a width of their own."""
+        """The width of all queries of a position: that of the residual stream, unless `per_head` is given."""
         return self.heads * (self.head_width + self.rotary) if self.heads else 0
 
     @property
@@ -201,23 +202,24 @@ class Shape:
 
     @property
     def value_width(self) -> int:
-        """The width of all values of a position: that of its keys, unless these have features that are turned."""
+        """The width of all values of a position: that of its keys without their rotary features."""
         return self.key_heads * self.head_width if self.heads else 0
 
     @property
     def found_width(self) -> int:
-        """The width of what all heads of a position find."""
+        """The width of the attention outputs of all heads of a position."""
         return self.heads * self.head_width if self.heads else 0
 
     @property
     def latents(self) -> int:
-        """The features of all latents of a position, and those of its keys that are turned: what heads share."""
+        """The features that all heads share: the latents of a position, and the rotary features of its keys."""
         return self.query_latent + self.latent + self.rotary
 
     @property
     def projected(self) -> tuple[int, int]:
-        """(features of queries, keys and values that a block makes from the stream, weights that make others from
-        latents)."""
+        """(features of queries, keys and values projected from the residual stream, weights that project from
+        latents).
+        """
         keys = 2 * self.value_width
         if not self.latent:
             return self.query_width + keys, 0
@@ -227,13 +229,14 @@ class Shape:
 
     @property
     def inside(self) -> int:
-        """The width of the MLP's inside (4 h, unless `inner` is given)."""
+        """The hidden width of the MLP (4 h, unless `inner` is given)."""
         return 4 * self.width if self.inner is None else self.inner
 
     @property
     def multiplied(self) -> int:
-        """The weights of a block that multiply one token's activations: 12 h² in a GPT; of experts, the chosen and the
-        shared ones."""
+        """The weights of a block that multiply one token's activations: 12 h² in a GPT; with experts, only the chosen
+        and the shared experts count.
+        """
         h, matrices = self.width, 3 if self.style == "llama" else 2
         made, from_latents = self.projected
         attention = h * (made + self.found_width + self.latents) + from_latents
@@ -242,12 +245,12 @@ class Shape:
 
     @property
     def mlps(self) -> int:
-        """The MLPs of a block: experts, and those that are shared."""
+        """The number of MLPs of a block: experts and shared experts."""
         return self.experts + self.shared
 
     @property
     def block(self) -> Block:
-        """The weights and biases of one block."""
+        """The number of weights and biases of one block."""
         h, f, biased = self.width, self.inside, self.style == "gpt"
         made, from_latents = self.projected
         attention = h * (made + self.found_width) + biased * made
@@ -260,12 +263,12 @@ class Shape:
 
     @property
     def embedding(self) -> int:
-        """The weights of the embeddings of tokens and, in a GPT, of positions."""
+        """The number of weights of the embeddings of tokens and, in a GPT, of positions."""
         return (self.vocabulary + (self.context if self.style == "gpt" else 0)) * self.width
 
     @property
     def head(self) -> int:
-        """The weights of the last norm, and of the head unless it is tied."""
+        """The number of weights of the last norm, and of the head unless it is tied."""
         return self.width * ((2 if self.style == "gpt" else 1) + (0 if self.tied else self.vocabulary))
 
     @property
@@ -307,7 +310,7 @@ class Shape:
 
     @property
     def skipping(self) -> dict[int, int]:
-        """{layer: the earlier layer whose output it takes too, and adds}; 0 is the embedding, blocks follow.
+        """{layer: the earlier layer whose output it adds to its input}; layer 0 is the embedding, the blocks follow.
 
         >>> Shape(layers=5, skips=True).skipping
         {5: 1, 4: 2}

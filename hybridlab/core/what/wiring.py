@@ -1,7 +1,7 @@
-"""Wiring: whether the operators, values, dims and lengths of a graph fit each other.
+"""Wiring: a check whether the operators, values, dims and lengths of a graph fit together.
 
-A graph that somebody writes by hand goes wrong in few ways, and most of them would train on: an operand too many is
-never looked at, a dim that is called by another name takes another length. `misfit` finds them before anything runs.
+A graph written by hand can be wrong in a few ways, and most of them would still train: an operand too many is never
+looked at, a dim that is called by another name takes another length. `misfit` finds them before anything runs.
 
 Relatives: `core.what.operators.refuse`, the same for a strategy.
 """
@@ -10,7 +10,7 @@ from hybridlab.core.what.operators import Graph, Operator
 
 
 def misfit(graph: Graph) -> str:
-    """What does not fit, in one sentence; "" where all does.
+    """The first mismatch, in one sentence; "" where all does.
 
     >>> alone = Operator("up", "BD,FD->BF", ("x", "A"))
     >>> misfit(Graph((alone,), dict(B=4, D=4, F=8), dict(x="BD", A="FD"), frozenset("A")))
@@ -33,7 +33,7 @@ def misfit(graph: Graph) -> str:
 
 
 def _of(operator: Operator, dims: dict[str, str], sizes: dict[str, int]) -> str:
-    """What does not fit in one operator, where these values are there, with these dims."""
+    """The mismatch in one operator, given the values so far with their dims."""
     name, takes, operands = operator.name, operator.takes, operator.operands
     if len(takes) != len(operands):
         return f"{name} takes {len(takes)} values, and {operator.signature} has {len(operands)} operands: give each one"

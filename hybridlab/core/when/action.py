@@ -35,11 +35,11 @@ _OLDER = re.compile(r"(\d+)BW(\d+)", re.ASCII)
 class Action(NamedTuple):
     """One thing that one rank does.
 
-    kind        what is done: "F", "B", "SEND_F" …, one of `core.when.action.KINDS`
+    kind        "F", "B", "SEND_F" …, one of `core.when.action.KINDS`
     stage       of the model, from 0
     microbatch  from 0; -1: the action has none, as an optimizer step
     replica     of the model, from 0
-    version     of the weights, from 0; -1: not said
+    version     of the weights, from 0; -1: not stated
     peer        the other stage of a message; -1: the neighbour
     parts       the two actions of a fused pair
 
@@ -70,7 +70,7 @@ class Action(NamedTuple):
 
     @property
     def each(self) -> tuple["Action", ...]:
-        """The two actions of a fused pair; else the action alone.
+        """The two actions of a fused pair, or the one action.
 
         >>> [str(part) for part in Action.parse("(0F7;7B3)OVERLAP_F_B").each], len(Action("F", 2, 0).each)
         (['0F7', '7B3'], 1)
@@ -79,12 +79,12 @@ class Action(NamedTuple):
 
     @property
     def row(self) -> tuple[int, ...]:
-        """The action as whole numbers, columns as in `schedule.COLUMNS`."""
+        """The action as integers, columns as in `schedule.COLUMNS`."""
         return CODE[self.kind], *self[1:6]
 
     @property
     def edge(self) -> tuple[int, int]:
-        """The edge (from stage, to stage) that a message travels on, whichever way.
+        """The edge (from stage, to stage) of a message, in either direction.
 
         >>> Action("SEND_F", 1, 0).edge, Action("RECV_B", 1, 0).edge, Action("SEND_B", 2, 0, peer=0).edge
         ((1, 2), (1, 2), (0, 2))
@@ -97,7 +97,7 @@ class Action(NamedTuple):
     def parse(cls, text: str) -> "Action":
         """The action spelled by `text`.
 
-        raises  ValueError in one sentence that shows the text, and what could stand there
+        raises  ValueError in one sentence that shows the text and the valid forms
 
         >>> Action.parse("1SEND_F0>5").peer
         5
@@ -162,5 +162,5 @@ def _no_action(text):
 
 
 def _cut(text, most=40):
-    """A piece of somebody's text, short enough for a message."""
+    """A piece of a user's text, short enough for a message."""
     return repr(text if len(text) <= most else text[:most] + "…")

@@ -1,4 +1,4 @@
-"""The critical path: which chain of actions decides how long a step takes, and what every action waited for last."""
+"""The critical path: the chain of actions that determines the length of a step, and the last wait of every action."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from hybridlab.core.when.lanes import COMPUTE, IN, OUT, messages
 def chain(cause: np.ndarray, end: np.ndarray) -> list[int]:
     """The critical path as action numbers, first to last: from the last end back, always to what was waited for.
 
-    cause  as `waited_for` gives it; a message stands in the chain once, as its SEND
+    cause  as `waited_for` gives it; a message is in the chain once, as its SEND
     """
     found, action = [], int(np.argmax(end)) if len(end) else -1
     while action >= 0 and len(found) < len(cause):

@@ -1,4 +1,4 @@
-"""Exchange: how a schedule is written as text or as a file, and read again.
+"""Exchange: writing a schedule as text or as a file, and reading it.
 
 One text form, PyTorch's, in four spellings; all of them can be read:
 
@@ -12,12 +12,12 @@ last are skipped; where the lines name their ranks, all of them are. An idle ran
 `,` or `rank 2:`. A comment goes from # to the end of its line, and a line with only a comment is skipped; but a #
 before a digit is a weight version, as in 0F0#3.
 
-The text says who does what in which order. What follows from that is read back: places, replicas, chunks, windows,
-data-parallel copies, and skips and breaks where messages are written out. Ties, other skips and breaks, and the
-name are kept by JSON only.
+The text contains each rank's actions in order. What follows from that is read back: places, replicas, chunks, windows,
+data-parallel copies, and skips and breaks where messages are written out. Ties, other skips and breaks, and the name
+are kept by JSON only.
 
-`Schedule` stands on this file and has its verbs (`to_csv`, `from_csv`, `save`, `load`, …). So what is read here are
-*facts*: the arguments of `Schedule.of`.
+`Schedule` uses this file and has its functions as methods (`to_csv`, `from_csv`, `save`, `load`, …). So what is read
+here are *facts*: the arguments of `Schedule.of`.
 """
 
 import io
@@ -58,7 +58,7 @@ def to_pytorch(schedule: "Schedule") -> str:
     """The text form for `_load_csv` of PyTorch's runtime; lowered schedules load with `format="compute_comms"`.
 
     That runtime divides the gradients by m in REDUCE_GRAD. To lists without messages it adds that action itself; in a
-    lowered one it stands here behind the last backward of every stage that has none.
+    lowered one it is added after the last backward of every stage that has none.
 
     raises  ValueError that names the first thing which PyTorch's form cannot express (it would read 0F0@1 as 0F0)
 
@@ -87,7 +87,7 @@ def to_pytorch(schedule: "Schedule") -> str:
 
 
 def _with_sums(program: Sequence[Action]) -> list[str]:
-    """The cells of one rank, with a REDUCE_GRAD behind the last backward of each stage that has none."""
+    """The cells of one rank, with a REDUCE_GRAD after the last backward of each stage that has none."""
     summed = {action.stage for action in program if action.kind == "REDUCE_GRAD"}
     ends = [(number, stage) for (stage, _), number in last_backwards(program).items() if stage not in summed]
     cells = [[str(action)] for action in program]

@@ -156,7 +156,9 @@ class Flow(Values):
         return enumerate(self.schedule.skips, start=self.schedule.stages)
 
     def _on_edge(self, name, edge, side, microbatch):
-        """The numbers of travelling values at one side of their edges. What never leaves its rank stays at `BEGIN`."""
+        """The numbers of travelling values at one side of their edges. A value that never leaves its rank stays at
+        `BEGIN`.
+        """
         if not self.lowered:
             side = BEGIN
         elif side != BEGIN:
@@ -246,7 +248,7 @@ class Flow(Values):
         return sorted(place for place in self.schedule.place if place[0] in group)
 
     def _count_before(self, kind: str) -> np.ndarray:
-        """For every row, how many actions of this kind on its stage stand before it in its program."""
+        """For every row, how many actions of this kind on its stage are before it in its program."""
         rows, count = self.schedule.rows, np.zeros(len(self.schedule.rows), dtype=np.int32)
         for at in self.parts_of_kind.get(kind, ()):
             after = slice(at + 1, self.schedule.starts[self.schedule.rank_of[at] + 1])
@@ -270,7 +272,7 @@ class Flow(Values):
 
     @cached_property
     def _gathered(self):
-        """Which gathered copy each row finds, as a number that grows with each gather and each letting go.
+        """Which gathered copy each row finds, as a number that grows with each gather and each free.
 
             0UNSHARD 0F0 0RESHARD 0F1 0UNSHARD 0B0 0RESHARD
                 1     1      1     2      3     3      3

@@ -1,9 +1,9 @@
-"""The gap: why a measured step took longer than its prediction, split into causes that add up.
+"""The gap between a measured step and its prediction, split into causes that add up to it.
 
 The longest path through the program's own dependencies is computed several times, each time with one more thing as it
 was measured: first the mean time of each kind of action, then that of each stage, then every action's own time, then
-the messages. What each of these adds to the length is one cause. What no path explains is waiting: ranks that were
-ready and did not run.
+the messages. The contribution of each of these to the length is one cause. What no path explains is waiting: ranks that
+were ready and did not run.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""What follows from lists of actions: where stages live, replicas, chunks, windows, copies, skips, breaks.
+"""The properties of a schedule that follow from its lists: placement, replicas, chunks, windows, copies, skips, breaks.
 
-Text and files say who does what in which order (see `exchange`). The rest of a schedule is read back here, as *facts*:
-the arguments of `Schedule.of`.
+Text and files contain each rank's actions in order (see `exchange`). The rest of a schedule is read back here, as
+*facts*: the arguments of `Schedule.of`.
 """
 
 import itertools

@@ -1,9 +1,9 @@
-"""Journeys: how often what a forward keeps has been copied to the host, or back, before each action of a program.
+"""Journeys: how often saved activations have been copied to the host, or back, before each action of a program.
 
     0F0 0SWAP_OUT0 1F0 1B0 0SWAP_IN0 0B0
      0       0                  1     2
 
-After an even number it is on the device, after an odd one on the host. F and R make it anew, before all journeys.
+After an even number it is on the device, after an odd one on the host. F and R make it again, before all journeys.
 """
 
 import numpy as np
@@ -13,9 +13,9 @@ from hybridlab.core.when.law import makers
 
 
 def journeys(kind: np.ndarray, stage: np.ndarray, microbatch: np.ndarray, version: np.ndarray) -> np.ndarray:
-    """For every row of a schedule, how many swaps of the same (stage, microbatch, version) stand before it.
+    """For every row of a schedule, how many swaps of the same (stage, microbatch, version) are before it.
 
-    A forward and its backward are on one rank, and rows stand rank after rank, each in its program's order.
+    A forward and its backward are on one rank, and rows are ordered rank after rank, each in its program's order.
 
     >>> kinds = np.array([CODE[kind] for kind in ("F", "SWAP_OUT", "SWAP_IN", "B")])
     >>> journeys(kinds, *np.zeros((3, 4), dtype=int)).tolist()

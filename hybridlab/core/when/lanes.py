@@ -1,4 +1,4 @@
-"""The lanes of a rank: messages, joint sums and copies to the host and back run beside its compute actions."""
+"""The lanes of a rank: messages, collectives and copies to the host and back overlap with its compute actions."""
 
 import numpy as np
 

@@ -1,34 +1,34 @@
-"""The law: what each kind of action takes, and what it makes. Everything else about order follows from it.
+"""The law: the values that each kind of action takes and makes. Everything else about order follows from it.
 
-An action may run when every value that it takes has been made. That one sentence decides whether a schedule is
-valid, when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn.
-Nothing else in this project may say it a second time.
+An action may run when every value that it takes has been made. That one sentence decides whether a schedule is valid,
+when an action is ready, how much memory is held, which messages are sent and where the arrows are drawn. It is stated
+nowhere else in this project.
 
-Read a row of `KIND` aloud: *F takes the activations that come in and the whole weights; it makes the activations that
-go out, what the input half will need, and what the weight half will need.* After the law, a row says the little else
-that is known about its kind. Every list of kinds in this project is read from this table.
+Read a row of `KIND` aloud: *F takes the incoming activations and the full weights; it makes the outgoing activations,
+and the saved activations for the input half and for the weight half.* The other fields of a row are the remaining facts
+about its kind. Every list of kinds in this project is read from this table.
 
 Values
-    activation        what a stage hands on; it lives on an edge of the stage graph
-    gradient          the loss's derivative by that activation; on the same edge, going back. On the last edge,
-                      behind the model, the gradient *is* the activation: the loss turns one into the other
-    saved             what F keeps for the input half; I (or B) frees it
-    input             what F keeps for the weight half; W (or B) frees it. `peak_live` counts these
-    kept              what I keeps for W
-    weight_gradient   the one of a single microbatch
+    activation        the output of a stage; it lives on an edge of the stage graph
+    gradient          the derivative of the loss with respect to that activation; on the same edge, going back. On the
+                      last edge, after the model, the gradient *is* the activation: the loss turns one into the other
+    saved             what F saves for the input half; I (or B) frees it
+    input             what F saves for the weight half; W (or B) frees it. `peak_live` counts these
+    kept              what I saves for W
+    weight_gradient   that of a single microbatch
     summed            their sum over the update window
-    weights           the weights at rest, one value per version
-    whole             the weights as computing needs them: gathered where a stage is sharded, else `weights` itself
-    room              memory of the device that a swap has freed; who would not fit without it takes it
-    (`core.when.room`)
+    weights           the weights between steps, one value per version
+    whole             the full weights: gathered if a stage is sharded, else `weights` itself
+    room              memory of the device that a swap has freed; an action that would not fit without it takes it
+                      (`core.when.room`)
 
 Marks
     <  on every edge into the stage     >  on every edge out of it     ~  on the edge of this message
     ^  on the wire, or on the host      *  of the whole window         +  the next one: of the next version of the
                                                                           weights, or after one more journey
 
-What F keeps may make journeys, to the host (`SWAP_OUT`) and back (`SWAP_IN`), and is another value after each. After an
-odd number of them it is on the host, and the value on the device is made by nobody.
+Saved activations may move to the host (`SWAP_OUT`) and back (`SWAP_IN`), and are another value after each move. After
+an odd number of moves they are on the host, and no action makes the value on the device.
 """
 
 from typing import NamedTuple

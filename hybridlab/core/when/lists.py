@@ -1,4 +1,4 @@
-"""Many lists of whole numbers in two columns, so that a million of them cost no objects."""
+"""Many lists of integers in two columns, so that a million of them need no objects."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,7 +56,7 @@ class Lists:
 
     @cached_property
     def owners(self) -> np.ndarray:
-        """The list that each value stands in."""
+        """The list that contains each value."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Meetings: which actions end together, because every rank that holds a copy of a stage joins its REDUCE_GRAD."""
+"""Meetings: actions that end together, because every rank that holds a copy of a stage joins its REDUCE_GRAD."""
 
 from typing import Any
 

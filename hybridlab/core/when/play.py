@@ -1,4 +1,4 @@
-"""Play a schedule: in each round, every rank whose next action has its inputs performs it.
+"""Execute a schedule in rounds: in each round, every rank whose next action has its inputs runs it.
 
 Playing knows no durations. It yields an order in which all actions can happen, or says who waits for whom. In the
 blocking form, a SEND and its RECV happen together or not at all.
@@ -149,9 +149,9 @@ def longest_path(
 ) -> bool:
     """When every action can begin. For numba: one function, on arrays of whole numbers.
 
-    A rank goes on through its program until it misses a value. Then it waits, and whoever makes that value lets it go
-    on. Which rank is looked at first makes no difference: each action begins when its rank is free and the last of what
-    it takes has arrived.
+    A rank goes on through its program until it misses a value. Then it waits until an action makes that value. Which
+    rank is looked at first makes no difference: each action begins when its rank is free and the last of what it takes
+    has arrived.
 
     takes_at, takes     starts and values of `Flow.takes`;  makes_at, makes  those of `Flow.makes`
     maker               the action that has made each value, or GIVEN; -1: nobody yet; -2 - r: nobody yet, and rank r
@@ -163,7 +163,7 @@ def longest_path(
     Several who wait for one value are a chain. If rank 2 has come first and then rank 0: maker[value] = -2 - 0,
     waited_before[0] = 2, waited_before[2] = -1. The actions that have come to one meeting are a chain too.
 
-    Returns False when somebody waits for ever, or a value is made twice.
+    Returns False if a rank waits for ever, or a value is made twice.
     """
     actions, ranks, alike = len(duration), len(program) - 1, len(late) == 1
     waited_before = np.full(ranks, -1, np.int32)

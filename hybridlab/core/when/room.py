@@ -1,12 +1,12 @@
-"""Room: how much a device may hold, turned into arrows. The order of the lists alone then keeps a rank within it.
+"""Room: the memory capacity of a device, turned into dependencies, so that the order of actions alone respects it.
 
-When an action begins, all compute actions before it are over. Of the copies to the host before it, those are certainly
-over that something before it has waited for; all others may still be under way, and still take memory. So a list says
-how much may be held at worst. An action that would not fit takes one value more, `room`, made by the first SWAP_OUT
-whose end leaves enough. Play, validation, both simulators and the real ranks need not know why.
+When an action begins, all compute actions before it are over. A copy to the host before it is certainly over only if an
+earlier action has waited for it; all other copies may still be in progress and still occupy memory. So the list gives
+the worst case of held memory. An action that would not fit takes one more value, `room`, made by the first SWAP_OUT
+that frees enough. Validation, both simulators and the real ranks need no further rule.
 
-Messages under way are not counted: a tensor between two stages is held on a rank from the first action there that makes
-or takes it to the last, and sending and receiving it is not among them.
+Messages in transit are not counted: a rank holds a tensor between two stages from the first of its compute actions that
+makes or takes it to the last. Sends and receives do not count as such actions.
 
 Source of the problem: out-of-core training, Wahib et al. 2020, KARMA, arXiv:2008.11421. The rule is ours.
 """
@@ -29,12 +29,12 @@ EXACT = 1e-9  # of the capacity: sums of fractions are no more exact than that
 
 @dataclass(frozen=True)
 class Room:
-    """How much each device may hold, and what weighs how much there: in bytes, or in activations.
+    """The memory capacity of each device and the size of each value, in bytes or in activations.
 
     capacity  the most that a rank may hold at a time
-    keeps     what one forward keeps for its backward (what a swap carries); a number, or one per stage
-    boundary  a tensor between two stages, its gradient alike; a number, or one per edge (that which leads out of the
-              model counts nothing). It is never swapped
+    keeps     the size of what one forward saves for its backward (a swap moves it); a number, or one per stage
+    boundary  the size of a tensor between two stages and of its gradient; a number, or one per edge (the last edge, out
+              of the model, counts nothing). It is never swapped
 
     raises  ValueError when a number is negative
 
@@ -54,13 +54,13 @@ class Room:
                 raise ValueError(f"Room({name}={given}): give bytes, or activations, 0 or more")
 
     def kept(self, stage: int) -> float:
-        """What a forward of this stage keeps."""
+        """The size of what a forward of this stage saves."""
         return self.keeps[stage] if isinstance(self.keeps, tuple) else self.keeps
 
     def weights(self, flow: "Flow") -> np.ndarray:
-        """What every value of a flow weighs on a device. What F keeps counts until its `input` is let go.
+        """The size of every value of a flow on a device. Saved activations count until their `input` is freed.
 
-        raises  ValueError where these are numbers of other stages, or edges
+        raises  ValueError if there is not one number per stage, or per edge
         """
         for name, count in (("keeps", flow.schedule.stages), ("boundary", len(flow.edges))):
             given = getattr(self, name)
@@ -110,7 +110,8 @@ def arrows(flow: "Flow", room: Room) -> tuple[np.ndarray, np.ndarray]:
     """(waits_for, lacks): the SWAP_OUT that each action waits for (-1: none), and how much it lacks even so.
 
     A rank waits with each of its compute actions. An engine waits with each of its copies, which end in their order; so
-    whoever takes what a copy has brought has waited for all that the copy and those before it have waited for.
+    an action that takes the result of a copy has also waited for everything that this copy and earlier ones have waited
+    for.
     """
     first, last, weight = stays(flow, room)
     makes = np.bincount(first, weight, flow.actions).tolist()

@@ -1,9 +1,8 @@
-"""A schedule: what happens when. For every rank, the list of actions it does, in order.
+"""A schedule: for every rank the list of its actions, in order.
 
-The same object is drawn, simulated and executed. Which action may follow which is not said here: see
-`hybridlab.core.when.law`. Inside, the actions are columns of whole numbers, so that a quarter of a million of them
-cost milliseconds; `program` shows them as `Action`s. How they are written as text and files:
-`hybridlab.core.when.exchange`.
+The same object is drawn, simulated and executed. The dependencies of actions are in `hybridlab.core.when.law`.
+Internally, the actions are columns of integers, so that a quarter of a million of them take milliseconds; `program`
+shows them as `Action`s. `hybridlab.core.when.exchange` writes them as text and files.
 """
 
 import json
@@ -46,22 +45,22 @@ def alternate(*runs: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """For every rank the list of actions it does, in order.
+    """For every rank the list of its actions, in order.
 
-    name          how it is asked for, as in "1f1b"
-    rows          (actions, 6) whole numbers, columns as in `COLUMNS`, rank after rank
-    starts        (ranks + 1): rank r does rows starts[r] … starts[r + 1] - 1
+    name          as in `hl.schedule("1f1b", …)`
+    rows          (actions, 6) integers, columns as in `COLUMNS`, rank after rank
+    starts        (ranks + 1): rows starts[r] … starts[r + 1] - 1 are rank r's
     place         place[stage, replica] -> rank; replicas of a stage on one rank are one copy of it
     microbatches  m, of one pipeline
     replica_of    replica_of[microbatch] -> the model replica that it runs through; its length is the number of
                   microbatches in the global batch
     chunks        v, stages per rank
-    skips         extra edges (from stage, to stage) beside the chain
-    breaks        edges of the chain, (stage, the next one), that there are not: behind a branch begins another one
-    exchanges     edges inside a rank over which it exchanges tokens with the ranks beside it, an all-to-all: lowered,
-                  they have a SEND and a RECV of the one rank
+    skips         extra edges (from stage, to stage), besides the chain
+    breaks        missing edges of the chain, (stage, the next one): one branch ends and another one begins
+    exchanges     edges inside a rank over which it exchanges tokens with the other ranks along ep, an all-to-all: in
+                  lowered form they have a SEND and a RECV of this rank
     window        microbatches that each copy of a stage has between two optimizer steps; 0: all of them
-    tied          groups of stages whose weight gradient is one sum
+    tied          groups of stages that share weights, so that their gradients are summed
     fused         rows that run as one with the row after them
     dp            data-parallel copies of the whole pipeline
 
@@ -114,7 +113,7 @@ class Schedule:
         """The same schedule with other lists of actions.
 
         programs  a list for each rank, as in `of`
-        changes   fields that change, too
+        changes   other fields that change
         """
         facts = ("replica_of", "chunks", "skips", "breaks", "exchanges", "window", "tied", "dp")
         keep = {k: getattr(self, k) for k in facts}
@@ -142,7 +141,9 @@ class Schedule:
 
     @cached_property
     def copy_of(self) -> Place:
-        """copy_of[stage, replica] -> the first replica that has this stage on the same rank: who shares its weights."""
+        """copy_of[stage, replica] -> the first replica that has this stage on the same rank, and so shares its
+        weights.
+        """
         first = {}
         homes = sorted(self.place.items())
         return {(stage, one): first.setdefault((stage, rank), one) for (stage, one), rank in homes}
@@ -157,7 +158,7 @@ class Schedule:
 
     @cached_property
     def windows(self) -> tuple[int, ...]:
-        """For each stage, the microbatches behind one optimizer step: those of all its copies; 0: all there are."""
+        """For each stage, the microbatches of one optimizer step, over all its copies; 0: all microbatches."""
         return tuple(self.window * len(ranks) for ranks in self.holders)
 
     @cached_property
@@ -167,12 +168,12 @@ class Schedule:
 
     @cached_property
     def is_compute(self) -> np.ndarray:
-        """One flag per row: does it keep the rank busy?"""
+        """One flag per row: whether the action is a compute action."""
         return np.isin(self.rows[:, 0], [CODE[kind] for kind in COMPUTE])
 
     @cached_property
     def rank_of(self) -> np.ndarray:
-        """The rank that does each row."""
+        """The rank of each row."""
         return np.repeat(np.arange(self.ranks), np.diff(self.starts))
 
     @cached_property
@@ -194,7 +195,7 @@ class Schedule:
 
     @cached_property
     def computing(self) -> tuple[tuple[Action, ...], ...]:
-        """The programs without messages and joint sums: the same for a schedule and its lowered form."""
+        """The programs without messages and collectives: the same for a schedule and its lowered form."""
         return tuple(tuple(a for a in program if a.kind not in BESIDE) for program in self.program)
 
     @cached_property
@@ -207,12 +208,12 @@ class Schedule:
 
     @cached_property
     def inside(self) -> dict[int, tuple[int, int]]:
-        """The edges on which something travels from stage to stage, by their numbers."""
+        """The numbers of the edges that carry messages between stages."""
         left_out = {self.edges[self.stages - 1], *self.breaks}
         return {number: edge for number, edge in enumerate(self.edges) if edge not in left_out}
 
     def action(self, row: int) -> Action:
-        """The action in one row (one half of it, where two are fused)."""
+        """The action in one row (one half of a fused pair)."""
         kind, *numbers = self.rows[row].tolist()
         return Action(KINDS[kind], *numbers)
 
@@ -234,7 +235,7 @@ class Schedule:
         return "\n".join(f"rank {r}: {' '.join(map(str, actions))}" for r, actions in enumerate(self.program))
 
     def grid(self, mark: int = -1, around: int = 6) -> str:
-        """The programs as text, one line per rank; with `mark`, only what stands around that row, which is marked.
+        """The programs as text, one line per rank; with `mark`, only that row, marked, and the actions around it.
 
         >>> print(Schedule.of("toy", [actions("F", 0, range(3))], {(0, 0): 0}, 3).grid(mark=1))
         rank 0: 0F0 →0F1← 0F2
@@ -258,18 +259,18 @@ class Schedule:
         A lowered schedule is loaded there with format="compute_comms", and has a REDUCE_GRAD for every stage: without
         it that runtime does not divide the gradients by the number of microbatches.
 
-        raises  ValueError that says what its form cannot express
+        raises  ValueError if PyTorch's form cannot express the schedule
         """
         return exchange.written(exchange.to_pytorch(self), path)
 
     @classmethod
     def from_csv(cls, source: str | PathLike[str], name: str = "typed order") -> "Schedule":
-        """The schedule written as text; see `hybridlab.core.when.exchange` for what is read.
+        """The schedule written as text; `hybridlab.core.when.exchange` describes the form.
 
         source  the text, or the path of a file that holds it
         name    of the schedule
 
-        raises  ValueError in one sentence that names line and cell, and what could stand there
+        raises  ValueError in one sentence that names line and cell, and the valid entries
 
         >>> Schedule.from_csv("0F0,0B0\\n1F0,1B0").place
         {(0, 0): 0, (1, 0): 1}
@@ -277,25 +278,25 @@ class Schedule:
         return cls.of(**exchange.from_source(source, name))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it to `path` as JSON, with everything that the text form cannot say (skips, breaks, ties, its name)."""
+        """Write it to `path` as JSON, with the fields that the text form lacks (skips, breaks, ties, its name)."""
         exchange.written(json.dumps(self.to_dict()), path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Schedule":
         """The schedule in the file at `path`: JSON as `save` writes it, or any text form.
 
-        raises  ValueError in one sentence when it is neither
+        raises  ValueError in one sentence if it is neither
         """
         return cls.of(**exchange.load(path))
 
     def to_dict(self) -> dict:
-        """Plain values, for JSON: its actions spelled out, and what they do not say."""
+        """Plain values, for JSON: the actions as text, and all other fields."""
         return exchange.to_dict(self)
 
     @classmethod
     def from_dict(cls, saved: dict) -> "Schedule":
         """The schedule `saved` by `to_dict`.
 
-        raises  ValueError in one sentence when it is something else, of a later version, or damaged
+        raises  ValueError in one sentence if it is something else, of a later version, or damaged
         """
         return cls.of(**exchange.from_dict(saved))

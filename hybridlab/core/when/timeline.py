@@ -1,7 +1,7 @@
 """A timeline: when everything happened, predicted by the simulator or measured on real ranks; one type for both.
 
-A span is keyed by (step, rank, index in program), so that a predicted and a measured timeline of one schedule lie
-on each other. Inside are columns of whole ticks; `tick` says how long one is.
+A span has the key (step, rank, index in program), so a predicted and a measured timeline of one schedule can be
+compared span by span. Times are stored as integer ticks of length `tick`.
 """
 
 import json
@@ -44,16 +44,16 @@ class Span(NamedTuple):
 class Timeline:
     """When every action of a schedule was ready, began and ended.
 
-    schedule           what was played
-    ready, begin, end  (steps, actions) whole ticks from the start of each step, actions rank after rank
+    schedule           that was run or simulated
+    ready, begin, end  (steps, actions) integer ticks from the start of each step, actions rank after rank
     lane               (actions,) numbers into `LANES`
     tick               length of one tick in `unit`s
     unit               "units" of the cost table, or "s"
     costs              of a prediction: the fields of its `Costs`
-    origin             where it comes from: {"kind": "simulated" | "measured", …}
-    loss, ledger       of a measured run: the loss of each step; what was sent, as rows of plain values
+    origin             {"kind": "simulated" | "measured", …}
+    loss, ledger       of a measured run: the loss of each step; all messages, as rows of plain values
 
-    Every number (length, busy, bubbles, peaks) is that of the *typical* step: the one of median length.
+    Every number (length, busy, bubbles, peaks) is that of the *typical* step, the step of median length.
 
     >>> import hybridlab as hl
     >>> t = hl.simulate(hl.schedule("gpipe", ranks=4, microbatches=8), hl.Costs(F=1, B=2))
@@ -75,17 +75,17 @@ class Timeline:
 
     @cached_property
     def flow(self) -> Flow:
-        """The law applied to the schedule: what each action takes and makes, within the room that there was."""
+        """The law applied to the schedule: the values that each action takes and makes, within `room`."""
         return flow_of(self.schedule, self.room)
 
     @cached_property
     def room(self) -> Room | None:
-        """What each device was allowed to hold; None where nobody said."""
+        """The memory capacity of each device; None: no limit was given."""
         return Room(**self.origin["room"]) if "room" in self.origin else None
 
     @property
     def steps(self) -> int:
-        """The number of steps that it covers."""
+        """The number of steps."""
         return len(self.begin)
 
     @cached_property
@@ -120,20 +120,22 @@ class Timeline:
 
     @property
     def bubble_fraction(self) -> float:
-        """Idle over total: of all rank-time from start to end, the share in no compute action. (p-1)/(m+p-1)."""
+        """Idle over total: the fraction of all rank-time from start to end in no compute action. (p-1)/(m+p-1)."""
         total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
         return 1 - int(self._busy_ticks.sum()) / total if total else 0.0
 
     @property
     def bubble_overhead(self) -> float:
-        """Idle over ideal: idle rank-time as a share of compute time. (p-1)/m, in lectures *the* bubble."""
+        """Idle over ideal: idle rank-time over compute time. (p-1)/m, in lectures *the* bubble."""
         total = self.schedule.ranks * int(self.end[self.typical].max(initial=0))
         busy = int(self._busy_ticks.sum())
         return (total - busy) / busy if busy else 0.0
 
     @property
     def bubble_span(self) -> float:
-        """The zero-bubble papers': idle within the longest rank's own span, first to last compute action."""
+        """The zero-bubble papers' measure: idle time of the rank with the longest span, over that span, from its first
+        to its last compute action.
+        """
         worst = (0, 0)
         for rank, (a, b) in enumerate(zip(self.flow.program, self.flow.program[1:])):
             own = np.flatnonzero(self.lane[a:b] == 0) + a
@@ -149,23 +151,24 @@ class Timeline:
         return self.peak("input")
 
     def peak(self, name: str) -> list[int]:
-        """For every rank the most values of one name of the law that it holds at once; "weights" counts versions.
+        """For every rank the most values of one kind that it holds at once; "weights" counts versions.
 
-        It follows from the order alone: a value lives from its maker until the last action that takes it.
+        It follows from the order alone: a value lives from the action that makes it to the last that takes it.
         """
         return [int(its.max(initial=0)) for its in held(self.flow, name)]
 
     @cached_property
     def critical_path(self) -> list[Span]:
-        """The chain of actions that decides the length: from the last end back, always to what was waited for last.
+        """The chain of actions that determines the length.
 
-        A message stands in it once, as its SEND.
+        It goes back from the last end, always to the action that was waited for last. A message appears once, as its
+        SEND.
         """
         return [self.span(self.typical, action) for action in chain(self.waited_for, self.end[self.typical])]
 
     @cached_property
     def waited_for(self) -> np.ndarray:
-        """For every action of the typical step the action that it waited for last; -1: nothing held it back.
+        """For every action of the typical step the action that it waited for last; -1: it did not wait.
 
         >>> from hybridlab.predict.time.simulate import simulate
         >>> from hybridlab.scheduling.registry import schedule
@@ -191,11 +194,11 @@ class Timeline:
 
         real    the measured timeline
         length, length_ratio  in seconds; measured over predicted
-        compute, imbalance, jitter, sending, waiting  causes of the difference in length, which add up to it; what
-                              each one means: see `hybridlab.core.when.gap`
+        compute, imbalance, jitter, sending, waiting  causes of the difference in length, which add up to it;
+                                                      `hybridlab.core.when.gap` explains each
         bubble_fraction, bubble_overhead, bubble_span  differences of the three bubbles
 
-        raises  ValueError when the two are of different programs
+        raises  ValueError if the two have different programs
         """
         if real.schedule.computing != self.schedule.computing:
             raise ValueError(
@@ -207,16 +210,15 @@ class Timeline:
 
     @property
     def efficiency(self) -> float:
-        """The share of a measured length that the program's longest path explains, with the times of this very run.
+        """The fraction of a measured length that the program's longest path explains, with the times of this run.
 
-        It is 1 for a prediction without messages. Messages, and waiting that the program does not ask for, make it
-        smaller.
+        It is 1 for a prediction without messages. Messages and unnecessary waiting make it smaller.
         """
         return longest(self) / self.length if self.length else 1.0
 
     @property
     def summary(self) -> str:
-        """One line of words for the whole picture: caption, alternative text, and what tests compare."""
+        """The picture in one line of words, for its caption and its alternative text."""
         s = self.schedule
         peaks = self.peak_live
         if len(set(peaks)) == 1:
@@ -246,7 +248,7 @@ class Timeline:
     def from_dict(cls, saved: dict) -> "Timeline":
         """The timeline `saved` by `to_dict`.
 
-        raises  ValueError in one sentence when it is something else, of another version, or damaged
+        raises  ValueError in one sentence if it is something else, of another version, or damaged
         """
         return cls(**timeline_file.facts(saved))
 
@@ -258,7 +260,7 @@ class Timeline:
     def load(cls, path: str | PathLike[str]) -> "Timeline":
         """The timeline saved at `path`.
 
-        raises  ValueError as `from_dict` does, and when the file is no JSON
+        raises  ValueError as `from_dict` does, and if the file is not JSON
         """
         return cls.from_dict(timeline_file.read(path))
 

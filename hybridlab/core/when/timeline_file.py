@@ -1,7 +1,7 @@
-"""A timeline's file: how a `Timeline` is saved as JSON and read again.
+"""A timeline's file: saving a `Timeline` as JSON and reading it.
 
-`Timeline` stands on this file and has its verbs (`save`, `load`, …). So what is read here are *facts*: the arguments of
-`Timeline`.
+`Timeline` uses this file and has its functions as methods (`save`, `load`, …). So what is read here are
+*facts*: the arguments of `Timeline`.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""The values of a schedule, numbered: everything that the law can speak of is a whole number.
+"""The values of a schedule, numbered: every value of the law is an integer.
 
-The values of one name stand in one block, addressed by mixed radix. What F saves on stage s for microbatch m with
-version v of the weights, for example, is number
+The values of one kind are in one block, addressed by mixed radix. What F saves on stage s for microbatch m with version
+v of the weights, for example, is number
 
     block["saved"] + (s · microbatches + m) · versions + v
 

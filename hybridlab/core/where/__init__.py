@@ -1,4 +1,4 @@
-"""What lives where: the ranks of a mesh, and the part of each parameter that every one of them has.
+"""Placement: the ranks of a mesh, and the part of each parameter on every rank.
 
 Read in this order: `mesh` (ranks along named axes), `layout` (one record for each parameter), `rules` (a mode's table
 {dim: axis}, from which records follow) and `peers` (the ranks that hold the same part, or add its gradients). `spans`

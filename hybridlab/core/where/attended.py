@@ -1,7 +1,7 @@
-"""Which positions a position looks at: itself and those before it, in its own document.
+"""The positions that a position attends to: itself and those before it, in its own document.
 
-Several documents may be packed into one row, so that none is filled up. No position of one looks into another, and each
-document is treated as if it stood alone. What a position looks at is then a span, from the beginning of its document.
+Several documents may be packed into one row, so that none is filled up. No position attends to another document, so
+each document is treated separately. The keys of a position are then a span, from the beginning of its document.
 
 Source: Llama Team 2024, arXiv:2407.21783, section 3.2 (a mask between documents). Relatives: `core.what.shape.Shape`,
 whose documents these are; `modes.parts.ring_attention`, where spans say which parts of a sequence need not meet.
@@ -16,7 +16,7 @@ import numpy as np
 def looks(context: int, documents: tuple[int, ...] = (), causal: bool = True) -> np.ndarray:
     """From where to where each position looks, (context, 2); both columns never fall.
 
-    documents  their lengths, in order; none: the row is one document;  causal  a position sees nothing behind it
+    documents  their lengths, in order; none: the row is one document;  causal     a position sees no later position
 
     >>> looks(5, documents=(2, 3)).tolist()
     [[0, 1], [0, 2], [2, 3], [2, 4], [2, 5]]

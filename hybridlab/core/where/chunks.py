@@ -1,7 +1,7 @@
-"""Chunks of a sequence: which positions each rank has, and which chunks have to meet in attention.
+"""Chunks of a sequence: the positions of each rank, and the pairs of chunks that attention computes.
 
-Relatives: `core.where.attended`, where a position looks; `modes.context_parallel`, which deals them out;
-`modes.parts.ring_attention`.
+Relatives: `core.where.attended`, the keys that a position sees; `modes.context_parallel`, which assigns chunks to
+ranks; `modes.parts.ring_attention`.
 """
 
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from hybridlab.core.where.layout import even
 
 
 class Chunks(NamedTuple):
-    """Which positions each rank has: the sequence is cut into chunks, and a rank has one or several of them.
+    """The positions of each rank: the sequence is cut into chunks, and a rank has one or several of them.
 
-    spans  from where to where each chunk goes;  of  the numbers of the chunks that each rank has, in order
-    documents, causal  where positions look: see `core.where.attended.looks`
+    spans  (from, to) of each chunk;  of  the numbers of the chunks of each rank, in order
+    documents, causal  which keys a position sees: see `core.where.attended.looks`
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -26,12 +26,13 @@ class Chunks(NamedTuple):
 
     @classmethod
     def in_order(cls, context: int, ranks: int) -> "Chunks":
-        """One chunk for each rank, as long as each other if they can be."""
+        """One chunk for each rank, of equal lengths if possible."""
         return cls(tuple(even(context, ranks)), tuple((rank,) for rank in range(ranks)))
 
     @classmethod
     def zigzag(cls, context: int, ranks: int) -> "Chunks":
-        """Two for each rank, one from the front and one from the back: then all have as many pairs to compute.
+        """Two chunks for each rank, one from the front and one from the back: then all ranks have the same number of
+        pairs.
 
         >>> Chunks.zigzag(8, 2).positions(0), Chunks.zigzag(8, 2).pairs
         ([0, 1, 6, 7], [18, 18])
@@ -49,21 +50,21 @@ class Chunks(NamedTuple):
 
     @property
     def looks(self) -> np.ndarray:
-        """From where to where each position looks."""
+        """The span of keys that each position sees."""
         return looks(self.spans[-1][1], self.documents, self.causal)
 
     @property
     def pairs(self) -> list[int]:
-        """For each rank, how many pairs of a query and a key that it sees there are."""
+        """For each rank, the number of pairs of a query and a key that it sees."""
         return [int((self.looks[self.positions(rank)] @ [-1, 1]).sum()) for rank in range(len(self.of))]
 
     def meet(self, mine: int, other: int) -> bool:
-        """Whether a position of one chunk looks at one of another chunk."""
+        """Whether any position of one chunk sees a position of another chunk."""
         (begin, end), (low, high) = self.spans[mine], self.spans[other]
         return self.looks[begin, 0] < high and low < self.looks[end - 1, 1]
 
     def seen(self, mine: int, other: int) -> np.ndarray | None:
-        """Which keys of another chunk each query of one chunk sees, (Q, S); None where all see all."""
+        """The mask of the keys of another chunk that each query of one chunk sees, (Q, S); None: all see all."""
         (begin, end), (low, high) = self.spans[mine], self.spans[other]
         if self.looks[end - 1, 0] <= low and high <= self.looks[begin, 1]:
             return None
@@ -74,7 +75,7 @@ class Chunks(NamedTuple):
         return len(self.positions(rank))
 
     def slices(self, rank: int) -> list[tuple[int, slice]]:
-        """(number of a chunk, where it lies in what the rank holds)."""
+        """(number of a chunk, its slice of the rank's positions)."""
         found, begin = [], 0
         for chunk in self.of[rank]:
             low, high = self.spans[chunk]

@@ -1,15 +1,14 @@
-"""The layout: what lives where. One record per parameter, from which everything about its place is read.
+"""The layout: the placement of all parameters on the ranks, one record for each parameter.
 
-Slicing, sums of gradients, the global norm, clipping, the optimizer's shares, checkpoints, counted bytes and pictures
-all ask the same record. It separates two places. While computing, a rank holds a *box*: the slice of the parameter that
-its coordinates give it, or nothing. At rest, the ranks that hold the same box may share it out: each owns a *share*.
+Slicing, gradient reduction, the global norm, clipping, the optimizer's shards, checkpoints, counted bytes and pictures
+all read the same record. It separates two placements. While computing, a rank holds a *box*: the slice of the parameter
+at its coordinates, or nothing. Between steps, the ranks that hold the same box may shard it: each owns a *share*.
 
 Along an axis a parameter's gradient has one of three types (see `world.talk.typed`): V where boxes differ, the axis
-*shards* it; R where copies see different data, so that their gradients are *partial* summands; I where copies do the
-same.
+*shards* it; R where copies see different data, so that their gradients are *partial* sums; I where copies do the same.
 
-Read next: `core.where.rules` (who writes the records), `core.where.peers` (who holds the same part),
-`modes.data_parallel` (sums), `modes.zero` (shares), `modes.tensor_parallel` (boxes).
+Read next: `core.where.rules` (writes the records), `core.where.peers` (the ranks with the same part),
+`modes.data_parallel` (reduction), `modes.zero` (shares), `modes.tensor_parallel` (boxes).
 """
 
 import hashlib
@@ -25,7 +24,9 @@ from hybridlab.core.where.peers import Peers
 
 
 class Cut(NamedTuple):
-    """How an axis shards a parameter: along `dim`, with a span (from, to) for each coordinate; equal spans are copies.
+    """How an axis shards a parameter: along `dim`, with a span (from, to) for each coordinate.
+
+    Coordinates with equal spans hold copies.
 
     >>> Cut(0, even(10, 4))
     Cut(dim=0, spans=((0, 3), (3, 6), (6, 8), (8, 10)))
@@ -36,7 +37,7 @@ class Cut(NamedTuple):
 
 
 def even(length: int, parts: int, whole: int = 1) -> tuple[tuple[int, int], ...]:
-    """Spans that cut `length` into `parts`, nearly equal, each a multiple of `whole`; the longer ones come first.
+    """Nearly equal spans that cut `length` into `parts`, each a multiple of `whole`; longer ones come first.
 
     >>> even(6, 4, whole=2)
     ((0, 2), (2, 4), (4, 6), (6, 6))
@@ -52,14 +53,14 @@ class Param:
     """The record of one parameter.
 
     name     of the parameter in the model
-    shape    of the whole parameter, never padded;  dims  what its dims are called, see `core.where.rules`
-    shard    {axis: Cut}; an axis may be a product, "y+z";  at  {axis: the coordinates that hold it}, where not all do:
-             a stage, the ends of a tied model
-    partial  the axes over whose copies the local gradients still have to be added
-    pack     parameters that are sent as one buffer have the same number
-    owners   how many neighbouring ranks share a box at rest: 1 for none
-    over     the axes along which they are neighbours, of which the last varies fastest
-    rest     what is shared: 1 the optimizer's state, 2 and the gradient, 3 and the value
+    shape    of the full parameter, never padded;  dims  the names of its dims, see `core.where.rules`
+    shard    {axis: Cut}; two axes may act as one, "y+z";  at  {axis: the coordinates that hold it}, if not all do: a
+             stage, the ends of a tied model
+    partial  the axes over which the local gradients still have to be reduced
+    pack     the number of the buffer in which it is sent
+    owners   how many neighbouring ranks shard a box between steps; 1: not sharded
+    over     the axes along which they are neighbours; the last varies fastest
+    rest     what is sharded, as in ZeRO's stages: 1 the optimizer's state, 2 also the gradient, 3 also the value
     """
 
     name: str
@@ -77,7 +78,7 @@ class Param:
         return hash(self.name)
 
     def box(self, mesh: Mesh, rank: int) -> tuple[slice, ...] | None:
-        """The slices of the whole that a rank computes with; None: it holds no part of it."""
+        """The slices of the parameter that a rank computes with; None: it holds no part of it."""
         if any(mesh.place(rank, axis) not in held for axis, held in self.at.items()):
             return None
         spans = {cut.dim: cut.spans[mesh.place(rank, axis)] for axis, cut in self.shard.items()}
@@ -91,7 +92,7 @@ class Param:
 
     @property
     def pattern(self) -> tuple:
-        """What decides which ranks hold the same part: equal for parameters that are cut alike, long or short."""
+        """A key that is equal for parameters sharded in the same way, whatever their sizes."""
         numbered = lambda cut: tuple(cut.spans.index(span) for span in cut.spans)
         shard = tuple(sorted((axis, numbered(cut)) for axis, cut in self.shard.items()))
         return shard, tuple(sorted(self.at.items())), self.partial, self.owners, self.over
@@ -99,12 +100,12 @@ class Param:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The records of all parameters of a model on a mesh; ranks are asked about by their number.
+    """The records of all parameters of a model on a mesh.
 
     mesh    of the ranks
     params  a record for each parameter
 
-    raises  ValueError when the records do not fit the mesh, see `validate`
+    raises  ValueError if the records do not fit the mesh, see `validate`
 
     >>> weight = Param("w", (4, 6), shard={"tp": Cut(0, even(4, 2))}, partial=("dp",), owners=2, rest=1)
     >>> layout = Layout(Mesh(dp=2, tp=2), (weight,))
@@ -130,7 +131,7 @@ class Layout:
         return hash(self.fingerprint)
 
     def box(self, name: str, rank: int) -> tuple[slice, ...] | None:
-        """The slices of a parameter that `rank` computes with; None: it has nothing of it."""
+        """The slices of a parameter that `rank` computes with; None: it holds no part of it."""
         if (name, rank) not in self._boxes:  # asked for in every step, for every share
             self._boxes[name, rank] = self.named[name].box(self.mesh, rank)
         return self._boxes[name, rank]
@@ -140,18 +141,18 @@ class Layout:
         return {}
 
     def held(self, rank: int) -> list[str]:
-        """The parameters of which `rank` has something, in model order."""
+        """The parameters of which `rank` holds a part, in model order."""
         return [name for name in self.named if self.box(name, rank) is not None]
 
     def size(self, name: str, rank: int) -> int:
-        """The number of elements of a rank's box; of a parameter without dims 1."""
+        """The number of elements of a rank's box; 1 for a parameter without dims."""
         box = self.box(name, rank)
         return 0 if box is None else math.prod(span.stop - span.start for span in box)
 
     # who has the same, and who adds what
 
     def peers(self, name: str) -> Peers:
-        """Which ranks hold the same part of a parameter, and which add its gradients."""
+        """The ranks that hold the same part of a parameter, and those that reduce its gradients."""
         return self._peers[self.named[name].pattern]
 
     @cached_property
@@ -164,15 +165,15 @@ class Layout:
         return self.peers(name).same_box(rank)
 
     def summed(self, name: str, rank: int) -> tuple[int, ...]:
-        """The ranks whose gradients of this box have to be added: those of the same box that differ along `partial`."""
+        """The ranks that all-reduce the gradient of this box: those with the same box that differ along `partial`."""
         return self.peers(name).summed(rank)
 
     def sharers(self, name: str, rank: int) -> tuple[int, ...]:
-        """The ranks among which this rank's box is shared out at rest: `owners` neighbours."""
+        """The ranks among which this rank's box is sharded between steps: `owners` neighbours."""
         return self.peers(name).sharers(rank)
 
     def share_number(self, name: str, rank: int) -> int:
-        """Which of the shares is this rank's."""
+        """The number of this rank's share."""
         return self.peers(name).share_number(rank)
 
     def copies(self, name: str, rank: int) -> tuple[int, ...]:
@@ -180,41 +181,41 @@ class Layout:
         return self.peers(name).copies(rank)
 
     def twins(self, name: str, rank: int) -> tuple[int, ...]:
-        """The ranks over which this share still has to be summed after the reduce-scatter among the sharers."""
+        """The ranks that all-reduce this share after the reduce-scatter among the sharers."""
         return self.peers(name).twins(rank)
 
     @cached_property
     def groups(self) -> list[tuple[int, ...]]:
-        """Every group of ranks that meets to add gradients or gather shares, in the order of their opening."""
+        """Every group of ranks that reduces gradients or gathers shares, in the order in which groups are opened."""
         found = set().union(*(peers.groups for peers in self._peers.values()))
         return sorted(group for group in found if len(group) > 1)
 
     def counts(self, name: str, rank: int) -> bool:
-        """Whether this rank is the one that counts its share, in the norm and in a checkpoint: every element once."""
+        """Whether this rank counts its share in the norm and in a checkpoint, so that every element counts once."""
         return self.box(name, rank) is not None and self.copies(name, rank)[0] == rank
 
     # packs: what is sent as one buffer, and where the shares of its parameters lie in it
 
     @cached_property
     def packs(self) -> dict[int, list[str]]:
-        """The parameters of each pack, in the order in which they lie in its buffer."""
+        """The parameters of each pack, in the order of its buffer."""
         packs = {}
         for param in self.params:
             packs.setdefault(param.pack, []).append(param.name)
         return packs
 
     def offset(self, name: str, rank: int) -> int:
-        """Where a rank's box begins in the buffer of its pack."""
+        """The offset of a rank's box in the buffer of its pack."""
         names = self.packs[self.named[name].pack]
         return sum(self.size(before, rank) for before in names[: names.index(name)])
 
     def piece(self, pack: int, rank: int) -> int:
-        """The length of one share of a pack's buffer: the buffer is padded to `owners` times that."""
+        """The length of one share of a pack's buffer, which is padded to `owners` times this length."""
         names = self.packs[pack]
         return -(-sum(self.size(name, rank) for name in names) // self.named[names[0]].owners)
 
     def share(self, name: str, rank: int, number: int | None = None) -> slice:
-        """The elements of the flattened box that `rank` owns; or that the sharer with this number owns."""
+        """The elements of the flattened box that `rank` owns, or that the sharer with this number owns."""
         number = self.share_number(name, rank) if number is None else number
         offset, piece = self.offset(name, rank), self.piece(self.named[name].pack, rank)
         size = self.size(name, rank)
@@ -228,7 +229,7 @@ class Layout:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short text that is the same for equal layouts only: what ranks compare before the first step."""
+        """A short text that is the same only for equal layouts: ranks compare it before the first step."""
         records = [asdict(param) for param in self.params]
         for record in records:
             del record["dims"]  # a name places nothing
@@ -238,7 +239,8 @@ class Layout:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def elements(self, rank: int) -> dict[str, int]:
-        """How many elements of weights, gradients and optimizer state a rank keeps *at rest*, padding included.
+        """The number of elements of weights, gradients and optimizer state that a rank keeps *between steps*, padding
+        included.
 
         returns {"value": …, "gradient": …, "optimizer": …, "owned": the optimizer's, without padding}
         """
@@ -252,7 +254,7 @@ class Layout:
         return counted
 
     def validate(self) -> "Layout":
-        """The layout itself, if every element of every parameter lives somewhere and the records agree.
+        """The layout itself, if some rank holds every element of every parameter and the records agree.
 
         raises  ValueError in one sentence
         """

@@ -1,6 +1,6 @@
-"""A mesh: ranks arranged along named axes, and the groups that talk to each other along one of them.
+"""A mesh: ranks arranged along named axes, and the groups that communicate along an axis.
 
-Read next: `hybridlab.core.when.schedule` (what happens when). The mesh is the one place that turns an axis into ranks.
+Read next: `hybridlab.core.when.schedule` (the order of actions). Only the mesh turns an axis into ranks.
 """
 
 import functools
@@ -16,9 +16,9 @@ class Mesh:
 
     axes     the number of ranks along each axis, as in dp=3, pp=2. The course's axes are dp (data), pp (pipeline),
              tp (tensor), cp (context) and ep (expert), but any name will do
-    unnamed  refused, with how to name them
+    unnamed  numbers without a name, which raise an error that shows the right form
 
-    raises  ValueError when an axis has fewer than one coordinate, or a number comes without a name
+    raises  ValueError if an axis has fewer than one coordinate, or a number has no name
 
     >>> mesh = Mesh(dp=3, pp=2)
     >>> mesh.size, mesh.coordinates(4), mesh.rank(dp=2, pp=0)
@@ -51,9 +51,9 @@ class Mesh:
         return f"Mesh({', '.join(f'{axis}={length}' for axis, length in self.axes.items())})"
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Where `rank` stands on each axis.
+        """The coordinates of `rank`.
 
-        raises  ValueError when the mesh has no such rank
+        raises  ValueError if the mesh has no such rank
         """
         if not isinstance(rank, Integral) or not 0 <= rank < self.size:
             raise ValueError(f"{self} has no rank {rank!r}: choose from 0 to {self.size - 1}")
@@ -63,9 +63,9 @@ class Mesh:
         return {axis: place[axis] for axis in self.axes}
 
     def rank(self, **coordinates: int) -> int:
-        """The rank at these `coordinates`, as in dp=2, pp=0; an axis left out stands at 0.
+        """The rank at these `coordinates`, as in dp=2, pp=0; an omitted axis counts as 0.
 
-        raises  ValueError for an axis that the mesh lacks, or a coordinate beyond its end
+        raises  ValueError for an unknown axis, or a coordinate beyond its end
         """
         unknown = set(coordinates) - set(self.axes)
         if unknown:
@@ -87,8 +87,8 @@ class Mesh:
         return _group(self, rank, (axes,) if isinstance(axes, str) else tuple(axes))
 
     def line(self, rank: int) -> tuple[int, ...]:
-        """The ranks that play one schedule together with `rank`: they differ in their data or stages (dp, pp), and not
-        in the part of a stage that they hold.
+        """The ranks that run one schedule together with `rank`: they differ in their data or stages (dp, pp), but hold
+        the same part of a stage.
 
         >>> Mesh(dp=2, pp=2, tp=2).line(3)
         (1, 3, 5, 7)
@@ -97,12 +97,12 @@ class Mesh:
 
     @property
     def played(self) -> "Mesh":
-        """The mesh of the ranks that play one schedule together: this one with dp and pp only."""
+        """The mesh of the ranks that run one schedule together: this one with dp and pp only."""
         return Mesh(**{axis: length for axis, length in self.axes.items() if axis in PLAYED})
 
     @property
     def inside(self) -> tuple[str, ...]:
-        """The axes inside a stage: ranks that differ only along these hold one stage between them.
+        """The axes inside a stage: ranks that differ only along these hold parts of one stage.
 
         >>> Mesh(dp=2, tp=2, cp=1).inside
         ('tp',)
@@ -110,7 +110,7 @@ class Mesh:
         return tuple(axis for axis, length in self.axes.items() if axis not in PLAYED and length > 1)
 
     def place(self, rank: int, axes: str) -> int:
-        """Where `rank` stands along one axis, or along a product of axes, "y+z", of which the last varies fastest.
+        """The coordinate of `rank` along one axis, or along joined axes, "y+z", of which the last varies fastest.
 
         >>> Mesh(y=2, x=2, z=3).place(8, "y+z"), Mesh(y=2, x=2, z=3).length("y+z")
         (5, 6)
@@ -121,11 +121,11 @@ class Mesh:
         return number
 
     def length(self, axes: str) -> int:
-        """The number of coordinates along one axis, or along a product of axes."""
+        """The number of coordinates along one axis, or along joined axes."""
         return math.prod(self[axis] for axis in axes.split("+"))
 
     def between(self, one: int, other: int) -> str:
-        """The axes on which two ranks, `one` and `other`, differ, as a product.
+        """The axes on which two ranks, `one` and `other`, differ, joined by "+".
 
         >>> Mesh(dp=2, pp=2, tp=2).between(0, 5)
         'dp+tp'

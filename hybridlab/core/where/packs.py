@@ -1,4 +1,5 @@
-"""Packs: what is sent together. DDP's buckets, ZeRO's flat buffers and FSDP's units are packs of other sizes.
+"""Packs: parameters that are sent together. DDP's buckets, ZeRO's flat buffers and FSDP's units are packs of different
+sizes.
 
 Gradients come from the last layer to the first, so packs are filled in that order; the first is small, so that sums
 begin early. Read next: `modes.data_parallel`.
@@ -17,7 +18,7 @@ def packed(
     """The layout with its parameters in packs: neighbours that travel the same ways, up to a number of bytes.
 
     homes   {name: the stages that use it}: packs never join different stages
-    limits  bytes of the first pack of a stage, and of the others; 0: every parameter a pack of its own
+    limits  bytes of the first pack of a stage, and of the others; 0: every parameter in a separate pack
     width   bytes of one element
 
     >>> from hybridlab.core.where.layout import Mesh, Param

@@ -1,4 +1,5 @@
-"""Peers: which ranks hold the same part of a parameter, which add its gradients, and which share it out at rest.
+"""Peers: the ranks that hold the same part of a parameter, those that reduce its gradients, and those that shard it
+between steps.
 
 Coordinates decide it, and parameters that are cut alike have the same peers. So one table serves all of them: a number
 for each rank, equal for ranks that belong together. Read next: `core.where.layout`, which asks.
@@ -64,7 +65,7 @@ class Peers:
         return self._summed.of(rank)
 
     def sharers(self, rank: int) -> tuple[int, ...]:
-        """The ranks among which this rank's box is shared out at rest."""
+        """The ranks among which this rank's box is sharded between steps."""
         return self._sharers.of(rank)
 
     def share_number(self, rank: int) -> int:
@@ -143,6 +144,6 @@ def _joined(columns, length) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _places(mesh: Mesh) -> dict[str, np.ndarray]:
-    """Where every rank stands on each axis; "" is any axis that the mesh does not name."""
+    """The coordinates of every rank; "" is any axis that the mesh does not name."""
     every = np.unravel_index(np.arange(mesh.size), tuple(mesh.axes.values()) or (1,))
     return dict(zip(mesh.axes, every)) | {"": np.zeros(mesh.size, dtype=np.int64)}

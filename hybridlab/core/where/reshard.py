@@ -1,9 +1,9 @@
-"""Resharding: where two pieces of a parameter, cut under different layouts, have the same elements.
+"""Resharding: the elements that two pieces of a parameter, cut under different layouts, have in common.
 
-A *piece* is what one rank keeps of a parameter at rest: a share of its flattened box (see `core.where.layout`). The
-box may
-be cut in several dims and the share may start anywhere; still, line by line, its elements lie side by side in the whole
-parameter. So a piece is a list of *stretches* of the whole, in rising order, and two pieces overlap where these do.
+A *piece* is the part of a parameter that one rank keeps between steps: a share of its flattened box (see
+`core.where.layout`). The box may be cut in several dims and the share may start anywhere; still, line by line, its
+elements are contiguous in the full parameter. So a piece is a list of *stretches* of the whole, in rising order, and
+two pieces overlap where these do.
 
 Read next: `training.checkpoints`, which reads what two pieces have in common from one file into another rank's memory.
 """

@@ -1,14 +1,14 @@
-"""Rules: how a mode cuts tensors, as a table {dim: axis}. A mode cuts letters, and knows no layer's name.
+"""Rules: how a mode cuts tensors, as a table {dim: axis}. A mode shards dims by letter, and uses no layer's name.
 
 The dims of a tensor have names, the letters that the code's suffixes use: a matrix from width D to hidden units F is
 "F D", a tensor of sequences, positions and features "B T D". Two letters joined, "NH", are one dim of N groups of H; it
 is cut between groups. A dot is a dim without a name. A rule says along which axis of the mesh a letter is cut.
 
-Two things are illegal: one axis that cuts two dims of a tensor, and two rules for one letter. A letter may be cut along
-two axes as their product, "y+z", where the rule says so: a mode that cuts the parts of another one, "y", further.
+Two things are illegal: one axis that cuts two dims of a tensor, and two rules for one letter. A letter may be sharded
+along two joined axes, "y+z": a mode that cuts the parts of another one, "y", further.
 
-All else follows: the box of a parameter, and whether its local gradients are summands: they are, where ranks along the
-axis see different data and hold the same box.
+All else follows: the box of a parameter, and whether its local gradients are partial sums: they are, where ranks along
+the axis see different data and hold the same box.
 
 Source: the layout rules of Mesh-TensorFlow, Shazeer et al. 2018, arXiv:1811.02084, section 3. Relatives:
 `core.where.layout`.
@@ -26,10 +26,11 @@ Rules = dict[str, str]
 def placed(
     param: Param, rules: Rules, mesh: Mesh, sizes: dict[str, int], data: Iterable[str] = (), copied: str = ""
 ) -> dict:
-    """What a table of rules changes in one record.
+    """The changes of a table of rules to one record.
 
     rules   {letter: axis, or a product of axes};  sizes  {letter: its length}
-    data    the axes along which ranks see different data: gradients of what they do not cut are summands
+    data    the axes along which ranks see different data: gradients of parameters that they do not shard are partial
+            sums
     copied  letters that may be shorter than their axis: neighbours then hold the same
 
     raises  ValueError when an axis would cut two dims of the parameter

@@ -1,16 +1,16 @@
-"""Spans of a dim, (from, to): what two have in common, and which inputs some outputs see.
+"""Spans of a dim, (from, to): the overlap of two spans, and the inputs that some outputs see.
 
-A layer that looks beyond one place, such as a convolution, has a *sight* along each dim: its outputs `low` to `high`
-see a span of inputs, which reaches beyond the borders where there is padding.
+A layer that sees neighbouring positions, such as a convolution, has a *sight* along each dim: its outputs `low` to
+`high` see a span of inputs, which may reach into the padding.
 
     input    · 0 1 2 3 4 5 6 7 ·        kernel 3, stride 2, one of padding before and after
     output   [ 0 ] [ 2 ]                outputs 0 to 2 see the inputs -1 to 4, of which -1 is padding
                [ 1 ] [ 3 ]
 
-From sights and from how a dim is cut follow halos, their bytes and their pictures.
+Halos, their bytes and their pictures follow from sights and from how a dim is sharded.
 
-Relatives: `world.talk.windows`, which brings a rank what it sees; `modes.parts.halos`; `predict.bytes.spatial`;
-`core.what.operators`, whose convolutions look along dims by name.
+Relatives: `world.talk.windows`, which fetches the inputs that a rank sees; `modes.parts.halos`;
+`predict.bytes.spatial`; `core.what.operators`, whose convolutions look along dims by name.
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ def overlap(one: Span, other: Span) -> Span:
 
 
 class Sight(NamedTuple):
-    """What the outputs of a convolution or a pooling see along one dim.
+    """The inputs that the outputs of a convolution or a pooling see along one dim.
 
-    kernel         places that an output sees
-    stride         places from one output to the next
-    dilation       places from one that it sees to the next
-    before, after  places of padding
+    kernel         positions that an output sees
+    stride         positions from one output to the next
+    dilation       positions from one that it sees to the next
+    before, after  positions of padding
     """
 
     kernel: int = 1
@@ -82,7 +82,7 @@ class Sight(NamedTuple):
         return first, max(first, (high - self.reach + self.before) // self.stride + 1)
 
     def beyond(self, outputs: Span, length: int) -> Span:
-        """How many places of padding some outputs see, before the inputs and behind them.
+        """How many places of padding some outputs see, before and after the inputs.
 
         >>> Sight(3, before=1, after=1).beyond((0, 4), 8), Sight(3, before=1, after=1).beyond((0, 8), 8)
         ((1, 0), (1, 1))
@@ -103,7 +103,7 @@ class Look(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """What outputs see along one dim that is stretched: each input stands `times` times (the nearest neighbour)."""
+    """What outputs see along one dim that is stretched: each input is repeated `times` times (nearest neighbour)."""
 
     times: int
 

@@ -1,8 +1,8 @@
 """States: what a tensor is along each axis of a mesh, and the arrows from one state to another.
 
 Along one axis a tensor is varying, V (each rank has its part of one dim), invariant, I (the same everywhere, and so is
-all that is done with it), replicated, R (the same, for work that differs from rank to rank), or partial, P (summands).
-`hybridlab.world.talk.typed` says what that means for gradients, and executes the arrows.
+all that is done with it), replicated, R (the same, for work that differs from rank to rank), or partial, P (partial
+sums). `hybridlab.world.talk.typed` says what that means for gradients, and executes the arrows.
 
 A *state* says this for every axis, in the order of the mesh: ("V:B", "I") is cut along its dim B by the first axis, and
 the same along the second. Which state a tensor is in follows from one thing: which dim of an operator an axis cuts.
@@ -37,7 +37,7 @@ SPOKEN = {  # the collective that an arrow is; all others send nothing
 
 
 def conjugate(arrow: str) -> str:
-    """The arrow that gradients take back: from the gradient of what came out to the gradient of what went in.
+    """The arrow of the backward: from the gradient of the output to the gradient of the input.
 
     >>> conjugate("I->R"), conjugate("V->R"), conjugate("R->V")
     ('P->I', 'P->V', 'V->P')
@@ -70,7 +70,7 @@ def dim_of(one: str) -> str:
 
 
 def used(dims: str, choice: tuple[str, ...]) -> State:
-    """What an operator must be given of a tensor with these dims, where `choice` says which dim each axis cuts, or "".
+    """The state that an operator needs of a tensor with these dims; `choice` is the dim that each axis cuts, or "".
 
     >>> used("BTD", ("B", "F")), used("FD", ("B", "F")), used("FD", ("B", ""))
     (('V:B', 'R'), ('R', 'V:F'), ('R', 'I'))
@@ -88,7 +88,7 @@ def made(dims: str, choice: tuple[str, ...]) -> State:
 
 
 def at_rest(state: State) -> State:
-    """What a tensor is while nobody uses it: cut as its users, or its maker, cut it; else the same everywhere.
+    """The state of a tensor between its uses: cut as its users, or its maker, cut it; else the same everywhere.
 
     >>> at_rest(("V:F", "R")), at_rest(("P", "I"))
     (('V:F', 'I'), ('I', 'I'))

@@ -1,4 +1,4 @@
-"""The engine that students write, from the naive loop to thin stages: its toy model, its runs, its checks.
+"""The pipeline engine that students write, from the naive loop to thin stages: its toy model, its runs, its checks.
 
 - `toy`: a chain of small layers and its microbatches, alike on every rank; the gradients of one device
 - `watched`: a stage that notes what is asked of it, and how many forwards it holds

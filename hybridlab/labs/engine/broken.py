@@ -1,4 +1,4 @@
-"""The symptoms of a broken pipeline, on real ranks: what the bug clinics of notebooks 10 to 12 show."""
+"""The symptoms of a broken pipeline, on real ranks, for the bug clinics of notebooks 10 to 12."""
 
 from hybridlab.labs.engine.case import Case
 from hybridlab.labs.engine.trial import NEAR

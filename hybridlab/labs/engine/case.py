@@ -1,4 +1,4 @@
-"""A run of a student's pipeline: its schedule as plain lists, and what these ask of every rank."""
+"""A run of a student's pipeline: its schedule as plain lists, and the expected work of every rank."""
 
 from typing import NamedTuple
 

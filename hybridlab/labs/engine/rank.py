@@ -1,4 +1,4 @@
-"""What a student's pipeline did: run on real ranks, with gradients beside those of one device."""
+"""The run of a student's pipeline on one rank, with its gradients compared with those of one device."""
 
 from collections import defaultdict
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""The verdict on a student's pipeline: gradients, order, forwards held, messages; on sizes asked for, and on others."""
+"""The verdict on a student's pipeline: gradients, order, forwards held, messages; on the sizes in the question, and on
+others.
+"""
 
 from functools import partial
 from itertools import starmap

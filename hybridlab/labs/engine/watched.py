@@ -1,4 +1,4 @@
-"""Stages that note what is asked of them: forwards and backwards in order, and how many forwards are held at once.
+"""Stages that record their calls: forwards and backwards in order, and the number of forwards held at once.
 
 They also note what spoils a gradient: an input that was not marked, and one that was overwritten before its backward.
 

@@ -1,4 +1,4 @@
-"""Exercises: how they are asked, answered, kept and graded. What is asked stands in the room of its notebook.
+"""Exercises: asking, answering, saving and grading. The questions are in the folders of their notebooks.
 
 `task` and `solution` are what one exercise is; `all_tasks` and `all_solutions` list those of all rooms.
 Asked and answered: `answer` replies; `student` says whose numbers; `failures` has the hints that follow what failed.

@@ -1,4 +1,4 @@
-"""The solutions of all exercises, for tests and for the instructor's edition. Who learns reads them last."""
+"""The solutions of all exercises, for tests and for the instructor's edition. Students should read them last."""
 
 from hybridlab.labs.exercises.all_tasks import of_all_rooms
 from hybridlab.labs.exercises.solution import Solution

@@ -1,4 +1,4 @@
-"""All exercises: what is asked, how an answer is checked, and what to think of next when it is off.
+"""All exercises: the question, the check of an answer, and hints for a wrong answer.
 
 A task's numbers are computed by the package, never typed. Its check returns the reply to one answer: whether it is
 right, and one sentence. Hints come one at a time, the next with every wrong answer. The `TASKS` of a room stand in its

@@ -1,4 +1,4 @@
-"""Answers: checked at once, with what is right, what is off, and the next hint."""
+"""Answers: checked at once, with the result and the next hint."""
 
 import ast
 import html
@@ -51,7 +51,7 @@ def answer(task: str, value) -> Reply:
     raises  ValueError when there is no such task
 
     >>> answer("naive.utilisation", None)
-    Not yet: commit first. Put your answer in the place of None.
+    Not yet: replace None with your answer, then run the cell again.
     >>> answer("naive.utilisation", 0.75)
     Not yet: That is the idle share. The question is the busy one.
     Hint: Only one GPU works at a time, and the work is shared equally.
@@ -96,21 +96,23 @@ def _keep(task: str, right: bool, written):
 
 
 def empty(value) -> str:
-    """What is still to be written in an answer, or to be played in a game; "" when nothing is.
+    """The missing part of an answer, or of a game, in a sentence; "" if it is complete.
 
     >>> def body(comm):
     ...     if comm.rank:
     ...         ...  # yours
-    >>> empty(0.5), empty((1, None)), empty(body)
-    ('', 'commit first. Put your answer in the place of None.', 'write the function first, in the place of its dots.')
+    >>> empty(0.5), empty((1, None))
+    ('', 'replace None with your answer, then run the cell again.')
+    >>> empty(body)
+    'replace ... with your code, then run the cell again.'
     """
     if isinstance(value, list | tuple | dict):
         value = value.values() if isinstance(value, dict) else value
         return next(filter(None, map(empty, value)), "")
     if value is None:
-        return "commit first. Put your answer in the place of None."
+        return "replace None with your answer, then run the cell again."
     if isinstance(value, types.FunctionType | type) and _has_dots(value):
-        return "write the function first, in the place of its dots."
+        return "replace ... with your code, then run the cell again."
     return played(value)[1]
 
 

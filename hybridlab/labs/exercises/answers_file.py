@@ -1,4 +1,4 @@
-"""What a student has answered, kept in one JSON file on this machine and nowhere else.
+"""A student's answers, stored in one JSON file, only on this machine.
 
 The file lies in the user's folder for data and not beside the notebooks: these are opened as copies in many places, and
 are updated; the answers must outlive both. HYBRIDLAB_PROGRESS names another folder, or says "off": then, and under
@@ -63,7 +63,7 @@ def _alone(file: Path):
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = open(file.with_name(".lock"), "w")
     except OSError as error:
-        _tell(f"progress is not kept: {file.parent} cannot be written ({error.strerror})")
+        _tell(f"progress is not saved: {file.parent} cannot be written ({error.strerror})")
         yield False
         return
     with lock:
@@ -96,7 +96,7 @@ def _set_aside(file: Path) -> dict:
         number += 1
     with contextlib.suppress(OSError):
         file.rename(kept)
-        _tell(f"the record of your answers could not be read: it is kept as {kept}, and a new one is begun")
+        _tell(f"the file of your answers could not be read: it is saved as {kept}, and a new one is started")
     return copy.deepcopy(EMPTY)
 
 
@@ -108,7 +108,7 @@ def _save(file: Path, record: dict):
             json.dump(record, out, indent=1)
         os.replace(beside, file)
     except OSError as error:
-        _tell(f"this answer is not kept: {file} cannot be written ({error.strerror})")
+        _tell(f"this answer is not saved: {file} cannot be written ({error.strerror})")
 
 
 def _tell(sentence: str):

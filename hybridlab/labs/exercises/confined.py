@@ -1,4 +1,4 @@
-"""A place of its own for one submission: the rights and limits that this system gives to whoever asks, root or not.
+"""A sandbox for one submission: the restrictions that this system offers to any user, root or not.
 
 `python -m hybridlab.labs.exercises.confined ROOM GRADER` reads a submission from its input and checks it behind
 
@@ -41,16 +41,16 @@ KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONPATH", "
 KEPT += ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 NAMESPACES = (
     "no IP network",
-    "no file of this machine but what Python needs, to be read",
-    "no setting of the host",
-    "no other process in sight",
-    "the solutions out of reach",
+    "only the files that Python needs, read-only",
+    "no access to settings of the host",
+    "no other process visible",
+    "no access to the solutions",
 )
 ALWAYS = (
-    "limits on time, on files and on each process's own memory",
-    "no new rights",
-    "of your environment only what Python needs",
-    "an end for all it starts",
+    "limits on time, on files and on the memory of each process",
+    "no new privileges",
+    "only the environment variables that Python needs",
+    "all its processes are ended",
 )
 libc = ctypes.CDLL(None, use_errno=True)
 

@@ -1,4 +1,4 @@
-"""A definition: the text of a function or a class, from the file or the cell in which it stands.
+"""A definition: the text of a function or a class, from its file or cell.
 
 It is moved to the left and otherwise stays as it is: comments, strings of several lines, decorators. A class of a
 notebook does not know its cell; it is the newest one that defines all that the class has.

@@ -1,27 +1,27 @@
-"""Which hint comes first: the one about what has failed.
+"""The order of hints: a hint about the failure comes first.
 
-A reply says in a sentence what is off: a deadlock, a wrong gradient, too many forwards held. Who is told that the
-ranks wait for each other has no use for a hint about gradients. So a task may have hints *about* failures, each found
-by words of the sentence that tells of it; failures of ranks are told alike in all tasks, and their hints stand here.
-The sentences are those of the checks, and of `world.explain` where ranks fail.
+A reply names the failure in a sentence: a deadlock, a wrong gradient, too many forwards held. After a deadlock a hint
+about gradients does not help. So a task may have hints *about* failures, each found by words of the reply. Failures of
+ranks have the same sentences in all tasks, and their hints are here. The sentences come from the checks, and from
+`world.explain` if ranks fail.
 """
 
 OF_RANKS = {  # {words of a reply: the hint about that failure}
-    "waits in send of": "A blocking send returns when its message is taken, and here all who should take one stand "
-    "in a send themselves. Which of them could receive first? Or begin each send with comm.isend, keep what it "
-    "returns, and wait for that at the end.",
-    "has another tag": "A receive takes the message with its tag, and no other one. Write down, for both ranks, "
-    "which tags they use in which order: stage, direction and microbatch together must give a tag of their own.",
-    "each needs another of them first": "Write the sends and receives of these ranks side by side, in their order. "
-    "Which send stands below a receive that can only come after it? Begin it earlier.",
-    "has finished, and": "A rank has come to its end, and another one still waits for a message from it. In which "
-    "branch of your function should it have been sent, and why was that branch not taken there?",
+    "waits in send of": "A blocking send returns when the other rank receives its message, but here all ranks that "
+    "should receive are in a send themselves. Which of them could receive first? Or start each send with comm.isend, "
+    "keep the handle that it returns, and wait for it at the end.",
+    "has another tag": "A receive takes only the message with its own tag. Write down, for both ranks, their tags in "
+    "order: stage, direction and microbatch together must give a unique tag.",
+    "each needs another of them first": "Write the sends and receives of these ranks next to each other, in order. "
+    "Which send comes after a receive that depends on it? Start it earlier.",
+    "has finished, and": "A rank has finished, and another one still waits for a message from it. Which branch of your "
+    "function should have sent it, and why was that branch not taken?",
     "do not call the same": "A collective needs every rank of its group, in the same order and with the same sizes. "
-    "Which condition in your function lets one rank leave a call out, or cut its tensor otherwise?",
-    "there is no rank": "It is right on the size that the question names, and not on another one. Look for a number "
-    "that should be comm.size, and for the last rank's neighbour.",
-    "no rank gave a sign": "A rank waits for something that never comes, or a loop does not end. For each receive, "
-    "name the line in which another rank sends that message.",
+    "Which condition in your function makes one rank skip a call, or cut its tensor differently?",
+    "there is no rank": "It is right for the size in the question, but not for another one. Look for a number that "
+    "should be comm.size, and for the last rank's neighbour.",
+    "no rank gave a sign": "A rank waits for a message that never comes, or a loop does not end. For each receive, "
+    "find the line in which another rank sends that message.",
 }
 
 

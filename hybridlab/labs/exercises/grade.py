@@ -1,4 +1,4 @@
-"""Submissions graded: every answer is checked again, each file in a process of its own, with a time limit.
+"""Grading submissions: every answer is checked again, each file in a separate process, with a time limit.
 
 The files come from `labs.export`. No verdict in them is believed; there is none. A submission that crashes, hangs,
 prints without end or is damaged costs its own row.
@@ -110,7 +110,7 @@ def _graded(file: Path, submission: dict | str, seconds: float) -> Row:
             if task in submission["answers"] and task not in row.tasks:
                 row.tasks[task] = right, str(reply)
         except (ValueError, TypeError):
-            row.problem = row.problem or "its process has told something else than verdicts"
+            row.problem = row.problem or "its process returned something other than verdicts"
     missing = [_printable(task) for task in submission["answers"] if task in TASKS and task not in row.tasks]
     if missing:
         row.problem = f"{row.problem or 'its process ended early'}; at {missing[0]}"

@@ -1,4 +1,4 @@
-"""The line that imports a module, a function or a class; from where it is public, so that it may move behind."""
+"""The line that imports a module, a function or a class, from its public name, because its module may move."""
 
 import builtins
 import inspect

@@ -1,4 +1,4 @@
-"""Parts of a source: the text of each name that a function needs, behind those that it needs itself.
+"""Parts of a source: the text of each name that a function needs, in the order of their dependencies.
 
 What one cell means by a name, all mean. Where a name stands for two things, as in two closures of one factory, the
 second function gets a factory of its own: it is defined inside a function whose arguments are its names.
@@ -23,7 +23,7 @@ from hybridlab.labs.exercises.words import a_kind
 
 PLAIN = (type(None), bool, int, str, bytes, type(...))
 LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
-INSTEAD = {functools.partial: "write a function with def in its place"}
+INSTEAD = {functools.partial: "write a function with def instead"}
 
 
 class Unwritable(Exception):

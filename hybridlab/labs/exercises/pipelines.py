@@ -1,4 +1,4 @@
-"""What the exercises of GPipe and 1F1B share: a prediction in units of F and B, and an answer of several numbers."""
+"""Shared by the exercises of GPipe and 1F1B: a prediction in units of F and B, and an answer of several numbers."""
 
 import hybridlab as hl
 

@@ -1,4 +1,4 @@
-"""A game handed in as an answer: the schedule that was played."""
+"""A game submitted as an answer: its schedule."""
 
 
 def played(answer) -> tuple[object, str]:
@@ -8,5 +8,5 @@ def played(answer) -> tuple[object, str]:
     ('0F0,0B0', '')
     """
     if getattr(answer, "finished", None) is False:
-        return "", "The game is not finished: choose until nothing is left, then hand it in."
+        return "", "The game is not finished: choose until no action is left, then submit it."
     return (answer.schedule if hasattr(answer, "finished") else answer), ""

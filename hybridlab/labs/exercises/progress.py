@@ -1,4 +1,4 @@
-"""How far a student has come: `labs.progress()` shows it by notebook, `labs.reset()` forgets it."""
+"""A student's progress: `labs.progress()` shows it by notebook, `labs.reset()` deletes it."""
 
 import html
 from typing import NamedTuple

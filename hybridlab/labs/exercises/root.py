@@ -1,4 +1,4 @@
-"""A root of its own: a tree of folders in which there is what a submission's Python needs, to be read, and no more.
+"""A separate root: a tree of folders with only the files that a submission's Python needs, read-only.
 
 Whoever is in it sees the system's programs and libraries, this Python, this package without its solutions, a few
 devices, and its own processes. Nothing else of the machine has a name there. It can write into /room, which is its /tmp

@@ -1,4 +1,4 @@
-"""A solution: the cell that is right, why, and the answers that are known to be wrong, with what they are told."""
+"""A solution: the correct cell, the reason, and known wrong answers with their replies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

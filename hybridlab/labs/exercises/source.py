@@ -1,4 +1,4 @@
-"""The source of what a student has written: a text that makes the same function in another process.
+"""The source of a student's function: a text that defines the same function in another process.
 
 A notebook's function uses names of other cells. They come along (`parts`): modules as imports, functions and classes of
 the notebook with their own source, plain values as they are. The text is run once where it is written: what it gives

@@ -1,4 +1,6 @@
-"""Whose numbers an exercise has: a name or a number chooses the seed; nobody's, seed 0, are those of the notebooks."""
+"""A student's own numbers: a name or a number chooses the seed; without one, seed 0 gives the numbers of the
+notebooks.
+"""
 
 import hashlib
 import re
@@ -55,9 +57,9 @@ def student(who: str | int) -> None:
         for name in again:
             kept["tasks"][name]["right"] = False
     varied = sum(task.variants is not None for task in TASKS.values())
-    print(f"{varied} exercises have numbers of your own now." if after else "The numbers are those of the notebooks.")
+    print(f"{varied} exercises now have your own numbers." if after else "The numbers are those of the notebooks.")
     if again:
-        print(f"To be answered again: {', '.join(again)}.")
+        print(f"Answer again: {', '.join(again)}.")
 
 
 def _numbers(name: str, seed: int) -> dict:

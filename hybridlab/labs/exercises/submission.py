@@ -1,4 +1,4 @@
-"""A submission: one JSON file with the answers as they were given, to be checked again by `python -m hybridlab grade`.
+"""A submission: one JSON file with a student's answers; `python -m hybridlab grade` checks them again.
 
     {"form": 1, "student": "Ada" or 17 or null, "seed": 0, "versions": {"hybridlab": …, "python": …},
      "answers": {"tour.bubble": 0.2258, "1f1b.order": {"function": {"name": …, "source": …}}, …}}

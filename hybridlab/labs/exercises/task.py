@@ -1,4 +1,4 @@
-"""A task: one exercise, with the check of an answer; and the check that most of them need, for one number.
+"""A task: one exercise with the check of an answer; and the most common check, for one number.
 
 The numbers of some tasks vary from student to student. Such a task is written once, as a function of its numbers, and
 question, check, slips and hints follow from them (`varying`). Seed 0 is the task that the notebooks show.

@@ -1,4 +1,4 @@
-"""A schedule that a student typed: read and validated, or told in a sentence what is wrong with it."""
+"""A schedule typed by a student: read and validated, with errors in one sentence."""
 
 import hybridlab as hl
 
@@ -10,7 +10,7 @@ def typed(answer):
     if not isinstance(answer, str | hl.Schedule):
         return None, "Answer with text: one line for each rank, its actions with commas between them."
     if len(answer if isinstance(answer, str) else answer.rows) > LONGEST_TEXT:
-        return None, "That is much longer than it needs to be: one line for each rank."
+        return None, "The text is too long: give one line for each rank."
     try:
         return hl.validate(hl.Schedule.from_csv(answer) if isinstance(answer, str) else answer), ""
     except (ValueError, OSError) as error:

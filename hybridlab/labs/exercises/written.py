@@ -1,4 +1,4 @@
-"""An answer in writing: as JSON, and back. What is submitted is what was answered, not a verdict about it."""
+"""An answer as JSON, and back. A submission contains the answers, not the verdicts."""
 
 import json
 import math

@@ -59,7 +59,7 @@ SOLUTIONS: dict[str, Solution] = {
             ),
             (ROWS.but("sizes=lengths", 'sizes=even(sizes[1], comm.mesh["i"])'), "give 4 lengths, of which number"),
             (ROWS.but("a @ b", "a @ b.flip(0)"), "another C than one device"),
-            (ROWS.but("return a @ b", "return (a @ b).float()"), "C in float32; what it got is in float64"),
+            (ROWS.but("return a @ b", "return (a @ b).float()"), "C in float32; its inputs are in float64"),
             (3, "your function itself"),
         ),
     ),

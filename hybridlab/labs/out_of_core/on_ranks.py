@@ -41,7 +41,7 @@ def held(timeline: Timeline, rank: int = 0) -> Figure:
     curves = [
         Curve("by the schedule", *both[0], colour=0, dash="solid"),
         Curve("counted by the arena", *both[1], colour=1, dash="dot"),
-        Curve("room on the device", [0, timeline.length], [line, line], colour=3, dash="dash"),
+        Curve("capacity of the device", [0, timeline.length], [line, line], colour=3, dash="dash"),
     ]
     axes = Axis("time, s", 0, timeline.length), Axis("kB", 0, 1.15 * line)
     told = f"rank {rank} of {timeline.schedule.name}: what it holds stays below its room of {line:,.0f} kB"

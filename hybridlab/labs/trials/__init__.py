@@ -1,4 +1,4 @@
-"""Trials: a student's program, run on real ranks and judged. The room of each notebook has a `trial` of its own.
+"""Trials: a student's program, run on real ranks and checked. The folder of each notebook has its own `trial`.
 
 What is right is made when the student's function has returned: no frame around it holds the result.
 

@@ -1,4 +1,4 @@
-"""What a student's program makes on real ranks, against one device: its result, the way back, every word sent.
+"""A student's program on real ranks compared with one device: its result, its backward, every word sent.
 
 A rank's finding is a sentence that begins behind "Rank 0". Ranks settle each step before the next: words count once the
 numbers are right on all of them, and a backward is run by all or by none.
@@ -49,9 +49,7 @@ class Run:
         """Go on if y is this rank's part of `name`, has sent so many words, and a gradient can flow back from it."""
         sent = words_of(self.comm.ledger, self.since)
         self.settle(_off(y, right, name, near, otherwise))
-        told = (
-            f"has the right {name}, but no gradient can flow back through it: use typed moves, which autograd follows."
-        )
+        told = f"has the right {name}, but it has no backward: use typed collectives, which autograd follows."
         told = "" if y.requires_grad else told
         if words is not None and sent != words:
             told = f"has the right {name}, but sent {sent:,} words forward; {words:,} are needed."
@@ -63,14 +61,14 @@ class Run:
         y.backward(gradient)
         sent = words_of(self.comm.ledger, self.since)
         for its, (leaf, right, near, otherwise) in leaves.items():
-            told = f"has the right {name}, but no gradient came to {its}: use typed moves, which autograd follows."
+            told = f"has the right {name}, but {its} got no gradient: use typed collectives, which autograd follows."
             if leaf.grad is not None:
                 told = _near(leaf.grad, right, near, f"another gradient of {its} than one device: {otherwise}")
                 told = told and f"has the right {name}, but {told}"
             if told:
                 raise Off(told)
         if words is not None and sent != words:
-            raise Off(f"has right gradients, but sent {sent:,} words for them; the way back sends {words:,}.")
+            raise Off(f"has the right gradients, but sent {sent:,} words in the backward instead of {words:,}.")
 
 
 def _off(y, right, name, near, otherwise) -> str:
@@ -82,7 +80,7 @@ def _off(y, right, name, near, otherwise) -> str:
         return f"returned a tensor of shape {tuple(y.shape)}; its part of {name} has {tuple(right.shape)}."
     if y.dtype != right.dtype:
         kinds = [str(one.dtype).removeprefix("torch.") for one in (y, right)]
-        return f"returned {name} in {kinds[0]}; what it got is in {kinds[1]}: begin a sum with 0, or x.new_zeros(…)."
+        return f"returned {name} in {kinds[0]}; its inputs are in {kinds[1]}: begin a sum with 0, or x.new_zeros(…)."
     return _near(y.detach(), right, near, f"returned another {name} than one device: {otherwise}")
 
 

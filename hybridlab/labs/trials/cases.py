@@ -1,4 +1,4 @@
-"""A check of code that runs on ranks in several cases: the one that the question names, then others."""
+"""A check of code that runs on ranks in several cases: first the case in the question, then others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class OnCases:
         return "Answer with your function itself: its name, without parentheses."
 
 
-SAME_LISTS = " All ranks of a row, and all of a column, must pass the same lists have and want: did they?"
+SAME_LISTS = " All ranks of a row, and all of a column, must pass the same lists have and want. Check this."
 
 
 @dataclass(frozen=True)

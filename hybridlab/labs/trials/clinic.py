@@ -1,4 +1,4 @@
-"""The bug clinic: a broken rank program shows its symptoms; the student names the cause, and mends it."""
+"""The bug clinic: a broken rank program shows its symptoms; the student names the cause, and fixes it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ class Clinic:
 
     def __call__(self, answer) -> Verdict:
         if not isinstance(answer, list | tuple) or len(answer) != 2:
-            return False, 'Answer with two things: the letter of the cause and your function, as in ("a", mended).'
+            return False, 'Answer with the letter of the cause and your function, as in ("a", mended).'
         letter, function = answer
         named, told = Cause(self.causes, "That is the cause.")(letter)
         if not named:
             return False, told
         if not is_code(function):
-            return False, f"{told} Now mend it: the second thing is your function itself."
+            return False, f"{told} Now fix it: the second item of the answer is your function."
         right, sentence = self.mended(function)
         return right, sentence if right else f"{told} But: {sentence}"

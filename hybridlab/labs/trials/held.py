@@ -1,4 +1,4 @@
-"""What an object holds: the numbers in all tensors that can be reached from it, each storage counted once."""
+"""The memory of an object: the numbers in all tensors reachable from it, each storage counted once."""
 
 import types
 from collections.abc import Iterable, Iterator, Mapping

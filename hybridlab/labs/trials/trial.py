@@ -1,4 +1,4 @@
-"""Code answers: what a student has written, run on real ranks: fresh processes, with a time limit.
+"""Code answers: a student's program on real ranks, in fresh processes, with a time limit.
 
 One way for all of them. A function for every rank (`OnRanks`) runs on as many ranks as the question names, then on
 sizes that it does not name; a plain function (`Function`) runs on one rank, for many arguments. An answer that fails,
@@ -19,8 +19,8 @@ from hybridlab.world.processes import frames
 
 SECONDS = 10.0  # for one run
 HANG_S = 3.0  # for an operation in which a rank waits
-HAND_IN = "Those are the right results. Hand in the function that makes them: its name, without parentheses."
-SILENT = "The results are right, but rank {} has neither sent nor received anything: let messages carry the numbers."
+HAND_IN = "The results are right. Submit the function that computes them: its name, without parentheses."
+SILENT = "The results are right, but rank {} has neither sent nor received anything: send the numbers in messages."
 MOST_PRINTED = 2000  # letters from each rank
 
 

@@ -1,4 +1,4 @@
-"""A rank's comm that notes what a student's program begins with it, and what is waited for."""
+"""A rank's comm that records the operations that a student's program starts, and its waits."""
 
 
 class Watched:

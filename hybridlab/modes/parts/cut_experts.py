@@ -1,16 +1,16 @@
-"""Cut experts: tensor parallelism cuts every expert by its hidden units, as it cuts an MLP.
+"""Sharded experts: tensor parallelism shards every expert by its hidden units, like an MLP.
 
-Each rank along tp then has a part of every expert that is on its place along ep, and makes a summand of what the expert
-makes. Where the residual stream is whole, a layer with experts is a pair: tokens and the weights of their choices are
-entered, and what comes of them is added up. Where the stream is cut along the sequence, ranks along tp have other
-tokens: those that have come to a rank's experts are shared with all ranks along tp, and the summands go back to the
-ranks that the tokens came from.
+Each rank along tp then has a part of every expert that is on its place along ep, and computes a partial sum of the
+expert's output. If the residual stream is not sharded, a layer with experts is a pair: tokens and the weights of their
+choices are entered, and what comes of them is added up. Where the stream is cut along the sequence, ranks along tp have
+other tokens: those that have come to a rank's experts are shared with all ranks along tp, and the partial sums are sent
+back to the ranks of the tokens.
 
   one layer sends along tp, per rank    of n tokens that ranks along tp have together, k choices each, width h
   whole stream                          n·h added forward; n·(h + k) added backward
   cut stream                            counts; k·n·h to everyone, and as much back; the same backward
 
-Nobody knows before how many tokens come, so they travel as an all-to-all: uneven parts need no filling.
+The number of tokens is not known in advance, so they are sent as an all-to-all: uneven parts need no filling.
 
 Source: NVIDIA/Megatron-LM, expert tensor parallelism, megatron/core/transformer/moe/token_dispatcher.py. Relatives:
 `tensor_parallel`, the mode; `dispatch`, the way along ep; `predict.plans.time_of_context_and_experts`; notebook 32.
@@ -41,13 +41,15 @@ def cut(layer, comm, sequence: bool):
 
 
 def entered(dispatch, comm, x_ND, chosen_NC, weights_NC, experts):
-    """A dispatch whose tokens all ranks along tp have, and whose experts make summands."""
+    """A dispatch with the same tokens on all ranks along tp, and experts that compute partial sums."""
     x_ND, weights_NC = (enter(comm, one, "tp") for one in (x_ND, weights_NC))
     return all_reduce(comm, dispatch(x_ND, chosen_NC, weights_NC, experts), "tp", to="I")
 
 
 def on_all(experts, comm, x_AD, counts: list[int]):
-    """What the experts make of this rank's rows, in the order of their experts: all ranks along tp make a summand."""
+    """What the experts make of this rank's rows, in the order of their experts: all ranks along tp compute a partial
+    sum.
+    """
     counts_RE = comm.all_gather(torch.tensor(counts)[None], "tp")
     ways, here, sizes = len(counts_RE), len(x_AD), counts_RE.sum(1).tolist()
     came_AD = all_to_all(comm, x_AD.repeat(ways, 1), "tp", cut=0, join=0, sent=[here] * ways, received=sizes)
@@ -66,7 +68,7 @@ def routed(module) -> dict:
 
 
 def behind(layout: Layout) -> list[str]:
-    """The biases behind experts: each rank along tp adds a share, so their gradients are summands."""
+    """The biases after experts: each rank along tp adds a fraction, so their gradients are partial sums."""
     return [param.name for param in layout.params if param.dims.split() == ["E", "D"]]
 
 

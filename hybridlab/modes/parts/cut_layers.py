@@ -1,4 +1,4 @@
-"""Cut layers: those of a net that look at other pixels than their own, as they are on a picture that is cut.
+"""Layers of a net that see neighbouring pixels, for a sharded picture.
 
   layer                          what it needs of others                          forward, and as much backward
   convolution, pooling           a halo: rows, then columns                       messages between neighbours
@@ -39,7 +39,7 @@ def is_mean(layer: nn.Module) -> bool:
 
 
 def unfit(layer: nn.Module) -> str:
-    """What of one of these layers cannot be cut, in words; "" where nothing is in the way."""
+    """The reason why one of these layers cannot be sharded, in words; "" where nothing is in the way."""
     reasons = {
         "pads otherwise than with zeros": getattr(layer, "padding_mode", "zeros") != "zeros",
         "has ceil_mode=True": getattr(layer, "ceil_mode", False),
@@ -58,7 +58,7 @@ def unfit(layer: nn.Module) -> str:
 
 
 def sights_of(layer: nn.Module) -> dict[int, Sight | Repeat]:
-    """What a layer's outputs see along each dim of pixels; nothing of a layer that sends no halos.
+    """The `Sight` of a layer along each dim of pixels; nothing of a layer that sends no halos.
 
     >>> sights_of(nn.Conv2d(1, 1, (3, 5), stride=2, padding="valid"))[COLUMNS]
     Sight(kernel=5, stride=2, before=0, after=0, dilation=1)
@@ -77,7 +77,7 @@ def sights_of(layer: nn.Module) -> dict[int, Sight | Repeat]:
 
 
 def forward_of(layer: nn.Module, comm, cuts: halos.Cuts, ranks):
-    """What a layer does on a rank in place of its forward, where what enters lies as `cuts` says.
+    """The forward of a layer on a rank, for an input sharded as in `cuts`.
 
     ranks  those that have parts of the same pictures
     """

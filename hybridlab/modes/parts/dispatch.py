@@ -1,15 +1,15 @@
-"""Dispatch: how tokens get to experts on other ranks, and back.
+"""Dispatch: sending tokens to experts on other ranks, and their results back.
 
-Every rank along ep has its own tokens and some of the experts. Three ways to bring them together:
+Every rank along ep has its own tokens and some of the experts. There are three ways to dispatch:
 
-  all-to-all   ranks tell each other how many tokens come (counts first), then each token travels to its experts
-  with slots   the same, where experts have a capacity: every expert gets equally many rows from everybody, filled
-               up with zeros. Nobody has to ask how many, and no shape depends on the numbers
-  all-gather   every rank gets the tokens of all, computes those that chose its experts, and the sums are scattered
+  all-to-all   ranks first exchange counts of tokens, then each token is sent to its experts
+  with slots   the same with a capacity: every expert gets the same number of rows from every rank, padded with zeros.
+               No counts are exchanged, and no shape depends on the data
+  all-gather   every rank gathers all tokens and computes those that chose its experts; the sums are reduce-scattered
 
-Weights stay where the token is, but for the all-gather. Gradients take the same ways back (`world.talk.typed`), so what
-an expert is told is already the sum over the tokens of all ranks along ep: it is added to that of other copies of this
-expert, and to nothing else.
+The choices' weights stay with the token, except in the all-gather. Gradients take the conjugate way
+(`world.talk.typed`), so an expert's gradient is already the sum over the tokens of all ranks along ep: it is only
+reduced over the copies of this expert.
 
   one layer sends, per rank, forward   numbers, of n tokens, k choices each, width h, on p ranks
   all-to-all                           2·k·n·h, and E·p counts
@@ -35,14 +35,14 @@ from hybridlab.world.talk.typed import all_gather, all_to_all, reduce_scatter
 
 
 def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int]):
-    """Each token to the ranks of its experts, and back.
+    """Dispatch each token to the ranks of its experts with an all-to-all, and combine the results.
 
     x_ND        tokens
     chosen_NC   the experts that each token chose
     weights_NC  of these choices
     experts     those of this rank
     comm        the communicator along ep
-    owned       how many experts each rank has
+    owned       the number of experts of each rank
     """
     order_A, counts_E = in_order(chosen_NC, sum(owned))
     counts_RE = comm.all_gather(counts_E[None], "ep")
@@ -51,15 +51,15 @@ def by_all_to_all(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
 
 
 def with_slots(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], slots: Sequence[int]):
-    """The same with as many rows for every expert.
+    """Dispatch with the same number of rows for every expert.
 
     x_ND        tokens
     chosen_NC   the experts that each token chose
     weights_NC  of these choices
     experts     those of this rank
     comm        the communicator along ep
-    owned       how many experts each rank has
-    slots       rows for one expert, of each rank
+    owned       the number of experts of each rank
+    slots       rows that each rank sends to one expert
     """
     order_A, counts_E = in_order(chosen_NC, sum(owned))
     here = slots[comm.coordinates["ep"]]
@@ -73,14 +73,14 @@ def with_slots(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int],
 
 
 def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[int], rows: Sequence[int]):
-    """Every rank computes its experts for the tokens of all.
+    """Gather the tokens of all ranks; every rank computes its experts for all of them.
 
     x_ND        tokens
     chosen_NC   the experts that each token chose
     weights_NC  of these choices
     experts     those of this rank
     comm        the communicator along ep
-    owned       how many experts each rank has
+    owned       the number of experts of each rank
     rows        of a microbatch that each rank has
     """
     here = comm.coordinates["ep"]
@@ -95,13 +95,13 @@ def by_all_gather(x_ND, chosen_NC, weights_NC, experts, comm, owned: Sequence[in
 
 
 def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
-    """What the experts, wherever they are, make of rows in the order of their experts.
+    """The outputs of the experts for rows in the order of their experts, on whichever ranks these experts are.
 
     x_AD       rows in the order of their experts
     experts    those of this rank
     comm       the communicator along ep
-    owned      how many experts each rank has
-    counts_RE  how many rows each rank has for each expert
+    owned      the number of experts of each rank
+    counts_RE  the number of rows of each rank for each expert
     """
     way = Way(comm, counts_RE, owned)
     order_A = way.by_expert_A.to(x_AD.device)
@@ -111,14 +111,14 @@ def through(x_AD, counts_RE, experts, comm, owned: Sequence[int]):
 
 
 class Way:
-    """The way of the rows of one microbatch to the experts of one layer, and home; gradients go the same ways.
+    """The two all-to-alls of one microbatch and layer: rows to the experts, and back; gradients take the same route.
 
     comm       the communicator along ep
-    counts_RE  how many rows each rank has for each expert;  owned  how many experts each rank has
+    counts_RE  the number of rows of each rank for each expert;  owned  the number of experts of each rank
 
-    sent, received  how many rows go to each rank, and come from it
-    counts_E        how many come to each expert of this rank
-    by_expert_A     the order in which what came is sorted by expert
+    sent, received  the number of rows sent to each rank, and received from it
+    counts_E        the number of rows that arrive at each expert of this rank
+    by_expert_A     the order that sorts the received rows by expert
     """
 
     def __init__(self, comm, counts_RE, owned: Sequence[int]):
@@ -129,24 +129,24 @@ class Way:
         self.received, self.by_expert_A = mine_RE.sum(1).tolist(), by_expert(mine_RE)
 
     def there(self, x_AD) -> Message:
-        """Begin to bring rows in the order of their experts to these; what comes is in that order too."""
+        """Start to send rows, in the order of their experts, to these experts; received rows have that order too."""
         order = self.by_expert_A.to(x_AD.device)
         return self.comm.iall_to_all(x_AD, "ep", sent=self.sent, received=self.received).then(lambda x: x[order])
 
     def home(self, y_AD) -> Message:
-        """Begin to bring them back."""
+        """Start the return transfer."""
         y_AD = y_AD[self.by_expert_A.argsort().to(y_AD.device)]
         return self.comm.iall_to_all(y_AD, "ep", sent=self.received, received=self.sent)
 
 
 class Exchanges:
-    """The all-to-alls between the layers of blocks in parts (`training.models.parts`): begun here, and waited for
+    """The all-to-alls between the layers of blocks in parts (`training.models.parts`): started here and waited for
     later.
 
     comm   the communicator along ep
-    owned  how many experts each rank has
+    owned  the number of experts of each rank
 
-    A stage is one of a block's three layers. Behind the first, rows go to their experts; behind the second, home.
+    A stage is one of a block's three layers. After the first, rows are sent to their experts; after the second, back.
     """
 
     def __init__(self, comm, owned: Sequence[int]):

@@ -1,16 +1,16 @@
-"""Halos: layers that look beyond a pixel, on pictures that are cut into strips or tiles.
+"""Halos: layers that see neighbouring pixels, on pictures that are sharded into strips or tiles.
 
-What a rank is to make says what it must see (`core.where.spans`). What it lacks of that is its *halo*: rows and columns
-behind the border to its neighbours. They are fetched dim after dim. So what lies across a corner comes by way of a
-neighbour, and needs no message of its own. Only beyond the true border of a picture there is padding.
+A rank's outputs determine the inputs that it must see (`core.where.spans`). What it lacks of that is its *halo*: rows
+and columns beyond the border to its neighbours. They are fetched dim after dim. So pixels across a corner come through
+a neighbour, without a separate message. Only beyond the true border of a picture there is padding.
 
     h cuts rows, w cuts columns     first rows, from above and below; then columns, of all rows that are here by now
 
 While a halo comes, the rank makes the outputs that need none, its interior. Gradients go the same way back: those of
 the borders first; then what belongs to the halo is on its way home (the fold), and meanwhile those of the interior.
 
-How pixels lie is {axis of the mesh: Cut(dim, spans)}, as a parameter's record says it. What a layer makes is cut
-evenly, so a rank may have no outputs where others have some. It takes part all the same: their folds wait for it.
+How pixels lie is {axis of the mesh: Cut(dim, spans)}, as a parameter's record says it. Outputs are sharded evenly, so a
+rank may have none while others have some. It takes part all the same: their folds wait for it.
 
 Source: Dryden et al. 2019, arXiv:1903.06681 (LBANN). Relatives: `spatial_parallel`, which fits models with these;
 `world.talk.windows`; `predict.bytes.spatial`; notebook 34.
@@ -35,7 +35,7 @@ Box = dict[int, Span]  # {dim: the outputs that are meant}
 
 
 def convolved(comm, x_BCYX, weight_FCKL, bias_F, cuts: Cuts, sights: dict[int, Sight], groups=1, bring=ahead.window):
-    """This rank's outputs of a convolution, of what it has of some pictures; the arguments are those of `looked`."""
+    """This rank's outputs of a convolution, from its part of the pictures; the arguments are those of `looked`."""
     stride, dilation = zip(*((sights[dim].stride, sights[dim].dilation) for dim in (ROWS, COLUMNS)))
     make = lambda x_BCYX, pad: functional.conv2d(x_BCYX, weight_FCKL, bias_F, stride, pad, dilation, groups)
     return looked(comm, x_BCYX, cuts, sights, make, bring=bring)
@@ -63,7 +63,7 @@ def looked(comm, x_BCYX, cuts: Cuts, sights: dict[int, Sight], make, fill=0.0, b
 
 
 class View:
-    """What a rank has of the pixels, and what it is to make of them.
+    """A rank's part of the pixels, and the outputs that it computes.
 
     whole  {dim: length of the picture};  here  {dim: the inputs that x covers};  mine  {dim: its outputs}
     own    whether x is still what the rank had, and nothing that came
@@ -88,7 +88,7 @@ class View:
         self.x_BCYX, self.here[dim], self.own = x_BCYX, span, False
 
     def part(self, box: Box):
-        """The outputs of a box, from what is here."""
+        """The outputs of a box, from local pixels."""
         if any(low == high for low, high in box.values()):
             return self._nothing(box)
         x_BCYX, padding, rest = self.x_BCYX, [], []
@@ -112,13 +112,13 @@ class View:
         return self.make(blank_BCKL, 0).expand(-1, -1, *sizes) + self.x_BCYX.narrow(ROWS, 0, 0).sum()
 
     def joined(self, y_BFYX, boxes: list[Box], dim: int):
-        """What has been made so far, between the outputs of a first box and those of a second one."""
+        """The outputs so far, between those of a first box and those of a second one."""
         first, *second = [self.part(box) for box in boxes]
         return first if y_BFYX is None else torch.cat([first, y_BFYX, *second], dim)
 
 
 def _beside(inner: Span, outer: Span) -> tuple[Span, Span]:
-    """What a span has on both sides of a span inside it."""
+    """The parts of a span on both sides of a span inside it."""
     return (outer[0], inner[0]), (inner[1], outer[1])
 
 

@@ -1,8 +1,9 @@
-"""Pixelwise: whether all but some layers of a model treat every pixel by itself. It is tried, not read.
+"""Pixelwise: a test, by running it, whether all but some layers of a model treat every pixel separately.
 
 The model is run on whole pictures, and what goes in and out of its known layers is kept. Then it is run on a part of
-the pictures, as a rank has it; there a known layer gives its part of what was kept. If all else treats pixels by
-themselves, everything is the part of what it was. A flip, a mean, a position that is added: each makes another thing.
+the pictures, as a rank has it; there a known layer gives its part of what was kept. If all other layers treat pixels
+separately, every output is the matching part of the full output. A flip, a mean, a position that is added: each makes
+another thing.
 
 Relatives: `spatial_parallel`, which asks; `training.models.examination`, what any model is asked.
 """
@@ -50,7 +51,7 @@ def _kept(job, inputs, known) -> dict:
 
 
 def _try(job, inputs, whole, known, cut, words):
-    """Run a part of the pictures, and hold everything against the part of what it was."""
+    """Run a part of the pictures, and compare every output with the matching part of the full output."""
     module, passed = job.model.made(job.seed, torch.float64), []
     for key, layer in _watched(job, module, known):
         if key in known:

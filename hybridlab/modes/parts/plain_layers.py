@@ -1,4 +1,4 @@
-"""Plain layers: what a mode may cut, and how it changes what comes into one.
+"""Plain layers: the layers that a mode may shard, and hooks that change their input.
 
 A mode that cuts a Linear, an Embedding or a norm does the layer's work itself, from its weights. A forward of one's own
 or a hook would be left out, and another function trained: such a layer is refused.
@@ -34,7 +34,7 @@ def refuse_more(module: nn.Module, layout, axis: str):
 
 
 def _more(layer: nn.Module) -> str:
-    """What a layer does beyond torch's own, in words; "" where nothing."""
+    """The differences of a layer from torch's own, in words; "" where nothing."""
     if isinstance(layer, PLAIN) and ("forward" in vars(layer) or type(layer).forward not in (k.forward for k in PLAIN)):
         return f"{type(layer).__name__} has a forward of its own"
     hooked = next((kind for kind, place in HOOKS.items() if vars(layer)[place]), "")

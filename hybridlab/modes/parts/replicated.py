@@ -1,8 +1,8 @@
 """The weights of a rank, whole where they are used, and the sums of their gradients over the ranks with a copy.
 
-Packs are sent in one order on all ranks, whatever the order in which their gradients are made: ranks that disagree
-about the next sum wait for each other for ever. A weight without a gradient counts as zero: its pack, and those behind
-it, go when the backward has ended.
+Packs are sent in one order on all ranks, for any order in which their gradients are computed: ranks that disagree about
+the next sum wait for each other for ever. A weight without a gradient counts as zero: its pack and those after it are
+sent when the backward has ended.
 
 Relatives: `modes.data_parallel`, whose three forms these are; `modes.zero`, which keeps a share of each sum;
 `runtime.pending`, what is waited for.
@@ -37,19 +37,20 @@ AS_WEIGHTS = Policy()
 
 
 class Replicated:
-    """The weights of a rank's stages, whole where they are used, in one version; their gradients are summed in packs.
+    """The weights of a rank's stages, unsharded while they are used, in one version; their gradients are reduced in
+    packs.
 
     comm      the communicator of this rank
     layout    of the parameters on the mesh
-    policy    dtypes of sums and of master weights, and where the optimizer works
+    policy    dtypes of reductions and of master weights, and the device of the optimizer
     stages    {stage: module};  named  {stage: {name: weight}}, the names those of the layout;  by_name  of all stages
-    program   this rank's actions: which weights are summed in which REDUCE_GRAD, and which backward is a stage's last
-    early     launch a pack as soon as the last backward has made its gradients; else where the REDUCE_GRAD stands
-    moved     bytes that have gone to where the optimizer works ("down"), and back ("up"), where that is another place
+    program   this rank's actions: they say which weights each REDUCE_GRAD reduces, and which backward is a stage's last
+    early     launch a pack as soon as the last backward has made its gradients, instead of at the REDUCE_GRAD
+    moved     bytes copied to the optimizer's device ("down") and back ("up"), if it is another device
 
-    Opens the groups that the layout asks for: every rank makes its weights at the same time.
+    Opens the groups of the layout, so all ranks must create their weights at the same time.
 
-    raises  ValueError when the program has no REDUCE_GRAD for gradients that have to be added
+    raises  ValueError if the program has no REDUCE_GRAD for gradients that have to be reduced
     """
 
     nans = UNWATCHED  # who looks for the first tensor that is not a number
@@ -83,18 +84,18 @@ class Replicated:
         return self._brought(values, dtype) if self.policy.host else values.to(dtype)
 
     def _brought(self, x, dtype):
-        """A tensor of the device on its way to the host, in a dtype of its own."""
+        """A tensor copied from the device to the host, in another dtype."""
         return twin(x, dtype).copy_(x, non_blocking=True)
 
     @torch.no_grad()
     def publish(self):
-        """Bring what the optimizer has updated to where the stages compute with it."""
+        """Copy the updated weights to the device of the stages."""
         for name, weight in self.by_name.items():
             if self.shares[name] is not weight:
                 weight.copy_(self._used_as(self.shares[name], weight))
 
     def _used_as(self, kept, weight):
-        """What the optimizer keeps, as the stages compute with it."""
+        """The optimizer's weights, in the form that the stages use."""
         back = kept.to(weight.dtype)
         self.moved["up"] += back.nbytes if self.policy.host else 0
         return back.to(weight.device)
@@ -107,13 +108,13 @@ class Replicated:
     # what a step asks
 
     def begin(self):
-        """Start a step: no gradient."""
+        """Start a step with empty gradients."""
         for name, weight in self.by_name.items():
             weight.grad = self.shares[name].grad = None
         self.summed = {}
 
     def arm(self, last: bool):
-        """Start a play of the schedule; only the last play of a step sums, the others add gradients up."""
+        """Start a run of the schedule; only the last run of a step reduces gradients, the others accumulate them."""
         self.left = self._makes.copy() if last else Counter(dict.fromkeys(self._makes, float("inf")))
         self.sent, self.ready = {}, Counter()
 
@@ -122,21 +123,21 @@ class Replicated:
         return self.stages[stage]
 
     def collect(self, stage, microbatch, version):
-        """Autograd has added the gradients up. Where they are summed in another dtype, the rest is added now."""
+        """Called after a backward: if gradients accumulate in another dtype, add them there."""
         self.left[stage] -= 1
         if self.policy.sums is not None:
             for name, weight in self.named[stage].items():
                 self._add_up(name, weight)
 
     def reduce(self, comm, action):
-        """Sum this stage's gradients over their copies: start what is not under way. Returns what to wait for."""
+        """Start the reductions of this stage's gradients that have not started yet. Returns handles to wait for."""
         packs = self.due.get(action.stage, ())
         for pack in packs:
             self._send(pack)
         return Sums([self.sent[pack] for pack in packs])
 
     def finish(self):
-        """End a step: every share has its gradient, even that of a weight for which the program has no sum."""
+        """End a step: every share has its gradient, also those that the program does not reduce."""
         for name, share in self.shares.items():
             if share.grad is None:
                 self._give(share, self._gradient(name))
@@ -192,7 +193,7 @@ class Replicated:
             start += weight.numel()
 
     def _gradient(self, name):
-        """What this rank has made of a gradient so far."""
+        """This rank's accumulated gradient."""
         weight, summed = self.by_name[name], self.summed.get(name)
         if summed is None:
             return torch.zeros_like(weight) if weight.grad is None else weight.grad

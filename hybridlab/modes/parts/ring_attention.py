@@ -1,18 +1,18 @@
-"""Ring attention: every rank has some positions of a sequence, and keys and values go round the ranks once.
+"""Ring attention: every rank has some positions of a sequence, and keys and values pass round all ranks once.
 
-A rank's queries meet the keys and values of all positions, one rank's after the other's. What each meeting finds is a
-softmax over a part of the keys; with the logarithm of its sum of exponentials (lse) two such parts are joined exactly:
+A rank's queries attend to the keys and values of one rank after another. Each result is a softmax over a part of the
+keys; with the logarithm of its sum of exponentials (lse) two such partial results are combined exactly:
 
     lse = log(exp(lse₁) + exp(lse₂))        out = out₁·exp(lse₁ - lse) + out₂·exp(lse₂ - lse)
 
-While one part is computed, the next one is on its way. The backward goes round once more: with the lse of *all* keys a
-part's probabilities are found again, and the gradients of keys and values travel with them until they are home. So a
-rank never keeps more than its own part of the sequence, and two parts that come and go.
+While one part is computed, the next one is in transit. The backward goes round the ring once more: the lse of *all*
+keys gives a part's probabilities again, and the gradients of keys and values travel with them back to their owner. So a
+rank never stores more than its own part of the sequence and two parts in transit.
 
-Causal attention: a chunk that lies behind this rank's positions is passed on and not computed. In order, the last rank
+Causal attention: a chunk after this rank's positions is passed on and not computed. With chunks in order, the last rank
 computes all parts and the first one only its own, and all wait for the last. In a zigzag every rank has one chunk from
-the front and one from the back, and all compute as many pairs (`Chunks.pairs`). A chunk that lies wholly in other
-documents is not computed either.
+the front and one from the back, and all ranks compute the same number of pairs (`Chunks.pairs`). A chunk that contains
+only other documents is not computed either.
 
 Source: Liu et al. 2023, arXiv:2310.01889; the zigzag, Llama Team 2024, arXiv:2407.21783, section 3.3.2. Relatives:
 `context_parallel`, the mode; notebook 33.
@@ -31,7 +31,7 @@ from hybridlab.world.talk.windows import Flight
 
 
 def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: Chunks):
-    """What every position of this rank finds in the whole sequence, where it looks.
+    """The attention outputs of this rank's positions over the full sequence.
 
     The queries' heads are a multiple of the keys'.
     """
@@ -41,7 +41,7 @@ def ring_attention(q_BNQH, k_BKSH, v_BKSH, comm, axis: str, chunks: Chunks):
 
 
 class Ring(torch.autograd.Function):
-    """Both ways round the ring.
+    """Ring attention as an autograd function, forward and backward.
 
     args, kwargs  those of `torch.autograd.Function`: call `Ring.apply`
     """

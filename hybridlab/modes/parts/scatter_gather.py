@@ -1,7 +1,8 @@
-"""Narrowed: each rank along tp sends its part to the next stage, over the slow link; a fast one joins the parts.
+"""Scatter/gather: each rank along tp sends its part to the next stage over the slow link; the fast link gathers the
+parts.
 
-The stream is the same on all t ranks of a stage, so each of them would send the whole of it to the next stage. A
-narrowed stage sends 1/t from each, and an all-gather inside the next stage puts the parts together.
+The stream is the same on all t ranks of a stage, so each of them would send all of it to the next stage. A narrowed
+stage sends 1/t from each, and an all-gather inside the next stage puts the parts together.
 
 Source: the scatter/gather optimization, Narayanan et al. 2021, arXiv:2104.04473, section 4.1. Relatives:
 `tensor_parallel`, whose option `scatter` this is; `sequence_parallel`, which cuts the stream inside a stage too.
@@ -14,8 +15,8 @@ from hybridlab.world.talk.typed import all_gather, split
 
 
 class Narrowed(nn.Module):
-    """A stage whose neighbours are reached in parts: what arrives is this rank's part along the sequence, and is
-    joined; what leaves is the same everywhere, and is cut.
+    """A stage whose neighbours are reached in parts: the input is this rank's part along the sequence, and is gathered;
+    the output is the same everywhere, and is split.
 
     sizes  the length of each rank's part
     """

@@ -1,7 +1,8 @@
-"""Sequence parallelism: between the matrices, what tensor parallelism would do on every rank is cut along the sequence.
+"""Sequence parallelism: between the matrices, the work that tensor parallelism repeats on every rank is sharded along
+the sequence.
 
 Norms, dropout, residuals and biases treat every position by itself, so each rank keeps 1/t of the positions. Before the
-matrices the parts are gathered, behind them the summands are added and cut at once. A sum is a reduce-scatter and a
+matrices the parts are all-gathered; after them the partial sums are reduce-scattered. A sum is a reduce-scatter and a
 gather, so the bytes on the wire are those of tensor parallelism; activations shrink by t everywhere.
 
 That holds only if the gathered input is not kept for the backward, and every matrix wants to keep it. So only the part
@@ -50,7 +51,7 @@ class CutStream:
         module.forward = on_part
 
     def leave(self, summand_BTD):
-        """This rank's positions of the sum of the summands."""
+        """This rank's positions of the sum of the partial sums."""
         return reduce_scatter(self.comm, summand_BTD, "tp", 1, sizes=self.sizes)
 
     def place(self, module, entered: list[str]):
@@ -64,7 +65,7 @@ class CutStream:
 
 
 class GatheredAgain:
-    """The whole input of some matrices, found again in the backward when the first of them asks, let go after the last.
+    """The full input of some matrices, gathered again in the backward for the first of them, and freed after the last.
 
     part, whole  what this rank has of it, which is kept; what the forward gathered, which is not
     """

@@ -1,7 +1,7 @@
-"""Arrivals: tokens in the order of their experts, and what experts made of them in the order of the tokens again.
+"""Arrivals: tokens in the order of their experts, and the experts' outputs back in the order of the tokens.
 
-A token that chose C experts arrives C times. On one device that is all there is between a router and its experts;
-`modes.parts.dispatch` sends arrivals to other ranks in between.
+A token that chose C experts arrives C times. On one device nothing more happens between a router and its experts;
+`modes.parts.dispatch` also sends arrivals to other ranks.
 
 Shape suffixes
     N tokens, E experts, C chosen by each token, A arrivals, D width
@@ -11,13 +11,12 @@ import torch
 
 
 def dispatch(x_ND, chosen_NC, weights_NC, experts):
-    """Every token through its experts; `experts` is called with tokens in the order of their experts, and how many
-    each one gets.
+    """Every token through its experts, on one device.
 
     x_ND        tokens
     chosen_NC   the experts that each token chose
     weights_NC  of these choices
-    experts     called with tokens in the order of their experts, and how many each one gets
+    experts     called with tokens in the order of their experts, and the number of tokens of each
     """
     order_A, counts_E = in_order(chosen_NC, len(experts.up.weight))
     y_AD = experts(x_ND[order_A // chosen_NC.shape[1]], counts_E.tolist())
@@ -25,16 +24,17 @@ def dispatch(x_ND, chosen_NC, weights_NC, experts):
 
 
 def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
-    """(the pairs of a token and a choice in the order of their experts, how many each expert has, on the host).
+    """(the pairs of a token and a choice in the order of their experts, the number of pairs of each expert, on the
+    host).
 
     chosen_NC  the experts that each token chose
-    experts    how many of them count, from 0
-    every      all of the layer; 0: these alone
+    experts    the number of them that count, from 0
+    every      the number of experts of the layer; 0: only these
     first      the number of the first of these in the layer
 
-    Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped ones are left
-    out. On torch's meta device, where nobody knows the choices, all experts have as many: these alone, or all `every`
-    of the layer, of which these begin at `first`.
+    Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped pairs are
+    omitted. On torch's meta device, where choices are unknown, all experts get the same number: only these, or all
+    `every` of the layer, of which these begin at `first`.
 
     >>> in_order(torch.tensor([[1, 0], [0, 2]]), experts=2)
     (tensor([1, 2, 0]), tensor([2, 1]))
@@ -49,9 +49,9 @@ def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
 
 
 def combine(y_AD, order_A, weights_NC):
-    """Every token the sum of what its experts made, times their weights; nothing of those that dropped it.
+    """For every token the weighted sum of its experts' outputs; experts that dropped it contribute nothing.
 
-    y_AD        what experts made, in the order of the experts
+    y_AD        the experts' outputs, in the order of the experts
     order_A     as `in_order` returns it
     weights_NC  of the choices
     """
@@ -60,7 +60,7 @@ def combine(y_AD, order_A, weights_NC):
 
 
 def loads(chosen, experts: int):
-    """How many choices fell on each expert, as float64.
+    """The number of choices of each expert, as float64.
 
     chosen   the experts that tokens chose
     experts  how many there are
@@ -73,7 +73,7 @@ def loads(chosen, experts: int):
 
 
 def by_expert(counts_RE):
-    """Rows come rank by rank, and of each rank expert by expert: their order, expert by expert.
+    """The order that sorts received rows by expert; they arrive rank by rank, and from each rank expert by expert.
 
     counts_RE  how many rows each rank has for each expert
 

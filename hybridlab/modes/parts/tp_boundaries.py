@@ -1,4 +1,4 @@
-"""Where a model that is cut over tp touches the stream between its matrices: found from its modules and its layout.
+"""The modules of a model under tp that read from or write to the residual stream, found from its modules and layout.
 
 A matrix whose outputs are cut reads from the stream, one whose inputs are cut writes to it. A module whose children
 hold both is a pair, and is entered once for all that it holds. Relatives: `modes.tensor_parallel`, which asks.
@@ -15,8 +15,8 @@ from hybridlab.modes.parts import cut_experts
 class Crossing(NamedTuple):
     """A place where a model that is cut touches the stream.
 
-    kind   "enter": matrices whose outputs are cut read what comes in; "leave": a matrix whose inputs are cut makes a
-           summand; "rows": an embedding of which a rank has some rows
+    kind   "enter": matrices whose outputs are cut read what comes in; "leave": a matrix with sharded inputs computes a
+           partial sum; "rows": an embedding of which a rank has some rows
     name   of the module in the model;  letter  of the dim that is cut;  within  whether a module around it is a pair
     stream  the letter of the dim that is not cut: what crosses
     """
@@ -70,7 +70,7 @@ def crossings(module: nn.Module, layout: Layout) -> list[Crossing]:
 
 
 def _read(name: str, pair: nn.Module, layout: Layout) -> str:
-    """The letter of what a pair reads from the stream: of inputs that no matrix inside it makes."""
+    """The letter of the dim that a pair reads from the stream: of inputs that no matrix inside it makes."""
     linear = [one for one, layer in pair.named_children() if isinstance(layer, nn.Linear)]
     params = [layout[f"{name}.{one}.weight"] for one in linear]
     inside = [param.dims.split() for param in params if "tp" not in param.shard or param.shard["tp"].dim == 0]
@@ -79,7 +79,7 @@ def _read(name: str, pair: nn.Module, layout: Layout) -> str:
 
 
 def beside(module: nn.Module, layout: Layout) -> dict[str, str]:
-    """{parameter that stands in a pair, and of which every rank along tp has all: the matrix that leaves the pair}."""
+    """{parameter in a pair that every rank along tp holds in full: the matrix that leaves the pair}."""
     leaves = [one.name for one in crossings(module, layout) if one.kind == "leave" and one.within]
     return {
         f"{pair}.{name}": f"{pair}.{last}"

@@ -1,9 +1,9 @@
-"""The vocabulary, cut over tp: embedding, head and loss, none of which ever makes or sends scores of all tokens.
+"""The vocabulary, sharded over tp: embedding, head and loss, without logits of the full vocabulary on any rank.
 
-Each rank has some rows of the embedding and scores the same tokens. An embedded token is a sum over the ranks to which
-only one has something to add. The loss of a position is log Σ exp(score) - score of the target: two numbers, each a sum
-over ranks. They are scaled by the largest score, which all ranks must first agree on. So three numbers travel for a
-position, and not one for every token of the vocabulary.
+Each rank has some rows of the embedding and computes the logits of the same tokens. The embedding of a token is a sum
+over ranks with only one nonzero term. The loss of a position is log Σ exp(logit) - logit of the target: two numbers,
+each a sum over ranks. They are scaled by the largest logit, a maximum over all ranks. So three numbers are sent for a
+position, instead of one for every token of the vocabulary.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3. Relatives: `tensor_parallel`,
 `training.models.gpt.token_loss`.
@@ -41,7 +41,9 @@ def token_loss(comm, vocabulary: int):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The summed cross-entropy; its gradient by a rank's scores is probability minus target, and needs no message."""
+    """The summed cross-entropy; its gradient with respect to a rank's logits is probability minus target, without a
+    message.
+    """
 
     @staticmethod
     def forward(ctx, scores_BTV, targets_BT, comm, first, last):

@@ -1,6 +1,6 @@
-"""Products alone: one matrix product, layer or operator graph, cut and executed. These are no modes.
+"""Single matmuls, layers or operator graphs, sharded and executed. These are not modes.
 
-`matmul` holds parallel matrix products (Cannon, SUMMA, 2.5D and 3D), `grid_layer` AxoNN's linear layer,
-`channel_splits` a convolution with its channels cut. `operators` computes single operators, `layouts` a graph of them
-under any strategy, and `layout_proof` compares that with one device.
+`matmul` has parallel matmuls (Cannon, SUMMA, 2.5D and 3D), `grid_layer` AxoNN's linear layer, `channel_splits` a
+convolution with its channels cut. `operators` computes single operators, `layouts` a graph of them under any strategy,
+and `layout_proof` compares that with one device.
 """

@@ -1,28 +1,29 @@
-"""A convolution with its channels and filters cut, alone: which of X, Y and W stays where it is.
+"""One convolution with its channels and filters sharded, in three forms: X, Y or W stays on its ranks.
 
 Every filter of Y = X∗W adds up over all channels. A grid cuts the channels of W along its axis c, the filters along f.
-X lies cut by channels over all c·f ranks, Y by filters, so that neither is anywhere twice. So numbers must move:
+X is sharded by channels over all c·f ranks, Y by filters, so that neither is stored twice. The messages are:
 
   stays  grid    forward                                       backward
-  X      c       channels here → summands of all filters;      all-gather of dY, which dX and dW both use
+  X      c       channels here → partial sums of all filters;  all-gather of dY, which dX and dW both use
                  reduce-scatter of Y
   Y      f       all-gather of X; all channels → filters here  reduce-scatter of dX
-  W      c × f   all-gather of X along f, product,             all-gather of dY along c, products,
+  W      c × f   all-gather of X along f, matmul,              all-gather of dY along c, matmuls,
                  reduce-scatter of Y along c                   reduce-scatter of dX along f
 
-The last line is the program. The other two are its grids with one rank along f, or along c. The backward is not written
-here: it follows from the two moves. Samples may be cut too, along dp, and pixels along h and w (`on_tiles`). Ranks that
-hold the same block of W then saw different data, and their gradients of it are added.
+The last line is the program. The other two are its grids with one rank along f, or along c. The backward follows from
+the two moves. Samples may be sharded too, along dp, and pixels along h and w (`on_tiles`). Ranks with the same block of
+W then saw different data, and all-reduce its gradients.
 
-One layer's Y lies as the next one's X if inner and outer axis are swapped from each layer to the next.
+One layer's Y has the layout of the next one's X if inner and outer axis are swapped from each layer to the next.
 
-A convolution of 1×1 is a matrix product for every pixel, and its three forms are Megatron's row-parallel layer, its
-column-parallel layer, and a product in two dimensions; all three with sequence parallelism's gathers and scatters.
+A convolution of 1×1 is a matmul for every pixel, and its three forms are Megatron's row-parallel layer, its
+column-parallel layer, and a matmul on a two-dimensional grid; all three with sequence parallelism's gathers and
+scatters.
 
 Source: Dryden et al. 2019, SC, *Channel and Filter Parallelism for Large-Scale CNN Training*, doi
 10.1145/3295500.3356207; LLNL/DiHydrogen, legacy/include/distconv/dnn_backend/convolution.hpp, which calls the forms X,
-Y and W, and takes X where nobody chooses. Relatives: `predict.bytes.convolution`, what each sends, and which sends
-least; `modes.parts.halos`; `modes.products.grid_layer`, the same of a linear layer; notebook 34.
+Y and W; X is its default. Relatives: `predict.bytes.convolution`, the bytes of each form; `modes.parts.halos`;
+`modes.products.grid_layer`, the same of a linear layer; notebook 34.
 
 Shape suffixes   B  samples, C  channels, F  filters, Y  rows, X  columns that are here;   K  the kernel
 """
@@ -41,14 +42,15 @@ COPIES = ("dp", "h", "w")  # ranks along these hold the same block of W
 
 
 class SplitConv(nn.Module):
-    """A convolution that adds up over channels on c ranks, and makes its filters on f: this rank keeps one block of W.
+    """A convolution with its channels sharded over c ranks and its filters over f: this rank keeps one block of W.
 
     comm          the communicator of this rank
-    w_FCKK        the whole weight;  b_F  the whole bias: a rank keeps those of the filters that it has in the end
-    convolve      what convolves an input with a weight: `conv2d` with its stride, padding and dilation, or `on_tiles`
+    w_FCKK        the full weight;  b_F  the full bias: a rank keeps the part of its own output filters
+    convolve      the function that convolves an input with a weight: `conv2d` with its stride, padding and dilation, or
+                  `on_tiles`
     inner, outer  the axes that cut its channels and its filters
 
-    raises  ValueError where some rank would have no channel or no filter to work with
+    raises  ValueError if some rank would have no channel or no filter
     """
 
     def __init__(self, comm, w_FCKK, b_F, convolve=functional.conv2d, inner: str = "c", outer: str = "f"):
@@ -77,7 +79,7 @@ def on_tiles(comm, rows: int, columns: int, sight: Sight):
 
 
 def homes(inner: str = "c", outer: str = "f") -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Where X, W, b and Y lie: for each dim the axes that cut it, in their order."""
+    """The layouts of X, W, b and Y: for each dim the axes that cut it, in their order."""
     return {
         "X": (("dp",), (inner, outer), ("h",), ("w",)),
         "W": ((outer,), (inner,), (), ()),

@@ -1,21 +1,21 @@
-"""A linear layer on a grid, alone: AxoNN's, plain, and with its messages under its products.
+"""AxoNN's linear layer on a grid of ranks: plain, and with its messages overlapped with its matmuls.
 
-A layer makes Y = X·Wᵀ. Its inputs are cut along one axis of the grid, `inner`, its outputs along another, `outer`. The
-rows of the batch are cut along a third, z, and along z each block of W is shared out once more. The next layer swaps
-inner and outer: what one layer leaves, the next one takes in.
+A layer makes Y = X·Wᵀ. Its inputs are sharded along one axis of the grid, `inner`, its outputs along another, `outer`.
+The rows of the batch are sharded along a third, z, and along z each block of W is sharded once more. The next layer
+swaps inner and outer, so that the output of one layer has the layout of the next one's input.
 
   message                             when plain                    overlapped
-  all-gather of W's block along z     before the product            begun while the layer before it works
-  all-reduce of Y along inner         after the product             the same
-  all-reduce of dX along outer        after both products           between them: dW is made meanwhile
-  reduce-scatter of dW along z        before the next dX            ends while the layer before it works
+  all-gather of W's block along z     before the matmul             starts during the previous layer
+  all-reduce of Y along inner         after the matmul              the same
+  all-reduce of dX along outer        after both matmuls            between them, during the matmul dW
+  reduce-scatter of dW along z        before the next dX            ends during the previous layer
 
-The first and the last come from one line of code: what is prefetched in the forward is deferred in the backward
-(`world.talk.ahead`). On one axis alone it is a well-known layer: z, sharded data parallelism; outer, Megatron's
-column-parallel layer; inner, its row-parallel one.
+One line of code causes the first and the last: a gather prefetched in the forward is a reduce-scatter deferred in the
+backward (`world.talk.ahead`). With one axis only it is a well-known layer: z, sharded data parallelism; outer,
+Megatron's column-parallel layer; inner, its row-parallel one.
 
-Source: Singh et al. 2023, arXiv:2305.13525. Relatives: `modes.grid_parallel`, which puts a whole model on a grid;
-`modes.products.matmul.cube`, the same product of three cut matrices; `predict.bytes.matmul` ("axonn"), its words;
+Source: Singh et al. 2023, arXiv:2305.13525. Relatives: `modes.grid_parallel`, which puts a full model on a grid;
+`modes.products.matmul.cube`, the same matmul of three sharded matrices; `predict.bytes.matmul` ("axonn"), its bytes;
 notebook 36.
 
 Shape suffixes   B  rows that are here;   I, O  inputs and outputs that are here
@@ -31,7 +31,7 @@ from hybridlab.world.talk.typed import all_gather, all_reduce, enter
 
 
 class Product(torch.autograd.Function):
-    """Y = X·Wᵀ. Its backward makes dX and then dW; where `send` begins the sum of dX, dW is made meanwhile.
+    """Y = X·Wᵀ. Its backward computes dX and then dW; with `send`, the all-reduce of dX overlaps with the matmul dW.
 
     args, kwargs  those of `torch.autograd.Function`: call `Product.apply`
     """
@@ -54,7 +54,7 @@ class Product(torch.autograd.Function):
 class GridLinear(nn.Module):
     """A linear layer without bias: this rank keeps a share of one block of its weight.
 
-    w_OI         the whole matrix, outputs × inputs
+    w_OI    the full matrix, outputs × inputs
     inner, outer the axes that cut its inputs and its outputs; z shares out its blocks
     overlapped   with its messages under its products: call `begin` one layer early
     multiply     what multiplies two matrices
@@ -82,10 +82,11 @@ class GridLinear(nn.Module):
 
 
 class GridChain(nn.Module):
-    """Linear layers with GELU between them, inner and outer swapped from each to the next: x and y first.
+    """Linear layers on a grid with GELU between them; inner and outer are swapped from each layer to the next,
+    beginning with x and y.
 
     comm     the communicator of this rank
-    weights  the whole weight of each layer, (out, in)
+    weights  the full weight of each layer, (out, in)
     more     as in a layer of the grid
     """
 

@@ -1,4 +1,5 @@
-"""Layouts, proved: strategies on real ranks beside one device: losses, gradients, steps of SGD, and every message.
+"""Layouts, checked: strategies on real ranks compared with one device: losses, gradients, steps of SGD, and every
+message.
 
 A rank compares its part of each gradient with the same part of the whole one, relative to that one's largest entry. Its
 ledger must have the rows that `predict.bytes.arrows` derives: each of them, and no other.
@@ -28,7 +29,7 @@ class Home(NamedTuple):
 
     @property
     def strange(self) -> list[Send]:
-        """What was sent and not derived, or derived and not sent."""
+        """The messages that were sent and not derived, or derived and not sent."""
         sent, derived = Counter(self.sent), Counter(self.derived)
         return sorted((sent - derived | derived - sent).elements(), key=str)
 

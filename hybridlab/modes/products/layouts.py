@@ -1,27 +1,25 @@
-"""Layouts, executed: a graph of operators under any legal strategy, forward and backward, by typed moves.
+"""Layouts, executed: a graph of operators under any legal strategy, forward and backward, with typed collectives.
 
-The program is written once, for one device. Each rank holds its parts, does each operator with the parts that it has,
-and between two operators the moves that `predict.bytes.arrows` derives: these, and no others. The backward is
-autograd's, which takes the conjugate moves. In the ledger, the purpose of every row is the name of the tensor that
-moves.
+The program is written once, for one device. Each rank runs each operator on its own parts, and between two operators
+exactly the collectives that `predict.bytes.arrows` derives. Autograd runs the backward with the conjugate collectives.
+In the ledger, the purpose of every row is the name of the tensor sent.
 
-What looks beyond its places, such as a convolution, finds its halo there as well. Padding stands at the borders of the
-whole only: elsewhere the neighbour's rows stand in its place.
+The halo of an operator such as a convolution is fetched there as well. Only the borders of the full tensor have
+padding: elsewhere the neighbour's rows take its place.
 
     def f(comm, whole, rules):
         strategy = shared(graph, rules, comm.mesh)
         return run(comm, graph, strategy, parts(comm, graph, strategy, whole))
 
-Gradients lie as the values lie, so SGD changes each part where it is (`descend`).
+Gradients have the layout of the values, so SGD updates each part locally (`descend`).
 
-With `early`, all that is given sets out at the beginning. So it is prefetched, and because the backward is the forward
-turned round, the gradients' last moves, data parallelism's sums among them, are waited for at the end only: they go on
-beside the backward (`world.talk.ahead`). The price is room: what is gathered early is held for longer.
+With `early`, the collectives of all given tensors start at the beginning. So they are prefetched. The backward reverses
+the forward, so the last collectives of the gradients, data parallelism's all-reduces among them, are awaited only at
+the end and overlap with the backward (`world.talk.ahead`). The price is memory: gathered tensors are held longer.
 
 Source: Shazeer et al. 2018, *Mesh-TensorFlow*, arXiv:1811.02084. Relatives: `core.what.operators` (rules, strategies,
-what
-is illegal); `modes.products.operators` (what each does); `world.talk.typed` (the moves); `modes.tensor_parallel`, one
-table of rules fitted to whole models; notebook 35.
+legality); `modes.products.operators` (their arithmetic); `world.talk.typed` (the collectives); `modes.tensor_parallel`,
+one table of rules fitted to whole models; notebook 35.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,12 +37,12 @@ from hybridlab.world.talk.typed import WHOLE, Parts
 
 
 def run(comm, graph: Graph, strategy: Strategy, values: dict):
-    """The result of a graph on this rank, from this rank's parts of all that is given (`parts`).
+    """The result of a graph on this rank, from this rank's parts of the given tensors (`parts`).
 
     comm      the communicator of this rank
     graph     of operators and tensors
     strategy  {operator: the dim that each axis cuts}
-    values    {name: this rank's part of what is given}
+    values    {name: this rank's part of the given tensor}
 
     raises  ValueError for an illegal strategy, before anything is sent
     """
@@ -52,12 +50,12 @@ def run(comm, graph: Graph, strategy: Strategy, values: dict):
 
 
 def prepared(comm, graph: Graph, strategy: Strategy, early: bool = False) -> Callable[[dict], torch.Tensor]:
-    """A graph under a strategy, to be run again and again: what must be sent is derived once.
+    """A graph under a strategy, for repeated runs: its collectives are derived once.
 
     comm      the communicator of this rank
     graph     of operators and tensors
     strategy  {operator: the dim that each axis cuts}
-    early     whether all that is given sets out at the beginning
+    early     whether the collectives of all given tensors start at the beginning
 
     raises  ValueError for an illegal strategy
     """

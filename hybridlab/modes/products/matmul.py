@@ -1,18 +1,18 @@
-"""Parallel matrix products, executed: C = A·B by ranks on a grid of i rows × j columns × l deep, each with its blocks.
+"""Parallel matmuls, executed: C = A·B on a grid of i rows × j columns × l layers of ranks, each with its blocks.
 
     rows     i         B is gathered: one dimension (Megatron's row and column layers are others)
-    cannon   i = j     blocks of A wander within rows, those of B within columns, until each pair has met
-    summa    i × j     panels of A's columns and B's rows are handed round
-    layers   i = j, l  2.5 dimensions: each of l layers has copies, and walks an l-th of Cannon's way
-    cube     i × j × l three dimensions (Agarwal): A, B and C are each the same along one axis while they are multiplied
+    cannon   i = j     blocks of A shift within rows, those of B within columns, until all pairs are multiplied
+    summa    i × j     panels of A's columns and B's rows are broadcast
+    layers   i = j, l  2.5 dimensions: each of l layers has copies, and runs 1/l of Cannon's steps
+    cube     i × j × l three dimensions (Agarwal): A, B and C are each replicated along one axis during the matmul
 
-Each function is one forward. The moves are typed, so autograd finds the other two products of training, dA = dC·Bᵀ and
-dB = Aᵀ·dC, and leaves them where A and B lie.
+Each function is one forward. The collectives are typed, so autograd derives the other two matmuls of training, dA =
+dC·Bᵀ and dB = Aᵀ·dC, with the layouts of A and B.
 
-`HOMES` says where A, B and C lie, before and after. Sizes need not divide evenly.
+`HOMES` gives the layouts of A, B and C before and after. Sizes need not divide evenly.
 
 Source: Cannon 1969; van de Geijn and Watts 1997 (SUMMA); Solomonik and Demmel 2011 (2.5D); Agarwal et al. 1995 (3D).
-Relatives: `world.talk.windows`, the one move behind shifts and panels; `predict.bytes.matmul`, which counts the same
+Relatives: `world.talk.windows`, the operation used for shifts and panels; `predict.bytes.matmul`, which counts the same
 algorithms; notebook 31.
 
 Shape suffixes   M, K, N  what this rank has of m, k, n;   P  one panel of k
@@ -25,33 +25,34 @@ from hybridlab.world.talk.windows import turned
 
 
 def rows(comm, a_MK, b_KN, sizes):
-    """One dimension: A and B lie by rows, all of B is gathered.
+    """One dimension: A and B are sharded by rows, and B is gathered.
 
     comm        the communicator of this rank
     a_MK, b_KN  this rank's blocks of A and B
-    sizes       (m, k, n) of the product
+    sizes       (m, k, n) of the matmul
     """
     b_KN = all_gather(comm, b_KN, "i", 0, to="R", sizes=_lengths(sizes[1], comm.mesh["i"]))
     return a_MK @ b_KN
 
 
 def cannon(comm, a_MK, b_KN, sizes):
-    """A square grid: in every step each rank multiplies a pair of blocks, then A's turn left and B's up by one.
+    """Cannon's algorithm on a square grid: each rank multiplies a pair of blocks, then A's shift left and B's up by
+    one.
 
     comm        the communicator of this rank
     a_MK, b_KN  this rank's blocks of A and B
-    sizes       (m, k, n) of the product
+    sizes       (m, k, n) of the matmul
     """
     return _walk(comm, a_MK, b_KN, sizes[1], comm.mesh["j"])
 
 
 def summa(comm, a_MK, b_KN, sizes, panels: int | None = None):
-    """Any grid: of each panel of k, A's columns go to the whole row, B's rows to the whole column.
+    """SUMMA on any grid: for each panel of k, A's columns are broadcast along the row, B's rows along the column.
 
     comm        the communicator of this rank
     a_MK, b_KN  this rank's blocks of A and B
-    sizes       (m, k, n) of the product
-    panels      of k; None: as many as the longer side of the grid has ranks
+    sizes       (m, k, n) of the matmul
+    panels      of k; None: the number of ranks on the longer side of the grid
     """
     total_MN = 0
     for panel in even(sizes[1], panels or max(comm.mesh["i"], comm.mesh["j"])):
@@ -62,12 +63,12 @@ def summa(comm, a_MK, b_KN, sizes, panels: int | None = None):
 
 
 def summa_ahead(comm, a_MK, b_KN, sizes, panels: int | None = None):
-    """`summa` with the next panel under way during a product; its backward then defers by itself.
+    """`summa` with the next panel in transit during a matmul; its backward then defers its reductions.
 
     comm        the communicator of this rank
     a_MK, b_KN  this rank's blocks of A and B
-    sizes       (m, k, n) of the product
-    panels      of k; None: as many as the longer side of the grid has ranks
+    sizes       (m, k, n) of the matmul
+    panels      of k; None: the number of ranks on the longer side of the grid
     """
 
     def begin(panel):
@@ -84,11 +85,12 @@ def summa_ahead(comm, a_MK, b_KN, sizes, panels: int | None = None):
 
 
 def layers(comm, a_MK, b_KN, sizes):
-    """2.5 dimensions: A and B are gathered in depth, each layer walks its part, the sums are scattered.
+    """2.5 dimensions: A and B are gathered along the depth, each layer runs its part of Cannon's steps, and the sums
+    are scattered.
 
     comm        the communicator of this rank
     a_MK, b_KN  this rank's blocks of A and B
-    sizes       (m, k, n) of the product
+    sizes       (m, k, n) of the matmul
     """
     (m, k, _), q, depth = sizes, comm.mesh["i"], comm.mesh["l"]
     i, layer = comm.coordinates["i"], comm.coordinates["l"]
@@ -99,11 +101,11 @@ def layers(comm, a_MK, b_KN, sizes):
 
 
 def cube(comm, a_MK, b_KN, sizes):
-    """Three dimensions: A is gathered in rows, B in columns, and the sums are scattered in depth.
+    """Three dimensions: A is gathered within rows, B within columns, and the sums are scattered along the depth.
 
     comm        the communicator of this rank
     a_MK, b_KN  this rank's blocks of A and B
-    sizes       (m, k, n) of the product
+    sizes       (m, k, n) of the matmul
     """
     m, k, _ = sizes
     here, mesh = comm.coordinates, comm.mesh
@@ -155,11 +157,11 @@ PRODUCTS = {"1d": rows, "cannon": cannon, "summa": summa, "2.5d": layers, "3d": 
 
 
 def home(mesh, coordinates: dict[str, int], shape, axes) -> tuple[slice, ...]:
-    """The slice of each dim that is at home on one rank; `axes` as in `HOMES`.
+    """The slice of each dim that one rank holds before and after; `axes` as in `HOMES`.
 
     mesh         of the grid
     coordinates  of the rank
-    shape        of the whole matrix
+    shape        of the full matrix
     axes         as in `HOMES`
 
     >>> from hybridlab.core.where.mesh import Mesh

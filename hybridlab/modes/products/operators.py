@@ -1,4 +1,4 @@
-"""Operators, done: what each makes of what it has at hand, all of it or a rank's part.
+"""The arithmetic of operators, on full tensors or on a rank's parts.
 
 Most need not know which. Those that look beyond their places do: what they see is padding where the whole ends, and
 elsewhere it has been fetched. So padding is told from outside, and no function here adds any.

@@ -1,4 +1,4 @@
-"""Bytes: what ranks hold, and what they send.
+"""Bytes that ranks hold and send.
 
 Held: `memory` (weights, gradients, optimizer state), `activations` (by the papers' formulas), `saved` (the reference
 model's, thing by thing), `live` (over time, in a schedule). Sent: `collectives` (each operation, and its time),

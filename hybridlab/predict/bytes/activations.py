@@ -1,4 +1,4 @@
-"""Activations: the bytes that a block leaves behind for its backward, in 16-bit numbers with one-byte dropout masks.
+"""Activations: the bytes that a block saves for its backward, in 16-bit numbers with one-byte dropout masks.
 
 Sizes, ways and switches may be numpy arrays: a planner asks for 100 000 layouts at once.
 
@@ -99,7 +99,7 @@ def kept_for(
 
 
 def stays(one: Kept, entered: Amount, how: Amount) -> tuple[Amount, Amount]:
-    """The same of what a block keeps, and what came in.
+    """The same for the saved activations of a block, and its input.
 
     "none" keeps all; "selective" does the scores between positions again; "full" keeps only what came in, 2·s·b·h, and
     does the block again. While its backward runs, the block that was done again is there as a whole.
@@ -111,7 +111,7 @@ def stays(one: Kept, entered: Amount, how: Amount) -> tuple[Amount, Amount]:
 
 
 def came_in(shape: Shape, sequences: Amount, ways: Amount = 1, sequence: Amount = False, x: Amount = 1) -> Amount:
-    """Bytes of what a block takes in, 2·s·b·h."""
+    """Bytes of a block's input, 2·s·b·h."""
     return 2 * sequences * shape.context * shape.width / _parts(ways, sequence) / x
 
 

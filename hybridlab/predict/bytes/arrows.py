@@ -1,11 +1,11 @@
-"""Arrows: what must be sent so that each operator finds its operands as it needs them. They follow from a strategy.
+"""Arrows: the collectives that give each operator its operands in the layout that it needs. They follow from a
+strategy.
 
-What a tensor is where it is made, and what it must be where it is used, are two states (`core.where.states`). The
-*way* from
-one to the other is the cheapest path of typed moves, each along one axis; gradients take it back by the conjugate
-moves. Nothing here knows a parallelism by name. Data parallelism: a weight is at rest as the same everywhere, and is
-used for work that differs; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, gathers of sequence
-parallelism, two-dimensional products come out in the same way.
+A tensor has one state where it is computed, and needs another state where it is used (`core.where.states`). The *way*
+from one to the other is the cheapest path of typed moves, each along one axis; gradients take it back by the conjugate
+moves. Nothing here knows a parallelism by name. Data parallelism: a weight is stored as the same everywhere, and is
+used for different work; the conjugate of I->R is the gradient's all-reduce. Megatron's f and g, gathers of sequence
+parallelism, two-dimensional matmuls result in the same way.
 
 An operator that looks beyond its places ends the way of what it sees with a halo: a window for each dim that is cut,
 in which messages go between neighbours, and gradients home (`predict.bytes.halos`).
@@ -146,7 +146,7 @@ def arrows(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Arrow]:
 
 
 def resting(graph: Graph, strategy: Strategy, mesh: Mesh) -> dict[str, State]:
-    """What every given value is at rest: as its first user wants it, or whole where the graph says so."""
+    """The state of every given value between steps: as its first user wants it, or whole where the graph says so."""
     found: dict[str, State] = {}
     for operator in graph.operators:
         for value, need in zip(operator.takes, operator.needs(strategy[operator.name])):

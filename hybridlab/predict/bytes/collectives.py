@@ -1,10 +1,11 @@
-"""Collectives: what each one sends, and how long it takes over links of latency α and time per byte β.
+"""Collectives: the bytes each one sends, and its time over links of latency α and time per byte β.
 
 `size` is always the bytes of the *full* tensor: gathered for all_gather, unscattered for reduce_scatter, all that one
-rank has to give for all_to_all. Ranks and sizes may be numpy arrays: same formulas, element by element.
+rank sends for all_to_all. Ranks and sizes may be numpy arrays: same formulas, element by element.
 
-Two families. A *ring* sends the least bytes that a sum can do with (Patarasuk and Yuan 2009), in as many messages as
-there are ranks. A *tree* needs about log₂ as many messages and pays with bytes, or with nothing (`crossover`).
+Two families. A *ring* sends the minimum number of bytes for an all-reduce (Patarasuk and Yuan 2009), in a number of
+messages proportional to the ranks. A *tree* needs a number of messages proportional to log₂ of the ranks, and more
+bytes for some operations (`crossover`).
 
 Source: Thakur, Rabenseifner, Gropp 2005, *Optimization of Collective Communication Operations in MPICH*; the tree of
 all_reduce: Sanders, Speck, Träff 2009, *Two-Tree Algorithms for Full Bandwidth Broadcast, Reduction and Scan*, as in
@@ -20,7 +21,7 @@ from hybridlab.core.amount import Amount
 
 
 class Cost(NamedTuple):
-    """What one rank does in an operation: messages one after another, and bytes that it sends in all of them."""
+    """The cost of an operation for one rank: messages one after another, and bytes sent in all of them."""
 
     messages: int
     bytes: float
@@ -60,14 +61,14 @@ def cost(op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> 
 
     op         a collective, as "all_reduce"
     ranks      p, a number or an array
-    size       bytes of the whole tensor
+    size       bytes of the full tensor
     algorithm  "ring" or "tree"; by default a ring, for the broadcast a tree
 
-    Trees are counted for powers of two. For other numbers of ranks all_to_all sends no more than said. The trees of
+    Trees are counted for powers of two. For other numbers of ranks all_to_all sends no more than this. The trees of
     all_reduce pass many small pieces, whose own latency is left out. A tree's reduce_scatter and all_gather, one after
     the other, are Rabenseifner's all_reduce.
 
-    raises  ValueError when there is no such operation or algorithm
+    raises  ValueError for an unknown operation or algorithm
 
     >>> cost("all_reduce", ranks=4, size=1000)
     Cost(messages=6, bytes=1500.0)
@@ -104,7 +105,7 @@ class Link(NamedTuple):
     beta: float
 
     def price(self, one: Cost) -> Amount:
-        """The time of a cost: alpha for each message, beta for each byte."""
+        """The seconds of a `Cost`: alpha for each message, beta for each byte."""
         return one.messages * self.alpha + one.bytes * self.beta
 
     def seconds(self, op: str, ranks: Amount, size: Amount, algorithm: str | None = None) -> Amount:
@@ -115,10 +116,10 @@ class Link(NamedTuple):
     def fit(
         cls, op: str, ranks: int, sizes: Sequence[float], seconds: Sequence[float], algorithm: str | None = None
     ) -> "Link":
-        """The link with which the formula of an operation comes closest to what was measured, in relative terms.
+        """The link whose formula fits measured times of an operation best, by relative error.
 
-        Relative, so that a microsecond of a small message counts as much as a millisecond of a large one. Neither
-        part comes out negative.
+        With relative errors, a microsecond of a small message counts as much as a millisecond of a large one. Neither
+        part is negative.
 
         >>> Link.fit("send", 2, [1e3, 1e6], [1.01e-4, 1.1e-3])
         Link(alpha=0.0001, beta=1e-09)
@@ -134,7 +135,7 @@ class Link(NamedTuple):
 
 
 def crossover(op: str, ranks: int, link: Link) -> float:
-    """The size in bytes up to which a tree is faster than a ring; infinite: it always is; 0: it never is.
+    """The size in bytes up to which a tree is faster than a ring; infinite: always; 0: never.
 
     op     a collective, as "all_reduce"
     ranks  p
@@ -167,7 +168,7 @@ class Hierarchical(NamedTuple):
 
 
 def hierarchical(nodes: Amount, per_node: Amount, size: Amount, algorithm: str | None = None) -> Hierarchical:
-    """The cost of an all_reduce that leaves a node only with what has been summed inside it.
+    """The cost of a hierarchical all_reduce, which sums inside each node before it communicates between nodes.
 
     nodes      how many
     per_node   ranks in each

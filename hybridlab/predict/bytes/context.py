@@ -1,4 +1,4 @@
-"""Context: what attention sends along cp, where a sequence is cut among ranks, and how much of it each rank computes.
+"""Context: the bytes that attention sends along cp, with a sequence sharded among ranks, and the work of each rank.
 
   one layer sends, forward     of b·s·h numbers of queries, b·s·k of keys; each rank, of p
   gather                       2·b·s·k·(p-1)/p           backward the same

@@ -1,20 +1,22 @@
-"""Convolution: what each rank of a grid sends and holds, where samples, space, channels or filters are cut.
+"""Convolution: the elements that each rank of a grid sends and holds, if samples, space, channels or filters are
+sharded.
 
 Y = X∗W, of samples, C channels, F filters, rows and columns of pixels. A grid has the axes dp (samples), h and w (rows
-and columns), c (channels) and f (filters). Ranks that differ in c or f only share out the channels of X and the filters
-of Y among all of them (`modes.products.channel_splits`).
+and columns), c (channels) and f (filters). Ranks that differ only in c or f shard the channels of X and the filters of
+Y (`modes.products.channel_splits`).
 
-  what is sent    among           forward                         backward
+  tensor          among           forward                         backward
   channels        ranks along f   all-gather of X                 reduce-scatter of dX
                   ranks along c   reduce-scatter of Y             all-gather of dY
-  halo            ranks along h   rows that a neighbour sees too  gradients of these
+  halo            ranks along h   rows that a neighbour needs     gradients of these
                   and w           columns, the same               the same
   weights         dp, h, w                                        all-reduce of the block of dW, and of db
 
-In elements. What is gathered or scattered goes round a ring, in parts as long as the longest; a halo travels as it is.
+In elements. Gathers and scatters use a ring, with parts padded to the longest; a halo is sent as it is.
 
-Which form sends least? X stays (an axis c alone) sends Y, so it wins where Y is small: fewer filters than channels, or
-a stride. Y stays (f alone) sends X. W stays (both) sends some of both, and with C = F it wins from four ranks on.
+Which form sends least? "X stays" (only axis c) sends Y, so it is best for a small Y: fewer filters than channels, or a
+stride. "Y stays" (only f) sends X. "W stays" (both) sends a part of both, and with C = F it is best for four ranks or
+more.
 
 Source: Dryden et al. 2019, SC, *Channel and Filter Parallelism for Large-Scale CNN Training*, doi
 10.1145/3295500.3356207. Relatives: `modes.products.channel_splits`; `predict.bytes.spatial`, the halos;
@@ -66,11 +68,11 @@ class Conv(NamedTuple):
 
     @property
     def sight(self) -> Sight:
-        """What its outputs see, along rows as along columns."""
+        """The `Sight` of its outputs, the same along rows and columns."""
         return Sight(self.kernel, self.stride, self.padding, self.padding, self.dilation)
 
     def numbers(self, name: str) -> int:
-        """How many numbers X, Y, W or b has."""
+        """The number of elements of X, Y, W or b."""
         outputs = self.sight.outputs
         return {
             "X": self.samples * self.channels * self.rows * self.columns,
@@ -81,7 +83,7 @@ class Conv(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Of the forward; the backward is two more products of the same size."""
+        """The FLOPs of the forward; the backward has twice as many."""
         return 2 * self.numbers("Y") * self.channels * self.kernel**2
 
 
@@ -217,7 +219,7 @@ def _pixels(conv: Conv) -> tuple[tuple[str, int], ...]:
 
 
 def _around(length: int, parts: int, each: int) -> float:
-    """What a ring of ranks sends to gather or scatter `length` rows of `each` numbers."""
+    """The elements that a ring of ranks sends to gather or scatter `length` rows of `each` numbers."""
     return cost("all_gather", parts, -(-length // parts) * parts * each).bytes
 
 

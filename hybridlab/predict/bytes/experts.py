@@ -1,23 +1,23 @@
-"""Experts: what tokens on their way to experts on other ranks send, and how uneven the ranks are loaded.
+"""Experts: the elements sent to dispatch tokens to experts on other ranks, and the imbalance of the ranks' loads.
 
-Along ep a rank has its own tokens, n, and some of the E experts. Each token goes to k of them, one number for each of
-its h features. Two ways (`dispatch`):
+Along ep a rank has its own tokens, n, and some of the E experts. Each token goes to k of them, with h features. There
+are two ways to dispatch (`dispatch`):
 
   one layer, forward      sent by each rank, of p, when all experts are chosen equally often
   all_to_all              2·k·n·h·(p-1)/p    there and back; before it, the ranks gather their counts, E each
   all_gather              2·n·h·(p-1)        all tokens to all ranks, sums back; with them k choices and k weights
 
-The backward sends the same. So gathering is the better one where p < k; and between nodes it sends a token once to each
-node, where an all-to-all sends it once to each of its experts. Sizes may be numpy arrays.
+The backward sends the same. So gathering is better for p < k; and between nodes it sends a token once to each node,
+while an all-to-all sends it once to each of its experts. Sizes may be numpy arrays.
 
 No token is dropped: capacities (`Shape.routing`) are not counted here.
 
-Routing is not even. `popular` is how often a token goes to each expert if their popularity is Zipf's, and `imbalance`
-what the busiest rank has more than the mean: all others wait for it.
+Routing is not even. `popular` is the load of each expert if popularity follows Zipf's law. `imbalance` is the load of
+the busiest rank over the mean: all others wait for it.
 
 Source: Lepikhin et al. 2020, arXiv:2006.16668 (all-to-all); Zipf loads and their placing are our own assumption.
 Relatives: `modes.expert_parallel`, the same for its ledgers; `predict.plans.time_of_context_and_experts`, its seconds;
-`predict.plans.hot_expert`, what a skew costs; notebook 32.
+`predict.plans.hot_expert`, the cost of a skew; notebook 32.
 """
 
 from collections.abc import Sequence
@@ -131,14 +131,14 @@ def crossing(chosen: int, nodes: Amount) -> Amount:
 
 @cache
 def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
-    """How many of a token's choices each expert gets on average, the most popular one first; together `chosen`.
+    """The average number of a token's choices that each expert gets, the most popular first; their sum is `chosen`.
 
     experts  in the block
     chosen   experts of one token
-    skew     0: all are equally popular
+    skew     the exponent of Zipf's law; 0: all are equally popular
 
-    In proportion to 1/i to the power of skew (Zipf), but no expert twice for one token: who would get more than 1 gets
-    1, and the others share the rest.
+    In proportion to 1/i to the power of skew (Zipf), but a token chooses no expert twice: a value above 1 becomes 1,
+    and the excess is divided among the others.
 
     >>> [round(each, 2) for each in popular(4, 2, skew=1.0)]
     [0.96, 0.48, 0.32, 0.24]
@@ -152,7 +152,7 @@ def popular(experts: int, chosen: int, skew: float) -> tuple[float, ...]:
 
 
 def imbalance(experts: int, chosen: int, ways: Amount, skew: Amount = 0.0) -> Amount:
-    """How many times the mean load the rank has that holds the most popular expert.
+    """The load of the rank with the most popular expert, over the mean load.
 
     Experts are dealt to ranks by chance, so beside the most popular one its rank has E/p - 1 others as they come: the
     mean over all ways to deal them, exactly. The busiest rank of each single dealing has a little more.

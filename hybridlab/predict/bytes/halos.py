@@ -1,4 +1,5 @@
-"""Halos of operators: what one that looks beyond its places fetches of its neighbours, once its operand lies as needed.
+"""Halos of operators: the elements that a convolution or pooling fetches from neighbours, once its operand has the
+right layout.
 
 A convolution that is cut along rows makes a strip of outputs, and has the strip of inputs that lies alike. What it
 sees beyond is a *window*: every rank has a span, and wants a longer one (`core.where.spans`). Dims follow one another,
@@ -27,7 +28,7 @@ from hybridlab.predict.bytes.spatial import moved
 
 
 class Window(NamedTuple):
-    """What is fetched along one dim.
+    """The elements fetched along one dim.
 
     axes  those that cut the dim;  have, want  the span of each place along them
     messages  (sender, receiver, elements), in the forward; gradients go from receivers to senders

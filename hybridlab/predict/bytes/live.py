@@ -1,4 +1,4 @@
-"""Live memory: what each rank holds of activations, gradients and receive buffers, over time and in bytes."""
+"""Live memory: the bytes of activations, gradients and receive buffers on each rank, over time."""
 
 from dataclasses import dataclass
 
@@ -27,13 +27,13 @@ class Bytes:
 
 @typed
 def live(timeline: Timeline, weights: Bytes | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """live[rank]: (times, bytes); from each time on, in the timeline's unit, the rank holds so much.
+    """live[rank]: (times, bytes): the bytes that the rank holds from each time on, in the timeline's unit.
 
     A value is held from the begin of the action that makes it to the end of the last that takes it. With the default
     weights these are activations in pieces, and the highest is `peak_live`.
 
     timeline  predicted or measured
-    weights   what each kind of value weighs, in bytes; None: an activation weighs 1
+    weights   the bytes of each kind of value; None: an activation counts 1
 
     >>> import hybridlab as hl
     >>> times, held = hl.live(hl.simulate(hl.schedule("gpipe", ranks=1, microbatches=2)))[0]
@@ -103,7 +103,7 @@ def _buffers(timeline, weight, changes):
 
 
 def _summed(changes, tick):
-    """What is held after all changes of each moment, from time 0 on."""
+    """The bytes held after all changes of each moment, from time 0 on."""
     changes = sorted([(0, 0), *changes], key=lambda change: change[0])
     times = np.array([time for time, _ in changes], dtype=np.int64)
     held = np.cumsum([amount for _, amount in changes])

@@ -1,26 +1,27 @@
-"""Parallel matrix multiplication: what ranks on a grid send and hold for C = A·B, counted in elements.
+"""Parallel matmul: the elements that ranks on a grid send and hold for C = A·B.
 
-A is m×k, B is k×n, C is m×n; a grid is r rows × c columns × d deep. "Within a row" is among the ranks that differ in
-their column only. Blocks are equal, and what is gathered, scattered or summed goes round a ring
-(`predict.bytes.collectives`).
+A is m×k, B is k×n, C is m×n; a grid is r rows × c columns × d deep. "Within a row" means among the ranks that differ
+only in their column. Blocks are equal, and gathers, scatters and all-reduces use a ring (`predict.bytes.collectives`).
 
-*Of one product.* A, B and C lie evenly over all ranks, nothing twice, before and after.
+*One matmul.* A, B and C are sharded evenly over all ranks, without copies, before and after.
 
-    cannon  q×q×1: blocks of A wander within their rows and blocks of B within their columns, so that each pair meets
-            (Cannon 1969). The first move brings them into place; only on one rank nothing moves.
-    summa   r×c×1: panels of k / lcm(r, c) columns of A and rows of B are handed round within rows and within columns
-            (van de Geijn and Watts 1997). That sends as much as gathering all of them, and one panel each is held.
-    2.5d    q×q×d, where d divides q: all d layers gather copies of the blocks, each walks a d-th of Cannon's way, and
+    cannon  q×q×1: blocks of A shift within their rows and blocks of B within their columns, until all pairs are
+            multiplied (Cannon 1969). The first shift aligns them; only a single rank sends nothing.
+    summa   r×c×1: panels of k / lcm(r, c) columns of A and rows of B are broadcast within rows and within columns (van
+            de Geijn and Watts 1997). This sends the same bytes as a gather of all panels, but a rank holds only one
+            panel of each.
+    2.5d    q×q×d, where d divides q: all d layers gather copies of the blocks, each runs 1/d of Cannon's steps, and
             their sums are scattered (Solomonik and Demmel 2011; there one layer holds A, B and C before and after).
     3d      r×c×d: A is gathered within rows, B within columns, the sums are scattered along the depth (Agarwal et al.
             1995).
 
-*Of a layer.* A is the input, B the weights; the backward makes the gradients of both.
+*A linear layer.* A is the input, B the weights; the backward computes the gradients of both.
 
-    axonn   r×c×d: the weights' k is cut over the rows and n over the columns, the batch m along the depth, where each
-            block of the weights is sharded too. Forward: weights are gathered along the depth, and kept; outputs are
-            summed within columns. Backward: gradients of the input are summed within rows, those of the weights summed
-            and scattered along the depth (Singh et al. 2023, arXiv:2305.13525). 1×1×d is sharded data parallelism.
+    axonn   r×c×d: the weights' k is sharded over the rows and n over the columns, the batch m along the depth, where
+            each block of the weights is sharded too. Forward: weights are gathered along the depth and kept; outputs
+            are all-reduced within columns. Backward: gradients of the input are all-reduced within rows, those of the
+            weights reduce-scattered along the depth (Singh et al. 2023, arXiv:2305.13525). 1×1×d is sharded data
+            parallelism.
     column  1×c×1 of it, and
     row     r×1×1: the two layers of Megatron (Shoeybi et al. 2019, arXiv:1909.08053).
 """
@@ -33,7 +34,7 @@ from hybridlab.predict.bytes.collectives import cost
 
 
 class Moved(NamedTuple):
-    """What a product costs one rank, in elements; where ranks differ, the one with most.
+    """The cost of a matmul for one rank, in elements; where ranks differ, the one with most.
 
     sent    in the product; of a layer, in the forward
     back    what the backward of a layer sends; 0 for a lone product
@@ -48,9 +49,9 @@ class Moved(NamedTuple):
 
 
 def moved(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int, int]) -> Moved:
-    """What an algorithm moves and holds to multiply (m, k, n) = sizes on (r, c, d) = grid.
+    """The elements that an algorithm sends and holds for a matmul (m, k, n) = sizes on a grid (r, c, d) = grid.
 
-    raises  ValueError when there is no such algorithm, or it cannot work on this grid: with the number that must divide
+    raises  ValueError for an unknown algorithm, or a grid that it cannot use: names the number that must divide
 
     >>> moved("cannon", (60, 60, 60), (2, 2, 1))
     Moved(sent=3600, back=0, held=2700, copies=1.0)
@@ -69,7 +70,7 @@ def moved(algorithm: str, sizes: tuple[int, int, int], grid: tuple[int, int, int
 
 
 def ranked(algorithm: str, sizes: tuple[int, int, int], ranks: int) -> list[tuple[tuple[int, int, int], Moved]]:
-    """All grids of so many ranks on which an algorithm can work: those that send least first, then that hold least.
+    """All grids of `ranks` ranks that an algorithm can use, sorted by elements sent, then by elements held.
 
     algorithm  by its name, as "cannon"
     sizes      (m, k, n) of the product
@@ -95,15 +96,15 @@ def ranked(algorithm: str, sizes: tuple[int, int, int], ranks: int) -> list[tupl
 
 
 def lower_bound(sizes: tuple[int, int, int], ranks: int, held: float) -> float:
-    """The elements that some rank sends and receives together, whatever the algorithm, if it can hold so many.
+    """A lower bound on the elements that some rank sends and receives, for any algorithm with this memory per rank.
 
-    sizes  (m, k, n) of the product
+    sizes  (m, k, n) of the matmul
     ranks  how many
     held   elements that a rank can hold
 
     m·k·n / (2·√2·ranks·√held) - held. Source: Irony, Toledo, Tiskin 2004, *Communication lower bounds for
-    distributed-memory matrix multiplication*. It says something about many ranks that hold little: with much memory,
-    all that is needed may be there.
+    distributed-memory matrix multiplication*. The bound is useful for many ranks with little memory; with much memory
+    it may be negative.
 
     >>> cannon = moved("cannon", (4096, 4096, 4096), (32, 32, 1))
     >>> 2 * cannon.sent, round(lower_bound((4096, 4096, 4096), 32 * 32, cannon.held))
@@ -173,7 +174,7 @@ ALGORITHMS = {  # (m, k, n, r, c, d) → sent, back, held
 
 
 def _around(what: str, size: int, ranks: int) -> float:
-    """What each of the ranks sends when so many elements are gathered or scattered among them; both are alike."""
+    """The elements that each rank sends to gather or scatter so many elements among them; both are alike."""
     _cut(what, size, ranks)
     return cost("all_gather", ranks, size).bytes
 

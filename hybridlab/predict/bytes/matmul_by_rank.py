@@ -1,10 +1,10 @@
-"""What each rank of a parallel product sends, in elements, forward and backward, for sizes that need not divide.
+"""The elements that each rank of a parallel matmul sends, forward and backward, for sizes that need not divide evenly.
 
 The same algorithms and grids as in `matmul`, which knows equal blocks and the busiest rank. Here blocks are as even as
 can be, and a rank sends what others want of what it has: shifts and panels travel as they are. What is gathered or
 scattered goes round a ring as long as the longest part (`world.talk.parts`).
 
-The backward of a product sends everything back: for each block that a rank wanted, the gradient of it.
+The backward of a matmul sends everything back: for each block that a rank wanted, the gradient of it.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from hybridlab.core.where.layout import even
 
 
 class Sent(NamedTuple):
-    """Elements that one rank sends: for the product, and for the gradients of A and B."""
+    """Elements that one rank sends: for the matmul, and for the gradients of A and B."""
 
     forward: int
     backward: int

@@ -1,7 +1,7 @@
 """Memory of the model's states: bytes of weights, gradients and optimizer state that each rank keeps between two steps.
 
 Ψ parameters with Adam in mixed precision take 16 Ψ bytes: 2 for the weights, 2 for their gradients, 12 for the master
-copy and two averages in single precision. Here the widths are those that are really used, and padding counts.
+copy and two averages in single precision. Here the actual widths are used, and padding counts.
 
 Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3. Relatives: `core.where.layout`, `modes.zero`, notebook 22.
 """
@@ -12,7 +12,7 @@ from hybridlab.core.where.layout import Layout
 
 
 class Widths(NamedTuple):
-    """Bytes per element, and how many numbers the optimizer keeps for each: Adam 2, SGD 0.
+    """Bytes per element of weights, gradients and optimizer state.
 
     value     of a weight, bytes
     gradient  of its gradient, bytes
@@ -30,14 +30,14 @@ SINGLE, MIXED = Widths(), Widths(value=2, gradient=2, master=4)
 
 
 def model_states(layout: Layout, rank: int, widths: Widths = SINGLE) -> dict[str, int]:
-    """{"value", "optimizer", "gradient": bytes at rest}.
+    """{"value", "optimizer", "gradient": bytes between steps}.
 
     layout  of the parameters on a mesh
-    rank    that is asked about
+    rank    the rank in question
     widths  bytes per element, see `Widths`
 
-    A master copy is kept where its width differs from the weights', and belongs to the optimizer; with ZeRO's stage 3
-    it is all that is left of the weights: 14 Ψ/p bytes, where the paper keeps a share in half precision too.
+    There is a master copy if its width differs from the weights', and it belongs to the optimizer. With ZeRO's stage 3
+    no other copy of the weights is kept: 14 Ψ/p bytes, while the paper also keeps a shard in half precision.
 
     >>> from hybridlab.core.where.layout import Mesh, Param
     >>> for stage in (0, 1, 2, 3):

@@ -1,5 +1,5 @@
-"""Saved: the bytes that the layers of the reference model leave behind for their backward, thing by thing; and the
-same list as the paper counts it.
+"""Saved: the bytes that the layers of the reference model save for their backward, tensor by tensor, and the paper's
+count of the same list.
 
 Ours differ from the paper's for four reasons. Numbers have four bytes, not two. Where nothing is dropped there is no
 mask. Attention is done in one go and keeps no scores between positions: one number for each head and position lets the

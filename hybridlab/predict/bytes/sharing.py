@@ -1,5 +1,5 @@
-"""What the packs of a layout send in one step: gradients are summed, shares too where groups of owners stand side by
-side, and weights are gathered.
+"""The bytes that the packs of a layout send in one step: gradients are reduced, also among several groups of owners,
+and weights are gathered.
 
 The formula is said here only: `modes.data_parallel` adds it up for the ledgers, the labs show it by name, by axis, by
 node.

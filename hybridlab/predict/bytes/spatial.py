@@ -1,4 +1,4 @@
-"""Spatial: what layers that look beyond a pixel send, where pictures are cut into strips or tiles.
+"""Spatial: the elements that layers with a halo send, with pictures sharded into strips or tiles.
 
 A rank lacks what its outputs see and it does not have. Dims are fetched one after the other, so a message is the
 intersection of two boxes: what the sender has by then, and what the receiver wants. Gradients of a halo go home: the

@@ -1,5 +1,6 @@
-"""Traffic: which messages a schedule sends over which link, what they weigh, and what is added inside a stage: along
-tp, and along x on a grid."""
+"""Traffic: the messages and bytes that a schedule sends over each link, and the collectives inside a stage: along tp,
+and along x on a grid.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -42,19 +43,20 @@ def traffic(schedule: Schedule, bytes: float | Sequence[float] = 1) -> dict[tupl
 
 
 def tensor(shape: Shape, sequences: int, ways: int, sequence: bool = False, crossings: int = 0) -> dict:
-    """{(what, when): elements of all collectives along tp} of one microbatch, per rank, over all layers of the model.
+    """{(tensor, phase): elements of all collectives along tp} of one microbatch, per rank, over all layers of the
+    model.
 
-    what is "embedding", "blocks", "head", "loss" or "boundaries"; when is "forward", "backward", or "again": gathered
-    once more, for the backward. An element counts once in an operation, as in the ledger: the full tensor of a sum, a
-    gather or a reduce-scatter; uneven parts are filled up.
+    The tensor is "embedding", "blocks", "head", "loss" or "boundaries"; the phase "forward", "backward", or "again"
+    (gathered once more for the backward). An element counts once in an operation, as in the ledger: the full tensor of
+    an all-reduce, a gather or a reduce-scatter; uneven parts are padded.
 
     shape      of the model
     sequences  b, in the microbatch;  ways  the length of tp;  sequence  with sequence parallelism
     crossings  the tensors that leave a stage in parts (`modes.parts.scatter_gather`); with sequence parallelism they
                cost nothing
 
-    Source: Korthikanti et al. 2022, arXiv:2205.05198, 4.2: four sums of b·s·h in a block, or four gathers and four
-    reduce-scatters; the rest is counted here.
+    Source: Korthikanti et al. 2022, arXiv:2205.05198, 4.2: four all-reduces of b·s·h in a block, or four gathers and
+    four reduce-scatters. The other terms are our own count.
 
     >>> terms = tensor(Shape(layers=3, width=8, context=4), sequences=1, ways=2)
     >>> terms["blocks", "forward"] + terms["blocks", "backward"] == 3 * 4 * (1 * 4 * 8)
@@ -104,7 +106,8 @@ class Along(NamedTuple):
 
 
 def along_block(shape: Shape, ways: Amount = 1) -> Along:
-    """What a block on a grid sends along x. Heads and hidden units are cut along tp, `ways` of it; x cuts the width.
+    """The elements that a block on a grid sends along x. Heads and hidden units are cut along tp, `ways` of it; x cuts
+    the width.
 
     >>> one = along_block(Shape(width=32, heads=4), ways=2)  # q, k, v, up; out, down; mean and variance of two norms
     >>> print(*map(int, one.forward + one.backward + one.norms))

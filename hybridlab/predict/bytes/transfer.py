@@ -1,6 +1,6 @@
-"""A transfer: ranks that send each other something in one operation, and how many bytes it takes.
+"""A transfer: one operation among some ranks, and its bytes.
 
-Formulas speak in transfers, and a step's ledgers are held against their sum. Relatives: `predict.bytes.sharing` (what
+Formulas return transfers, and a step's ledgers are compared with their sum. Relatives: `predict.bytes.sharing` (what
 packs send), `modes.mode` (what each mode sends).
 """
 
@@ -38,7 +38,7 @@ class Transfer(NamedTuple):
 
     @property
     def wire(self) -> float:
-        """What leaves all ranks together, wherever it goes."""
+        """The bytes sent by all ranks together."""
         return self.between(1)
 
     def between(self, per_node: int) -> float:

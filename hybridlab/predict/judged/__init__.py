@@ -1,4 +1,4 @@
-"""Judged: every published run there is, predicted without having been seen, and how far off each prediction is.
+"""Judged: all published runs, predicted without being fitted, and the error of each prediction.
 
 `run` is one row of a table as something to predict. `megatron`, `sharded` and `sc21_runs` read the tables. `calibrated`
 fits the one number that a machine and its programs have, on other sources; `scores` adds up the errors, and `explained`

@@ -1,4 +1,4 @@
-"""Calibrated: the share of a machine's peak that its GEMMs reach, found on some sources to predict another.
+"""Calibrated: the fraction of a machine's peak that its GEMMs reach, fitted on some sources to predict another.
 
 Three numbers are fitted in `rates.Fit`. Two of them, the share of the memory's bandwidth and the launch, stay as they
 are on table 1 of SC'21. The third differs from one machine to the next, by power and by library; of each source it is

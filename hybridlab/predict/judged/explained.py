@@ -1,4 +1,4 @@
-"""Explained: why the rows that are furthest off are so, and what other predictors publish about themselves."""
+"""Explained: the reasons of the largest errors, and the published errors of other predictors."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""A run: one row of a published table as something to predict, and what was measured.
+"""A run: one row of a published table, with the inputs of a prediction and the measurement.
 
 Relatives: `predict.papers.published` (the tables), `predict.plans.performance`, `predict.judged.scores`.
 """

@@ -1,4 +1,4 @@
-"""SC'21's rows as runs: table 1, table 2 with ZeRO 3, and what was read off the figures."""
+"""SC'21's rows as runs: table 1, table 2 with ZeRO 3, and values read off the figures."""
 
 import math
 

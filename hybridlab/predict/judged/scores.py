@@ -1,8 +1,8 @@
-"""Scores: how far off the predictions of published runs are, by source, machine, model and kind; and their order.
+"""Scores: the errors of predictions of published runs, by source, machine, model and kind, and the predicted order.
 
-A row's prediction knows nothing of its source: the share of the peak is that of other sources (`calibrated`). What a
-reader has to know beside that: the terms of `plans.software` were chosen, and their shares set, by people who had these
-tables before them. Rows that were not published here are the stricter judge.
+A row's prediction does not use its own source: the fraction of the peak is fitted on other sources (`calibrated`). But
+the authors of `plans.software` chose its terms and fractions with these tables at hand. So rows that are not in these
+tables are a stricter test.
 """
 
 from functools import cache
@@ -67,7 +67,7 @@ def published_of(planned: Planned) -> list[Run]:
 
 
 def judged() -> list[Judged]:
-    """Every run, predicted."""
+    """Every published run with its prediction."""
     found = shares(list(runs()))
     return [_judge(run, *without(run.source, run.machine, found)) for run in runs()]
 
@@ -87,7 +87,8 @@ def spread(some: list[Judged]) -> Spread:
 
 
 def by(some: list[Judged], name: str) -> dict[str, Spread]:
-    """{value: spread} of rows by an attribute of their runs: source, machine, model, kind, software.
+    """{value: spread of the errors} of rows grouped by an attribute of their runs: source, machine, model, kind,
+    software.
 
     some  judged runs
     name  of the attribute: source, machine, model, kind or software

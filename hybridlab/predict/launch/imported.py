@@ -1,4 +1,4 @@
-"""Imported: a Hugging Face config as a shape, and a sentence for everything in it that a shape cannot say.
+"""Imported: a Hugging Face config as a shape, with a sentence for every setting that a shape cannot express.
 
 Families: GPT-2; Llama, Mistral, Qwen 2 and 3; Mixtral and Qwen 3 with experts; DeepSeek-V3 and Kimi K2, with latent
 attention.
@@ -39,12 +39,12 @@ class Imported(NamedTuple):
 
 
 def imported(config: dict | str | Path, context: int | None = None) -> Imported:
-    """The shape that a config describes, with sequences of its own longest length or of another one.
+    """The shape that a config describes, with its maximum sequence length or another one.
 
     context  positions in a sequence; None: the longest that the config allows
-    config   a dict as in config.json, its text, or a path to it, or to the folder that it is in
+    config   a dict as in config.json, its text, or a path to the file or its folder
 
-    raises  ValueError when the family is not known, or a size is missing: with what to give
+    raises  ValueError for an unknown family, or a missing size: names what to give
 
     >>> own = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024}
     >>> f"{imported(own | {'vocab_size': 50257}).shape.parameters / 1e6:.0f} million weights"

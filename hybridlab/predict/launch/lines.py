@@ -1,6 +1,7 @@
-"""Lines: what starts a plan in Megatron-LM, in torchtitan, and on a cluster with Slurm.
+"""Lines: the commands that start a plan in Megatron-LM, in torchtitan, and on a cluster with Slurm.
 
-Each flag stands in the program's documentation; what a program cannot do is refused in a sentence, not left out.
+Each flag is in the program's documentation. A plan that the program cannot run raises an error; nothing is omitted
+silently.
 
 Sources: NVIDIA/Megatron-LM, megatron/training/arguments.py; pytorch/torchtitan, torchtitan/config/job_config.py; Slurm,
 sbatch and srun. Relatives: `predict.plans.jobs`, the same for our own runtime; examples/slurm.
@@ -21,10 +22,10 @@ SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # --data-parallel-shardin
 
 
 class Rule(NamedTuple):
-    """What a program refuses though the plan is legal.
+    """A plan that is legal, but that a program cannot run.
 
     broken  a test of a plan and a model
-    why     the sentence for it, behind the program's name
+    why     the sentence for it, after the program's name
     """
 
     broken: Callable[[Plan, Shape], bool]
@@ -91,14 +92,14 @@ OF_TORCHTITAN = (
 
 
 def megatron(plan: Plan, shape: Shape, batch: int, precision: str = "bf16") -> list[str]:
-    """The arguments of Megatron-LM's pretrain_gpt.py that mean a plan.
+    """The arguments of Megatron-LM's pretrain_gpt.py for a plan.
 
     plan       to start
     shape      of the model
     batch      sequences in the global batch
-    precision  of products by weights
+    precision  of matmuls with weights
 
-    raises  ValueError when the plan is not legal, or Megatron-LM cannot do it
+    raises  ValueError if the plan is not legal, or Megatron-LM cannot run it
 
     >>> one = megatron(Plan(p=2, t=4, d=2, b=1, zero=1, sequence=True), Shape(layers=4, heads=4), batch=8)
     >>> print(*one[:6])
@@ -195,13 +196,13 @@ def _sizes(shape: Shape) -> dict:
 
 
 def torchtitan(plan: Plan, shape: Shape, batch: int) -> list[str]:
-    """The arguments of torchtitan's train.py that mean a plan; the model itself is chosen there by its name.
+    """The arguments of torchtitan's train.py for a plan, without the model, which torchtitan selects by name.
 
     plan   to start
     shape  of the model
     batch  sequences in the global batch
 
-    raises  ValueError when the plan is not legal, or torchtitan cannot do it
+    raises  ValueError if the plan is not legal, or torchtitan cannot run it
 
     The product of its degrees but that of experts is the number of ranks: experts stand on ranks that share weights.
 
@@ -241,9 +242,9 @@ def slurm(plan: Plan, node: int, program: str, arguments: list[str], hours: floa
     node       devices in a node
     program    that torchrun starts
     arguments  of the program
-    hours      that the job may take
+    hours      time limit of the job
 
-    raises  ValueError when the plan does not fill its nodes
+    raises  ValueError if the plan does not fill its nodes
 
     >>> print(slurm(Plan(d=16), 8, "training.py", ["--steps", "9"]).splitlines()[1])
     #SBATCH --nodes=2

@@ -1,11 +1,11 @@
-"""Traced: the step that a torch profiler saw, laid under its prediction: rank by rank, the gap split by cause.
+"""Traced: a step from a torch profiler compared with its prediction, rank by rank, with the gap split by cause.
 
     found = [traced(path) for path in ("rank0.json.gz", "rank1.json.gz")]
     print(laid(planned.best.step, found))
 
-What a device does is told by the names of its kernels. At any moment one cause is counted: a product before other
-kernels, either before messages, since a message beside work costs nothing. So the causes add up to the step, and their
-gaps to the whole gap. The bubble looks like a receive that takes long, and stands with the messages between stages.
+The names of its kernels show the work of a device. At any moment one cause is counted: a product before other kernels,
+either before messages, since a message beside work costs nothing. So the causes add up to the step, and their gaps to
+the whole gap. The bubble looks like a receive that takes long, and stands with the messages between stages.
 
 Format: what `torch.profiler.profile(...).export_chrome_trace` writes, since PyTorch 1.8. Without "Collective name" in a
 kernel's arguments, an all-to-all that NCCL does by sends and receives is counted with them. An event without a usable

@@ -1,7 +1,7 @@
-"""GoogLeNet's nine inception modules: how much each of their four branches multiplies.
+"""GoogLeNet's nine inception modules: the number of multiplications of their four branches.
 
-The branches of a module could run at the same time. How much faster that makes the module, their sizes say: the
-longest one is waited for (`predict.plans.branches`).
+The branches of a module could run at the same time. The speed-up follows from their sizes: the module waits for the
+longest (`predict.plans.branches`).
 
 Source: Szegedy et al. 2015, arXiv:1409.4842, table 1. Relatives: `training.models.inception`, a small net of such
 modules.
@@ -13,11 +13,11 @@ MODULES = tuple(row["module"] for row in published("googlenet_modules"))
 
 
 def branches(module: str) -> dict[str, int]:
-    """{branch: its multiplications for one image, forward}; pooling itself multiplies nothing.
+    """{branch: its multiplications for one image, forward}; pooling has none.
 
     module  of GoogLeNet, as "3a"
 
-    raises  ValueError when there is no such module
+    raises  ValueError for an unknown module
 
     >>> branches("3a")
     {'1x1': 9633792, '3x3': 101154816, '5x5': 12443648, 'pool': 4816896}

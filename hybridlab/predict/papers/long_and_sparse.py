@@ -1,8 +1,8 @@
-"""Long and sparse: published runs with context or expert parallelism on H100s, and what the model says of them.
+"""Long and sparse: published runs with context or expert parallelism on H100s, and their predictions.
 
 Nothing is fitted to them: the three numbers are those of SC'21's table, on A100s and in the programs of 2021. What is
 assumed where nothing is printed: fused attention; ZeRO 1; sequence parallelism wherever there is tp; tokens that go to
-all experts equally often; for Llama 3 405B 8 chunks, and 128 layers in place of 126, which 16 stages cannot share out
+all experts equally often; for Llama 3 405B 8 chunks, and 128 layers instead of 126, which 16 stages cannot share out
 equally. FLOP/s count what a causal mask leaves of attention.
 
 DeepSeek-V3 is no row of the table but a case by itself, `deepseek`: its programs hide the all-to-all, ours show it.

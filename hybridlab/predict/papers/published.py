@@ -1,4 +1,4 @@
-"""Published results, as they were printed: what a prediction is held against."""
+"""Published results, as printed, to compare predictions with."""
 
 import csv
 from functools import cache
@@ -39,9 +39,9 @@ SOURCES = {
 
 @cache
 def published(table: str) -> tuple[dict, ...]:
-    """The rows of a printed table, numbers as numbers.
+    """The rows of a printed table, with numbers as int or float.
 
-    raises  ValueError when there is no such table
+    raises  ValueError for an unknown table
 
     >>> published("zero_bubble_tables")[0]["rate_ZB_H1"]
     0.1585

@@ -1,7 +1,7 @@
 """SC'21: the printed table and figures of Narayanan et al. 2021 as shapes and plans, the fit on that table, its errors.
 
-A model is judged by rows that it has not seen: each row is predicted by a fit on the nine others (leave one out).
-Beside it stands the simplest prediction there is, one throughput for all rows.
+A model is tested on rows that it has not seen: each row is predicted by a fit on the nine others (leave one out). The
+baseline is the simplest prediction, one throughput for all rows.
 
 Source: arXiv:2104.04473, tables 1 and 2, figures 11 to 18. Relatives: `predict.plans.performance`, notebooks 41 and 42.
 """
@@ -61,7 +61,7 @@ def table_2(scheme: str, billions: float = 174.6, chunks: int = 1) -> tuple[Row,
     billions  of the model's parameters, as printed
     chunks    v, stages per rank
 
-    ZeRO 3 ran without model parallelism: t = p = 1, all GPUs are copies that share their states.
+    ZeRO 3 ran without model parallelism: t = p = 1, and all GPUs shard the states.
 
     >>> [(row.plan.devices, row.printed) for row in table_2("ZeRO-3")]
     [(384, 144), (768, 88), (1536, 44)]
@@ -81,11 +81,12 @@ def _row_2(row: dict, chunks: int) -> Row:
 
 
 def figure(number: int) -> tuple[Row, ...]:
-    """The configurations of a figure, in print order; `printed` is what was read off the drawing, where it could be.
+    """The configurations of a figure, in print order; `printed` is the value read off the drawing, if that was
+    possible.
 
     number  in the paper, as 13
 
-    raises  ValueError when no such figure is known
+    raises  ValueError for an unknown figure
 
     >>> len(figure(13))
     10
@@ -117,9 +118,9 @@ def _row(row: dict, printed: float) -> Row:
 
 
 def fitted(rows: Sequence["Row"] | None = None) -> Fit:
-    """The fit on these rows (all of table 1): the three numbers with the least squares of relative errors.
+    """The fit on these rows (all of table 1): the three numbers that minimise the squares of the relative errors.
 
-    By Gauss and Newton's method on the logarithms, so that none of them comes out negative.
+    By Gauss and Newton's method on the logarithms, so that none of them is negative.
 
     >>> fit = fitted()
     >>> [round(mine / used, 3) for mine, used in zip(fit, FITTED)]

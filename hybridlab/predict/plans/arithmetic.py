@@ -1,8 +1,8 @@
-"""Arithmetic: how many floating-point operations a step is, how long training takes, what a device can keep up with.
+"""Arithmetic: the FLOPs of a step, the time of a training, and the roofline of a device.
 
-A multiplication of m×k by k×n is 2 m k n operations. A backward is two multiplications for each one of the forward, and
-full recomputation is the forward once more: 4 forwards in place of 3. Attention is counted whole, without leaving out
-what a causal mask hides, as the papers do.
+A multiplication of m×k by k×n is 2 m k n operations. A backward has two matmuls for each one of the forward, and full
+recomputation repeats the forward: 4 forwards instead of 3. Attention counts in full, including entries that a causal
+mask hides, as in the papers.
 
 Sources: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 and appendix; Korthikanti et al. 2022, arXiv:2205.05198;
 Williams, Waterman, Patterson 2009, *Roofline*. Relatives: `core.what.shape`, `predict.plans.performance`, notebooks 02
@@ -32,17 +32,17 @@ class Flops(NamedTuple):
 
 
 def flops(shape: Shape, batch: int = 1, recompute: str = "none") -> Flops:
-    """The operations of one step over `batch` sequences; "blocks" are the multiplications by weights in all blocks,
+    """The operations of one step over `batch` sequences; "blocks" are the matmuls with weights in all blocks,
     "attention" those of queries, keys and values with each other.
 
     shape      of the model
     batch      sequences in a step
     recompute  "none", "selective" or "full"
 
-    With recompute="none" these are the *model's* FLOPs, of which MFU speaks: 72 B s l h² (1 + s/6h + V/12lh). HFU
-    speaks of all that the hardware does: with "full", 96 B s l h² (1 + s/6h + V/16lh).
+    With recompute="none" these are the *model's* FLOPs, which define MFU: 72 B s l h² (1 + s/6h + V/12lh). HFU counts
+    all FLOPs of the hardware: with "full", 96 B s l h² (1 + s/6h + V/16lh).
 
-    raises  ValueError when recompute is none of "none", "selective", "full"
+    raises  ValueError for another value of recompute
 
     >>> from hybridlab.core.what.catalog import model
     >>> gpt3 = model("gpt3-175b").shape
@@ -76,7 +76,7 @@ def utilisation(shape: Shape, batch: int, seconds: float, devices: int, peak: fl
 
 
 def training_seconds(tokens: float, parameters: float, devices: int, rate: float) -> float:
-    """The time to train, 8 T P / (n X): six operations for each token and parameter, and two more to do forwards again.
+    """The time to train, 8 T P / (n X): six FLOPs for each token and parameter, and two more to recompute forwards.
 
     tokens      T, to train on
     parameters  P, of the model
@@ -90,7 +90,7 @@ def training_seconds(tokens: float, parameters: float, devices: int, rate: float
 
 
 def training_seconds_exact(tokens: float, shape: Shape, devices: int, rate: float, recompute: str = "full") -> float:
-    """The time to train by all operations, attention and head too, of as many sequences as there are tokens for.
+    """The time to train on `tokens` tokens, from all FLOPs, including attention and head.
 
     tokens     to train on
     shape      of the model

@@ -1,4 +1,4 @@
-"""Branches in time: what it saves to do them on ranks of their own, and whether the same ranks do better otherwise.
+"""Branches in time: the gain of running them on separate ranks, compared with other uses of the same ranks.
 
     one device    stem + all branches + join
     sub-graph     stem + the longest branch + join, with a rank for each branch
@@ -25,7 +25,7 @@ BACKWARD = 2  # forwards that a backward takes
 
 
 def speedup(branches: Sequence[float], stem: float = 0, join: float = 0) -> float:
-    """How many times as fast a microbatch is through, with a rank for each branch: at most as many as there are.
+    """The speed-up of a microbatch with one rank for each branch: at most as many as there are.
 
     branches, stem, join  forward durations, or multiplications, or anything else that adds up
 

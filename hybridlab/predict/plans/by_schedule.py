@@ -1,7 +1,6 @@
-"""By schedule: a plan's step played by its real schedule, action by action, in place of the closed formula.
+"""By schedule: a plan's step, simulated action by action with its real schedule instead of the closed formula.
 
-The formula of `predict.plans.performance` says m + (p - 1)/v; here the list of actions decides that the ranks would
-execute.
+The formula of `predict.plans.performance` is m + (p - 1)/v; here the ranks' list of actions decides.
 
 Relatives: `predict.plans.performance`, `predict.time.simulate`, `schedules`, notebook 41.
 """
@@ -31,15 +30,15 @@ def schedule_of(plan: Plan, batch: int) -> Schedule:
 
 
 def by_schedule(shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED) -> Timeline:
-    """The timeline of one copy, in seconds, without the sum over copies and the optimizer, which come behind it.
+    """The timeline of one copy, in seconds, without the all-reduce over copies and the optimizer, which follow it.
 
     shape    of the model
-    plan     to play
+    plan     to simulate
     batch    sequences in the global batch
     machine  on which it runs
     fit      the three fitted numbers
 
-    A message keeps both its ranks for half its time each, since nothing overlaps in the programs that were measured.
+    A message occupies each of its two ranks for half its time, since nothing overlaps in the measured programs.
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> one = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)

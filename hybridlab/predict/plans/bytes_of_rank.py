@@ -1,4 +1,4 @@
-"""Sent: the bytes that one rank of a plan sends in a step, by what for; a collective counts with its full tensor, as in
+"""The bytes that one rank of a plan sends in a step, by purpose; a collective counts with its full tensor, as in
 ledgers.
 
 The rank is the first one of its stage: along every other axis it stands at 0. Numbers have 16 bits, gradients 32. Left
@@ -6,7 +6,7 @@ out is what a plan does not say: packs that ZeRO shares out are padded (`core.wh
 gathers weights is up to the schedule, and skips travel beside the chain.
 
 Relatives: `training.dry` counts the same (`DryRun.bytes`), and a test holds both together;
-`predict.plans.weights_of_rank`, whose weights are summed; `predict.plans.performance`, seconds in place of bytes.
+`predict.plans.weights_of_rank`, whose weights are summed; `predict.plans.performance`, seconds instead of bytes.
 """
 
 from collections import defaultdict
@@ -79,7 +79,7 @@ def _hops(plan: Plan, place: int) -> int:
 
 
 def _in_layer(shape: Shape, plan: Plan, layer: int) -> dict[str, float]:
-    """What one microbatch sends in one layer."""
+    """The bytes that one microbatch sends in one layer."""
     inner = 0 < layer <= shape.layers
     times = {"forward": 1 + (inner and plan.recompute == FULL), "backward": 1, "again": 1}  # done again, and sent again
     attends = times | {"forward": 1 + (plan.recompute != NONE)}

@@ -1,4 +1,4 @@
-"""Divisions: which numbers of a model can be shared out in which ways, and the sentence about those that cannot.
+"""Divisions: the legal ways to divide a model, and the error for the others.
 
 Modes ask before anything runs, and the planner asks for all plans at once: its fields are arrays then, and what a rule
 says is an array too. So nothing is planned that a rank would refuse. What a planner wants beyond that, equal parts, is

@@ -1,4 +1,4 @@
-"""The footprint: bytes of memory on one device while a plan trains, and which part of them weighs most.
+"""The footprint: bytes of memory on one device while a plan trains, and its largest part.
 
 Source: Rajbhandari et al. 2020, arXiv:1910.02054 (states); Korthikanti et al. 2022, arXiv:2205.05198 (activations).
 Relatives: `predict.bytes.memory` (the same states of a real layout, to the byte), `predict.bytes.activations`,
@@ -130,7 +130,7 @@ def footprint(shape: Shape, plan: Plan, batch: int, software: Software = MEGATRO
 
 
 def kept_on(shape: Shape, plan: Plan) -> Kept:
-    """What a block keeps of one microbatch on the busiest rank of a plan.
+    """The bytes that a block saves of one microbatch on the busiest rank of a plan.
 
     A part of the sequence, cut along cp. Keys and values that were gathered are kept as they came; on a ring, and in a
     fused kernel, scores are not kept.
@@ -145,19 +145,19 @@ def kept_on(shape: Shape, plan: Plan) -> Kept:
 
 
 def entered(shape: Shape, plan: Plan) -> Amount:
-    """Bytes of what a block takes in of one microbatch, on one rank of a plan."""
+    """Bytes of a block's input of one microbatch, on one rank of a plan."""
     return came_in(shape, plan.b / plan.cp, plan.t, plan.sequence, plan.x)
 
 
 @spelled(arguments)
 def memory(model: str | Shape, batch: int, **sizes: Any) -> Footprint:
-    """Bytes on the device that holds most, of a model trained with a batch of so many sequences by one plan.
+    """Bytes on the fullest device while a model trains with one plan.
 
     model  a name in the catalog, or a Shape;  batch  sequences in the global batch
 
     {arguments}
 
-    raises  ValueError when the catalog lacks the model, or the plan is not legal
+    raises  ValueError if the catalog lacks the model, or the plan is not legal
 
     >>> import hybridlab as hl
     >>> print(f"{hl.memory('gpt3-175b', batch=96, p=12, t=8, recompute='full').total / 1e9:.0f} GB")

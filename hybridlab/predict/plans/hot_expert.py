@@ -1,4 +1,4 @@
-"""Hot: what a popular expert costs. Its rank has more tokens than the others, and they wait.
+"""The cost of a popular expert: its rank has more tokens than the others, and they wait.
 
 Relatives: `predict.bytes.experts`, how uneven loads are; `predict.plans.time_of_context_and_experts`; notebook 32.
 """

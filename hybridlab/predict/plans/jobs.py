@@ -1,4 +1,4 @@
-"""A plan as a job: the arguments with which `check`, `train`, `run` and `dry_run` do what a plan means.
+"""A plan as a job: the arguments of `check`, `train`, `run` and `dry_run` for a plan.
 
 Relatives: `predict.plans.plan`, `predict.plans.replicated`; `training.make_job.job_of`, what takes them; notebooks 15,
 41 and 50.

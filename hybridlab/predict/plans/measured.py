@@ -1,12 +1,13 @@
-"""Measured: the rates of a machine of your own, from a row of your logs or from what five minutes measure on it.
+"""Measured: the rates of your own machine, from a row of your logs or from five minutes of measurements.
 
     fit = by_step(shape, "h100", Plan(p=4, t=8, d=2), batch=64, seconds=9.1, software="megatron-2024")
     fit = by_products("h100", [(8192, 8192, 8192, 1.7e-3), (4096, 8192, 28672, 3.1e-3)])
     kind = by_sums("h100", ranks=8, sizes=[1e6, 1e9], seconds=[6e-5, 4.3e-3])
     plan(shape, kind, gpus=64, batch=64, fit=fit)
 
-A row of a log and GEMMs fix the same number, the share of the peak that GEMMs reach: it differs from machine to
-machine, by power and by library. A sweep of all-reduces fixes a link. What is not measured stays as fitted.
+A row of a log and a list of GEMMs determine the same number, the fraction of the peak that GEMMs reach: it differs
+between machines, by power limit and library. A sweep of all-reduces determines a link. Other numbers keep their fitted
+values.
 
 Relatives: `predict.plans.rates`, `predict.judged.calibrated`, notebook 41.
 """
@@ -39,7 +40,7 @@ def by_step(
     software: str | Software = MEGATRON_2021,
     precision: str = "bf16",
 ) -> Fit:
-    """The fit with which a step of this plan takes as long as it did.
+    """The fit that reproduces the measured time of a step of this plan.
 
     model      its name in the catalog, or its `Shape`
     machine    its name in the catalog, or a `Machine`
@@ -49,8 +50,8 @@ def by_step(
     software   a name in SOFTWARE, or its terms
     precision  of products by weights: "bf16", "fp8", "fp4"
 
-    raises  ValueError when no share of the peak does that: it says how long the step takes at the whole peak, or
-            without any product
+    raises  ValueError if no fraction of the peak does that: it reports the time of the step at full peak, or without
+            any matmul
 
     >>> row = Plan(p=8, t=8, d=24, b=2, v=2, recompute=2, scatter=True)  # of SC'21's table 1
     >>> round(by_step("gpt-145.6b", "a100", row, batch=2304, seconds=24.82).multiply, 3)
@@ -76,7 +77,7 @@ def by_products(
     products: list[tuple[int, int, int, float]],
     software: str | Software = MEGATRON_2021,
 ) -> Fit:
-    """The fit for a device on which these products took so long: (m, k, n, seconds) of an m×k by a k×n matrix.
+    """The fit for a device with these measured times of matmuls: (m, k, n, seconds) of an m×k by a k×n matrix.
 
     Take those of a block at your sizes, twenty times each after a warm-up.
 

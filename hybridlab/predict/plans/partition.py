@@ -1,6 +1,6 @@
-"""Partition: where a sequence of layers is cut into stages, so that the slowest stage is as fast as can be.
+"""Partition: the cut of a sequence of layers into stages that makes the slowest stage as fast as possible.
 
-`partition` is for layers that differ, `lengths` for the equal blocks of a plan, of which some stages have one more.
+`partition` is for different layers, `lengths` for the equal blocks of a plan, where some stages have one block more.
 """
 
 import math
@@ -53,10 +53,10 @@ def partition(weights: Sequence[float], stages: int) -> list[range]:
 
     weights  of the layers, 0 or more: seconds, parameters, or anything else that adds up
 
-    Exact, by dynamic programming over (layers, stages); among equals it leans to even stages, then to early cuts.
-    torchgpipe's block partition (Bárány and Grinberg 2013) does the same by a heuristic.
+    Exact, by dynamic programming over (layers, stages); ties prefer even stages, then early cuts. torchgpipe's block
+    partition (Bárány and Grinberg 2013) does the same by a heuristic.
 
-    raises  ValueError when there are fewer layers than stages
+    raises  ValueError if there are fewer layers than stages
 
     >>> partition([3, 1, 1, 1, 4], stages=2)
     [range(0, 3), range(3, 5)]

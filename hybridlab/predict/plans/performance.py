@@ -1,24 +1,25 @@
-"""Performance: the time of one training step under a plan, from a few terms that can each be explained.
+"""Performance: the time of one training step under a plan, from a few terms, each with an explanation.
 
 One microbatch on one stage takes
 
-    multiply   its GEMMs, at a share of the device's peak
-    pointwise  everything between them: each kept byte is written once and read once, again when it is recomputed, and
-               twice in the backward; at a share of the memory's bandwidth. With copies to the host, what of them shows
-    tensor     the tp all-reduces: two in a block's forward, two in its backward, two more when it is recomputed; on a
-               grid those along x too, one for each matrix and one or two for each norm
-    launch     what is left: a fixed time for each block
+    multiply   its GEMMs, at a fraction of the device's peak
+    pointwise  all other operations: each saved byte is written once and read once, again for recomputation, and twice
+               in the backward; at a fraction of the memory bandwidth. Also the exposed part of copies to the host
+    tensor     the tp all-reduces: two in a block's forward, two in its backward, two more for recomputation; on a grid
+               also those along x, one for each matrix and one or two for each norm
+    launch     a fixed time for each block
     context    waiting for keys and values along cp
-    experts    tokens on their way to experts along ep, and back (`predict.plans.time_of_context_and_experts` says of
-    both what is hidden)
+    experts    sending tokens to experts along ep and back (`predict.plans.time_of_context_and_experts` computes the
+               overlap of both)
 
-and the last stage multiplies with the vocabulary too. A step is m of these, p - 1 more (over v) to fill and empty the
-pipeline, the messages between stages, the all-reduce of gradients over the copies, and the optimizer. Nothing overlaps,
-as in the programs that were measured, but ZeRO 3's all-gathers, one for each forward and each backward of a microbatch;
-they run over all links of a node. Table 2 of the paper contradicts that (`papers.sc21.table_2`): an upper bound.
+and the last stage also has the matmul with the vocabulary. A step is m of these, p - 1 more (over v) to fill and empty
+the pipeline, the messages between stages, the all-reduce of gradients over the copies, and the optimizer. Nothing
+overlaps, as in the measured programs, except ZeRO 3's all-gathers, one for each forward and each backward of a
+microbatch; they use all links of a node. Table 2 of the paper contradicts this (`papers.sc21.table_2`), so it is an
+upper bound.
 
-Three numbers are fitted: the two shares, and the launch. They are fitted on the ten rows of table 1 of Narayanan et al.
-2021, arXiv:2104.04473, and on nothing else; every other prediction is a test of them.
+Three numbers are fitted: the two fractions and the launch time. They are fitted only on the ten rows of table 1 of
+Narayanan et al. 2021, arXiv:2104.04473; every other prediction tests them.
 
 Relatives: `predict.bytes.activations`, `predict.plans.arithmetic`, `predict.bytes.collectives`, notebooks 41 and 42.
 """
@@ -50,18 +51,18 @@ SCORE_BYTES = 16  # of each score of a token: in single precision, written and r
 
 
 class Step(NamedTuple):
-    """Seconds of one step on the rank that has most to do, by what they go into; numbers, or arrays for many plans.
+    """Seconds of one step on the busiest rank, by cause; numbers, or arrays for many plans.
 
-    multiply   products by weights
-    pointwise  all else that a device computes
-    tensor     sums along tp
+    multiply   matmuls with weights
+    pointwise  all other operations of a device
+    tensor     all-reduces along tp
     launch     starting kernels
     context    messages along cp
     experts    messages along ep
     head       the head and the loss
     messages   between stages
     bubble     filling and emptying the pipeline
-    data       sums along dp
+    data       all-reduces along dp
     optimizer  its update
     """
 
@@ -79,17 +80,17 @@ class Step(NamedTuple):
 
     @property
     def total(self) -> Amount:
-        """All of them: the time of the step."""
+        """The time of the step, the sum of all terms."""
         return added(self)
 
     @property
     def communication(self) -> Amount:
-        """The share of the time in which devices wait for messages of any kind."""
+        """The fraction of the time in which devices wait for any message."""
         return (self.tensor + self.context + self.experts + self.messages + self.data) / self.total
 
     @property
     def idle(self) -> Amount:
-        """The share of the time in which the pipeline is filled and emptied: bubble_fraction."""
+        """The fraction of the time to fill and empty the pipeline: bubble_fraction."""
         return self.bubble / self.total
 
 
@@ -264,14 +265,14 @@ def _hop(shape: Shape, plan: Plan, rates: Rates, summed):
 def step(
     shape: Shape, plan: Plan, batch: int, machine: Machine, fit: Fit = FITTED, software: Software = MEGATRON_2021
 ) -> Step:
-    """The predicted step of a plan, or of many.
+    """The predicted time of a step of a plan, or of many plans.
 
     shape     of the model
     plan      or a plan whose fields are arrays: many plans
     batch     sequences in the global batch
     machine   on which it runs
     fit       the three fitted numbers
-    software  what programs hide and fuse
+    software  overlap and fusion of the program
 
     >>> from hybridlab.core.what.catalog import machine, model
     >>> gpt = model("gpt-145.6b").shape

@@ -1,4 +1,4 @@
-"""A plan: how a model and its batch are divided among n = p·t·x·cp·ep·d devices, and what is traded for memory.
+"""A plan: the division of a model and its batch among n = p·t·x·cp·ep·d devices, and its options to save memory.
 
 Relatives: `predict.plans.performance` (time), `predict.plans.footprint` (memory), `predict.plans.planner` (search),
 notebook 41.
@@ -22,19 +22,20 @@ class Plan(NamedTuple):
     """One plan, or many when its fields are arrays of one length.
 
     p stages, t ways of tensor parallelism, d copies;  b sequences in a microbatch;  v chunks of layers on each rank
-    recompute  what is done twice: its place in RECOMPUTE;  zero  what the copies share at rest: ZeRO's stage
-    sequence  with sequence parallelism;  scatter  each rank of tp sends its part between stages, gathered behind
-    x  ways of cutting the width: with t, AxoNN's grid;  z  how many copies share what ZeRO's stage 3 shares; 0: all
-    cp  ways of cutting the sequence;  attend  how queries meet keys: its place in ATTEND;  zigzag  equal work for all
-    ep  ways of sharing out experts, b sequences on each rank;  dispatch  how tokens find them: its place in DISPATCH
-    uneven  stages that need not be equal: some have a block more (`partition.dealt`)
+    recompute  index in RECOMPUTE: what is recomputed;  zero  ZeRO's stage: what the copies shard between steps
+    sequence  with sequence parallelism;  scatter  each rank of tp sends its part between stages, gathered by the
+              receiver
+    x  ways of sharding the width: with t, AxoNN's grid;  z  how many copies shard weights in ZeRO's stage 3; 0: all
+    cp  ways of sharding the sequence;  attend  index in ATTEND: the method of attention;  zigzag  balanced causal
+        attention
+    ep  ways of sharding experts, with b sequences on each rank;  dispatch  index in DISPATCH: the method of dispatch
+    uneven  stages may be unequal: some have a block more (`partition.dealt`)
 
-    Four more are not searched, but given: skew, Zipf's exponent of how popular experts are, 0 for equally;  fused,
-    whether attention is one kernel that leaves no scores in memory;  redone, the share of the layers that `recompute`
-    does again;  offload, whether what blocks keep waits on the host.
+    Four more are given, not searched: skew, Zipf's exponent of the experts' popularity, 0 for equal; fused, whether
+    attention is one kernel that stores no scores; redone, the fraction of the layers that `recompute` applies to;
+    offload, whether saved activations are offloaded to the host.
 
-    Ranks are numbered as Megatron does: those of tp are neighbours, then come those along x, cp, ep, the copies, the
-    stages.
+    Ranks are numbered as in Megatron: the order is tp (neighbours), x, cp, ep, copies, stages.
 
     >>> Plan(p=8, t=8, d=2, b=1).devices, Plan(p=8, t=8, d=2, b=1).microbatches(batch=64)
     (128, 32)
@@ -69,17 +70,19 @@ class Plan(NamedTuple):
 
     @property
     def copies(self) -> tuple[Amount, Amount]:
-        """How many ranks hold the same weights, and see other tokens: those of experts, and all others."""
+        """(number of ranks with the same expert weights, number with the same other weights); they see different
+        tokens.
+        """
         return self.cp * self.d, self.cp * self.ep * self.d
 
     @property
     def sharers(self) -> tuple[Amount, Amount]:
-        """How many of either copies share out what ZeRO shares: z, or all."""
+        """The number of either copies among which ZeRO shards: z, or all."""
         its, others = (where(self.z, self.z, copies) for copies in self.copies)
         return its, others
 
     def division(self, shape: Shape) -> Division:
-        """How a plan, or many, share out a model, as the runtime's rules speak of it."""
+        """The division of a model by a plan, or by many plans, in the terms of the runtime's rules."""
         return Division(
             self.t,
             self.x,
@@ -102,7 +105,7 @@ class Plan(NamedTuple):
         return batch // (self.b * self.d * self.ep)
 
     def near(self, axes: str, node: int) -> Amount:
-        """How many ranks of a group stand in one node: along an axis, or along several joined by "+".
+        """The number of ranks of a group in one node: along an axis, or along several joined by "+".
 
         >>> print(Plan(t=2, cp=2, ep=4).near("ep", node=8), Plan(cp=2, ep=8, d=4).near("cp+d", node=8))
         2 2
@@ -115,7 +118,7 @@ class Plan(NamedTuple):
         return found
 
     def one(self, place: int) -> "Plan":
-        """The plan at a place of the arrays."""
+        """The plan at an index of the arrays."""
         return Plan(*(kind(field[place]) for kind, field in zip(_KINDS, map(np.asarray, self))))
 
     def __str__(self) -> str:
@@ -140,7 +143,7 @@ MEANINGS = {  # of the fields, as arguments: with the names of `NAMED` for what 
     "recompute": "activations that are computed twice: 'none', 'selective' or 'full'",
     "zero": "ZeRO's stage: what the copies shard at rest, 0 to 3",
     "sequence": "sequence parallelism, with t",
-    "scatter": "each rank along t sends its shard between stages, gathered behind",
+    "scatter": "each rank along t sends its shard between stages, gathered by the receiver",
     "x": "ranks that cut the width: with t, AxoNN's grid",
     "z": "copies that shard what ZeRO's stage 3 shards; 0: all",
     "cp": "ranks that cut the sequence",

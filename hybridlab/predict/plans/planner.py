@@ -1,9 +1,10 @@
-"""The planner: every legal plan for n devices, those that fit in memory by time, and why each other is not the best.
+"""The planner: every legal plan for n devices, sorted by time if it fits in memory, with the reason if it is not the
+best.
 
     plan("gpt3-175b", "a100", gpus=1024, batch=1536).best
 
-Nothing is searched by rule or by chance: the whole space is evaluated at once, as arrays, so the best is the best of
-all. What a rule of thumb says ("tensor parallelism inside a node") has to come out as a result.
+The search uses no heuristic and no randomness: all plans are evaluated at once, as arrays, so the best is the optimum.
+Rules of thumb ("tensor parallelism inside a node") are results, not assumptions.
 
 Relatives: `predict.plans.space`, `predict.plans.performance`, `predict.plans.footprint`, notebook 41.
 """
@@ -48,7 +49,7 @@ class Choice(NamedTuple):
     batch: int
 
     def job(self) -> dict:
-        """What `check`, `train`, `run` and `dry_run` take to do it; see `predict.plans.jobs`."""
+        """The arguments of `check`, `train`, `run` and `dry_run` for it; see `predict.plans.jobs`."""
         return job_of_plan(self.plan, self.shape, self.batch)
 
     def scaled(self) -> Scaled:
@@ -235,22 +236,22 @@ def plan(
     stages: bool = False,
     **given: Any,
 ) -> Planned:
-    """All plans for a model on so many devices of a machine, with a batch of so many sequences.
+    """All plans for a model on `gpus` devices of a machine, with a global batch of `batch` sequences.
 
     model, machine  names in the catalog, or a Shape and a Machine;  gpus, batch  devices, and sequences in a batch
     fit        the three fitted numbers of a machine; None: those of the catalog's machines
-    software   what a program overlaps and fuses: a name in SOFTWARE, or its terms
-    precision  of products by weights: "bf16", "fp8", "fp4"
-    grids      AxoNN's grids too: x ways of cutting the width, z copies that shard; so where one is given
-    contexts   the sequence too, cut along cp, and how queries meet keys; so where cp, attend or zigzag is given
-    experts    their parallelism too: ep ways of sharing them out, and their dispatch; so where one is given
-    stages     also numbers of stages that do not divide the layers; so where uneven is given
+    software   overlap and fusion of the program: a name in SOFTWARE, or its terms
+    precision  of matmuls with weights: "bf16", "fp8", "fp4"
+    grids      search AxoNN's grids too: x ways of sharding the width, z copies that shard; implied if x or z is given
+    contexts   search context parallelism too: cp and its method of attention; implied if cp, attend or zigzag is given
+    experts    search expert parallelism too: ep and its dispatch; implied if one is given
+    stages     search also numbers of stages that do not divide the layers; implied if uneven is given
 
     Fields of a plan that are given are fixed; the others are searched:
 
     {arguments}
 
-    raises  ValueError when the catalog lacks a name, no division is legal, or none fits: with what is missing
+    raises  ValueError for an unknown name, or if no plan is legal or none fits: names what is missing
 
     >>> import hybridlab as hl
     >>> planned = hl.plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full")
@@ -283,14 +284,14 @@ def plan(
 
 
 def days(choice: Choice, shape: Shape, batch: int, tokens: float) -> float:
-    """The days that so many tokens take, at one step for every batch.
+    """The days of a training on `tokens` tokens, with one step for every batch.
 
-    choice  one of those that `hl.plan` found
+    choice  one of the plans found by `hl.plan`
     shape   of the model
     batch   sequences in a step
     tokens  to train on
 
-    raises  ValueError when there is no token
+    raises  ValueError if tokens is not positive
 
     >>> best = plan("gpt3-175b", "a100", gpus=1024, batch=1536, zero=0, recompute="full").best
     >>> round(days(best, catalog.model("gpt3-175b").shape, 1536, 300e9))

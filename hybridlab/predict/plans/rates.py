@@ -1,4 +1,4 @@
-"""Rates: what a machine does in a second, and how long ranks in several nodes take for a collective."""
+"""Rates: the speed of a machine, and the time of a collective over several nodes."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Reasons: why a plan loses, in one sentence whose seconds add up to the whole difference."""
+"""Reasons: why a plan is slower, in one sentence whose seconds add up to the full difference."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING

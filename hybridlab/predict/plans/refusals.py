@@ -1,4 +1,4 @@
-"""Refusals: why there is no plan at all, in one sentence: what must divide, and how much memory is missing."""
+"""Refusals: why there is no plan at all, in one sentence: the number that must divide, or the missing memory."""
 
 import math
 from typing import TYPE_CHECKING

@@ -1,14 +1,16 @@
-"""Replicated stages: layers are cut into stages and stages get copies, so that the pipeline's slowest place is fastest.
+"""Replicated stages: layers are cut into stages, and stages are replicated, to make the slowest stage as fast as
+possible.
 
-PipeDream's partitioner. Where `predict.plans.partition` gives each stage one rank, this one may give a stage of much
-work and few weights many ranks, and one of many weights a single one.
+PipeDream's partitioner. While `predict.plans.partition` gives each stage one rank, this partitioner may give many ranks
+to a stage with much compute and few weights, and one rank to a stage with many weights.
 
 Source: Narayanan et al. 2019, arXiv:1806.03377, *Partitioning algorithm*; the levels of the network: their SOSP paper,
-*PipeDream: Generalized Pipeline Parallelism for DNN Training*, 3.1. Seconds to sum weights count what a rank sends and
-what it receives, 4·(m - 1)/m of them, as the first paper and the released optimizer do. That optimizer adds these
-seconds to those of computing and leaves boundaries out; the papers, and we, take the larger and look at both.
+*PipeDream: Generalized Pipeline Parallelism for DNN Training*, 3.1. The time of the all-reduce counts bytes sent and
+received, 4·(m - 1)/m of the weights' bytes, as in the first paper and the released optimizer. That optimizer adds this
+time to the compute time and omits boundaries; the papers, and we, take the maximum and include boundaries.
 
-Relatives: `scheduling.pipedream`, whose copies do it; `training.stages.profiled`, the profile of a model; notebook 15.
+Relatives: `scheduling.pipedream`, which runs the copies; `training.stages.profiled`, the profile of a model; notebook
+15.
 """
 
 from collections.abc import Sequence
@@ -43,16 +45,18 @@ class Plan(NamedTuple):
     stages: tuple[Stage, ...]
 
     def job(self, rounds: int = 2) -> dict:
-        """What `check`, `train` and `dry_run` take to do it with a model of these layers; see `predict.plans.jobs`."""
+        """The arguments of `check`, `train` and `dry_run` for it, with a model of these layers; see
+        `predict.plans.jobs`.
+        """
         return job_of_stages(self.stages, rounds)
 
 
 def replicated(layers: Sequence[Layer], *levels: tuple[int, float]) -> Plan:
-    """The plan of fewest seconds that uses all machines.
+    """The fastest plan that uses all machines.
 
     layers  of the model, in order
-    levels  of the network from the inside out: (how many parts of the level below make one, bytes per second between
-            them); a single one, (machines, bandwidth), where all machines are alike
+    levels  of the network from the inside out: (number of parts of the level below in one, bytes per second between
+            them); a single level, (machines, bandwidth), if all machines are equal
 
     The fewest seconds A(j, m) for the first j layers on m machines are those of one stage, T(0, j, m), or the least,
     over all cuts i and replicas r of the last stage, of
@@ -60,10 +64,10 @@ def replicated(layers: Sequence[Layer], *levels: tuple[int, float]) -> Plan:
         max(A(i, m - r), 2·output of layer i - 1 / bandwidth, T(i, j, r))
         where T(i, j, r) = max(seconds of the layers i to j - 1, 2·sent / bandwidth) / r
 
-    and sent are the bytes that a rank sends when r ranks sum these layers' weights. With levels, the seconds of layers
-    are those of their best plan one level below. Among equals one stage comes before two, and early cuts first.
+    and sent are the bytes that a rank sends when r ranks all-reduce these layers' gradients. With levels, the seconds
+    of layers are those of their best plan one level below. Ties prefer fewer stages, then early cuts.
 
-    raises  ValueError when there are no layers, or a level without machines or bandwidth
+    raises  ValueError if there are no layers, or a level without machines or bandwidth
 
     >>> convolution, linear = Layer(seconds=3.0, output=1e6, weights=1e6), Layer(seconds=1.0, output=1e3, weights=4e9)
     >>> replicated([convolution, linear], (4, 1e9))

@@ -25,7 +25,7 @@ class Scaled(NamedTuple):
     batch: int
 
     def job(self) -> dict:
-        """What `check`, `train`, `run` and `dry_run` take to do it."""
+        """The arguments of `check`, `train`, `run` and `dry_run` for it."""
         return job_of_plan(self.plan, self.shape, self.batch)
 
 

@@ -1,4 +1,4 @@
-"""Software: what programs of one generation hide, fuse and sum, as terms that can be switched one by one.
+"""Software: the overlap, fusion and reductions of programs of one generation, as terms that can be switched one by one.
 
 A plan and a machine do not say how long a step takes: the programs of 2021 waited for every message, and those of 2024
 hide most of them. Each field says one such thing in a number; `SOFTWARE` has the numbers of programs that were
@@ -122,7 +122,7 @@ REASONS = {  # of each, what its programs do that the others do not
 
 
 def programs(software: str | Software, precision: str = "bf16") -> Software:
-    """Software by its name, or as it is, with products in a precision.
+    """Software by its name, or unchanged, with matmuls in a precision.
 
     raises  ValueError when there is no such name, or no such precision
 

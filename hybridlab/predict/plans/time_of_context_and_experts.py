@@ -1,4 +1,4 @@
-"""Inside: the seconds that a block sends along cp and along ep, as far as they are not hidden, on the busiest rank.
+"""The exposed seconds of a block's messages along cp and along ep, on the busiest rank.
 
 Along cp, `gather` waits for all keys and values, and `ulysses` for four all-to-alls. On a ring the next keys and values
 are on their way while the last ones are multiplied: a hop shows only by what it is longer than its part of attention.

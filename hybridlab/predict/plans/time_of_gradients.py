@@ -1,4 +1,4 @@
-"""Copies: the seconds in which ranks that hold the same weights sum gradients and gather weights, and what of it shows.
+"""The seconds to reduce gradients and gather weights among ranks with the same weights, and their exposed part.
 
 A sum is a reduce-scatter and an all-gather; ZeRO keeps them apart, with the optimizer between. What is hidden is a term
 of `software`: the reduce-scatter goes on behind a backward, a gather behind a forward.
@@ -34,7 +34,7 @@ class Copies(NamedTuple):
 
 
 def among_copies(plan: Plan, rates: Rates, held: tuple[Amount, Amount], layers: Amount, software: Software) -> Copies:
-    """What is sent once.
+    """The bytes sent once.
 
     held  weights of experts, whose copies are not those along ep, and all others;  layers  of a stage
     """
@@ -61,7 +61,7 @@ def _among(z, copies, near, sharers, rates: Rates, weights, layers, software: So
 def seconds_of_copies(
     once: Copies, plan: Plan, microbatches: Amount, forward: Amount, backward: Amount, software: Software
 ) -> Amount:
-    """What shows of it in a step.
+    """The exposed part of it in a step.
 
     forward, backward  seconds of one microbatch in all layers of a stage, behind which messages can hide
     """

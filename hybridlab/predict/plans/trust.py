@@ -1,4 +1,4 @@
-"""Trust: how far off a prediction usually is, by the software that it is for.
+"""Trust: the usual error of a prediction, by software.
 
 From the scoreboard (docs/predictor.md): errors of published runs that were predicted without their source. They are of
 plans that somebody chose to run; of a plan that nobody would run nobody knows.

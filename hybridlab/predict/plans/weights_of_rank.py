@@ -1,7 +1,8 @@
-"""Held: the weights that one rank has of a block, of the embedding and of the head, by who else has the same ones.
+"""The weights of a block, of the embedding and of the head on one rank, grouped by the ranks that hold the same
+weights.
 
-Whoever has the same weights and sees other data adds up their gradients. So the parts tell what is summed, and along
-what. Of what tp does not divide, the first rank has one more. Sizes may be numpy arrays.
+Ranks with the same weights and other data reduce their gradients. So the parts tell what is summed, and along what. Of
+what tp does not divide, the first rank has one more. Sizes may be numpy arrays.
 
 Relatives: `core.what.shape` (the same for one device), `modes.tensor_parallel` (who has what),
 `predict.plans.footprint`, `predict.plans.bytes_of_rank`.

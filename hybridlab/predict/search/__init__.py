@@ -1,4 +1,4 @@
-"""Search: which strategy for a graph of operators is fastest on a machine, found in seven ways side by side.
+"""Search: the fastest strategy for a graph of operators on a machine, with seven methods to compare.
 
 What a strategy costs: `pieces` (what one rank does of an operator), `profile` (what that and a move take on a machine),
 `problem` (a strategy's seconds and bytes; the same as a schedule is in `played`), `terms` (its cost as a sum, for those

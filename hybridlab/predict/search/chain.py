@@ -1,12 +1,12 @@
-"""Chains: the fastest strategy by dynamic programming, exact, also within a room.
+"""Chains: the fastest strategy by dynamic programming, exact, also with a memory limit.
 
-Where each operator takes only what the one before it has made, the past matters to the future through one thing: the
-choice of the last operator. So for each of its choices only the fastest way to get there is kept. n operators with c
-choices each have cⁿ strategies; n · c² sums find the best of them. Within a room a slower way that holds less may win
-in the end, so all ways are kept that no other beats in both.
+If each operator takes only the output of the one before it, the rest of the cost depends only on the choice of the last
+operator. So for each of its choices only the fastest prefix is kept. n operators with c choices each have cⁿ
+strategies; n · c² sums find the best of them. With a memory limit a slower prefix that holds less may win in the end,
+so all prefixes are kept that no other beats in both time and memory.
 
-A residual sum takes what was made long before: then the last choice does not tell all, and this search refuses.
-`elimination` is the same idea for any graph.
+A residual sum takes a much earlier output: then the last choice is not enough, and this search raises an error.
+`elimination` extends the idea to any graph.
 
 Source: Bellman 1957, *Dynamic Programming*; for parallel layers, Jia, Lin, Qi, Aiken 2018, *Exploring Hidden Dimensions
 in Parallelizing Convolutional Neural Networks*, arXiv:1802.04924. Relatives: `predict.plans.partition`.
@@ -24,11 +24,11 @@ Label = tuple[float, float, tuple[int, ...]]  # seconds, bytes, the numbers of t
 
 
 def chain(problem: Problem) -> Found:
-    """The fastest strategy of a chain.
+    """The fastest strategy of a chain of operators.
 
     problem  a graph on a mesh, with a profile
 
-    raises  ValueError for a graph that is no chain, where sums overlap, or where nothing fits
+    raises  ValueError if the graph is not a chain, reductions overlap, or no strategy fits
 
     >>> from hybridlab.core.where.mesh import Mesh
     >>> from hybridlab.core.what.programs import mlp

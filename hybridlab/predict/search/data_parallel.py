@@ -1,4 +1,4 @@
-"""Data parallelism: every axis cuts the batch, wherever an operator has one. Where FlexFlow's search begins.
+"""Data parallelism: every axis cuts the batch of every operator that has one. FlexFlow's search begins with it.
 
 Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 6.2. Relatives: `core.what.operators.shared`; notebook 21.
 """
@@ -15,7 +15,7 @@ def data_parallel(problem: Problem) -> Found:
 
     problem  a graph on a mesh, with a profile
 
-    raises  ValueError where the batch cannot be divided by so many ranks, or where a rank has no room for a copy
+    raises  ValueError if the batch is not divisible by the number of ranks, or a rank has not enough memory for a copy
 
     >>> from hybridlab.core.where.mesh import Mesh
     >>> from hybridlab.core.what.programs import mlp

@@ -1,4 +1,4 @@
-"""Elimination: the fastest strategy of any graph, exact, one operator after another taken out of the sum.
+"""Elimination: the fastest strategy of any graph, exact, by eliminating one operator after another.
 
 To take an operator out, join all terms that know it, and note for each choice of its neighbours which of its own is
 best; what is left is a term of the neighbours alone. On a chain that is dynamic programming. A residual sum leaves

@@ -1,4 +1,4 @@
-"""Every strategy there is, one after the other: the judge of all other searches, on toys."""
+"""Exhaustive search over all strategies, to check all other searches on small graphs."""
 
 import itertools
 
@@ -9,12 +9,12 @@ MOST = 1_000_000
 
 
 def exhaustive(problem: Problem, most: int = MOST) -> Found:
-    """The fastest of all strategies.
+    """The fastest of all strategies, by exhaustive search.
 
     problem  a graph on a mesh, with a profile
-    most     strategies that may be tried
+    most     the largest number of strategies to try
 
-    raises  ValueError where there are more than `most`, or where none fits
+    raises  ValueError if there are more than `most`, or none fits
     """
     if problem.count > most:
         raise ValueError(f"exhaustive: there are {problem.count:,} strategies: use a smaller model, or another search")

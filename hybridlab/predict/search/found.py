@@ -1,4 +1,4 @@
-"""What a search has found, and the trace of how it got there."""
+"""The result of a search, and its trace."""
 
 import math
 from collections.abc import Iterable

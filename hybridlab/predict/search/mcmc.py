@@ -1,18 +1,18 @@
-"""FlexFlow's search: a walk by chance through the strategies, which goes downhill always and uphill sometimes.
+"""FlexFlow's search: a random walk through the strategies, which always goes downhill and sometimes uphill.
 
-Begin with data parallelism. Draw an operator, draw one of its legal choices, and ask what the changed strategy takes.
-If it is faster, go there; if it is slower by Δ, go there with probability exp(−α·Δ). Every hundredth part of the budget
-goes back to the best known. A strategy that has no room is charged 1 ms for each MB that it lacks.
+Begin with data parallelism. Draw an operator, draw one of its legal choices, and compute the time of the changed
+strategy. If it is faster, accept it; if it is slower by Δ, accept it with probability exp(−α·Δ). After every hundredth
+of the budget return to the best known strategy. A strategy that exceeds the memory costs 1 ms more for each missing MB.
 
-The price is asked for whole strategies, so nothing is assumed about it: overlap, memory, anything that a simulator can
-tell. Exact searches need a sum of parts.
+The cost is computed for complete strategies, so it may be anything that a simulator computes, such as overlap or
+memory. Exact searches need a cost that is a sum of parts.
 
-α has a unit. The published program counts Δ in ms and takes α = 1 unless told otherwise: a choice that costs 0.1 ms is
-taken nine times in ten, one that costs 1 s never. So on a step of less than a ms it wanders anywhere, and on a step of
-many seconds it only descends, into the nearest valley. `relative` is an α in units of the step.
+α has a unit. The published program counts Δ in ms and uses α = 1 by default: a choice that costs 0.1 ms is accepted
+nine times in ten, one that costs 1 s never. So with a step of less than a ms it accepts nearly everything, and with a
+step of many seconds it only descends into the nearest valley. `relative` is an α in units of the step.
 
-Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 6.2; going back, the charge and α in flexflow/FlexFlow,
-`src/runtime/model.cc` (optimize, DefaultConfig) and `simulator.cc` (simulate_runtime).
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 6.2; the returns, the memory cost and α in
+flexflow/FlexFlow, `src/runtime/model.cc` (optimize, DefaultConfig) and `simulator.cc` (simulate_runtime).
 """
 
 import math
@@ -38,15 +38,15 @@ def mcmc(
     start: Strategy | None = None,
     back: bool = True,
 ) -> Found:
-    """The fastest strategy that a walk of so many proposals has met.
+    """The fastest strategy that a random walk finds.
 
     problem  a graph on a mesh, with a profile
     budget   proposals
     seed     of the walk
-    alpha    per second of a step;  start  a strategy to begin with, in place of data parallelism
-    back     whether the walk is called back to the best that it knows
+    alpha    per second of a step;  start  a strategy to begin with, instead of data parallelism
+    back     whether the walk returns to the best known strategy at intervals
 
-    raises  ValueError where the walk met nothing that fits
+    raises  ValueError if the walk found no strategy that fits
 
     >>> from hybridlab.core.where.mesh import Mesh
     >>> from hybridlab.core.what.programs import mlp
@@ -91,7 +91,7 @@ def accepted(now: float, seconds: float, alpha: float, drawn: float) -> bool:
 
 
 def charged(problem: Problem, strategy: Strategy) -> tuple[float, bool]:
-    """The seconds of a strategy, with its charge if it has no room; and whether it has."""
+    """The seconds of a strategy, with its charge if it does not fit; and whether it has."""
     seconds = problem.seconds(strategy)
     if problem.fits(strategy):
         return seconds, True
@@ -99,10 +99,10 @@ def charged(problem: Problem, strategy: Strategy) -> tuple[float, bool]:
 
 
 def relative(seconds: float, times: float = 20) -> float:
-    """An α with which a choice that costs a `times`-th part of a step is taken with probability 1/e.
+    """The α that accepts a choice that costs 1/`times` of a step with probability 1/e.
 
     seconds  of a step
-    times    by how much the cost is shorter than a step
+    times    the length of a step over the cost of the choice
 
     >>> relative(0.5)
     40.0

@@ -1,4 +1,5 @@
-"""Megatron's division: some axes cut the batch, the others heads and hidden units. Which axes do which is open.
+"""Megatron's division: some axes cut the batch, the others heads and hidden units. The search chooses which axes do
+which.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3. Relatives: `modes.tensor_parallel`; notebooks 30 and 40.
 """

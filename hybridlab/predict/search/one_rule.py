@@ -1,7 +1,7 @@
-"""One table of rules for the whole program, the best of all that are legal: Mesh-TensorFlow's choice, and its limits.
+"""The best of all legal tables of rules, one table for the whole program: Mesh-TensorFlow's method, and its limits.
 
 Data parallelism and Megatron's division are tables of rules, so the best table is never slower than these two. It is
-slower than the best strategy where operators that lie far apart want the same dim cut in different ways.
+slower than the best strategy if distant operators prefer different shardings of the same dim.
 
 Source: Shazeer et al. 2018, arXiv:1811.02084, section 3. Relatives: `core.what.operators.every_rules`; notebook 35.
 """
@@ -16,7 +16,7 @@ def one_rule(problem: Problem) -> Found:
 
     problem  a graph on a mesh, with a profile
 
-    raises  ValueError where none fits
+    raises  ValueError if none fits
     """
     tables = every_rules(problem.graph, problem.mesh)
     return fastest("one table of rules", problem, (shared(problem.graph, rules, problem.mesh) for rules in tables))

@@ -1,4 +1,4 @@
-"""Pieces: what one rank does of an operator under a choice; all that its time depends on.
+"""Pieces: one rank's part of an operator under a choice, which determines its time.
 
 Two operators, or two choices, that leave a rank the same piece take as long. So a table of pieces is small: what
 FlexFlow calls a cost measured once for each operator and shape, and cached.
@@ -18,7 +18,7 @@ from hybridlab.predict.time.operators import flops
 
 
 class Seconds(NamedTuple):
-    """What a piece takes, there and back."""
+    """The time of a piece, forward and backward."""
 
     forward: float
     backward: float
@@ -66,7 +66,7 @@ class Piece(NamedTuple):
 
 
 def piece(graph: Graph, operator: Operator, choice: Choice, mesh: Mesh) -> Piece:
-    """What each rank does of an operator under a choice.
+    """Each rank's part of an operator under a choice.
 
     >>> from hybridlab.core.what.programs import mlp
     >>> piece(mlp(), mlp().operators[0], ("B", "F"), Mesh(x=2, y=2)).lengths

@@ -1,13 +1,13 @@
-"""A strategy played: one rank's step as a schedule whose stages are the operators.
+"""A strategy as a schedule: one rank's step, whose stages are the operators.
 
-A forward, with what it waits for before it; a backward, with what its operands' gradients wait for behind it. The sums
-of the gradients of all that is given, weights above all, are REDUCE_GRAD: they go on beside the backward, one after the
-other, because nothing but the update waits for them. So the simulator of pipelines shows what they hide, and what not.
+A forward includes the collectives that it waits for; a backward includes those that its operands' gradients wait for.
+The reductions of the gradients of given tensors, mainly weights, are REDUCE_GRAD: they overlap with the backward, one
+after the other, because only the update waits for them. So the simulator of pipelines shows which of them are hidden.
 
-FlexFlow's simulator does the same with a task graph of all devices. Here all ranks do alike, and one of them will do.
+FlexFlow's simulator does the same with a task graph of all devices. Here all ranks do the same, so one rank is enough.
 
-Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5.2. Relatives: `predict.time.simulate`; notebook 21, where
-the sums hide behind a backward for the first time.
+Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5.2. Relatives: `predict.time.simulate`; notebook 21, which
+introduces the overlap with a backward.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 def played(parts: Sequence[Part]) -> Timeline:
-    """The step of one rank, with its sums beside the backward.
+    """The step of one rank, with its reductions overlapped with the backward.
 
     parts  of the step, in order of the forward
 

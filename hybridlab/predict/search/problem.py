@@ -1,11 +1,11 @@
-"""A problem: a graph, a mesh and a machine; and of any strategy what it takes, in seconds and in bytes.
+"""A problem: a graph, a mesh and a machine, with the seconds and bytes of any strategy.
 
-Bulk-synchronous, as `modes.products.layouts` runs it, a step is a sum: of each operator's work on one rank, forward and
-backward, and of every arrow's collectives. With `overlap` it is played as a schedule, with the sums of gradients beside
-the backward: then it is a sum no longer, and what a choice costs depends on choices far away.
+Without overlap, as `modes.products.layouts` runs it, the time of a step is a sum over each operator's work on one rank,
+forward and backward, and every arrow's collectives. With `overlap` the step is simulated as a schedule, with reductions
+of gradients during the backward: then it is no longer a sum, and the cost of a choice depends on distant choices.
 
-Memory is what lies on a rank when the forward has ended: its parts of all that is given, with a gradient for what
-learns, every result, and every copy that a collective has made. That is a limit which a search can respect, `room`.
+Memory is counted at the end of the forward: a rank's parts of all given tensors, with a gradient for each trained one,
+every result, and every copy made by a collective. `room` limits it in a search.
 
 Source: Jia, Zaharia, Aiken 2018, arXiv:1807.05358, section 5. Relatives: `core.what.operators`, `predict.bytes.arrows`,
 `predict.search.played`.
@@ -38,12 +38,12 @@ class Price(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Which strategy is fastest?
+    """A graph, a mesh and the costs of a machine, for which a search finds the fastest strategy.
 
     graph    of operators and tensors
-    mesh     over which it is to be laid
-    profile  what operators and messages take
-    room     bytes that a rank may hold;  overlap  whether sums of gradients go on beside the backward
+    mesh     to shard it over
+    profile  the times of operators and messages
+    room     bytes that a rank may hold;  overlap  whether reductions of gradients overlap with the backward
 
     >>> from hybridlab.core.what.operators import shared
     >>> from hybridlab.core.what.programs import mlp
@@ -60,16 +60,16 @@ class Problem:
 
     @cached_property
     def choices(self) -> dict[str, list[Choice]]:
-        """{operator: all that is legal for it}."""
+        """{operator: its legal choices}."""
         return {one.name: choices(one, self.graph.sizes, self.mesh) for one in self.graph.operators}
 
     @cached_property
     def count(self) -> int:
-        """How many strategies there are."""
+        """The number of strategies."""
         return prod(map(len, self.choices.values()))
 
     def seconds(self, strategy: Strategy) -> float:
-        """A step, forward and backward.
+        """The time of a step, forward and backward.
 
         raises  ValueError for an illegal strategy
         """
@@ -77,7 +77,7 @@ class Problem:
         return played(parts).length if self.overlap else added(part.seconds for part in parts)
 
     def parts(self, strategy: Strategy) -> list[Part]:
-        """The step, operator by operator. An arrow belongs to the first of its users."""
+        """The parts of a step, operator by operator. An arrow belongs to the first operator that uses it."""
         there, back, sums = ({one.name: 0.0 for one in self.graph.operators} for _ in range(3))
         for arrow in arrows(self.graph, strategy, self.mesh):
             price, user = self.price(arrow), (arrow.users or (self.graph.result.name,))[0]
@@ -89,24 +89,24 @@ class Problem:
         ]
 
     def bytes(self, strategy: Strategy) -> float:
-        """What a rank holds at the end of the forward."""
+        """The bytes that a rank holds at the end of the forward."""
         every, rest = arrows(self.graph, strategy, self.mesh), resting(self.graph, strategy, self.mesh)
         given = added(self.at_rest(name, state) for name, state in rest.items())
         results = added(self.result(one, strategy[one.name]) for one in self.graph.operators)
         return given + results + added(self.price(arrow).bytes for arrow in every)
 
     def fits(self, strategy: Strategy) -> bool:
-        """Whether a rank has room for it."""
+        """Whether a rank has enough memory for it."""
         return self.room == math.inf or self.bytes(strategy) <= self.room
 
     # --- of which these are the sums ------------------------------------------------------------------------------
 
     def work(self, operator: Operator, choice: Choice) -> Seconds:
-        """What a rank takes for its part of an operator."""
+        """The time of a rank's part of an operator."""
         return self._once(("work", operator, choice), lambda: self.profile.of(self._piece(operator, choice)))
 
     def price(self, arrow: Arrow) -> Price:
-        """What an arrow's moves take, and leave behind."""
+        """The time of an arrow's collectives, and the bytes that they keep."""
         key = arrow.dims, arrow.before, arrow.after, arrow.halo, arrow.learns
         return self._once(key, lambda: self._price(arrow))
 
@@ -115,7 +115,7 @@ class Problem:
         return (1 + (name in self.graph.learns)) * self._bytes(self.graph.given[name], state)
 
     def result(self, operator: Operator, choice: Choice) -> float:
-        """Bytes of what an operator makes."""
+        """Bytes of an operator's output."""
         return self._bytes(operator.result, made(operator.result, choice))
 
     def _piece(self, operator, choice):

@@ -1,4 +1,4 @@
-"""Profiles: what a machine takes for a piece and for a message. Two kinds, with the same three things to ask.
+"""Profiles: the times of a machine for a piece and for a message. Two kinds, with the same three methods.
 
 `Rated` computes them from a handful of rates. `Measured` looks them up in tables that were filled on real ranks, as
 FlexFlow does (`measuring.pieces`): it knows nothing that it has not been told.
@@ -46,7 +46,7 @@ class Rated:
 
 @dataclass(frozen=True)
 class Measured:
-    """A machine by what was measured on it.
+    """A machine by its measurements.
 
     seconds  {piece: what it takes};  links  {(operation, axis): the link fitted to it};  word  bytes of a number
     """

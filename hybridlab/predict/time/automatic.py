@@ -1,9 +1,9 @@
-"""A scheduler: given costs and a memory limit, it finds an order of F, I and W by itself.
+"""A scheduler that finds an order of F, I and W for given costs and a memory limit.
 
-Every rank decides when it is free, knowing what has arrived: an input half first, for others wait for it; then a
-forward, while memory lasts; a weight half when nothing else can be done. A few habits of such a rank can be switched;
-all combinations are tried, and the hand-made ZB-H1 and ZB-H2 where they fit; the best order is polished by swapping
-neighbours. (The automatic zero-bubble idea of Qi et al. 2023, arXiv:2401.10241, in our own form.)
+Every idle rank chooses among the actions that are ready: an input half first, because other ranks wait for it; then a
+forward, if memory allows; a weight half if nothing else is ready. A few of these rules have variants; all combinations
+are tried, and also ZB-H1 and ZB-H2 if they fit. The best order is improved by swapping neighbours. (The automatic
+zero-bubble idea of Qi et al. 2023, arXiv:2401.10241, in our own form.)
 """
 
 import heapq
@@ -50,15 +50,15 @@ FEWEST = 100  # swaps; so few, in a schedule so large that no more are afforded,
 def automatic(
     ranks: int, microbatches: int, costs: Costs | None = None, limit: float | None = None, until_w: float = 1.0
 ) -> Schedule:
-    """The best schedule found for one stage per rank, judged by the longest rank's own span.
+    """The best schedule found for one stage per rank: the longest span of a rank is minimal.
 
     ranks         p, with one stage each
     microbatches  m
     costs         F, I, W per stage and latency; None: `Costs()`
-    limit         memory of a rank, in activations of one microbatch; None: p, as 1F1B
-    until_w       the share of an activation that is held until W; I frees the rest
+    limit         memory of a rank, in activations of one microbatch; None: p, as for 1F1B
+    until_w       the fraction of an activation that is held until W; I frees the rest
 
-    raises  ValueError when the limit is below 1, or until_w not from 0 to 1
+    raises  ValueError if the limit is below 1, or until_w is not between 0 and 1
 
     >>> import hybridlab as hl
     >>> t = hl.simulate(hl.automatic(ranks=4, microbatches=8, limit=8))

@@ -1,4 +1,4 @@
-"""A bound: a length that no order of the same actions can beat."""
+"""A lower bound on the length of any order of the same actions."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Buckets: when the sums of gradients begin and end beside a backward, and how much of them it does not hide.
+"""Buckets: the times of gradient reductions during a backward, and their exposed part.
 
 The three forms of data parallelism (see `modes.data_parallel`) are three inputs of one function, `overlap`: `after`
 waits for the whole backward and sends every gradient alone; `each` sends every gradient alone as soon as it is made;
@@ -36,7 +36,9 @@ class Bucket(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """A backward and the sums beside it: `start` and `end` of the backward, and the buckets in the order they go."""
+    """A backward and the reductions during it: `start` and `end` of the backward, and the buckets in the order they
+    go.
+    """
 
     start: float
     end: float

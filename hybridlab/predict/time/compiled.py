@@ -1,4 +1,4 @@
-"""The compiled simulator: what `Flow` says of a schedule, as records for the machine code in `events`.
+"""The compiled simulator: the `Flow` of a schedule as records for the machine code in `events`.
 
 It must agree with the plain simulator tick by tick (`tests/predict/test_compiled.py`). Without messages and collectives
 nothing

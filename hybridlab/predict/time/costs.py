@@ -1,4 +1,4 @@
-"""Costs: how long each kind of action takes, and each message."""
+"""Costs: the durations of all kinds of actions and of messages."""
 
 import math
 from dataclasses import dataclass, fields
@@ -22,22 +22,22 @@ LONGEST = 15  # digits of a cost in ticks: simulated times stay whole numbers of
 
 @dataclass(frozen=True)
 class Costs:
-    """Durations of actions in units of your choice; each a number, or one number per stage.
+    """Durations of actions in any unit; each a number, or one number per stage.
 
-    F, B         forward, whole backward
-    I, W         input half and weight half of the backward, where a schedule splits it. Of B, I and W, what is not
-                 given follows from the others: B = I + W, halves alike; a half of which nothing is known takes 1
+    F, B         forward, full backward
+    I, W         input half and weight half of the backward, if a schedule splits it. Missing values of B, I and W
+                 follow from the others: B = I + W, with equal halves; without any value a half takes 1
     fused        a fused forward and backward pair; F + B unless given
     recompute    R, the repeated forward; F unless given
     optimizer    OPT;  reduce  REDUCE_GRAD;  gather  UNSHARD;  swap  SWAP_OUT, and SWAP_IN
     latency      of a message between ranks, to which bytes / bandwidth is added
     bandwidth    of a link, in bytes per unit; None: bytes take no time
-    post         time that a rank spends on posting one SEND or RECV of a lowered schedule (the o of LogP)
+    post         time of a rank to post one SEND or RECV of a lowered schedule (the o of LogP)
     bytes        of a boundary tensor; a number, or one per edge (edge i leads from stage i to i + 1, the last one out)
-    unit         what the durations are in: "units", or "s"
+    unit         the unit of the durations: "units", or "s"
 
-    raises  ValueError when a cost is negative, a half is longer than B, costs are of different numbers of stages, or
-            bytes are given without a bandwidth
+    raises  ValueError if a cost is negative, a half is longer than B, costs have different numbers of stages, or bytes
+            are given without a bandwidth
 
     >>> Costs(F=1, I=1, W=1).of("B", stage=0), Costs(B=0.5).of("I", stage=0), Costs(B=3, W=1).of("I", stage=0)
     (2, 0.25, 2)
@@ -87,7 +87,7 @@ class Costs:
         return [one for one in fields(self) if one.name != "unit"]
 
     def refuse(self, schedule: Schedule) -> None:
-        """Raise ValueError where these are costs of another number of stages, or edges, than a schedule has."""
+        """Raise ValueError if these costs have another number of stages or edges than a schedule."""
         has = {"stages": schedule.stages, "edges, counting that which leads out": len(schedule.edges)}
         for one in self._numeric():
             cost, (what, count) = getattr(self, one.name), [*has.items()][one.name == "bytes"]
@@ -97,9 +97,9 @@ class Costs:
                 )
 
     def of(self, kind: str, stage: int) -> float:
-        """The duration of one action of this kind on this stage; of a SEND or RECV, what posting it takes.
+        """The duration of one action of this kind on this stage; for a SEND or RECV, the time to post it.
 
-        raises  ValueError for a kind or a stage that there is not
+        raises  ValueError for an unknown kind or stage
         """
         if kind not in KIND:
             raise ValueError(f"there is no kind of action {kind!r}: choose one of {', '.join(KIND)}")
@@ -135,9 +135,9 @@ class Costs:
         return self.latency + (_at(self.bytes, edge) / self.bandwidth if self.bandwidth else 0)
 
     def tick(self) -> Fraction:
-        """The longest tick, a power of ten, in which every cost is a whole number, to at least four digits.
+        """The longest tick, a power of ten, in which every cost is an integer, to at least four digits.
 
-        raises  ValueError where the longest and the shortest lie too far apart for that
+        raises  ValueError if the longest and the shortest cost differ too much for that
         """
         given = [getattr(self, one.name) or 0 for one in self._numeric() if one.name not in ("bandwidth", "bytes")]
         numbers = [n for cost in given for n in np.atleast_1d(cost).tolist()]
@@ -156,7 +156,7 @@ class Costs:
         return Fraction(10) ** -digits
 
     def table(self, schedule: Schedule) -> np.ndarray:
-        """The time that every row of a schedule takes on its rank, in its order.
+        """The time of every row of a schedule on its rank, in order.
 
         raises  ValueError as `refuse` does
         """
@@ -166,9 +166,9 @@ class Costs:
 
     @classmethod
     def measured(cls, real: Timeline) -> "Costs":
-        """The costs seen in `real`, a measured timeline: the median per kind and stage, its latency and posting time.
+        """The costs of `real`, a measured timeline: the median per kind and stage, its latency and posting time.
 
-        raises  ValueError when the timeline is not a measured one
+        raises  ValueError if the timeline was not measured
         """
         if real.origin.get("kind") != "measured":
             raise ValueError("these costs were not measured: give the timeline of a real run, which hl.run returns")

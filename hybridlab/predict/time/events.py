@@ -1,4 +1,4 @@
-"""The simulator's machine code: the same events as in `simulate`, on records of whole numbers, for numba.
+"""The simulator's machine code: the same events as in `simulate`, on records of integers, for numba.
 
 It knows no kinds of action and no dependencies. All events are played in the order of (time, rank, when they became
 known). It stays one file: numba keeps the machine code in a cache, and makes it anew when this file changes.

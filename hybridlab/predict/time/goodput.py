@@ -1,7 +1,7 @@
-"""Goodput: how much of a long run on many ranks is training, where devices fail, states are saved, and steps vary.
+"""Goodput: the fraction of a long run on many ranks that is training, with failures, checkpoints and varying steps.
 
-By formula, and by replay: one draw of every rank's every step, and of every failure. All ranks wait for the slowest one
-in each step; a failure throws away what was done since the last save.
+By formula, and by replay: a random draw of every step on every rank, and of every failure. All ranks wait for the
+slowest one in each step; a failure loses all work since the last checkpoint.
 
 Sources: Young 1974, *A first order approximation to the optimum checkpoint interval*; Daly 2006, *A higher order
 estimate of the optimum checkpoint interval for restart dumps*. Relatives: `predict.plans.planner` (seconds of a step),
@@ -22,11 +22,11 @@ AT_ONCE = 1 << 22  # numbers that are drawn together
 
 @dataclass(frozen=True)
 class Troubles:
-    """What comes between steps.
+    """The interruptions of a run: failures, checkpoints, varying steps.
 
-    device_hours  mean hours until one device fails, or its link;  restart  seconds until all train again
-    save          seconds in which all wait while the state is saved
-    jitter        the standard deviation of a rank's step, as a share of it;  slow  {rank: by how much it is slower}
+    device_hours  mean hours until one device or its link fails;  restart  seconds until all ranks train again
+    save          seconds of all ranks to save the state
+    jitter        the standard deviation of a rank's step, as a fraction of it;  slow  {rank: relative slowdown}
 
     raises  ValueError when a number is negative
 
@@ -46,7 +46,7 @@ class Troubles:
                 raise ValueError(f"{name}={getattr(self, name)} is not a valid time or fraction: give 0 or more")
 
     def between_failures(self, ranks: int) -> float:
-        """Mean seconds between two failures anywhere."""
+        """Mean seconds between two failures on any rank."""
         return 3600 * self.device_hours / ranks
 
 
@@ -80,7 +80,7 @@ def young(save: float, between: float) -> float:
 
 
 def daly(save: float, between: float) -> float:
-    """The same, Daly's: with two more terms, for saves that are not short beside failures.
+    """The best seconds between two checkpoints by Daly's formula: Young's with two more terms, for long saves.
 
     save     seconds that a save takes
     between  seconds between two failures
@@ -123,16 +123,16 @@ def expected(seconds: float, steps: int, ranks: int, troubles: Troubles, every: 
 
 
 def replay(seconds: float, steps: int, ranks: int, troubles: Troubles, every: int, seed: int = 0) -> Spent:
-    """One run, drawn: every rank's every step, every failure, also those while a state is saved or all start again.
+    """The replay of one random run: every step of every rank and every failure, also during saves and restarts.
 
     seconds   of one step
     steps     of the run
-    ranks     that may fail
-    troubles  how often they fail, and what that costs
+    ranks     in the run
+    troubles  the rates of failures and their costs
     every     steps from one save to the next
     seed      of the failures
 
-    raises  ValueError when there are no steps, or ranks, or saves
+    raises  ValueError if there are no steps, ranks or saves
 
     >>> replay(2.0, steps=100, ranks=64, troubles=Troubles(save=1.0), every=10).goodput
     0.9523809523809523

@@ -1,4 +1,4 @@
-"""Work of operators under a strategy: flops that a rank does, beside its share if nothing were done twice.
+"""The FLOPs of operators on a rank under a strategy, compared with its part without repeated work.
 
 An axis that cuts no dim of an operator is *unused* there: all its ranks do the same work. The result is right, nothing
 is sent for it, and time is lost. One table of rules for a program makes this easy to miss, since each rule fits some
@@ -50,7 +50,7 @@ def work(graph: Graph, strategy: Strategy, mesh: Mesh) -> list[Work]:
 
 
 def flops(operator: Operator, sizes: dict[str, int]) -> int:
-    """What one device does.
+    """The FLOPs of one device.
 
     >>> flops(Operator("up", "BTD,FD->BTF", ("x", "A")), dict(B=1, T=2, D=3, F=4))
     48

@@ -1,13 +1,13 @@
-"""Which forwards keep what they keep on the device, which on the host, and which are done again: a search.
+"""A search that decides for every forward: keep its activations on the device, swap them to the host, or recompute.
 
-Each way costs something else: room, time of the copy engines, time of the rank. The simulator says what a mixture of
-them costs. The search begins with habits: swap everything; do everything again; keep for the shortest time what can be
-kept, and do one of the two with the rest. It then changes one forward at a time, or two of a rank, for as long as the
-step becomes shorter. So it is never worse than a habit. Where there are few forwards, it goes on until no mixture that
-is left could be better.
+Each choice has another cost: memory, time of the copy engines, or time of the rank. The simulator computes the cost of
+a mixture. The search begins with simple strategies: swap everything; recompute everything; keep as many short-lived
+activations as fit, and swap or recompute the rest. It then changes one forward at a time, or two of a rank, as long as
+the step becomes shorter. So it is never worse than a simple strategy. With few forwards, it continues until no
+remaining mixture can be better.
 
 Source: capacity-based layer swapping interleaved with recomputation, Wahib et al. 2020, KARMA, arXiv:2008.11421; the
-search is ours. Relatives: `scheduling.out_of_core`, which writes the actions; `predict.time.automatic`.
+search is ours. Relatives: `scheduling.out_of_core`, which inserts the actions; `predict.time.automatic`.
 """
 
 import itertools
@@ -31,7 +31,7 @@ Choice = tuple[str, ...]  # STAY, AWAY or AGAIN for each of the `forwards`
 
 
 class Mixture(NamedTuple):
-    """What becomes of what each forward keeps, and what that costs.
+    """The choice for the saved activations of each forward, and its cost.
 
     choice    for each of the `forwards`: STAY (on the device), AWAY (on the host) or AGAIN (not kept, done again)
     length    of a step, in the unit of the costs; infinite where it does not fit
@@ -45,13 +45,13 @@ class Mixture(NamedTuple):
 
 @typed
 def fitted(schedule: Schedule, room: Room, costs: Costs | None = None) -> Schedule:
-    """The same step within a device's room: the best mixture of staying, swapping and recomputing that was found.
+    """The same step within a device's memory: the best mixture found of keeping, swapping and recomputing.
 
     schedule  of one step
     room      what each device may hold
-    costs     how long actions and swaps take; None: `Costs()`
+    costs     the times of actions and swaps; None: `Costs()`
 
-    raises  ValueError when nothing fits, not even with everything recomputed
+    raises  ValueError if nothing fits, not even with everything recomputed
 
     >>> import hybridlab as hl
     >>> chain = hl.Schedule.from_csv("0F0,1F0,2F0,3F0,3B0,2B0,1B0,0B0")
@@ -64,7 +64,7 @@ def fitted(schedule: Schedule, room: Room, costs: Costs | None = None) -> Schedu
 def planned(schedule: Schedule, room: Room, costs: Costs) -> Mixture:
     """The best mixture that was found, with its length.
 
-    raises  ValueError when nothing fits, not even with everything recomputed
+    raises  ValueError if nothing fits, not even with everything recomputed
     """
     search = _Search(schedule, room, costs)
     starts = sorted(map(search.tried, dict.fromkeys(habits(schedule))), key=_costs)
@@ -109,7 +109,8 @@ def _forwards_by_rank(schedule):
 
 def habits(schedule: Schedule) -> Iterator[Choice]:
     """On every rank the same number of forwards stay, those that are kept for the shortest time; the rest does one of
-    the two. With none that stay, everything is swapped, or done again."""
+    the two. With none that stay, everything is swapped or recomputed.
+    """
     own = [_shortest_kept(program) for program in schedule.program]
     every = forwards(schedule)
     for stay in range(max(map(len, own), default=0) + 1):

@@ -1,14 +1,14 @@
-"""Beside: when a rank's products and messages begin and end, one behind the other, or messages under the products.
+"""Overlap: the times of a rank's matmuls and messages, one after the other, or messages during matmuls.
 
-A rank computes on one track and sends on another. On each track one thing follows another, and the two tracks do not
-slow each other down. On cores that send as well as compute, they do; a measurement shows by how much. All ranks are
-taken as alike.
+A rank computes on one track and sends on another. Each track runs one piece after another, and the tracks do not slow
+each other down. On cores that send as well as compute, they do; a measurement shows by how much. All ranks are assumed
+equal.
 
     chain    the layers of `modes.products.grid_layer`, forward and backward
     panels   the panels of `modes.products.matmul.summa` and `summa_ahead`, forward and backward
 
-Times come from outside: from a machine's rates, or measured one by one. Relatives: `predict.time.buckets`, the sums of
-gradients beside a backward; notebooks 31 and 36, `bench/grids.py`.
+Times are inputs: from a machine's rates, or measured one by one. Relatives: `predict.time.buckets`, reductions of
+gradients during a backward; notebooks 31 and 36, `bench/grids.py`.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from hybridlab.core.added import added
 
 
 class Piece(NamedTuple):
-    """A product or a message. track: "compute" or the axis that it goes along;  name: what it is, of which layer."""
+    """A matmul or a message. track: "compute" or the axis that it goes along;  name: what it is, of which layer."""
 
     track: str
     name: str
@@ -27,11 +27,11 @@ class Piece(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Seconds of what one layer does: its three products, and its four messages.
+    """Seconds of one layer's three matmuls and four messages.
 
-    forward  the product Y
-    by_x     the product dX
-    by_w     the product dW
+    forward  the matmul Y
+    by_x     the matmul dX
+    by_w     the matmul dW
     gather   of the weight, before the forward
     sum_y    of the outputs
     sum_x    of the gradients of the inputs
@@ -74,7 +74,7 @@ class Tracks:
 
 
 def length(pieces: Sequence[Piece]) -> float:
-    """When the last piece is over.
+    """The end of the last piece.
 
     pieces  with their begin and end
     """
@@ -87,10 +87,10 @@ def exposed(pieces: Sequence[Piece]) -> float:
 
 
 def chain(layers: Sequence[Layer], overlapped: bool) -> list[Piece]:
-    """The layers of a chain: forward in order, backward in the opposite one.
+    """The pieces of a chain of layers: forward in order, backward in reverse order.
 
     layers      in order of the forward
-    overlapped  messages run beside products
+    overlapped  messages run during matmuls
 
     >>> one = Layer(forward=2, by_x=2, by_w=2, gather=1, sum_x=1, scatter=1)
     >>> length(chain([one, one], overlapped=False)), length(chain([one, one], overlapped=True))

@@ -1,4 +1,4 @@
-"""The prediction that a measured run is laid over."""
+"""The prediction to compare a measured run with."""
 
 from hybridlab.core.when.timeline import Timeline
 from hybridlab.predict.time.costs import Costs
@@ -8,11 +8,11 @@ from hybridlab.signatures import typed
 
 @typed
 def predicted_for(real: Timeline) -> Timeline:
-    """The same program, simulated with the costs, the latency and the links that the run itself has shown.
+    """The same program, simulated with the costs, the latency and the links measured in the run.
 
     real  a measured timeline, as `hl.run` returns it
 
-    raises  ValueError when the timeline is not a measured one
+    raises  ValueError if the timeline was not measured
 
     >>> import hybridlab as hl
     >>> s = hl.schedule("gpipe", ranks=1, microbatches=1)

@@ -1,4 +1,4 @@
-"""Ring attention in time: when a hop of keys and values hides behind a block of attention.
+"""Ring attention in time: the condition for hiding a hop of keys and values behind a block of attention.
 
 While a rank computes its queries against one rank's keys and values, the next ones are on their way. The work grows
 with the square of a rank's tokens, the message with their number: with enough tokens the message hides.

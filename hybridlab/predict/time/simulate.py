@@ -1,16 +1,16 @@
-"""The simulator: play a schedule with durations, event by event.
+"""The simulator: execute a schedule with given durations, event by event.
 
-A rank does its actions in order. A compute action begins when its rank is free and everything that it takes has
-arrived. A joint sum or a copy goes to an *engine* beside the rank, one for each lane, which does its own in order: what
-it waits for stops the engine and not the rank. A message of a lowered schedule travels on a *link*, beside the compute
-actions; an action waits for it only when it needs it. Links differ in how many messages they carry at a time:
+A rank runs its actions in order. A compute action begins when its rank is free and all values that it takes have
+arrived. A collective or a copy runs on an *engine* of the rank, one for each lane, in order: a wait stops the engine
+and not the rank. A message of a lowered schedule uses a *link*, during compute actions; an action waits for it only
+when it needs it. Links differ in the number of messages that they carry at a time:
 
     "directed"  one in each direction between two ranks (the default)
-    "pair"      one between two ranks, whichever way
+    "pair"      one between two ranks, in either direction
     "rank"      one in or out of each rank
-    "compute"   none beside computing: both ranks stop for it, as with blocking send and receive
+    "compute"   none during compute: both ranks stop for it, as with blocking send and receive
 
-Where the schedule has no SEND and RECV, each crossing simply costs its message time. Ties go to the message that was
+In a schedule without SEND and RECV, each edge between ranks costs its message time. Ties go to the message that was
 ready first, then to the lower rank.
 """
 
@@ -55,17 +55,17 @@ def simulate(
 ) -> Timeline:
     """The predicted timeline of a schedule.
 
-    schedule    to play
-    costs       how long actions and messages take; None: `Costs()`
-    link        how many messages travel at a time: "directed", one in each direction between two ranks; "pair", one
-                between two ranks; "rank", one in or out of a rank; "compute", none beside computing
+    schedule    to simulate
+    costs       the times of actions and messages; None: `Costs()`
+    link        the number of messages at a time: "directed", one in each direction between two ranks; "pair", one
+                between two ranks; "rank", one in or out of a rank; "compute", none during compute
     rendezvous  a message of a lowered schedule starts only when its receive has been posted too (as in gloo)
-    post        when receives are posted: "program", where they stand; "early", at the start
+    post        when receives are posted: "program", at their place in the program; "early", at the start
     engine      "plain": event by event, in Python; "compiled": the same ticks by machine code (needs numba, the extra
-                `fast`); "auto": compiled for large schedules where numba is there
-    room        what each device may hold: who would not fit waits for the swaps before it
+                `fast`); "auto": compiled for large schedules if numba is installed
+    room        memory capacity of each device: an action that would not fit waits for the swaps before it
 
-    raises  Stuck when the ranks wait for each other; ValueError for an unknown option
+    raises  Stuck if the ranks wait for each other; ValueError for an unknown option
 
     >>> import hybridlab as hl
     >>> t = hl.simulate(hl.schedule("1f1b", ranks=4, microbatches=8), hl.Costs(F=1, B=2))
@@ -254,7 +254,7 @@ class _Simulation:
         return arrival, None
 
     def _finish(self, now, action):
-        """What an action makes is there; whoever waited for it goes on, and so does its own rank."""
+        """The result of an action is available; whoever waited for it goes on, and so does its own rank."""
         values, starts = self.makes
         awake = {self.rank[action]}
         for at in range(starts[action], starts[action + 1]):

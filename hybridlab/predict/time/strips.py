@@ -1,4 +1,4 @@
-"""Strips: the time of a convolution whose rows are cut among devices, and when one more strip is worth it.
+"""Strips: the time of a convolution with rows sharded among devices, and the gain of one more strip.
 
 A strip needs rows of its neighbours for its first and last outputs: its halo. The outputs that need none of these, and
 no padding, are its *interior*, the others its *border*:
@@ -102,7 +102,7 @@ def row_seconds(conv: Conv, its: Speed) -> float:
 
 
 def played(forward: Strip, backward: Strip, overlapped: bool) -> list[Piece]:
-    """What one strip does, forward and backward, as pieces on two tracks.
+    """The work of one strip, forward and backward, as pieces on two tracks.
 
     >>> one = Strip(interior=4, border=2, whole=6, halo=3)
     >>> length(played(one, one, overlapped=False)), length(played(one, one, overlapped=True))

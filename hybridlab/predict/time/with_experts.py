@@ -1,6 +1,7 @@
-"""Costs of stages with experts, for `scheduling.dispatched`; and what an overlap can hide.
+"""Costs of stages with experts, for `scheduling.dispatched`, and the limit of their overlap.
 
-A stage has three parts: attention, experts, and tokens at home again, which takes no time. Both exchanges take as long.
+A stage has three parts: attention, experts, and the combined tokens, which takes no time. Both exchanges take the same
+time.
 
 Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1. Relatives: `predict.time.costs`; notebook 32.
 """
@@ -13,10 +14,10 @@ from hybridlab.predict.time.costs import Costs
 def with_experts(
     stages: int, attention: float, experts: float, exchange: float, message: float = 0, **more: Any
 ) -> Costs:
-    """The costs of so many stages, each cut in three.
+    """The costs of stages with experts, each cut in three.
 
-    attention, experts  of the forward of one stage; both halves of their backwards take as long each
-    exchange  an all-to-all, there or back;  message  between stages;  more  as in `Costs`
+    attention, experts  of the forward of one stage; each half of their backwards takes the same time
+    exchange  one all-to-all;  message  between stages;  more  as in `Costs`
 
     >>> costs = with_experts(2, attention=1, experts=2, exchange=0.5, message=0.1)
     >>> costs.F, [costs.of_message(edge) for edge in range(6)]

@@ -1,4 +1,4 @@
-"""The one engine of line charts: curves over two axes, plain or logarithmic, with their static twin.
+"""Line charts: curves over two axes, plain or logarithmic, with their static twin.
 
 `chart` is a whole chart. What stands on axes of its own beside other things takes their parts: `Frame`, `legend`,
 `drawn`, and `layout` for plotly.

@@ -1,7 +1,7 @@
-"""Curves: losses over steps, drawn so that curves which lie on each other are all seen.
+"""Curves: losses over steps, drawn so that coinciding curves are all visible.
 
-The first is wide and pale, the next ones narrower and darker, with dashes and markers of their own: where they
-coincide, each shows between the dashes of the one above it.
+The first is wide and pale, the next ones narrower and darker, with their own dashes and markers: where they coincide,
+each shows between the dashes of the one above it.
 """
 
 import math

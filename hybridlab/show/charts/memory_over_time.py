@@ -1,7 +1,7 @@
-"""Memory over time: what one rank holds while it plays its part, kind over kind, and below it the lane of the rank.
+"""Memory over time: the memory of one rank during a step, stacked by kind, with the lane of the rank below.
 
 Each action is as wide as it is predicted to last and as high as its highest moment; between actions stands what was
-left. Behind the schedule come the sums and the update, not to scale.
+left. After the schedule come the reductions and the update, not to scale.
 """
 
 from collections.abc import Iterator

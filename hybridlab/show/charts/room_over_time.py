@@ -1,6 +1,6 @@
-"""Room over time: what each rank holds on its device, of all that counts for its room, and the line above it.
+"""Memory over time: the memory in use on each rank, and a line at the capacity.
 
-The ranks stand below each other on one time axis, as in the timeline of the same step.
+The ranks are below each other on one time axis, as in the timeline of the same step.
 """
 
 import numpy as np
@@ -15,24 +15,24 @@ from hybridlab.show.paper.sheet import captioned, heading, words
 from hybridlab.show.paper.style import STYLE, dashed
 
 LEFT, RIGHT, TALL, GAP = 96, 18, 84, 18
-ABOVE = 1.15  # of the highest that is drawn: the line of the room bears words
+ABOVE = 1.15  # of the highest value: the line of the capacity has a label
 FILL = COLOURS["activations"]
 
 
 def room_over_time(timeline: Timeline, title: str | None = None) -> Figure:
-    """The picture of a timeline, each rank with what it holds from moment to moment, in the unit of its room.
+    """The memory in use on each rank over time, in the unit of its `Room`.
 
     >>> from hybridlab.core.when.room import Room
     >>> from hybridlab.predict.time.simulate import simulate
     >>> from hybridlab.scheduling.registry import schedule
     >>> room_over_time(simulate(schedule("gpipe", ranks=2, microbatches=2), room=Room(2)))
-    <figure gpipe, 2 ranks: the device holds at most 2 on rank 0, 2 on rank 1, and has room for 2>
+    <figure gpipe, 2 ranks: the device holds at most 2 on rank 0, 2 on rank 1, capacity 2>
     """
     held = on_device(timeline)
     peaks = [float(own.max(initial=0)) for _, own in held]
     line = timeline.room.capacity if timeline.room else None
     most = ", ".join(f"{peak:.4g} on rank {rank}" for rank, peak in enumerate(peaks))
-    end = f", and has room for {line:.4g}" if line is not None else ""
+    end = f", capacity {line:.4g}" if line is not None else ""
     count = f"{len(held)} rank{'s' * (len(held) > 1)}"
     told = f"{timeline.schedule.name}, {count}: the device holds at most {most}{end}"
     highest = ABOVE * max([line or 0, *peaks, 1e-12])
@@ -94,12 +94,12 @@ def _svg(steps, line, highest, timeline, title, told):
     for frame, (x, y) in zip(frames, steps):
         out += _panel(frame, x, y, line)
         if line is not None and frame is frames[0]:
-            out.append(words(WIDTH - RIGHT, frames[0].at(0, line)[1] - 7, "room on the device", PX["axis"], "end"))
-    return captioned(WIDTH, low + 54, title or "room over time", told, out, foot=-4).svg
+            out.append(words(WIDTH - RIGHT, frames[0].at(0, line)[1] - 7, "capacity of the device", PX["axis"], "end"))
+    return captioned(WIDTH, low + 54, title or "memory over time", told, out, foot=-4).svg
 
 
 def _panel(frame, x, y, line):
-    """One rank: its area, its name, the line of its room, and how much that is."""
+    """One rank: its area, its name, the line of its capacity, and its label."""
     there, floor = [frame.at(*point) for point in zip(x, y)], frame.bottom
     above = " ".join(f"{a:.1f},{b:.1f}" for a, b in there)
     yield f'<polygon fill="{FILL}" points="{there[0][0]:.1f},{floor} {above} {there[-1][0]:.1f},{floor}"/>'

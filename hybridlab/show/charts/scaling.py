@@ -1,4 +1,4 @@
-"""Scaling: times over bytes, both axes logarithmic: measured as points, a formula as a line."""
+"""Scaling: times against bytes, both axes logarithmic: measurements as points, a formula as a line."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ HOVER = "%{x} bytes: %{y:.3s}s<extra>%{fullData.name}</extra>"
 
 
 class Series(NamedTuple):
-    """Measured times of one operation, and the formula beside them: bytes and seconds of equal length."""
+    """Measured times of one operation, and the formula: bytes and seconds of equal length."""
 
     name: str
     bytes: Sequence[float]
@@ -35,7 +35,7 @@ def scaling(*series: Series) -> Figure:
     """A chart of series: points where it was measured, a line for the formula, in one colour and one marker each.
 
     >>> scaling(Series("send", [1024, 1 << 20], [1e-4, 1e-3], lambda size: 1e-4 + 1e-9 * size))
-    <figure send: 100 µs at 1 KiB, 1 ms at 1 MiB; the formula says 101 µs and 1.15 ms>
+    <figure send: 100 µs at 1 KiB, 1 ms at 1 MiB; the formula gives 101 µs and 1.15 ms>
     """
     drawn, marks = [], [*MARKS]
     for i, one in enumerate(series):
@@ -50,7 +50,7 @@ def scaling(*series: Series) -> Figure:
     x = Axis("bytes of the full tensor", sizes[0] / BEYOND, sizes[-1] * BEYOND, marks=named, log=True)
     y = Axis("time", min(times), max(times), marks=times, log=True)
     told = "; ".join(map(_in_words, series))
-    return chart(drawn, x, y, "Times over bytes: points are measured, lines the formula", told)
+    return chart(drawn, x, y, "Times against bytes: points are measured, lines are the formula", told)
 
 
 def amount(value: float, units) -> str:
@@ -67,4 +67,4 @@ def _in_words(one):
     ends = 0, len(one.bytes) - 1
     seen = ", ".join(f"{amount(one.seconds[i], UNITS)} at {amount(one.bytes[i], SIZES)}" for i in ends)
     said = " and ".join(amount(one.formula(one.bytes[i]), UNITS) for i in ends)
-    return f"{one.name}: {seen}; the formula says {said}"
+    return f"{one.name}: {seen}; the formula gives {said}"

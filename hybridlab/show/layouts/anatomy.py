@@ -1,5 +1,5 @@
-"""The anatomy of memory: bars that lie, made of weights, gradients, optimizer state and activations, beside the size of
-a card.
+"""The anatomy of memory: horizontal bars of weights, gradients, optimizer state and activations, compared with the size
+of a GPU.
 
 Colours and stripes are those of `show.layouts.memory_bars`; activations, which no bar there has, are light blue with
 dots.
@@ -52,7 +52,7 @@ def anatomy(
 
 
 def _dots():
-    """What is laid over the colours."""
+    """The stripes on the colours."""
     patterns = []
     for number, (colour, path) in enumerate(LOOKS.values()):
         if path:
@@ -73,7 +73,7 @@ def _legend(bars):
 
 
 def _part(number, x, y, wide, tall):
-    """A box in the colour of one part, with what lies over it."""
+    """A box in the colour of one part, with its stripes."""
     colour, path = list(LOOKS.values())[number]
     place = f'x="{x:.2f}" y="{y:g}" width="{wide:.2f}" height="{tall:g}"'
     return [f'<rect {place} fill="{colour}"/>'] + ([f'<rect {place} fill="url(#part-{number})"/>'] if path else [])

@@ -1,4 +1,4 @@
-"""Cuts: matrices in a row, drawn to scale, with the slices that ranks hold, and signs between them.
+"""Cuts: matrices in a row, drawn to scale, with the slices on the ranks, and signs between them.
 
 A slice bears the numbers of its ranks and a shade of its own; what is the same on every rank has one shade; what every
 rank has a summand of is a pile of cards. A sign is green and filled where something is sent.
@@ -32,7 +32,7 @@ class Slice(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """A matrix of so many rows and columns, cut in slices; with `piled`, every rank has a summand of all of it.
+    """A matrix of so many rows and columns, cut in slices; with `piled`, every rank has a partial sum of all of it.
 
     kind   "weight", or for what flows, "forward" or "backward"
     lines  columns at which a tick is drawn: where heads end
@@ -190,7 +190,7 @@ def _held_by(one, ranks):
 
 
 def _fit(matrix, scale, ranks):
-    """Whether every slice has room for its numbers."""
+    """Whether every slice is large enough for its numbers."""
     wide = lambda one: scale * (one.columns[1] - one.columns[0]) >= 7 * len(_held_by(one, ranks)) + 1
     tall = lambda one: scale * (one.rows[1] - one.rows[0]) >= PX["smallest"] - 1
     return all(wide(one) and tall(one) for one in matrix.slices)

@@ -1,7 +1,8 @@
-"""A grid of ranks: the mesh as sheets, one per copy; the same ranks as bricks in nodes; what each has of a parameter.
+"""A grid of ranks: the mesh as sheets, one per copy; the same ranks as boxes in nodes, with the slice of a parameter on
+each.
 
-A brick shows the whole parameter as a small rectangle: blue is the slice that the rank computes with, black on it what
-it owns at rest (a rim stays blue). Ranks with the same letter add their gradients. Groups of the chosen rank have an
+A box shows the full parameter as a small rectangle: blue is the slice that the rank computes with, black on it what it
+owns between steps (a rim stays blue). Ranks with the same letter add their gradients. Groups of the chosen rank have an
 outline for each axis; a tensor group that leaves its node is an error.
 """
 
@@ -88,7 +89,7 @@ def leaving(mesh: Mesh, per_node: int, axis: str = "tp") -> list[tuple[int, ...]
 
 
 def in_words(layout: Layout, parameter: str, rank: int, per_node: int) -> str:
-    """What the picture says of its chosen rank, and of nodes."""
+    """The description of the chosen rank, and of nodes."""
     mesh, shape = layout.mesh, layout[parameter].shape
     place, box = mesh.coordinates(rank), layout.box(parameter, rank)
     groups = [f"{axis} {_list(mesh.group(rank, axis))}" for axis in mesh.axes if mesh[axis] > 1]
@@ -96,21 +97,22 @@ def in_words(layout: Layout, parameter: str, rank: int, per_node: int) -> str:
     text += ", ".join(f"{axis} {at}" for axis, at in place.items()) + f"; its groups: {'; '.join(groups) or 'none'}. "
     text += f"{parameter} {'×'.join(map(str, shape))}: "
     if box is None:
-        return text + "nothing of it is here." + _of_nodes(mesh, per_node)
+        return text + "this rank holds no part of it." + _of_nodes(mesh, per_node)
     spans = " × ".join(f"{span.start}–{span.stop}" for span in box)
     share, size = layout.share(parameter, rank), layout.size(parameter, rank)
-    at_rest = f"elements {share.start}–{share.stop} of these {size}" if share.stop > share.start else "nothing of it"
-    at_rest = "all of that" if share == slice(0, size) else at_rest
+    at_rest = f"elements {share.start}–{share.stop} of these {size}" if share.stop > share.start else "no part of it"
+    at_rest = "all of it" if share == slice(0, size) else at_rest
     adds = layout.summed(parameter, rank)
-    sums = f"adds its gradient with ranks {_list(adds)}" if len(adds) > 1 else "adds its gradient with nobody's"
-    return text + f"the rank computes with {spans}, owns {at_rest} at rest, and {sums}." + _of_nodes(mesh, per_node)
+    sums = f"reduces its gradient with ranks {_list(adds)}" if len(adds) > 1 else "does not reduce its gradient"
+    text += f"the rank computes with {spans}, owns {at_rest} between steps, and {sums}."
+    return text + _of_nodes(mesh, per_node)
 
 
 def _of_nodes(mesh, per_node):
     if per_node >= mesh.size or mesh["tp"] == 1:
         return ""
     out = len(leaving(mesh, per_node))
-    return f" Nodes of {per_node}: {out} of {len(mesh.groups('tp'))} tensor groups leave their node."
+    return f" Nodes of {per_node}: {out} of {len(mesh.groups('tp'))} tensor groups cross nodes."
 
 
 def _list(ranks):
@@ -142,10 +144,10 @@ class _Look:
 
 
 def _legend(parameter, layout, nodes):
-    """What outlines and fills mean; above the nodes, the parameter that is shown."""
+    """The legend of outlines and fills; above the nodes, the parameter that is shown."""
     out, x = [], MARGIN
     axes = [(name, colour, dash, 3.5) for axis, (name, colour, dash) in AXES.items() if layout.mesh[axis] > 1]
-    out_of_node = [("tensor group leaves its node ✕", ERROR, "", 3)] if nodes and layout.mesh["tp"] > 1 else []
+    out_of_node = [("tensor group crosses nodes ✕", ERROR, "", 3)] if nodes and layout.mesh["tp"] > 1 else []
     for name, colour, dash, wide in [("chosen rank", INK, "", 3.5), *axes, *out_of_node]:
         fill = STYLE["light"]["bubble"] if name == "chosen rank" else "none"
         out.append(f'<rect x="{x}" y="14" width="26" height="18" fill="{fill}" stroke="{colour}" stroke-width="{wide}" '
@@ -157,7 +159,7 @@ def _legend(parameter, layout, nodes):
         words(MIDDLE, 66, f"{'nodes' if nodes else 'ranks'} · {parameter}", PX["axis"], **{"font-weight": "600"})
     )
     x = WIDTH - MARGIN - 232
-    for name, fill, wide in (("computes with", BOX, 128), ("owns at rest", INK, 0)):
+    for name, fill, wide in (("computes with", BOX, 128), ("owns between steps", INK, 0)):
         out.append(f'<rect x="{x}" y="54" width="14" height="14" fill="{fill}"/>')
         out.append(words(x + 20, 66, name, PX["smallest"]))
         x += wide
@@ -199,13 +201,13 @@ def _seat(look, rank, box):
 
 
 def _arrow(x, y, wide):
-    """What flows from stage to stage."""
+    """The arrows from stage to stage."""
     green = STYLE["kinds"]["message"]["fill"]
     return f'<path d="M{x:.1f} {y:.1f}h{wide:.1f}m-4 -3l4 3l-4 3" fill="none" stroke="{green}" stroke-width="2"/>'
 
 
 def _nodes(layout, parameter, look, per_node):
-    """The ranks in the nodes that their numbers put them into, each with what it has of the parameter."""
+    """The ranks in their nodes, each with its part of the parameter."""
     mesh, letters = layout.mesh, _letters(layout, parameter)
     wide, tall = BRICK
     columns = min(per_node, ACROSS)
@@ -248,7 +250,7 @@ def _inside(layout, parameter, rank, x, y, letters, look):
 
 
 def _slices(layout, parameter, rank, x, y, wide, tall):
-    """The whole parameter in small, with a rank's box, and in it the elements that are its own at rest."""
+    """The full parameter in small, with a rank's box, and in it the elements that it owns between steps."""
     shape, box = layout[parameter].shape, layout.box(parameter, rank)
     frame = f'fill="none" stroke="{STYLE["muted"]}"'
     dots = DASHES["gathered"] if box is None else "none"

@@ -1,8 +1,8 @@
-"""Memory bars: what each rank keeps of weights, gradients and optimizer state, beside what it sends for that.
+"""Memory bars: the weights, gradients and optimizer state of each rank, next to the bytes that it sends.
 
-A bar stands in the outline of what it would be if nothing were shared. The colours are those of what makes each part
-change: weights blue as the forward, gradients orange as the backward, the optimizer's state dark as the optimizer;
-stripes and lines tell them apart as well.
+The outline of a bar shows its size without sharding. The colours are those of the related actions: weights blue as the
+forward, gradients orange as the backward, the optimizer's state dark as the optimizer; stripes and lines distinguish
+them as well.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What a rank sends in a step for one purpose: an operation, among how many ranks, and the bytes that leave."""
+    """The bytes that a rank sends in a step for one purpose, with the operation and the number of ranks."""
 
     name: str
     among: int
@@ -50,7 +50,7 @@ def memory_bars(
 ) -> Still:
     """Bars of bytes, one for each column; on the right a bar for everything that a rank sends in a step.
 
-    full  bytes of the outline: all that a rank would keep if nothing were shared
+    full  bytes of the outline: all that a rank would keep without sharding
     most  bytes that fill the width on the right;  told  the picture in words
 
     >>> kept = {"value": 2e9, "gradient": 2e9, "optimizer": 3e9}
@@ -66,7 +66,7 @@ def memory_bars(
 
 
 def size(value: float) -> str:
-    """A number of bytes with three digits and the decimal unit that suits it.
+    """A number of bytes as text, with three digits and a suitable decimal unit.
 
     value  bytes
 
@@ -78,7 +78,7 @@ def size(value: float) -> str:
 
 
 def _patterns():
-    """The stripes and lines that are laid over the colours."""
+    """The stripes and lines on the colours."""
     out = []
     for what, (_, colour, path) in PARTS.items():
         if path:
@@ -95,12 +95,12 @@ def _legend(whole):
         x += 28 + 0.5 * PX["caption"] * len(name) + 26
     out += [
         _outline(x, y, 20, 16, STYLE["muted"], DASHES["absent"]),
-        words(x + 28, y + 13, "if nothing were sharded", PX["caption"]),
+        words(x + 28, y + 13, "without sharding", PX["caption"]),
     ]
     x += 28 + 0.5 * PX["caption"] * 23 + 26
     if whole:
         out.append(_outline(x, y, 20, 16, PARTS["value"][1], DASHES["gathered"], 2))
-        out.append(words(x + 28, y + 13, "gathered while computing", PX["caption"]))
+        out.append(words(x + 28, y + 13, "gathered for compute", PX["caption"]))
     return out
 
 
@@ -173,8 +173,8 @@ def _bar(column, x, wide, full, ground):
 
 
 def _sent(carried, most, x):
-    """What a rank sends: a green bar for each operation, one behind the other, and their sum."""
-    out = [words(x, TOP - 8, "a rank sends in a step", PX["caption"], **{"font-weight": "600"})]
+    """What a rank sends: a green bar for each operation, one after another, and their sum."""
+    out = [words(x, TOP - 8, "sent by a rank in a step", PX["caption"], **{"font-weight": "600"})]
     y, at, scale = TOP + 6, 0.0, TRAFFIC / most
     for one in carried:
         out.append(words(x, y + 16, f"{one.name}, {one.among} ranks", PX["caption"]))

@@ -1,7 +1,7 @@
-"""A stage graph: which stage takes from which, on which ranks they live, and what of it is a message.
+"""A stage graph: the edges between stages, the ranks of the stages, and the edges that are messages.
 
-Stages stand in columns, by how many lie before them on the longest way. A green arrow goes to another rank, a grey one
-stays. Relatives: `core.when.schedule` (skips and breaks), `show.timelines` (the same stages in time).
+Stages are in columns, by the number of stages before them on the longest path. A green arrow goes to another rank, a
+grey one stays. Relatives: `core.when.schedule` (skips and breaks), `show.timelines` (the same stages in time).
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ GREEN, GREY = STYLE["kinds"]["message"]["fill"], STYLE["muted"]
 def stage_graph(schedule: Schedule, names: Sequence[str] = ()) -> Still:
     """The picture of a schedule's stages, of the first copy where there are several.
 
-    names  of the stages, beside their numbers
+    names of the stages, next to their numbers
 
     >>> from hybridlab.scheduling.registry import schedule
     >>> stage_graph(schedule("subgraph", ranks=4, microbatches=1))

@@ -1,4 +1,4 @@
-"""Tiles: small images that ranks hold, one row per rank, column beside column, so that one sees what an operation did.
+"""Tiles: small images on ranks, one row per rank, in columns before and after an operation.
 
 A pixel is as dark as its number is large. An image that is a part of the whole is drawn at its place in it.
 """

@@ -1,4 +1,4 @@
-"""Live: what answers to a click, in a notebook or a browser; every piece of JavaScript and CSS.
+"""Live: interactive pictures in a notebook or a browser; all JavaScript and CSS.
 
 `explorer` (timelines with sliders), `game` (you are the scheduler), `chooser` (a picture with buttons), `stepper`
 (pictures in turn), `pressed` (a picture with parts to press), `replay` (parts that appear one after the other).

@@ -1,4 +1,4 @@
-"""Live: a run on real ranks while it goes: its growing timeline, and the costs that make it last some seconds."""
+"""A run on real ranks shown live: its growing timeline, and costs that make it last some seconds."""
 
 import contextvars
 import threading
@@ -79,7 +79,7 @@ def in_seconds(costs: Costs, length: float, chunks: int = 1) -> Costs:
 
 
 class Attempt:
-    """One run on real ranks, in a thread of its own, so that the kernel stays usable.
+    """One run on real ranks, in a separate thread, so that the kernel stays usable.
 
     run    a function like `hybridlab.training.run.run`, which is handed in: pictures know no ranks
     told   called as told(attempt) when there is more to see, at most every `PAUSE` seconds

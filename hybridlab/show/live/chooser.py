@@ -1,4 +1,4 @@
-"""A picture with buttons: what is chosen is drawn at once; without a kernel, some choices are shown."""
+"""A picture with buttons: the chosen variant is drawn at once; without a kernel, some variants are shown."""
 
 import re
 from collections.abc import Callable

@@ -30,7 +30,7 @@ function render({ model, el }) {
   function runnable() {
     const { can, on, text } = model.get("running"), top = model.get("picture").timelines[0];
     run.textContent = on ? "■ Stop" : `Run ${top.name} for real`;
-    run.title = `plays ${top.name} on ${top.ranks} real processes of this machine; computing is emulated by waiting`;
+    run.title = `runs ${top.name} on ${top.ranks} real processes of this machine; computing is emulated by waiting`;
     run.hidden = !can;
     progress.textContent = text;
   }
@@ -84,7 +84,7 @@ function sliding(model, choose) {
     const idle = !model.get("schedules").some((name) => model.get("choices")[name]);
     controls.chunks.input.disabled = idle;
     controls.chunks.root.toggleAttribute("data-idle", idle);
-    controls.chunks.root.title = idle ? "none of these schedules lets you choose it" : "";
+    controls.chunks.root.title = idle ? "none of these schedules has this option" : "";
   }
   put();
   const roots = Object.values(controls).map((one) => one.root);

@@ -1,4 +1,5 @@
-"""The explorer: live timelines. Choose schedules, move sliders, play, type one of your own, run it; Python computes.
+"""The explorer: live timelines. Choose schedules, move sliders, animate, type your own schedule, run it; Python
+computes.
 
 Three parts, each of which knows only its own business:
 
@@ -65,13 +66,13 @@ def explore(
 ) -> "Explorer":
     """Live timelines on one time axis, with their three bubbles and the activations that each rank holds.
 
-    shown    names of schedules, which follow all sliders ("1f1b" if none is given); schedules of your own, which follow
+    shown    names of schedules, which follow all sliders ("1f1b" if none is given); your own schedules, which follow
              the costs; timelines as `hl.simulate` and `hl.run` return them, which stay as they are
     ranks    of the pipeline;  microbatches  of one step;  latency  of a message
     chunks   stages per rank v, for the schedules that take it
-    F, I, W  durations of forward, input half, weight half (a whole backward takes I + W) through all that a rank owns:
+    F, I, W  durations of forward, input half, weight half (a full backward takes I + W) through all that a rank owns:
              one model, however it is cut, so that with v chunks each stage takes 1/v
-    run      plays a schedule on real processes; `hl.explore` hands in `hl.run`
+    run      runs a schedule on real processes; `hl.explore` hands in `hl.run`
 
     raises  ValueError in one sentence for a schedule or a number that is not possible
 
@@ -91,7 +92,7 @@ def explore(
 
 
 class Explorer(anywidget.AnyWidget):
-    """The widget behind `explore`: its traits are the choices; `picture` and `problem` follow from them.
+    """The widget of `explore`: its traits are the choices; `picture` and `problem` follow from them.
 
     timelines  those that are shown, from top to bottom
     problem    why the present choice has no timeline, in a sentence, or ""; then the last picture stays
@@ -193,7 +194,7 @@ class Explorer(anywidget.AnyWidget):
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Play the top schedule on real ranks; its measured timeline grows under the prediction. Returns at once."""
+        """Run the top schedule on real ranks; its measured timeline grows under the prediction. Returns at once."""
         if not self.running["can"] or self.running["on"]:
             return
         top, toy = self.timelines[0], self._costs
@@ -234,12 +235,12 @@ class Explorer(anywidget.AnyWidget):
                 self._tell_running(on=False, text=text)
 
     def _measured(self, real):
-        """Lay what was measured under its prediction at the costs of the run itself; returns what there is to say."""
+        """Show the measurement under its prediction with the costs of the run; returns the caption."""
         calibrated = predicted_for(real)
         self._show([calibrated, *self._ahead[1:], real])
         gap = abs(real.bubble_fraction - calibrated.bubble_fraction)
         where = f"measured on {real.schedule.ranks} real processes, work emulated by waiting"
-        return f"{where}; idle / total is {gap:.3f} from the prediction at the costs of the run"
+        return f"{where}; idle / total is {gap:.3f} from the prediction with the costs of the run"
 
     def _tell_running(self, **now):
         self.running = self.running | now
@@ -265,7 +266,7 @@ class Explorer(anywidget.AnyWidget):
         return twin(self.picture)
 
     def save_svg(self, path) -> None:
-        """Write the picture as it stands to an SVG file."""
+        """Write the current picture to an SVG file."""
         Path(path).write_text(self.twin, encoding="utf-8")
 
     def _repr_mimebundle_(self, **more):

@@ -1,4 +1,4 @@
-"""You are the scheduler: choose what each rank does next, and watch the idle time and the memory grow.
+"""The scheduling game: choose the next action of each rank, and watch the idle time and the memory grow.
 
 Python keeps the game and says what is possible (`scheduling.by_hand`); `game.js` has a button for every rank and kind
 of action, and knows no rule. The picture under them is the explorer's.
@@ -45,9 +45,9 @@ def play(
     microbatches  m
     split         the backward is chosen in two halves, I and W
     limit         the most activations that a rank may hold; None: as many as it likes
-    F, I, W       durations of forward, input half, weight half (a whole backward takes I + W)
+    F, I, W       durations of forward, input half, weight half (a full backward takes I + W)
     latency       of a message, in the unit of the durations
-    run           plays a schedule on real processes; `hl.play` hands in `hl.run`
+    run           runs a schedule on real processes; `hl.play` hands in `hl.run`
 
     raises  ValueError for numbers that are not possible
 
@@ -62,10 +62,10 @@ def play(
 
 
 class Game(anywidget.AnyWidget):
-    """The widget behind `play`. `schedule` and `timeline` are what has been chosen so far.
+    """The widget of `play`. `schedule` and `timeline` are what has been chosen so far.
 
     told     what the last choice did, or why it is not possible
-    running  {"can", "on"}: whether the schedule may be played on real ranks now, and whether it is
+    running  {"can", "on"}: whether the schedule can be run on real ranks now, and whether it is running
     """
 
     _esm = module("game.js")
@@ -87,7 +87,7 @@ class Game(anywidget.AnyWidget):
 
     @property
     def schedule(self):
-        """What has been chosen so far, as a `Schedule`; a whole one when the game is finished."""
+        """The actions chosen so far, as a `Schedule`; a whole one when the game is finished."""
         return self.hand.schedule
 
     @property
@@ -106,7 +106,7 @@ class Game(anywidget.AnyWidget):
         """Take the last choice back."""
         if not self.hand.chosen:
             raise ValueError("there is nothing to undo: choose an action first")
-        self._show(self.hand.undo(), f"Took back {self.hand.everything.action(self.hand.chosen[-1])}.")
+        self._show(self.hand.undo(), f"Undid {self.hand.everything.action(self.hand.chosen[-1])}.")
 
     def restart(self) -> None:
         """Begin again."""
@@ -133,7 +133,9 @@ class Game(anywidget.AnyWidget):
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Play the finished schedule on real ranks, the measured timeline under the prediction. Returns at once."""
+        """Run the finished schedule on real ranks, and show the measured timeline under the prediction. Returns at
+        once.
+        """
         if not self.running["can"] or self.running["on"]:
             return
         costs = in_seconds(self.costs, self.timeline.length)
@@ -191,7 +193,7 @@ def _goal(hand, costs):
     limit = f" Activations on a rank: {hand.limit} at most." if hand.limit else ""
     return (
         f"You are the scheduler of {hand.ranks} ranks and {hand.microbatches} microbatches: "
-        f"choose what each rank does next. Durations: {times}.{limit}"
+        f"choose the next action of each rank. Durations: {times}.{limit}"
     )
 
 
@@ -251,7 +253,7 @@ def _overlaid(predicted, real):
     """The picture of a run under its prediction, and how well they agree."""
     return picture(predicted, real), (
         f"Measured on {real.schedule.ranks} real processes, work emulated by waiting: idle/total "
-        f"{real.bubble_fraction:.1%}, predicted at the costs of the run {predicted.bubble_fraction:.1%}."
+        f"{real.bubble_fraction:.1%}, predicted with the costs of the run {predicted.bubble_fraction:.1%}."
     )
 
 

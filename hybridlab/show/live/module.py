@@ -1,4 +1,5 @@
-"""The browser's program: small files of JavaScript beside their Python, joined into one text. No build step, no import.
+"""The browser's program: small JavaScript files next to their Python files, joined into one text. No build step, no
+import.
 
 Each file says at its top what it holds; a file may use names of those before it. `module("explorer.js")` is what the
 widget loads; a page writes `module("page.js")` between <script type="module"> and </script> and asks no server.

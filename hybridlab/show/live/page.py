@@ -1,4 +1,4 @@
-"""The page: one HTML file with the explorer's picture and a grid of schedules computed before; it asks nobody.
+"""The page: one HTML file with the explorer's picture and a grid of precomputed schedules; it needs no server.
 
 `make page` writes it (`python -m hybridlab.show.live.page FILE`). It opens from the disk: no server, no install, no
 network. The JavaScript is the widgets' own (`module`), and so is the JSON of each picture (`picture`), all of them

@@ -1,4 +1,4 @@
-"""Pressed: a picture with parts that can be pressed. For what is pressed there are buttons too, for the keyboard."""
+"""A picture with clickable parts, and buttons for the same choices by keyboard."""
 
 from collections.abc import Callable
 

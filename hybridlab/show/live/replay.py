@@ -1,4 +1,4 @@
-"""A replay: a picture whose parts appear one after the other, with a control that plays, steps and scrubs.
+"""A replay: a picture whose parts appear one after the other, with controls to animate, step and scrub.
 
 A part with data-at="7" is there from step 7 on; with data-until="9" too, it is gone at step 9. Where no kernel runs,
 the whole picture is its static twin.

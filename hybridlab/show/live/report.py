@@ -1,4 +1,4 @@
-"""A report: one HTML file that holds everything it shows, and fetches nothing.
+"""A report: one self-contained HTML file, which fetches nothing.
 
 plotly's program stands in it once. On paper, and where scripts do not run, each figure's static twin stands in.
 """

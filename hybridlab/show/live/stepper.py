@@ -1,4 +1,4 @@
-"""A stepper: pictures one after another, with buttons for the first, the previous, the next and the last one.
+"""A stepper: a sequence of pictures, with buttons for the first, the previous, the next and the last one.
 
 Nothing moves by itself. Every control is a button, so the keyboard reaches it: Tab, then Space or Enter. Where no
 kernel runs, the static twin shows all pictures, in two columns or below each other.
@@ -46,7 +46,7 @@ class Stepper(ipywidgets.VBox):
 
     @property
     def summary(self) -> str:
-        """What the picture that is shown says, in words."""
+        """The description of the current picture."""
         return self._stills[self.step].summary
 
     @property

@@ -1,4 +1,4 @@
-"""Typed: a schedule that a student types, and where in the text it goes wrong.
+"""A schedule typed by a student, with the place of an error in the text.
 
 Nothing is read here a second time: `Schedule.from_csv` and `validate` find the fault, this file finds its place.
 """

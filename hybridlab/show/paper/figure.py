@@ -1,4 +1,4 @@
-"""A figure: a plotly chart that carries its static twin and its words wherever it is shown."""
+"""A figure: a plotly chart together with its static twin and its description."""
 
 import json
 

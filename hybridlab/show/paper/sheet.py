@@ -1,4 +1,4 @@
-"""A sheet: a whole SVG with its title and description, and what is written on it: headings, captions, round ticks.
+"""A sheet: an SVG with its title and description, and its text: headings, captions, round ticks.
 
 Every static picture is a sheet; most are `captioned`.
 """
@@ -72,7 +72,7 @@ def captioned(
 def sheet(width: float, height: float, title: str, summary: str, body: list[str]) -> str:
     """A whole SVG: a light ground, a title and a description in words, and what is drawn on it.
 
-    It is as wide as the column that it stands in, up to `width`: a page that shows it as an image would cut it off.
+    It is as wide as its column, up to `width`: a page that shows it as an image would cut it off.
     """
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""A still: a picture that does not move, SVG with its words, as a notebook shows and stores it."""
+"""A still: a static SVG picture with its description, as a notebook shows and stores it."""
 
 from dataclasses import dataclass
 

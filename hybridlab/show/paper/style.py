@@ -1,4 +1,4 @@
-"""Style: every colour, dash, mark, font and size of every picture, said once.
+"""Style: all colours, dashes, marks, fonts and sizes of pictures, defined once.
 
 JavaScript is handed STYLE as data, style sheets take its colours as custom properties (`live.module.stylesheet`).
 
@@ -144,7 +144,7 @@ def dashed(name: str) -> str:
 
 
 def ink_on(fill: str) -> str:
-    """White or black, whichever is read better on a fill.
+    """White or black, for the better contrast on a fill.
 
     >>> ink_on("#0072B2"), ink_on("#E69F00")
     ('#FFFFFF', '#000000')

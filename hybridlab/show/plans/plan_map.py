@@ -1,9 +1,9 @@
-"""The map of plans: one cell for each p and t that divide n devices, coloured by how quick its best plan is.
+"""The map of plans: one cell for each p and t that divide n devices, coloured by the speed of its best plan.
 
-A cell stands for the best of all plans with its sizes: p stages, t ways of tensor parallelism, d = n / (p·t) copies.
-Its number is the share of the best plan's throughput. Plans that are closer to the best than predictions err look like
-the best. Where nothing fits, the cell is grey and hatched and says how much the smallest plan needs, and of what most;
-where the batch cannot be divided so, it is dotted. A ring is a run that was published: its measured share.
+A cell shows the best of all plans with its sizes: p stages, t ways of tensor parallelism, d = n / (p·t) copies. Its
+number is its throughput relative to the best plan. Plans within the prediction error of the best look like the best. If
+nothing fits, the cell is grey and hatched and shows the memory that the smallest plan needs, and its largest part; if
+the batch is not divisible, it is dotted. A ring marks a published run, with its measured relative throughput.
 
 Relatives: `predict.plans.planner`, the explorer in `labs.choosing.plan_explorer`, notebook 41.
 """
@@ -96,7 +96,7 @@ def _cell(planned, p, t, place, share):
 def plan_map(planned: Planned, title: str = "") -> Still:
     """The map of all factorisations of a `planner.Planned`; each cell is a group of class hl-cell, data-p and data-t.
 
-    planned  as `hl.plan` returns it
+    planned  the result of `hl.plan`
     title    above the picture
 
     >>> from hybridlab.predict.plans.planner import plan
@@ -132,9 +132,9 @@ def in_words(planned: Planned, every: list[Cell], title: str, runs: dict[tuple[i
     equal = [f"p={one.p} t={one.t}" for one in every if one.equal and one.share < 1]
     told = [
         f"{name}{len(every)} factorisations of {planned.devices} devices, {count['fits']} of them with a plan that "
-        f"fits, {count['too large']} too large, {count['illegal']} that the batch forbids. Best: {planned.best!r}"
+        f"fits, {count['too large']} too large, {count['illegal']} not possible with this batch. Best: {planned.best!r}"
     ]
-    told += [f"As good, within the ±{planned.error.median:.0%} of a prediction: {', '.join(equal)}"] * bool(equal)
+    told += [f"Equally good, within the ±{planned.error.median:.0%} of a prediction: {', '.join(equal)}"] * bool(equal)
     told += [f"Published: {'; '.join(map(_of_run, runs.values()))}"] * bool(runs)
     return ". ".join(told)
 
@@ -190,7 +190,7 @@ def _head(title, error, rings):
         out.append(words(x + 34, 60, name, PX["caption"]))
         x += wide
     if rings:
-        said = "published: what was measured, as a share of the best predicted"
+        said = "published: measured throughput, relative to the best predicted"
         out += [_ring(41, 82, INK), words(66, 87, said, PX["caption"])]
     return out
 
@@ -211,13 +211,13 @@ def _labels(frame):
 
 
 def _node(frame, node):
-    """A line behind the last t that stays inside a node."""
+    """A line after the last t that stays inside a node."""
     inside = [t for t in frame.ways if t <= node]
     if len(inside) == len(frame.ways):
         return []
     x = LEFT + frame.wide * len(inside)
     line = f'<path d="M{x:.1f} {TOP - 40}V{frame.bottom + 6:.1f}" stroke="{INK}" stroke-width="3"/>'
-    return [line, words(x + 8, TOP - 30, f"→ leaves the node of {node}", PX["caption"], **{"font-weight": "600"})]
+    return [line, words(x + 8, TOP - 30, f"→ larger than a node of {node}", PX["caption"], **{"font-weight": "600"})]
 
 
 def _drawn(one: Cell, frame, ring: _Ring | None):
@@ -269,7 +269,7 @@ def _said(one: Cell) -> str:
             return f"{one.share:.0%} of the best throughput, {one.bytes / 1e9:.0f} GB"
         case "too large":
             return f"does not fit, {one.bytes / 1e9:.0f} GB at least, most of it {one.most}"
-    return "the batch cannot be divided so"
+    return "the batch is not divisible"
 
 
 def _colour(share: float) -> str:

@@ -1,4 +1,4 @@
-"""A search as it went: the seconds of every strategy that it tried, where it stood, the best that it knew.
+"""The trace of a search: the seconds of every strategy tried, the current one, and the best so far.
 
 A filled dot is a strategy to which the search went, a hollow one it left alone. Other searches are level lines. Beside
 the chart stands the strategy where the search is, operator by operator; a frame marks the operator that it asks about.
@@ -65,7 +65,7 @@ def summary(found: Found, rivals: Mapping[str, float]) -> str:
 
 
 def sentences(found: Found) -> list[str]:
-    """What each try was, in words."""
+    """The description of each try."""
     told, best = [f"Start: {_ms(found.trace[0].seconds)}."], found.best
     for place, one in enumerate(found.trace[1:], 1):
         back = "back to the best; " if one.back else ""

@@ -1,4 +1,4 @@
-"""Shares: what a time goes into, as one bar for each case, cut into its parts.
+"""Shares: the parts of a time, as one stacked bar for each case.
 
 The colours are those of the timelines: arithmetic is blue as a forward, communication green, waiting grey, the
 optimizer dark; tints and stripes tell parts of one kind apart.

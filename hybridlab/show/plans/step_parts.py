@@ -1,4 +1,4 @@
-"""The parts of a training step, one behind the other on an axis of time: predicted above, measured below and paler.
+"""The parts of a training step, one after another on an axis of time: predicted above, measured below and lighter.
 
 The colours are those of every timeline: forward blue, backward orange, the optimizer dark.
 """

@@ -1,4 +1,4 @@
-"""Boxes: a picture's geometry. What lies where, for one timeline or several on one time axis; every renderer reads it.
+"""Boxes: the geometry of a picture, for one timeline or several on one time axis; every renderer reads it.
 
 x is time. y counts lane heights from the top: each rank has a lane of height 1 for its compute actions, idle time
 included, and where there are messages half a lane under it; copies to the host and back have half a lane each below
@@ -142,7 +142,7 @@ class _Laid:
 
 
 def _axes(length, columns):
-    """Where the time axis begins in every column: between two of them there is room for the names of lanes."""
+    """Where the time axis begins in every column: between two of them there is space for the names of lanes."""
     room = LABELS * columns / (USUAL_WIDTH - LEFT - RIGHT - LABELS * (columns - 1))
     return tuple(column * length * (1 + room) for column in range(columns))
 
@@ -235,7 +235,7 @@ def _lane_label(lane, lanes):
 def _scaled(one, panel, timelines):
     """The timeline in the axis's unit, the length of one tick there, and what the caption must say about it.
 
-    Beside a measurement a prediction is in seconds. One made in toy units is stretched, so that the shapes compare.
+    Next to a measurement a prediction is in seconds. One made in toy units is stretched, so that the shapes compare.
     """
     if one.unit == "s" or all(other.unit != "s" for other in timelines):
         return one, one.tick * (1e3 if one.unit == "s" else 1), _step_note(one)

@@ -1,4 +1,5 @@
-"""The buckets' picture: a backward cut by layers, and under it the all-reduces of its gradients, predicted or measured.
+"""The picture of buckets: a backward, layer by layer, and below it the all-reduces of its gradients, predicted or
+measured.
 
 Green bars are all-reduces, numbered in the order in which they go. A thin line leads to each from the moment when its
 bucket was full: a slanted one waited for the link. Grey, behind the backward, is what they expose: the rank only waits.
@@ -19,7 +20,7 @@ LINES = 40  # at most so many lines lead to all-reduces
 LEGEND = (
     ("B", "backward; a number is a block"),
     ("message", "all-reduce of a bucket"),
-    ("bubble", "exposed: only waiting"),
+    ("bubble", "exposed: the rank only waits"),
 )
 
 
@@ -51,7 +52,7 @@ class Row(NamedTuple):
         return HEADING + BACKWARD + BETWEEN + len(self.lanes) * (SUM + 6) + AFTER
 
 
-def buckets(*rows: Row, title: str = "All-reduces beside a backward", least: float = 0.0) -> Still:
+def buckets(*rows: Row, title: str = "All-reduces during a backward", least: float = 0.0) -> Still:
     """The picture of some rows below each other, on one time axis in milliseconds that begins with their backwards.
 
     least  seconds that the axis shows at least, so that moving bars move and the axis stays

@@ -1,6 +1,6 @@
 """Draw: a timeline, or several on one time axis, as a plotly figure; a layout as a grid of ranks.
 
-Bars with a base; an image past `MANY` boxes; never shapes, which take seconds where bars take milliseconds.
+Bars with a base; an image above `MANY` boxes; no shapes, which take seconds instead of milliseconds.
 """
 
 from collections.abc import Sequence
@@ -42,21 +42,23 @@ def draw(
     columns: int = 0,
     titles: Sequence[str] = (),
 ) -> Figure | Still:
-    """The picture of one timeline; of a prediction over its measurement; or of several, below each other. Of a layout:
-    which rank holds which slice of one parameter, draw(layout, "blocks.0.mlp.up.weight"). Of a dry run: its memory.
+    """The picture of a timeline, of a prediction above its measurement, of several timelines, of a layout or of a dry
+    run.
 
-    Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. What has
-    several steps is drawn by its step of median length. Measured times are in milliseconds.
+    Rank 0 is on top. A prediction and a measurement of one program share rows, the prediction above. Of several steps,
+    the step of median length is drawn. Measured times are in milliseconds. For a layout, draw(layout,
+    "blocks.0.mlp.up.weight") shows the slice of this parameter on each rank; for a dry run, the picture shows its
+    memory.
 
-    timelines  what is drawn: timelines, or a layout and the name of a parameter, or a dry run
+    timelines  timelines, or a layout and the name of a parameter, or a dry run
     title      above the picture; None: none
-    numbers    whether the caption says length, idle time and activations, and notes their lengths: not where they are
-               a question
-    notes      braces and outlines, each about one of the timelines (see `hybridlab.show.timelines.notes`)
-    columns    of small pictures, so that four fit on a screen: their numbers stand in their headings; 0: none are small
+    numbers    whether the caption shows length, idle time and activations, and notes their lengths: not if they are the
+               answer to a question
+    notes      braces and outlines, each for one of the timelines (see `hybridlab.show.timelines.notes`)
+    columns    columns of small pictures with numbers in their headings, so that four fit on a screen; 0: full size
     titles     headings of several timelines, instead of their schedules' names
 
-    raises  ValueError when there is nothing to draw, or titles or notes do not fit what is drawn
+    raises  ValueError if there is nothing to draw, or titles or notes do not match the timelines
 
     >>> import hybridlab as hl
     >>> t = hl.simulate(hl.schedule("gpipe", ranks=4, microbatches=8))

@@ -1,4 +1,4 @@
-"""Drawn: the boxes of a picture in columns, where lanes and headings stand, and what every box says.
+"""Drawn: the boxes of a picture in columns, the places of lanes and headings, and the text of every box.
 
 x is time. y counts lane heights from the top.
 """

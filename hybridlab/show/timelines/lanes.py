@@ -1,6 +1,6 @@
 """Lanes: the sheet on which `buckets` and `tracks` draw their rows, above one axis of milliseconds.
 
-The legend stands above the rows; the axis, and each row in words, below them.
+The legend is above the rows; the axis, and each row in words, below them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

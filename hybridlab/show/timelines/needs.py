@@ -1,4 +1,4 @@
-"""Needs: which actions an action takes something from. A picture lights them."""
+"""Needs: the actions that an action depends on. A picture highlights them."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""In a notebook, a timeline or a dry run that stands last in a cell is drawn."""
+"""In a notebook, a timeline or a dry run at the end of a cell is drawn."""
 
 
 def register(shell) -> None:

@@ -1,4 +1,4 @@
-"""Noted: where notes stand in a picture: their room, their strokes and their text. Every renderer reads it."""
+"""Noted: the notes of a picture with their space, strokes and text. Every renderer reads it."""
 
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ def rooms(notes: list[Note], panel: list, room: float = ROOM) -> tuple[np.ndarra
 
 
 def placed(note: Note, tops: np.ndarray, tall: float, scale: float, numbers: bool = True, room: float = ROOM) -> Placed:
-    """Where a note stands.
+    """The place of a note.
 
     tops  of its timeline's lanes;  tall  how high such a lane is, messages included
     scale  how long a tick of it is drawn

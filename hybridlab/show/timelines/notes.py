@@ -1,7 +1,7 @@
-"""Notes: what a timeline is annotated with: braces over a stretch of one rank's time, outlines around idle time.
+"""Notes: annotations of a timeline: braces over a stretch of one rank's time, outlines around idle time.
 
-A note says of which timeline it is; its times are that timeline's, in its `unit`s. The constructors here read them off
-the timeline, so a picture never shows a number that its timeline does not have; formulas are the caller's words.
+A note belongs to one timeline and has times in its `unit`s. The functions here read these times from the timeline, so a
+picture never shows other numbers than its timeline; formulas come from the caller.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Brace(NamedTuple):
 
     @property
     def stands_above(self) -> bool:
-        """Whether it stands over its lane."""
+        """Whether it is above its lane."""
         return self.rank == 0 if self.above is None else self.above
 
 
@@ -68,7 +68,7 @@ Note = Brace | Outline
 
 
 def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] = ("", "", "")) -> list[Brace]:
-    """A rank's time in three braces: until its first action, from there to the end of its last, and what is left.
+    """Three braces over a rank's time: before its first action, from there to the end of its last, and after it.
 
     timeline  that is drawn
     rank      -1: the last;  formulas  for the three, in this order; a stretch without length has no brace
@@ -88,13 +88,13 @@ def fill_work_drain(timeline: Timeline, rank: int = -1, formulas: Sequence[str] 
 
 
 def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = ()) -> list[Brace]:
-    """A brace over every stretch of a rank without a pause, and over every pause.
+    """Braces over every busy stretch of a rank and over every pause.
 
     timeline  that is drawn
     rank      whose stretches are marked
     formulas  one for each, from left to right, or none
 
-    raises  ValueError when there are more or fewer stretches than formulas
+    raises  ValueError if the number of formulas differs from the number of stretches
 
     >>> from hybridlab.predict.time.costs import Costs
     >>> from hybridlab.predict.time.simulate import simulate
@@ -120,7 +120,7 @@ def busy_and_idle(timeline: Timeline, rank: int = 0, formulas: Sequence[str] = (
 
 
 def triangles(timeline: Timeline, formulas: Sequence[str] = ("", "")) -> list[Outline]:
-    """Outlines around the idle time before every rank's first action, and behind its last.
+    """Outlines around the idle time before every rank's first action, and after its last.
 
     timeline  that is drawn
     formulas  for the longest slot of each

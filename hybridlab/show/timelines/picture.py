@@ -1,4 +1,4 @@
-"""A picture as plain columns: everything that the widget, the static twin, the page and the text summary show.
+"""A picture as plain columns: the data of the widget, the static twin, the page and the text summary.
 
 One dictionary, made here and nowhere else. `view.js` draws it, `twin.py` draws it, its "summary" is the text beside
 it. It can be sent as it is (columns as bytes) or written as JSON (columns in base64, see `to_json`).
@@ -37,9 +37,9 @@ from hybridlab.show.timelines.needs import needs
 from hybridlab.show.timelines.spans import is_measured
 
 MEASURES = (  # property of a timeline, how it is called for short, definition
-    ("bubble_fraction", "idle / total", "idle time over all rank-time, from the first begin to the last end"),
-    ("bubble_overhead", "idle / ideal", "idle time over compute time; lectures print it as the bubble"),
-    ("bubble_span", "idle / span", "idle time inside the longest rank's own span, over that span; zero-bubble papers"),
+    ("bubble_fraction", "idle / total", "idle time over the time of all ranks from the first begin to the last end"),
+    ("bubble_overhead", "idle / ideal", "idle time over compute time; the lectures' bubble"),
+    ("bubble_span", "idle / span", "idle time over span, of the rank with the longest span; zero-bubble papers"),
 )
 LATER = 2**62  # a tick that never comes
 BOX_COLUMNS = ("x0", "x1", "y0", "y1", "look", "lane", "kind", "stage", "microbatch")
@@ -154,7 +154,7 @@ def _held(timelines, drawn):
 
 
 def _curves(timeline):
-    """What each rank holds over time; of a run that goes on, so far: what has no length has not ended."""
+    """The memory of each rank over time; of a run that goes on, so far: what has no length has not ended."""
     if not timeline.origin.get("live"):
         return live(timeline)
     over = timeline.end > timeline.begin
@@ -164,7 +164,7 @@ def _curves(timeline):
 
 
 def _timeline(timeline, drawn, number):
-    """What is said of one timeline beside its boxes."""
+    """The texts of one timeline, in addition to its boxes."""
     scale = drawn.scales[number]
     return {
         "name": timeline.schedule.name,

@@ -1,4 +1,5 @@
-"""Spans: the boxes of one timeline in columns: its actions in program order, its bubbles, and what waits to be used.
+"""Spans: the boxes of one timeline in columns: its actions in program order, its bubbles, and messages that wait to be
+used.
 
 x is time, y counts lane heights from the top of the rank's lane down; messages lie half a lane high under it, and under
 these, half a lane each, copies to the host and copies back. A bar ends when the transfer ends. From there a thin line

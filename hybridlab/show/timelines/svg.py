@@ -1,7 +1,7 @@
 """The static twin: a picture as SVG, which shows without a kernel, without JavaScript, on paper and on GitHub.
 
-It is drawn from the same boxes as every other picture. Its colours are explicit, on a light ground of its own, so
-that it is readable on a dark page too. The same timelines always give the same text.
+It is drawn from the same boxes as every other picture. Its colours are explicit, on its own light ground, so that it is
+readable on a dark page too. The same timelines always give the same text.
 """
 
 import zlib
@@ -92,7 +92,7 @@ def _headings(picture, y, lane, scale):
 
 
 def _lane_labels(picture, y, lane, scale):
-    """The name of every lane, as many as there is room for."""
+    """The names of lanes, as many as fit."""
     return [
         words(LEFT + one.x * scale - 10, y + (one.top + 0.5) * lane + 5, one.label, PX["axis"], "end", fill=_ink(one))
         for one in picture.named_lanes

@@ -1,7 +1,7 @@
-"""The tracks' picture: what a rank computes, and below it what it sends, along one axis of its grid in each lane.
+"""The picture of tracks: a rank's compute, and below it its messages, with one lane for each axis of its grid.
 
-Blue is a product of the forward, orange makes gradients of inputs, wine gradients of weights; green bars are messages.
-Grey, behind the products, is time without a product. What was measured lies under what was predicted, and is lighter.
+Matmuls are blue in the forward, orange for gradients of inputs, wine for gradients of weights; green bars are messages.
+Grey is time without a matmul. A measured row is below its prediction, and lighter.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ HEADING, COMPUTE, SENT, AFTER = 32, 32, 20, 20  # heights in pixels
 
 
 class Telling(NamedTuple):
-    """What is computed on a picture's tracks, in looks and in words.
+    """The kinds of work on a picture's tracks, with their looks and names.
 
     kinds   {how the name of a piece begins: the look of what it is};  legend  (look, its name), above the rows
     lane    the name of the lane in which the rank computes;  bare  what the time is that it does not, in a sentence
@@ -27,7 +27,7 @@ class Telling(NamedTuple):
     kinds: dict[str, str]
     legend: tuple[tuple[str, str], ...]
     lane: str = "products"
-    bare: str = "without a product"
+    bare: str = "without a matmul"
 
 
 PRODUCTS = Telling(
@@ -37,17 +37,17 @@ PRODUCTS = Telling(
         ("I", "dX"),
         ("W", "dW"),
         ("message", "message; a number is a layer"),
-        ("bubble", "no product"),
+        ("bubble", "no matmul"),
     ),
 )
 
 
 class Row(NamedTuple):
-    """What one rank does in a step, predicted or measured; times in seconds, from the beginning of the step.
+    """One rank's row in a step, predicted or measured; times in seconds, from the beginning of the step.
 
-    name      before the row
+    name      label of the row
     pieces    from left to right
-    measured  else predicted
+    measured  or predicted
     """
 
     name: str
@@ -55,8 +55,8 @@ class Row(NamedTuple):
     measured: bool = False
 
 
-def tracks(*rows: Row, title: str = "Products and messages of a rank", telling: Telling = PRODUCTS) -> Still:
-    """The picture of some rows below each other, on one time axis in milliseconds.
+def tracks(*rows: Row, title: str = "Matmuls and messages of a rank", telling: Telling = PRODUCTS) -> Still:
+    """The picture of rows, one below the other, on one time axis in milliseconds.
 
     rows     one below the other
     title    above the picture
@@ -65,7 +65,7 @@ def tracks(*rows: Row, title: str = "Products and messages of a rank", telling: 
     >>> one = [Piece("compute", "dX 0", 0.0, 0.002), Piece("outer", "AR dX 0", 0.002, 0.003),
     ...        Piece("compute", "dW 0", 0.002, 0.004)]
     >>> tracks(Row("overlapped, predicted", one))
-    <picture overlapped, predicted: 4.0 ms, of which 0.0 ms without a product; messages 1.0 ms>
+    <picture overlapped, predicted: 4.0 ms, of which 0.0 ms without a matmul; messages 1.0 ms>
     """
     lanes = list(dict.fromkeys(one.track for row in rows for one in row.pieces if one.track != "compute"))
     placed = [{lane: beside(one for one in row.pieces if one.track == lane) for lane in lanes} for row in rows]
@@ -78,7 +78,7 @@ def tracks(*rows: Row, title: str = "Products and messages of a rank", telling: 
 
 
 def in_words(row: Row, telling: Telling = PRODUCTS) -> str:
-    """A row in words: how long the step is, how much of it has no product, and how long all messages are together."""
+    """A row in words: the length of the step, its part without a matmul, and the total length of all messages."""
     sent = sum(one.end - one.begin for one in row.pieces if one.track != "compute")
     whole, bare = 1e3 * length(row.pieces), 1e3 * exposed(row.pieces)
     return f"{row.name}: {whole:.1f} ms, of which {bare:.1f} ms {telling.bare}; messages {1e3 * sent:.1f} ms"
@@ -109,7 +109,7 @@ def _tall(its) -> int:
 
 
 def _row(row, placed, top, at, telling):
-    """The heading, the products over grey, and a lane of messages for each axis."""
+    """The heading, the matmuls over grey, and a lane of messages for each axis."""
     y = top + HEADING
     yield on_paper(LEFT, y - 10, row.name, weight="600")
     yield words(LEFT - 10, y + 21, telling.lane, PX["axis"], "end")

@@ -1,4 +1,4 @@
-"""The twin of a live picture: what it shows, as SVG, drawn from the very columns that the browser gets.
+"""The twin of a live picture: the same picture as SVG, drawn from the columns that the browser gets.
 
 Boxes as in every SVG of ours; over each timeline its ruler, under all of them the curves of activations held.
 """
@@ -84,7 +84,7 @@ def _held(picture, y, scale):
 
 
 def _names(timelines, x, y):
-    """Whose curve is whose."""
+    """The legend of the curves."""
     if len(timelines) == 1:
         return []
     out = []

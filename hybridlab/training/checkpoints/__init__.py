@@ -1,5 +1,5 @@
 """Checkpoints on the disk: `checkpoint` (saved under one layout, loaded under any other), `index` (its record) and
 `folder` (those of a run). `stored` reads weights, also those of other programs, and `export` writes them for such.
 
-What a trainer puts into one, and how a run goes on from it, is `training.resume`.
+`training.resume` defines its content, and resumes a run from it.
 """

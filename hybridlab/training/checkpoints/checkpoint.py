@@ -1,17 +1,17 @@
 """Checkpoints: saved under one layout, loaded under any other.
 
 A checkpoint is a folder. Each rank writes one file with the pieces that it counts (`Layout.counts`): every element is
-stored once, by the first of those that hold it. The record says where each piece lies in its parameter. A rank of
-another layout reads from each file what the pieces there have in common with its own (`core.where.reshard`). Nothing is
-gathered, and nothing is ever unpickled: a checkpoint is numbers and text.
+stored once, by the first rank that holds it. The record contains the place of each piece in its parameter. A rank of
+another layout reads from each file the overlap with its own pieces (`core.where.reshard`). Nothing is gathered, and
+nothing is unpickled: a checkpoint contains only numbers and text.
 
     step-000012/
         rank-000.safetensors   flat pieces by parameter and kind: "wte/value", "wte/exp_avg"; and numbers: "wte/step"
         checkpoint.json        format, version, mesh; the shape of each parameter; each file's length and digest, its
                                pieces and the dtypes of their kinds; the notes; a digest of all this
 
-It appears whole or not at all. Until everything is on the disk the folder is called `step-000012.writing`; then it is
-renamed, and that either happens or does not. A run that is killed while saving leaves the checkpoint before.
+It appears complete or not at all. Until everything is on the disk the folder is called `step-000012.writing`; then it
+is renamed, which is atomic. A run that is killed while saving leaves the previous checkpoint.
 
 Read next: `training.checkpoints.index` (checkpoint.json), `folder` (the checkpoints of a run).
 """
@@ -45,7 +45,7 @@ def save(comm, folder, layout: Layout, pieces: Pieces, notes: dict, keep: int = 
     keep    how many checkpoints stay: this one and those of the steps before it
 
     raises  ValueError when that step is there already, or a tensor is not this rank's share; OSError when it cannot be
-            written. The checkpoints before are whole in any case.
+            written. The checkpoints before are complete in any case.
     """
     return Writing(comm, folder, layout, pieces, notes, keep).finish()
 
@@ -213,7 +213,7 @@ def _share(layout, rank, name, kind, tensor):
 
 
 def _gathered(comm, value) -> list:
-    """What every rank has to say, in rank order; it travels as JSON, since objects would have to be unpickled."""
+    """The values of all ranks, in rank order; it travels as JSON, since objects would have to be unpickled."""
     text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=comm.device)
     lengths = comm.all_gather(torch.tensor([len(text)], device=comm.device)).tolist()
     return [json.loads(bytes(part.tolist())) for part in comm.all_gather(text, sizes=lengths).split(lengths)]
@@ -230,7 +230,7 @@ def _pieces(path, record, layout, rank) -> Pieces:
 
 
 def _piece(files, opened, layout, name, rank, only="") -> dict[str, torch.Tensor]:
-    """What a rank keeps of one parameter, kind by kind or of one kind only, from every file that has some of it."""
+    """A rank's part of one parameter, kind by kind or of one kind only, from every file that has a part of it."""
     shape, here = layout[name].shape, Piece(layout.box(name, rank), layout.share(name, rank))
     length = here.share.stop - here.share.start
     told = {file: entry["pieces"][name] for file, entry in files.items() if name in entry["pieces"]}

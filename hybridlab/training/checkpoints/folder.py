@@ -1,4 +1,4 @@
-"""The folder of a run's checkpoints: which there are, which is the newest, and which old ones go."""
+"""The folder of a run's checkpoints: their list, the newest one, and the removal of old ones."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def retire(folder, step, keep):
     """Delete the oldest checkpoints before this step. Each loses its name first, so that none is ever seen in part.
 
     Those of runs that this one goes on from count among them: they are one training, and a hundred runs would else
-    leave two hundred. What is no checkpoint, or was given another name by hand, stays.
+    leave two hundred. Other files, and checkpoints renamed by hand, stay.
     """
     every = [path for path in before(folder, step) if is_file(path / index.NAME)]
     for path in every[keep - 1 :]:

@@ -1,6 +1,6 @@
-"""The record of a checkpoint: what `checkpoint.json` says, and its comparison with the files and with a layout.
+"""The record of a checkpoint: the content of `checkpoint.json`, compared with the files and with a layout.
 
-It is the only way into a checkpoint: what does not agree with it is refused in one sentence, before a number is read.
+It is the only way into a checkpoint: a mismatch raises an error in one sentence, before a number is read.
 """
 
 import hashlib

@@ -1,2 +1,1 @@
-"""What is learnt from: `text` (bytes; `tokens` of any vocabulary) and `images` (handwritten digits), on every machine,
-without a network."""
+"""Training data: `text` (bytes; `tokens` of any vocabulary) and `images` (handwritten digits), without a network."""

@@ -1,7 +1,7 @@
 """The text: real bytes, the same on every machine, without a network.
 
-By default `course.txt`, the prose of the notebooks as it was on 2026-11-26: plain ASCII, a paragraph to a line. It is
-frozen, since stored outputs follow from its bytes. Any other file with `Text.of(path)`.
+By default `course.txt`, the prose of the notebooks as it was on 2026-11-26: plain ASCII, a paragraph to a line. It
+never changes, since stored outputs depend on its bytes. `Text.of(path)` reads any other file.
 """
 
 import functools
@@ -18,9 +18,9 @@ COURSE = Path(__file__).with_name("course.txt")
 
 @dataclass(frozen=True)
 class Text:
-    """Bytes to learn from, and others to be tested on.
+    """A text as bytes: one part for training, one for validation.
 
-    train, validation  uint8 arrays;  source  where they come from, in words
+    train, validation  uint8 arrays;  source  their origin, in words
     """
 
     train: np.ndarray
@@ -29,9 +29,9 @@ class Text:
 
     @classmethod
     def of(cls, path=None) -> "Text":
-        """The text of one file, its last tenth for validation; without a path, of the course.
+        """The text of one file, with its last tenth for validation; without a path, the text of the course.
 
-        raises  ValueError when the file cannot be read or is too short
+        raises  ValueError if the file cannot be read or is too short
 
         >>> Text.of().source, len(Text.of().train)
         ('the text of the course', 212454)
@@ -48,15 +48,15 @@ class Text:
 
     @property
     def unseen(self) -> "Text":
-        """The bytes that are never trained on, to draw batches from."""
+        """A `Text` that draws batches from the validation bytes."""
         return Text(self.validation, self.train, self.source)
 
     def batch(self, step: int, sequences: int, context: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """The global batch of one step: (tokens, targets), both (sequences, context) int64, targets one byte later.
 
-        It depends on seed and step only, never on how many ranks share it.
+        It depends only on seed and step, never on the number of ranks.
 
-        raises  ValueError when the text is shorter than one sequence
+        raises  ValueError if the text is shorter than one sequence
 
         >>> text = Text(np.arange(100, dtype=np.uint8), np.zeros(0, np.uint8), "0 to 99")
         >>> tokens, targets = text.batch(step=0, sequences=2, context=3)
@@ -73,7 +73,7 @@ class Text:
 
     @functools.cached_property
     def places(self) -> np.ndarray:
-        """For each of the 256 bytes, its place when they are ordered by how often they are read; the first is 0."""
+        """For each of the 256 bytes its rank by frequency; the most frequent has 0."""
         return np.argsort(-np.bincount(self.train, minlength=256), kind="stable").argsort()
 
 
@@ -87,10 +87,10 @@ MOST_PARTS = 8  # into which a vocabulary is cut so that a proof sees every bord
 
 @dataclass(frozen=True)
 class Spread:
-    """A text whose letters are other tokens, spread over a whole vocabulary: what a proof reads.
+    """A text whose letters are other tokens, spread over a full vocabulary: what a proof reads.
 
     English uses a third of the 256 bytes, and none of the upper half: a rank that has only those would have nothing to
-    add, right or wrong. Here the most frequent letters are the tokens beside borders of even cuts, into up to
+    add, right or wrong. Here the most frequent letters are the tokens next to borders of even cuts, into up to
     `MOST_PARTS` parts; and every other sequence goes through all tokens, one after the other. (Sequences of that kind
     alone have gradients that nearly cancel: what is left is noise.)
     """
@@ -115,7 +115,7 @@ class Spread:
         return tuple(self._spread(read, through, seed, what) for what, read in enumerate(letters))
 
     def _spread(self, letters, through, *seed):
-        """Letters of a text as tokens; and in every other row tokens in order, beginning with those beside borders."""
+        """Letters of a text as tokens; and in every other row tokens in order, beginning with those next to borders."""
         borders = {first for parts in range(1, MOST_PARTS + 1) for first, _ in even(self.vocabulary, parts)}
         beside = np.unique([(first + one) % self.vocabulary for first in borders for one in (-1, 0)])
         others = np.setdiff1d(np.arange(self.vocabulary), beside)

@@ -1,8 +1,8 @@
-"""Alive: the bytes that tensors hold, operation by operation and kind by kind.
+"""Live bytes of tensors, operation by operation and kind by kind.
 
-A *storage* is the memory behind a tensor; views share it, and it counts once. It is seen when an operation hands it
-out, and it is gone when nobody refers to it any more. What a kernel needs inside itself is not seen. Single numbers do
-not count.
+A *storage* is the memory of a tensor; views share it, and it counts once. It is seen when an operation hands it out,
+and it is gone when nothing refers to it any more. The internal memory of a kernel is not seen. Single numbers do not
+count.
 
 Relatives: `measuring.saved`, which counts what autograd keeps; `counted`, which says what is of which kind.
 """
@@ -104,7 +104,7 @@ class Alive(TorchDispatchMode):
         self.lives.append(Life(one.kind, one.size, one.begin, self.operations))
 
     def _resized(self, storage, size):
-        """Memory let go, or taken again, behind a tensor that stays."""
+        """Memory of a tensor freed or allocated again, while the tensor stays."""
         self._resize(storage, size)
         if one := self.held.get(storage._cdata):
             self._note(one)

@@ -1,6 +1,7 @@
-"""Counted: a trainer whose rank says, action by action, what kind of memory it holds (`core.dry.KINDS`).
+"""A trainer that counts the memory of its rank by kind, action by action (`core.dry.KINDS`).
 
-A trainer is counted in the same way behind any door, on real ranks too: so a dry run can be held against a real one.
+A trainer is counted in the same way with any communicator, on real ranks too: so a dry run can be compared with a real
+one.
 """
 
 import gc
@@ -16,7 +17,7 @@ from hybridlab.training.models.trees import flat
 
 
 class CountedWork(ModelWork):
-    """What a stage does, with a note of what every action has left behind.
+    """The work of a stage, with a record of the memory after every action.
 
     alive  the count;  marks  (what has been done, number of the last operation of it), in order
     """
@@ -72,7 +73,7 @@ class CountedWork(ModelWork):
         return leaving
 
     def _after_backward(self, part, at, came, left):
-        """What a backward, one of its halves, or an update has made; of what the forward left, what is on its way."""
+        """The results of a backward, one of its halves, or an update; of what the forward left, what is on its way."""
         alive = self.alive
         kept = {"I": "activations", "OPT": "weights"}.get(part.kind, "gradients")
         alive.name(kept, came)

@@ -1,4 +1,4 @@
-"""The dry run that is asked for: a job, one of its ranks, and a device that it should fit on."""
+"""The dry run of a job: one of its ranks, and a device that it should fit on."""
 
 import math
 import time
@@ -26,17 +26,17 @@ LONGEST = 600.0  # seconds that one may wait for an answer
 
 @spelled(asked.arguments, positional=asked.FIRST, **AS_ON_GPUS)
 def dry_run(*, rank: int = 0, machine: str = "a100", memory: float | None = None, **given) -> DryRun:
-    """One rank of any job in one training step, without its arithmetic: the bytes that it holds and sends are real.
+    """A dry run: one rank of any job in one training step, without arithmetic, with the real bytes held and sent.
 
-    It is the program that trains, on tensors that have a shape and no numbers, and without the other ranks. So a rank
-    of thousands takes less than a minute.
+    It runs the training program on tensors with shapes but without numbers, and without the other ranks. So one rank of
+    a job with thousands of ranks takes less than a minute.
 
     {arguments}
-    rank           of all ranks of the mesh
-    machine        in the catalog: its times are predicted, and it should fit on its device
-    memory         bytes of a device, in place of the machine's
+    rank           the rank to run, of all ranks of the mesh
+    machine        a name in the catalog, to predict times and to compare the memory with its device
+    memory         bytes of a device, instead of the machine's
 
-    raises  ValueError in one sentence for arguments that do not fit, and for a job that would hang
+    raises  ValueError in one sentence for invalid arguments, and for a job that would hang
 
     >>> import hybridlab as hl
     >>> one = hl.dry_run(hl.Mesh(dp=24, pp=2), model=hl.Shape(layers=2), rank=17, zero=1)
@@ -72,7 +72,7 @@ def _refuse(job: Job):
 
 
 def _told(job: Job, trainer: Dry, before: int, timeline: Timeline, room, seconds: float) -> DryRun:
-    """What a trainer has done behind operation number `before`, as plain values."""
+    """The record of a trainer after operation number `before`, as plain values."""
     held, kept = _by_action(trainer, before)
     begin, end = _times(job, trainer, timeline)
     rows = [row for row in trainer.comm.ledger.rows() if row["bytes"] and row["purpose"] not in UNCOUNTED]
@@ -94,7 +94,7 @@ def _told(job: Job, trainer: Dry, before: int, timeline: Timeline, room, seconds
 
 
 def _by_action(trainer: Dry, before: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes by kind at the highest moment of each action, and behind it."""
+    """Bytes by kind at the peak of each action, and after it."""
     history, ends = trainer.alive.history(tuple(KINDS)), [at for _, at in trainer.work.marks]
     highest = []
     for first, last in zip([before, *ends], ends):

@@ -1,6 +1,6 @@
-"""One rank: a trainer whose other ranks are not there, on torch's meta device, where nothing is computed.
+"""A trainer for one rank without the other ranks, on torch's meta device, which computes nothing.
 
-What would read a number (losses, norms, what ranks compare) is left out; all else is the code that trains.
+Code that would read a number (losses, norms, comparisons of ranks) is skipped; all else is the code that trains.
 """
 
 from hybridlab.training.dry.alive import Alive
@@ -17,7 +17,7 @@ class Dry(Counted):
 
 
 def played(job, rank: int) -> tuple[Dry, int]:
-    """The trainer of a rank behind one whole step, and the number of the last operation before that."""
+    """The trainer of a rank after one full step, and the number of the last operation before it."""
     with Alive(META.type) as alive, fused_attention():
         trainer = Dry(DryComm(job.mesh, rank), job, alive)
         return trainer, trainer.whole_step()

@@ -1,9 +1,9 @@
-"""Batch norm that means the same however the batch is cut into microbatches, and whoever computes them.
+"""Batch norm with the same result for every division of the batch into microbatches and ranks.
 
-Two kinds of statistics. Training normalises with those of the *microbatch* at hand. One rank computes it whole, so no
-layout changes them. Evaluation normalises with running averages, and one entry of these averages stands for the
-statistics of the *global batch*, of which no forward sees more than a microbatch. So every forward only tallies. Once
-per optimizer step the tallies of all replicas are added and settled.
+There are two kinds of statistics. Training normalises with those of the *microbatch*, which is computed on one rank, so
+no layout changes them. Evaluation normalises with running averages, and each update of these averages is from the
+*global batch*, while a forward sees only a microbatch. So every forward only adds to a tally. Once per optimizer step
+the tallies of all replicas are all-reduced and the averages updated.
 
 Shape suffixes
     B batch · C channels · Y rows of pixels, X columns
@@ -31,19 +31,18 @@ def normalised(x_BCYX, weight_C, bias_C, eps: float):
 
 
 class BatchNorm(Counting, Normalises, DrawsByPlace):
-    """Every channel shifted and scaled to mean 0 and variance 1, then by a weight and a bias that are learned.
+    """A batch norm: scales every channel to mean 0 and variance 1, then applies a learned weight and bias.
 
     channels      C
-    momentum      of the averages over steps: the weight of the newest
-    tally         what forwards saw since the last `settle()`, (3, C): how many elements, their sum, that of their
-                  squares. A variance is a small difference of large sums, which float64 still has
+    momentum      of the averages over steps: the weight of the newest step
+    tally         statistics of the forwards since the last `settle()`, (3, C): the number of elements, their sum, the
+                  sum of their squares, in float64, because a variance is a small difference of large sums
     running_mean  (C,), and running_var, (C,): averages over steps, for evaluation
-    draws         where in the training the model stands: evaluation is where nothing is drawn
-    normalise     normalise(x_BCYX, weight_C, bias_C, eps), by the statistics of a microbatch: a mode that cuts pictures
-                  gives another one
+    draws         the model's place in the training; in evaluation it is off
+    normalise     normalise(x_BCYX, weight_C, bias_C, eps), by the statistics of a microbatch; a mode that shards
+                  pictures replaces it
 
-    A forward tallies if autograd is on. So a microbatch whose forward is done twice, for a backward that recomputes, is
-    counted once.
+    A forward adds to the tally only with autograd on. So a microbatch with recomputation is counted once.
 
     >>> norm = BatchNorm(channels=1)
     >>> norm(torch.tensor([1.0, 3.0]).view(2, 1, 1, 1)).flatten().detach().round(decimals=3)
@@ -74,7 +73,7 @@ class BatchNorm(Counting, Normalises, DrawsByPlace):
         self.tally += torch.stack([number_C, *(x.sum(every) for x in (x_BCYX, x_BCYX.square()))])
 
     def conclude(self):
-        """Move the running averages towards what was tallied. The variance is the unbiased one, as in torch."""
+        """Update the running averages with the tally. The variance is the unbiased one, as in torch."""
         number_C, sum_C, squares_C = self.tally
         mean_C = sum_C / number_C.clamp(min=1)
         var_C = (squares_C - sum_C * mean_C).clamp(min=0) / (number_C - 1).clamp(min=1)

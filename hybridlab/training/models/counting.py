@@ -1,4 +1,4 @@
-"""What a layer that counts has in common with others that do: a tally, settled once a step (see `runtime.tallies`)."""
+"""The base of layers that count: a tally, settled once a step (see `runtime.tallies`)."""
 
 import torch
 from torch import nn

@@ -1,8 +1,8 @@
-"""What is drawn at random, drawn by place: any rank finds the numbers of any place by itself, and all find the same.
+"""Random numbers drawn by place: every rank computes the number of any place, and all ranks get the same.
 
 A generator that makes one number after the other would have to make those of the whole model before those of a rank.
 Here draws are counted: number i of a stream is a function of the stream and of i. Dropout reads its streams while a
-model trains. Each parameter's first numbers are read from a stream of its own, so no rank ever holds the whole model.
+model trains. Each parameter's initial numbers come from a separate stream, so no rank ever holds the full model.
 
 Read next: `training.models.gpt.Dropout`, `training.models.model.Model.part` (what a rank makes of a model).
 """
@@ -77,7 +77,7 @@ def normal(key, deviation: float, shape, box: tuple[slice, ...], out: torch.Tens
 
 
 def shared_draws(module: nn.Module, seed: int) -> Draws:
-    """Where in the training a module stands: one value for all its layers that ask, which are numbered."""
+    """A module's place in the training: one value for all its layers that ask, which are numbered."""
     draws = Draws(seed)
     for site, layer in enumerate(one for one in module.modules() if isinstance(one, DrawsByPlace)):
         layer.draws, layer.site = draws, site
@@ -142,7 +142,7 @@ class ByPlace(nn.Module):
 def stirred(module: nn.Module, original: nn.Module, seed: int, boxes: dict):
     """Move, by place, the trained weights that begin all alike: a bias of zeros, a norm of ones.
 
-    A bias that is 0 may be added as often as there are ranks, and nobody sees it before the second step.
+    A bias of 0 may be added on every rank, and no check sees it before the second step.
 
     boxes  as in `Model.part`, which made the module of the original
     """

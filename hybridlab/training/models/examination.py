@@ -1,4 +1,4 @@
-"""The examination: anyone's model is run once before it is shared out, and what cannot work is said in one sentence.
+"""The examination: a user's model runs once before it is divided, and a problem is reported in one sentence.
 
 Cut into stages, a model is run piece by piece, by several processes, some pieces twice. So what it does must depend on
 its inputs and its weights only. Each refusal below is of something that would train on without a word, and wrong.
@@ -32,7 +32,7 @@ FEWEST = 2  # rows: of one row a mean is a sum, and it mixes with no other
 
 @torch.inference_mode(False)  # whatever the surroundings of the call: weights are given gradients here
 def examined(model, rows: int, dtype: torch.dtype) -> list:
-    """What leaves each layer for a microbatch of so many rows, as examples without memory.
+    """The output of each layer for a microbatch of `rows` rows, as examples without memory.
 
     raises  ValueError for batches that differ from call to call or have other rows; a layer that changes its input,
             that draws by itself, that changes a buffer or mixes rows; a loss that is no sum
@@ -96,7 +96,7 @@ def _refuse_torch_dropout(module):
 
 
 def _refuse_unseen_tensors(module):
-    """A tensor that asks for a gradient and is no parameter would be trained by nobody."""
+    """A tensor that requires a gradient and is not a parameter would not be trained."""
     weights = {id(weight) for weight in module.parameters()}
     for name, layer in module.named_modules():
         kept = {**vars(layer), **dict(layer.named_buffers(recurse=False))}
@@ -250,7 +250,7 @@ def _near(alone, whole, number: slice, rows: int) -> bool:
 
 
 class Passed(NamedTuple):
-    """What passes a module when one row goes through the model.
+    """The inputs and outputs of a module when one row goes through the model.
 
     layer   that the module is in;  wanted  whether a gradient goes back to what comes in
     entered, left  the shapes of the first tensor that comes in, and of the first that goes out

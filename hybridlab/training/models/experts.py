@@ -1,23 +1,23 @@
-"""Experts: in place of one MLP a block has several, and every token goes through a few that a router chooses for it.
+"""Experts: instead of one MLP a block has several, and a router chooses a few of them for every token.
 
-A block then has many times the weights, and a token as much work as before. Four steps:
+A block then has many times the weights, with the same FLOPs per token. There are four steps:
 
   route      scores of a token for every expert; the best few are chosen, and their scores are weights
   dispatch   tokens in the order of their experts: each expert gets its own as one matrix
-  compute    each expert an MLP on its tokens; whatever their number, also none
-  combine    every token the sum of what its experts made, times their weights
+  compute    each expert runs an MLP on its tokens, for any number of tokens, including none
+  combine    for every token the weighted sum of its experts' outputs
 
-The second and the fourth are the seam where modes reach in (`Experts.dispatch`): the experts may be on other ranks.
+Modes replace the second and the fourth step (`Experts.dispatch`), because the experts may be on other ranks.
 
-Loads differ, and training makes a loaded expert better, so that it is chosen more. Two remedies. A *loss* that pushes
-down the scores of loaded experts; its gradient is put in here and its value is not reported. Or a *bias* that is added
-where tokens choose and not to the weights. Both ask for the loads of the global batch. In a pipeline the first backward
-comes before the last forward, so nobody knows them in time: those of the step before are used. The router tallies
-them (`runtime.tallies`), so the answer is that of one device.
+Loads differ, and training improves an expert with a high load, so it is chosen even more. There are two remedies. A
+*loss* that reduces the scores of such experts; its gradient is added here and its value is not reported. Or a *bias*
+that is added to the scores only for the choice, not for the weights. Both need the loads of the global batch. In a
+pipeline the first backward comes before the last forward, so these are not known in time: the loads of the previous
+step are used. The router tallies them (`runtime.tallies`), so the result equals that of one device.
 
-With a capacity an expert takes no more than so many tokens of a *sequence*, first all first choices in the order of
-their positions, then the second ones. A token that is dropped passes by on the residual stream. Other systems count the
-tokens of whatever a rank has at hand, and drop others on every layout.
+With a capacity an expert takes a limited number of tokens of a *sequence*, first all first choices in the order of
+their positions, then the second choices. A dropped token keeps only its residual stream. Other systems count the tokens
+of one rank's batch, so they drop different tokens under different layouts.
 
 Source: Shazeer et al. 2017, arXiv:1701.06538; Lepikhin et al. 2020, arXiv:2006.16668 (groups with capacities); Fedus et
 al. 2021, arXiv:2101.03961, section 2.2 (the loss); Dai et al. 2024, arXiv:2401.06066 (shared and fine-grained experts);
@@ -41,10 +41,11 @@ from hybridlab.training.models.counting import Counting
 
 
 class Experts(nn.Module, Dispatches):
-    """What stands where a block had its MLP.
+    """The experts of a block, which replace its MLP.
 
-    mlp       what makes an MLP: of a shape, and of what makes its linear layers, if these are not `nn.Linear`
-    dispatch  dispatch(x_ND, chosen_NC, weights_NC, experts) -> y_ND: a mode may put another one in its place
+    mlp       a function that makes an MLP from a shape and, optionally, a class for its linear layers (default
+              `nn.Linear`)
+    dispatch  dispatch(x_ND, chosen_NC, weights_NC, experts) -> y_ND: a mode may replace it
     """
 
     def __init__(self, shape: Shape, mlp):
@@ -66,15 +67,16 @@ def mlp_of(shape: Shape, mlp):
 
 
 class Router(Counting, Routes, DrawsByPlace):
-    """Which experts each token goes to, and with which weights.
+    """The router: chooses the experts of each token and their weights.
 
     shape  of the model
-    tally  how many tokens of the step at hand have chosen each expert, (E,)
-    bias   added to scores where tokens choose, (E,);  push  the gradient of the balance loss by a token's scores, (E,)
+    tally  the number of tokens of this step that have chosen each expert, (E,)
+    bias   added to scores only for the choice, (E,);  push  the gradient of the balance loss with respect to a token's
+           scores, (E,)
 
-    A token that an expert has no room for has its choice E, an expert that there is not.
+    The choice of a dropped token is E, the number of no expert.
 
-    raises  ValueError where there is a capacity and a sequence is not whole
+    raises  ValueError if there is a capacity and a sequence is sharded
     """
 
     def __init__(self, shape: Shape):
@@ -108,14 +110,15 @@ class Router(Counting, Routes, DrawsByPlace):
             )
 
     def scores(self, x_BTD):
-        """Of every token for every expert, from 0 to 1: in float32 at least."""
+        """The scores of every token for every expert, from 0 to 1, in at least float32."""
         logits_BTE = functional.linear(x_BTD, self.weight)
         logits_BTE = logits_BTE.to(torch.promote_types(logits_BTE.dtype, torch.float32))
         return logits_BTE.softmax(2) if self.routing.scores == "softmax" else logits_BTE.sigmoid()
 
     def conclude(self):
-        """What follows from the loads of a whole step: for the loss α·E·Σ fᵢ·Pᵢ, where fᵢ is an expert's share of all
-        choices and Pᵢ its mean score, the gradient by one token's score; or the biases' next step."""
+        """Use the loads of a step: set the gradient of the loss α·E·Σ fᵢ·Pᵢ with respect to one token's scores, where
+        fᵢ is an expert's fraction of all choices and Pᵢ its mean score; or update the biases.
+        """
         load_E, pace = self.tally, self.routing.pace
         if self.routing.balance == "loss":
             choices = load_E.sum().clamp(min=1)

@@ -1,4 +1,4 @@
-"""The reference models by name, models from a file, anyone's module: which model is meant."""
+"""The model meant by an argument: a reference model by name, a model from a file, or any module."""
 
 import importlib.util
 import pathlib

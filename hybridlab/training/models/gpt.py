@@ -1,13 +1,12 @@
-"""The reference model: a small GPT over bytes. It does not know that it may be run in parallel.
+"""The reference model: a small GPT over bytes, written without any code for parallelism.
 
-Its seams, on which the modes rely: the layers stand in sequence (`layers()`: embed, blocks, head) and skips beside it
-(`skips`); q, k and v are separate; attention is a module of its own, and takes the numbers of heads from the widths of
-what it is given; what is drawn at random depends on nothing but its place in the training (`draws`); the loss is
-outside.
+The modes rely on these seams: the layers form a sequence (`layers()`: embed, blocks, head) with optional skips
+(`skips`); q, k and v are separate; attention is a separate module and computes the number of heads from the widths of
+its inputs; random numbers depend only on their place in the training (`draws`); the loss is outside.
 
 Shape suffixes
-    B batch · T positions · D width · N heads · K heads of keys and values · H width of a head (N·H = D)
-    F width of the MLP's inside (4·D, unless the shape says otherwise) · V vocabulary
+    B batch · T positions · D width · N heads · K heads of keys and values · H width of a head (N·H = D) F hidden width
+    of the MLP (4·D, unless the shape has another one) · V vocabulary
 """
 
 import math
@@ -30,15 +29,16 @@ DEVIATION = 0.02  # of first weights
 
 
 class Dropout(nn.Module, Positions, Features, DrawsByPlace):
-    """Sets a share of elements to zero and scales the others so that their mean stays; which ones, their places say.
+    """A dropout that sets a fraction of elements to zero and rescales the others; an element's place decides whether it
+    is dropped.
 
     An element's place is: seed, step, number of this site in the model, row in the global batch, position, feature. So
-    its fate is the same on one device and on any rank of any layout, and when the forward is done a second time. In a
-    tensor that is not (B, T, D) all elements of a row are features of one position.
+    the result is the same on one device, on any rank of any layout, and in a recomputed forward. In a tensor that is
+    not (B, T, D) all elements of a row are features of one position.
 
-    rate            the share, from 0 to below 1
-    first, feature  the position and the feature at which what comes in begins: not 0 where that dim is cut; where
-                    positions do not follow each other, a first one for each
+    rate            the fraction, from 0 to below 1
+    first, feature  the first position and feature of the input: not 0 if that dim is sharded; if positions are not
+                    consecutive, one for each position
     """
 
     def __init__(self, rate: float):
@@ -51,7 +51,7 @@ class Dropout(nn.Module, Positions, Features, DrawsByPlace):
         return x_BTD * self.kept(x_BTD.shape, x_BTD.device) / (1 - self.rate)
 
     def kept(self, shape, device=None):
-        """Which elements of a tensor of this shape, (B, T, D) or another one, are kept."""
+        """The mask of the elements of a tensor of this shape, (B, T, D) or another one, that are kept."""
         flat = shape if len(shape) == 3 else (shape[0], 1, math.prod(shape[1:]))
         B, T, D = (torch.arange(length, device=device) for length in flat)
         key = stream(self.draws.seed, self.draws.step, self.site)
@@ -190,14 +190,14 @@ class Head(nn.Module):
 
 
 class GPT(ByPlace, Branches):
-    """The whole model: embed, then the blocks, then the head.
+    """The full model: embedding, blocks, head.
 
     shape  its sizes
-    seed   of its first weights
+    seed   of its initial weights
     dtype  of its weights
-    skips  {layer: the earlier layer whose output it takes too, and adds}, layers numbered as in `layers()`
+    skips  {layer: the earlier layer whose output it adds to its input}, layers numbered as in `layers()`
 
-    raises  ValueError when the shape is not one of this model
+    raises  ValueError if this model cannot have the shape
 
     >>> GPT(Shape(layers=1, width=8, heads=2, context=4))(torch.zeros(3, 4, dtype=torch.long)).shape
     torch.Size([3, 4, 256])
@@ -220,22 +220,22 @@ class GPT(ByPlace, Branches):
         self.begin(seed, dtype)
 
     def parts(self, shape: Shape) -> tuple[nn.Module, nn.ModuleList, nn.Module]:
-        """What it is made of: embedding, blocks, head."""
+        """Its modules: embedding, blocks, head."""
         blocks = nn.ModuleList(Block(shape, mlp=mlp_of(shape, Mlp)) for _ in range(shape.layers))
         return Embed(shape), blocks, Head(shape)
 
     def deviation(self, shape) -> float:
-        """The standard deviation of first weights, of any shape."""
+        """The standard deviation of initial weights of any shape."""
         return DEVIATION
 
     def layers(self) -> list[nn.Module]:
-        """What is done in sequence."""
+        """The layers, in sequence."""
         inside = chain.from_iterable(self.blocks) if self.shape.parallel else self.blocks
         return [self.embed, *inside, self.head]
 
     @property
     def dropouts(self) -> list[Dropout]:
-        """Every site where elements may be dropped, in model order: behind the embedding, and on every branch."""
+        """Every dropout, in model order: after the embedding, and on every branch."""
         return [module for module in self.modules() if isinstance(module, Dropout)]
 
     def forward(self, tokens_BT):

@@ -1,4 +1,4 @@
-"""The layer graph: of which earlier layers each layer takes what they made. By default a chain.
+"""The layer graph: the earlier layers whose outputs each layer takes. By default a chain.
 
 Layers stand in a sequence in which everyone comes behind those that it takes from. Two that take from the same layer,
 and not from each other, are *branches*; one that takes from several is a *join*, called with one argument for each:

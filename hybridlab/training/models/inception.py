@@ -1,4 +1,4 @@
-"""A net with branches, that reads digits: convolutions of 1×1, 3×3 and 5×5 pixels side by side, joined by channels.
+"""A net with branches for digits: parallel convolutions of 1×1, 3×3 and 5×5 pixels, joined by channels.
 
     stem ─┬─ 1×1 ────────────────┬─ join ── stem ─┬─ …  ── join ── scores
           ├─ 1×1 to few ── 3×3 ──┤                ├─ …

@@ -1,4 +1,4 @@
-"""Latent attention: keys and values of all heads are made from a few numbers of each position, its latent.
+"""Latent attention: keys and values of all heads are projected from a few numbers of each position, its latent.
 
 A latent has L features, far fewer than the keys and values that are made from it. A model that writes text keeps only
 the latent. What positions turn is not made from it: turned keys could not be left out of what is kept. So each head has

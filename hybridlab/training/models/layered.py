@@ -1,4 +1,4 @@
-"""What the image nets have in common: layers in sequence, skips and branches, and weights that follow from a seed."""
+"""The base of the image nets: layers in sequence, skips and branches, and weights from a seed."""
 
 import math
 

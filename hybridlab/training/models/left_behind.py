@@ -1,4 +1,4 @@
-"""What a forward leaves behind: nothing, or ranks would go on from something else.
+"""A check that a forward changes no state, since ranks would then continue from different states.
 
 Ranks call their layers other numbers of times than one device does, some twice. So a call may move no generator, count
 nothing, and change no buffer, unless the layer says that it tallies.

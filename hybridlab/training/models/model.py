@@ -1,10 +1,10 @@
-"""What is trained, as far as the machinery has to know it: layers in sequence, a loss, and batches.
+"""A model for training: layers in sequence, a loss, and batches.
 
-Anyone's model is a `Model`: a module, a summed loss, a source of batches. The layers do not know that they may be run
-in parallel, and the machinery knows no layer. Names of dims are asked for only where a mode cuts inside a layer.
+Any model can be a `Model`: a module, a summed loss, a source of batches. The layers need no code for parallelism, and
+the modes need no code for special layers. Names of dims are only needed if a mode shards inside a layer.
 
-Read next: `training.models.examination` (what cannot work, said before it runs), `training.models.transformer` (the
-reference models for a `Shape`), `training.models.gallery` (all of them by name).
+Read next: `training.models.examination` (errors before the run), `training.models.transformer` (the reference models
+for a `Shape`), `training.models.gallery` (all of them by name).
 """
 
 import copy
@@ -29,26 +29,26 @@ UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the s
 
 
 class Model:
-    """A model with its loss and its data: a value that every rank holds, and of which each makes the same module.
+    """A model with its loss and its data, from which every rank makes the same module.
 
-    whole   an nn.Sequential, or a module whose method `layers()` lists what it does in sequence; or a function that
-            makes one from a seed. Of a class whose numbers are drawn by place (`draws.ByPlace`; or a partial of one),
-            ranks make only what they hold
+    whole   an nn.Sequential, or a module whose method `layers()` lists its layers in sequence; or a function that makes
+            one from a seed. For a class with numbers drawn by place (`draws.ByPlace`; or a partial of one), ranks
+            create only their own parts
     loss    loss(output, target) -> the *sum* over a microbatch
-    data    data(step, rows) -> (inputs, targets), the same whenever it is called; a Dataset, a DataLoader or a list of
-            batches, see `training.models.theirs`; or an object with batch(step, rows, seed) and `unseen`, another one
-            of that kind, for evaluation; it may have `for_proof`, one for proofs
+    data    data(step, rows) -> (inputs, targets), the same in every call; a Dataset, a DataLoader or a list of batches,
+            see `training.models.theirs`; or an object with batch(step, rows, seed) and `unseen`, another such object
+            for evaluation, and optionally `for_proof`, one for checks
     skips   {layer: the earlier layer whose output it takes as a second argument}; layers count from 0
-    takes   {layer: the earlier layers whose outputs it takes, in order}, where that is not the layer before it alone:
-            branches and joins, see `training.models.graph`
+    takes   {layer: the earlier layers whose outputs it takes, in order}, if it is not only the previous layer: branches
+            and joins, see `training.models.graph`
     dims    {parameter: the names of its dims, "F D"}, see `core.where.rules`;  sizes  {letter: length} of joined dims
-    terms   summands of the loss in one row: a training step divides by rows × terms
-    enters, targets  the names of the dims of what enters the first layer, and of targets; of pictures "B C Y X"
-    layers  layers(module) -> what it does in sequence, where the module itself does not say it
-    call    call(module, inputs) -> its output as the loss takes it, where its owner does more than module(inputs)
-    uncut   why no dims are named, told to who asks for tensor parallelism
+    terms   number of terms of the loss in one row: a training step divides by rows × terms
+    enters, targets  the names of the dims of the first layer's input, and of targets; of pictures "B C Y X"
+    layers  layers(module) -> its layers in sequence, for a module that does not list them
+    call    call(module, inputs) -> its output as the loss takes it, if its owner does more than module(inputs)
+    uncut   why no dims are named, for the error about tensor parallelism
 
-    raises  ValueError in one sentence for what is no model
+    raises  ValueError in one sentence for an invalid model
 
     >>> import hybridlab as hl
     >>> layers = nn.Sequential(nn.Linear(2, 4), nn.GELU(), nn.Linear(4, 1))
@@ -132,7 +132,7 @@ class Model:
         return cls(**traced.told(module, loss, data, cuts), terms=terms)
 
     def refuse(self):
-        """Nothing, where it can be trained on its data.
+        """Raise an error if it cannot be trained on its data.
 
         raises  ValueError in one sentence
         """
@@ -140,7 +140,7 @@ class Model:
     def dims_of(self, parameters) -> dict[str, str]:
         """{parameter: the names of its dims, or ""} of these `parameters`.
 
-        raises  ValueError where `dims` speaks of a parameter that there is not
+        raises  ValueError if `dims` names an unknown parameter
         """
         for name, dims in self.dims.items():
             if name not in parameters:
@@ -155,22 +155,23 @@ class Model:
 
     @property
     def told(self) -> bool:
-        """Whether somebody said here which layers take from which: the module itself may know nothing of it."""
+        """Whether `skips` or `takes` are given here, instead of by the module."""
         return any(said is not None for said in self._told.values())
 
     @property
     def by_place(self) -> bool:
-        """Whether its first numbers are drawn by place, so that a rank can make its part and no more."""
+        """Whether its initial numbers are drawn by place, so that a rank can create only its own part."""
         kind = self.whole.func if isinstance(self.whole, partial) else self.whole
         return isinstance(kind, type) and issubclass(kind, ByPlace)
 
     def made(self, seed: int, dtype: torch.dtype, boxes: dict | None = None) -> nn.Module:
-        """The module that a `seed` makes, in this `dtype`; `boxes` as in `part`."""
+        """The module made from a `seed`, in this `dtype`; `boxes` as in `part`."""
         return self.part(self.original(seed, dtype), seed, dtype, boxes)
 
     def original(self, seed: int, dtype: torch.dtype) -> nn.Module:
-        """The whole module of this `seed`, to make parts of and to leave as it is; by place, on torch's meta device, in
-        this `dtype`."""
+        """The full module of this `seed`, as a source for parts; if drawn by place, on torch's meta device, in this
+        `dtype`.
+        """
         if isinstance(self.whole, nn.Module):
             return readable(self.whole, given=True)
         if self.by_place:
@@ -183,11 +184,11 @@ class Model:
     def part(self, original: nn.Module, seed: int, dtype: torch.dtype, boxes=None, device="cpu") -> nn.Module:
         """A copy of the original that holds some boxes of its parameters and buffers.
 
-        original     as the method of this name makes it
+        original     from the method of this name
         seed, dtype  of its numbers
-        boxes        {name: a slice for each dim, or () for the whole tensor}; what it does not name is on the meta
-                     device: it has a shape and no memory. None: everything. {}: a module to look at
-        device       where the boxes lie
+        boxes        {name: a slice for each dim, or () for the whole tensor}; all others are on the meta device, with a
+                     shape and without memory. None: everything. {}: a module for inspection
+        device       of the boxes
         """
         boxes = dict.fromkeys(tensors_of(original), ()) if boxes is None else boxes
         module = _with_boxes(original, boxes, device)
@@ -198,8 +199,9 @@ class Model:
         return module.to(dtype)
 
     def for_proof(self) -> "Model":
-        """The same model as a proof wants it: no weight begins with numbers that are all alike (`draws.stirred`), and
-        batches come from its data's own `for_proof`, where that has one."""
+        """The same model prepared for a check: no weight begins with equal numbers (`draws.stirred`), and batches come
+        from `for_proof` of its data, if it has one.
+        """
         model = copy.copy(self)
         model.proving, model.data = True, getattr(self.data, "for_proof", self.data)
         return model
@@ -207,16 +209,16 @@ class Model:
     def in_parts(self) -> "Model":
         """The same model with its all-to-alls between layers.
 
-        raises  ValueError where it has none
+        raises  ValueError if it has none
         """
         raise ValueError(
             "this schedule has all-to-alls between stages, but this model has no experts: choose another schedule"
         )
 
     def layers(self, module: nn.Module) -> list[nn.Module]:
-        """What a `module` does in sequence.
+        """The layers of a `module`, in sequence.
 
-        raises  ValueError where a module does not say it
+        raises  ValueError if the module does not list them
         """
         if self._layers is not None:
             return self._layers(module)
@@ -233,22 +235,22 @@ class Model:
         )
 
     def takes(self, module: nn.Module) -> dict[int, tuple[int, ...]]:
-        """{layer: those whose outputs it takes}: as was said here, else as the module says."""
+        """{layer: the layers whose outputs it takes}: as given here, else as given by the module."""
         says = {"skips": module.skips, "takes": module.takes} if isinstance(module, Branches) else {}
         told = (says.get(name, {}) if said is None else said for name, said in self._told.items())
         return graph_of(len(self.layers(module)), *told)
 
     def through(self, module: nn.Module, inputs):
-        """What the whole `module` makes of its inputs."""
+        """The output of the full `module` for its inputs."""
         return through(self.layers(module), self.takes(module), inputs)
 
     def batch(self, step: int, rows: int, seed: int = 0, unseen: bool = False) -> tuple:
-        """(inputs, targets) of a global batch, as tensors; it depends on nothing but step and seed.
+        """(inputs, targets) of a global batch, as tensors; it depends only on step and seed.
 
         rows    in the batch
-        unseen  a batch for evaluation, that is never trained on
+        unseen  a batch for evaluation, never used in training
 
-        raises  ValueError when the data gives anything else
+        raises  ValueError if the data returns anything else
         """
         if hasattr(self.data, "batch"):
             source = self.data.unseen if unseen else self.data
@@ -268,17 +270,17 @@ class Model:
         return inputs, targets
 
     def between(self, rows: int, dtype: torch.dtype) -> list:
-        """What leaves each layer, as examples without memory: a tensor, or a tuple of them.
+        """The output of each layer, as examples without memory: a tensor, or a tuple of tensors.
 
-        rows   in the batch that enters
+        rows   in the input batch
         dtype  of the weights
 
-        raises  ValueError in one sentence where the model cannot be shared out
+        raises  ValueError in one sentence if the model cannot be divided
         """
         return examined(self, rows, dtype)
 
     def notes(self, module: nn.Module) -> dict:
-        """What a checkpoint says of the model that a `module` is, beside the shapes of its parameters."""
+        """The notes in a checkpoint about the model of a `module`, besides the shapes of its parameters."""
         return {"model": type(module).__name__}
 
 

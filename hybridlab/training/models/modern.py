@@ -1,4 +1,4 @@
-"""The modern transformer: GPT's layers with the parts that LLaMA made common.
+"""The modern transformer: GPT's layers with the parts made common by LLaMA.
 
   GPT                                    here
   LayerNorm                              RMSNorm: divides by the root mean square, subtracts no mean

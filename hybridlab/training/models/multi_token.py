@@ -1,4 +1,4 @@
-"""Multi-token prediction: the modern transformer, with one block more that predicts one token further.
+"""Multi-token prediction: the modern transformer with one extra block, which predicts the token after the next.
 
     tokens ── embed ─┬─ block ── … ── block ─┬───────────── head ── scores of the next token
                      │                       └─ further ─┘          and of the one behind it

@@ -1,4 +1,4 @@
-"""Parallel blocks of a transformer: attention and MLP side by side, both on what entered the block.
+"""Parallel blocks of a transformer: attention and MLP both take the block's input.
 
     a block of GPT     x → x + attention(norm x) → that + mlp(norm of that)
     a parallel block   x → x + attention(norm x) + mlp(norm x)

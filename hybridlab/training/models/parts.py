@@ -1,4 +1,4 @@
-"""A block with experts as three layers: what comes before its experts, these, and what comes behind them.
+"""A block with experts as three layers: the part before its experts, the experts, and the part after them.
 
 As one layer a block keeps its all-to-alls to itself. As three it has them between layers, where a schedule can put
 another microbatch's work beside them (`scheduling.dispatched`). What travels is a tuple:

@@ -1,4 +1,4 @@
-"""The third reference: a module as its owner runs it, called as a whole, on a whole batch, with plain autograd.
+"""The third reference: a user's module called directly, on the full batch, with plain autograd.
 
 Both sides of a proof read a model through the same door: a list of layers, copies of its weights, microbatches. What
 the owner's module does beside that would be lost on both, and they would be equal. So its loss and its gradients are

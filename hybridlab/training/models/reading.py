@@ -1,4 +1,4 @@
-"""What a module is, seen without running it: whether ranks can have parts of it that are trained as its owner means.
+"""A static examination of a module: whether its parts on ranks train in the same way as the module itself.
 
 Relatives: `training.models.examination`, which runs it; `training.models.plain`, which compares it with itself.
 """

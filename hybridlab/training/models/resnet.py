@@ -1,4 +1,4 @@
-"""A residual net for digits whose layers differ in time and in weights, each in its own way.
+"""A residual net for digits, whose layers differ in time and in weights.
 
 The first blocks are long, so they take most of the time. The last ones have many channels, so they hold most of the
 weights. Of four stages with equally many layers, one has 1.9 times as much to multiply as the slowest stage of the best

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are turned, pair by pair of features, by an angle that grows with the position.
+"""Rotary positions: queries and keys are rotated, in pairs of features, by an angle proportional to the position.
 
 Source: Su et al. 2021, arXiv:2104.09864. Relatives: `modern`, `latent`, which turn what they turn with it.
 

@@ -1,6 +1,6 @@
-"""Text that a model of bytes writes, one byte after the other.
+"""Sampling text from a model of bytes, one byte after the other.
 
-Relatives: `gpt` (the model), `training.data.text` (the bytes that it has learnt from).
+Relatives: `gpt` (the model), `training.data.text` (its training bytes).
 """
 
 import numpy as np
@@ -11,14 +11,14 @@ from hybridlab.training.models.gpt import GPT
 
 @torch.no_grad()
 def sample(module: GPT, prompt: str, length: int = 200, temperature: float = 0.7, seed: int = 0) -> str:
-    """The text that a model of bytes writes after a prompt.
+    """Text sampled from a model of bytes after a prompt.
 
-    module       the model, such as one that was given `hl.weights` of a training
-    prompt       what it reads first;  length  bytes that it writes
-    temperature  scores are divided by it: near 0 always the likeliest byte, 1 the odds that the model gives
+    module       the model, for example with the `hl.weights` of a training
+    prompt       its first input;  length  number of bytes to sample
+    temperature  logits are divided by it: near 0 gives always the most likely byte, 1 the model's probabilities
     seed         of the draws
 
-    Bytes that are no character to print are shown as ·.
+    Bytes that cannot be printed are shown as ·.
     raises  ValueError for an empty prompt, or one that is not ASCII
 
     >>> from hybridlab import Shape

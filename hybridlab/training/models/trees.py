@@ -1,4 +1,4 @@
-"""A tensor, or a tuple of them: what enters a model, what travels between its layers, what it is compared with."""
+"""A tensor, or a tuple of tensors: a model's input, the activations between its layers, its targets."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A small U-Net that takes noise out of digits, with skips that reach from its first half across to its second.
+"""A small U-Net that removes noise from digits, with skips from its first half to its second.
 
   8×8    0  1 ┄┄┄┄┄┄┄┄┄┄┄┄┄ 8  9
              ↘             ↗

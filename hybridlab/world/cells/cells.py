@@ -1,4 +1,4 @@
-"""Cells on ranks: `%%ranks` runs a notebook's cell on every rank, where its variables live on to the next such cell.
+"""Cells on ranks: `%%ranks` runs a notebook's cell on every rank, and variables stay for the next such cell.
 
     %%ranks              on every rank; `comm`, `rank` and `progress` are there
     %%ranks 0,2          on some ranks only
@@ -112,7 +112,7 @@ class Cells:
 
 
 class Values(list):
-    """What a cell's last expression was on each rank that ran it, in rank order; it shows as one line per rank.
+    """The value of a cell's last expression on each rank that ran it, in rank order; it shows as one line per rank.
 
     A value that cannot travel home is here as its text.
     """

@@ -1,4 +1,4 @@
-"""A rank's namespace: what its `%%ranks` cells have defined so far, and how one more cell runs in it.
+"""A rank's namespace: the variables of its `%%ranks` cells, and the execution of one more cell in it.
 
 This is the rank's side of `cells`. The namespace lives as long as the process does.
 """

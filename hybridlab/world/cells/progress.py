@@ -1,4 +1,4 @@
-"""Progress: how far the ranks are, told by the ranks while they run and drawn by the kernel as one bar."""
+"""Progress of the ranks, reported by them during a run and drawn by the kernel as one bar."""
 
 import contextlib
 import time

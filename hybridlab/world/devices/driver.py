@@ -1,4 +1,4 @@
-"""NVIDIA's driver: how old it is, which build of torch fits it, and what torch says of the GPUs behind it.
+"""NVIDIA's driver: its version, the build of torch that fits it, and torch's view of its GPUs.
 
 Nothing but Python is needed to import this, so that the Makefile can ask before there is an environment, and a child
 can ask torch without anything else:
@@ -23,7 +23,7 @@ QUERY = "driver_version,compute_mode,mig.mode.current"
 
 
 def cards(query: str = QUERY) -> list[dict[str, str]]:
-    """What nvidia-smi says of each GPU, by the names of its query; [] where it does not answer."""
+    """The answer of nvidia-smi for each GPU, by the names of its query; [] where it does not answer."""
     names = query.split(",")
     rows = [line.split(", ") for line in asked(f"--query-gpu={query}", "--format=csv,noheader")]
     return [dict(zip(names, map(str.strip, row))) for row in rows if len(row) == len(names)]
@@ -62,7 +62,7 @@ def build(driver: str) -> str:
 
 
 def told() -> dict:
-    """What this process's torch says of its GPUs; it may start CUDA to answer.
+    """The GPUs as this process's torch sees them; it may start CUDA to answer.
 
     torch, cuda  its version and the CUDA it was built with ("" for a CPU build);  kernels  ["sm_80", …]
     counted      GPUs that the driver has;  gpus  those that CUDA opens: [name, bytes of memory, [major, minor], UUID]

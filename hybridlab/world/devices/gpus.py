@@ -1,4 +1,4 @@
-"""The GPUs that torch can use on this machine, and in a sentence why it cannot use those that it cannot.
+"""The GPUs that torch can use on this machine, and for each of the others the reason in a sentence.
 
 Everyone who counts GPUs asks here: the placement of ranks, ranks that torchrun started, the doctor, records, make gpu.
 """

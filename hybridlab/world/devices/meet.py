@@ -1,4 +1,4 @@
-"""The meeting: what a placement says, done. After it this process is one of several ranks that can talk."""
+"""Connecting ranks as a placement says. After it this process is one of several ranks that can communicate."""
 
 import warnings
 from datetime import timedelta

@@ -1,6 +1,6 @@
-"""A placement: which backend carries messages and which device each rank computes on, with the reason in a sentence.
+"""A placement: the backend for messages and the device of each rank, with the reason in a sentence.
 
-Pure, so every case can be tested on any machine; only `gpus=None` looks at this one. What it says is done by `meet`.
+Pure, so every case can be tested on any machine; only `gpus=None` inspects this one. `meet` applies it.
 """
 
 import os
@@ -78,14 +78,14 @@ class Placement:
 
 @typed
 def placement(ranks: int, gpus: int | None = None, backend: str | None = None) -> Placement:
-    """Where `ranks` ranks run on a machine with `gpus` GPUs; None looks at this one, and at HYBRIDLAB_DEVICES.
+    """The placement of ranks on a machine with `gpus` GPUs; None inspects this machine and HYBRIDLAB_DEVICES.
 
     ranks    how many
-    gpus     how many; 0 keeps all ranks on the CPU
-    backend  None chooses; "gloo" goes through host memory; "nccl" may also be asked for where ranks share a GPU (slow:
-             a demonstration of the cluster's code path)
+    gpus     how many; 0: all ranks use the CPU
+    backend  None chooses; "gloo" copies through host memory; "nccl" is also possible if ranks share a GPU (slow: a
+             demonstration of the cluster's code path)
 
-    raises  ValueError when `ranks` is less than 1, `gpus` less than 0, or the backend unknown or impossible
+    raises  ValueError if `ranks` is less than 1, `gpus` less than 0, or the backend unknown or impossible
 
     >>> import hybridlab as hl
     >>> hl.placement(4, gpus=1).devices

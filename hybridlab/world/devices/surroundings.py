@@ -1,4 +1,4 @@
-"""What a process sees of its machine, and where ranks run, decided from what all of them see.
+"""The machine as seen by a process, and the placement of ranks from what all of them see.
 
 Some clusters show every process all GPUs of its machine, others bind one to each (Slurm's --gpus-per-task): then every
 process calls its own cuda:0. A GPU's UUID tells them apart.
@@ -47,7 +47,7 @@ def machine() -> int:
 
 
 def everywhere(table: list[Seen]) -> Placement:
-    """Where all ranks run, from what each of them sees: those that see the same devices take them in turn.
+    """The placement of all ranks, from the view of each: those that see the same devices take them in turn.
 
     >>> everywhere([Seen(machine, "cuda", [(0, "a"), (1, "b")]) for machine in (1, 1, 2, 2)]).devices
     ('cuda:0', 'cuda:1', 'cuda:0', 'cuda:1')

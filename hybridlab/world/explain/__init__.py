@@ -1,4 +1,4 @@
-"""Why a run failed or hangs: from what the ranks said to one sentence.
+"""Explanations of failures and hangs: from the ranks' reports to one sentence.
 
 `compare` finds what does not fit, `supervise` who is stuck and where, `faults` who failed first; `places` names lines
 of code as their author would.

@@ -1,4 +1,4 @@
-"""The comparison: what all ranks announced, laid side by side. What does not fit? Who waits for whom, for ever?
+"""The comparison of all ranks' announced operations, to find a mismatch or a deadlock.
 
 Pure: from posts (see `journal`) to a `Finding`. What must agree in a meeting of a group is what torch takes on trust:
 operation, shape, dtype, reduction, dim, lengths of parts and root. A wrong one gives wrong numbers, not an error. A
@@ -6,8 +6,8 @@ message must have the shape of the room made for it, or one of both be flat, and
 
 What nobody can see: two tensors of one shape, reduced in other order by one call in a loop.
 
-A rank that waits needs others to announce something. Whoever needs a rank that has finished, or one that itself waits
-in vain, waits in vain too. That is a proof, and needs no time limit.
+A rank that waits needs others to announce something. A rank that needs a finished rank, or a rank in a deadlock, is in
+a deadlock too. That is a proof, and needs no time limit.
 """
 
 from collections import Counter
@@ -63,7 +63,7 @@ class Comparison:
         return self._behind(post, post.group)
 
     def stuck(self, waiting: dict[int, Post], finished) -> dict[int, tuple[int, ...]]:
-        """Of the ranks that wait, those that do so in vain, each with the ranks that it needs in vain."""
+        """Ranks in a deadlock, each with the ranks it is waiting for."""
         needs = {rank: self.needed(post) for rank, post in waiting.items()}
         while True:
             vain = {rank: tuple(n for n in some if n in needs or n in finished) for rank, some in needs.items()}
@@ -73,7 +73,7 @@ class Comparison:
             needs = {rank: needs[rank] for rank in vain}
 
     def unmet(self) -> Finding | None:
-        """At the end of a run: a message that nobody took, or a meeting to which a rank did not come."""
+        """At the end of a run: a message that no rank received, or a collective that a rank did not join."""
         there = next(iter(self._meetings.values()), {})
         for post in [*self._halves.values(), *there.values()]:
             if absent := self.absent(post):
@@ -94,7 +94,7 @@ class Comparison:
         return None
 
     def explain(self, waiting: dict[int, Post], stuck: dict[int, tuple[int, ...]], finished) -> Finding:
-        """The sentence for ranks that wait in vain: a wrong tag, a rank that left, or a ring of ranks."""
+        """The sentence for ranks in a deadlock: a wrong tag, a rank that left, or a ring of ranks."""
         for rank in stuck:
             if other := self._other_tag(waiting[rank]):
                 return _wrong_tag(waiting[rank], other)

@@ -28,11 +28,11 @@ class RankError(RuntimeError):
     """Why a run on ranks failed, in one sentence; the traceback from the rank is attached as a note.
 
     sentence        what went wrong
-    rank            the culprit, or the first that did not finish
-    kind            an exception's type, a signal's name, "exit", "timeout" or "zygote", or what the ranks did among
-                    themselves: "mismatch", "order", "tag", "deadlock", "left" (others wait for a rank that has
-                    finished), "unmatched", "hang"
-    message         the exception's own
+    rank            the rank that failed first, or the first that did not finish
+    kind            an exception's type, a signal's name, "exit", "timeout" or "zygote", or a fault between ranks:
+                    "mismatch", "order", "tag", "deadlock", "left" (others wait for a rank that has finished),
+                    "unmatched", "hang"
+    message         of the exception
     where           "file:line" in the user's code, or ""
     traceback_text  the lines of its traceback that belong to the user
 

@@ -1,4 +1,4 @@
-"""Places: where a line of code is, as its author would say it, and whose code it is."""
+"""Places: the location of a line of code in the user's terms, and whether it is the user's code."""
 
 import linecache
 import os
@@ -37,8 +37,9 @@ def _cell(shell, file: str) -> str | None:
 
 
 def code(file: str, line: int, columns: str = "") -> str:
-    """What is written there, between two columns ("4-21") or in the whole line; the place itself if the file cannot be
-    read."""
+    """The source text there, between two columns ("4-21") or in the full line; the place itself if the file cannot be
+    read.
+    """
     begin, _, end = columns.partition("-")
     written = (
         linecache.getline(file, line).encode()[int(begin or 0) : int(end) if end else None].decode(errors="replace")

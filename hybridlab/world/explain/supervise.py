@@ -1,10 +1,10 @@
-"""The supervisor: what the kernel sees of its ranks while they run, and the sentence for each way to get stuck.
+"""The supervisor: watches the ranks from the kernel, with a sentence for each kind of hang.
 
-`Watch` reads the journal of one run. Two kinds of trouble it can prove, and tells at once: operations that do not fit,
-and ranks that wait in vain (`compare`). The third is a matter of patience: a rank has waited in one operation for
-`hang_s` seconds, and some rank has not come to it. Then that rank is looked at: stopped? in C code? at which line?
-Time that nobody spends in communication does not count: a breakpoint or a first compilation is no hang. Nor does time
-in which some rank takes its device, or connects with others: eight that start on one GPU come seconds apart.
+`Watch` reads the journal of one run. Two kinds of trouble it can prove, and tells at once: operations that do not
+match, and deadlocks (`compare`). The third is a matter of patience: a rank has waited in one operation for `hang_s`
+seconds, and some rank has not come to it. Then that rank is looked at: stopped? in C code? at which line? Time that
+nobody spends in communication does not count: a breakpoint or a first compilation is not a hang. Nor does time in which
+some rank takes its device, or connects with others: eight that start on one GPU come seconds apart.
 """
 
 import contextlib
@@ -251,7 +251,7 @@ def last_words(folder: str, rank: int) -> str:
 
 
 def whereabouts(stacks: str) -> tuple[str, str]:
-    """What a rank is doing and where, from the stacks of its threads as faulthandler writes them.
+    """The current action and place of a rank, from the stacks of its threads as written by faulthandler.
 
     >>> whereabouts('Thread 1:\\n  File "/home/me/lab.py", line 3 in step\\n  File "rank.py", line 9 in live')
     ('in step', 'lab.py:3')

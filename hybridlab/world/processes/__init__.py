@@ -1,4 +1,4 @@
-"""The processes: how ranks are started, what they are handed, and how they end.
+"""The processes of ranks: their start, their input, and their end.
 
 In the kernel: `launch` (a pool of ranks), `gang` (its living processes), `parcel` (a function packed for them).
 `zygote` is the warm parent of all ranks and `handle` the kernel's hold on it; `rank` is the life of one, `home` and

@@ -1,4 +1,4 @@
-"""Frames: what travels between the kernel and a rank, a JSON head followed by raw bytes.
+"""Frames: the messages between the kernel and a rank, a JSON head followed by raw bytes.
 
 On the wire a frame is the length of its head (4 bytes), the head `[kind, tree, sizes, run]` in JSON, then the bytes of
 one buffer for each size. A tree holds plain values as JSON and points at tensors by their place among the buffers.

@@ -1,4 +1,4 @@
-"""A gang: the living processes of one pool, as the kernel holds them. Read next: `handle`, `zygote`, their parent."""
+"""A gang: the running processes of one pool, from the kernel's side. Read next: `handle`, `zygote`, their parent."""
 
 import atexit
 import contextlib
@@ -216,7 +216,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _hello(rank, mesh, placed, groups, longest) -> dict:
-    """What a rank must know before it can meet the others; kernel → rank, plain values."""
+    """The data that a rank needs to connect to the others; kernel → rank, plain values."""
     return {
         "rank": rank,
         "axes": list(mesh.axes.items()),

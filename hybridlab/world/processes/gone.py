@@ -1,4 +1,4 @@
-"""Gone: what a process does when the other side of a socket has closed, in the middle of whatever keeps it busy.
+"""The reaction of a process to a closed socket, even in the middle of other work.
 
 A parent of ranks reads its sockets between two imports, and an import takes seconds, many on a machine with other work.
 The system can send a signal when something happens on a socket. Python acts on it between two steps of an import.

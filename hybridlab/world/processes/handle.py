@@ -1,4 +1,4 @@
-"""The kernel's hold on its zygote, the warm parent of all ranks: started when needed, asked for pools, ended."""
+"""The kernel's handle of its zygote, the warm parent of all ranks: starting it, requesting pools, ending it."""
 
 import contextlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""The way home: what a rank says reaches the kernel as frames; what would ask a person is refused.
+"""The connection from a rank to the kernel: output becomes frames, and a request for user input raises an error.
 
 What a rank has forked says nothing in its name: it prints on descriptor 1, as C code and other programs do, and the
 rank passes that on (`Aside`).
@@ -67,7 +67,7 @@ class Lines(io.TextIOBase):
         return True
 
     def write(self, text):
-        """Send every line that is complete now; the rest waits for its end. What comes too fast is cut."""
+        """Send every line that is complete now; the rest waits for its end. Output that comes too fast is truncated."""
         if self._home.forked:
             os.write(1, text.encode("utf-8", "replace"))
             return len(text)

@@ -1,7 +1,7 @@
-"""The kernel's side of the ranks: a pool of real processes that runs functions and explains every failure.
+"""The pool of ranks in the calling process: real processes that run functions, with an explanation of every failure.
 
-Works from scripts without a `__main__` guard, notebooks, threads and forked processes, and leaves no process behind.
-The kernel itself never loads torch here. Read next: `gang`, the processes of a pool; `supervise`, the explanations.
+Works from scripts without a `__main__` guard, notebooks, threads and forked processes, and leaves no running process.
+The calling process does not load torch here. Read next: `gang`, the processes of a pool; `supervise`, the explanations.
 """
 
 import os
@@ -43,16 +43,17 @@ def ranks(
     """A pool of real ranks, for use in a `with`.
 
     n_or_mesh  a mesh, or a number n, which means Mesh(world=n)
-    timeout    seconds in which at least one rank must give a sign (operation, event, output, result); else the run
-               ends. More while ranks take GPUs and NCCL connects them: ten for each
-    hang_s     seconds that a rank may wait in one operation for another rank that has not come to it; None: 10, and
-               more where more than 4 ranks share a core and come late by turns
+    timeout    seconds in which at least one rank must report something (operation, event, output, result); else the run
+               ends. More while ranks take GPUs and NCCL connects them: ten seconds for each
+    hang_s     seconds that a rank may wait in one operation for a rank that has not reached it; None: 10, and more if
+               more than 4 ranks share a core
     on_event   called as on_event(rank, event) for every `comm.emit(…)`, while the ranks run
-    groups     tuples of axes, besides the single axes and all ranks, along which the ranks will talk
-    start      "kept": the ranks stay for the next run; "fresh": every run has its own ranks
-    placement  backend and device of each rank; None: what `hl.placement` finds best here
+    groups     tuples of axes, besides the single axes and all ranks, along which the ranks will communicate
+    start      "kept": the ranks stay for the next run; "fresh": every run starts new ranks
+    placement  backend and device of each rank; None: chosen by `hl.placement`
 
-    raises  ValueError for less than 1 or more than 128 ranks, another start, or a placement of another number of ranks
+    raises  ValueError for less than 1 or more than 128 ranks, an unknown start, or a placement for another number of
+            ranks
 
     >>> import hybridlab as hl
     >>> with hl.ranks(2) as pool:  # starts ranks
@@ -110,8 +111,8 @@ class Ranks:
     def run(self, function, *args, on_event=None, **kwargs) -> list:
         """Run `function(comm, *args, **kwargs)` on every rank; returns their results in rank order.
 
-        raises  RankError when a rank fails, when the ranks do not fit together or wait in vain, or when all are silent
-        for the timeout; TypeError when the call cannot be sent; RuntimeError when another run is going on
+        raises  RankError when a rank fails, when the ranks' operations do not match or deadlock, or when all are silent
+                for the timeout; TypeError when the call cannot be sent; RuntimeError when another run is going on
         """
         call = pack(function, args, kwargs, self.size)
         if not self._turn.acquire(blocking=False):

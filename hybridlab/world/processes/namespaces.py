@@ -1,4 +1,4 @@
-"""Namespaces: what Linux lets a user have alone, without being root: a network, mounts, a table of processes.
+"""Linux namespaces that a user can have without root: a network, mounts, a process table.
 
 With HYBRIDLAB_NETWORK=own ranks meet on a loopback of their own, which no other user of the machine reaches; nor do
 they then reach anything else. Source: namespaces(7), user_namespaces(7).
@@ -26,7 +26,7 @@ def split(kinds: int) -> bool:
 def own(kinds: int, called: int | None = None) -> bool:
     """Step into namespaces of these kinds; False where the system does not let users do so.
 
-    called  the number of this user inside, in place of its own; programs that begin there have no rights over it
+    the user's number inside, instead of its own; programs that begin there have no rights over it
     """
     if sys.platform != "linux":
         return False

@@ -1,4 +1,5 @@
-"""The parcel: a function with its arguments and all that it uses, packed for the ranks, or the reason why it cannot be.
+"""The parcel: a function with its arguments and dependencies, packed for the ranks, or the reason why this is
+impossible.
 
 Source: cloudpickle, which also packs functions that were defined in a notebook.
 """

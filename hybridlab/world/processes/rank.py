@@ -75,7 +75,7 @@ def _detach(parent: int):
 
 
 def _beat(sock: socket.socket, pen: Pen, aside: Aside, stack: int):
-    """Show that Python runs, until the kernel closes its side; then end this rank, whatever it is doing.
+    """Show that Python runs, until the kernel closes its side; then end this rank in any case.
 
     Meanwhile pass on what others print here, and keep short what C code says on stderr.
     """

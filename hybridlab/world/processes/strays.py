@@ -1,4 +1,4 @@
-"""Strays: processes whose parent has ended, and that came to this one, which is told by Linux to take them."""
+"""Strays: processes whose parent has ended, which Linux reparents to this process."""
 
 import contextlib
 import os

@@ -1,8 +1,8 @@
-"""Under torchrun this process is a rank already, on one of several machines perhaps; nothing has to be started.
+"""Under torchrun this process is already a rank, possibly on one of several machines, so nothing is started.
 
 `torchrun --nnodes=2 --nproc-per-node=4 … -m hybridlab check --dp 2 --pp 4` runs the same command in every process.
-Where it opens ranks, each process gets `TorchrunRanks` in place of `Ranks`: `run` calls the function right here, and
-all processes then tell each other their results, so that each goes on with the same list. Only rank 0 prints; what the
+Where it opens ranks, each process gets `TorchrunRanks` instead of `Ranks`: `run` calls the function right here, and all
+processes then tell each other their results, so that each goes on with the same list. Only rank 0 prints; what the
 function itself prints is shown by every rank, with its number.
 
 Before they meet, the processes tell each other through torchrun's store which GPUs they see (`seen`).
@@ -120,7 +120,7 @@ class TorchrunRanks:
         )
 
     def _meet(self):
-        """Meet all processes, whatever the mesh; done by the first who needs it."""
+        """Connect all processes, for any mesh; done by the first who needs it."""
         import torch.distributed as dist
 
         from hybridlab.world.devices.meet import meet
@@ -250,7 +250,7 @@ def _comm(mesh, rank, placed, groups, timeout):
 
 
 def _told(mine, source: int):
-    """What the process `source` has, on all of them; as at home, JSON and raw bytes, and nothing that could run."""
+    """The value of the process `source`, on all of them; as at home, JSON and raw bytes, and nothing that could run."""
     import torch
     import torch.distributed as dist
 

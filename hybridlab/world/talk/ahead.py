@@ -1,4 +1,4 @@
-"""Typed moves under way: begun before what they bring is needed, so that other work is done meanwhile.
+"""Typed collectives that start before their result is needed, to overlap with other work.
 
     coming = ahead.all_gather(comm, w, "z", 0, to="R")    # begins
     y = x @ a                                             # meanwhile
@@ -6,8 +6,8 @@
 
 Gradients take the same way back, from `wait` to the beginning: the backward of `wait` begins the transposed move, the
 backward of the beginning waits for it. Autograd works through what came later first. So whatever the forward does
-between the two, the backward does between the two as well: what is *prefetched* in the forward is *deferred* in the
-backward, without a line of code for it.
+between the two, the backward does between the two as well: a collective *prefetched* in the forward is *deferred* in
+the backward, without further code.
 
 Each function takes what its namesake in `typed` takes. Begun and waited for at once, it gives the same bits.
 """

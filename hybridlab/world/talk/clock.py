@@ -1,4 +1,4 @@
-"""Clocks: when the device did something, which is not when the host asked for it.
+"""Clocks: the time of an operation on the device, which differs from the time of its launch on the host.
 
 A CPU computes while the host waits, so the host's clock tells. A GPU is given work long before it does it: a *mark* on
 its stream is an event, and its time is known when the device has come to it. All times are nanoseconds of the host's

@@ -1,9 +1,9 @@
-"""The one door to the network: every message between ranks goes through a `Comm`, and its ledger writes down each.
+"""The communicator: every message between ranks goes through a `Comm`, whose ledger records it.
 
 Operations are raw: they move numbers and know nothing of gradients (`typed` does). An axis is a name of the mesh
 ("dp"), a tuple of names, a tuple of ranks that `open` was told, or None for all ranks. Along an axis of one rank there
-is nobody to talk to: the call returns at once and is not counted. An operation whose name begins with i only starts:
-it returns a `Message`, whose `wait` gives what the operation without i would have returned.
+is no other rank: the call returns at once and is not counted. An operation whose name begins with i only starts: it
+returns a `Message`, whose `wait` gives what the operation without i would have returned.
 
 Here are the collectives; messages from one rank to another are in `door`, with four facts that shape a program.
 """

@@ -1,8 +1,8 @@
-"""This rank's door, without collectives: who meets whom, messages from one rank to another, and how operations start.
+"""The base of `Comm`, without collectives: groups, point-to-point messages, and the start of operations.
 
-Four facts shape a program. A send may wait until its receive is posted, whatever its size (gloo). A message must be
-waited for before its tensor is touched. NCCL knows no tags: what one rank sends another must be received in that order.
-And those that NCCL lets talk for the first time hold up each other's hosts until all are there: see `connections`.
+Four facts shape a program. A send of any size may wait until its receive is posted (gloo). A message must be waited for
+before its tensor is touched. NCCL knows no tags: what one rank sends another must be received in that order. And ranks
+that NCCL lets talk for the first time hold up each other's hosts until all are there: see `connections`.
 
 Relatives: `comm`, which adds the collectives; `groups`, `ledger`, `message`.
 """
@@ -84,7 +84,7 @@ class Door:
         self._send("send", x, to, tag).wait()
 
     def recv(self, x, source, tag=0):
-        """Fill x with what the rank `source` sends with this tag; returns x."""
+        """Receive into x the tensor that rank `source` sends with this tag; returns x."""
         return self._recv("recv", x, source, tag).wait()
 
     def isend(self, x, to, tag=0) -> Message:
@@ -92,7 +92,9 @@ class Door:
         return self._send("isend", x, to, tag)
 
     def irecv(self, x, source, tag=0) -> Message:
-        """Start to fill x with what the rank `source` sends with this tag; x holds it after the message's `wait`."""
+        """Start to receive into x the tensor that rank `source` sends with this tag; x holds it after the message's
+        `wait`.
+        """
         return self._recv("irecv", x, source, tag)
 
     def _send(self, op, x, to, tag):
@@ -122,7 +124,7 @@ class Door:
                     message.over()
 
     def settle(self):
-        """Wait, on the host, until the device has done all messages that it was told to wait for.
+        """Wait, on the host, until the device has finished all messages that it waits for.
 
         For use before numbers are read from the device: a rank that waits in vain has then said what for.
         """

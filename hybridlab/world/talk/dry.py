@@ -1,4 +1,4 @@
-"""The door of a dry run: one rank of a mesh whose other ranks are not there. The ledger is written as in a real run.
+"""The communicator of a dry run: one rank of a mesh without the other ranks. It writes the ledger as in a real run.
 
 Tensors live on torch's meta device: they have a shape and a dtype, and no numbers. So it does not matter what arrives.
 
@@ -23,13 +23,13 @@ class Nobody:
 
     @staticmethod
     def all_reduce(*_, **__):
-        """What every operation comes to."""
+        """The result of every operation."""
 
     all_to_all_single = barrier = broadcast = irecv = isend = new_group = reduce_scatter = all_reduce
 
     @staticmethod
     def all_gather(room, mine, *_, **__):
-        """What this rank says, from everybody."""
+        """The value of this rank, as if from all ranks."""
         if not room.is_meta:
             room.view(-1, len(mine)).copy_(mine)
 

@@ -1,4 +1,4 @@
-"""Who meets whom: the ranks that differ only along some axes of the mesh, and the label of such a meeting."""
+"""Groups: the ranks that differ only along some axes of the mesh, and the label of such a group."""
 
 from typing import NamedTuple
 

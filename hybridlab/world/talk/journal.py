@@ -1,4 +1,4 @@
-"""The journal: what every rank says it is doing, in memory that rank and kernel share.
+"""The journal: the current operation of every rank, in memory shared by rank and kernel.
 
 A rank writes down each operation before it calls torch; the kernel reads along. What is written stays readable when the
 rank is killed, stopped, or stuck in C code. The memory is one file without a name, mapped by everybody. Each rank has

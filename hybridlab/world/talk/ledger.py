@@ -1,4 +1,4 @@
-"""What one rank said: every operation that passed its door, written down as columns, and announced in the journal."""
+"""The ledger: every operation of one rank, recorded as columns, and announced in the journal."""
 
 import contextlib
 import ctypes

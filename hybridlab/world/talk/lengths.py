@@ -1,4 +1,4 @@
-"""What ranks say about the lengths of parts that they exchange: a text in a post, and the pair that it does not fit.
+"""The lengths of exchanged parts that ranks announce, as text, and the pair of ranks that do not match.
 
 A backend takes lengths on trust: where one rank sends other lengths than another expects, numbers land in wrong places,
 or the process aborts. Written in `comm`, compared in `explain.compare`; torch is not needed here.
@@ -37,7 +37,7 @@ def told(lengths) -> str:
 
 
 def exchanged(sent, received, joining: int | None, place: int, leaving, coming) -> str:
-    """What a rank says about an exchange; place is its own in the group.
+    """The lengths that a rank announces for an exchange; place is its own in the group.
 
     leaving, coming  numbers of elements, rank by rank: where all lengths would be too long, their sums are told
 

@@ -1,4 +1,4 @@
-"""A message: a tensor on its way, waited for by the host or by the device; and the stop on the host that gloo needs.
+"""A message in transit, waited for by the host or by the device; and the synchronisation on the host that gloo needs.
 
 gloo's operations are over when the host has waited for them. NCCL's are work for the device: `wait` makes its stream
 wait, and the host goes on; where the host has to know, it asks `over`.
@@ -38,7 +38,7 @@ class Message:
             self._ledger.dropped(self._row, self._run)
 
     def _forgotten(self) -> bool:
-        """Whether somebody still had to wait, and nobody watches."""
+        """Whether a wait was still missing, without an observer."""
         return bool(self._work) and not self._watched
 
     def wait(self):
@@ -182,7 +182,7 @@ def outgoing(x, via_host: bool):
 
 
 def incoming(x, via_host: bool):
-    """Room for what will become x: x's own memory where the network can write there."""
+    """A buffer for the future x: x's own memory where the network can write there."""
     return twin(x) if via_host else x.detach().contiguous()
 
 
@@ -194,5 +194,5 @@ def settle(arrived, x):
 
 
 def twin(x, dtype: torch.dtype | None = None):
-    """Room for x on the host; pinned where x is on a GPU, which then copies by itself, several times as fast."""
+    """A buffer for x on the host; pinned where x is on a GPU, which then copies by itself, several times as fast."""
     return torch.empty(x.shape, dtype=dtype or x.dtype, pin_memory=x.is_cuda)

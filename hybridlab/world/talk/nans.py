@@ -1,4 +1,4 @@
-"""Not a number: who made the first one, and how a largest number is found among some that are none.
+"""Nans: the rank of the first one, and a maximum of numbers that may include nans.
 
 `FirstNan` notes a sum of every tensor that a rank makes or is given, in order; a sum that is no number tells of one.
 Read at the end of a step, the notes say which tensor was the first, and whether the rank had it from another.

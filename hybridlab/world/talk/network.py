@@ -1,4 +1,4 @@
-"""The network: what the door asks of torch, under names that hold in every version.
+"""The network: the functions of torch that `door` uses, under names that hold in every version.
 
 A dry run puts another in its place, in which nobody else is there (`dry`).
 """

@@ -1,4 +1,4 @@
-"""The offset of a rank's clock: what brings its times and those of rank 0 onto one axis.
+"""The offset of a rank's clock to that of rank 0, to put their times on one axis.
 
 `time.perf_counter_ns` counts from the start of a machine, and is one clock for all its processes. Two machines differ
 by days. So a rank on another machine asks rank 0 for the time, again and again: the answer was given somewhere between

@@ -1,4 +1,4 @@
-"""Overheard: what a program sends through `torch.distributed` itself is in the ledger and the journal too.
+"""Recording of messages that a program sends directly through `torch.distributed`, in the ledger and the journal.
 
 Every collective and message of torch, whoever asks for it (a program, DDP, FSDP, DTensor, functional collectives,
 pipelining), is one of torch's operators c10d.… . A kernel above the backend's writes it down and calls the backend.

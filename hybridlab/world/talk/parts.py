@@ -1,4 +1,4 @@
-"""Parts: how a tensor is cut over the ranks of a group and put together again.
+"""Parts: splitting a tensor over the ranks of a group and joining it again.
 
 A part is as long as `sizes` says, or all are equal. Backends move parts of one length only, so uneven ones are filled
 up with zeros to the longest while they travel.
@@ -43,7 +43,7 @@ def lengths(op: str, length: int, dim: int, ranks: int, sizes=None) -> list[int]
 
 
 def stacked(x, dim: int, sizes: list[int]):
-    """The parts of x one behind the other, in one piece: (ranks, …); each is filled up to the longest."""
+    """The parts of x one after another, in one contiguous tensor: (ranks, …); each is filled up to the longest."""
     longest = max(sizes)
     if min(sizes) == longest and dim == 0:
         return x.contiguous().view(len(sizes), longest, *x.shape[1:])
@@ -52,13 +52,13 @@ def stacked(x, dim: int, sizes: list[int]):
 
 
 def filled(x, dim: int, length: int):
-    """x with zeros behind it along `dim`, up to this length; x itself where none are needed."""
+    """x padded with zeros along `dim`, up to this length; x itself where none are needed."""
     missing = length - x.shape[dim]
     return torch.cat([x, zeros(x, dim, missing)], dim) if missing else x
 
 
 def zeros(x, dim: int, length: int):
-    """Zeros that fit beside x along `dim`."""
+    """Zeros to pad x along `dim`."""
     return x.new_zeros(resized(x.shape, dim, length))
 
 

@@ -1,11 +1,11 @@
-"""The ring: an all-reduce written from messages alone, as in the lectures.
+"""The ring: an all-reduce made of messages only, as in the lectures.
 
-The tensor is cut into as many chunks as there are ranks. First round (reduce-scatter): in every step each rank sends
-one chunk to its right and adds the one that comes from its left; after p-1 steps each rank has the full sum of one
-chunk. Second round (all-gather): the finished chunks travel on, and each rank keeps a copy of what comes by. A rank has
-then sent 2(p-1) chunks, 2n(p-1)/p of n bytes: nearly 2n, however many ranks there are.
+The tensor is cut into p chunks, one for each rank. First round (reduce-scatter): in every step each rank sends one
+chunk to its right neighbour and adds the one from its left neighbour; after p-1 steps each rank has the full sum of one
+chunk. Second round (all-gather): the finished chunks are passed on, and each rank keeps a copy. A rank has then sent
+2(p-1) chunks, 2n(p-1)/p of n bytes: nearly 2n for any number of ranks.
 
-`route` is the list of these steps. It is what the ranks do and what the picture in notebook 20 shows.
+`route` is the list of these steps. The ranks run it and the picture in notebook 20 shows it.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
 
 def route(ranks: int, here: int) -> list[Step]:
-    """The steps of the rank number `here` on a ring.
+    """The steps of rank `here` on a ring.
 
     ranks  on the ring
     here   the number of the rank
@@ -40,14 +40,14 @@ def route(ranks: int, here: int) -> list[Step]:
 
 
 def all_reduce(comm, x, axis=None):
-    """Sum x over the group, in place, by messages between neighbours; returns x.
+    """Sum x over the group, in place, by messages between neighbours on a ring; returns x.
 
     comm  the communicator of this rank
-    x     this rank's summand; it holds the sum afterwards
+    x     this rank's partial sum; it holds the sum afterwards
     axis  of the mesh, along which the ranks are; None: all ranks
 
-    x may have any shape. Where its length is no multiple of the ranks, some chunks are longer by one; a rank then sends
-    2n bytes less two of the chunks, and all ranks together exactly 2n(p-1).
+    x may have any shape. If its length is not a multiple of the ranks, some chunks are longer by one; a rank then sends
+    2n bytes minus two of the chunks, and all ranks together exactly 2n(p-1).
     """
     group = comm.group(axis)
     here = group.ranks.index(comm.rank)

@@ -1,18 +1,18 @@
-"""Typed collectives: messages that gradients flow back through. What a tensor *is* along an axis decides the backward.
+"""Typed collectives: collectives with a backward, which follows from the type of a tensor along an axis.
 
-Along one axis of the mesh a tensor is one of these things:
+Along one axis of the mesh a tensor has one of these types:
 
-  R  replicated  the same everywhere; each rank uses it for work of its own, so its gradients are different summands
-  I  invariant   the same everywhere, and everything done with it is the same everywhere, its gradient too
-  V  varying     each rank has its own part; so has the gradient
-  P  partial     each rank has a summand of the true value; the gradient is the same everywhere, for different summands
-  W  window      each rank has what it wanted of a dim; windows may overlap, so gradients are summands (see `windows`)
-  S  summands    each rank has summands for what it wanted: the gradient of a W
+  R  replicated  the same everywhere; each rank uses it for different work, so its gradients are different partial sums
+  I  invariant   the same everywhere, and used in the same way everywhere, so its gradient is the same too
+  V  varying     each rank has its own part, also of the gradient
+  P  partial     each rank has a partial sum of the true value; the gradient is the same everywhere
+  W  window      each rank has the span of a dim that it needs; windows may overlap, so gradients are partial sums (see
+     `windows`)
+  S  summands    each rank has partial sums for the span that it needs: the gradient of a W
 
-A gradient has a type too, and only one is right: `CONJUGATE` in `core.where.states`. So the backward of R → V is V → P
-and
-there is nothing to choose. Where a choice remains, it is yours to state: `to=` and `of=` have no default, because the
-wrong one trains on with a right loss and a wrong gradient.
+A gradient has a type too, and only one is correct: `CONJUGATE` in `core.where.states`. So the backward of R → V is V →
+P, without a choice. If a choice remains, the caller must make it: `to=` and `of=` have no default, because a wrong one
+gives a correct loss and a wrong gradient.
 
   here                                              Megatron's name               arrow    backward
   enter(comm, x, "tp")                              f, copy_to_region             I->R     P->I
@@ -25,12 +25,12 @@ wrong one trains on with a right loss and a wrong gradient.
   window(comm, x, "j", dim, have=…, want=…)         -                             V->W     S->V
   fold(comm, x, "j", dim, have=…, want=…)           -                             S->V     V->W
 
-`sizes` says how long each rank's part along `dim` is, where they are not equal. Nothing is sent along an axis of one
-rank. In the ledger a backward's row bears the line of its forward.
+`sizes` is the length of each rank's part along `dim`, if they are not equal. Nothing is sent along an axis with one
+rank. In the ledger a backward's row has the source line of its forward.
 
 Source: the four types are those of meta-pytorch/spmd_types; the mappings, Megatron-LM's tensor_parallel/mappings.py.
-Relatives: `comm` has the raw operations, `ahead` the same moves under way during other work; the law of gradients
-is proved arrow by arrow in tests/world/test_typed.py.
+Relatives: `comm` has the raw operations, `ahead` the same collectives overlapped with other work;
+tests/world/test_typed.py checks the gradients of every arrow.
 """
 
 from collections.abc import Callable
@@ -57,30 +57,30 @@ WHOLE = Parts()
 
 
 def enter(comm, x, axis):
-    """x, the same everywhere, before work that differs: no message now, a sum on the way back.
+    """x, the same everywhere, before different work on each rank: no message forward, an all-reduce backward.
 
     comm  the communicator of this rank
     axis  of the mesh, along which the ranks are
     x     the same on every rank
 
-    The forward is invisible, so nothing but the gradient tells that it was forgotten.
+    The forward has no effect, so only a wrong gradient reveals that it was forgotten.
     """
     return _typed(comm, x, axis, "I->R")
 
 
 def all_reduce(comm, x, axis, *, to: str):
-    """The sum of the ranks' summands: to="I" where all go on alike, "R" where each goes on with work of its own.
+    """The sum of the ranks' partial sums: to="I" if all ranks then do the same work, "R" if different work.
 
     comm  the communicator of this rank
     axis  of the mesh, along which the ranks are
-    x     this rank's summand
+    x     this rank's partial sum
     to    "I" or "R"
     """
     return _typed(comm, x, axis, f"P->{stated('all_reduce', 'to', to)}")
 
 
 def all_gather(comm, x, axis, dim: int, *, to: str, sizes=None):
-    """The parts of all ranks, joined along `dim`: to="I" where all go on alike, "R" where each does work of its own.
+    """The parts of all ranks, joined along `dim`: to="I" if all ranks then do the same work, "R" if different work.
 
     comm   the communicator of this rank
     axis   of the mesh, along which the ranks are
@@ -93,7 +93,8 @@ def all_gather(comm, x, axis, dim: int, *, to: str, sizes=None):
 
 
 def split(comm, x, axis, dim: int, *, of: str, sizes=None):
-    """This rank's part along `dim` of an x that all hold: of="I" if its gradient is whole, "R" if a summand.
+    """This rank's part along `dim` of an x that all ranks hold: of="I" if its gradient is complete, "R" if it is a
+    partial sum.
 
     comm   the communicator of this rank
     axis   of the mesh, along which the ranks are
@@ -106,11 +107,11 @@ def split(comm, x, axis, dim: int, *, of: str, sizes=None):
 
 
 def reduce_scatter(comm, x, axis, dim: int, *, sizes=None):
-    """This rank's part along `dim` of the sum of the ranks' summands.
+    """This rank's part along `dim` of the sum of the ranks' partial sums.
 
     comm   the communicator of this rank
     axis   of the mesh, along which the ranks are
-    x      this rank's summand, whole
+    x      this rank's partial sum, of full size
     dim    along which the sum is cut
     sizes  the length along `dim` of each rank's part; None: even parts
     """
@@ -118,7 +119,8 @@ def reduce_scatter(comm, x, axis, dim: int, *, sizes=None):
 
 
 def all_to_all(comm, x, axis, *, cut: int, join: int, sent=None, received=None):
-    """Every rank's x is cut along one dim, part k goes to rank k, and what comes is joined along another (or the same).
+    """Every rank's x is cut along one dim, part k is sent to rank k, and received parts are joined along another dim,
+    or the same.
 
     comm       the communicator of this rank
     axis       of the mesh, along which the ranks are
@@ -131,33 +133,33 @@ def all_to_all(comm, x, axis, *, cut: int, join: int, sent=None, received=None):
 
 
 def window(comm, x, axis, dim: int, *, have, want):
-    """What this rank wants of a dim of which each rank has a span; every span is (from, to), in the group's order.
+    """The span of a dim that this rank needs, fetched from the spans that the ranks have; every span is (from, to).
 
     comm        the communicator of this rank
     axis        of the mesh, along which the ranks are
-    x           what this rank has
+    x           this rank's part
     dim         that is cut
-    have, want  the span, (from, to), that each rank has, and wants
+    have, want  the span, (from, to), that each rank has, and needs
     """
     return _typed(comm, x, axis, "V->W", Windows(dim, tuple(have), tuple(want)))
 
 
 def fold(comm, x, axis, dim: int, *, have, want):
-    """The sum of all summands for what this rank has; x is this rank's summand for what it wanted.
+    """The sum of all partial sums for the span that this rank has; x is its partial sum for the span that it needed.
 
     comm        the communicator of this rank
     axis        of the mesh, along which the ranks are
-    x           this rank's summand
+    x           this rank's partial sum
     dim         that is cut
-    have, want  the span, (from, to), that each rank has, and wants
+    have, want  the span, (from, to), that each rank has, and needs
     """
     return _typed(comm, x, axis, "S->V", Windows(dim, tuple(have), tuple(want)))
 
 
 def stated(call: str, name: str, kind: str) -> str:
-    """The type that a caller had to state, I or R; raises ValueError for any other.
+    """The type that a caller has given, I or R; raises ValueError for any other.
 
-    call  as it was written, for the error
+    call  its text, for the error
     name  of the argument
     kind  "I" or "R"
 
@@ -273,7 +275,7 @@ MOVES = {  # by name; the usual move of an arrow bears the arrow's
 
 
 def transposed(move: str) -> str:
-    """The name of the move that gradients take back.
+    """The name of the backward of a `move`, a collective.
 
     >>> transposed("I->R"), transposed("V->V")
     ('P->I', 'V->V')

@@ -1,15 +1,16 @@
-"""Windows on a dim: each rank of a group *has* a span of it and *wants* a span. The wants may overlap.
+"""Windows on a dim: each rank of a group *has* a span of it and *wants* (needs) a span. Needed spans may overlap.
 
-    have   ((0, 4), (4, 8))    from, to: what each rank has; no two have the same
-    want   ((0, 5), (3, 8))    what each rank wants of it: here one more on the inner side, a halo
+    have   ((0, 4), (4, 8))    from, to: the span of each rank; no two overlap
+    want   ((0, 5), (3, 8))    the span that each rank needs: here one more on the inner side, a halo
 
-Cannon's shift is a window of spans that have turned (`turned`), SUMMA's panel one in which all want the same, a halo
-one of wider spans (`widened`). Only what a rank wants and another one has is sent: bytes are intersections.
+Cannon's shift is a window with rotated spans (`turned`), SUMMA's panel one in which all ranks need the same span, a
+halo one with wider spans (`widened`). A rank receives only the parts of its needed span that other ranks have: bytes
+are intersections.
 
-The way back is a `fold`: each rank holds a summand for what it wanted, the pieces go to the ranks that have them, and
-are added there, in the order of the ranks.
+The backward is a `fold`: each rank holds a partial sum for its needed span; the pieces are sent to the ranks that have
+these spans, and are added there, in the order of the ranks.
 
-Relatives: `typed.window` and `typed.fold`, through which gradients flow; `modes.products.matmul`, built from them.
+Relatives: `typed.window` and `typed.fold`, which have a backward; `modes.products.matmul`, built from them.
 """
 
 from typing import NamedTuple
@@ -20,11 +21,11 @@ from hybridlab.world.talk.parts import resized
 
 
 class Windows(NamedTuple):
-    """Along which dim, and the span that each rank of the group has, and wants.
+    """A dim, and the spans that each rank of the group has and needs.
 
     dim   of the tensor that is cut
     have  the span, (from, to), that each rank has
-    want  the span that each rank wants
+    want  the span that each rank needs
     """
 
     dim: int
@@ -33,7 +34,7 @@ class Windows(NamedTuple):
 
 
 def turned(spans, by: int = 1) -> tuple[Span, ...]:
-    """What ranks want when each takes the span of the one `by` places further on, round a ring.
+    """The spans that ranks need if each takes the span of the rank `by` places further on a ring.
 
     spans  of the ranks, (from, to)
     by     places further on
@@ -45,7 +46,7 @@ def turned(spans, by: int = 1) -> tuple[Span, ...]:
 
 
 def widened(spans, before: int, after: int) -> tuple[Span, ...]:
-    """What ranks want when each also takes this many from both neighbours, as far as there are any.
+    """The spans that ranks need if each also takes this many positions from both neighbours, if there are any.
 
     spans          of the ranks, (from, to)
     before, after  places from the neighbour on that side
@@ -71,15 +72,15 @@ class Flight:
 
 
 def fetch(comm, x, axis, windows: Windows) -> Flight:
-    """Start to bring what this rank wants of all that the ranks have; x is what it has.
+    """Start to fetch the span that this rank needs from all ranks; x is its own span.
 
     comm     the communicator of this rank
     axis     of the mesh, along which the ranks are
-    x        what this rank has
-    windows  what each rank has and wants
+    x        this rank's span
+    windows  the spans that each rank has and needs
 
-    raises  ValueError where a span stands for a list of spans, spans do not fit the group or x, two ranks have the
-            same, or nobody has what one wants
+    raises  ValueError if a single span is given instead of a list, spans do not fit the group or x, two ranks have the
+            same positions, or no rank has a needed position
     """
     dim, have, want = windows
     here = _here("window", comm, x, axis, windows, have)
@@ -96,12 +97,12 @@ def fetch(comm, x, axis, windows: Windows) -> Flight:
 
 
 def fold(comm, x, axis, windows: Windows) -> Flight:
-    """Start to bring home what was made for others, and to add what others made: x is for what this rank wanted.
+    """Start to send the parts computed for other ranks, and to add theirs: x covers the span that this rank needed.
 
     comm     the communicator of this rank
     axis     of the mesh, along which the ranks are
-    x        what this rank made of what it wanted
-    windows  what each rank has and wants
+    x        this rank's partial sum for its needed span
+    windows  the spans that each rank has and needs
 
     raises  as `fetch` does
     """
