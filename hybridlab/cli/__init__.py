@@ -2,5 +2,5 @@
 
 `main` turns what was typed into an exit code. `commands` has them all, `plan` the largest of them; `flags` are those
 that several commands share, `sizes` says what sizes mean, and `parser` shows flags in groups, below the `examples`.
-`output` writes what comes of it, so that it cannot fail late.
+`exports` writes files, and `output` the rest, so that neither fails late.
 """

@@ -6,7 +6,7 @@ They print for people, and return what --json prints.
 import pathlib
 import sys
 
-from hybridlab.cli import flags, output, plan
+from hybridlab.cli import exports, flags, output, plan
 from hybridlab.core.files import listed
 
 
@@ -19,7 +19,7 @@ def schedule(chosen) -> dict:
     made = lower(made) if chosen.lower else made
     print(made)
     predicted = simulate(made)
-    flags.write_exports(chosen, predicted)
+    exports.write_exports(chosen, predicted)
     print(predicted.summary)
     return {
         "name": made.name,
@@ -35,7 +35,7 @@ def simulate(chosen) -> dict:
     costs = flags.read_costs(chosen, latency=chosen.latency)
     timeline = predict(flags.read_schedule_or_file(chosen), costs)
     print(timeline.summary)
-    flags.write_exports(chosen, timeline)
+    exports.write_exports(chosen, timeline)
     return timeline.metrics()
 
 
@@ -175,13 +175,13 @@ def grade(chosen) -> dict:
 def _schedule_flags(one):
     flags.add_schedule_or_file(one)
     one.flag("--lower", action="store_true", help="also list the messages")
-    flags.add_exports(one, "csv", "pytorch")
+    exports.add_exports(one, "csv", "pytorch")
 
 
 def _simulate_flags(one):
     flags.add_schedule_or_file(one)
     flags.add_costs(one, F=1.0, B=2.0, unit="units of time", latency="duration of one message (default 0)")
-    flags.add_exports(one, "csv", "save", "chrome", "svg", "html")
+    exports.add_exports(one, "csv", "save", "chrome", "svg", "html")
 
 
 def _run_flags(one):
@@ -255,7 +255,7 @@ def _demo_flags(one):
 
 
 def _notebooks_flags(one):
-    one.flag("folder", nargs="?", default="mine", metavar="FOLDER", help="where your copies go (default mine)")
+    one.flag("folder", nargs="?", default="mine", metavar="FOLDER", help="folder for your copies (default mine)")
 
 
 def _grade_flags(one):

@@ -58,6 +58,11 @@ EXAMPLES = {  # by command: what is typed after its name
         ("--steps 20", "a shorter training"),
         ("--data mine.txt --out mine.html", "your own text"),
     ),
+    "notebooks": (
+        ("", "your own copies, into mine/"),
+        ("course", "into the folder course/"),
+        ("course --json", "what was copied and what was kept, as JSON"),
+    ),
     "grade": (
         ("submissions", "all files of a folder"),
         ("submissions --seconds 60", "at most a minute for each"),

@@ -6,11 +6,9 @@
 import argparse
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from hybridlab.cli.parser import ADDED, add, reader
 from hybridlab.cli.sizes import OF_A_TRANSFORMER, OF_ROUTING
-from hybridlab.core.files import writable
 from hybridlab.core.where.mesh import PLAYED, Mesh
 from hybridlab.signatures import Argument
 
@@ -285,49 +283,3 @@ def read_saving(chosen) -> dict:
     if chosen.checkpoint is None and (chosen.every or chosen.resume or chosen.async_save):
         raise ValueError("--every, --resume and --async-save need a checkpoint folder: give --checkpoint FOLDER")
     return {name: getattr(chosen, name) for name in ("checkpoint", "every", "resume", "async_save", "log")}
-
-
-# --- files to write ---------------------------------------------------------------------------------------------
-
-
-def _svg(timeline, path):
-    from hybridlab.show.timelines.svg import svg
-
-    Path(path).write_text(svg(timeline), encoding="utf-8")
-
-
-def _html(timeline, path):
-    from hybridlab.show.live.report import report
-
-    report(path, timeline.schedule.name, [("Timeline", timeline.summary, [timeline])])
-
-
-EXPORTS = {  # what a file holds, and how a timeline is written to it
-    "csv": ("write the schedule as text", lambda t, path: t.schedule.to_csv(path)),
-    "pytorch": ("write the schedule in PyTorch's format", lambda t, path: t.schedule.to_pytorch(path)),
-    "save": ("save the timeline as JSON", lambda t, path: t.save(path)),
-    "chrome": ("write a Chrome trace, which Perfetto opens", lambda t, path: t.to_chrome(path)),
-    "svg": ("write a static picture", _svg),
-    "html": ("write a page with the live picture", _html),
-}
-
-
-def add_exports(one, *names):
-    for name in names:
-        one.flag(f"--{name}", metavar="FILE", help=EXPORTS[name][0])
-
-
-def open_exports(chosen):
-    """Raise ValueError where what comes out cannot be written, before the work whose result it is."""
-    for name in EXPORTS:
-        if path := getattr(chosen, name, None):
-            writable(path)
-
-
-def write_exports(chosen, timeline):
-    for name, (_, write) in EXPORTS.items():
-        if path := getattr(chosen, name, None):
-            try:
-                write(timeline, path)
-            except OSError as error:
-                raise ValueError(f"cannot write {path}: {error.strerror}") from None

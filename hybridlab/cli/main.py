@@ -10,7 +10,7 @@ import hybridlab
 from hybridlab.cli import output
 from hybridlab.cli.commands import COMMANDS, ON_RANKS
 from hybridlab.cli.examples import shown
-from hybridlab.cli.flags import open_exports
+from hybridlab.cli.exports import open_exports
 from hybridlab.cli.parser import ALL_FLAGS, WITH_A_JOB, Mistyped, Parser
 from hybridlab.lazily import how_to_install
 

@@ -306,9 +306,7 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """The number of loss terms of one update, for a text its tokens: of the global batch, or of the window of an
-        asynchronous schedule.
-        """
+        """The number of loss terms of one update, of a text its tokens: of the batch or an asynchronous window."""
         return (self.schedule.window or self.microbatches) * self.rows * self.model.terms
 
     def updates(self, stage: int) -> int:

@@ -245,6 +245,12 @@ ALLOWED = {  # what may be looked for by name, and why
     "draws.py": "functions of torch that fill tensors",
     "costs.py": "models for a Shape have one",
     "asked.py": "the name of a type",
+    "make_job.py": "the rows that a loader of the user's gives",
+    "export.py": "the config that a Hugging Face model carries",
+    "theirs.py": "parts of PyTorch's loaders, which differ from class to class",
+    "tp_plan.py": "sizes of a Hugging Face config, which not all of them have",
+    "huggingface.py": "the same; outputs with or without logits",
+    "traced.py": "methods of data, which a user gave",
 }
 
 

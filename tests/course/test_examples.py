@@ -50,4 +50,4 @@ def test_it_imports_nothing_of_ours_and_notebook_12_shows_its_loop():
     assert "hybridlab" not in script
     shown = books()["12_1f1b"]
     assert script[script.index("for step in range(3):") :].rstrip() in "\n".join(cell.source for cell in shown.cells)
-    assert f"{script.count(chr(10))} lines that run under" in shown.prose
+    assert f"{script.count(chr(10))} lines run under" in shown.prose

@@ -37,7 +37,7 @@ def test_the_three_rivals_lose_by_three_terms():
         (MINE, "All limits are kept"),
         (MINE | {"b": 3}, "must divide the batch"),
         (MINE | {"q": 1}, "a plan has no"),
-        (MINE | {"zero": "1"}, "is no number"),
+        (MINE | {"zero": "1"}, "is not a number"),
         (None, "Answer with dict"),
     ],
 )

@@ -56,7 +56,7 @@ def test_the_map_shows_each_cell_and_marks_one_best():
     assert [(int(p), int(t)) for p, t in found] == [one[:2] for one in cells(FIGURE_13)]
     legend = 1
     assert still.svg.count(f'stroke="{BEST}"') == legend + sum(one.equal for one in cells(FIGURE_13)) == legend + 2
-    assert "leaves the node of 8" in still.svg and ">2602 GB<" in still.svg and ">optimizer<" in still.svg
+    assert "larger than a node of 8" in still.svg and ">2602 GB<" in still.svg and ">optimizer<" in still.svg
     assert "27 factorisations of 64 devices, 6 of them with a plan that fits, 21 too large" in still.summary
 
 
@@ -87,7 +87,7 @@ def test_published_runs_are_rings_of_their_measured_share():
 
 
 def test_without_a_wall_no_wall_is_drawn():
-    assert "leaves the node" not in plan_map(plan("gpt-1.7b", "a100", 8, 64)).svg
+    assert "larger than a node" not in plan_map(plan("gpt-1.7b", "a100", 8, 64)).svg
 
 
 @pytest.mark.parametrize("planned", [FIGURE_13, FREE, plan("gpt-1t", "a100", 3072, 3072)])

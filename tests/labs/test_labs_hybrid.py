@@ -92,7 +92,7 @@ def test_nothing_is_drawn_outside_the_sheet(axes, per_node):
 def test_a_layout_is_drawn_by_the_same_verb_as_a_timeline():
     layout = small(dp=2, tp=2)
     assert hl.draw(layout).svg == hl.draw(layout, "w").svg == grid_of_ranks(layout).svg
-    with pytest.raises(ValueError, match="no parameter 'v': it has w"):
+    with pytest.raises(ValueError, match="no parameter 'v': choose one of w"):
         hl.draw(layout, "v")
 
 

@@ -12,7 +12,7 @@ def test_its_columns_are_aligned_and_its_html_is_safe():
 
 
 def test_a_row_has_an_entry_for_each_head():
-    with pytest.raises(ValueError, match="2 heads, but 1 entries"):
+    with pytest.raises(ValueError, match="2 column headings, but 1 entries"):
         labs.table("a | b", [(1,)])
 
 

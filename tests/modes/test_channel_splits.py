@@ -182,5 +182,5 @@ def test_more_ranks_than_filters_are_refused_on_every_rank():
 def test_a_filter_for_each_rank_is_enough():
     mesh = hl.Mesh(c=2, f=4)
     channel_splits._refuse(mesh, (4, 2, 3, 3), ("f", "c"))
-    with pytest.raises(ValueError, match="cuts 1 channels over 2 ranks of c: give it at most 1"):
+    with pytest.raises(ValueError, match="shards 1 channels over 2 ranks of c: give c at most 1"):
         channel_splits._refuse(mesh, (4, 1, 3, 3), ("f", "c"))

@@ -220,7 +220,7 @@ def test_evaluation_and_forwards_without_a_backward_count_nothing():
         (lambda: Routing(capacity=0), "capacity=0 is not a positive finite number"),
         (lambda: Shape(shared=1), "shared=1 needs routed experts too"),
         (lambda: Shape(routing=Routing(capacity=1.5)), "capacity, balance, pace and scores need several experts"),
-        (lambda: Shape(experts=2, chosen=3), "a token cannot go through 3 of 2 experts"),
+        (lambda: Shape(experts=2, chosen=3), "chosen=3 is more than the 2 experts"),
     ],
 )
 def test_bad_sizes_end_in_one_sentence(make, words):

@@ -202,7 +202,7 @@ def test_illegal_rules_are_refused_by_name(rules, told):
 def test_a_length_that_cannot_be_divided_and_a_dim_that_is_needed_whole_are_refused():
     with pytest.raises(ValueError, match="up cannot shard F=6 over 4 ranks: give a multiple of 4"):
         shared(programs.mlp(hidden=6), {"F": "x+y"}, SQUARE)
-    with pytest.raises(ValueError, match="norm needs all of D on every rank: do not cut D along x"):
+    with pytest.raises(ValueError, match="norm needs all of D on every rank: do not shard D along x"):
         shared(BLOCK, {"D": "x"}, SQUARE)
     with pytest.raises(ValueError, match="attention needs all of S"):
         shared(BLOCK, {"S": "y"}, SQUARE)

@@ -514,9 +514,9 @@ def test_only_copies_that_see_different_data_are_summed():
         ),
         (3, False, dict(heads=12, width=24, kv_heads=4), r"choose one of \[1, 2, 4, 12\]"),
         (8, False, {}, "tp=8 cannot share out heads=4"),
-        (4, False, dict(vocabulary=3), "tp=4 cannot share out 3 tokens of the vocabulary: choose tp up to 3"),
-        (8, False, dict(heads=0, width=1), "tp=8 cannot share out 4 hidden units"),
-        (4, True, dict(context=3), "tp=4 cannot share out 3 positions"),
+        (4, False, dict(vocabulary=3), "tp=4 cannot divide 3 tokens of the vocabulary: choose tp up to 3"),
+        (8, False, dict(heads=0, width=1), "tp=8 cannot divide 4 hidden units"),
+        (4, True, dict(context=3), "tp=4 cannot divide 3 positions"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(ways, sequence, more, message):

@@ -180,12 +180,12 @@ def test_cells_are_where_the_reader_of_schedules_sees_them():
     [
         ("0F0 0F1 0B0 0B1\n1F0 1Q0", "1Q0", "line 2, cell 2"),
         ("0F0,0B0\n1F0,,0B0", "0B0", "line 2, cell 3"),
-        ("0F0 0B0 0F0", "0F0", "0F0 stands twice on rank 0"),
-        ("0F0 (0F1;0B0)OVERLAP_F_B 0B1 0B1", "0B1", "0B1 stands twice on rank 0"),
+        ("0F0 0B0 0F0", "0F0", "0F0 occurs twice on rank 0"),
+        ("0F0 (0F1;0B0)OVERLAP_F_B 0B1 0B1", "0B1", "0B1 occurs twice on rank 0"),
         ("0F0 0B0 0F1 0B1\n\n1F0 1B0 1F1", "1F1", "add 1B1"),
         ("# two ranks\n0F0 0F1 0B1 0B0\n1F0 1B0 1B1 1F1", "0B1", "waits on itself"),
         ("0F0 0B0\n1F0 1B0 1F2 1B2", "", "microbatch 1 is missing"),
-        ("rank 0: 0F0 0B0\nrank 3: 1F0 1B0", "1F0 1B0", "called rank 3"),
+        ("rank 0: 0F0 0B0\nrank 3: 1F0 1B0", "1F0 1B0", "labelled rank 3"),
     ],
 )
 def test_the_cell_at_fault_is_marked(text, marked, said):
@@ -198,7 +198,7 @@ def test_the_cell_at_fault_is_marked(text, marked, said):
 
 def test_nothing_typed_is_no_fault_and_a_file_name_is_no_file():
     assert parsed("") == parsed(" \n# only words\n") == (None, {})
-    assert "is no action" in parsed("mine.csv")[1]["text"]
+    assert "is not an action" in parsed("mine.csv")[1]["text"]
 
 
 def test_a_typed_schedule_stands_over_the_chosen_one():

@@ -212,5 +212,5 @@ def test_without_notes_a_picture_is_as_it_was():
 
 
 def test_a_note_about_what_is_not_drawn_is_refused():
-    with pytest.raises(ValueError, match="'fill' is about a timeline that is not drawn"):
+    with pytest.raises(ValueError, match="'fill' refers to a timeline that is not drawn"):
         hl.draw(predicted(), notes=fill_work_drain(predicted("1f1b")))

@@ -127,7 +127,7 @@ def test_what_a_graph_cannot_say_is_refused(net, said):
 
 
 def test_tensor_parallelism_is_told_why_there_are_no_dims(model):
-    with pytest.raises(ValueError, match="tp=2 cuts dims .*a traced graph has no modules"):
+    with pytest.raises(ValueError, match="tp=2 shards dimensions .*a traced graph has no modules"):
         hl.check(hl.Mesh(tp=2), model=model, batch=4)
 
 

@@ -71,7 +71,7 @@ def test_a_shape_with_what_it_has_not_is_refused(more):
     [
         (Mesh(tp=2), {"sequence": True}, "shards the positions T, but no dimension of this model has that name"),
         (Mesh(cp=2), {}, "shards the positions T, but no dimension of this model has that name"),
-        (Mesh(x=2), {}, "cuts the width D"),
+        (Mesh(x=2), {}, "shards the width D"),
     ],
 )
 def test_what_would_cut_positions_or_the_width_is_refused(mesh, more, said):

@@ -200,7 +200,7 @@ REFUSED = {
         {},
         "DistributedSampler, .* here the layout does: leave it out",
     ),
-    "an augmentation": (lambda: DataLoader(Noisy(), ROWS), {}, "gave two different batches: .* what augments rows too"),
+    "an augmentation": (lambda: DataLoader(Noisy(), ROWS), {}, "gave two different batches: .* also to augment rows"),
     "another batch": (
         lambda: DataLoader(ALL, ROWS),
         {"batch": 16},

@@ -221,7 +221,7 @@ def test_training_alone_learns():
         (Mesh(pp=2), {"schedule": "2f2b"}, "there is no schedule"),
         (Mesh(pp=2), {"optimizer": "adam"}, "choose one of sgd, adamw"),
         (Mesh(pp=2), {"dtype": "int8"}, "there is no dtype"),
-        (Mesh(pp=2), {"steps": 0}, "steps=0 is not a positive number: give 1 or more"),
+        (Mesh(pp=2), {"steps": 0}, "steps=0 trains nothing: give 1 or more"),
         (Mesh(pp=2), {"accumulate": 0}, "accumulate=0 plays nothing: give 1 or more"),
         (Mesh(pp=2), {"rows": 0}, "rows=0 reads nothing: give 1 or more"),
         (Mesh(pp=2), {"clip": 0.0}, "clip=0.0 is not a valid norm: give a number above 0"),

@@ -210,8 +210,8 @@ def _dcp(folder):
 
 DAMAGED = {
     "cut": (_cut, "model.safetensors is no file of safetensors, or damaged: "),
-    "a file lost": (_lost, "gone.safetensors is missing: its index names it"),
-    "an index that leads out": (_no_index, "index.json is damaged: it does not say in which file"),
+    "a file lost": (_lost, "gone.safetensors is missing, which its index names"),
+    "an index that leads out": (_no_index, "index.json is damaged, it does not say in which file"),
     "two, and none is named": (_two, "has 2 files of safetensors and no model.safetensors.index.json: name the file"),
     "no metadata": (_dcp, r"\.metadata cannot be read"),
 }

@@ -67,7 +67,7 @@ def test_devices_can_be_said(monkeypatch, said, kind, backend):
 @pytest.mark.parametrize("said", ["gpu", "cuda:many", "2"])
 def test_what_is_no_device_is_refused(monkeypatch, said):
     monkeypatch.setenv(module.ASKED, said)
-    with pytest.raises(ValueError, match="say cpu, or a kind of device and how many"):
+    with pytest.raises(ValueError, match="give cpu, or a kind of device and a number of them"):
         placement(2)
 
 

@@ -53,8 +53,8 @@ def answer(task: str, value) -> Reply:
     >>> answer("naive.utilisation", None)
     Not yet: replace None with your answer, then run the cell again.
     >>> answer("naive.utilisation", 0.75)
-    Not yet: That is the idle share. The question is the busy one.
-    Hint: Only one GPU works at a time, and the work is shared equally.
+    Not yet: That is the idle fraction. The question is the busy one.
+    Hint: Only one GPU works at a time, and the work is divided equally.
     >>> answer("naive.utilisation", 1 / 4)
     Right: 0.25.
     """

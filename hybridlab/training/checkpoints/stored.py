@@ -116,7 +116,7 @@ def _shards(folder: Path) -> list[str]:
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         sound = False
     if not sound:
-        raise ValueError(f"{file} is damaged: it does not say in which file each weight is")
+        raise ValueError(f"{file} is damaged, it does not say in which file each weight is: write it again")
     return files
 
 
@@ -137,7 +137,7 @@ def _safetensors(folder: Path, files: list[str]) -> Stored:
 
 def _opened(file: Path):
     if not is_file(file):
-        raise ValueError(f"{file} is missing: its index names it")
+        raise ValueError(f"{file} is missing, which its index names: copy it there")
     try:
         return safe_open(file, "pt")
     except (SafetensorError, OSError) as error:
@@ -160,7 +160,7 @@ def _dcp(path: Path) -> Stored:
             with warnings.catch_warnings(action="ignore"):  # it takes no group for an oversight
                 dcp.load({name: x}, storage_reader=dcp.FileSystemReader(path), no_dist=True)
         except Exception as error:
-            raise ValueError(f"{name} in {path} cannot be read: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"cannot read {name} in {path}: {str(error).splitlines()[0]}") from None
         return x
 
     return Stored(str(path), {name: tuple(one.size) for name, one in told.items()}, read)
