@@ -65,7 +65,7 @@ def joined(layout, shares: list[dict]) -> dict[str, torch.Tensor]:
     found = {}
     for rank, its in enumerate(shares):
         for name, share in its.items():
-            whole = found.setdefault(name, torch.empty(layout[name].shape, dtype=share.dtype))
+            whole = found.setdefault(name, torch.empty(layout[name].shape, dtype=share.dtype, device="cpu"))
             box = layout.box(name, rank)
             flat = whole[box].flatten()  # a copy where the box is no stretch of memory
             flat[layout.share(name, rank)] = share

@@ -344,7 +344,7 @@ def test_nor_on_a_pipeline(name, swap):
 
 @pytest.mark.slow
 def test_what_never_fits_is_said():
-    with pytest.raises(ValueError, match="does not fit .* even with every forward done again"):
+    with pytest.raises(ValueError, match="does not fit .* even with every forward recomputed"):
         hl.fitted(chain(4), hl.Room(1, keeps=2))
     assert str(hl.fitted(chain(3), hl.Room(3))) == str(chain(3))
 

@@ -109,7 +109,7 @@ def test_the_controls_redraw_and_refuse():
     grid = hybrid.explorer(dp=2, pp=1, tp=2, order="dp pp tp", per_node=2, rank=3)
     assert "rank 3 at dp 1, pp 0, tp 1" in grid.summary and "0 of 2 tensor groups" in grid.summary
     grid.choices["order"].value = "tp dp pp"
-    assert "2 of 2 tensor groups leave" in grid.summary
+    assert "2 of 2 tensor groups cross" in grid.summary
     grid.choices["tp"].value = 3
     assert "tp=3 cannot share out heads=8" in grid.summary
     grid.choices["tp"].value = 16

@@ -103,7 +103,7 @@ def test_ranks_do_it_as_one_device_does(bench, name, plan):
 
 REFUSED = [  # what no rule but one forbids, and its words
     ("tp", Shape(heads=6, kv_heads=4 - 1, width=48), {"t": 2}, "cannot share out heads=6 and kv_heads=3"),
-    ("tp", SMALL["gpt"], {"t": 4, "cp": 4, "sequence": True}, "cut 8 positions into 16 equal parts"),
+    ("tp", SMALL["gpt"], {"t": 4, "cp": 4, "sequence": True}, "need 16 equal parts of 8 positions"),
     ("tp", SMALL["slots"], {"t": 2, "sequence": True}, "leave capacity out"),
     ("x", SMALL["experts"], {"x": 2}, "shards the width, but experts need full tokens"),
     ("cp", SMALL["llama"], {"cp": 4, "attend": 2}, "does not divide the 2 heads of keys on a rank"),

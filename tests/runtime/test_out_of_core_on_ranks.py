@@ -46,11 +46,11 @@ def test_a_share_is_one_of_the_most_that_a_rank_keeps_in_core():
 def test_what_does_not_fit_is_refused_with_the_least_that_does(name):
     for means in ("swap", "recompute"):
         more = {"schedule": name, "microbatches": 4, "shape": SHAPE, "make_room": means}
-        with pytest.raises(ValueError, match=f"does not fit into 100 bytes by {means[:4]}") as told:
+        with pytest.raises(ValueError, match=f"do not fit into 100 bytes by {means[:4]}") as told:
             job_of(Mesh(pp=2), device_memory=100, **more)
         least = int(re.search(r"device_memory=(\d+)", str(told.value))[1])
         assert job_of(Mesh(pp=2), device_memory=least, **more).room.capacity == least
-        with pytest.raises(ValueError, match="does not fit"):
+        with pytest.raises(ValueError, match="do not fit"):
             job_of(Mesh(pp=2), device_memory=least - 1, **more)
 
 

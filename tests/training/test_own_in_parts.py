@@ -73,15 +73,21 @@ def patched(made):
 
 
 NOT_PLAIN = {
-    "a scaled embedding": ({"embedding": ScaledEmbedding}, "0 is cut along tp, and ScaledEmbedding has a forward of"),
-    "low rank, by outputs": ({"up": LowRank}, "1 is cut along tp, and LowRank has a forward of its own"),
-    "low rank, by inputs": ({"down": LowRank}, "3 is cut along tp, and LowRank has a forward of its own"),
-    "standardised": ({"up": Standardised}, "1 is cut along tp, and Standardised has a forward of its own"),
-    "a forward put on": ({"then": patched}, "3 is cut along tp, and Linear has a forward of its own"),
-    "a hook": ({"then": lambda net: net[3].register_forward_hook(half)}, "3 is cut along tp, and has a forward hook"),
+    "a scaled embedding": (
+        {"embedding": ScaledEmbedding},
+        "0 is sharded along tp, but ScaledEmbedding has a forward of",
+    ),
+    "low rank, by outputs": ({"up": LowRank}, "1 is sharded along tp, but LowRank has a forward of its own"),
+    "low rank, by inputs": ({"down": LowRank}, "3 is sharded along tp, but LowRank has a forward of its own"),
+    "standardised": ({"up": Standardised}, "1 is sharded along tp, but Standardised has a forward of its own"),
+    "a forward put on": ({"then": patched}, "3 is sharded along tp, but Linear has a forward of its own"),
+    "a hook": (
+        {"then": lambda net: net[3].register_forward_hook(half)},
+        "3 is sharded along tp, but has a forward hook",
+    ),
     "a pre-hook": (
         {"then": lambda net: net[1].register_forward_pre_hook(lambda _, x: (x[0] * 2,))},
-        "1 is cut along tp, and has a forward pre-hook",
+        "1 is sharded along tp, but has a forward pre-hook",
     ),
 }
 

@@ -158,7 +158,7 @@ with warnings.catch_warnings():
     OLD = changed(nn.Sequential(nn.Linear(4, 3)), lambda model: WeightNorm.apply(model[0], "weight", 0))
 
 REFUSED = {  # a model, and what is said of it
-    "a forward of its own": (net(kind=Residual), "called as a whole, Residual has the loss"),
+    "a forward of its own": (net(kind=Residual), "Residual.forward has the loss"),
     "another forward than its list": (Listed(), "move all work of its forward and its hooks into layers"),
     "a hook on the whole": (changed(net(), lambda m: m.register_forward_hook(lambda m, x, y: 2 * y)), "its hooks"),
     "a hook on a weight": (
@@ -187,7 +187,7 @@ REFUSED = {  # a model, and what is said of it
         "3.c is complex",
     ),
     "complex numbers between": (net(By(lambda x: x.to(torch.complex64)), By(torch.real)), "returns complex numbers"),
-    "a named tuple": (net(By(lambda x: Two(x, x)), By(lambda both: both.x)), "hands on a Two"),
+    "a named tuple": (net(By(lambda x: Two(x, x)), By(lambda both: both.x)), "returns a Two"),
     "a lazy layer": (nn.Sequential(nn.LazyLinear(3)), "0.weight has no shape yet because its layer is lazy"),
     "the meta device": (nn.Sequential(nn.Linear(4, 3, device="meta")), "0.weight is on torch's meta device"),
     "no layers": (nn.Sequential(), "the model has no layers"),
@@ -275,7 +275,7 @@ def test_a_forward_that_wants_more_than_inputs_is_not_the_owners_run():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model, why", [(Failing(), "called as a whole, Failing fails"), (Nan(), "is no number")])
+@pytest.mark.parametrize("model, why", [(Failing(), "Failing.forward fails"), (Nan(), "is no number")])
 def test_a_forward_that_fails_or_gives_no_number_is_told(model, why):
     with pytest.raises(ValueError, match=why):
         hl.dry_run(PP2, model=model, loss=squares, data=data, cut=[1, 2])

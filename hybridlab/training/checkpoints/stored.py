@@ -155,7 +155,7 @@ def _dcp(path: Path) -> Stored:
     told = {name: one for name, one in every.items() if isinstance(one, TensorStorageMetadata)}  # others are objects
 
     def read(name):
-        x = torch.empty(told[name].size, dtype=told[name].properties.dtype)
+        x = torch.empty(told[name].size, device="cpu", dtype=told[name].properties.dtype)
         try:
             with warnings.catch_warnings(action="ignore"):  # it takes no group for an oversight
                 dcp.load({name: x}, storage_reader=dcp.FileSystemReader(path), no_dist=True)
