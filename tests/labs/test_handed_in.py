@@ -65,9 +65,7 @@ WITH_A_TENSOR = "import torch\nonce = torch.ones(1)" + ORDER.replace("    w = mi
 def test_a_right_answer_that_cannot_be_handed_in_is_told_at_once(folder, capsys):
     names = cell(WITH_A_TENSOR)
     reply = labs.answer("1f1b.order", names["my_order"])
-    assert reply.right and "But labs.export leaves it out: it uses once (Tensor), which cannot be written" in repr(
-        reply
-    )
+    assert reply.right and "But labs.export leaves it out: it uses once (Tensor), which cannot be stored" in repr(reply)
     exported(folder)
     assert "1f1b.order is not in it: it uses once (Tensor)" in capsys.readouterr().out
     assert labs.answer("1f1b.order", cell(ORDER)["my_order"]).right

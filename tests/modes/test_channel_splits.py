@@ -175,7 +175,7 @@ def test_one_layers_output_lies_as_the_next_ones_input_once_the_axes_are_swapped
 
 @of_ranks
 def test_more_ranks_than_filters_are_refused_on_every_rank():
-    with hl.ranks(hl.Mesh(f=2)) as pool, pytest.raises(Exception, match="cuts 1 filters over 2 ranks of f"):
+    with hl.ranks(hl.Mesh(f=2)) as pool, pytest.raises(Exception, match="shards 1 filters over 2 ranks of f"):
         pool.run(tried, CASES[0]._replace(filters=1))
 
 

@@ -440,10 +440,10 @@ def test_a_model_of_ones_own_that_cannot_be_cut_is_refused(words, between):
 @pytest.mark.parametrize(
     "words, mesh, more",
     [
-        ("no dim of this model has that name", hl.Mesh(cp=2), {"model": "conv"}),
+        ("no dimension of this model has that name", hl.Mesh(cp=2), {"model": "conv"}),
         ("a layer that declares neither Attends nor Positions looks at others", hl.Mesh(cp=2), {"model": OWN}),
         ("choose cp up to 2", hl.Mesh(cp=4), {"model": Shape(layers=1, width=8, heads=2, context=2)}),
-        ("positions into 4 equal parts", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
+        ("need 4 equal parts of 7 positions", hl.Mesh(cp=2, tp=2), {"model": ODD, "sequence": True}),
         ("leave zigzag out", hl.Mesh(cp=2), {"model": SMALL, "attend": "ulysses", "zigzag": True}),
         ("7 positions into 4 equal parts", hl.Mesh(cp=2), {"model": ODD, "zigzag": True}),
         ("choose 'ring' or 'gather'", hl.Mesh(cp=3), {"model": SMALL, "attend": "ulysses"}),

@@ -165,8 +165,8 @@ def test_a_mutant_is_caught(mutant, shape):
     [
         ("this model has none: leave ep out", hl.Mesh(ep=2), {"model": Shape()}),
         ("this model has none", hl.Mesh(ep=2), {"model": "conv"}),
-        ("cannot share out 5 experts: choose ep up to 5", hl.Mesh(ep=6), {"model": SMALL, "batch": 12}),
-        ("cannot share out 2 rows of a microbatch", hl.Mesh(ep=4), {"model": SMALL}),
+        ("cannot distribute 5 experts: choose ep up to 5", hl.Mesh(ep=6), {"model": SMALL, "batch": 12}),
+        ("cannot distribute 2 rows of a microbatch", hl.Mesh(ep=4), {"model": SMALL}),
         ("there is no dispatch 'mail'", hl.Mesh(ep=2), {"model": SMALL, "dispatch": "mail"}),
         ("shards the width, but experts need full tokens", hl.Mesh(ep=2, x=2), {"model": SMALL}),
         ("shards the width, but experts need full tokens", hl.Mesh(x=2), {"model": SMALL}),

@@ -104,7 +104,7 @@ def test_a_mutant_is_caught(mutant):
 
 def test_what_cannot_be_cut_is_refused_in_a_sentence():
     for words, mesh, more in (
-        ("no dim of this model has that name", hl.Mesh(x=2), {"model": "conv"}),
+        ("no dimension of this model has that name", hl.Mesh(x=2), {"model": "conv"}),
         ("choose x up to 2", hl.Mesh(x=4), {"model": Shape(layers=1, width=2, heads=1, context=4)}),
     ):
         with pytest.raises(ValueError, match=words):

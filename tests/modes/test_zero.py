@@ -590,7 +590,7 @@ def test_experts_are_shared_by_fewer_than_all_else():
 
 @pytest.mark.parametrize("mesh, more", [(Mesh(pp=2), {}), (Mesh(dp=2), {"owners": 4})])
 def test_there_must_be_somebody_to_share_with(mesh, more):
-    with pytest.raises(ValueError, match="see other data|more than the 2 ranks"):
+    with pytest.raises(ValueError, match="dp=1 has only one|more than the 2 data-parallel ranks"):
         job_of(mesh, zero=1, **more)
 
 

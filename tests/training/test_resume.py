@@ -97,15 +97,18 @@ def test_without_the_optimizers_state_the_losses_differ(stopped, kept, tmp_path)
 @pytest.mark.parametrize(
     "more, says",
     [
-        ({"seed": 1}, "seed=0, this run has seed=1"),
+        ({"seed": 1}, "seed=0, but this run has seed=1"),
         ({"optimizer": "sgd"}, "optimizer=adamw"),
-        ({"dtype": "bfloat16"}, "dtype=float64, this run has dtype=bfloat16"),
-        ({"dtype": "float32"}, "dtype=float64, this run has dtype=float32"),
-        ({"batch": 32}, "batch=16, this run has batch=32"),
-        ({"data": __file__}, "data=[0-9a-f]{16}, this run has data=[0-9a-f]{16}: make them equal"),
-        ({"master_dtype": "float32"}, "master_dtype=float64, this run has master_dtype=float32"),
-        ({"shape": replace(SHAPE, dropout=0.2)}, r"made with dropout=0.1, this run has dropout=0.2: make them equal$"),
-        ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "no parameter blocks.4"),
+        ({"dtype": "bfloat16"}, "dtype=float64, but this run has dtype=bfloat16"),
+        ({"dtype": "float32"}, "dtype=float64, but this run has dtype=float32"),
+        ({"batch": 32}, "batch=16, but this run has batch=32"),
+        ({"data": __file__}, "data=[0-9a-f]{16}, but this run has data=[0-9a-f]{16}: make them equal"),
+        ({"master_dtype": "float32"}, "master_dtype=float64, but this run has master_dtype=float32"),
+        (
+            {"shape": replace(SHAPE, dropout=0.2)},
+            r"saved with dropout=0.1, but this run has dropout=0.2: make them equal$",
+        ),
+        ({"shape": hl.Shape(layers=5, width=16, heads=4, context=8)}, "without the parameter blocks.4"),
     ],
 )
 def test_another_run_is_refused(stopped, kept, tmp_path, more, says):

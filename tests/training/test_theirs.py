@@ -177,7 +177,7 @@ def test_a_run_goes_on_in_the_middle_of_a_pass(kept, tmp_path):
     train(hl.Mesh(pp=2), data=LOADERS["shuffled"](), steps=3, checkpoint=tmp_path, **more)
     again = train(hl.Mesh(dp=2), data=LOADERS["shuffled"](), steps=5, checkpoint=tmp_path, resume=True, **more)
     assert again["losses"] == pytest.approx(whole[3:], rel=1e-10)
-    with pytest.raises(ValueError, match="data=[0-9a-f]{16}, this run has data=[0-9a-f]{16}"):
+    with pytest.raises(ValueError, match="data=[0-9a-f]{16}, but this run has data=[0-9a-f]{16}"):
         train(hl.Mesh(dp=2), data=LOADERS["in order"](), steps=5, checkpoint=tmp_path, resume=True, **more)
 
 
@@ -238,7 +238,7 @@ def test_what_gives_no_one_batch_for_a_step_is_refused(name):
 
 @pytest.mark.ranks
 def test_what_cannot_travel_is_refused_in_a_sentence(kept):
-    with pytest.raises(TypeError, match="cannot be sent to the ranks .*cannot pickle '_thread.lock' object"):
+    with pytest.raises(TypeError, match="cannot be sent to the ranks: .*cannot pickle '_thread.lock' object"):
         train(hl.Mesh(pp=2), model=net(), loss=loss, data=DataLoader(Lock(), ROWS), microbatches=2, progress=False)
 
 

@@ -152,7 +152,7 @@ def test_ranks_of_a_mesh(notebook):
 
 @pytest.mark.parametrize(
     "line, sentence",
-    [("four", "%ranks four says nothing"), ("dp=2 pp", "%ranks dp=2 pp says nothing"), ("0", "0")],
+    [("four", "%ranks four is not understood"), ("dp=2 pp", "%ranks dp=2 pp is not understood"), ("0", "0")],
 )
 def test_a_size_that_is_none_is_told_and_keeps_the_ranks(notebook, line, sentence):
     notebook.cell("kept = rank")

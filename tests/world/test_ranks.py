@@ -618,7 +618,7 @@ def test_further_tuples_of_axes_are_opened_on_request():
     with ranks(mesh, timeout=20, groups=[("dp", "tp")]) as pool:
         for rank, found in enumerate(pool.run(every_collective, ("tp", "dp"))):
             assert_equal(found, expected(mesh.group(rank, ("dp", "tp")), rank))
-        with pytest.raises(RankError, match=r"ValueError: no group is open along \('pp', 'tp'\): name it at the start"):
+        with pytest.raises(RankError, match=r"ValueError: no group is open along \('pp', 'tp'\): open it at the start"):
             pool.run(lambda comm: comm.barrier(("pp", "tp")))
 
 
@@ -706,7 +706,10 @@ def test_tags_tell_messages_apart(square):
         (lambda comm: comm.broadcast(torch.ones(1), 2, "dp"), "broadcast from source=2 .* a rank of the group, 0 to 1"),
         (lambda comm: comm.all_reduce(torch.ones(1), "dpp"), r"Mesh\(dp=2, pp=2\) has no axis 'dpp'"),
         (lambda comm: comm.all_reduce(torch.ones(1), op="avg"), "op='avg' is not known to all_reduce: choose one of"),
-        (lambda comm: comm.reduce_scatter(torch.ones(4, 6), dim=1), "cut dim 1 of length 6 into 4 equal parts"),
+        (
+            lambda comm: comm.reduce_scatter(torch.ones(4, 6), dim=1),
+            "cannot split dim 1 of length 6 into 4 equal parts",
+        ),
         (lambda comm: comm.all_gather(torch.tensor(1.0)), "all_gather along dim 0 is not possible for shape"),
     ],
     ids=["own rank", "beyond", "negative", "source", "axis", "op", "not divisible", "no dim"],

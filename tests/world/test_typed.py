@@ -248,7 +248,7 @@ def test_along_an_axis_of_one_rank_nothing_happens():
 
 
 def test_a_way_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="to='V' has no gradient: say to=.I."):
+    with pytest.raises(ValueError, match="to='V' has no gradient: give to=.I."):
         typed.all_reduce(None, torch.ones(1), "tp", to="V")
     with pytest.raises(TypeError, match="to"):
         typed.all_gather(None, torch.ones(1), "tp", 0)  # no default: the wrong one would train on silently
