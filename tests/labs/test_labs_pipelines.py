@@ -146,7 +146,7 @@ def test_the_published_rows_are_those_of_the_sweep_and_named():
 
 def test_the_sweep_stands_beside_the_formula_and_beside_what_was_published():
     card = gpipe.against_formula(gpipe.formula() | {(32, 8): 4.0})
-    assert [one.foreseen for one in card.rows] == [True] * 8 + [False]
+    assert [one.verdict.partition(" ")[0] for one in card.rows] == ["within"] * 8 + ["outside"]
     table = gpipe.Published()
     assert table.rows[-1] == ("GPipe", "m = 32", "1.21", "1.84", "3.48") and table.rows[3][-1] == "6.56"
     assert len(repr(table).splitlines()) == len(table.rows) == table._repr_html_().count("<tr>") == 10

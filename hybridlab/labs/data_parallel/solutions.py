@@ -61,7 +61,7 @@ SOLUTIONS: dict[str, Solution] = {
             (_homes(FIRST_0, FIRST_1 / 3), "And nothing was summed"),
             (_homes(LAST_0 + LAST_1 / 3), "mean of its own rows"),
             (_homes(SUM / 5), "not the gradient"),
-            (_homes(SUM / 4), "Hand in the function"),
+            (_homes(SUM / 4), "Submit the function"),
             (_homes(SUM / 4)[:1], "Answer with a function"),
         ),
     ),

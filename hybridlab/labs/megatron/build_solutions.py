@@ -118,11 +118,11 @@ SOLUTIONS: dict[str, Solution] = {
             (LAYERS.but(BIAS, "G.apply(x @ self.weight.T + self.bias, self.comm)"), "the bias of B 2 times in Z"),
             (LAYERS.but(BIAS, BIAS.removesuffix(" + self.bias")), "no bias of B in Z"),
             (LAYERS.but("comm.all_reduce(z.clone())", "z.view_as(z)"), "another Z than one process"),
-            (LAYERS.but("F.apply(x, self.comm) @", "x @"), "only its summand of the gradient of x"),
+            (LAYERS.but("F.apply(x, self.comm) @", "x @"), "only its partial sum of the gradient of x"),
             (LAYERS.but(KEPT, SUMMED), "a gradient of A that is 2 times too large"),
             (
                 LAYERS.but(BIAS, "G.apply(x @ self.weight.T + self.bias * (self.comm.rank == 0), self.comm)"),
-                "Rank 1 has another gradient of the bias of B",
+                "Rank 1 has a different gradient of the bias of B",
             ),
             (
                 LAYERS.but(BIAS, "G.apply(x @ self.weight.T, self.comm) + self.bias.detach()"),
@@ -142,11 +142,14 @@ SOLUTIONS: dict[str, Solution] = {
         "f behind the norm adds the gradients of the latent: all before it is whole. So the plain x goes in there, and "
         "f(x) into the queries. f on the matrix, on the scale and on x is right too.",
         (
-            (HABIT, "only its summand of the gradient of the matrix that makes the latent"),
-            (ON_WEIGHTS.but("f(own.scale)", "own.scale"), "only its summand of the gradient of the scale of its norm"),
+            (HABIT, "only its partial sum of the gradient of the matrix that makes the latent"),
+            (
+                ON_WEIGHTS.but("f(own.scale)", "own.scale"),
+                "only its partial sum of the gradient of the scale of its norm",
+            ),
             (LATENT.but("norm(x @", "norm(f(x) @"), "another gradient of x"),
             (LATENT.but("f(x) @ own.q", "x @ own.q"), "another gradient of x"),
-            (ON_WEIGHTS.but("f(x)", "x"), "only its summand of the gradient of x"),
+            (ON_WEIGHTS.but("f(x)", "x"), "only its partial sum of the gradient of x"),
             (LATENT.but("return g(", "return ("), "another Z"),
             (LATENT.but("g(latents.attend(q, k, v) @", "g(g(latents.attend(q, k, v)) @"), "another Z"),
             (LATENT.but("c @ own.v.T", "c @ own.v.T.detach()"), "no gradient of the matrix of the values"),
@@ -195,18 +198,18 @@ SOLUTIONS: dict[str, Solution] = {
         "Only the factor of clipping differs from rank to rank; squares of shards add up over the ranks, and what "
         "every rank has alike counts once.",
         (
-            (CLIP.but('"b"', '"a"'), "wrong with clipping off too"),
+            (CLIP.but('"b"', '"a"'), "also be wrong without clipping"),
             (CLIP.but('"b"', '"c"'), "the first loss, would differ"),
-            (CLIP.but('"b"', '"d"'), "drift apart with clipping off too"),
-            (CLIP.but("comm.all_reduce(square(shards))", "square(shards)"), "the norm of what this rank holds"),
+            (CLIP.but('"b"', '"d"'), "also drift apart without clipping"),
+            (CLIP.but("comm.all_reduce(square(shards))", "square(shards)"), "the norm of this rank's gradients"),
             (CLIP.but(WHOLE, f"comm.all_reduce({OWN})"), "its square was counted 2 times"),
             (CLIP.but(f"({WHOLE}) ** 0.5", f"comm.all_reduce({OWN} ** 0.5)"), "norms were added"),
             (CLIP.but("min(1.0, most / norm)", "most / norm"), "small gradients: Rank 0 multiplied"),
             (CLIP.but("in [*shards, *copies]", "in shards"), "one factor for all"),
             (CLIP.but("comm.all_reduce(square(shards))", GATHERING), "need not travel"),
-            (("b", "clip"), "Now mend it"),
+            (("b", "clip"), "Now fix it"),
             (("e", len), "one of a, b, c, d"),
-            ("clip", "two things"),
+            ("clip", "Answer with the letter of the cause"),
         ),
     ),
 }

@@ -63,7 +63,7 @@ SOLUTIONS: dict[str, Solution] = {
         "adds backward.",
         (
             (_pair("gradient", "z.view_as(z)"), "no rank adds them"),
-            (_pair("gradient", SUMMED), "each rank has a summand"),
+            (_pair("gradient", SUMMED), "each rank has a partial sum"),
             (_pair(SUM_BACK, SUMMED, g_backward=SUM_BACK), "g should pass the gradient on"),
             (_pair(SUM_BACK, SUMMED, f_forward="comm.all_reduce(x.clone())"), "f leaves x as it is"),
             (_pair(SUM_BACK, SUMMED, g_backward=f"{SUM_BACK} / ctx.comm.size"), "1 all-reduces forward and 2 backward"),
@@ -96,7 +96,7 @@ SOLUTIONS: dict[str, Solution] = {
         "Only what is linear, and adds nothing of its own, gives the same before the sum and after it.",
         (
             ({"gelu", "mask"}, "Not gelu"),
-            ({"double", "bias"}, "come in twice"),
+            ({"double", "bias"}, "counted twice"),
             (["norm"], "the mean and the spread"),
             ("mask", "1 more"),
             ({"relu"}, "from this list"),
@@ -110,7 +110,7 @@ SOLUTIONS: dict[str, Solution] = {
         "same, each has the whole gradient: keep the own part.",
         (
             (("split", "reduce_scatter"), "other way round"),
-            (("split", "split"), "loses some"),
+            (("split", "split"), "loses the rest"),
             (("reduce_scatter", "reduce_scatter"), "too large"),
             ("split", "two words"),
             (7, "two words"),

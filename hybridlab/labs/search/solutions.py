@@ -78,7 +78,7 @@ labs.answer("search.by_hand", {
             (dict.fromkeys(BEST, ""), "The longest part is hidden, mostly its work"),
             (BEST | dict.fromkeys(("features", "bent", "hidden"), "P") | {"gelu": "", "classes": ""},
              "The longest part is gelu, mostly its messages"),
-            (BEST | {"features": "F"}, "Features has no dim F"),
+            (BEST | {"features": "F"}, "Features has no dimension F"),
             (BEST | {"soft": "B"}, "no operator soft"),
             ({"features": "B"}, "Say what i cuts in bent too"),
             ("B", "a dict from each operator"),

@@ -163,11 +163,11 @@ SOLUTIONS: dict[str, Solution] = {
             ),
             (
                 UNIT.but("        y.register_hook(self.gather)\n", ""),
-                "the backward reads weights whose storage is freed",
+                "the backward reads weights whose storage was freed",
             ),
             (
                 UNIT.but("        self.gather()\n        y =", "        y ="),
-                "the forward reads weights whose storage is freed",
+                "the forward reads weights whose storage was freed",
             ),
             (
                 UNIT.but("one.grad = None\n            self.free()", "one.grad = None"),
@@ -247,9 +247,9 @@ SOLUTIONS: dict[str, Solution] = {
                 "right weights after one step, and wrong ones after 2",
             ),
             (MENDED.but("-len(joined) % comm.size", "0"), "Right on 2 ranks with 3 microbatches. On 3 ranks"),
-            (("d", 1), "Now mend it"),
+            (("d", 1), "Now fix it"),
             (("e", len), "one of a, b, c, d"),
-            ("d", "two things"),
+            ("d", "Answer with the letter of the cause"),
         ),
         also=(MENDED.but('"d"', '"(D)"'), ONCE, PATIENT.but(SCATTER, f"{SCATTER}    {ZERO}")),
     ),
