@@ -273,7 +273,7 @@ def test_hl_train_takes_the_same_words_and_goes_on_from_its_checkpoint_under_ano
     more = hl.train(hl.Mesh(pp=4), microbatches=8, steps=5, checkpoint=tmp_path, resume=True, progress=False, **ask)
     assert torch.allclose(torch.tensor(first["losses"] + more["losses"]), torch.tensor(whole), rtol=1e-10)
     assert whole[-1] < whole[0] and capsys.readouterr().err == ""
-    with pytest.raises(ValueError, match="is of another model|made with model"):
+    with pytest.raises(ValueError, match="is a checkpoint of another model|saved with model"):
         hl.train(hl.Mesh(pp=2), steps=6, checkpoint=tmp_path, resume=True, model="resnet", batch=32, dtype="float64")
 
 
