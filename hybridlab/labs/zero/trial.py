@@ -99,7 +99,7 @@ ABOUT_ONE = {  # {words of a reply: the hint about what it says is off}
     "the same.",
 }
 ABOUT_UNIT = {
-    "whose storage is freed": "Something computes with the weights while they are away. Gather them before the "
+    "whose storage was freed": "Something computes with the weights while they are away. Gather them before the "
     "module is called, and again in the hook of its output, register_hook, which is called when the backward comes "
     "there.",
     "between forward and backward": "What the forward gathered is still there: after the module has been called, "
