@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import hybridlab as hl
 from hybridlab.training.models.batch_norm import BatchNorm
@@ -34,6 +35,31 @@ def data(step, rows):
     drawn = torch.Generator().manual_seed(step)
     x = torch.randn(rows, 4, generator=drawn)
     return {"x": x, "scale": x.cos()}, x.flip(1)
+
+
+class Asked:
+    """The same by a method, with rows of its own for evaluation."""
+
+    def __init__(self, first=0):
+        self.first = first
+
+    def batch(self, step, rows, seed):
+        return data(self.first + step, rows)
+
+    @property
+    def unseen(self):
+        return Asked(1000)
+
+
+class Rows(Dataset):
+    """Rows as dicts, whose names are not in the order of the forward's arguments."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, number):
+        x, target = plain(number, 1)
+        return {"scale": x[0].cos(), "x": x[0], "labels": target[0]}
 
 
 def square(made, target):
@@ -65,6 +91,32 @@ def test_weights_are_the_modules_own_and_only_where_they_are_read(model):
     read = [sorted(its[id(weight)] for weight in layer.parameters()) for layer in model.layers(model.whole)]
     assert read == [["enter.bias", "enter.weight"], ["middle.bias", "middle.weight", "token"],
                     ["leave.bias", "leave.weight", "token"]]  # fmt: skip  # tied: two pieces read it
+
+
+def loaded(**more):
+    every = TensorDataset(*(torch.cat([one[n] for one in map(plain, range(12), [1] * 12)]) for n in (0, 1)))
+    return DataLoader(every, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(0), **more)
+
+
+@pytest.mark.parametrize("rows", [Asked(), Rows(), DataLoader(Rows(), batch_size=4)], ids=["method", "rows", "loader"])
+def test_inputs_with_names_reach_the_arguments_of_these_names(rows):
+    model = hl.Model.traced(Net(), loss, rows, cuts=["middle", "leave"])
+    named = next(iter(DataLoader(Rows(), batch_size=4))) if not isinstance(rows, Asked) else Asked().batch(0, 4, 0)[0]
+    inputs, target = model.batch(0, 4)
+    expected = Net.forward(model.whole, **{name: named[name] for name in ("x", "scale")})
+    assert torch.equal(model.loss(model.call(model.whole, inputs), target), loss(expected, target))
+
+
+def test_evaluation_reads_the_rows_that_an_object_keeps_for_it():
+    model = hl.Model.traced(Net(), loss, Asked(), cuts=["middle"])
+    assert torch.equal(model.batch(3, 4, unseen=True)[1], data(1003, 4)[1])
+
+
+@pytest.mark.ranks
+def test_a_loader_feeds_a_module_that_is_cut_by_name():
+    net = nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.GELU(), nn.Linear(8, 4)))
+    model = hl.Model.traced(net, square, loaded(), cuts=["1"])
+    assert hl.check(hl.Mesh(pp=2), model=model, batch=4, microbatches=2).ok
 
 
 def test_sizes_do_not_travel(model):

@@ -9,7 +9,8 @@ from torch import nn
 
 import hybridlab as hl
 from hybridlab.training.data.tokens import Tokens
-from hybridlab.training.models.huggingface import Layers, _calls, _refuse_draws, called, heard
+from hybridlab.training.models.huggingface import _refuse_draws
+from hybridlab.training.models.planned_layers import Layers, called, calls_of, heard
 from hybridlab.training.models.tp_plan import dims_of
 
 WIDTH, HEADS, KEYS = 8, 4, 2
@@ -88,7 +89,7 @@ IDS = torch.tensor([[0, 1, 2], [2, 3, 4]])
 
 
 def layers_of(module):
-    return Layers("blocks", ("norm",), _calls(module, "blocks", IDS))(module)
+    return Layers("blocks", ("norm",), calls_of(module, "blocks", IDS))(module)
 
 
 def test_opening_blocks_and_closing_do_what_the_forward_does():

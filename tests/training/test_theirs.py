@@ -114,8 +114,10 @@ def test_a_step_has_the_batch_that_the_loader_gives_in_plain_pytorch(name):
     for one in (source, cloudpickle.loads(cloudpickle.dumps(source))):
         for step in (0, 5, 1, 6, 6, 2, 4, 3):
             found, right = one.batch(step, ROWS), wanted[step]
-            right = ((right["x"], right["mask"]), right["labels"]) if isinstance(right, dict) else tuple(right)
-            flat = lambda both: [*(both[0] if isinstance(both[0], tuple) else both[:1]), both[1]]
+            names = ["x", "mask"] if isinstance(right, dict) else []
+            right = ({name: right[name] for name in names}, right["labels"]) if names else tuple(right)
+            assert not names or list(found[0]) == names
+            flat = lambda both: [*(both[0].values() if isinstance(both[0], dict) else both[:1]), both[1]]
             assert all(torch.equal(x, y) for x, y in zip(flat(found), flat(right), strict=True)), (name, step)
     assert before is None or torch.equal(loader.generator.get_state(), before)
 

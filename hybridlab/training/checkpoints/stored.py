@@ -125,7 +125,8 @@ def _safetensors(folder: Path, files: list[str]) -> Stored:
     home, shapes = {}, {}
     for name in files:
         with _opened(folder / name) as file:
-            for one in file.keys():  # noqa: SIM118  (it is no dict)
+            every = file.keys()
+            for one in every:
                 home[one], shapes[one] = folder / name, tuple(file.get_slice(one).get_shape())
 
     def read(name):

@@ -1,35 +1,32 @@
-"""A model of Hugging Face as layers, read from the plans that its class carries; no architecture's name stands here.
+"""A model of Hugging Face, read from the plans that its class carries; no architecture's name stands here.
 
 Its pipeline plan (`_pp_plan`) says which children of the base model come in sequence, and one of them is a list of
-blocks. The base model's own forward is run with something else in place of its blocks, twice:
+blocks.
 
-  opening   hears how each block is called: masks, positions and rotary embeddings are computed here, once for each
-            microbatch, and carried from block to block
-  a block   is called as it was heard
-  closing   is given what the last block made: final norm and head follow, with all that the forward does beside them
-
-Source: transformers 5, `PreTrainedModel.post_init`. Relatives: `tp_plan`, which matrices are cut; `traced`, for modules
-without a plan; `examination`, which compares the layers with the model's own forward.
+Source: transformers 5, `PreTrainedModel.post_init`. Relatives: `planned_layers`, how these blocks become layers;
+`tp_plan`, which matrices are cut; `traced`, for modules without a plan.
 """
 
 import copy
+import inspect
 import math
 import pathlib
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 
 import torch
 from torch import nn
 
 from hybridlab.training.data.tokens import Tokens
+from hybridlab.training.models.batches import batch_of, in_order
 from hybridlab.training.models.gpt import token_loss
+from hybridlab.training.models.planned_layers import Layers, called, calls_of
+from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.tp_plan import dims_of
 from hybridlab.training.models.trees import flat
 
+IGNORED = -100  # a target that torch's cross-entropy leaves out
 TOKENS = 32  # of a row, where the model's longest is not shorter
-
-
-# --- what `Model` is told ---------------------------------------------------------------------------------------------
 
 
 def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
@@ -51,9 +48,14 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
     if data is None:
         longest = getattr(config, "max_position_embeddings", None) or TOKENS
         data = Tokens(config.vocab_size, tokens or min(TOKENS, longest))
-    inputs, targets = data.batch(0, 2, 0) if hasattr(data, "batch") else data(0, 2)
+    data = batches_of(data)
+    inputs, targets = batch_of(data, 0, 2)
+    _refuse_misplaced(example, inputs)
+    inputs = in_order(inputs)
+    if loss is None:
+        _refuse_unshifted(flat(inputs)[0], flat(targets)[0])
     dims, sizes, whole_kinds = dims_of(example)
-    layers = Layers(blocks, tuple(list(plan)[list(plan).index(blocks) + 1 :]), _calls(example, blocks, inputs))
+    layers = Layers(blocks, tuple(list(plan)[list(plan).index(blocks) + 1 :]), calls_of(example, blocks, inputs))
     return {
         "whole": whole,
         "loss": loss or token_loss,
@@ -65,6 +67,26 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
         "call": called,
         "uncut": f"the plan of {kind} has no pair of colwise and rowwise ({', '.join(whole_kinds)}); leave tp out",
     }
+
+
+def _refuse_misplaced(module: nn.Module, inputs):
+    """Raise an error unless inputs with names come in the order of the forward's arguments."""
+    takes = list(inspect.signature(module.forward).parameters)
+    if isinstance(inputs, Mapping) and list(inputs) != takes[: len(inputs)]:
+        raise ValueError(
+            f"data gives {', '.join(inputs)}, but {type(module).__name__} takes {', '.join(takes[:3])}, …: give them "
+            "in this order"
+        )
+
+
+def _refuse_unshifted(tokens, targets):
+    """Raise an error for labels as Hugging Face takes them, which its own loss shifts by one place."""
+    asked = targets != IGNORED
+    if targets.shape == tokens.shape and asked.any() and torch.equal(targets[asked], tokens[asked]):
+        raise ValueError(
+            "the targets equal the inputs, and this loss does not shift them as Hugging Face's does: give the next "
+            f"token of each place, {IGNORED} where there is none"
+        )
 
 
 def _transformers():
@@ -114,181 +136,3 @@ def _refuse_draws(module: nn.Module):
                 f"{type(layer).__name__} drops out with torch's generator, which draws other numbers on every rank: "
                 f"give the config {zero}"
             )
-
-
-# --- layers -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Slot:
-    """In a call, the place of a tensor: of those that travel, 0 what blocks change, others what is carried.
-
-    wanted  whether a gradient goes back through it
-    """
-
-    number: int
-    wanted: bool
-
-
-@dataclass(frozen=True)
-class Layers:
-    """Lists what a model does in sequence: an opening, its blocks, a closing.
-
-    blocks  the name of their list in the base model;  tail  of its children behind them
-    calls   of each block, its arguments and its named ones, with slots in place of tensors
-    """
-
-    blocks: str
-    tail: tuple[str, ...]
-    calls: tuple
-
-    def __call__(self, module: nn.Module) -> list[nn.Module]:
-        blocks = getattr(module.base_model, self.blocks)
-        last = len(blocks) - 1
-        between = [Block(block, self.calls[n], carries=n < last) for n, block in enumerate(blocks)]
-        return [Opening(module, self.blocks, self.tail), *between, Closing(module, self.blocks, self.tail)]
-
-
-class Opening(nn.Module):
-    """All before the first block: (what it takes, *what is carried)."""
-
-    def __init__(self, module, blocks: str, tail: tuple[str, ...]):
-        super().__init__()
-        self.blocks, self.number = blocks, len(getattr(module.base_model, blocks))
-        self.base = twin(module.base_model, **{name: Through() for name in (blocks, *tail)})
-
-    def forward(self, inputs):
-        return tuple(tensors_of(heard(self.base, self.blocks, self.number, inputs)))
-
-
-class Block(nn.Module):
-    """One block, called as it was heard; what is carried goes on, unless this is the last."""
-
-    def __init__(self, block: nn.Module, call, carries: bool):
-        super().__init__()
-        self.block, self.call, self.carries = block, call, carries
-
-    def forward(self, arrived):
-        args, named = exchanged(self.call, Slot, lambda slot: _used(arrived[slot.number], slot))
-        x = self.block(*args, **named)
-        return (x, *arrived[1:]) if self.carries else x
-
-
-class Closing(nn.Module):
-    """All behind the last block, as the model's own forward does it."""
-
-    def __init__(self, module, blocks: str, tail: tuple[str, ...]):
-        super().__init__()
-        base = module.base_model
-        self.blocks = blocks
-        self.base = twin(base, **{name: Through() for name in base._pp_plan if name not in tail})
-        self.around = None if base is module else twin(module, **{module.base_model_prefix: None})
-
-    def forward(self, x):
-        base = twin(self.base, **{self.blocks: nn.ModuleList([Given(x)])})
-        whole = twin(self.around, **{self.around.base_model_prefix: base}) if self.around else base
-        return called(whole, None, inputs_embeds=x.detach())
-
-
-class Given(nn.Module):
-    """In place of all blocks: what the last one made."""
-
-    def __init__(self, x):
-        super().__init__()
-        self.x = x
-
-    def forward(self, *_, **__):
-        return self.x
-
-
-class Through(nn.Module):
-    """In place of what is not here: hands on its first argument."""
-
-    def forward(self, x, *_, **__):
-        return x
-
-
-class Hearing(nn.Module):
-    """In place of a block: notes how it is called, and hands on what it would change, as a tensor of its own."""
-
-    def __init__(self, calls: list):
-        super().__init__()
-        self.calls = calls
-
-    def forward(self, *args, **named):
-        x = args[0] if args else next(iter(named.values()))
-        self.calls.append((x, args, named, x.view_as(x)))
-        return self.calls[-1][-1]
-
-
-def called(module, inputs, **more):
-    """What a model makes of its inputs: scores of tokens, or without a head its last states."""
-    made = module(*(() if inputs is None else flat(inputs)), use_cache=False, **more)
-    return made.logits if hasattr(made, "logits") else made.last_hidden_state
-
-
-def heard(base: nn.Module, blocks: str, number: int, inputs) -> list:
-    """How the forward of a base model calls its blocks: (what each changes, arguments, named ones, what leaves)."""
-    calls = []
-    listening = twin(base, **{blocks: nn.ModuleList([Hearing(calls) for _ in range(number)])})
-    listening(*flat(inputs), use_cache=False)
-    return calls
-
-
-def tensors_of(calls: list) -> list[torch.Tensor]:
-    """What travels: what the first block changes, then every other tensor that any block is given, once."""
-    found = {id(calls[0][0]): calls[0][0]}
-    changed = {id(x) for x, *_ in calls[1:]}
-    for _, args, named, _ in calls:
-        exchanged((args, named), torch.Tensor, lambda x: id(x) in changed or found.setdefault(id(x), x))
-    return list(found.values())
-
-
-def _calls(module: nn.Module, blocks: str, inputs) -> tuple:
-    """The calls of all blocks with slots in place of tensors.
-
-    raises  ValueError where the forward does anything between two blocks
-    """
-    kind, every = type(module).__name__, getattr(module.base_model, blocks)
-    calls = heard(module.base_model, blocks, len(every), inputs)
-    if len(calls) != len(every):
-        raise ValueError(f"{kind} calls {len(calls)} of its {len(every)} {blocks}: give as many as it calls")
-    for number, ((*_, left), (enters, *_)) in enumerate(zip(calls, calls[1:])):
-        if left is not enters:
-            raise ValueError(
-                f"{kind} does something between {blocks}.{number} and {blocks}.{number + 1}, which no block would do: "
-                "cut it by the names of its modules, hl.Model.traced(model, loss, data, cuts=[…])"
-            )
-    slots = {id(x): Slot(number, x.requires_grad) for number, x in enumerate(tensors_of(calls))}
-    slots |= {id(x): Slot(0, True) for x, *_ in calls}
-    return tuple(exchanged((args, named), torch.Tensor, lambda x: slots[id(x)]) for _, args, named, _ in calls)
-
-
-def _used(x: torch.Tensor, slot: Slot) -> torch.Tensor:
-    return x if slot.wanted else x.detach()
-
-
-def exchanged(x, kind: type, function):
-    """Something built of tuples, lists and dicts, with function(one) in place of everything of a kind.
-
-    >>> exchanged({"a": (1, None), "b": "c"}, int, lambda number: number + 1)
-    {'a': (2, None), 'b': 'c'}
-    """
-    if isinstance(x, kind):
-        return function(x)
-    if isinstance(x, dict):
-        return {name: exchanged(one, kind, function) for name, one in x.items()}
-    return type(x)(exchanged(one, kind, function) for one in x) if type(x) in (tuple, list) else x
-
-
-def twin(module: nn.Module, **children) -> nn.Module:
-    """The same module with other children: its weights, and all its other children, are the same ones.
-
-    >>> both = nn.ModuleDict({"up": nn.Linear(2, 3), "down": nn.Linear(3, 2)})
-    >>> one = twin(both, down=None)
-    >>> one["up"] is both["up"], [name for name, _ in one.named_parameters()]
-    (True, ['up.weight', 'up.bias'])
-    """
-    made = copy.copy(module)
-    vars(made)["_modules"] = {**module._modules, **children}
-    return made

@@ -18,14 +18,13 @@ from torch import nn
 
 from hybridlab.core.what.seams import Branches
 from hybridlab.training.models import huggingface, traced
+from hybridlab.training.models.batches import batch_of, in_order
 from hybridlab.training.models.draws import ByPlace, Unfilled, shared_draws, stirred, tensors_of
 from hybridlab.training.models.examination import examined
 from hybridlab.training.models.graph import graph_of, through
 from hybridlab.training.models.reading import readable
 from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.trees import flat, mapped
-
-UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the step is asked for them in evaluation
 
 
 class Model:
@@ -252,15 +251,11 @@ class Model:
 
         raises  ValueError if the data returns anything else
         """
-        if hasattr(self.data, "batch"):
-            source = self.data.unseen if unseen else self.data
-            both = source.batch(step, rows, seed)
-        else:
-            both = self.data(step + UNSEEN * unseen, rows)
+        both = batch_of(self.data, step, rows, seed, unseen)
         if not isinstance(both, tuple | list) or len(both) != 2:
             what = f"{len(both)} things" if isinstance(both, tuple | list) else f"a {type(both).__name__}"
             raise ValueError(f"data({step}, {rows}) gave {what}: return (inputs, targets)")
-        inputs, targets = (mapped(_tensor, one) for one in both)
+        inputs, targets = (mapped(_tensor, in_order(one)) for one in both)
         for x in (*flat(inputs), *flat(targets)):
             if not torch.is_tensor(x):
                 raise ValueError(f"data({step}, {rows}) gave a {type(x).__name__}: give tensors, or tuples of them")

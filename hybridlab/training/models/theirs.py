@@ -13,9 +13,7 @@ from itertools import islice
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, default_collate
 
-from hybridlab.training.models.trees import flat, mapped
-
-LABELS = ("labels", "label", "targets", "target")  # of a batch that is a dict: what is no input
+from hybridlab.training.models.batches import Batches, even, length
 
 
 def batches_of(data):
@@ -53,40 +51,6 @@ def batches_of(data):
     return data
 
 
-class Batches:
-    """A source of batches; subclasses say in `read` what a step reads.
-
-    rows  of every batch; None: as many as are asked for
-    """
-
-    rows: int | None = None
-    shapes: list | None = None  # of one row, as first seen
-
-    def read(self, step: int, rows: int):
-        """The batch of a step as it comes, with at least so many rows if `rows` says how many each has."""
-        raise NotImplementedError
-
-    def batch(self, step: int, rows: int, seed: int = 0) -> tuple:
-        """(inputs, targets) of a step; of a batch with more rows, as when a model is examined, the first ones."""
-        if self.rows is not None and rows > self.rows:
-            raise ValueError(f"a step takes {rows} rows, and data gives batches of {self.rows}: give batch={self.rows}")
-        both = tuple(mapped(lambda x: x[:rows], one) for one in parted(self.read(step, rows)))
-        shapes = [tuple(x.shape[1:]) for one in both for x in flat(one)]
-        self.shapes = self.shapes or shapes
-        if shapes != self.shapes:
-            raise ValueError(
-                f"the rows of step {step} have shapes {shapes}, and others {self.shapes}: pad all rows to one length"
-            )
-        return both
-
-    @property
-    def unseen(self):
-        raise ValueError(
-            "data has no rows that are never trained on: give an object with batch(step, rows, seed) and unseen, "
-            "another one for evaluation"
-        )
-
-
 class Numbered(Batches):
     """A dataset whose rows have numbers: they are read in order."""
 
@@ -107,7 +71,7 @@ class Listed(Batches):
     def __init__(self, batches: list):
         if not batches:
             raise ValueError("data is an empty list: give batches, (inputs, targets) each")
-        self.batches, self.rows = _even(batches, [_length(one) for one in batches])
+        self.batches, self.rows = even(batches, [length(one) for one in batches])
 
     def read(self, step, rows):
         return self.batches[step % len(self.batches)]
@@ -125,7 +89,7 @@ class Dealt(Batches):
             raise ValueError(
                 "data is a DataLoader without a batch: give one with rows, and drop_last=False if they are few"
             )
-        self.rows = _length(self._fetched(order[0])) if self.single else _even(order, list(map(len, order)))[1]
+        self.rows = length(self._fetched(order[0])) if self.single else even(order, list(map(len, order)))[1]
 
     def read(self, step, rows):
         order = self.drawn.of(0)
@@ -213,7 +177,7 @@ class Streamed(Batches):
                 "every rank reads the same rows"
             )
         if whole:
-            self.rows = _length(collate(next(iter(dataset))))
+            self.rows = length(collate(next(iter(dataset))))
         self.place = self.size = 0
         self.under_way: Iterator | None = None
 
@@ -232,7 +196,7 @@ class Streamed(Batches):
             begun, some = iter(self.dataset), 0
             taken = lambda begun=begun: next(begun, None) if self.whole else list(islice(begun, rows))
             while (one := taken()) is not None and (self.whole or len(one) == rows):
-                if self.whole and _length(self.collate(one)) != rows:
+                if self.whole and length(self.collate(one)) != rows:
                     break
                 some += 1
                 yield one
@@ -260,51 +224,8 @@ def _of_loader(loader: DataLoader) -> Batches:
     return Dealt(loader)
 
 
-def parted(batch) -> tuple:
-    """(inputs, targets) of a batch: of two, or a dict with labels. Several inputs are a tuple.
-
-    raises  ValueError where nothing says which are the targets
-
-    >>> parted({"tokens": torch.zeros(2, 3), "mask": torch.ones(2, 3), "labels": torch.zeros(2)})[0][1].shape
-    torch.Size([2, 3])
-    """
-    if isinstance(batch, Mapping):
-        label = next((name for name in LABELS if name in batch), None)
-        if label is None or len(batch) < 2:
-            raise ValueError(
-                f"a batch of data has {', '.join(map(str, batch)) or 'nothing'}: name its targets one of "
-                f"{', '.join(LABELS)}, beside inputs"
-            )
-        return _inputs({name: x for name, x in batch.items() if name != label}), batch[label]
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        what = f"{len(batch)} things" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
-        raise ValueError(f"a batch of data is {what}: give (inputs, targets), or a dict with labels")
-    return _inputs(batch[0]), batch[1]
-
-
-def _inputs(x):
-    """Inputs as a first layer takes them: a tensor, or a tuple of them in their order."""
-    every = tuple(x.values()) if isinstance(x, Mapping) else tuple(x) if isinstance(x, list) else x
-    return every[0] if isinstance(every, tuple) and len(every) == 1 else every
-
-
 def _rows(dataset, numbers: list) -> list:
     """The rows with these numbers, as a loader gets them."""
     if hasattr(dataset, "__getitems__"):
         return dataset.__getitems__(numbers)
     return [dataset[number] for number in numbers]
-
-
-def _length(batch) -> int:
-    """The rows of a batch."""
-    return len(flat(parted(batch)[0])[0])
-
-
-def _even(batches: list, lengths: list[int]) -> tuple[list, int]:
-    """(batches without a short last one, the rows that each of them has)."""
-    rows = lengths[0]
-    even = batches[:-1] if lengths[-1] < rows else batches
-    for number, length in enumerate(lengths[: len(even)]):
-        if length != rows:
-            raise ValueError(f"batch {number} of data has {length} rows, and batch 0 has {rows}: make them equal")
-    return even, rows

@@ -21,6 +21,8 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from hybridlab.core.what import seams
+from hybridlab.training.models.batches import batch_of, in_order
+from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.trees import flat, mapped
 
 FEW = 30  # names that a message lists
@@ -35,9 +37,10 @@ def told(module, loss, data, cuts) -> dict:
     """
     example = _original(module)
     _refuse_seams(example)
-    inputs, _ = data.batch(0, ROWS, 0) if hasattr(data, "batch") else data(0, ROWS)
+    data = batches_of(data)
+    inputs, _ = batch_of(data, 0, ROWS)
     names = tuple(inputs) if isinstance(inputs, dict) else ()
-    leaves = tuple(inputs.values()) if names else inputs
+    leaves = in_order(inputs)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         made = _answer(example, leaves, names)
     form = None if torch.is_tensor(made) else pytree.tree_structure(made)
@@ -46,17 +49,11 @@ def told(module, loss, data, cuts) -> dict:
     return {
         "whole": module,
         "loss": partial(of_form, loss, form) if form else loss,
-        "data": partial(in_order, data) if names else data,
+        "data": data,
         "layers": layers,
         "call": partial(called, names),
         "uncut": "a traced graph has no modules that could be cut: leave this axis out",
     }
-
-
-def in_order(data, step: int, rows: int) -> tuple:
-    """A batch whose inputs have names, as a tuple."""
-    inputs, targets = data(step, rows)
-    return tuple(inputs.values()), targets
 
 
 def of_form(loss, form, made, targets):
@@ -76,7 +73,7 @@ def _answer(module, inputs, names):
 
 
 def _arguments(inputs, names) -> tuple[tuple, dict]:
-    return ((), dict(zip(names, inputs, strict=True))) if names else (flat(inputs), {})
+    return ((), dict(zip(names, flat(inputs), strict=True))) if names else (flat(inputs), {})
 
 
 def _original(module) -> nn.Module:

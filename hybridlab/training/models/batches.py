@@ -1,0 +1,112 @@
+"""A source of batches: the batch of a step, and its inputs and targets, in each form that a batch has.
+
+Relatives: `theirs` makes one of each kind of data that PyTorch has; `models.model` reads them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from hybridlab.training.models.trees import flat, mapped
+
+UNSEEN = 1 << 30  # steps from here on are never trained on: a function of the step is asked for them in evaluation
+LABELS = ("labels", "label", "targets", "target")  # of a batch that is a dict: what is no input
+
+
+def batch_of(data, step: int, rows: int, seed: int = 0, unseen: bool = False) -> tuple:
+    """The batch of a step, as `data` gives it: a function of step and rows, or what `batches_of` makes.
+
+    unseen  a batch for evaluation, never used in training
+
+    >>> batch_of(lambda step, rows: (step, rows), 3, 8)
+    (3, 8)
+    """
+    if not hasattr(data, "batch"):
+        return data(step + UNSEEN * unseen, rows)
+    return (data.unseen if unseen else data).batch(step, rows, seed)
+
+
+class Batches(ABC):
+    """A source of batches; subclasses say in `read` what a step reads.
+
+    rows  of every batch; None: as many as are asked for
+    """
+
+    rows: int | None = None
+    shapes: list | None = None  # of one row, as first seen
+
+    @abstractmethod
+    def read(self, step: int, rows: int):
+        """The batch of a step as it comes, with at least so many rows if `rows` says how many each has."""
+
+    def batch(self, step: int, rows: int, seed: int = 0) -> tuple:
+        """(inputs, targets) of a step; of a batch with more rows, as when a model is examined, the first ones."""
+        if self.rows is not None and rows > self.rows:
+            raise ValueError(f"a step takes {rows} rows, and data gives batches of {self.rows}: give batch={self.rows}")
+        both = tuple(_first(rows, one) for one in parted(self.read(step, rows)))
+        shapes = [tuple(x.shape[1:]) for one in both for x in flat(in_order(one))]
+        self.shapes = self.shapes or shapes
+        if shapes != self.shapes:
+            raise ValueError(
+                f"the rows of step {step} have shapes {shapes}, and others {self.shapes}: pad all rows to one length"
+            )
+        return both
+
+    @property
+    def unseen(self):
+        raise ValueError(
+            "data has no rows that are never trained on: give an object with batch(step, rows, seed) and unseen, "
+            "another one for evaluation"
+        )
+
+
+def parted(batch) -> tuple:
+    """(inputs, targets) of a batch: of two, or a dict with labels, whose inputs keep their names.
+
+    raises  ValueError where nothing says which are the targets
+
+    >>> parted({"tokens": torch.zeros(2, 3), "mask": torch.ones(2, 3), "labels": torch.zeros(2)})[0].keys()
+    dict_keys(['tokens', 'mask'])
+    """
+    if isinstance(batch, Mapping):
+        label = next((name for name in LABELS if name in batch), None)
+        if label is None or len(batch) < 2:
+            raise ValueError(
+                f"a batch of data has {', '.join(map(str, batch)) or 'nothing'}: name its targets one of "
+                f"{', '.join(LABELS)}, and give inputs with them"
+            )
+        return {name: x for name, x in batch.items() if name != label}, batch[label]
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        what = f"{len(batch)} things" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
+        raise ValueError(f"a batch of data is {what}: give (inputs, targets), or a dict with labels")
+    return tuple(batch)
+
+
+def in_order(x):
+    """What a first layer or a loss takes: a tensor, or of several, named or not, a tuple in their order.
+
+    >>> in_order({"tokens": 1, "mask": 2})
+    (1, 2)
+    """
+    every = tuple(x.values()) if isinstance(x, Mapping) else tuple(x) if isinstance(x, list) else x
+    return every[0] if isinstance(every, tuple) and len(every) == 1 else every
+
+
+def _first(rows: int, x):
+    """The first rows of a tensor, or of several."""
+    some = mapped(lambda one: one[:rows], in_order(x))
+    return dict(zip(x, flat(some), strict=True)) if isinstance(x, Mapping) else some
+
+
+def length(batch) -> int:
+    """The rows of a batch."""
+    return len(flat(in_order(parted(batch)[0]))[0])
+
+
+def even(batches: list, lengths: list[int]) -> tuple[list, int]:
+    """(batches without a short last one, the rows that each of them has)."""
+    rows = lengths[0]
+    even = batches[:-1] if lengths[-1] < rows else batches
+    for number, length in enumerate(lengths[: len(even)]):
+        if length != rows:
+            raise ValueError(f"batch {number} of data has {length} rows, and batch 0 has {rows}: make them equal")
+    return even, rows
