@@ -61,6 +61,17 @@ def test_its_numbers_are_the_cpus(one):
     assert len(both[0]) == 15 and all(torch.equal(mine, its) for mine, its in zip(*both))
 
 
+def test_float32_is_exact_on_a_rank_with_a_device(one):
+    """A fresh process of torch lets convolutions round to TF32; a rank with a device does not."""
+
+    def rounds(*_):
+        from torch import backends  # a module that cannot be sent
+
+        return backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32
+
+    assert one.run(rounds) == [(False, False)] and rounds()[0]
+
+
 def test_random_numbers_can_be_drawn_aside(one):
     def drawn(comm):
         torch.manual_seed(1)
