@@ -62,14 +62,14 @@ def test_its_numbers_are_the_cpus(one):
 
 
 def test_float32_is_exact_on_a_rank_with_a_device(one):
-    """A fresh process of torch lets convolutions round to TF32; a rank with a device does not."""
+    """A fresh process of torch lets convolutions round to TF32; a rank that has taken its device does not."""
 
-    def rounds(*_):
+    def rounds(comm):
         from torch import backends  # a module that cannot be sent
 
-        return backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32
+        return comm and comm.device.type, backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32
 
-    assert one.run(rounds) == [(False, False)] and rounds()[0]
+    assert one.run(rounds) == [("gpu", False, False)] and rounds(None)[1]
 
 
 def test_random_numbers_can_be_drawn_aside(one):

@@ -249,8 +249,9 @@ ALLOWED = {  # what may be looked for by name, and why
     "export.py": "the config that a Hugging Face model carries",
     "theirs.py": "parts of PyTorch's loaders, which differ from class to class",
     "tp_plan.py": "sizes of a Hugging Face config, which not all of them have",
-    "huggingface.py": "the same; outputs with or without logits",
-    "traced.py": "methods of data, which a user gave",
+    "huggingface.py": "the same",
+    "planned_layers.py": "outputs of a Hugging Face model with or without logits",
+    "batches.py": "methods of data, which a user gave",
 }
 
 
