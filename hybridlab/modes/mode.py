@@ -27,11 +27,10 @@ from hybridlab.predict.bytes.transfer import Transfer, transfer
 class Option(NamedTuple):
     """An option of a mode. In Python it is an argument, on the command line a flag.
 
-    usual   its default;  help  one line;  kind  the type of the value: bool is a flag without a value; a function
-    converts
-            the text or the value that was given
+    usual   its default;  help  one line
+    kind    the type of the value: bool is a flag without a value; a function converts the given text or value
     choices  the only legal values, if they can be listed;  least  the minimum of a number, which then must be finite
-    beside  the option, or the axis with several ranks, without which it has no effect
+    `beside`  the option, or the axis with several ranks, without which it has no effect
     """
 
     usual: Any

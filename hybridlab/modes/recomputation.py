@@ -8,7 +8,7 @@ begins. So only one layer of a stage at a time stores all its activations.
   selective     all except activations inside attention  attention's core: scores, weights, sums of values
   full          the input                               the layer and its messages
 
-Recomputation needs no axis and no message of its own. `scheduling.gpipe` has another form of it: a *stage* saves only
+Recomputation needs no axis and no message. `scheduling.gpipe` has another form of it: a *stage* saves only
 its input, and its second forward is an action of the schedule, visible in the picture.
 
 Layers that draw random numbers by position draw the same numbers twice: the position of the rows in the global batch is

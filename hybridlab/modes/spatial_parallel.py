@@ -5,7 +5,7 @@ everywhere, and a rank's pixels are one more part of the batch, so gradients are
 (the layout's record says so: `core.where.rules`). Most layers treat each pixel separately and need no message. The
 others are in `cut_layers`. A test run finds any further ones before training starts (`pixelwise`).
 
-A batch norm uses the statistics of the microbatch, on whichever ranks its pixels are: they are summed over h and w, but
+A batch norm uses the statistics of the full microbatch: they are summed over h and w, but
 not over dp, where other microbatches are. After a mean over all pixels, every rank has the same values, so each counts
 a fraction of the loss.
 

@@ -74,7 +74,7 @@ def measured(schedule: Schedule, times: list[list[torch.Tensor]], origin: dict, 
     if not origin.get("seen"):
         waited, since = (end[:, receives] - column[:, receives] for column in (looked, begin))
         edge = flow.edge_of(flow.takes.values[flow.takes.starts[receives]])
-        unseen = (waited <= np.maximum(latency, NOTICED * since)) & ~flow.exchanged[edge]  # collectives report their end
+        unseen = (waited <= np.maximum(latency, NOTICED * since)) & ~flow.exchanged[edge]  # a collective tells its end
         soonest = np.minimum(end[:, receives], begin[:, receives] + latency)
         end[:, receives] = np.where(unseen, soonest, end[:, receives])
     elif len(receives):

@@ -7,8 +7,8 @@ weights are stale: they change only after the last backward.
 
 A message contains its microbatch's number, because the order is not known in advance; messages over one link stay in
 their order. gloo does not report to a polling rank that a receive is complete, so the receivers are threads that block.
-On a GPU, too, a message counts as arrived when its tensor is there, and not when the device has been told to wait for
-it.
+On a GPU, too, a message counts as arrived when its tensor is there, and not when the device has been instructed to wait
+for it.
 
 The executed actions, in their actual order, are a schedule like any other: it can be drawn and simulated.
 

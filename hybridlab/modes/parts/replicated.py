@@ -1,8 +1,8 @@
 """The weights of a rank, unsharded during use, and the reduction of their gradients over the ranks that hold a copy.
 
-All ranks send packs in the same order, in whatever order the backward computes their gradients: ranks that disagree
-about the next all-reduce would wait for each other forever. A weight without a gradient counts as zero: its pack and
-those after it are sent when the backward has ended.
+All ranks send packs in the same order, although their backwards may finish gradients in different orders: ranks that
+disagree about the next all-reduce would wait for each other forever. A weight without a gradient counts as zero: its
+pack and those after it are sent when the backward has ended.
 
 Relatives: `modes.data_parallel`, whose three forms these are; `modes.zero`, which keeps a shard of each sum;
 `runtime.pending`, the handles to wait for.

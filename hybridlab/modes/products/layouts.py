@@ -156,7 +156,7 @@ def parts(comm, graph: Graph, strategy: Strategy, wholes: dict) -> dict:
 
 
 def descend(values: Iterable, rate: float = 0.01):
-    """Each value a little down its own gradient, which is then forgotten."""
+    """One step of SGD for each value; its gradient is then deleted."""
     with torch.no_grad():
         for value in values:
             value -= rate * value.grad
@@ -164,12 +164,12 @@ def descend(values: Iterable, rate: float = 0.01):
 
 
 def part(comm, whole, dims: str, state: State):
-    """This rank's part of a whole tensor that is in this state: a view."""
+    """This rank's part of a full tensor with this layout state: a view."""
     return rules.part(whole, " ".join(dims), cutters(state, comm.mesh), comm.mesh, comm.rank)
 
 
 def alone(graph: Graph, values: dict):
-    """The result of a graph on one device, from whole values."""
+    """The result of a graph on one device, from full values."""
     here = dict(values)
     for operator in graph.operators:
         padding = {look.of: (look.sight.before, look.sight.after) for look in operator.looks}
