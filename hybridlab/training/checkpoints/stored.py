@@ -1,13 +1,14 @@
-"""Weights, whoever stored them, read one tensor after the other.
+"""Stored weights in any of several formats, read one tensor after another.
 
-Three forms, told apart by the files of a folder: a run of ours, or one checkpoint in it; safetensors, in one file or in
-several with an index, as Hugging Face writes them; DCP, what `torch.distributed.checkpoint` saves. A state dict in
-memory is read in the same way.
+There are three formats, recognised by the files of a folder: a run of ours, or one checkpoint in it; safetensors, in
+one file or in several with an index, as Hugging Face writes them; and DCP, written by `torch.distributed.checkpoint`. A
+state dict in memory is read in the same way.
 
-Ours and safetensors are numbers and text, and nothing of them is unpickled. PyTorch unpickles what DCP says of itself
-(`.metadata`): such a folder is read with the trust that one has in a program.
+Our checkpoints and safetensors contain only numbers and text, and nothing is unpickled. PyTorch unpickles DCP's
+metadata (`.metadata`): read such a folder only if you would also run a program from its author.
 
-Relatives: `training.checkpoints.export`, which writes them; `training.first_weights`, which trains on from them.
+Relatives: `training.checkpoints.export`, which writes them; `training.first_weights`, which starts a training from
+them.
 """
 
 import json
@@ -30,8 +31,8 @@ ONE, SHARDS, DCP = "model.safetensors", "model.safetensors.index.json", ".metada
 class Stored(NamedTuple):
     """Weights that can be read.
 
-    said    where they lie, in words
-    shapes  {name: shape};  read  from a name to its tensor, whole, on the CPU
+    said    their origin, in words
+    shapes  {name: shape};  read  a function from a name to its full tensor, on the CPU
     """
 
     said: str
@@ -41,14 +42,15 @@ class Stored(NamedTuple):
 
 @typed
 def weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """The weights of a trained model, whole, by name: its state dict, whatever layout it was trained under.
+    """The full weights of a trained model by name: its state dict, from a training under any layout.
 
-    folder  that `train` was given as checkpoint, of which the newest counts; or one checkpoint in it, such as
-            "run/step-000012". Or what others wrote: a folder or a file of safetensors, as of Hugging Face, or a folder
-            of torch.distributed.checkpoint, whose metadata PyTorch unpickles: read such a one from people you trust
+    folder  the `checkpoint` of `train`, of which the newest checkpoint is read; or one checkpoint in it, such as
+            "run/step-000012". Or weights of other programs: a folder or a file of safetensors, as from Hugging Face, or
+            a
+            folder of torch.distributed.checkpoint, whose metadata PyTorch unpickles: read it only from people you trust
 
-    returns {name: tensor} on the CPU, also what layers keep, such as averages: `module.load_state_dict(weights)`
-    raises  ValueError in one sentence when no weights are there, or they are damaged
+    returns {name: tensor} on the CPU, with buffers such as averages: `module.load_state_dict(weights)`
+    raises  ValueError in one sentence if there are no weights, or they are damaged
 
     >>> import tempfile
     >>> import hybridlab as hl
@@ -62,11 +64,11 @@ def weights(folder: str | Path) -> dict[str, torch.Tensor]:
 
 
 def stored(where: str | Path | Mapping[str, torch.Tensor], whole: bool = False) -> Stored:
-    """What is stored somewhere: in memory, in a file, or in a folder.
+    """The weights stored in memory, in a file, or in a folder.
 
-    whole  whether the files of a checkpoint of ours are compared with their digests, which reads them once more
+    whole  whether to compare the files of one of our checkpoints with their digests, which reads them once more
 
-    raises  ValueError in one sentence when no weights are there, or they are damaged
+    raises  ValueError in one sentence if there are no weights, or they are damaged
     """
     if isinstance(where, Mapping):
         return _in_memory(where)
@@ -108,7 +110,7 @@ def _ours(path: Path, whole: bool) -> Stored:
 
 
 def _shards(folder: Path) -> list[str]:
-    """The files that an index names."""
+    """The files that an index lists."""
     file = folder / SHARDS
     try:
         files = sorted(set(json.loads(content(file, "the index"))["weight_map"].values()))
@@ -121,7 +123,7 @@ def _shards(folder: Path) -> list[str]:
 
 
 def _safetensors(folder: Path, files: list[str]) -> Stored:
-    """Those of all files; which tensors they have, the files themselves say."""
+    """The weights of all files; the files themselves list their tensors."""
     home, shapes = {}, {}
     for name in files:
         with _opened(folder / name) as file:
@@ -146,7 +148,7 @@ def _opened(file: Path):
 
 
 def _dcp(path: Path) -> Stored:
-    from torch.distributed import checkpoint as dcp  # it takes a second to import
+    from torch.distributed import checkpoint as dcp  # importing it takes a second
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
     try:
@@ -158,7 +160,7 @@ def _dcp(path: Path) -> Stored:
     def read(name):
         x = torch.empty(told[name].size, device="cpu", dtype=told[name].properties.dtype)
         try:
-            with warnings.catch_warnings(action="ignore"):  # it takes no group for an oversight
+            with warnings.catch_warnings(action="ignore"):  # it warns that no group is given
                 dcp.load({name: x}, storage_reader=dcp.FileSystemReader(path), no_dist=True)
         except Exception as error:
             raise ValueError(f"cannot read {name} in {path}: {str(error).splitlines()[0]}") from None
