@@ -56,7 +56,7 @@ def activations_of(job: Job) -> int:
 
 
 def seconds_of(job: Job) -> float:
-    """Seconds of all matmuls, with all cores at their fastest; a lower bound if a layer reuses a weight within a row."""
+    """Seconds of all matmuls, with all cores at full speed; a lower bound if layers reuse a weight within a row."""
     weights = sum(math.prod(record.shape) for record in job.records)
     rows = job.rows * job.microbatches * job.accumulate
     tokens = rows * job.model.shape.context if isinstance(job.model, Transformer) else rows

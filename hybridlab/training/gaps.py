@@ -59,8 +59,7 @@ class Gaps:
 
     @property
     def unproved(self) -> dict[str, float]:
-        """{name: tolerance} of tensors that fit without proof: tensors of zeros would fit too. For tensors that are all
-        zero, `STILL`."""
+        """{name: tolerance} of tensors that fit without proof, since zeros would fit too. For all zeros, `STILL`."""
         hidden = lambda name, allowed: allowed >= 1 and self.tolerance < self.found[name] and self.fits(name)
         noisy = {name: allowed for name, allowed in self.allowed.items() if hidden(name, allowed)}
         return noisy | {name: STILL for name in self.still if self.fits(name)}

@@ -39,7 +39,7 @@ class Job:
     bounds     the layers of each stage;  rows  b, in one microbatch: for text, sequences;  dtype  of the computation
     accumulate number of runs of the schedule, each with further microbatches, for one optimizer step
     rate, warmup, anneal  the learning rate, see `rates`;  clip  the maximum norm of the full model's gradient, or None
-    driven     no written order: a rank runs an action when its message arrives;  stash  False: one version, see `runtime.versions`
+    driven     no written order: messages start actions;  stash  False: one version, see `runtime.versions`
     decay      weight decay, for weights with two dims or more without norm or bias in their name
     weights    stored initial weights, see `first_weights`;  room  memory for activations on each device, or None
     """

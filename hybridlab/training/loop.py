@@ -198,7 +198,7 @@ class Trainer:
         return [[mapped(here, one) for one in microbatches] for microbatches in both]
 
     def _everywhere(self, losses) -> list[float]:
-        """The losses of all microbatches, on whichever rank their last stage is."""
+        """The losses of all microbatches, gathered from the ranks of their last stages."""
         return self._numbers(self.report.all_reduce(losses.clone(), self.watchers))
 
     def _numbers(self, x) -> list[float]:

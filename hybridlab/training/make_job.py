@@ -31,7 +31,7 @@ from hybridlab.training.out_of_core import within
 from hybridlab.training.rates import ANNEALED, LARGEST, refuse_rate
 
 PREPARED = 30.0  # maximum seconds to prepare the actions of a job: with messages it takes twice as long
-FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # passed on as given
+FIELDS = {one.name for one in fields(Job)} & asked.OWN.keys() - {"mesh", "schedule", "model", "rows"}  # as given
 
 
 @spelled(asked.arguments, positional=asked.FIRST)

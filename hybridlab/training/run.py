@@ -62,8 +62,7 @@ def run(
               of the first rank of each stage
     costs     of the waits, in seconds, for emulated work
     latency   minimum seconds of every message;  jitter  relative standard deviation of the waits
-    room      for emulated work: the memory capacity of each device; an action that would not fit waits for copies to
-              the host
+    room      (emulated work) memory capacity of each device; an action that would not fit waits for copies to the host
     on_event  called as on_event(rank, event): after each step with its number
     live      report also the end of each compute action: step, index in the rank's lowered program, begin and end (ns
               on the clock of this machine)

@@ -1,10 +1,9 @@
-"""A model of Hugging Face, read from the plans that its class carries; no architecture's name stands here.
+"""A model of Hugging Face, read from the plans of its class; this file names no architecture.
 
-Its pipeline plan (`_pp_plan`) says which children of the base model come in sequence, and one of them is a list of
-blocks.
+Its pipeline plan (`_pp_plan`) lists the children of the base model in sequence, and one of them is a list of blocks.
 
-Source: transformers 5, `PreTrainedModel.post_init`. Relatives: `planned_layers`, how these blocks become layers;
-`tp_plan`, which matrices are cut; `traced`, for modules without a plan.
+Source: transformers 5, `PreTrainedModel.post_init`. Relatives: `planned_layers`, which turns these blocks into layers;
+`tp_plan`, the matrices to shard; `traced`, for modules without a plan.
 """
 
 import copy
@@ -25,14 +24,16 @@ from hybridlab.training.models.theirs import batches_of
 from hybridlab.training.models.tp_plan import dims_of
 from hybridlab.training.models.trees import flat
 
-IGNORED = -100  # a target that torch's cross-entropy leaves out
-TOKENS = 32  # of a row, where the model's longest is not shorter
+IGNORED = -100  # torch's cross-entropy leaves out this target
+TOKENS = 32  # in a row, unless the model's maximum is smaller
 
 
 def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
-    """What a `Model` of a config, a path of one, or a model of transformers is told: its arguments, by name.
+    """The arguments of `Model`, by name, for a config, a path of a config, or a model of transformers.
 
-    raises  ValueError in one sentence for what is none of these, has no plan, draws at random, or cannot be cut so
+    raises  ValueError in one sentence for anything else, and for a model without a plan, with random draws, or that
+            cannot
+            be cut
     """
     transformers = _transformers()
     whole, example = _whole(given, transformers)
@@ -80,7 +81,7 @@ def _refuse_misplaced(module: nn.Module, inputs):
 
 
 def _refuse_unshifted(tokens, targets):
-    """Raise an error for labels as Hugging Face takes them, which its own loss shifts by one place."""
+    """Raise an error for labels in the form of Hugging Face, whose own loss shifts them by one place."""
     asked = targets != IGNORED
     if targets.shape == tokens.shape and asked.any() and torch.equal(targets[asked], tokens[asked]):
         raise ValueError(
@@ -98,7 +99,7 @@ def _transformers():
 
 
 def _whole(given, transformers) -> tuple:
-    """(what a `Model` makes its modules of, one of these to look at)."""
+    """(the `whole` of a `Model`, one of its modules for inspection)."""
     if isinstance(given, str | pathlib.Path):
         if not pathlib.Path(given).exists():
             raise ValueError(f"cannot read {given}: there is no such file, and nothing is downloaded")
@@ -114,7 +115,7 @@ def _whole(given, transformers) -> tuple:
 
 
 def drawn(config, seed: int) -> nn.Module:
-    """A language model with the weights that torch's generator draws; experts one after the other, in any dtype."""
+    """A language model with weights from torch's generator; experts are drawn one after another, in any dtype."""
     from transformers import AutoModelForCausalLM
 
     try:
@@ -125,7 +126,7 @@ def drawn(config, seed: int) -> nn.Module:
 
 
 def _refuse_draws(module: nn.Module):
-    """Nothing, where no layer drops anything: torch would draw other numbers on every rank."""
+    """Raise an error if some layer has dropout: torch would draw other numbers on every rank."""
     for layer in module.modules():
         chances = {"p": getattr(layer, "p", 0)} if isinstance(layer, nn.Dropout) else vars(layer)
         drops = [name for name, x in chances.items() if (name == "p" or "drop" in name) and isinstance(x, float) and x]

@@ -1,10 +1,10 @@
-"""Data as people have them: datasets, loaders and lists of PyTorch, as the batch of each step.
+"""Data in the forms of PyTorch: datasets, loaders and lists, as the batch of each step.
 
-A layout is compared with one device, so a step has one batch, whoever asks for it, on any rank, in any order.
-It is found here: a step is a place in a pass over the data, and a pass begins anew where the one before has ended. A
-short last batch of a pass is left out, as with `drop_last=True`: all steps have equally many rows.
+A layout is compared with one device, so a step must have the same batch on any rank and in any order of requests. Here
+a step is a place in a pass over the data; a new pass begins when the previous one has ended. A short last batch of a
+pass is left out, as with `drop_last=True`: all steps have the same number of rows.
 
-No worker is started. Each rank reads the rows by itself, in the order that the loader has in plain PyTorch.
+No worker is started. Each rank reads the rows itself, in the order of the loader in plain PyTorch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,11 +17,11 @@ from hybridlab.training.models.batches import Batches, even, length
 
 
 def batches_of(data):
-    """A source of batches, as `Model` takes it, of what somebody has; what is none of these kinds, as it is.
+    """A source of batches for `Model`, made from data in one of these forms; anything else is returned unchanged.
 
     data  a DataLoader, a Dataset with numbered rows, an IterableDataset, or a list of batches
 
-    raises  ValueError in one sentence for what would not give the same batch for the same step everywhere
+    raises  ValueError in one sentence for data that would not give the same batch for the same step on all ranks
 
     >>> rows = torch.utils.data.TensorDataset(torch.arange(5.0)[:, None], torch.arange(5))
     >>> batches_of(rows).batch(step=1, rows=2)
@@ -52,7 +52,7 @@ def batches_of(data):
 
 
 class Numbered(Batches):
-    """A dataset whose rows have numbers: they are read in order."""
+    """A dataset with numbered rows, read in order."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -78,7 +78,7 @@ class Listed(Batches):
 
 
 class Dealt(Batches):
-    """A loader of numbered rows: the order of each pass is drawn by its own sampler, from its own seeded generator."""
+    """A loader of numbered rows: its own sampler draws the order of each pass, from its own seeded generator."""
 
     def __init__(self, loader: DataLoader):
         self.dataset, self.collate = loader.dataset, loader.collate_fn
@@ -101,7 +101,7 @@ class Dealt(Batches):
 
 
 class _Orders:
-    """The order of every pass of a loader, as plain PyTorch has it: each pass draws on where the one before ended."""
+    """The order of every pass of a loader, as in plain PyTorch: each pass continues the draws of the previous one."""
 
     def __init__(self, loader: DataLoader):
         sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
@@ -131,13 +131,13 @@ class _Orders:
         return self.kept[number]
 
     def _draw(self):
-        """Draw the next pass. The generators, which are somebody's own, are then as they were."""
+        """Draw the next pass. Afterwards the generators, which belong to the user, have their earlier states."""
         before = [one.get_state() for one in self.generators]
         for one, state in zip(self.generators, self.states):
             one.set_state(state)
         self.last, self.draws = self.last + 1, self.draws + 1
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.draws)  # who draws from there gets other numbers each time, and is found out
+            torch.manual_seed(self.draws)  # a draw from torch's generator differs each time, so it is detected
             order = list(self.numbers)
         self.kept = {number: kept for number, kept in self.kept.items() if number == 0} | {self.last: order}
         self.states = [one.get_state() for one in self.generators]
@@ -145,12 +145,12 @@ class _Orders:
             one.set_state(state)
 
     def __getstate__(self):
-        """What travels: generators as states."""
+        """The object in the form in which it is sent: generators as states."""
         return vars(self) | {"kept": {}, "last": -1, "states": self.begun}
 
 
 class _Itself(Dataset):
-    """A dataset that has at each number that number."""
+    """A dataset whose row is its own number."""
 
     def __getitem__(self, number):
         return number
@@ -164,7 +164,7 @@ def _itself(x):
 
 
 class Streamed(Batches):
-    """Rows that come one after the other, or batches: read anew in each pass, and from the front to go back.
+    """Rows, or batches, that come in sequence: each pass reads them again, and so does a request for an earlier step.
 
     whole  whether each of its rows is a batch already
     """
@@ -191,7 +191,7 @@ class Streamed(Batches):
         return self.collate(next(self.under_way))
 
     def _passes(self, rows):
-        """Batch after batch, pass after pass; what is left at the end of a pass is left out."""
+        """Batch after batch, pass after pass; the incomplete batch at the end of a pass is left out."""
         while True:
             begun, some = iter(self.dataset), 0
             taken = lambda begun=begun: next(begun, None) if self.whole else list(islice(begun, rows))
@@ -225,7 +225,7 @@ def _of_loader(loader: DataLoader) -> Batches:
 
 
 def _rows(dataset, numbers: list) -> list:
-    """The rows with these numbers, as a loader gets them."""
+    """The rows with these numbers, read as a loader does."""
     if hasattr(dataset, "__getitems__"):
         return dataset.__getitems__(numbers)
     return [dataset[number] for number in numbers]
