@@ -46,13 +46,13 @@ def refuse_other_weights(where, module: nn.Module):
     for name, others in names.items():
         there = next((found.shapes[one] for one in others if one in found.shapes), None)
         if there is None:
-            raise ValueError(f"{found.said} has no {name}, which the model has: give weights of this model")
+            raise ValueError(f"{found.said} has no {name}, but the model does: give weights of this model")
         if there != tuple(own[name].shape):
             here = tuple(own[name].shape)
-            raise ValueError(f"{name} has shape {there} in {found.said}, and {here} in the model: make them equal")
+            raise ValueError(f"{name} has shape {there} in {found.said}, but {here} in the model: make them equal")
     known = {one for others in names.values() for one in others}
     for name in (name for name in found.shapes if name not in known):
-        raise ValueError(f"{found.said} has {name}, which the model has not: give weights of this model")
+        raise ValueError(f"{found.said} has {name}, but the model does not: give weights of this model")
 
 
 def _names(module: nn.Module) -> dict[str, list[str]]:

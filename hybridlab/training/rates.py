@@ -29,7 +29,7 @@ def rate_at(step: int, steps: int, rate: float | Callable, warmup: int = 0, anne
     """
     full = rate(step) if callable(rate) else rate
     if not isinstance(full, Real) or not 0 <= full < LARGEST:
-        raise ValueError(f"rate({step}) gave {full!r}: return a number from 0 to below {LARGEST:.2g}")
+        raise ValueError(f"rate({step})={full!r} is not possible: return a number from 0 to below {LARGEST:.2g}")
     if step < warmup:
         return float(full) * (step + 1) / warmup
     return float(full) * ANNEALED[anneal](min(1.0, (step - warmup) / max(1, steps - warmup)))
@@ -61,9 +61,10 @@ def refuse_rate(steps: int, rate: float | Callable):
         except ValueError:
             raise
         except Exception as error:
-            raise ValueError(f"rate({step}) fails: {type(error).__name__}: {error}") from error
+            raise ValueError(
+                f"rate({step}) raised {type(error).__name__} ({error}): give a function of the step"
+            ) from error
         if first != again:
             raise ValueError(
-                f"rate({step}) gave {first:g}, then {again:g}: every rank asks it by itself, so let it depend on the "
-                "step only"
+                f"rate({step}) returned {first:g}, then {again:g}: every rank calls it; let it depend only on the step"
             )

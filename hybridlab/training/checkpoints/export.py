@@ -47,10 +47,10 @@ def export(
     {'bias': (3,), 'weight': (3, 2)}
     """
     if form not in FORMS:
-        raise ValueError(f"form={form!r} is nothing to write: choose one of {', '.join(FORMS)}")
+        raise ValueError(f"form={form!r} is not a format: choose one of {', '.join(FORMS)}")
     path = Path(folder)
     if path.is_file() or listed(path):
-        raise ValueError(f"{path} is there already: give a new folder")
+        raise ValueError(f"{path} exists already: give a new folder")
     found = _named(weights)
     coming = path.with_name(path.name + COMING)
     coming.mkdir(parents=True)

@@ -85,19 +85,19 @@ def stored(where: str | Path | Mapping[str, torch.Tensor], whole: bool = False) 
     if ONE in files or len(files) == 1:
         return _safetensors(path, [ONE if ONE in files else files[0]])
     if files:
-        raise ValueError(f"{path} has {len(files)} files of safetensors and no {SHARDS}: name the file that you mean")
+        raise ValueError(f"{path} has {len(files)} safetensors files and no {SHARDS}: give the path of one file")
     if not is_folder(path):
-        raise ValueError(f"there is no {path} to read weights from: mend its name")
+        raise ValueError(f"{path} does not exist: give the path of a folder or file with weights")
     raise ValueError(
-        f"{path} is no checkpoint: there is no {index.NAME} in it, no file of safetensors, and no {DCP} of "
-        "torch.distributed.checkpoint"
+        f"{path} has no weights: there is no {index.NAME}, no safetensors file, and no {DCP} of "
+        "torch.distributed.checkpoint; give the path of another folder"
     )
 
 
 def _in_memory(given: Mapping[str, torch.Tensor]) -> Stored:
     for name, x in given.items():
         if not isinstance(name, str) or not torch.is_tensor(x):
-            raise ValueError(f"weights has {name!r} as a {type(x).__name__}: give a state dict, tensors by name")
+            raise ValueError(f"weights[{name!r}] is a {type(x).__name__}: give a state dict, with tensors by name")
     return Stored("weights", {name: tuple(x.shape) for name, x in given.items()}, lambda name: given[name].detach())
 
 
@@ -118,7 +118,7 @@ def _shards(folder: Path) -> list[str]:
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         sound = False
     if not sound:
-        raise ValueError(f"{file} is damaged, it does not say in which file each weight is: write it again")
+        raise ValueError(f"{file} is damaged: it does not name the file of each weight; write it again")
     return files
 
 
@@ -140,11 +140,11 @@ def _safetensors(folder: Path, files: list[str]) -> Stored:
 
 def _opened(file: Path):
     if not is_file(file):
-        raise ValueError(f"{file} is missing, which its index names: copy it there")
+        raise ValueError(f"{file} is missing, but the index names it: copy it there")
     try:
         return safe_open(file, "pt")
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{file} is no file of safetensors, or damaged: {error}") from None
+        raise ValueError(f"{file} is damaged, or is not a safetensors file: {error}") from None
 
 
 def _dcp(path: Path) -> Stored:
@@ -163,7 +163,7 @@ def _dcp(path: Path) -> Stored:
             with warnings.catch_warnings(action="ignore"):  # it warns that no group is given
                 dcp.load({name: x}, storage_reader=dcp.FileSystemReader(path), no_dist=True)
         except Exception as error:
-            raise ValueError(f"cannot read {name} in {path}: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"{path} is damaged: {name} cannot be read: {str(error).splitlines()[0]}") from None
         return x
 
     return Stored(str(path), {name: tuple(one.size) for name, one in told.items()}, read)

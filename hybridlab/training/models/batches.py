@@ -42,21 +42,21 @@ class Batches(ABC):
         """(inputs, targets) of a step; if the batch has more rows than requested, as in an examination, the first
         ones."""
         if self.rows is not None and rows > self.rows:
-            raise ValueError(f"a step takes {rows} rows, and data gives batches of {self.rows}: give batch={self.rows}")
+            raise ValueError(f"data has batches of {self.rows} rows, but a step needs {rows}: give batch={self.rows}")
         both = tuple(_first(rows, one) for one in parted(self.read(step, rows)))
         shapes = [tuple(x.shape[1:]) for one in both for x in flat(in_order(one))]
         self.shapes = self.shapes or shapes
         if shapes != self.shapes:
             raise ValueError(
-                f"the rows of step {step} have shapes {shapes}, and others {self.shapes}: pad all rows to one length"
+                f"data has rows of shapes {shapes} in step {step}, but {self.shapes} before: pad all rows to one length"
             )
         return both
 
     @property
     def unseen(self):
         raise ValueError(
-            "data has no rows that are never trained on: give an object with batch(step, rows, seed) and unseen, "
-            "another one for evaluation"
+            "data has no rows for evaluation: give an object with batch(step, rows, seed), and with `unseen`, "
+            "another such object"
         )
 
 
@@ -65,20 +65,20 @@ def parted(batch) -> tuple:
 
     raises  ValueError if it is unclear which entries are the targets
 
-    >>> parted({"tokens": torch.zeros(2, 3), "mask": torch.ones(2, 3), "labels": torch.zeros(2)})[0].keys()
-    dict_keys(['tokens', 'mask'])
+    >>> parted({"tokens": [[7, 4]], "mask": [[1, 1]], "labels": [5]})
+    ({'tokens': [[7, 4]], 'mask': [[1, 1]]}, [5])
     """
     if isinstance(batch, Mapping):
         label = next((name for name in LABELS if name in batch), None)
         if label is None or len(batch) < 2:
             raise ValueError(
-                f"a batch of data has {', '.join(map(str, batch)) or 'nothing'}: name its targets one of "
-                f"{', '.join(LABELS)}, and give inputs with them"
+                f"a batch of data has the keys {', '.join(map(str, batch)) or '(none)'}: give inputs, and targets "
+                f"under one of the keys {', '.join(LABELS)}"
             )
         return {name: x for name, x in batch.items() if name != label}, batch[label]
     if not isinstance(batch, tuple | list) or len(batch) != 2:
-        what = f"{len(batch)} things" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
-        raise ValueError(f"a batch of data is {what}: give (inputs, targets), or a dict with labels")
+        what = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
+        raise ValueError(f"a batch of data is {what}: give (inputs, targets), or a dict with the key labels")
     return tuple(batch)
 
 
@@ -109,5 +109,5 @@ def even(batches: list, lengths: list[int]) -> tuple[list, int]:
     even = batches[:-1] if lengths[-1] < rows else batches
     for number, length in enumerate(lengths[: len(even)]):
         if length != rows:
-            raise ValueError(f"batch {number} of data has {length} rows, and batch 0 has {rows}: make them equal")
+            raise ValueError(f"batch {number} of data has {length} rows, but batch 0 has {rows}: make them equal")
     return even, rows

@@ -32,8 +32,7 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
     """The arguments of `Model`, by name, for a config, a path of a config, or a model of transformers.
 
     raises  ValueError in one sentence for anything else, and for a model without a plan, with random draws, or that
-            cannot
-            be cut
+            cannot be cut
     """
     transformers = _transformers()
     whole, example = _whole(given, transformers)
@@ -42,7 +41,7 @@ def told(given, loss=None, data=None, tokens: int | None = None) -> dict:
     blocks = next((name for name in plan or () if isinstance(getattr(example.base_model, name), nn.ModuleList)), None)
     if blocks is None:
         raise ValueError(
-            f"{kind} has no plan (_pp_plan) that lists its layers: cut it by the names of its modules, "
+            f"{kind} has no plan (_pp_plan) that lists its layers: cut it at the names of its modules with "
             "hl.Model.traced(model, loss, data, cuts=[…])"
         )
     _refuse_draws(example)
@@ -75,8 +74,8 @@ def _refuse_misplaced(module: nn.Module, inputs):
     takes = list(inspect.signature(module.forward).parameters)
     if isinstance(inputs, Mapping) and list(inputs) != takes[: len(inputs)]:
         raise ValueError(
-            f"data gives {', '.join(inputs)}, but {type(module).__name__} takes {', '.join(takes[:3])}, …: give them "
-            "in this order"
+            f"data has the inputs {', '.join(inputs)}, but {type(module).__name__} takes {', '.join(takes[:3])}, …: "
+            "give the inputs in the order of its arguments"
         )
 
 
@@ -85,8 +84,8 @@ def _refuse_unshifted(tokens, targets):
     asked = targets != IGNORED
     if targets.shape == tokens.shape and asked.any() and torch.equal(targets[asked], tokens[asked]):
         raise ValueError(
-            "the targets equal the inputs, and this loss does not shift them as Hugging Face's does: give the next "
-            f"token of each place, {IGNORED} where there is none"
+            "the targets equal the inputs: unlike Hugging Face's, this loss does not shift them; give the next token "
+            f"of each position, and {IGNORED} where there is none"
         )
 
 
@@ -94,7 +93,7 @@ def _transformers():
     try:
         import transformers
     except ImportError as error:
-        raise ValueError("a model of Hugging Face needs their package: pip install transformers") from error
+        raise ValueError("a Hugging Face model needs the package transformers: pip install transformers") from error
     return transformers
 
 
@@ -102,13 +101,13 @@ def _whole(given, transformers) -> tuple:
     """(the `whole` of a `Model`, one of its modules for inspection)."""
     if isinstance(given, str | pathlib.Path):
         if not pathlib.Path(given).exists():
-            raise ValueError(f"cannot read {given}: there is no such file, and nothing is downloaded")
+            raise ValueError(f"{given} does not exist, and nothing is downloaded: give the path of a config.json")
         given = transformers.AutoConfig.from_pretrained(given, local_files_only=True)
     if isinstance(given, transformers.PreTrainedModel):
         return given, given
     if not isinstance(given, transformers.PreTrainedConfig):
         raise ValueError(
-            f"{type(given).__name__} is no model of Hugging Face: give a config, the path of a config.json, or a model"
+            f"{type(given).__name__} is not a Hugging Face model: give a config, the path of a config.json, or a model"
         )
     whole = partial(drawn, copy.deepcopy(given))
     return whole, whole(0)
@@ -122,7 +121,7 @@ def drawn(config, seed: int) -> nn.Module:
         return AutoModelForCausalLM.from_config(copy.deepcopy(config), experts_implementation="eager")
     except ValueError as error:
         told = str(error).splitlines()[0]
-        raise ValueError(f"{type(config).__name__} makes no language model: give the model itself ({told})") from error
+        raise ValueError(f"{type(config).__name__} is not for a language model: give the model ({told})") from error
 
 
 def _refuse_draws(module: nn.Module):
@@ -134,6 +133,6 @@ def _refuse_draws(module: nn.Module):
             said = {name: x for name, x in module.config.to_dict().items() if "drop" in name and x}
             zero = ", ".join(f"{name}=0.0" for name in said)
             raise ValueError(
-                f"{type(layer).__name__} drops out with torch's generator, which draws other numbers on every rank: "
-                f"give the config {zero}"
+                f"{type(layer).__name__} draws dropout from torch's generator, which differs on every rank: give the "
+                f"config {zero}"
             )

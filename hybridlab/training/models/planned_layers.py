@@ -153,12 +153,12 @@ def calls_of(module: nn.Module, blocks: str, inputs) -> tuple:
     kind, every = type(module).__name__, getattr(module.base_model, blocks)
     calls = heard(module.base_model, blocks, len(every), inputs)
     if len(calls) != len(every):
-        raise ValueError(f"{kind} calls {len(calls)} of its {len(every)} {blocks}: give as many as it calls")
+        raise ValueError(f"{kind} has {len(every)} {blocks} and calls {len(calls)}: give as many as it calls")
     for number, ((*_, left), (enters, *_)) in enumerate(zip(calls, calls[1:])):
         if left is not enters:
             raise ValueError(
-                f"{kind} does something between {blocks}.{number} and {blocks}.{number + 1}, which no block would do: "
-                "cut it by the names of its modules, hl.Model.traced(model, loss, data, cuts=[…])"
+                f"{kind} computes something between {blocks}.{number} and {blocks}.{number + 1}, outside its blocks: "
+                "cut it at the names of its modules with hl.Model.traced(model, loss, data, cuts=[…])"
             )
     slots = {id(x): Slot(number, x.requires_grad) for number, x in enumerate(tensors_of(calls))}
     slots |= {id(x): Slot(0, True) for x, *_ in calls}

@@ -38,13 +38,13 @@ def batches_of(data):
         return Listed(data)
     if isinstance(data, Iterator):
         raise ValueError(
-            f"data={type(data).__name__} can be read only once, and every rank reads it: give a list of batches, or an "
-            "IterableDataset whose __iter__ begins anew"
+            f"data={type(data).__name__} can be read only once, but every rank reads it: give a list of batches, or an "
+            "IterableDataset whose __iter__ starts from the first row"
         )
     if hasattr(data, "dtype") or isinstance(data, tuple | Mapping):
         raise ValueError(
-            f"data is a {type(data).__name__}: give torch.utils.data.TensorDataset(inputs, targets), or a list of "
-            "batches"
+            f"data={type(data).__name__} has no batches: give torch.utils.data.TensorDataset(inputs, targets), or a "
+            "list of batches"
         )
     if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         return Numbered(data)
@@ -60,7 +60,7 @@ class Numbered(Batches):
     def read(self, step, rows):
         in_a_pass = len(self.dataset) // rows
         if not in_a_pass:
-            raise ValueError(f"data has {len(self.dataset)} rows, and a step takes {rows}: give a smaller batch")
+            raise ValueError(f"data has {len(self.dataset)} rows, but a step needs {rows}: give a smaller batch")
         first = step % in_a_pass * rows
         return default_collate(_rows(self.dataset, list(range(first, first + rows))))
 
@@ -70,7 +70,7 @@ class Listed(Batches):
 
     def __init__(self, batches: list):
         if not batches:
-            raise ValueError("data is an empty list: give batches, (inputs, targets) each")
+            raise ValueError("data=[] has no batches: give a list of (inputs, targets)")
         self.batches, self.rows = even(batches, [length(one) for one in batches])
 
     def read(self, step, rows):
@@ -86,9 +86,7 @@ class Dealt(Batches):
         self.single = loader.batch_sampler is None  # then each of its rows is a batch already
         order = self.drawn.of(0)
         if not order:
-            raise ValueError(
-                "data is a DataLoader without a batch: give one with rows, and drop_last=False if they are few"
-            )
+            raise ValueError("data=DataLoader has no batches: it has too few rows; give more, or drop_last=False")
         self.rows = length(self._fetched(order[0])) if self.single else even(order, list(map(len, order)))[1]
 
     def read(self, step, rows):
@@ -117,8 +115,8 @@ class _Orders:
         self.last, self.kept, self.states = -1, {}, self.begun
         if first != self.of(0):
             raise ValueError(
-                "data draws another order each time that it is read, and every rank reads it by itself: give the "
-                "DataLoader generator=torch.Generator().manual_seed(0), or a sampler that is seeded"
+                "data=DataLoader draws another order each time it is read, and every rank reads it: give the "
+                "DataLoader generator=torch.Generator().manual_seed(0), or a sampler with a seed"
             )
 
     def of(self, number: int) -> list:
@@ -173,8 +171,8 @@ class Streamed(Batches):
         self.dataset, self.rows, self.collate, self.whole = dataset, rows, collate, whole
         if iter(dataset) is iter(dataset):
             raise ValueError(
-                f"data={type(dataset).__name__} can be read only once: let its __iter__ begin anew each time, so that "
-                "every rank reads the same rows"
+                f"data={type(dataset).__name__} can be read only once, but every rank reads it: let its __iter__ start "
+                "from the first row each time"
             )
         if whole:
             self.rows = length(collate(next(iter(dataset))))
@@ -201,7 +199,7 @@ class Streamed(Batches):
                 some += 1
                 yield one
             if not some:
-                raise ValueError(f"a pass over data has no {rows} rows, and a step takes so many: give a smaller batch")
+                raise ValueError(f"data has fewer than {rows} rows, but a step needs {rows}: give a smaller batch")
 
     def __getstate__(self):
         return vars(self) | {"under_way": None}
@@ -213,13 +211,13 @@ def _of_loader(loader: DataLoader) -> Batches:
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if isinstance(sampler, DistributedSampler):
         raise ValueError(
-            "data has a DistributedSampler, which gives each rank its share of the rows, and here the layout does: "
-            "leave it out"
+            "data has a DistributedSampler: it divides the rows among ranks, but here the layout does; give the "
+            "DataLoader without it"
         )
     if getattr(sampler, "generator", loader) is None:  # torch's samplers that draw have one
         raise ValueError(
-            f"data has a {type(sampler).__name__} without a generator, so every rank would read other rows in a step: "
-            "give DataLoader(…, generator=torch.Generator().manual_seed(0))"
+            f"data has a {type(sampler).__name__} without a generator: every rank would read other rows; give "
+            "DataLoader(…, generator=torch.Generator().manual_seed(0))"
         )
     return Dealt(loader)
 
