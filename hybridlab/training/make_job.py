@@ -133,7 +133,7 @@ def _rows(mesh: Mesh, schedule: Schedule, of: dict, model: Model, said: bool) ->
     batch = own if of["batch"] is None and not said else of["batch"]
     total = of["rows"] * microbatches if batch is None else batch
     if own is not None and own != total:
-        raise ValueError(f"a step takes {total} rows, and data gives batches of {own}: give batch={own}")
+        raise ValueError(f"data has batches of {own} rows, but a step needs {total}: give batch={own}")
     if batch is None:
         return of["rows"]
     if batch < 1 or batch % microbatches:

@@ -172,7 +172,7 @@ OTHERS = {
     "one more": (lambda its: its.update(head=torch.zeros(2)), "weights has head, but the model does not"),
     "another shape": (
         lambda its: its.update({"4.bias": torch.zeros(2)}),
-        r"4.bias has shape \(2,\) in weights, and \(16,",
+        r"4.bias has shape \(2,\) in weights, but \(16,",
     ),
     "no tensor": (lambda its: its.update({"4.bias": [0.0]}), r"weights\['4.bias'\] is a list: give a state dict"),
 }
