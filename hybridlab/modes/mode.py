@@ -129,7 +129,7 @@ class Mode:
         parameters that this rank does not hold are on torch's meta device."""
 
     def around(self, stage, comm, job):
-        """A stage with the code that its neighbours need around it."""
+        """A stage, wrapped for the exchange with its neighbours."""
         return stage
 
     def loss(self, comm, job, whole):

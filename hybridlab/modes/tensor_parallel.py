@@ -303,7 +303,7 @@ def _read_in_pairs(job, layout) -> list[str]:
 
 
 def _turn(module: str, turn: dict[str, int]) -> int:
-    """The time at which a module has finished; for one that is never called itself, that of the module around it."""
+    """The turn at which a module has finished; for one that is never called itself, that of the one around it."""
     return turn[module] if module in turn or not module else _turn(module.rpartition(".")[0], turn | {"": len(turn)})
 
 

@@ -139,7 +139,7 @@ class Sharded(Replicated):
             self._give(self.shares[name], self._shaped(name, piece[slice(*self._inside(name))]))
 
     def _meets(self, name) -> bool:
-        return True  # every gradient has shards, even with a single owner
+        return True  # a shard is cut out of every gradient, even if no other rank adds to it
 
     # weights: gathered after the update, or before every use
 

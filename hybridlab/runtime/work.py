@@ -281,7 +281,7 @@ class EmulatedWork:
 
 
 class _Exchanged:
-    """An all-to-all that is over when its last rank reports so. Its tensors arrive together with the report."""
+    """An all-to-all that is over at the latest end that its ranks report; its result needs no further latency."""
 
     def __init__(self, message, offset: float):
         self.message, self.offset = message, offset

@@ -1,7 +1,7 @@
 """Arrivals: tokens in the order of their experts, and the experts' outputs back in the order of the tokens.
 
-A token that chose C experts has C arrivals. On one device, no step lies between a router and its experts;
-`modes.parts.dispatch` also sends arrivals to other ranks.
+A token that chose C experts has C arrivals. On one device they are only sorted by expert; `modes.parts.dispatch` also
+sends them to other ranks.
 
 Shape suffixes
     N tokens, E experts, C chosen by each token, A arrivals, D width
@@ -28,13 +28,13 @@ def in_order(chosen_NC, experts: int, every: int = 0, first: int = 0):
     host).
 
     chosen_NC  the experts that each token chose
-    experts    the number of experts to count, from `first`
+    experts    the number of experts that count, with indices from 0
     every      the number of experts of the layer; 0: only these
-    first      the index in the layer of the first expert to count
+    first      the index in the layer of the first of these
 
     Pair a is choice a % C of token a // C. Pairs of one expert stay in the order of their tokens; dropped pairs are
-    omitted. On torch's meta device, where choices are unknown, all counted experts get the same number of pairs; if
-    `every` is given, all `every` experts of the layer get the same number.
+    omitted. On torch's meta device, where choices are unknown, all these experts get the same number of pairs, or, if
+    `every` is given, all experts of the layer.
 
     >>> in_order(torch.tensor([[1, 0], [0, 2]]), experts=2)
     (tensor([1, 2, 0]), tensor([2, 1]))

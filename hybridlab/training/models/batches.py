@@ -36,7 +36,7 @@ class Batches(ABC):
 
     @abstractmethod
     def read(self, step: int, rows: int):
-        """The raw batch of a step; it has at least `rows` rows if the source can give as many as requested."""
+        """The raw batch of a step: of `rows` rows, or of the source's own number of rows if it has one."""
 
     def batch(self, step: int, rows: int, seed: int = 0) -> tuple:
         """(inputs, targets) of a step; if the batch has more rows than requested, as in an examination, the first
