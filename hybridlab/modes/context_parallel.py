@@ -163,8 +163,7 @@ def _refuse_mixing(job):
 
 
 def _kept(layer, attend, found: list, chunks: Chunks, *qkv):
-    """The output of a layer's own attention, recorded. It must equal what the ways above compute, or they may not
-    replace it."""
+    """The recorded output of a layer's own attention. The ways above may replace it only if theirs is equal."""
     seen_TS = seen(torch.from_numpy(chunks.looks), torch.arange(len(chunks.looks)))
     found.append(attend(*qkv))
     expected = functional.scaled_dot_product_attention(*qkv, attn_mask=seen_TS, enable_gqa=True)

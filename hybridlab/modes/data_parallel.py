@@ -34,8 +34,7 @@ DTYPES = ("float32", "float64", "bfloat16")
 
 
 class DataParallel(Mode):
-    """The runtime part of this mode. It always takes part, unless ZeRO does: gradients of tied weights are summed
-    too."""
+    """The runtime part of this mode. It always takes part, unless ZeRO does: tied weights need it too."""
 
     name, axis, purpose = "data parallelism", "dp", "sums"
     options = {

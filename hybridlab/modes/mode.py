@@ -191,8 +191,7 @@ class Mode:
         return (one for phase in self.phases_of(job, layer, when) for one in self.sends(job, layer, phase, here))
 
     def phases_of(self, job, layer: int, when: str) -> tuple[str, ...]:
-        """The phases of a layer within one phase of its stage: a backward includes the forward, where it is
-        recomputed."""
+        """The phases of a layer within one phase of its stage: a backward with recomputation includes the forward."""
         repeated = when == "backward" and any(mode.repeats(job, layer, self) for mode in job.modes)
         return (when, "forward") if repeated else (when,)
 

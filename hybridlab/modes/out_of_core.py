@@ -79,8 +79,7 @@ class KeepingWork(ModelWork):
         return leaving
 
     def _begun(self, stage, microbatch, arrived) -> "Keeping":
-        """The tensors that one forward will save; a recomputed forward continues with those that the first one
-        saved."""
+        """The tensors that one forward will save; if it is recomputed, it continues with those saved at first."""
         if (stage, microbatch) not in self.stored:
             module = self.weights.stages[stage]
             batch = [one if isinstance(one, tuple) else (one,) for one in self.batch[microbatch]]

@@ -92,8 +92,7 @@ class Sharded(Replicated):
         return flat[start : start + piece]
 
     def _kept(self, pack):
-        """This rank's piece of the weights, which it keeps between steps: a view of the full buffer while that
-        exists."""
+        """This rank's piece of the weights, kept between steps: a view of the full buffer, if there is one."""
         own = self._kept_as(self._own(pack, self.values[pack]))
         return own.clone() if self.rest == 3 and not self.policy.host else own
 
@@ -221,8 +220,7 @@ class Zero(DataParallel):
         divisions.refuse(job.sizes, job.division, "zero")
 
     def meant(self, name, chunks, mesh, chosen, layers):
-        """With stage 3 and one pipeline rank, a loop over single layers: only few then have gathered weights at
-        once."""
+        """With stage 3 and one pipeline rank, a loop over single layers: few at a time then have gathered weights."""
         loops = chosen["zero"] == 3 and mesh["pp"] == 1 and chunks is None
         return ("looped_bfs", layers) if loops else (name, chunks)
 
@@ -259,8 +257,7 @@ def rests_on_hosts(chosen: dict) -> bool:
 
 
 def _opened(program, stages) -> int:
-    """The number of times that a program gathers the weights of these stages: not while one of them has them
-    already."""
+    """The number of times that a program gathers the shared weights of these stages, except while one has them."""
     opened = in_use = 0
     for action in program:
         if action.stage in stages and action.kind in ("UNSHARD", "RESHARD"):

@@ -19,8 +19,7 @@ made_once = functools.lru_cache(maxsize=64)
 
 @made_once
 def between(chunks: Chunks, mine: int, other: int, device: torch.device) -> torch.Tensor | None:
-    """The mask of the keys of another chunk that each query of one chunk sees, (Q, S); None if all queries see all
-    keys."""
+    """The mask of the keys of another chunk that each query of one chunk sees, (Q, S); None if it sees all keys."""
     seen_QS = chunks.seen(mine, other)
     return None if seen_QS is None else torch.from_numpy(seen_QS).to(device)
 

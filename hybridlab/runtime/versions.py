@@ -133,7 +133,7 @@ class Versions:
 
 
 def averaged(summed, copies: int):
-    """The mean over a stage's copies: each has already divided its losses by the loss terms of its own window."""
+    """The mean over a stage's copies: each has already divided its losses by the loss terms of its window."""
     return summed / copies
 
 

@@ -167,8 +167,7 @@ def _held(kind, name, parts, reference, job):
 
 
 def _add(gaps: Gaps, kind, parts, alone, job, scale):
-    """Add a gap for every tensor of a kind: the largest over all ranks that hold it, relative to the entries of
-    `scale`."""
+    """Add a gap for every tensor of a kind: the largest over the ranks that hold it, relative to `scale`."""
     own = {name: largest(x) for name, x in alone[scale].items()}
     for name, reference in alone[kind].items():
         off = worst(difference(mine, its) for mine, its in _held(kind, name, parts, reference, job))
@@ -183,9 +182,7 @@ def _pulled(name, alone) -> bool:
 
 
 def _add_buffers(gaps: Gaps, parts, alone):
-    """Add a gap for every buffer that layers store in addition to their weights: every rank that has a buffer has all
-    of it.
-    """
+    """Add a gap for every buffer of layers, which every rank with these layers has in full."""
     for name, its in alone["buffer"].items():
         off = worst(difference(part["buffer"][name], its) for part in parts if name in part["buffer"])
         gaps.add(f"buffer {name}", off, largest(its), alone["noise"]["buffer"][name], largest(its))
@@ -217,8 +214,7 @@ def _adam_share(name, parts, alone, job) -> tuple[float, float]:
 
 
 def _bytes(job: Job, parts) -> tuple[dict, dict]:
-    """({"purpose, by its formula": (counted in the ledgers of all ranks and steps, by the formula)}, the same by
-    axis)."""
+    """({"purpose, by its formula": (bytes in all ledgers, by the formula)}, the same by axis)."""
     counted, formula = Counter(), Counter()
     for part in parts:
         counted.update(part["bytes"])

@@ -21,8 +21,7 @@ MOST = 1e8  # weights: above this, a copy in float64 and its gradients may not f
 
 
 def refuse_other_in_parts(job: Job):
-    """Raise an error unless one step of this model sharded along tp and x equals the unsharded one: loss and every
-    gradient.
+    """Raise an error unless one step of this model sharded along tp and x equals the unsharded one, gradients included.
 
     It skips reference models, whose proofs are the project's tests, models with more than `MOST` weights, and ranks
     that torchrun has started: there `check` reports it.

@@ -26,8 +26,7 @@ TAKEN = ("warmup", "decay", "clip", "stash")  # may differ in the resumed run, w
 
 @dataclass(frozen=True)
 class Saving:
-    """The folder of checkpoints, the number of steps between them (0: only at the end), and whether to resume from
-    there.
+    """The folder of checkpoints, the number of steps between them (0: only at the end), and whether to resume.
 
     async_save  whether the training continues while files are written
 
@@ -72,8 +71,7 @@ class Saving:
             refuse_other_notes(newest, record["notes"], job)
 
     def told(self, job) -> str:
-        """In words, the checkpoint from which a job resumes, and the changes since; "" for a job that does not
-        resume."""
+        """In words, the checkpoint from which a job resumes, and the changes since; "" if it does not resume."""
         if not self.resume:
             return ""
         if not (newest := self.newest):

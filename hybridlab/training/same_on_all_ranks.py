@@ -15,8 +15,7 @@ def refuse_another_mesh(here: Mesh, mesh: Mesh):
 
 
 def refuse_other_layouts(comm, layout):
-    """Compare fingerprints before the first step: ranks with different layouts would add tensors that do not belong
-    together.
+    """Compare fingerprints before the first step: ranks with different layouts would add unrelated tensors.
 
     raises  ValueError naming a rank whose layout differs from this one's
     """

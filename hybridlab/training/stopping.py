@@ -65,8 +65,7 @@ def stopping_gently(folder: Path | None, tell: Tell | None) -> Iterator[Tell | N
 
 
 def _signals() -> tuple[signal.Signals, ...]:
-    """The signals that ask to stop; not a hang-up if it is already ignored, as with nohup. Only a main thread receives
-    them."""
+    """The signals that ask to stop, without a hang-up that is ignored (nohup). Only a main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         return ()
     hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN

@@ -107,8 +107,7 @@ class View:
         return self.make(x_BCYX, padding)
 
     def _nothing(self, box: Box):
-        """Outputs without any number. They depend on the weights and the halo in autograd's graph: other ranks' folds
-        wait."""
+        """Outputs without any number, which still depend on the weights and the halo: other ranks' folds wait."""
         blank_BCKL = self.x_BCYX.new_zeros((*self.x_BCYX.shape[:2], *(sight.reach for sight in self.sights.values())))
         sizes = [high - low for low, high in box.values()]
         return self.make(blank_BCKL, 0).expand(-1, -1, *sizes) + self.x_BCYX.narrow(ROWS, 0, 0).sum()

@@ -102,8 +102,7 @@ def _refuse_other_sum(job, output, targets, parts):
 
 
 def _watched(job, module, known):
-    """(number or name, layer): the layers in sequence, and the known ones; a layer that is both is listed by its
-    name."""
+    """(number or name, layer): the layers in sequence, and the known ones by name, even if they are in sequence."""
     names = {id(layer): name for name, layer in module.named_modules()}
     for number, layer in enumerate(job.model.layers(module)):
         if names[id(layer)] not in known:

@@ -21,8 +21,7 @@ HOOKS = {  # attributes in which torch keeps them
 
 
 def refuse_more(module: nn.Module, layout, axis: str):
-    """Raise an error unless every layer with a weight that is cut along this axis does the work of torch's layer and no
-    more.
+    """Raise an error unless every layer with a weight that is cut along this axis does only the work of torch's layer.
 
     raises  ValueError with the layer's name and the part to remove
     """

@@ -71,8 +71,7 @@ class Replicated:
     # for the optimizer
 
     def _shares(self) -> dict:
-        """{name: the tensor that this rank's optimizer updates}: the weight itself, or a master copy of another
-        dtype."""
+        """{name: the tensor that the optimizer updates here}: the weight, or a master copy in another dtype."""
         return {name: self._master(weight) for name, weight in self.by_name.items()}
 
     def _master(self, weight):
@@ -148,8 +147,7 @@ class Replicated:
     # reductions
 
     def _due(self, program) -> dict:
-        """{stage: the packs reduced in its REDUCE_GRAD, in order}: a pack of several stages belongs to the last of
-        them."""
+        """{stage: the packs reduced in its REDUCE_GRAD, in order}: a pack of several stages is in the last one's."""
         pack_of = {name: self.layout[name].pack for name in self.by_name}
         at = {}
         for action in program:
@@ -213,8 +211,7 @@ class Replicated:
     # inside the backward
 
     def _hook_sums(self):
-        """Accumulate each gradient as soon as it is computed, so that a stage never stores all of them in their own
-        dtype."""
+        """Accumulate each gradient as soon as it is computed: a stage never stores all of them in their own dtype."""
         for name, weight in self.by_name.items():
             if weight.requires_grad:
                 weight.register_post_accumulate_grad_hook(lambda made, name=name: self._add_up(name, made))

@@ -96,8 +96,7 @@ class Round:
         return [((self.here - step) % size, step == size - 1) for step in range(size)]
 
     def meetings(self, source: int, device: torch.device):
-        """(a chunk of this rank, its place here, the place of a chunk of the source in its part, the mask of visible
-        keys).
+        """(a chunk of this rank, its place here, the place of a chunk of the source in its part, the mask of its keys).
 
         Pairs of chunks in which no query sees a key are not computed.
         """

@@ -44,7 +44,7 @@ class SplitConv(nn.Module):
     """A convolution with its channels sharded over c ranks and its filters over f: this rank keeps one block of W.
 
     comm          the communicator of this rank
-    w_FCKK        the full weight;  b_F  the full bias: a rank keeps the part of its own output filters
+    w_FCKK        the full weight;  b_F  the full bias: a rank keeps the part of its output filters
     convolve      the function that convolves an input with a weight: `conv2d` with its stride, padding and dilation, or
                   `on_tiles`
     inner, outer  the axes that cut its channels and its filters

@@ -31,8 +31,7 @@ from hybridlab.world.talk.typed import all_gather, all_reduce, enter
 
 
 class Product(torch.autograd.Function):
-    """Y = X·Wᵀ. Its backward computes dX and then dW; with `send`, the all-reduce of dX overlaps with the matmul for
-    dW.
+    """Y = X·Wᵀ. Its backward computes dX and then dW; with `send`, the all-reduce of dX overlaps with dW.
 
     args, kwargs  those of `torch.autograd.Function`: call `Product.apply`
     """

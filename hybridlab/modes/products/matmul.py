@@ -116,8 +116,7 @@ def cube(comm, a_MK, b_KN, sizes):
 
 
 def _walk(comm, a_MK, b_KN, k, steps, first=0):
-    """Cannon's algorithm: in step s, rank (i, j) multiplies block number i+j+s of A in its row with that of B in its
-    column."""
+    """Cannon's algorithm: in step s, rank (i, j) multiplies blocks i+j+s of A's row i and of B's column j."""
     i, j, blocks = comm.coordinates["i"], comm.coordinates["j"], even(k, comm.mesh["j"])
     along_i = along_j = blocks
     total_MN = 0

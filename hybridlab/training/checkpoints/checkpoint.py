@@ -175,8 +175,7 @@ def _another(path: Path) -> str:
 
 
 def refuse_damage(path: Path, record: dict):
-    """Raise ValueError unless every file of a checkpoint exists undamaged; it names the checkpoint to resume from
-    instead."""
+    """Raise ValueError unless every file of a checkpoint is undamaged; it names another one to resume from."""
     with _naming_another(path):
         index.refuse_damage(path, record)
 
@@ -207,8 +206,7 @@ def _write_file(writing, layout, counted, tensors, rank) -> dict:
 
 
 def _share(layout, rank, name, kind, tensor):
-    """The tensor in the form in which it is written. A wrong length is refused: it would shift the following
-    elements."""
+    """The tensor in the form in which it is written. A wrong length would shift the elements after it."""
     share = layout.share(name, rank)
     if tensor.shape not in ((), (share.stop - share.start,)):
         raise ValueError(

@@ -35,8 +35,7 @@ def write(folder: Path, layout: Layout, files: dict[str, dict], notes: dict):
 
 
 def of_file(file: Path, layout: Layout, rank: int, pieces: dict[str, dict]) -> dict:
-    """The entry of a rank's file in the record: its length and digest, and the position of each piece in its
-    parameter."""
+    """The entry of a rank's file in the record: its length and digest, and each piece's position in its parameter."""
     return {
         "bytes": file.stat().st_size,
         "sha256": _digest(file),

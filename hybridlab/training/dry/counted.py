@@ -117,8 +117,7 @@ class Counted(loop.Trainer):
         return before
 
     def _rehearse(self):
-        """Make the optimizer create its state: by gradients of zero, or by a step of a schedule that contains
-        updates."""
+        """Make the optimizer create its state: by gradients of zero, or by a step of a schedule with updates."""
         if not self.job.flushes:
             self.gradients(0)
             return

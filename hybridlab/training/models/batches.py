@@ -39,8 +39,7 @@ class Batches(ABC):
         """The raw batch of a step: of `rows` rows, or of the source's own number of rows if it has one."""
 
     def batch(self, step: int, rows: int, seed: int = 0) -> tuple:
-        """(inputs, targets) of a step; if the batch has more rows than requested, as in an examination, the first
-        ones."""
+        """(inputs, targets) of a step: the first `rows` rows, if the batch has more, as in an examination."""
         if self.rows is not None and rows > self.rows:
             raise ValueError(f"data has batches of {self.rows} rows, but a step needs {rows}: give batch={self.rows}")
         both = tuple(_first(rows, one) for one in parted(self.read(step, rows)))

@@ -30,8 +30,7 @@ SMALL = 1e-3  # of the largest of all gradients: a tensor that should be 0 is co
 
 
 def refuse_another(model, module: nn.Module, inputs, targets, rows: list[slice]):
-    """Raise an error unless a model's layers, applied to groups of rows, give the results of the owner's module on all
-    rows.
+    """Raise an error unless a model's layers, applied to groups of rows, give the results of the owner's module.
 
     module  the copy used in training, with the initial numbers, in float64
     rows    the groups with which layers are called: microbatches, or single rows
@@ -95,8 +94,7 @@ def called_as_a_whole(model, owner: nn.Module, inputs) -> bool:
 
 
 def mixes_by_design(module: nn.Module) -> bool:
-    """Whether layers declare that they count over rows, or give places to rows: then groups of rows give other
-    results."""
+    """Whether layers declare that they count over rows, or give places to rows, so that groups give other results."""
     return any(isinstance(one, Tallies | Routes) for one in module.modules())
 
 

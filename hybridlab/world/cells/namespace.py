@@ -83,8 +83,7 @@ def _arrive(comm, folder):
 
 
 def _everybody_arrives(folder, size) -> bool:
-    """Whether all ranks arrive, so that none may still wait for another; then the processes and all variables can
-    stay."""
+    """Whether all ranks arrive, so that none still waits for another; then the processes and all variables stay."""
     until = time.monotonic() + CALM_SECONDS
     while len(os.listdir(folder)) < size:
         if time.monotonic() > until:

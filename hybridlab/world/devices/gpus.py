@@ -46,8 +46,7 @@ class Gpus:
 
 @functools.cache
 def here() -> Gpus:
-    """The GPUs of this machine, queried once, in a child process: CUDA stays unused in this process, so that it can
-    fork."""
+    """The GPUs of this machine, queried once, in a child process: this process does not use CUDA, so it can fork."""
     if not any(os.path.exists(file) for file in driver.FILES):
         return Gpus()
     child = subprocess.run([sys.executable, driver.__file__, "torch"], capture_output=True, text=True)
@@ -58,8 +57,7 @@ def here() -> Gpus:
 
 
 def judged(told: dict, version: str, cards: list[dict[str, str]]) -> Gpus:
-    """The usable GPUs, and the reasons against the others, from torch's report (`driver.told`) and nvidia-smi
-    (`cards`).
+    """The usable GPUs, and the reasons against the others, from torch (`driver.told`) and nvidia-smi (`cards`).
 
     >>> old = {"torch": "2.13.0", "cuda": "13.0", "kernels": ["sm_80"], "counted": 1, "gpus": []}
     >>> judged(old, "550.54", []).why.partition(":")[0]

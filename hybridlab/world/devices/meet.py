@@ -24,8 +24,7 @@ def meet(placed: Placement, timeout: timedelta, rank: int, **where):
 
 
 def backends(placed: Placement) -> str:
-    """The backend string for torch. A GPU's own backend is combined with gloo, for tensors in host memory and for
-    barriers.
+    """The backend string for torch. A GPU's backend is combined with gloo, for host memory and for barriers.
 
     >>> from hybridlab.world.devices.placement import placement
     >>> backends(placement(2, gpus=2)), backends(placement(2, gpus=1))

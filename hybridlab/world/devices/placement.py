@@ -34,8 +34,7 @@ HOSTS_OF_THEIR_OWN = {
 
 @dataclass(frozen=True)
 class Placement:
-    """Backend ("gloo" or "nccl"), one device name per rank, whether ranks share a GPU, and the reason; str() is the
-    reason."""
+    """Backend ("gloo" or "nccl"), one device name per rank, whether ranks share a GPU, and the reason, as its text."""
 
     backend: str
     devices: tuple[str, ...]
@@ -121,8 +120,7 @@ WHY = {  # (backend, shared)
 
 
 def _devices(ranks):
-    """(kind, torch's numbers of the usable devices for these ranks, the reason why a GPU of this machine is not
-    usable)."""
+    """(kind, torch's numbers of the usable devices for these ranks, the reason why a GPU here is not usable)."""
     kind, numbers = devices_here()
     here = found.here() if not os.environ.get(ASKED) else found.Gpus()
     if here.alone and len(numbers) < ranks:

@@ -222,8 +222,7 @@ def _differs(there) -> Finding:
 
 
 def _crosswise(before, after) -> bool:
-    """Whether every rank made the same two calls, but not all in the same order; the calls are alike in all other
-    respects."""
+    """Whether every rank made the same two calls, but not all in the same order; the calls are otherwise alike."""
     if {_agreed(post) for post in before.values()} != {_agreed(post) for post in after.values()}:
         return False
     orders = set(_orders(before, after).values())

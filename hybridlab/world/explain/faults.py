@@ -71,8 +71,7 @@ class Fault:
 
     @property
     def suspicion(self):
-        """A sort key with the culprit first: not a victim, not aborted (gloo may abort if a peer vanishes), then the
-        earliest."""
+        """A sort key, the culprit first: not a victim, not aborted (as gloo may be if a peer vanishes), earliest."""
         return self.victim, self.kind == "SIGABRT", self.at
 
     @property

@@ -84,8 +84,7 @@ class Watch:
         return None
 
     def conclude(self, over: bool) -> RankError | None:
-        """At the end of a run: a mismatch, and if all ranks have finished, operations that were announced but never
-        matched."""
+        """At the end of a run: a mismatch; if all ranks have finished, also operations without a partner."""
         self._read(0.0)
         finding = self._comparison.misfit() or (over and self._comparison.unmet())
         return error_of(finding) if finding else None
@@ -149,8 +148,7 @@ class Watch:
         return Finding("hang", rank, where, sentence)
 
     def _forgot(self, waiting, rank: int) -> Finding:
-        """A rank that started its part and then finished: the operation was dropped before its end, and may never be
-        sent."""
+        """A rank that started its part and then finished: the operation was dropped early, and may never be sent."""
         last = self._comparison.last[rank]
         sentence = f"{together(waiting)}; rank {rank} has finished without a wait() for its part, after {told(last)}"
         return Finding("left", rank, where_of(last), sentence)

@@ -78,8 +78,7 @@ class Gang:
         sock.setblocking(False)
 
     def whole(self) -> bool:
-        """Whether all ranks and the zygote are still running, and this process is not a fork of the one that started
-        them."""
+        """Whether all ranks and the zygote are still running, and this process is not a fork of their owner."""
         if self.closed:
             return False
         hang_ups = select.poll()
@@ -205,8 +204,7 @@ GANGS: weakref.WeakSet[Gang] = weakref.WeakSet()
 
 
 def _after_fork():
-    """A forked child starts a separate zygote; keeping the parent's sockets open would keep the parent's ranks
-    alive."""
+    """A forked child starts a separate zygote, and closes the parent's sockets, which would keep its ranks alive."""
     ZYGOTE.forget()
     for gang in list(GANGS):
         gang.let_go()

@@ -21,8 +21,7 @@ END_SECONDS = 5.0  # for the zygote to leave; it may be importing torch at that 
 
 
 class Handle:
-    """The kernel's connection to its zygote. It is started when first needed, and again after its death or a change of
-    the package.
+    """The kernel's connection to its zygote, which starts when needed, and again after it died or the package changed.
 
     An outdated zygote lives on with its ranks, but forks no more.
     """
@@ -51,8 +50,7 @@ class Handle:
                 socket.send_fds(self._control, *request)
 
     def expect(self, module: str):
-        """Name a module that ranks import. The zygote imports modules of this package once, and all that training
-        needs.
+        """Name a module that ranks import. The zygote imports this package's modules once, and all that training needs.
 
         It does not import modules of others: they may change between two runs, start threads, or use a GPU.
         """

@@ -150,8 +150,7 @@ class Aside:
 
 
 def settle_in(home: Home) -> Aside:
-    """Send all output of this process to the kernel, and raise an error for calls that would wait for user input
-    forever."""
+    """Send all output of this process to the kernel, and raise an error for calls that wait for user input."""
     sys.stdout, sys.stderr = Lines("stdout", home), Lines("stderr", home)
     builtins.input = _refusing(EOFError, NO_KEYBOARD)
     sys.breakpointhook = _refusing(RuntimeError, NO_DEBUGGER)

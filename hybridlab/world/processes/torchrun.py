@@ -236,7 +236,7 @@ def _seen_by_all() -> list[Seen]:
 
 @functools.cache
 def _results():
-    """The group for the exchange of results. It has no timeout: other ranks may compute for long, and torchrun sees
+    """The group for the exchange of results. It has no timeout, since others may compute for long; torchrun sees
     failures."""
     import torch.distributed as dist
 
@@ -252,8 +252,7 @@ def _comm(mesh, rank, placed, groups, timeout):
 
 
 def _told(mine, source: int):
-    """The value of the process `source`, on all of them; sent as JSON and raw bytes, without anything that could
-    run."""
+    """The value of the process `source`, on all of them; sent as JSON and raw bytes, without executable content."""
     import torch
     import torch.distributed as dist
 

@@ -32,8 +32,7 @@ class Coming:
 
 
 class _Way:
-    """The shared state of the two ends of a move: the move, and its message in transit, in the forward and the
-    backward."""
+    """The shared state of the two ends of a move: the move, and its message in transit, in both directions."""
 
     def __init__(self, comm, axis, move, cut, joined):
         self.comm, self.axis, self.move, self.cut, self.joined = comm, axis, move, cut, joined

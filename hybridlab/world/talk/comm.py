@@ -42,7 +42,7 @@ class Comm(Door):
     # collectives: every rank of the group calls the same one with the same shape
 
     def all_reduce(self, x, axis=None, op="sum"):
-        """Combine x over the group, in place; returns x. `op` is sum, max, min or product."""
+        """Combine x over the group, in place; returns x. `op` is `sum`, `max`, `min` or `product`."""
         return self.iall_reduce(x, axis, op).wait()
 
     def iall_reduce(self, x, axis=None, op="sum") -> Message:
@@ -111,8 +111,7 @@ class Comm(Door):
         return self._started(work, row, parts, self._came(row, lambda: mine.narrow(dim, 0, length).contiguous()))
 
     def all_to_all(self, x, axis=None, cut=0, join=0, sent=None, received=None):
-        """A new tensor: x is cut along the dim `cut`, part k goes to the k-th rank, and received parts are joined along
-        `join`.
+        """A new tensor: x is cut along the dim `cut`, part k is sent to rank k, received parts are joined along `join`.
 
         sent      the length along `cut` of the part for each rank, if they differ
         received  the length along `join` of the part from each rank, if they differ

@@ -29,8 +29,7 @@ class Late:
         self.posted, self._notes, self._turn = Future(), [], threading.Lock()
 
     def when_posted(self, note: Callable):
-        """Call note(torch's handle of it): now, or from the posting thread, before other threads see that it is
-        posted."""
+        """Call note(torch's handle of it): now, or from the posting thread before others see that it is posted."""
         with self._turn:
             if not self.posted.done():
                 self._notes.append(note)

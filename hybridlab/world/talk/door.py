@@ -141,8 +141,7 @@ class Door:
         return clock_of(device, self._on_streams)
 
     def emit(self, **event):
-        """Send a live event to the kernel, which calls `on_event(rank, event)`; values are those that may be
-        returned."""
+        """Send a live event to the kernel, which calls `on_event(rank, event)`; it may hold any returnable values."""
         if self.on_event:
             self.on_event(event)
 

@@ -18,8 +18,7 @@ META = torch.device("meta")
 
 
 class Nobody:
-    """A network without other ranks: nothing is sent. When ranks compare their announcements on the host, all are taken
-    to be the same."""
+    """A network without other ranks: nothing is sent. Announcements on the host count as equal on all ranks."""
 
     @staticmethod
     def all_reduce(*_, **__):

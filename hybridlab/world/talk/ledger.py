@@ -235,8 +235,7 @@ _dtypes: dict[tuple, str] = {}
 
 
 def _beside() -> bool:
-    """Whether the caller is a thread of the program: while it waits, the rank continues. Autograd's threads are not
-    such."""
+    """Whether a thread of the program calls: while it waits, the rank continues. Autograd's threads do not count."""
     return type(threading.current_thread()) is threading.Thread
 
 

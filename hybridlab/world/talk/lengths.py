@@ -54,8 +54,7 @@ def exchanged(sent, received, joining: int | None, place: int, leaving, coming) 
 
 
 def unfitting(said: dict[int, str], size: int) -> tuple[int, int, str] | None:
-    """(the place of a sender, that of a receiver, the mismatch) in a group of this size; only some ranks have
-    announced.
+    """(the place of a sender, that of a receiver, the mismatch) in a group; not all ranks have announced yet.
 
     >>> unfitting({0: "1,2>1,5>", 1: "4,2>2,2>"}, size=2)
     (1, 0, 'sends 4 and 5 are expected')

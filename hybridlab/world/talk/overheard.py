@@ -121,8 +121,7 @@ class Overheard:
 
 
 class Watched(dist.Work):
-    """A message of another program in transit: a rank that waits for it is recorded as waiting. gloo allows only one
-    wait."""
+    """Another program's message in transit: a rank that waits for it is recorded as waiting. gloo allows one wait."""
 
     def __init__(self, work, ledger, row):
         super().__init__()

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One step of one rank: the chunk sent to the right, the chunk received from the left, and whether the received one
-    is added."""
+    """One step of one rank: the chunk sent to the right, the chunk received from the left, whether that is added."""
 
     sends: int
     gets: int
